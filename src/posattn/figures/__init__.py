@@ -1,0 +1,24 @@
+"""The drawing room: arrays in, a `matplotlib.figure.Figure` out.
+
+Backgrounds are transparent and ink is exactly ``#000000``, so that a page can set both.
+No pyplot, no global state, no framework: an argument is anything that `numpy.asarray` takes.
+"""
+
+from posattn.figures.blocks import positional_encoding_layer, self_attention_layer
+from posattn.figures.circle import rotation
+from posattn.figures.heat_maps import attention_weights, binary_counting, masks
+from posattn.figures.lines import columns, curves, offsets
+from posattn.figures.networks import architectures
+
+__all__ = [
+    "architectures",
+    "attention_weights",
+    "binary_counting",
+    "columns",
+    "curves",
+    "masks",
+    "offsets",
+    "positional_encoding_layer",
+    "rotation",
+    "self_attention_layer",
+]

@@ -1,0 +1,60 @@
+"""Learned positional encoding: one row of parameters per position."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.tree_util import register_dataclass
+from jaxtyping import Float, Integer
+
+from posattn import contract
+
+__all__ = ["LearnedPositionalEncoding"]
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False)
+class LearnedPositionalEncoding:
+    """Add to each token a learned vector that belongs to its position.
+
+    Twin of :class:`posattn.reference.LearnedPositionalEncoding`; a pytree.
+    Under `jax.jit` a position outside the table cannot raise: its token becomes NaN.
+
+    Examples:
+        >>> layer = LearnedPositionalEncoding.init(jax.random.key(0), 10, 4)
+        >>> layer(jnp.zeros((2, 3, 4))).shape
+        (2, 3, 4)
+    """
+
+    table: Float[Array, "max_len d"]
+
+    @classmethod
+    def init(cls, rng: Array, max_len: int, dim: int, *, dtype: jnp.dtype | None = None) -> Self:
+        """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
+
+        Twin of :meth:`posattn.reference.LearnedPositionalEncoding.init`; `rng` is a JAX key.
+        """
+        max_len = contract.integer("max_len", max_len, least=1)
+        dim = contract.integer("dim", dim, least=1)
+        contract.rng(rng, isinstance(rng, Array), "JAX key")
+        dtype = jnp.result_type(float if dtype is None else dtype)
+        return cls(0.02 * jax.random.normal(rng, (max_len, dim), dtype))
+
+    def __call__(
+        self, x: Float[Array, "*batch n d"], *, positions: Integer[Array, "*#batch n"] | None = None
+    ) -> Float[Array, "*batch n d"]:
+        """Add the rows of the table to a sequence.
+
+        Twin of calling :class:`posattn.reference.LearnedPositionalEncoding`.
+        """
+        max_len, dim = self.table.shape
+        contract.sequence("x", x, dim)
+        contract.positions_of(x.shape, positions)
+        if positions is None:
+            contract.table_length(x.shape[-2], max_len)
+            return x + self.table[: x.shape[-2]].astype(x.dtype)
+        contract.table_rows(positions, max_len, known=not isinstance(positions, jax.core.Tracer))
+        rows = self.table.at[positions].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
+        return x + rows.astype(x.dtype)

@@ -1,0 +1,156 @@
+"""Sinusoidal positional encoding: each position becomes the hands of many clocks."""
+
+import math
+from dataclasses import KW_ONLY, dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.tree_util import register_dataclass
+from jaxtyping import Float, Real
+
+from posattn import contract
+from posattn.jax.attention import dropout
+
+__all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]
+
+
+def frequencies(dim: int, *, base: float = 10000.0) -> Float[np.ndarray, " m"]:
+    """The frequencies of a sinusoidal encoding, from fast to slow.
+
+    Twin of :func:`posattn.reference.frequencies`.
+    A NumPy array in float64, which JAX has only in its 64-bit mode: angles made from rounded
+    frequencies drift with the position.
+
+    Examples:
+        >>> frequencies(4)
+        array([1.  , 0.01])
+    """
+    dim = contract.integer("dim", dim, least=1)
+    base = contract.base(base)
+    return np.array([base ** (-j / dim) for j in range(0, dim, 2)])
+
+
+def sinusoidal_encoding(
+    length_or_positions: int | Real[Array, "*batch n"],
+    dim: int,
+    *,
+    base: float = 10000.0,
+    dtype: jnp.dtype | None = None,
+) -> Float[Array, "*batch n d"]:
+    """One row of sines and cosines per position.
+
+    Twin of :func:`posattn.reference.sinusoidal_encoding`.
+    Known positions are turned into sines in float64 before JAX sees them, also under `jax.jit`.
+    Traced positions are reduced exactly, so that float32 sines are right to 3e-7 at any position.
+    The result has `dtype`, or JAX's default one.
+
+    Examples:
+        >>> sinusoidal_encoding(2, 4).round(4)
+        Array([[0.    , 1.    , 0.    , 1.    ],
+               [0.8415, 0.5403, 0.01  , 1.    ]], dtype=float32)
+    """
+    length = contract.length_or_positions(length_or_positions)
+    positions = length_or_positions if length is None else np.arange(length)
+    numpy = jnp if isinstance(positions, jax.core.Tracer) else np
+    angles = _angles(positions, frequencies(dim, base=base))
+    pairs = numpy.stack([numpy.sin(angles), numpy.cos(angles)], axis=-1)
+    encoding = pairs.reshape(*positions.shape, -1)[..., :dim]
+    return jnp.asarray(encoding, jnp.result_type(float if dtype is None else dtype))
+
+
+def shift_matrix(
+    offset: float, dim: int, *, base: float = 10000.0, dtype: jnp.dtype | None = None
+) -> Float[Array, "d d"]:
+    """The rotation that takes each encoding to the one `offset` positions later.
+
+    Twin of :func:`posattn.reference.shift_matrix`.
+
+    Examples:
+        >>> shift_matrix(1, 2).round(4)
+        Array([[ 0.5403,  0.8415],
+               [-0.8415,  0.5403]], dtype=float32)
+    """
+    offset = contract.offset(offset)
+    dim = contract.integer("dim", dim, least=1, even=True)
+    angles = offset * frequencies(dim, base=base)
+    cos, sin = np.diag(np.cos(angles)), np.diag(np.sin(angles))
+    shift = np.kron(cos, np.eye(2)) + np.kron(sin, np.array([[0, 1], [-1, 0]]))
+    return jnp.asarray(shift, jnp.result_type(float if dtype is None else dtype))
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class PositionalEncoding:
+    """Add to each token the sinusoidal encoding of its position.
+
+    Twin of :class:`posattn.reference.PositionalEncoding`; a pytree without leaves.
+
+    Examples:
+        >>> layer = PositionalEncoding(4)
+        >>> jax.jit(layer)(jnp.zeros((1, 2, 4))).round(4)
+        Array([[[0.    , 1.    , 0.    , 1.    ],
+                [0.8415, 0.5403, 0.01  , 1.    ]]], dtype=float32)
+    """
+
+    dim: int = field(metadata={"static": True})
+    _: KW_ONLY
+    dropout_rate: float = field(default=0.0, metadata={"static": True})
+    base: float = field(default=10000.0, metadata={"static": True})
+
+    def __post_init__(self):
+        contract.integer("dim", self.dim, least=1)
+        contract.dropout_rate(self.dropout_rate)
+        contract.base(self.base)
+
+    def __call__(
+        self,
+        x: Float[Array, "*batch n d"],
+        *,
+        positions: Real[Array, "*#batch n"] | None = None,
+        rng: Array | None = None,
+    ) -> Float[Array, "*batch n d"]:
+        """Add the encoding to a sequence of any length.
+
+        Twin of calling :class:`posattn.reference.PositionalEncoding`.
+        """
+        contract.sequence("x", x, self.dim)
+        contract.positions_of(x.shape, positions)
+        where = x.shape[-2] if positions is None else positions
+        encoding = sinusoidal_encoding(where, self.dim, base=self.base, dtype=x.dtype)
+        return dropout(x + encoding, self.dropout_rate, rng)
+
+
+def _angles(positions, frequencies):
+    """Positions times frequencies, in float64 or up to whole turns."""
+    if not isinstance(positions, jax.core.Tracer):
+        return np.asarray(positions, np.float64)[..., None] * frequencies
+    if jax.config.jax_enable_x64:
+        return positions.astype(jnp.float64)[..., None] * frequencies
+    whole = jnp.floor(positions)
+    rest = (positions - whole).astype(jnp.float32)
+    return _reduced(whole.astype(jnp.int32)[..., None], frequencies) + rest[..., None] * frequencies
+
+
+def _reduced(positions, frequencies):
+    """Integers times frequencies, minus whole turns, exactly: in 64-bit fixed point of 32-bit words.
+
+    A frequency is a fraction of a turn, `high / 2**32 + low / 2**64`.
+    The product modulo one turn is what unsigned 32-bit arithmetic keeps when it overflows.
+    """
+    turns = [int(f / math.tau % 1 * 2**64) for f in frequencies]
+    high = np.array([t >> 32 for t in turns], np.uint32)
+    low = np.array([t & 0xFFFFFFFF for t in turns], np.uint32)
+    size = jnp.abs(positions).astype(jnp.uint32)
+    fraction = size * high + _high_word(size, low)
+    half_open = jax.lax.bitcast_convert_type(fraction, jnp.int32).astype(jnp.float32)
+    return jnp.sign(positions) * half_open * np.float32(math.tau / 2**32)
+
+
+def _high_word(a, b):
+    """The upper 32 bits of the 64-bit product of two unsigned 32-bit integers."""
+    a_high, a_low, b_high, b_low = a >> 16, a & 0xFFFF, b >> 16, b & 0xFFFF
+    middle = a_high * b_low + (a_low * b_low >> 16)
+    crossed = a_low * b_high + (middle & 0xFFFF)
+    return a_high * b_high + (middle >> 16) + (crossed >> 16)

@@ -1,0 +1,216 @@
+"""Attention: a weighted mean of values, the weights from queries and keys."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Bool, Inexact
+
+from posattn import contract
+from posattn.reference.masks import causal_mask
+
+__all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
+
+Scores = Inexact[np.ndarray, "*batch n_q n_k"]
+Mask = Bool[np.ndarray, "*#batch #n_q n_k"]
+Bias = Inexact[np.ndarray, "*#batch #n_q n_k"] | Callable
+
+
+def _double(x: Inexact[np.ndarray, "*shape"]) -> Inexact[np.ndarray, "*shape"]:
+    return x.astype(np.complex128 if np.iscomplexobj(x) else np.float64)
+
+
+def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
+    r"""Normalise scores over the keys that may be attended to.
+
+    .. math:: w_{ij} = \frac{m_{ij} \exp(s_{ij})}{\sum_{l} m_{il} \exp(s_{il})},
+        \qquad w_{ij} = 0 \text{ where no } m_{il} \text{ is True.}
+
+    A score of minus infinity counts as masked.
+    The largest score is subtracted first, which changes nothing but prevents overflow.
+
+    Args:
+        scores: $s$, `(*batch, n_q, n_k)`.
+        mask: $m$, bool, True means may attend; its shape broadcasts to that of `scores`.
+
+    Returns:
+        The weights $w$, `(*batch, n_q, n_k)`: each row sums to 1, or is 0 if nothing may be
+        attended to, and then so is its gradient.
+
+    Raises:
+        TypeError: if `scores` are not floating or `mask` is not bool.
+        ValueError: if `scores` have fewer than two axes or `mask` does not fit.
+
+    Examples:
+        >>> scores = np.array([[0.0, np.log(3.0), 7.0], [1.0, 2.0, 3.0]])
+        >>> masked_softmax(scores, np.array([[True, True, False], [False, False, False]]))
+        array([[0.25, 0.75, 0.  ],
+               [0.  , 0.  , 0.  ]])
+
+    References:
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 3.2.
+    """
+    contract.scores(scores)
+    contract.mask(mask, scores.shape)
+    scores = _double(scores)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf)
+    peak = np.max(scores.real, axis=-1, keepdims=True, initial=np.finfo(float).min)
+    exp = np.exp(scores - peak)
+    total = np.sum(exp, axis=-1, keepdims=True)
+    return exp / np.where(total == 0, 1, total)
+
+
+def attention_weights(
+    query: Inexact[np.ndarray, "*batch n_q d"],
+    key: Inexact[np.ndarray, "*batch n_k d"],
+    *,
+    mask: Mask | None = None,
+    causal: bool = False,
+    bias: Bias | None = None,
+    scale: float | None = None,
+) -> Scores:
+    r"""How much each query attends to each key.
+
+    .. math:: \mathbf{W} = \operatorname{softmax}\left(\frac{\mathbf{Q}\mathbf{K}^\top}{\sqrt{d}}
+        + \mathbf{B}\right) \in \mathbb{R}^{n_q \times n_k},
+
+    the softmax taken over the keys that `mask` and `causal` allow.
+
+    Args:
+        query: $\mathbf{Q}$, `(*batch, n_q, d)`.
+        key: $\mathbf{K}$, `(*batch, n_k, d)`, of the same batch axes, width and dtype.
+        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        causal: hide the future; queries are aligned to the end of the keys.
+        bias: $\mathbf{B}$, what is added to the scores: an array that broadcasts to
+            `(*batch, n_q, n_k)`, or a function of the positions of queries and keys that
+            returns one.
+        scale: the factor on the scores, $1/\sqrt{d}$ if not given.
+
+    Returns:
+        $\mathbf{W}$, `(*batch, n_q, n_k)`: each row sums to 1, or is 0 if it may attend to nothing.
+
+    Raises:
+        TypeError: if an array is missing or has a wrong or different dtype.
+        ValueError: if shapes do not fit, or `scale` is not finite.
+
+    Examples:
+        >>> weights = attention_weights(np.eye(2), np.eye(2), causal=True, scale=np.log(3.0))
+        >>> weights
+        array([[1.  , 0.  ],
+               [0.25, 0.75]])
+
+    References:
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1.
+    """
+    contract.attention(query, key)
+    mask, bias = _resolve(query, key, mask, causal, bias)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
+    scores = _double(query) @ _double(_zero_unattended(key, mask)).mT * scale
+    return masked_softmax(scores if bias is None else scores + bias, mask)
+
+
+def scaled_dot_product_attention(
+    query: Inexact[np.ndarray, "*batch n_q d"],
+    key: Inexact[np.ndarray, "*batch n_k d"],
+    value: Inexact[np.ndarray, "*batch n_k d_v"],
+    *,
+    mask: Mask | None = None,
+    causal: bool = False,
+    bias: Bias | None = None,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> Inexact[np.ndarray, "*batch n_q d_v"]:
+    r"""Replace each query by a weighted mean of the values.
+
+    .. math:: \operatorname{softmax}\left(\frac{\mathbf{Q}\mathbf{K}^\top}{\sqrt{d}}
+        + \mathbf{B}\right)\mathbf{V} \in \mathbb{R}^{n_q \times d_v}.
+
+    A key that no query may attend to has no influence, even if it or its value is
+    NaN or infinite.
+
+    Args:
+        query: $\mathbf{Q}$, `(*batch, n_q, d)`.
+        key: $\mathbf{K}$, `(*batch, n_k, d)`, of the same batch axes, width and dtype.
+        value: $\mathbf{V}$, `(*batch, n_k, d_v)`, of the same batch axes and dtype.
+        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        causal: hide the future; queries are aligned to the end of the keys.
+        bias: $\mathbf{B}$, what is added to the scores: an array that broadcasts to
+            `(*batch, n_q, n_k)`, or a function of the positions of queries and keys that
+            returns one.
+        scale: the factor on the scores, $1/\sqrt{d}$ if not given.
+        dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
+        rng: where the randomness comes from; None means no dropout.
+
+    Returns:
+        One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
+
+    Raises:
+        TypeError: if an array is missing or has a wrong or different dtype, or `rng` is no generator.
+        ValueError: if shapes do not fit, or a number lies outside its range.
+
+    Examples:
+        >>> value = np.array([[1.0, 0.0], [0.0, 2.0]])
+        >>> scaled_dot_product_attention(np.eye(2), np.eye(2), value, causal=True, scale=np.log(3.0))
+        array([[1.  , 0.  ],
+               [0.25, 1.5 ]])
+
+    References:
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1.
+    """
+    contract.attention(query, key, value)
+    mask, bias = _resolve(query, key, mask, causal, bias)
+    weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
+    return dropout(weights, dropout_rate, rng) @ _double(_zero_unattended(value, mask))
+
+
+def dropout(
+    x: Inexact[np.ndarray, "*shape"], dropout_rate: float, rng: np.random.Generator | None = None
+) -> Inexact[np.ndarray, "*shape"]:
+    r"""Set entries to zero at random and scale the others, so that the mean stays.
+
+    .. math:: y = \frac{u}{1 - p}\, x, \qquad u \sim \operatorname{Bernoulli}(1 - p).
+
+    Args:
+        x: any shape.
+        dropout_rate: the probability $p$ in [0, 1).
+        rng: where the randomness comes from; None means no dropout.
+
+    Returns:
+        $y$, of the same shape.
+
+    Raises:
+        TypeError: if `x` is not floating or `rng` is no generator.
+        ValueError: if `dropout_rate` lies outside [0, 1).
+
+    Examples:
+        >>> dropout(np.ones(6), 0.5, np.random.default_rng(0))
+        array([2., 0., 0., 0., 2., 2.])
+        >>> dropout(np.ones(2), 0.5)
+        array([1., 1.])
+    """
+    contract.floating("x", x)
+    rate = contract.dropout_rate(dropout_rate)
+    contract.rng(rng, rng is None or isinstance(rng, np.random.Generator), "numpy.random.Generator")
+    if rng is None or rate == 0:
+        return _double(x)
+    return _double(x) * (rng.random(x.shape) >= rate) / (1 - rate)
+
+
+def _resolve(query, key, mask, causal, bias):
+    """Turn `causal` into part of the mask, and a function of positions into the bias it returns."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    if callable(bias):
+        bias = bias(np.arange(n_k - n_q, n_k), np.arange(n_k))
+    shape = (*query.shape[:-1], n_k)
+    contract.mask(mask, shape)
+    contract.bias(bias, shape)
+    if causal:
+        mask = causal_mask(n_q, n_k) if mask is None else mask & causal_mask(n_q, n_k)
+    return mask, bias
+
+
+def _zero_unattended(x, mask):
+    """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
+    return x if mask is None else np.where(np.any(mask, axis=-2)[..., None], x, 0)

@@ -1,0 +1,89 @@
+"""Learned positional encoding: one row of parameters per position."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from jaxtyping import Inexact, Integer
+
+from posattn import contract
+
+__all__ = ["LearnedPositionalEncoding"]
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedPositionalEncoding:
+    r"""Add to each token a learned vector that belongs to its position.
+
+    .. math:: \mathbf{y}_i = \mathbf{x}_i + \mathbf{t}_i, \qquad
+        \mathbf{T} \in \mathbb{R}^{n_{\max} \times d}.
+
+    The table ends: there is no vector for position $n_{\max}$, and to ask for it is an error.
+
+    Make a layer with `LearnedPositionalEncoding.init(rng, max_len, dim)`, or from a table that exists.
+
+    Args:
+        table: $\mathbf{T}$, `(max_len, d)`.
+
+    Examples:
+        >>> layer = LearnedPositionalEncoding(np.array([[0.5, 0.5], [1.0, 2.0]]))
+        >>> layer(np.zeros((2, 2)))
+        array([[0.5, 0.5],
+               [1. , 2. ]])
+
+    References:
+        :cite:t:`gehring2017convolutional`, section 3.1; :cite:t:`devlin2019bert`, section 3.
+    """
+
+    table: Inexact[np.ndarray, "max_len d"]
+
+    @classmethod
+    def init(cls, rng: np.random.Generator, max_len: int, dim: int) -> Self:
+        """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
+
+        Args:
+            rng: where the table is drawn from.
+            max_len: the number of positions, at least 1.
+            dim: the width, at least 1.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number is not positive.
+        """
+        max_len = contract.integer("max_len", max_len, least=1)
+        dim = contract.integer("dim", dim, least=1)
+        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        return cls(rng.normal(0, 0.02, (max_len, dim)))
+
+    def __call__(
+        self,
+        x: Inexact[np.ndarray, "*batch n d"],
+        *,
+        positions: Integer[np.ndarray, "*#batch n"] | None = None,
+    ) -> Inexact[np.ndarray, "*batch n d"]:
+        r"""Add the rows of the table to a sequence.
+
+        Args:
+            x: `(*batch, n, d)`, with $n \le n_{\max}$ unless `positions` are given.
+            positions: where the tokens stand, integers from 0 to $n_{\max} - 1$, `(n)` or
+                `(*batch, n)`; $0, \ldots, n - 1$ if not given.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit, the sequence is longer than the table, or a position
+                lies outside it.
+        """
+        max_len, dim = self.table.shape
+        contract.sequence("x", x, dim)
+        contract.positions_of(x.shape, positions)
+        if positions is None:
+            contract.table_length(x.shape[-2], max_len)
+            return x + self.table[: x.shape[-2]]
+        contract.table_rows(positions, max_len)
+        return x + self.table[positions]

@@ -1,0 +1,112 @@
+"""Masks: which query may attend to which key. True means may attend."""
+
+import numpy as np
+from jaxtyping import Bool, Integer
+
+from posattn import contract
+
+__all__ = ["causal_mask", "length_mask", "window_mask"]
+
+
+def _distances(n_q: int, n_k: int | None) -> Integer[np.ndarray, "n_q n_k"]:
+    """Key position minus query position, the last query standing at the last key."""
+    n_q = contract.integer("n_q", n_q)
+    n_k = n_q if n_k is None else contract.integer("n_k", n_k)
+    return np.arange(n_k) - np.arange(n_k - n_q, n_k)[:, None]
+
+
+def causal_mask(n_q: int, n_k: int | None = None) -> Bool[np.ndarray, "n_q n_k"]:
+    r"""Let each query attend to its own position and to the past.
+
+    Queries are aligned to the end of the keys: query $i$ stands at position $i + n_k - n_q$, so
+    entry $(i, j)$ is True where $j \le i + n_k - n_q$.
+    With one query (decoding) nothing is hidden.
+    With more queries than keys the first queries stand before every key and see none.
+
+    Args:
+        n_q: number of queries, at least 0.
+        n_k: number of keys, at least 0; the number of queries if not given.
+
+    Returns:
+        The mask, `(n_q, n_k)`.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is negative.
+
+    Examples:
+        >>> causal_mask(3).astype(int)
+        array([[1, 0, 0],
+               [1, 1, 0],
+               [1, 1, 1]])
+        >>> causal_mask(1, 4)
+        array([[ True,  True,  True,  True]])
+
+    References:
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 3.2.3.
+    """
+    return _distances(n_q, n_k) <= 0
+
+
+def length_mask(
+    lengths: Integer[np.ndarray, "batch"] | Integer[np.ndarray, "batch n_q"], n_k: int
+) -> Bool[np.ndarray, "batch _ n_k"]:
+    r"""Let queries attend to the first keys only, as many as `lengths` says.
+
+    Entry $(b, i, j)$ is True where $j < \ell_b$, or $j < \ell_{b,i}$ with one length per query.
+
+    Args:
+        lengths: number of keys that may be attended to, from 0 to `n_k`; `(batch)` for one per
+            example, or `(batch, n_q)` for one per query.
+        n_k: number of keys, at least 0.
+
+    Returns:
+        The mask, `(batch, 1, n_k)` or `(batch, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `lengths` or `n_k` holds no integers.
+        ValueError: if `lengths` has another rank, or a length is negative or larger than `n_k`.
+
+    Examples:
+        >>> length_mask(np.array([3, 1]), 4).astype(int)
+        array([[[1, 1, 1, 0]],
+        <BLANKLINE>
+               [[1, 0, 0, 0]]])
+    """
+    n_k = contract.integer("n_k", n_k)
+    contract.lengths(lengths, n_k)
+    per_query = lengths[:, None] if lengths.ndim == 1 else lengths
+    return np.arange(n_k) < per_query[..., None]
+
+
+def window_mask(n_q: int, n_k: int, window: int) -> Bool[np.ndarray, "n_q n_k"]:
+    r"""Let each query attend to the keys nearer than `window` positions, on both sides.
+
+    Entry $(i, j)$ is True where $|j - (i + n_k - n_q)| < w$.
+    Together with a causal mask this is the sliding window that holds $w$ tokens, the query's own
+    among them.
+
+    Args:
+        n_q: number of queries, at least 0.
+        n_k: number of keys, at least 0.
+        window: the width $w$, at least 1.
+
+    Returns:
+        The mask, `(n_q, n_k)`.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is too small.
+
+    Examples:
+        >>> window_mask(4, 4, 2).astype(int)
+        array([[1, 1, 0, 0],
+               [1, 1, 1, 0],
+               [0, 1, 1, 1],
+               [0, 0, 1, 1]])
+
+    References:
+        :cite:t:`beltagy2020longformer`, section 3.1; :cite:t:`jiang2023mistral`.
+    """
+    window = contract.integer("window", window, least=1)
+    return np.abs(_distances(n_q, n_k)) < window

@@ -1,0 +1,54 @@
+"""Learned positional encoding: one row of parameters per position."""
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from posattn import contract
+
+__all__ = ["LearnedPositionalEncoding"]
+
+
+class LearnedPositionalEncoding(nn.Module):
+    """Add to each token a learned vector that belongs to its position.
+
+    Twin of :class:`posattn.reference.LearnedPositionalEncoding`.
+    Under `torch.compile` the values of `positions` are not checked here, but by the look-up.
+
+    Examples:
+        >>> layer = LearnedPositionalEncoding(10, 4)
+        >>> layer(torch.zeros(2, 3, 4)).shape
+        torch.Size([2, 3, 4])
+    """
+
+    def __init__(
+        self,
+        max_len: int,
+        dim: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        max_len = contract.integer("max_len", max_len, least=1)
+        dim = contract.integer("dim", dim, least=1)
+        contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
+        self.table = nn.Parameter(torch.empty(max_len, dim, dtype=dtype, device=device))
+        nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def forward(
+        self, x: Float[Tensor, "*batch n d"], *, positions: Integer[Tensor, "*#batch n"] | None = None
+    ) -> Float[Tensor, "*batch n d"]:
+        """Add the rows of the table to a sequence.
+
+        Twin of calling :class:`posattn.reference.LearnedPositionalEncoding`.
+        """
+        max_len, dim = self.table.shape
+        contract.sequence("x", x, dim)
+        contract.positions_of(x.shape, positions)
+        if positions is None:
+            contract.table_length(x.shape[-2], max_len)
+            return x + self.table[: x.shape[-2]].to(x.dtype)
+        contract.table_rows(positions, max_len, known=not torch.compiler.is_compiling())
+        return x + nn.functional.embedding(positions, self.table).to(x.dtype)

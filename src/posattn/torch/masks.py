@@ -1,0 +1,68 @@
+"""Masks: which query may attend to which key. True means may attend."""
+
+import torch
+from jaxtyping import Bool, Integer
+from torch import Tensor
+
+from posattn import contract
+
+__all__ = ["causal_mask", "length_mask", "window_mask"]
+
+
+def _distances(n_q: int, n_k: int | None, device: torch.device | str | None) -> Integer[Tensor, "n_q n_k"]:
+    """Key position minus query position, the last query standing at the last key."""
+    n_q = contract.integer("n_q", n_q)
+    n_k = n_q if n_k is None else contract.integer("n_k", n_k)
+    return torch.arange(n_k, device=device) - torch.arange(n_k - n_q, n_k, device=device)[:, None]
+
+
+def causal_mask(
+    n_q: int, n_k: int | None = None, *, device: torch.device | str | None = None
+) -> Bool[Tensor, "n_q n_k"]:
+    """Let each query attend to its own position and to the past.
+
+    Twin of :func:`posattn.reference.causal_mask`; the mask is made on `device`.
+
+    Examples:
+        >>> causal_mask(2)
+        tensor([[ True, False],
+                [ True,  True]])
+    """
+    return _distances(n_q, n_k, device) <= 0
+
+
+def length_mask(
+    lengths: Integer[Tensor, "batch"] | Integer[Tensor, "batch n_q"], n_k: int
+) -> Bool[Tensor, "batch _ n_k"]:
+    """Let queries attend to the first keys only, as many as `lengths` says.
+
+    Twin of :func:`posattn.reference.length_mask`; the mask is made where `lengths` are.
+    Under `torch.compile` the values of `lengths` are not checked.
+
+    Examples:
+        >>> length_mask(torch.tensor([3, 1]), 4).int()
+        tensor([[[1, 1, 1, 0]],
+        <BLANKLINE>
+                [[1, 0, 0, 0]]], dtype=torch.int32)
+    """
+    n_k = contract.integer("n_k", n_k)
+    contract.lengths(lengths, n_k, known=not torch.compiler.is_compiling())
+    per_query = lengths[:, None] if lengths.ndim == 1 else lengths
+    return torch.arange(n_k, device=lengths.device) < per_query[..., None]
+
+
+def window_mask(
+    n_q: int, n_k: int, window: int, *, device: torch.device | str | None = None
+) -> Bool[Tensor, "n_q n_k"]:
+    """Let each query attend to the keys nearer than `window` positions, on both sides.
+
+    Twin of :func:`posattn.reference.window_mask`; the mask is made on `device`.
+
+    Examples:
+        >>> window_mask(3, 3, 2).int()
+        tensor([[1, 1, 0],
+                [1, 1, 1],
+                [0, 1, 1]], dtype=torch.int32)
+    """
+    window = contract.integer("window", window, least=1)
+    return _distances(n_q, n_k, device).abs() < window
