@@ -21,6 +21,8 @@ def is_index(value):
     """Whether `value` is an integer: a Python or NumPy one, or an integer scalar of a framework."""
     if isinstance(value, bool) or (hasattr(value, "dtype") and dtype(value) == "bool"):
         return False
+    if getattr(value, "shape", ()) != ():  # PyTorch takes an array of one integer for that integer
+        return False
     try:
         operator.index(value)
     except TypeError:

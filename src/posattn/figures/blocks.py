@@ -2,9 +2,11 @@
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle, FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch
 
-from posattn.figures.style import BLUE, GREEN, INK, ORANGE, PINK, arrow, drawn
+from posattn.figures.style import BLUE, GREEN, INK, ORANGE, PINK, Drawing, arrow, drawn
+
+_WIDTH, _HEIGHT = 0.98, 0.55
 
 
 @drawn
@@ -14,15 +16,15 @@ def self_attention_layer() -> Figure:
     Returns:
         A figure of tokens, queries, keys, values, scores, softmax, weighted sum and outputs.
     """
-    axes = _paper(6.4, 2.5)
-    tokens = _stack(axes, 0.3, 1.25, [r"$x_1$", r"$x_2$", r"$\vdots$", r"$x_n$"])
-    queries = _box(axes, 1.55, 2.15, r"queries" "\n" r"$q_i = W_q\,x_i$", BLUE)
-    keys = _box(axes, 1.55, 1.25, r"keys" "\n" r"$k_i = W_k\,x_i$", BLUE)
-    values = _box(axes, 1.55, 0.35, r"values" "\n" r"$v_i = W_v\,x_i$", GREEN)
-    scores = _box(axes, 3.1, 1.7, r"scores" "\n" r"$q_i^\top k_j / \sqrt{d}$", BLUE)
-    softmax = _box(axes, 4.65, 1.7, "softmax\nover keys $j$", ORANGE)
-    pooled = _box(axes, 4.65, 0.35, r"weighted sum" "\n" r"$\sum_j \alpha_{ij} v_j$", GREEN)
-    outputs = _stack(axes, 6.1, 1.25, [r"$y_1$", r"$y_2$", r"$\vdots$", r"$y_n$"])
+    axes = _paper(6.4, 2.3)
+    tokens = _box(axes, 0.56, 1.15, "tokens\n$\\mathbf{x}_1, \\ldots, \\mathbf{x}_n$", PINK)
+    queries = _box(axes, 1.9, 1.95, "queries\n$\\mathbf{X}\\mathbf{W}^{(q)}$", BLUE)
+    keys = _box(axes, 1.9, 1.15, "keys\n$\\mathbf{X}\\mathbf{W}^{(k)}$", BLUE)
+    values = _box(axes, 1.9, 0.35, "values\n$\\mathbf{X}\\mathbf{W}^{(v)}$", GREEN)
+    scores = _box(axes, 3.22, 1.55, "scores\n$\\mathbf{q}_i^\\top \\mathbf{k}_j / \\sqrt{d}$", BLUE)
+    softmax = _box(axes, 4.54, 1.55, "softmax\nover keys $j$", ORANGE)
+    pooled = _box(axes, 4.54, 0.35, "weighted sum\n$\\Sigma_j\\, w_{ij} \\mathbf{v}_j$", GREEN)
+    outputs = _box(axes, 5.84, 0.35, "outputs\n$\\mathbf{y}_1, \\ldots, \\mathbf{y}_n$", PINK)
     for tail, head in (
         (tokens, queries),
         (tokens, keys),
@@ -35,39 +37,52 @@ def self_attention_layer() -> Figure:
         (pooled, outputs),
     ):
         arrow(axes, tail, head)
-    axes.text(4.72, 1.02, r"weights $\alpha_{ij}$", va="center")
+    axes.text(4.61, 0.95, "weights $w_{ij}$", va="center")
     return axes.figure
 
 
 @drawn
 def positional_encoding_layer() -> Figure:
-    r"""Draw the positional encoding layer: :math:`X + P`, where P knows the positions only.
+    """Draw the positional encoding layer: X + P, where P knows nothing but the positions.
 
     Returns:
-        A figure of the tokens' X, the positions' P, their sum, dropout and what follows.
+        A figure of tokens and positions, X and P, their sum, dropout and the next layer.
     """
-    axes = _paper(6.2, 2.1)
-    tokens = _stack(axes, 0.3, 1.6, ["tokens"], 0.7, 0.4)
+    axes = _paper(6.4, 2.0)
+    tokens = _box(axes, 0.56, 1.6, "tokens\n$\\mathbf{x}_1, \\ldots, \\mathbf{x}_n$", PINK)
+    positions = _box(axes, 0.56, 0.4, "positions\n$0, \\ldots, n - 1$", ORANGE)
+    embedded = _box(axes, 1.9, 1.6, "$\\mathbf{X}$\n$n \\times d$", PINK)
+    encoding = _box(axes, 1.9, 0.4, "$\\mathbf{P}$\n$n \\times d$", ORANGE)
+    total = _box(axes, 3.22, 1.0, "$\\mathbf{X} + \\mathbf{P}$\n$n \\times d$", BLUE)
+    dropout = _box(axes, 4.54, 1.0, "(dropout)", "none")
+    following = _box(axes, 5.84, 1.0, "next layer", GREEN)
+    for tail, head in (
+        (tokens, embedded),
+        (positions, encoding),
+        (embedded, total),
+        (encoding, total),
+        (total, dropout),
+        (dropout, following),
+    ):
+        arrow(axes, tail, head)
     return axes.figure
 
 
 def _paper(width: float, height: float) -> Axes:
-    axes = Figure(figsize=(width, height)).add_axes((0, 0, 1, 1))
+    axes = Drawing(figsize=(width, height)).add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(0, height))
     axes.set_axis_off()
     return axes
 
 
-def _box(
-    axes: Axes, x: float, y: float, text: str, color: str, width: float = 1.15, height: float = 0.55
-) -> FancyBboxPatch:
+def _box(axes: Axes, x: float, y: float, text: str, color: str) -> FancyBboxPatch:
     """Place a block of which (x, y) is the centre."""
     axes.text(x, y, text, ha="center", va="center", linespacing=1.5)
     return axes.add_patch(
         FancyBboxPatch(
-            (x - width / 2, y - height / 2),
-            width,
-            height,
+            (x - _WIDTH / 2, y - _HEIGHT / 2),
+            _WIDTH,
+            _HEIGHT,
             boxstyle="round,pad=0,rounding_size=0.06",
             facecolor=(color, 0.22),
             edgecolor=INK,

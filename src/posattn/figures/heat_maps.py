@@ -1,18 +1,19 @@
 """Heat maps: attention weights, masks, and binary numbers beside an encoding."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from posattn.figures.style import BLUE, INK, checked, drawn, held
+from posattn.figures.style import BLUE, INK, Drawing, checked, drawn, held, integer_ticks
 
 _PRINTED = 64
+_FLAT = 1.8
+_TURNED = 0.22
 _SLACK = 1e-6
 _LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
@@ -27,16 +28,16 @@ def attention_weights(
     """Draw attention weights as heat maps on one scale from 0 to 1, with the numbers if few.
 
     Args:
-        weights: ``(n_q, n_k)``, or one panel per head: ``(h, n_q, n_k)``.
-        row_labels: The n_q queries; their indices by default.
-        column_labels: The n_k keys; their indices by default.
-        titles: The h panels; none by default.
+        weights: `(n_q, n_k)`, or one panel per head: `(h, n_q, n_k)`.
+        row_labels: the n_q queries; their indices by default.
+        column_labels: the n_k keys; their indices by default.
+        titles: the h panels; none by default.
 
     Returns:
         A figure with h panels and one colour bar. Panels of at most 64 cells print their values.
 
     Raises:
-        ValueError: If a shape is wrong, or a weight lies outside 0 to 1.
+        ValueError: if a shape is wrong, or a weight lies outside 0 to 1.
     """
     if np.ndim(weights) == 2:
         weights = np.asarray(weights)[None]
@@ -44,44 +45,45 @@ def attention_weights(
     heads, n_q, n_k = weights.shape
     inside = (weights >= -_SLACK) & (weights <= 1 + _SLACK)
     _check_values("weights", weights, inside, "lie in [0, 1]")
+    _check_labels("row_labels", row_labels, n_q)
+    _check_labels("column_labels", column_labels, n_k)
+    _check_labels("titles", titles, heads)
+
     printed = n_q * n_k <= _PRINTED
-    figure, panels = _panels(heads, n_q, n_k, cell=0.3 * printed)
-    if titles is not None:
-        _check_labels("titles", titles, heads)
+    below = _inches(column_labels)
+    figure, panels = _panels(heads, n_q, n_k, 0.28 * printed, _inches(row_labels), below)
     for head, axes in enumerate(panels):
         image = _heat_map(axes, weights[head], "Blues", 0, 1)
         if printed:
             _print_cells(axes, image, "{:.2f}")
         if row_labels is not None:
-            _check_labels("row_labels", row_labels, n_q)
             axes.set_yticks(range(n_q), row_labels)
         if column_labels is not None:
-            _check_labels("column_labels", column_labels, n_k)
-            turned = max(map(len, column_labels)) > 3
-            axes.set_xticks(range(n_k), column_labels, rotation=90 * turned)
+            axes.set_xticks(range(n_k), column_labels, rotation=90 * (below > _TURNED))
         if titles is not None:
             axes.set_title(titles[head])
-    figure.colorbar(image, ax=panels, label="attention weight", shrink=0.8)
+    location = "right" if figure.get_figheight() > _FLAT else "bottom"
+    figure.colorbar(image, ax=panels, label="attention weight", location=location)
     return figure
 
 
 @drawn
-def masks(masks: Sequence[ArrayLike], titles: Sequence[str]) -> Figure:
+def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
     """Draw masks side by side: who may attend is filled, who may not is a dot.
 
     Args:
-        masks: Boolean arrays, all ``(n_q, n_k)``; True means may attend.
-        titles: One title per mask.
+        masks: boolean arrays, all `(n_q, n_k)`; True means may attend.
+        titles: one title per mask.
 
     Returns:
         A figure with one panel per mask.
 
     Raises:
-        ValueError: If there is no mask, one is not boolean or has another shape than the first,
+        ValueError: if there is no mask, one is not boolean or has another shape than the first,
             or the titles are not as many.
     """
-    first = checked("masks[0]", held("masks", masks)[0], "n_q n_k", bool)
-    n_q, n_k = first.shape
+    masks = held("masks", masks)
+    n_q, n_k = checked("masks[0]", masks[0], "n_q n_k", bool).shape
     _check_labels("titles", titles, len(masks))
     figure, panels = _panels(len(masks), n_q, n_k)
     for k, (axes, title) in enumerate(zip(panels, titles, strict=True)):
@@ -102,20 +104,20 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     """Draw binary numbers beside an encoding: in both, the frequency falls along the columns.
 
     Args:
-        bits: ``(m, b)`` of 0 and 1, row i the number i as one writes it, the lowest bit rightmost.
-        encoding: ``(n, d)``, one row per position, values in [-1, 1].
+        bits: `(m, b)` of 0 and 1, row i the number i as one writes it, the lowest bit rightmost.
+        encoding: `(n, d)`, one row per position, values in [-1, 1].
 
     Returns:
         A figure with two panels; an arrow over each tells where the frequency falls.
 
     Raises:
-        ValueError: If a shape is wrong, a bit is neither 0 nor 1, or a value leaves [-1, 1].
+        ValueError: if a shape is wrong, a bit is neither 0 nor 1, or a value leaves [-1, 1].
     """
     bits = checked("bits", bits, "m b")
     encoding = checked("encoding", encoding, "n d")
     _check_values("bits", bits, np.isin(bits, (0, 1)), "be 0 or 1")
     _check_values("encoding", encoding, np.abs(encoding) <= 1 + _SLACK, "lie in [-1, 1]")
-    figure = Figure(figsize=(6.5, 3.6), layout="constrained")
+    figure = Drawing(figsize=(6.5, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
     _print_cells(left, _heat_map(left, bits, "Blues", 0, 1, "auto"), "{:.0f}")
     b = bits.shape[1]
@@ -131,47 +133,57 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     return figure
 
 
-def _panels(count: int, n_q: int, n_k: int, cell: float = 0) -> tuple[Figure, list[Axes]]:
-    """Lay out square-celled panels in rows, no cell narrower than `cell` inches."""
-    per_row = min(count, 4, max(1, int(5.2 / max(1.25, 0.25 + cell * n_k))))
+def _panels(
+    count: int, n_q: int, n_k: int, cell: float = 0.0, left: float = 0.0, below: float = 0.0
+) -> tuple[Figure, list[Axes]]:
+    """Lay out square-celled panels in rows.
+
+    In inches: no cell narrower than `cell`, `left` and `below` for the labels of queries and keys.
+    """
+    room = 5.2 - left
+    per_row = min(count, 4, max(1, int(room / max(1.25, 0.25 + cell * n_k))))
     rows = -(-count // per_row)
-    width = min(5.2 / per_row - 0.25, max(1.2, min(3.2, 0.45 * n_k)))
+    width = min(room / per_row - 0.25, max(1.2, min(3.2, 0.45 * n_k)))
     height = min(width * n_q / n_k, 4)
-    figure = Figure((1.3 + per_row * (width + 0.25), rows * (height + 0.75)), layout="compressed")
+    size = (1.3 + left + per_row * (width + 0.25), max(_FLAT, rows * (height + 0.75 + below)))
+    figure = Drawing(size, layout="compressed")
     panels = list(figure.subplots(rows, per_row, squeeze=False).flat)
     for axes in panels[count:]:
         axes.remove()
     for k, axes in enumerate(panels[:count]):
         axes.set(xlabel="key", ylabel="" if k % per_row else "query")
+        axes.tick_params(labelleft=k % per_row == 0)
     return figure, panels[:count]
+
+
+def _inches(labels: Sequence[str] | None) -> float:
+    return 0.07 * max(map(len, labels)) if labels is not None else 0.0
 
 
 def _heat_map(
     axes: Axes,
     values: NDArray,
     cmap: str | ListedColormap,
-    low: float,
-    high: float,
+    low: int,
+    high: int,
     aspect: str = "equal",
 ) -> AxesImage:
     axes.spines[:].set_visible(True)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator("auto", integer=True))
-    return axes.imshow(
-        values, cmap=cmap, vmin=low, vmax=high, aspect=aspect, interpolation="none"
-    )
+    integer_ticks(axes.yaxis, values.shape[0])
+    integer_ticks(axes.xaxis, values.shape[1])
+    return axes.imshow(values, cmap=cmap, vmin=low, vmax=high, aspect=aspect, interpolation="none")
 
 
 def _print_cells(axes: Axes, image: AxesImage, pattern: str) -> None:
     """Print the values in their cells, light on dark and dark on light, whatever the page is."""
     for (i, j), value in np.ndenumerate(image.get_array()):
-        light = image.cmap(image.norm(value))[:3] @ _LUMINANCE > 0.45
+        light = np.power(image.cmap(image.norm(value))[:3], 2.2) @ _LUMINANCE > 0.18
         color = "#111111" if light else "#f5f5f5"
-        axes.text(j, i, pattern.format(value), ha="center", va="center", color=color, fontsize=8)
+        axes.text(j, i, pattern.format(value), ha="center", va="center", color=color, fontsize=7)
 
 
-def _check_labels(name: str, labels: Sequence[str], size: int) -> None:
-    if len(labels) != size:
+def _check_labels(name: str, labels: Sequence[str] | None, size: int) -> None:
+    if labels is not None and len(labels) != size:
         raise ValueError(f"{name} must hold {size} strings, got {len(labels)}")
 
 

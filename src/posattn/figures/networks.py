@@ -1,6 +1,6 @@
 """Convolution, recurrence and self-attention as graphs of units."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,36 +8,37 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import ArrayLike, NDArray
 
-from posattn.figures.style import INK, ORANGE, arrow, checked, drawn, held
+from posattn.figures.style import INK, ORANGE, Drawing, arrow, checked, drawn, held
 
 _STEP = 1.7
 
 
 @drawn
 def architectures(
-    convolution: Sequence[ArrayLike], recurrence: ArrayLike, self_attention: ArrayLike
+    convolution: Iterable[ArrayLike], recurrence: ArrayLike, self_attention: ArrayLike
 ) -> Figure:
     """Draw who reads whom in a CNN, an RNN and self-attention, with one arrow per True entry.
 
     The receptive field of the middle unit on top of the CNN is coloured, with thicker arrows.
 
     Args:
-        convolution: Boolean ``(n, n)`` matrices, the lowest layer first; ``[i, j]`` is True where
+        convolution: boolean `(n, n)` matrices, the lowest layer first; `[i, j]` is True where
             unit i of the upper row reads unit j of the lower row.
-        recurrence: Boolean ``(n, n)``; ``[i, j]`` is True where hidden state i reads hidden
+        recurrence: boolean `(n, n)`; `[i, j]` is True where hidden state i reads hidden
             state j. Hidden state i also reads input i.
-        self_attention: Boolean ``(n, n)``; ``[i, j]`` is True where output i reads input j.
+        self_attention: boolean `(n, n)`; `[i, j]` is True where output i reads input j.
 
     Returns:
         A figure with three panels.
 
     Raises:
-        ValueError: If a matrix is not boolean or not ``(n, n)``, or a hidden state reads itself.
+        ValueError: if a matrix is not boolean or not `(n, n)`, or a hidden state reads itself.
     """
     attention = checked("self_attention", self_attention, "n n", bool)
     n = len(attention)
     layers = [
-        checked(f"convolution[{k}]", layer, "n n", bool, n=n) for k, layer in enumerate(held("convolution", convolution))
+        checked(f"convolution[{k}]", layer, "n n", bool, n=n)
+        for k, layer in enumerate(held("convolution", convolution))
     ]
     steps = checked("recurrence", recurrence, "n n", bool, n=n)
     if steps.diagonal().any():
@@ -45,10 +46,12 @@ def architectures(
         raise ValueError(f"recurrence must have a False diagonal, got True at [{i}, {i}]")
 
     top = len(layers) * _STEP
-    figure = Figure(figsize=(6.5, 0.75 + 0.42 * top), layout="constrained")
+    longest = np.abs(np.subtract(*steps.nonzero())).max(initial=1)
+    ceiling = top + 0.3 + 0.2 * longest
+    figure = Drawing(figsize=(6.5, 0.55 + 0.42 * ceiling), layout="constrained")
     cnn, rnn, attending = figure.subplots(1, 3)
     for axes, title in ((cnn, "CNN"), (rnn, "RNN"), (attending, "self-attention")):
-        axes.set(title=title, aspect="equal", xlim=(-0.5, n - 0.5), ylim=(-0.5, top + 0.5))
+        axes.set(title=title, aspect="equal", xlim=(-0.5, n - 0.5), ylim=(-0.5, ceiling))
         axes.set_axis_off()
 
     fields = [np.arange(n) == n // 2]
@@ -60,11 +63,11 @@ def architectures(
         _connect(cnn, rows[k], rows[k + 1], reads, lit=fields[k + 1])
 
     dark = np.zeros(n, dtype=bool)
-    inputs, hidden = _row(rnn, 0, "x", dark), _row(rnn, top, "h", dark)
+    inputs, hidden = _row(rnn, 0.0, "x", dark), _row(rnn, top, "h", dark)
     _connect(rnn, inputs, hidden, np.eye(n, dtype=bool), lit=dark)
     _connect(rnn, hidden, hidden, steps, lit=dark)
 
-    inputs, outputs = _row(attending, 0, "x", dark), _row(attending, top, "y", dark)
+    inputs, outputs = _row(attending, 0.0, "x", dark), _row(attending, top, "y", dark)
     _connect(attending, inputs, outputs, attention, lit=dark)
     return figure
 
@@ -75,13 +78,11 @@ def _row(axes: Axes, height: float, symbol: str, lit: NDArray) -> list[Circle]:
         face, edge = ((ORANGE, 0.22), ORANGE) if bright else ("none", INK)
         units.append(axes.add_patch(Circle((i, height), 0.33, facecolor=face, edgecolor=edge)))
         if symbol:
-            axes.text(i, height, f"${symbol}_{{{i + 1}}}$", ha="center", va="center")
+            axes.text(i, height, rf"$\mathbf{{{symbol}}}_{{{i + 1}}}$", ha="center", va="center")
     return units
 
 
-def _connect(
-    axes: Axes, lower: list[Circle], upper: list[Circle], reads: NDArray, lit: NDArray
-) -> None:
+def _connect(axes: Axes, lower: list[Circle], upper: list[Circle], reads: NDArray, lit: NDArray) -> None:
     for i, j in np.argwhere(reads):
         bright = {"color": ORANGE, "linewidth": 1.6, "zorder": 3} if lit[i] else {}
         bend = -0.4 if lower is upper and abs(i - j) > 1 else 0

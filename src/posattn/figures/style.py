@@ -1,15 +1,18 @@
 """What all figures share: ink, palette, arrows, and the check of what comes in."""
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable
 from functools import wraps
+from io import BytesIO
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from matplotlib import style
+from matplotlib import rc_context, style
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
+from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 INK = "#000000"
@@ -29,12 +32,27 @@ _SETTINGS = {
     "legend.frameon": False,
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
-} | dict.fromkeys(
-    ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK
-)
+} | dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
 
 P = ParamSpec("P")
-T = TypeVar("T", bound=Sized)
+T = TypeVar("T")
+
+
+class Drawing(Figure):
+    """A figure that notebooks show as it is, without pyplot: the same bytes each time."""
+
+    def _repr_svg_(self) -> str:
+        return self._saved("svg").decode()
+
+    def _repr_pdf_(self) -> bytes:
+        return self._saved("pdf")
+
+    def _saved(self, form: str) -> bytes:
+        buffer = BytesIO()
+        dated = {"svg": "Date", "pdf": "CreationDate"}[form]
+        with rc_context({"svg.hashsalt": "posattn"}):
+            self.savefig(buffer, format=form, metadata={dated: None})
+        return buffer.getvalue()
 
 
 def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -45,6 +63,7 @@ def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
         with style.context(["default", _SETTINGS]):
             result = draw(*args, **kwargs)
             result.draw_without_rendering()  # ticks are made lazily, with the settings of that hour
+            result.set_layout_engine("none")  # or each saving moves things by a hair
         return result
 
     return figure
@@ -54,33 +73,44 @@ def checked(name: str, value: ArrayLike, axes: str, kind: type = float, **sizes:
     """Return `value` as an array whose axes are named in `axes`; equal names are equal sizes.
 
     Args:
-        name: The argument, for the error.
-        value: What the user gave.
-        axes: Names of the axes, separated by blanks: ``"n d"``.
+        name: the argument, for the error.
+        value: what the user gave.
+        axes: names of the axes, separated by blanks: `"n d"`.
         kind: `float`, which converts, or `bool`, which does not.
-        **sizes: Sizes that are already known.
+        **sizes: sizes of axes that are known already.
+
+    Returns:
+        An array of that kind.
 
     Raises:
-        ValueError: If an axis is missing, empty or of another size, or a mask is not boolean.
+        ValueError: if an axis is missing, empty or of another size, or the array is not boolean.
     """
     array = np.asarray(value)
-    known = sizes | {axis: size for axis, size in zip(axes.split(), array.shape) if axis not in sizes}
-    if array.shape != tuple(known.get(axis) for axis in axes.split()) or not array.size:
-        where = "".join(f" with {axis} = {size}" for axis, size in sizes.items())
-        expected = f"({axes.replace(' ', ', ')}{',' * (' ' not in axes)})"
-        raise ValueError(
-            f"{name} must be a nonempty array of shape {expected}{where}, got shape {array.shape}"
-        )
+    names = axes.split()
+    expected = ", ".join(str(sizes.get(axis, axis)) for axis in names)
+    pairs = list(zip(names, array.shape, strict=False))
+    if array.ndim != len(names) or any(sizes.setdefault(axis, size) != size for axis, size in pairs):
+        raise ValueError(f"{name} must have shape ({expected}), got {array.shape}")
+    if not array.size:
+        raise ValueError(f"{name} must not be empty, got shape {array.shape}")
     if kind is bool and array.dtype != bool:
-        raise ValueError(f"{name} must be boolean, got dtype {array.dtype}")
+        raise ValueError(f"{name} must be boolean, got {array.dtype}")
     return array.astype(kind)
 
 
-def held(name: str, items: T) -> T:
-    """Return `items` if there are any."""
-    if not len(items):
-        raise ValueError(f"{name} must hold at least one item, got {items!r}")
+def held(name: str, items: Iterable[T]) -> list[T]:
+    """Return `items` as a list, if there are any."""
+    items = list(items)
+    if not items:
+        raise ValueError(f"{name} must not be empty, got {items}")
     return items
+
+
+def integer_ticks(axis: Axis, size: int) -> None:
+    """Tick every index where there are few, else as many round ones as fit."""
+    every = FixedLocator(range(size))
+    some = MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10])
+    axis.set_major_locator(every if size <= 8 else some)
 
 
 def arrow(axes: Axes, tail: Patch, head: Patch, **look: Any) -> Annotation:
@@ -103,4 +133,5 @@ def arrow(axes: Axes, tail: Patch, head: Patch, **look: Any) -> Annotation:
 
 
 def _centre(patch: Patch) -> NDArray:
-    return patch.get_patch_transform().transform_path(patch.get_path()).get_extents().get_points().mean(axis=0)
+    outline = patch.get_patch_transform().transform_path(patch.get_path())
+    return outline.get_extents().get_points().mean(axis=0)

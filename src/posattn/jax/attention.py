@@ -94,7 +94,9 @@ def scaled_dot_product_attention(
     return dropout(weights, dropout_rate, rng) @ _zero_unattended(value, mask)
 
 
-def dropout(x: Float[Array, "*shape"], dropout_rate: float, rng: Array | None = None) -> Float[Array, "*shape"]:
+def dropout(
+    x: Float[Array, "*shape"], dropout_rate: float, rng: Array | None = None
+) -> Float[Array, "*shape"]:
     """Set entries to zero at random and scale the others, so that the mean stays.
 
     Twin of :func:`posattn.reference.dropout`; `rng` is a JAX key.

@@ -1,7 +1,6 @@
 """Learned positional encoding: one row of parameters per position."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +30,9 @@ class LearnedPositionalEncoding:
     table: Float[Array, "max_len d"]
 
     @classmethod
-    def init(cls, rng: Array, max_len: int, dim: int, *, dtype: jnp.dtype | None = None) -> Self:
+    def init(
+        cls, rng: Array, max_len: int, dim: int, *, dtype: jnp.dtype | None = None
+    ) -> "LearnedPositionalEncoding":
         """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
 
         Twin of :meth:`posattn.reference.LearnedPositionalEncoding.init`; `rng` is a JAX key.

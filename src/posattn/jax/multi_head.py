@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
-from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +90,7 @@ class MultiHeadAttention:
         rotate: Callable | None = None,
         bias: Callable | None = None,
         dtype: jnp.dtype | None = None,
-    ) -> Self:
+    ) -> "MultiHeadAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
 
         Twin of :meth:`posattn.reference.MultiHeadAttention.init`; `rng` is a JAX key.

@@ -15,6 +15,8 @@ from posattn.jax.attention import dropout
 
 __all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]
 
+_INVERSE_TAU = 0x28BE60DB9391054A7F09D5F47D4D3770  # 2**128 / (2 pi)
+
 
 def frequencies(dim: int, *, base: float = 10000.0) -> Float[np.ndarray, " m"]:
     """The frequencies of a sinusoidal encoding, from fast to slow.
@@ -54,8 +56,8 @@ def sinusoidal_encoding(
     length = contract.length_or_positions(length_or_positions)
     positions = length_or_positions if length is None else np.arange(length)
     numpy = jnp if isinstance(positions, jax.core.Tracer) else np
-    angles = _angles(positions, frequencies(dim, base=base))
-    pairs = numpy.stack([numpy.sin(angles), numpy.cos(angles)], axis=-1)
+    angles, sign = _angles(positions, frequencies(dim, base=base))
+    pairs = numpy.stack([sign * numpy.sin(angles), sign * numpy.cos(angles)], axis=-1)
     encoding = pairs.reshape(*positions.shape, -1)[..., :dim]
     return jnp.asarray(encoding, jnp.result_type(float if dtype is None else dtype))
 
@@ -123,29 +125,33 @@ class PositionalEncoding:
 
 
 def _angles(positions, frequencies):
-    """Positions times frequencies, in float64 or up to whole turns."""
+    """Positions times frequencies, in float64 or up to half turns, and the sign of sine and cosine."""
     if not isinstance(positions, jax.core.Tracer):
-        return np.asarray(positions, np.float64)[..., None] * frequencies
+        return np.asarray(positions, np.float64)[..., None] * frequencies, 1
     if jax.config.jax_enable_x64:
-        return positions.astype(jnp.float64)[..., None] * frequencies
-    whole = jnp.floor(positions)
+        return positions.astype(jnp.float64)[..., None] * frequencies, 1
+    whole = jnp.round(positions)
     rest = (positions - whole).astype(jnp.float32)
-    return _reduced(whole.astype(jnp.int32)[..., None], frequencies) + rest[..., None] * frequencies
+    angles, sign = _reduced(whole.astype(jnp.int32)[..., None], frequencies)
+    return angles + rest[..., None] * frequencies, sign
 
 
 def _reduced(positions, frequencies):
-    """Integers times frequencies, minus whole turns, exactly: in 64-bit fixed point of 32-bit words.
+    """Integers times frequencies, minus half turns, exactly: in 64-bit fixed point of 32-bit words.
 
     A frequency is a fraction of a turn, `high / 2**32 + low / 2**64`.
     The product modulo one turn is what unsigned 32-bit arithmetic keeps when it overflows.
+    A half turn less changes the sign of sine and cosine, and leaves angles small enough for float32.
     """
-    turns = [int(f / math.tau % 1 * 2**64) for f in frequencies]
+    ratios = [float(f).as_integer_ratio() for f in frequencies]
+    turns = [(over * _INVERSE_TAU // under >> 64) & 0xFFFFFFFFFFFFFFFF for over, under in ratios]
     high = np.array([t >> 32 for t in turns], np.uint32)
     low = np.array([t & 0xFFFFFFFF for t in turns], np.uint32)
     size = jnp.abs(positions).astype(jnp.uint32)
     fraction = size * high + _high_word(size, low)
-    half_open = jax.lax.bitcast_convert_type(fraction, jnp.int32).astype(jnp.float32)
-    return jnp.sign(positions) * half_open * np.float32(math.tau / 2**32)
+    half = (fraction + 2**30) >> 31
+    rest = jax.lax.bitcast_convert_type(fraction - (half << 31), jnp.int32).astype(jnp.float32)
+    return jnp.sign(positions) * rest * np.float32(math.tau / 2**32), 1 - 2 * half.astype(jnp.float32)
 
 
 def _high_word(a, b):

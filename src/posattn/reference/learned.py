@@ -1,7 +1,6 @@
 """Learned positional encoding: one row of parameters per position."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from jaxtyping import Inexact, Integer
@@ -38,7 +37,7 @@ class LearnedPositionalEncoding:
     table: Inexact[np.ndarray, "max_len d"]
 
     @classmethod
-    def init(cls, rng: np.random.Generator, max_len: int, dim: int) -> Self:
+    def init(cls, rng: np.random.Generator, max_len: int, dim: int) -> "LearnedPositionalEncoding":
         """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
 
         Args:

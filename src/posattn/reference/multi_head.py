@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from jaxtyping import Bool, Inexact, Num
@@ -134,7 +133,7 @@ class MultiHeadAttention:
         dropout_rate: float = 0.0,
         rotate: Callable | None = None,
         bias: Callable | None = None,
-    ) -> Self:
+    ) -> "MultiHeadAttention":
         r"""Draw the weights uniformly from $\pm\sqrt{3/d}$, the bounds of Glorot for square matrices.
 
         Args:

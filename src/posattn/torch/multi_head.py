@@ -76,8 +76,11 @@ class MultiHeadAttention(nn.Module):
         self.rotate = rotate
         self.bias = bias
         contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
+        device = torch.get_default_device() if device is None else device
         for role in ("query", "key", "value", "output"):
-            linear = nn.Linear(self.dim, self.dim, use_bias, device, dtype)
+            linear = nn.utils.skip_init(
+                nn.Linear, self.dim, self.dim, bias=use_bias, device=device, dtype=dtype
+            )
             nn.init.xavier_uniform_(linear.weight, generator=rng)
             if use_bias:
                 nn.init.zeros_(linear.bias)

@@ -1,0 +1,87 @@
+"""The book's build. Run `nox -s docs`, or `sphinx-build -n -W --keep-going -c . docs build/html`."""
+
+import os
+import sys
+from pathlib import Path
+
+import posattn
+
+sys.path.insert(0, str(Path(__file__).parent / "docs" / "_ext"))
+
+project = "Self-Attention and Positional Encoding"
+author = "The posattn authors"
+copyright = "2026, the posattn authors. Text under CC BY 4.0, code under the MIT License"
+release = version = posattn.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.doctest",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_proof",
+    "sphinxcontrib.bibtex",
+    "sphinxcontrib.katex",
+    "gates",
+    "katex_assets",
+    "pages",
+    "twins",
+]
+exclude_patterns = ["_ext", "_static", "build", "**/.ipynb_checkpoints"]
+nitpicky = True
+nitpick_ignore_regex = [
+    # types of frameworks and of jaxtyping: their documentation is not reachable from a build without network
+    ("py:.*", r"(torch|jax|numpy|np|nn|jnp|jaxtyping|collections|dataclasses|matplotlib)\..*"),
+    ("py:.*", r"(Bool|Float|Inexact|Integer|Num|Real|Array|Tensor|Callable|Self|Partial|Figure|ndarray|.*\[.*|.*\].*)"),
+]
+numfig = True
+default_role = "code"
+
+# Cells: executed at every build, by a kernel that draws the same bytes each time.
+nb_execution_mode = "force"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = False
+nb_execution_show_tb = True
+nb_merge_streams = True
+nb_mime_priority_overrides = [
+    (builder, mime, priority)
+    for builder, picture in (("html", "image/svg+xml"), ("latex", "application/pdf"))
+    for mime, priority in ((picture, 10), ("text/plain", 100))
+]
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["SOURCE_DATE_EPOCH"] = "0"
+
+myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints_format = "short"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "plain"
+bibtex_reference_style = "author_year"
+
+katex_prerender = True
+katex_css_path = "katex/katex.min.css"
+
+doctest_test_doctest_blocks = ""
+
+html_theme = "furo"
+html_title = "posattn"
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+html_static_path = ["docs/_static"]
+html_css_files = ["book.css"]
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0b5394", "color-brand-content": "#0b5394"},
+    "dark_css_variables": {"color-brand-primary": "#7fb8ec", "color-brand-content": "#7fb8ec"},
+}
+html_copy_source = False
+html_show_sourcelink = False
+copybutton_exclude = ".linenos, .gp, .go"
+
+latex_engine = "xelatex"
+latex_use_xindy = False
+latex_documents = [("index", "posattn.tex", project, author, "manual")]
+latex_show_urls = "footnote"

@@ -1,0 +1,36 @@
+"""Two gates: every public name is documented, and every entry of the bibliography is cited."""
+
+import importlib
+import pkgutil
+
+import posattn
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+
+def public_names():
+    """Yield the full name of everything that a column's package exports."""
+    for column in pkgutil.iter_modules(posattn.__path__, "posattn."):
+        if column.ispkg:
+            for name in importlib.import_module(column.name).__all__:
+                yield f"{column.name}.{name}"
+
+
+def check(app, env):
+    """Warn, and so fail the build, about names without documentation and entries without citation."""
+    documented = {name.split(".")[1] + "." + name.split(".")[-1] for name in env.get_domain("py").objects}
+    for name in public_names():
+        _, column, word = name.split(".")
+        if f"{column}.{word}" not in documented:
+            logger.warning("%s is public but not documented", name)
+    cite = env.get_domain("cite")
+    cited = {target.key for reference in cite.citation_refs for target in reference.targets}
+    for key in sorted(set(cite.bibdata.data.entries) - cited):
+        logger.warning("%s stands in references.bib but is not cited", key)
+
+
+def setup(app):
+    """Register with Sphinx."""
+    app.connect("env-check-consistency", check)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

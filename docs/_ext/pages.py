@@ -1,0 +1,77 @@
+"""What our pages need and no package offers: ink that follows the theme, folded solutions, fresh outputs."""
+
+import re
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+
+class InlineFigures(SphinxPostTransform):
+    """Put executed SVG figures into the HTML itself, their black ink replaced by the text colour."""
+
+    default_priority = 250
+    formats = ("html",)
+
+    def run(self, **kwargs):
+        """Replace every image that a cell drew."""
+        for image in list(self.document.findall(nodes.image)):
+            if "jupyter_execute" not in image["uri"] or not image["uri"].endswith(".svg"):
+                continue
+            if not image.get("alt"):
+                logger.warning("a figure has no alt text", location=image)
+            svg = (Path(self.app.srcdir) / image["uri"].lstrip("/")).read_text(encoding="utf-8")
+            svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
+            svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+            svg = re.sub(r' id="(?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"', "", svg)
+            svg = re.sub(r' width="([\d.]+)pt" height="[\d.]+pt"', r' style="width: \1pt"', svg, count=1)
+            label = escape(" ".join(image.get("alt", "").split()))
+            svg = svg.replace("<svg", f'<svg class="figure" role="img" aria-label="{label}"', 1)
+            image.replace_self(nodes.raw(svg, svg, format="html"))
+
+
+class FoldSolutions(SphinxPostTransform):
+    """Fold each section of class `solution` behind its title."""
+
+    default_priority = 260
+    formats = ("html",)
+
+    def run(self, **kwargs):
+        """Wrap the sections into `details` elements, which need no script."""
+        for section in self.document.findall(nodes.section):
+            if "solution" not in section["classes"]:
+                continue
+            title = section.next_node(nodes.title)
+            name = f"<summary>{escape(title.astext())}</summary>"
+            body = [child for child in section.children if child is not title]
+            section.children = [
+                nodes.raw("", f'<details class="solution">{name}', format="html"),
+                *body,
+                nodes.raw("", "</details>", format="html"),
+            ]
+
+
+def depend_on_source(app, doctree):
+    """Read an executed page again when the library changes, so that no output is ever stale."""
+    if next(doctree.findall(lambda n: n.get("nb_element") == "cell_code" if isinstance(n, nodes.Element) else False), None):
+        for path in Path(str(files("posattn"))).rglob("*.py"):
+            app.env.note_dependency(str(path))
+
+
+def inline_math(app, what, name, obj, options, lines):
+    """Let docstrings write inline mathematics as `$x$`."""
+    lines[:] = [re.sub(r"\$([^$]+)\$", r":math:`\1`", line) for line in lines]
+
+
+def setup(app):
+    """Register with Sphinx."""
+    app.add_post_transform(InlineFigures)
+    app.add_post_transform(FoldSolutions)
+    app.connect("doctree-read", depend_on_source)
+    app.connect("autodoc-process-docstring", inline_math)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,133 @@
+"""Two frameworks side by side: source and executed cells in synced tabs.
+
+The directive `{twins} module:name` shows the library's own definition from every column that is
+asked for; a missing twin fails the build.
+Cells tagged `torch` and `jax` that follow each other become one tab set.
+They must print the same text and draw the same figure, or the build fails; the figure stands once,
+below the tabs.
+"""
+
+import ast
+from importlib.resources import files
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+from sphinx_design.shared import create_component
+
+LABELS = {"reference": "NumPy reference", "torch": "PyTorch", "jax": "JAX"}
+logger = logging.getLogger(__name__)
+
+
+def tab_set(contents):
+    """Build sphinx-design's tab set, of which the reader's choice holds on every page."""
+    items = []
+    for column, children in contents.items():
+        label = nodes.rubric(LABELS[column], LABELS[column], classes=["sd-tab-label"])
+        label["sync_group"], label["sync_id"] = "framework", column
+        panel = create_component("tab-content", classes=["sd-tab-content"], children=children)
+        items.append(create_component("tab-item", classes=["sd-tab-item"], children=[label, panel]))
+    return create_component("tab-set", classes=["sd-tab-set"], children=items)
+
+
+def definition(path, name):
+    """Return the source of a top-level definition without its docstrings, or None."""
+    source = path.read_text(encoding="utf-8")
+    found = [n for n in ast.parse(source).body if getattr(n, "name", None) == name]
+    if not found:
+        return None
+    lines = source.splitlines()
+    first = min([found[0].lineno, *(d.lineno for d in found[0].decorator_list)])
+    drop = set()
+    for node in ast.walk(found[0]):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            docstring = node.body[0]
+            drop.update(range(docstring.lineno, docstring.end_lineno + 1))
+            if not lines[docstring.end_lineno].strip():
+                drop.add(docstring.end_lineno + 1)
+    return "\n".join(lines[i - 1] for i in range(first, found[0].end_lineno + 1) if i not in drop)
+
+
+class Twins(SphinxDirective):
+    """Show `module:name` as it stands in the library, in tabs."""
+
+    required_arguments = 1
+    option_spec = {"columns": directives.unchanged}
+
+    def run(self):
+        """Read the definitions of all columns and put them into tabs."""
+        module, _, name = self.arguments[0].partition(":")
+        blocks = {}
+        for column in self.options.get("columns", "torch jax").split():
+            path = files("posattn") / column / f"{module}.py"
+            self.env.note_dependency(str(path))
+            text = definition(path, name) if path.is_file() else None
+            if text is None:
+                raise self.error(f"no twin: posattn.{column}.{module} has no {name}")
+            block = nodes.literal_block(text, text, language="python")
+            blocks[column] = [block]
+        return [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]
+
+
+class TwinCells(SphinxTransform):
+    """Join each cell tagged `torch` with the cell tagged `jax` that follows it."""
+
+    default_priority = 400
+
+    def apply(self, **kwargs):
+        """Replace every pair by a tab set and the figure that both drew."""
+        for cell in list(self.document.findall(lambda node: is_cell(node, "torch"))):
+            twin = cell.next_node(descend=False, siblings=True)
+            if not is_cell(twin, "jax"):
+                logger.warning("a cell tagged torch is not followed by one tagged jax", location=cell)
+                continue
+            drawn, drawn_by_twin = take_figures(cell), take_figures(twin)
+            if printed(cell) != printed(twin):
+                logger.warning("PyTorch and JAX print different text", location=cell)
+            if images(drawn) != images(drawn_by_twin):
+                logger.warning("PyTorch and JAX draw different figures", location=cell)
+            twin.parent.remove(twin)
+            cell.replace_self([tab_set({"torch": [cell.deepcopy()], "jax": [twin]}), *drawn])
+
+
+def is_cell(node, tag):
+    """Whether a node is an executed cell with this tag."""
+    return isinstance(node, nodes.container) and f"tag_{tag}" in node["classes"] and "cell" in node["classes"]
+
+
+def outputs(cell):
+    """The containers of a cell's outputs."""
+    return cell.findall(lambda n: isinstance(n, nodes.container) and n.get("nb_element") == "cell_code_output")
+
+
+def printed(cell):
+    """All text that a cell printed."""
+    return "\n".join(output.astext() for output in outputs(cell))
+
+
+def take_figures(cell):
+    """Remove the figures from a cell's outputs and return them."""
+    taken = []
+    for output in list(outputs(cell)):
+        for child in list(output.children):
+            if next(child.findall(nodes.image), None) is not None:
+                output.remove(child)
+                taken.append(child)
+        if not output.children:
+            output.parent.remove(output)
+    return taken
+
+
+def images(figures):
+    """The vector images in figures, each named by the hash of its content."""
+    uris = (image["uri"] for figure in figures for image in figure.findall(nodes.image))
+    return sorted(uri for uri in uris if uri.endswith(".svg"))
+
+
+def setup(app):
+    """Register with Sphinx."""
+    app.add_directive("twins", Twins)
+    app.add_transform(TwinCells)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,121 @@
+"""Every command of the project. `nox -l` lists them; each sets itself up on its first run."""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "tests", "docs"]
+
+BUILD = Path("build")
+WORK = BUILD / "work"
+ENVIRONMENT = Path(".nox", "environment").resolve()
+BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
+LATEX = (
+    "latexmk texlive-xetex texlive-latex-extra texlive-fonts-recommended fonts-freefont-otf tex-gyre"
+)
+
+tool = nox.session(requires=["environment"], venv_backend="none")
+
+
+@nox.session(default=False)
+def environment(session: nox.Session) -> None:
+    """Install everything once; again only after pyproject.toml or constraints.txt changed."""
+    files = [Path("pyproject.toml"), Path("constraints.txt")]
+    wanted = hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+    stamp = ENVIRONMENT / "installed"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    groups = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "docs", "tests", "lint")
+    session.install("--constraint", "constraints.txt", "--editable", ".[torch,jax,figures]", *groups)
+    stamp.write_text(wanted)
+
+
+@tool
+def tests(session: nox.Session) -> None:
+    """Run the tests and the docstring examples, with branch coverage of `src`."""
+    arguments = session.posargs or ["--numprocesses", "2", "--cov", "--cov-report", "term-missing"]
+    run(session, "pytest", *arguments)
+
+
+@tool
+def doctest(session: nox.Session) -> None:
+    """Execute all pages and run their doctests."""
+    sphinx(session, "doctest")
+
+
+@tool
+def docs(session: nox.Session) -> None:
+    """Run the doctests, then build the site: open build/html/index.html."""
+    sphinx(session, "doctest")
+    site = sphinx(session, "html")
+    publish(site, BUILD / "html")
+    session.log(f"open {BUILD / 'html' / 'index.html'}")
+
+
+@tool
+def pdf(session: nox.Session) -> None:
+    """Build the book as build/pdf/posattn.pdf."""
+    if not (shutil.which("latexmk") and shutil.which("xelatex")):
+        session.error(f"the PDF needs LaTeX. On Debian or Ubuntu: apt-get install {LATEX}")
+    latex = sphinx(session, "latex")
+    with session.chdir(latex):
+        session.run("latexmk", "-pdfxe", "-interaction=nonstopmode", "-halt-on-error", "posattn.tex",
+                    external=True, env={"SOURCE_DATE_EPOCH": "0"}, silent=True)
+    (BUILD / "pdf").mkdir(parents=True, exist_ok=True)
+    shutil.copy(latex / "posattn.pdf", BUILD / "pdf" / "posattn.pdf")
+    session.log(f"open {BUILD / 'pdf' / 'posattn.pdf'}")
+
+
+@tool
+def serve(session: nox.Session) -> None:
+    """Show the site at http://127.0.0.1:8000 and rebuild it while you write."""
+    run(session, "sphinx_autobuild", "--watch", "src", "--doctree-dir", WORK / "doctrees", "-c", ".", "-n",
+        "docs", WORK / "html", *session.posargs)
+
+
+@tool
+def lint(session: nox.Session) -> None:
+    """Check the code, and the files that other machines read against their schemas."""
+    run(session, "ruff", "check", ".")
+    run(session, "ruff", "format", "--check", ".")
+    schemas = {
+        "vendor.github-workflows": sorted(Path(".github", "workflows").glob("*.yml")),
+        "vendor.dependabot": [Path(".github", "dependabot.yml")],
+        "vendor.readthedocs": [Path(".readthedocs.yaml")],
+        "vendor.citation-file-format": [Path("CITATION.cff")],
+    }
+    for schema, files in schemas.items():
+        run(session, "check_jsonschema", "--builtin-schema", schema, *files)
+
+
+def run(session: nox.Session, module: str, *arguments: object) -> None:
+    """Run a module of the environment, with its programs first on the path."""
+    path = os.pathsep.join([str(BIN), os.environ["PATH"]])
+    session.run(str(BIN / "python"), "-m", module, *map(str, arguments), external=True, env={"PATH": path})
+
+
+def sphinx(session: nox.Session, builder: str) -> Path:
+    """Run one builder on the pages, which all builders share once they are executed."""
+    out = WORK / builder
+    try:
+        run(session, "sphinx", "-b", builder, "-n", "-W", "--keep-going", "-j", "2",
+            "-d", WORK / "doctrees", "-c", ".", "docs", out, *session.posargs)
+    except nox.command.CommandFailed:
+        shutil.rmtree(WORK / "doctrees", ignore_errors=True)  # its warnings must come again next time
+        raise
+    return out
+
+
+def publish(made: Path, place: Path) -> None:
+    """Replace a finished result as a whole: a failed build leaves the last good one."""
+    fresh = place.with_suffix(".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(made, fresh, ignore=shutil.ignore_patterns(".buildinfo*", ".doctrees"))
+    shutil.rmtree(place, ignore_errors=True)
+    fresh.rename(place)
+

@@ -1,0 +1,480 @@
+"""The drawing room: what is drawn is what went in, in ink that a page can recolour."""
+
+import io
+import re
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib._pylab_helpers import Gcf
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
+from matplotlib.text import Annotation, Text
+
+from posattn import figures
+
+INK = "#000000"
+CELL_INK = {"#111111", "#f5f5f5"}
+PALETTE = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"}
+GRID = "#888888"
+
+N = 5
+BAND = np.abs(np.subtract.outer(range(N), range(N))) <= 1
+STEP = np.eye(N, k=-1, dtype=bool)
+FULL = np.ones((N, N), dtype=bool)
+CAUSAL = np.tril(FULL)
+
+POSITIONS = np.arange(40)
+ANGLES = POSITIONS[:, None] * 100.0 ** (-np.arange(0, 12, 2) / 12)
+ENCODING = np.stack([np.sin(ANGLES), np.cos(ANGLES)], axis=-1).reshape(40, 12)
+BITS = POSITIONS[:8, None] >> np.array([2, 1, 0]) & 1
+WEIGHTS = np.random.default_rng(7).dirichlet(np.ones(6), size=(3, 4))
+TURN = 0.7
+BEFORE = np.stack([np.sin([0, 1, 2, 3]), np.cos([0, 1, 2, 3])], axis=-1)
+AFTER = BEFORE @ [[np.cos(TURN), -np.sin(TURN)], [np.sin(TURN), np.cos(TURN)]]
+X = 2.0 ** np.arange(7, 14)
+SERIES = {f"curve {k}": (k + 1) * X for k in range(17)}
+PRODUCTS = ENCODING @ ENCODING[0]
+
+CALLS = {
+    "architectures": lambda: figures.architectures([BAND, BAND], STEP, FULL),
+    "attention_weights": lambda: figures.attention_weights(WEIGHTS),
+    "binary_counting": lambda: figures.binary_counting(BITS, ENCODING),
+    "columns": lambda: figures.columns(ENCODING, [6, 7, 8, 9]),
+    "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
+    "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
+    "offsets": lambda: figures.offsets(PRODUCTS),
+    "positional_encoding_layer": figures.positional_encoding_layer,
+    "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
+    "self_attention_layer": figures.self_attention_layer,
+}
+every_figure = pytest.mark.parametrize("draw", CALLS.values(), ids=CALLS)
+
+
+def svg(figure):
+    out = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "posattn"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
+
+
+def settings():
+    """The user's settings, less the backend, which matplotlib chooses when it is first read."""
+    return {name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"}
+
+
+def panels(figure):
+    """The axes, without those of colour bars."""
+    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+
+
+def colour_bars(figure):
+    return [axes for axes in figure.axes if axes.get_label() == "<colorbar>"]
+
+
+def edges(axes):
+    """Where the arrows start and end."""
+    arrows = [text for text in axes.texts if isinstance(text, Annotation)]
+    return sorted((*np.round(a.xyann, 6).tolist(), *np.round(a.xy, 6).tolist()) for a in arrows)
+
+
+def from_matrix(reads, low, high):
+    return sorted((float(j), low, float(i), high) for i, j in np.argwhere(reads))
+
+
+def words(artist):
+    return [text.get_text() for text in artist.findobj(Text)]
+
+
+def ticks(axis):
+    low, high = sorted(axis.get_view_interval())
+    return [tick for tick in axis.get_majorticklocs() if low <= tick <= high]
+
+
+def luminance(colour):
+    """Relative luminance as WCAG 2 defines it."""
+    rgb = np.array(to_rgb(colour))
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+
+def test_every_public_function_is_called_here():
+    assert sorted(CALLS) == sorted(figures.__all__)
+
+
+@every_figure
+def test_a_figure_comes_back_and_pyplot_knows_nothing(draw):
+    figure = draw()
+    assert isinstance(figure, Figure)
+    assert figure.get_figwidth() <= 6.5
+    assert not Gcf.figs
+
+
+def test_neither_pyplot_nor_a_framework_is_imported():
+    code = (
+        "import sys, posattn.figures as f; f.self_attention_layer();"
+        "print(*{'matplotlib.pyplot', 'torch', 'jax', 'posattn.reference'} & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
+
+
+@every_figure
+def test_ink_is_black_on_a_transparent_background(draw):
+    figure = draw()
+    for patch in (figure.patch, *(axes.patch for axes in panels(figure))):
+        assert patch.get_facecolor()[3] == 0
+    for text in figure.findobj(Text):
+        assert to_hex(text.get_color()) in {INK} | CELL_INK
+    for axes in figure.axes:
+        if axes.axison:
+            assert {to_hex(spine.get_edgecolor()) for spine in axes.spines.values()} == {INK}
+            marks = [*axes.get_xticklines(), *axes.get_yticklines()]
+            assert {to_hex(mark.get_color()) for mark in marks} == {INK}
+
+
+@every_figure
+def test_the_svg_has_no_colour_beside_ink_palette_and_grid(draw):
+    drawing = re.sub(r'"data:image[^"]*"|url\(#\w+\)|href="#\w+"', "", svg(draw()))
+    found = {colour.lower() for colour in re.findall(r"#[0-9a-fA-F]{6}\b", drawing)}
+    assert INK in found
+    assert found <= {INK, GRID} | CELL_INK | PALETTE
+    assert "white" not in drawing
+
+
+@every_figure
+def test_filled_blocks_let_the_page_through(draw):
+    for patch in draw().findobj(lambda p: isinstance(p, (Circle, FancyBboxPatch))):
+        assert patch.get_facecolor()[3] <= 0.25
+
+
+@every_figure
+def test_two_calls_give_the_same_bytes_under_any_style(draw):
+    before = settings()
+    first = draw()
+    assert settings() == before
+    with matplotlib.style.context("dark_background"):
+        second = draw()
+    assert first._repr_svg_() == svg(second)
+    assert first._repr_pdf_() == second._repr_pdf_()
+    assert first._repr_pdf_().startswith(b"%PDF")
+
+
+def test_saving_again_moves_nothing():
+    figure = CALLS["binary_counting"]()
+    assert svg(figure) == svg(figure)
+
+
+@every_figure
+def test_nothing_is_cut_off(draw):
+    figure = draw()
+    box = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    assert min(box.x0, box.y0, width - box.x1, height - box.y1) > -0.02
+
+
+def test_architectures_draw_the_matrices():
+    skipping = STEP | np.eye(N, k=-3, dtype=bool)
+    figure = figures.architectures([BAND, CAUSAL], skipping, CAUSAL)
+    cnn, rnn, attention = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["CNN", "RNN", "self-attention"]
+    low, middle, top = sorted({round(p.center[1], 6) for p in cnn.patches if isinstance(p, Circle)})
+    layers = from_matrix(BAND, low, middle) + from_matrix(CAUSAL, middle, top)
+    assert edges(cnn) == sorted(layers)
+    inputs = from_matrix(np.eye(N, dtype=bool), low, top)
+    assert edges(rnn) == sorted(inputs + from_matrix(skipping, top, top))
+    assert edges(attention) == from_matrix(CAUSAL, low, top)
+    assert len(edges(attention)) == CAUSAL.sum()
+    bent = [
+        a for a in rnn.texts if isinstance(a, Annotation) and a.arrowprops["connectionstyle"] != "arc3,rad=0"
+    ]
+    assert [abs(a.xy[0] - a.xyann[0]) for a in bent] == [pytest.approx(3)] * 2
+
+
+def test_architectures_colour_the_receptive_field_of_the_middle_unit():
+    cnn = CALLS["architectures"]().axes[0]
+    lit = [(round(p.center[0]), p.center[1]) for p in cnn.patches if to_hex(p.get_edgecolor()) != INK]
+    heights = sorted({y for _, y in lit})
+    assert [sorted(x for x, y in lit if y == h) for h in heights] == [[0, 1, 2, 3, 4], [1, 2, 3], [2]]
+    looks = [a.arrow_patch for a in cnn.texts if isinstance(a, Annotation)]
+    thick = [a for a in looks if a.get_linewidth() > 1]
+    assert len(thick) == 3 + 9
+    assert {to_hex(a.get_edgecolor()) for a in thick} == {"#d55e00"}
+    assert {to_hex(a.get_edgecolor()) for a in looks if a not in thick} == {INK}
+
+
+def test_architectures_name_the_units():
+    figure = CALLS["architectures"]()
+    for axes, symbols in zip(figure.axes, ("xy", "xh", "xy"), strict=True):
+        named = {rf"$\mathbf{{{symbol}}}_{{{i}}}$" for symbol in symbols for i in range(1, N + 1)}
+        assert named <= set(words(axes))
+
+
+@pytest.mark.parametrize(
+    ("draw", "blocks", "arrows"),
+    [
+        (
+            figures.self_attention_layer,
+            ["tokens", "queries", "keys", "values", "scores", "softmax", "weighted", "outputs"],
+            9,
+        ),
+        (
+            figures.positional_encoding_layer,
+            [
+                "tokens",
+                "positions\n$0, \\ldots, n - 1$",
+                "$\\mathbf{X}$",
+                "$\\mathbf{P}$",
+                "$\\mathbf{X} + \\mathbf{P}$",
+                "(dropout)",
+                "next layer",
+            ],
+            6,
+        ),
+    ],
+)
+def test_layers_join_their_blocks(draw, blocks, arrows):
+    axes = draw().axes[0]
+    text = words(axes)
+    assert all(any(word.startswith(block) for word in text) for block in blocks)
+    boxes = [p for p in axes.patches if isinstance(p, FancyBboxPatch)]
+    assert len(boxes) == len(blocks)
+    assert len(edges(axes)) == arrows
+    joined = {
+        id(end)
+        for a in axes.texts
+        if isinstance(a, Annotation)
+        for end in (a.arrow_patch.patchA, a.arrow_patch.patchB)
+    }
+    assert joined == {id(box) for box in boxes}
+
+
+def test_no_arrow_joins_the_tokens_to_the_encoding():
+    axes = figures.positional_encoding_layer().axes[0]
+    (place,) = [t.get_position() for t in axes.texts if t.get_text().startswith("$\\mathbf{P}$")]
+    (positions,) = [t.get_position() for t in axes.texts if t.get_text().startswith("positions")]
+    sources = [edge[:2] for edge in edges(axes) if edge[2:] == pytest.approx(place)]
+    assert sources == [pytest.approx(positions)]
+
+
+def test_columns_are_the_columns_against_the_position():
+    figure = figures.columns(ENCODING, np.array([6, 11]))
+    (axes,) = figure.axes
+    for line, index in zip(axes.lines, (6, 11), strict=True):
+        assert np.array_equal(line.get_xdata(), POSITIONS)
+        assert np.array_equal(line.get_ydata(), ENCODING[:, index])
+        assert line.get_label() == f"column {index}"
+    assert axes.get_xlabel() == "row (position $i$)"
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["column 6", "column 11"]
+
+
+def test_binary_counting_shows_bits_beside_the_encoding():
+    left, right = panels(figure := CALLS["binary_counting"]())
+    assert np.array_equal(left.images[0].get_array(), BITS)
+    assert [t.get_text() for t in left.texts] == [str(bit) for bit in BITS.ravel()]
+    assert [t.get_text() for t in left.get_xticklabels()] == ["2", "1", "0"]
+    assert np.array_equal(right.images[0].get_array(), ENCODING)
+    assert right.images[0].get_clim() == (-1, 1)
+    assert [axes.get_title() for axes in (left, right)] == ["← frequency falls", "frequency falls →"]
+    assert [axes.get_ylabel() for axes in colour_bars(figure)] == ["value"]
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+@pytest.mark.parametrize("turn", [TURN, -TURN, 4.0])
+def test_rotation_turns_every_pair_by_the_same_arc(m, turn):
+    start = np.arctan2(*BEFORE[:m].T)
+    after = np.stack([np.sin(start + turn), np.cos(start + turn)], axis=-1)
+    axes = figures.rotation(BEFORE[:m], after, turn).axes[0]
+    points = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
+    assert np.allclose(points[0::2], BEFORE[:m])
+    assert np.allclose(points[1::2], after)
+    arcs = [p for p in axes.patches if isinstance(p, FancyArrowPatch)]
+    assert len(arcs) == m
+    radii = set()
+    for k, arc in enumerate(arcs):
+        run = arc._path_original.vertices
+        radius = np.hypot(*run.T)
+        assert np.ptp(radius) < 1e-12
+        radii.add(round(radius[0], 6))
+        assert np.allclose(run[[0, -1]] / radius[0], [BEFORE[k], after[k]])
+        assert np.unwrap(np.arctan2(*run.T))[[0, -1]] @ [-1, 1] == pytest.approx(turn)
+    assert len(radii) == m
+    assert axes.get_xlabel() == "$p_{i,2j}$"
+    assert axes.get_ylabel() == "$p_{i,2j+1}$"
+
+
+def test_attention_weights_share_one_scale_and_print_their_values():
+    figure = figures.attention_weights(WEIGHTS, titles=["a", "b", "c"])
+    for axes, weights, title in zip(panels(figure), WEIGHTS, "abc", strict=True):
+        (image,) = axes.images
+        assert np.array_equal(image.get_array(), weights)
+        assert image.get_clim() == (0, 1)
+        assert [t.get_text() for t in axes.texts] == [f"{w:.2f}" for w in weights.ravel()]
+        assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
+        assert ticks(axes.xaxis) == [0, 1, 2, 3, 4, 5]
+    assert panels(figure)[0].get_ylabel() == "query"
+    assert [axes.get_ylabel() for axes in colour_bars(figure)] == ["attention weight"]
+
+
+def test_attention_weights_take_one_matrix_and_words():
+    rows, keys = ["the", "cat", "sat", "down"], ["un", "chat", "s'est", "assis", "par", "terre"]
+    (axes,) = panels(figures.attention_weights(WEIGHTS[0].tolist(), rows, keys))
+    assert np.array_equal(axes.images[0].get_array(), WEIGHTS[0])
+    assert [t.get_text() for t in axes.get_yticklabels()] == rows
+    assert [t.get_text() for t in axes.get_xticklabels()] == keys
+    assert {t.get_rotation() for t in axes.get_xticklabels()} == {90}
+
+
+def test_attention_weights_leave_short_words_upright_and_flat_maps_their_width():
+    figure = figures.attention_weights(np.full((1, 4), 0.25), column_labels=list("abcd"))
+    assert {t.get_rotation() for t in panels(figure)[0].get_xticklabels()} == {0}
+    assert [axes.get_xlabel() for axes in colour_bars(figure)] == ["attention weight"]
+
+
+@pytest.mark.parametrize(("cells", "printed"), [((8, 8), 64), ((5, 13), 0)])
+def test_attention_weights_print_up_to_64_cells(cells, printed):
+    (axes,) = panels(figures.attention_weights(np.full(cells, 0.1)))
+    assert len(axes.texts) == printed
+    assert all(tick == int(tick) for tick in [*ticks(axes.xaxis), *ticks(axes.yaxis)])
+
+
+def test_cells_are_printed_in_what_contrasts():
+    (axes,) = panels(figures.attention_weights(np.linspace(0, 1, 60)[None]))
+    (image,) = axes.images
+    for text, cell in zip(axes.texts, image.cmap(image.norm(image.get_array()[0])), strict=True):
+        dark, light = sorted([luminance(text.get_color()), luminance(cell)])
+        assert (light + 0.05) / (dark + 0.05) > 4
+
+
+def test_many_heads_go_on_in_the_next_row():
+    figure = figures.attention_weights(np.full((5, 20, 20), 0.05))
+    assert len(panels(figure)) == 5
+    assert [axes.get_ylabel() for axes in panels(figure)] == ["query", "", "", "", "query"]
+
+
+def test_masks_fill_what_is_true_and_dot_what_is_false():
+    figure = CALLS["masks"]()
+    for axes, mask, title in zip(figure.axes, (FULL, CAUSAL), ("full", "causal"), strict=True):
+        (image,), (dots,) = axes.images, axes.collections
+        assert np.array_equal(image.get_array(), mask)
+        assert [c[3] for c in image.cmap([0, 1])] == [0, 1]
+        assert sorted(map(tuple, dots.get_offsets()[:, ::-1])) == sorted(map(tuple, np.argwhere(~mask)))
+        assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
+    assert figure.axes[0].get_ylabel() == "query"
+
+
+def test_curves_are_the_series_each_in_its_own_look():
+    figure = CALLS["curves"]()
+    (axes,) = figure.axes
+    for line, (label, values) in zip(axes.lines, SERIES.items(), strict=True):
+        assert np.array_equal(line.get_xydata(), np.stack([X, values], axis=-1))
+        assert line.get_label() == label
+    looks = {
+        (line._dash_pattern[1] and tuple(line._dash_pattern[1]), line.get_marker()) for line in axes.lines
+    }
+    assert len(looks) == 16
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("length", "time")
+    assert [t.get_text() for t in axes.get_xticklabels()] == [
+        "128",
+        "256",
+        "512",
+        "1024",
+        "2048",
+        "4096",
+        "8192",
+    ]
+
+
+@pytest.mark.parametrize(("log_x", "log_y"), [(False, False), (False, True), (True, False)])
+def test_curves_have_the_axes_that_were_asked_for(log_x, log_y):
+    x = np.arange(1, 21)
+    (axes,) = figures.curves(x, {"a": np.where(x == 3, np.nan, x)}, "x", "y", log_x, log_y).axes
+    assert (axes.get_xscale() == "log", axes.get_yscale() == "log") == (log_x, log_y)
+    assert np.isnan(axes.lines[0].get_ydata()[2])
+
+
+def test_offsets_are_the_products():
+    (axes,) = CALLS["offsets"]().axes
+    line = axes.containers[0].markerline
+    assert np.array_equal(line.get_xydata(), np.stack([POSITIONS, PRODUCTS], axis=-1))
+    stems = axes.containers[0].stemlines.get_segments()
+    assert np.array_equal([stem[1] for stem in stems], line.get_xydata())
+    assert axes.get_xlabel() == r"offset $\delta$"
+
+
+def test_one_row_and_one_offset_are_enough():
+    assert len(figures.columns(ENCODING[:1], [0]).axes[0].lines) == 1
+    assert len(figures.offsets([1.0]).axes[0].lines) == 2
+
+
+SMALL = CAUSAL[:4, :4]
+MISTAKES = [
+    (
+        lambda: figures.architectures([BAND], STEP, FULL[:4]),
+        "self_attention must have shape (n, n), got (4, 5)",
+    ),
+    (lambda: figures.architectures([BAND], SMALL, FULL), "recurrence must have shape (5, 5), got (4, 4)"),
+    (
+        lambda: figures.architectures([BAND, SMALL], STEP, FULL),
+        "convolution[1] must have shape (5, 5), got (4, 4)",
+    ),
+    (lambda: figures.architectures([], STEP, FULL), "convolution must not be empty, got []"),
+    (lambda: figures.architectures([BAND * 1], STEP, FULL), "convolution[0] must be boolean, got int64"),
+    (
+        lambda: figures.architectures([BAND], BAND, FULL),
+        "recurrence must have a False diagonal, got True at [0, 0]",
+    ),
+    (lambda: figures.columns(ENCODING[0], [0]), "encoding must have shape (n, d), got (12,)"),
+    (lambda: figures.columns(ENCODING[:0], [0]), "encoding must not be empty, got shape (0, 12)"),
+    (lambda: figures.columns(ENCODING, [0, 12]), "indices must lie in 0..11, got 12"),
+    (lambda: figures.columns(ENCODING, []), "indices must not be empty, got []"),
+    (lambda: figures.binary_counting(BITS[0], ENCODING), "bits must have shape (m, b), got (3,)"),
+    (lambda: figures.binary_counting(BITS, ENCODING[0]), "encoding must have shape (n, d), got (12,)"),
+    (lambda: figures.binary_counting(BITS + 1, ENCODING), "bits must be 0 or 1, got 2.0"),
+    (lambda: figures.binary_counting(BITS, ENCODING + 2), "encoding must lie in [-1, 1], got 2.0"),
+    (lambda: figures.rotation(BEFORE[0], AFTER, TURN), "before must have shape (m, 2), got (2,)"),
+    (lambda: figures.rotation(BEFORE, AFTER[:2], TURN), "after must have shape (4, 2), got (2, 2)"),
+    (
+        lambda: figures.rotation(2 * BEFORE, AFTER, TURN),
+        "before must hold pairs of length 1, got lengths [2. 2. 2. 2.]",
+    ),
+    (
+        lambda: figures.rotation(BEFORE, AFTER, -TURN),
+        "after must be before turned clockwise by angles = -0.7, got",
+    ),
+    (lambda: figures.attention_weights(WEIGHTS[0, 0]), "weights must have shape (h, n_q, n_k), got (6,)"),
+    (lambda: figures.attention_weights(2 * np.ones((2, 2))), "weights must lie in [0, 1], got 2.0"),
+    (lambda: figures.attention_weights(np.full((2, 2), np.nan)), "weights must lie in [0, 1], got nan"),
+    (lambda: figures.attention_weights(WEIGHTS, row_labels="abc"), "row_labels must hold 4 strings, got 3"),
+    (
+        lambda: figures.attention_weights(WEIGHTS, column_labels="abc"),
+        "column_labels must hold 6 strings, got 3",
+    ),
+    (lambda: figures.attention_weights(WEIGHTS, titles="ab"), "titles must hold 3 strings, got 2"),
+    (lambda: figures.masks([], []), "masks must not be empty, got []"),
+    (lambda: figures.masks([FULL[0]], ["a"]), "masks[0] must have shape (n_q, n_k), got (5,)"),
+    (lambda: figures.masks([FULL, SMALL], ["a", "b"]), "masks[1] must have shape (5, 5), got (4, 4)"),
+    (lambda: figures.masks([FULL * 1.0], ["a"]), "masks[0] must be boolean, got float64"),
+    (lambda: figures.masks([FULL], ["a", "b"]), "titles must hold 1 strings, got 2"),
+    (lambda: figures.curves(ENCODING, SERIES, "", ""), "x must have shape (m), got (40, 12)"),
+    (lambda: figures.curves(X, {"a": X[:3]}, "", ""), "series['a'] must have shape (7), got (3,)"),
+    (lambda: figures.curves(X, {}, "", ""), "series must not be empty, got []"),
+    (
+        lambda: figures.curves(X - 128, {"a": X}, "", "", True),
+        "x must be positive on a logarithmic axis, got 0.0",
+    ),
+    (
+        lambda: figures.curves(X, {"a": -X}, "", "", False, True),
+        "series['a'] must be positive on a logarithmic axis, got -128.0",
+    ),
+    (lambda: figures.offsets(ENCODING), "products must have shape (m), got (40, 12)"),
+]
+
+
+@pytest.mark.parametrize(("draw", "text"), MISTAKES, ids=[text for _, text in MISTAKES])
+def test_a_mistake_is_named(draw, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        draw()

@@ -1,0 +1,276 @@
+"""Multi-head attention."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import BOUND, PROJECTIONS, REFERENCE, assert_close, assert_twin_agrees, draw, error
+
+DIM, HEADS, BATCH = 4, 2, 2
+WEIGHTS = [draw(30 + i, DIM, DIM) for i in range(4)]
+OFFSETS = [draw(40 + i, DIM) for i in range(4)]
+
+
+def turn(x, positions):
+    """A rotation in miniature: what it does to a token depends on the token's position."""
+    return x * (1 + positions[..., None] % 3) / 2
+
+
+def nearness(column):
+    """A bias per head that is a function of positions, with or without batch axes."""
+    slopes = column.array(np.array([0.25, 0.5])[:, None, None])
+    return lambda query_positions, key_positions: (
+        -slopes * abs(key_positions[..., None, :] - query_positions[..., :, None])[..., None, :, :]
+    )
+
+
+def schemes(column):
+    return {"rotate": turn, "bias": nearness(column)}
+
+
+SEEN = np.array([[[1, 1, 1, 0, 0]], [[0, 0, 0, 0, 0]]], bool)
+PACKED = np.array([0, 1, 2, 0, 1])
+
+# n_q, n_k, weights, whether positions matter, options of the call
+CASES = {
+    "plain": (3, 5, WEIGHTS, False, {}),
+    "offsets": (3, 5, WEIGHTS + OFFSETS, False, {}),
+    "causal": (5, 5, WEIGHTS, False, {"causal": True}),
+    "padding": (3, 5, WEIGHTS + OFFSETS, False, {"mask": SEEN}),
+    "one mask for all": (3, 5, WEIGHTS, False, {"mask": np.tri(3, 5, 1, dtype=bool)}),
+    "positions by default": (3, 5, WEIGHTS, True, {"causal": True}),
+    "shared positions": (3, 5, WEIGHTS, True, {"positions": PACKED}),
+    "positions per example": (3, 5, WEIGHTS, True, {"positions": np.array([PACKED, 7 + PACKED])}),
+    "all combined": (
+        3, 5, WEIGHTS + OFFSETS, True, {"positions": PACKED + 2.5, "causal": True, "mask": SEEN}
+    ),
+    "no queries": (0, 5, WEIGHTS, True, {}),
+    "no keys": (3, 0, WEIGHTS + OFFSETS, False, {}),
+}  # fmt: skip
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def inputs(n_q, n_k):
+    return [draw(50, BATCH, n_q, DIM), draw(51, BATCH, n_k, DIM), draw(52, BATCH, n_k, DIM)]
+
+
+def call(column, case, weights, arrays):
+    _, _, _, positional, options = case
+    layer = column.multi_head(weights, HEADS, **(schemes(column) if positional else {}))
+    return layer(
+        *arrays, **{name: column.array(x) if name != "causal" else x for name, x in options.items()}
+    )
+
+
+@pytest.fixture
+def scheming_layer(column):
+    """A layer with both callables."""
+    return column.multi_head([column.array(w) for w in WEIGHTS], HEADS, **schemes(column))
+
+
+@every_case
+def test_heads_are_attentions_of_columns(column, case):
+    n_q, n_k, weights, positional, options = case
+    query, key, value = inputs(n_q, n_k)
+    got = call(column, case, [column.array(w) for w in weights], map(column.array, (query, key, value)))
+    offsets = weights[4:] or [0.0] * 4
+    q, k, v = (x @ w + o for x, w, o in zip((query, key, value), weights, offsets))
+    positions = np.broadcast_to(options.get("positions", np.arange(n_k)), (BATCH, n_k))
+    mask = np.broadcast_to(options.get("mask", True), (BATCH, n_q, n_k))
+    mask = mask & np.tri(n_q, n_k, n_k - n_q, dtype=bool) if options.get("causal") else mask
+    heads = []
+    for h in range(HEADS):
+        columns, bias = slice(2 * h, 2 * h + 2), np.zeros((BATCH, n_q, n_k))
+        q_h, k_h = q[..., columns], k[..., columns]
+        if positional:
+            q_h, k_h = turn(q_h, positions[:, n_k - n_q :]), turn(k_h, positions)
+            bias = nearness(REFERENCE)(positions[:, n_k - n_q :], positions)[:, h]
+        heads.append(
+            REFERENCE.scaled_dot_product_attention(q_h, k_h, v[..., columns], mask=mask, bias=bias)
+        )
+    assert_close(column, got, np.concatenate(heads, axis=-1) @ weights[3] + offsets[3])
+
+
+@every_case
+def test_layers_and_their_gradients_agree_with_the_reference(twin, case):
+    n_q, n_k, weights, *_ = case
+
+    def layer(column, *arrays):
+        return call(column, case, arrays[3:], arrays[:3])
+
+    assert_twin_agrees(twin, layer, *inputs(n_q, n_k), *(w / 4 for w in weights))
+
+
+def test_an_example_that_may_attend_to_nothing_gets_the_last_offset(column):
+    out = call(column, CASES["padding"], [column.array(w) for w in WEIGHTS + OFFSETS],
+               map(column.array, inputs(3, 5)))  # fmt: skip
+    assert np.array_equal(column.numpy(out)[1], np.broadcast_to(OFFSETS[3], (3, DIM)))
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("hide", ["nothing", "future", "padding"])
+def test_pytorchs_own_layer_agrees(column, use_bias, hide):
+    theirs = torch.nn.MultiheadAttention(DIM, HEADS, bias=use_bias, batch_first=True, dtype=torch.float64)
+    weights = WEIGHTS + OFFSETS if use_bias else WEIGHTS
+    state = {
+        "in_proj_weight": np.concatenate([w.T for w in weights[:3]]),
+        "out_proj.weight": weights[3].T,
+    } | ({"in_proj_bias": np.concatenate(weights[4:7]), "out_proj.bias": weights[7]} if use_bias else {})
+    theirs.load_state_dict({name: torch.tensor(w) for name, w in state.items()})
+    seen = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
+    future = torch.tensor(~np.tri(5, dtype=bool))
+    their_options = {"future": {"attn_mask": future}, "padding": {"key_padding_mask": torch.tensor(~seen)}}
+    want, _ = theirs(*map(torch.tensor, inputs(5, 5)), need_weights=False, **their_options.get(hide, {}))
+    layer = column.multi_head([column.array(w) for w in weights], HEADS)
+    our_options = {"future": {"causal": True}, "padding": {"mask": column.array(seen[:, None, :])}}
+    assert_close(
+        column, layer(*map(column.array, inputs(5, 5)), **our_options.get(hide, {})), want.detach().numpy()
+    )
+
+
+@given(st.integers(0, 5))
+def test_decoding_repeats_the_last_rows_of_prefill(column, scheming_layer, n_q):
+    x = column.array(draw(53, BATCH, 5, DIM))
+    whole = scheming_layer(x, x, x, causal=True)
+    assert_close(
+        column, scheming_layer(x[:, 5 - n_q :], x, x, causal=True), column.numpy(whole)[:, 5 - n_q :]
+    )
+
+
+@given(st.integers(1, 4))
+def test_left_padding_with_positions_changes_nothing(column, scheming_layer, pad):
+    x = draw(54, BATCH, 5, DIM)
+    alone = scheming_layer(*[column.array(x)] * 3, causal=True)
+    padded = column.array(np.concatenate([np.full((BATCH, pad, DIM), 7.0), x], axis=1))
+    seen = column.array((np.arange(pad + 5) >= pad)[None])
+    positions = column.array(np.arange(-pad, 5))
+    out = scheming_layer(padded, padded, padded, causal=True, mask=seen, positions=positions)
+    assert_close(column, out[:, pad:], column.numpy(alone))
+
+
+def test_packed_sequences_with_positions_are_as_if_alone(column, scheming_layer):
+    x, owner, positions = draw(55, 5, DIM), np.array([0, 0, 0, 1, 1]), np.array([0, 1, 2, 0, 1])
+    out = scheming_layer(
+        *[column.array(x)] * 3,
+        mask=column.array(owner[:, None] == owner),
+        causal=True,
+        positions=column.array(positions),
+    )
+    for part in (slice(0, 3), slice(3, 5)):
+        alone = scheming_layer(*[column.array(x[part])] * 3, causal=True)
+        assert_close(column, out[part], column.numpy(alone))
+
+
+def test_positions_per_example_are_those_of_each_example(column, scheming_layer):
+    x, positions = draw(56, BATCH, 5, DIM), np.array([PACKED, 9 - PACKED])
+    both = scheming_layer(*[column.array(x)] * 3, positions=column.array(positions))
+    for i in range(BATCH):
+        one = scheming_layer(*[column.array(x[i])] * 3, positions=column.array(positions[i]))
+        assert_close(column, both[i], column.numpy(one))
+
+
+@given(st.permutations(range(5)))
+def test_without_positions_the_layer_is_permutation_equivariant(column, order):
+    layer = column.multi_head([column.array(w) for w in WEIGHTS], HEADS)
+    x = draw(57, 5, DIM)
+    straight, shuffled = (layer(*[column.array(y)] * 3) for y in (x, x[order]))
+    assert_close(column, shuffled, column.numpy(straight)[order])
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 3))
+def test_merging_undoes_splitting(column, heads, width, n):
+    x = column.array(draw(58, 2, n, heads * width))
+    split = column.split_heads(x, heads)
+    assert tuple(split.shape) == (2, heads, n, width)
+    for h in range(heads):
+        part = column.numpy(x)[..., h * width : (h + 1) * width]
+        assert np.array_equal(column.numpy(split)[:, h], part)
+    assert np.array_equal(column.numpy(column.merge_heads(split)), column.numpy(x))
+
+
+def test_dropout_of_weights_follows_rng(column):
+    layer = column.multi_head([column.array(w) for w in WEIGHTS], HEADS, dropout_rate=0.5)
+    if column.name == "torch":
+        layer = column.MultiHeadAttention(DIM, HEADS, dropout_rate=0.5, dtype=torch.float64)
+    arrays = [column.array(x) for x in inputs(3, 5)]
+    none, again, first, second, other = (
+        column.numpy(layer(*arrays, rng=rng))
+        for rng in (None, None, column.rng(0), column.rng(0), column.rng(1))
+    )
+    assert np.array_equal(none, again)
+    assert np.array_equal(first, second)
+    assert error(none, first) > 1e-3
+    assert error(first, other) > 1e-3
+
+
+def matrices_of(column, use_bias):
+    """The drawn parameters of a fresh layer, in the order of the reference."""
+    if column.name == "torch":
+        layer = column.MultiHeadAttention(
+            64, 4, use_bias=use_bias, dropout_rate=0.5, dtype=torch.float64, rng=column.rng()
+        )
+        state = layer.state_dict()
+        names = [f"{role}.weight" for role in PROJECTIONS] + [f"{role}.bias" for role in PROJECTIONS]
+        return layer, [state.get(name) for name in names]
+    layer = column.MultiHeadAttention.init(column.rng(), 64, 4, use_bias=use_bias, dropout_rate=0.5)
+    kinds = ("weight", "bias")
+    return layer, [getattr(layer, f"{role}_{kind}") for kind in kinds for role in PROJECTIONS]
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_fresh_weights_are_uniform_within_glorots_bounds(column, use_bias):
+    layer, parameters = matrices_of(column, use_bias)
+    bound = (3 / 64) ** 0.5
+    for weight in map(column.numpy, parameters[:4]):
+        assert weight.shape == (64, 64)
+        assert 0.99 * bound < np.abs(weight).max() <= bound
+        assert abs(weight.std() / bound - 3**-0.5) < 0.02
+    assert not np.array_equal(column.numpy(parameters[0]), column.numpy(parameters[1]))
+    for offset in parameters[4:]:
+        assert (offset is None) == (not use_bias)
+        assert not use_bias or (offset.shape == (64,) and not column.numpy(offset).any())
+    assert (layer.num_heads, layer.dropout_rate) == (4, 0.5)
+
+
+def test_fresh_weights_repeat_with_their_rng(column):
+    first, second = (matrices_of(column, False)[1] for _ in range(2))
+    assert np.array_equal(column.numpy(first[3]), column.numpy(second[3]))
+
+
+def test_jax_layers_are_pytrees(jax_single):
+    slopes = np.array([0.25, 0.5])[:, None, None]
+    layer = jax_single.MultiHeadAttention.init(
+        jax_single.rng(), DIM, HEADS, use_bias=True, rotate=turn, bias=lambda q, k: -slopes * abs(k - q[:, None])
+    )
+    assert len(jax.tree.leaves(layer)) == 8
+    x = jax_single.array(draw(59, BATCH, 5, DIM))
+    want = np.asarray(layer(x, x, x))
+    assert_close(jax_single, jax.jit(lambda layer, x: layer(x, x, x))(layer, x), want)
+    assert_close(jax_single, jax.vmap(lambda x: layer(x, x, x))(x), want)
+    slope = jax.grad(lambda layer: layer(x, x, x).sum())(layer)
+    assert jax.tree.structure(slope) == jax.tree.structure(layer)
+    assert np.abs(slope.query_weight).max() > 0
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compiles_the_layer_in_one_graph(torch_column, unchecked, backend):
+    torch.compiler.reset()
+    layer = torch_column.MultiHeadAttention(
+        DIM, HEADS, dtype=torch.float64, rng=torch_column.rng(), **schemes(torch_column)
+    )
+    x = torch_column.array(draw(60, BATCH, 5, DIM))
+    want = layer(x, x, x, causal=True)
+    got = torch.compile(layer, fullgraph=True, backend=backend)(x, x, x, causal=True)
+    assert error(got.detach().numpy(), want.detach().numpy()) <= BOUND["float64"]
+
+
+def test_autocast_lets_torch_choose_the_dtype(torch_column):
+    layer = torch_column.MultiHeadAttention(DIM, HEADS, rng=torch_column.rng())
+    x = torch.tensor(draw(61, BATCH, 5, DIM), dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(x.bfloat16(), x.bfloat16(), x.bfloat16())
+    assert out.dtype == torch.bfloat16
+    assert error(out.detach().double().numpy(), layer(x, x, x).detach().double().numpy()) < BOUND["bfloat16"]
