@@ -12,6 +12,7 @@ project = "Self-Attention and Positional Encoding"
 author = "The posattn authors"
 copyright = "2026, the posattn authors. Text under CC BY 4.0, code under the MIT License"
 release = version = posattn.__version__
+today = " "  # the PDF says which release it is, not when it was made
 
 extensions = [
     "myst_nb",
@@ -38,7 +39,7 @@ nitpick_ignore_regex = [
 numfig = True
 default_role = "code"
 
-# Cells: executed at every build, by a kernel that draws the same bytes each time.
+# Cells: executed at every build.
 nb_execution_mode = "force"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = False
@@ -50,7 +51,6 @@ nb_mime_priority_overrides = [
     for mime, priority in ((picture, 10), ("text/plain", 100))
 ]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["SOURCE_DATE_EPOCH"] = "0"
 
 myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -72,6 +72,7 @@ html_theme = "furo"
 html_title = "posattn"
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_static_path = ["docs/_static"]
+html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b5394", "color-brand-content": "#0b5394"},
@@ -85,3 +86,6 @@ latex_engine = "xelatex"
 latex_use_xindy = False
 latex_documents = [("index", "posattn.tex", project, author, "manual")]
 latex_show_urls = "footnote"
+latex_elements = {
+    "extraclassoptions": "openany,oneside",
+}

@@ -65,7 +65,7 @@ def pdf(session: nox.Session) -> None:
     latex = sphinx(session, "latex")
     with session.chdir(latex):
         session.run("latexmk", "-pdfxe", "-interaction=nonstopmode", "-halt-on-error", "posattn.tex",
-                    external=True, env={"SOURCE_DATE_EPOCH": "0"}, silent=True)
+                    external=True, silent=True)
     (BUILD / "pdf").mkdir(parents=True, exist_ok=True)
     shutil.copy(latex / "posattn.pdf", BUILD / "pdf" / "posattn.pdf")
     session.log(f"open {BUILD / 'pdf' / 'posattn.pdf'}")

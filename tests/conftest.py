@@ -57,6 +57,10 @@ class Reference:
         """Make an array of the column, of the column's dtype if it holds real numbers."""
         return np.array(x)
 
+    def positions(self, x):
+        """Make an array of positions, which have a dtype of their own."""
+        return np.asarray(x)
+
     def numpy(self, x):
         return np.asarray(x)
 
@@ -83,6 +87,9 @@ class Torch(Reference):
     def array(self, x):
         x = np.array(x)
         return torch.tensor(x, dtype=getattr(torch, self.dtype) if x.dtype.kind == "f" else None)
+
+    def positions(self, x):
+        return torch.tensor(x)
 
     def numpy(self, x):
         assert not x.is_floating_point() or str(x.dtype) == f"torch.{self.dtype}"
@@ -122,6 +129,9 @@ class Jax(Torch):
     def array(self, x):
         x = np.array(x)
         return jnp.asarray(x, self.dtype if x.dtype.kind == "f" else None)
+
+    def positions(self, x):
+        return jnp.asarray(x)
 
     def numpy(self, x):
         floating = jnp.issubdtype(x.dtype, jnp.floating)

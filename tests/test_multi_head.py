@@ -45,7 +45,7 @@ CASES = {
     "shared positions": (3, 5, WEIGHTS, True, {"positions": PACKED}),
     "positions per example": (3, 5, WEIGHTS, True, {"positions": np.array([PACKED, 7 + PACKED])}),
     "all combined": (
-        3, 5, WEIGHTS + OFFSETS, True, {"positions": PACKED + 2.5, "causal": True, "mask": SEEN}
+        3, 5, WEIGHTS + OFFSETS, True, {"positions": PACKED + 3, "causal": True, "mask": SEEN}
     ),
     "no queries": (0, 5, WEIGHTS, True, {}),
     "no keys": (3, 0, WEIGHTS + OFFSETS, False, {}),

@@ -29,9 +29,9 @@ class InlineFigures(SphinxPostTransform):
             svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
             svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
             svg = re.sub(r' id="(?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"', "", svg)
-            svg = re.sub(r' width="([\d.]+)pt" height="[\d.]+pt"', r' style="width: \1pt"', svg, count=1)
+            svg = re.sub(r' width="([\d.]+)pt" height="[\d.]+pt"', r' style="max-width: \1pt"', svg, count=1)
             label = escape(" ".join(image.get("alt", "").split()))
-            svg = svg.replace("<svg", f'<svg class="figure" role="img" aria-label="{label}"', 1)
+            svg = svg.replace("<svg", f'<svg class="figure" fill="currentColor" role="img" aria-label="{label}"', 1)
             image.replace_self(nodes.raw(svg, svg, format="html"))
 
 

@@ -19,10 +19,10 @@ def dtype(array):
 
 def is_index(value):
     """Whether `value` is an integer: a Python or NumPy one, or an integer scalar of a framework."""
-    if isinstance(value, bool) or (hasattr(value, "dtype") and dtype(value) == "bool"):
-        return False
-    if getattr(value, "shape", ()) != ():  # PyTorch takes an array of one integer for that integer
-        return False
+    if isinstance(value, int):
+        return not isinstance(value, bool)
+    if hasattr(value, "dtype") and (dtype(value) == "bool" or tuple(value.shape) != ()):
+        return False  # PyTorch would take an array of one integer for that integer
     try:
         operator.index(value)
     except TypeError:
@@ -32,22 +32,18 @@ def is_index(value):
 
 def integer(name, value, *, least=0, even=False):
     """Return `value` as an int that is at least `least` (0 or 1), and even if asked."""
+    right_kind = is_index(value)
+    if right_kind and value >= least and not (even and value % 2):
+        return operator.index(value)
     kind = "non-negative integer" if least == 0 else "positive even integer" if even else "positive integer"
-    message = f"{name} must be a {kind}, got {value!r}"
-    if not is_index(value):
-        raise TypeError(message)
-    if value < least or (even and value % 2):
-        raise ValueError(message)
-    return operator.index(value)
+    raise (ValueError if right_kind else TypeError)(f"{name} must be a {kind}, got {value!r}")
 
 
 def _number(name, value, expected, accepts):
-    message = f"{name} must be {expected}, got {value!r}"
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(message)
-    if not accepts(value):
-        raise ValueError(message)
-    return float(value)
+    right_kind = isinstance(value, Real) and not isinstance(value, bool)
+    if right_kind and accepts(value):
+        return float(value)
+    raise (ValueError if right_kind else TypeError)(f"{name} must be {expected}, got {value!r}")
 
 
 def base(value):
@@ -57,12 +53,12 @@ def base(value):
 
 def scale(value):
     """Return the factor on the scores."""
-    return _number("scale", value, "a finite number", math.isfinite)
+    return _number("scale", value, "a finite number", lambda v: -math.inf < v < math.inf)
 
 
 def offset(value):
     """Return a number of positions."""
-    return _number("offset", value, "a finite number", math.isfinite)
+    return _number("offset", value, "a finite number", lambda v: -math.inf < v < math.inf)
 
 
 def dropout_rate(value):
@@ -216,8 +212,9 @@ def positions_of(x_shape, value):
         return
     positions("positions", value)
     *batch, n, _ = x_shape
-    if tuple(value.shape) not in ((n,), (*batch, n)):
-        raise ValueError(f"positions must have shape {(n,)} or {(*batch, n)}, got {tuple(value.shape)}")
+    got = tuple(value.shape)
+    if got != (n,) and got != (*batch, n):  # written out, because torch.compile cannot trace `in`
+        raise ValueError(f"positions must have shape {(n,)} or {(*batch, n)}, got {got}")
 
 
 def key_positions(value, key_shape, n_q):

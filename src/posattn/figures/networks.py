@@ -78,7 +78,7 @@ def _row(axes: Axes, height: float, symbol: str, lit: NDArray) -> list[Circle]:
         face, edge = ((ORANGE, 0.22), ORANGE) if bright else ("none", INK)
         units.append(axes.add_patch(Circle((i, height), 0.33, facecolor=face, edgecolor=edge)))
         if symbol:
-            axes.text(i, height, rf"$\mathbf{{{symbol}}}_{{{i + 1}}}$", ha="center", va="center")
+            axes.text(i, height, rf"$\mathbf{{{symbol}}}_{{{i}}}$", ha="center", va="center")
     return units
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.tree_util import register_dataclass
+from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
@@ -31,7 +32,7 @@ class LearnedPositionalEncoding:
 
     @classmethod
     def init(
-        cls, rng: Array, max_len: int, dim: int, *, dtype: jnp.dtype | None = None
+        cls, rng: Array, max_len: int, dim: int, *, dtype: DTypeLike | None = None
     ) -> "LearnedPositionalEncoding":
         """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.tree_util import Partial, register_dataclass
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Real
 
 from posattn import contract
@@ -89,7 +90,7 @@ class MultiHeadAttention:
         dropout_rate: float = 0.0,
         rotate: Callable | None = None,
         bias: Callable | None = None,
-        dtype: jnp.dtype | None = None,
+        dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.tree_util import register_dataclass
+from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
@@ -39,7 +40,7 @@ def sinusoidal_encoding(
     dim: int,
     *,
     base: float = 10000.0,
-    dtype: jnp.dtype | None = None,
+    dtype: DTypeLike | None = None,
 ) -> Float[Array, "*batch n d"]:
     """One row of sines and cosines per position.
 
@@ -58,12 +59,12 @@ def sinusoidal_encoding(
     numpy = jnp if isinstance(positions, jax.core.Tracer) else np
     angles, sign = _angles(positions, frequencies(dim, base=base))
     pairs = numpy.stack([sign * numpy.sin(angles), sign * numpy.cos(angles)], axis=-1)
-    encoding = pairs.reshape(*positions.shape, -1)[..., :dim]
+    encoding = pairs.reshape(*positions.shape, 2 * angles.shape[-1])[..., :dim]
     return jnp.asarray(encoding, jnp.result_type(float if dtype is None else dtype))
 
 
 def shift_matrix(
-    offset: float, dim: int, *, base: float = 10000.0, dtype: jnp.dtype | None = None
+    offset: float, dim: int, *, base: float = 10000.0, dtype: DTypeLike | None = None
 ) -> Float[Array, "d d"]:
     """The rotation that takes each encoding to the one `offset` positions later.
 

@@ -34,7 +34,7 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
         mask: $m$, bool, True means may attend; its shape broadcasts to that of `scores`.
 
     Returns:
-        The weights $w$, `(*batch, n_q, n_k)`: each row sums to 1, or is 0 if nothing may be
+        The weights $w$, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if nothing may be
         attended to, and then so is its gradient.
 
     Raises:
@@ -88,7 +88,7 @@ def attention_weights(
         scale: the factor on the scores, $1/\sqrt{d}$ if not given.
 
     Returns:
-        $\mathbf{W}$, `(*batch, n_q, n_k)`: each row sums to 1, or is 0 if it may attend to nothing.
+        $\mathbf{W}$, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if it may attend to nothing.
 
     Raises:
         TypeError: if an array is missing or has a wrong or different dtype.

@@ -180,7 +180,7 @@ def reads(layer: Callable, x: Tokens) -> Bool[np.ndarray, "n n"]:
         x: the tokens, `(n, d)`, finite.
 
     Returns:
-        The connectivity, `(n, n)`: entry (i, j) is True where output i depends on input j.
+        The connectivity, `(n, n)`. Entry (i, j) is True where output i depends on input j.
 
     Examples:
         >>> reads(lambda x: np.cumsum(x, axis=0), np.ones((3, 2))).astype(int)

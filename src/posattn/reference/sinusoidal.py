@@ -82,7 +82,7 @@ def sinusoidal_encoding(
     positions = length_or_positions if length is None else np.arange(length)
     angles = positions.astype(np.float64)[..., None] * frequencies(dim, base=base)
     pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
-    return pairs.reshape(*positions.shape, -1)[..., :dim]
+    return pairs.reshape(*positions.shape, 2 * angles.shape[-1])[..., :dim]
 
 
 def shift_matrix(offset: float, dim: int, *, base: float = 10000.0) -> Float[np.ndarray, "d d"]:
@@ -99,7 +99,7 @@ def shift_matrix(offset: float, dim: int, *, base: float = 10000.0) -> Float[np.
         base: $b$, positive.
 
     Returns:
-        $\mathbf{R}_\delta$, `(d, d)`: orthogonal, of determinant 1.
+        $\mathbf{R}_\delta$, `(d, d)`. It is orthogonal and has determinant 1.
 
     Raises:
         TypeError: if an argument is not of its kind.
