@@ -34,7 +34,10 @@ nitpicky = True
 nitpick_ignore_regex = [
     # types of frameworks and of jaxtyping: their documentation is not reachable from a build without network
     ("py:.*", r"(torch|jax|numpy|np|nn|jnp|jaxtyping|collections|dataclasses|matplotlib)\..*"),
-    ("py:.*", r"(Bool|Float|Inexact|Integer|Num|Real|Array|Tensor|Callable|Self|Partial|Figure|ndarray|.*\[.*|.*\].*)"),
+    (
+        "py:.*",
+        r"(Bool|Float|Inexact|Integer|Num|Real|Array|Tensor|Callable|Self|Partial|Figure|ndarray|.*\[.*|.*\].*)",
+    ),
 ]
 numfig = True
 default_role = "code"

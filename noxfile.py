@@ -15,9 +15,7 @@ BUILD = Path("build")
 WORK = BUILD / "work"
 ENVIRONMENT = Path(".nox", "environment").resolve()
 BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
-LATEX = (
-    "latexmk texlive-xetex texlive-latex-extra texlive-fonts-recommended fonts-freefont-otf tex-gyre"
-)
+LATEX = "latexmk texlive-xetex texlive-latex-extra texlive-fonts-recommended fonts-freefont-otf tex-gyre"
 
 tool = nox.session(requires=["environment"], venv_backend="none")
 
@@ -25,9 +23,7 @@ tool = nox.session(requires=["environment"], venv_backend="none")
 @nox.session(default=False)
 def environment(session: nox.Session) -> None:
     """Install everything once; again only after pyproject.toml or constraints.txt changed."""
-    files = [Path("pyproject.toml"), Path("constraints.txt")]
-    wanted = hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
-    stamp = ENVIRONMENT / "installed"
+    stamp, wanted = ENVIRONMENT / "installed", fingerprint("pyproject.toml", "constraints.txt")
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     groups = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "docs", "tests", "lint")
@@ -51,10 +47,15 @@ def doctest(session: nox.Session) -> None:
 @tool
 def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site: open build/html/index.html."""
-    sphinx(session, "doctest")
-    site = sphinx(session, "html")
-    publish(site, BUILD / "html")
-    session.log(f"open {BUILD / 'html' / 'index.html'}")
+    site, stamp = BUILD / "html", WORK / "site"
+    made_from = fingerprint("docs", "src", "conf.py", "references.bib", "noxfile.py", "constraints.txt")
+    if site.is_dir() and stamp.is_file() and stamp.read_text() == made_from and not session.posargs:
+        session.log("nothing changed since the last build")
+    else:
+        sphinx(session, "doctest")
+        publish(sphinx(session, "html"), site)
+        stamp.write_text(made_from)
+    session.log(f"open {site / 'index.html'}")
 
 
 @tool
@@ -64,8 +65,15 @@ def pdf(session: nox.Session) -> None:
         session.error(f"the PDF needs LaTeX. On Debian or Ubuntu: apt-get install {LATEX}")
     latex = sphinx(session, "latex")
     with session.chdir(latex):
-        session.run("latexmk", "-pdfxe", "-interaction=nonstopmode", "-halt-on-error", "posattn.tex",
-                    external=True, silent=True)
+        session.run(
+            "latexmk",
+            "-pdfxe",
+            "-interaction=nonstopmode",
+            "-halt-on-error",
+            "posattn.tex",
+            external=True,
+            silent=True,
+        )
     (BUILD / "pdf").mkdir(parents=True, exist_ok=True)
     shutil.copy(latex / "posattn.pdf", BUILD / "pdf" / "posattn.pdf")
     session.log(f"open {BUILD / 'pdf' / 'posattn.pdf'}")
@@ -74,8 +82,20 @@ def pdf(session: nox.Session) -> None:
 @tool
 def serve(session: nox.Session) -> None:
     """Show the site at http://127.0.0.1:8000 and rebuild it while you write."""
-    run(session, "sphinx_autobuild", "--watch", "src", "--doctree-dir", WORK / "doctrees", "-c", ".", "-n",
-        "docs", WORK / "html", *session.posargs)
+    run(
+        session,
+        "sphinx_autobuild",
+        "--watch",
+        "src",
+        "--doctree-dir",
+        WORK / "doctrees",
+        "-c",
+        ".",
+        "-n",
+        "docs",
+        WORK / "html",
+        *session.posargs,
+    )
 
 
 @tool
@@ -93,6 +113,14 @@ def lint(session: nox.Session) -> None:
         run(session, "check_jsonschema", "--builtin-schema", schema, *files)
 
 
+def fingerprint(*paths: str) -> str:
+    """Hash the files at and below these paths, names and contents."""
+    found = [file for path in map(Path, paths) for file in (path.rglob("*") if path.is_dir() else [path])]
+    files = sorted(file for file in found if file.is_file() and "__pycache__" not in file.parts)
+    names_and_contents = (part for file in files for part in (str(file).encode(), file.read_bytes()))
+    return hashlib.sha256(b"\0".join(names_and_contents)).hexdigest()
+
+
 def run(session: nox.Session, module: str, *arguments: object) -> None:
     """Run a module of the environment, with its programs first on the path."""
     path = os.pathsep.join([str(BIN), os.environ["PATH"]])
@@ -103,8 +131,24 @@ def sphinx(session: nox.Session, builder: str) -> Path:
     """Run one builder on the pages, which all builders share once they are executed."""
     out = WORK / builder
     try:
-        run(session, "sphinx", "-b", builder, "-n", "-W", "--keep-going", "-j", "2",
-            "-d", WORK / "doctrees", "-c", ".", "docs", out, *session.posargs)
+        run(
+            session,
+            "sphinx",
+            "-b",
+            builder,
+            "-n",
+            "-W",
+            "--keep-going",
+            "-j",
+            "2",
+            "-d",
+            WORK / "doctrees",
+            "-c",
+            ".",
+            "docs",
+            out,
+            *session.posargs,
+        )
     except nox.command.CommandFailed:
         shutil.rmtree(WORK / "doctrees", ignore_errors=True)  # its warnings must come again next time
         raise
@@ -118,4 +162,3 @@ def publish(made: Path, place: Path) -> None:
     shutil.copytree(made, fresh, ignore=shutil.ignore_patterns(".buildinfo*", ".doctrees"))
     shutil.rmtree(place, ignore_errors=True)
     fresh.rename(place)
-

@@ -1,9 +1,5 @@
 """Three columns behind one fixture: a test is written once and runs in NumPy, PyTorch and JAX."""
 
-import jaxtyping
-
-jaxtyping.install_import_hook("posattn", "beartype.beartype")  # each annotation becomes a check
-
 import contextlib
 import importlib
 from dataclasses import dataclass
@@ -11,9 +7,14 @@ from dataclasses import dataclass
 import hypothesis
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 import torch
+from beartype import BeartypeConf, beartype
+
+checked = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a float
+jaxtyping.install_import_hook("posattn", "tests.conftest.checked")  # each annotation becomes a check
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile(
@@ -38,7 +39,7 @@ def draw(seed, *shape):
 
 
 @dataclass(frozen=True)
-class Reference:
+class _Reference:
     """NumPy."""
 
     dtype: str = "float64"
@@ -76,10 +77,10 @@ class Reference:
 
     def derivative(self, function, inputs, directions):
         """How `function(*inputs)` changes as each input moves along its direction: the complex step."""
-        return function(*(x + 1j * STEP * v for x, v in zip(inputs, directions))).imag / STEP
+        return function(*(x + 1j * STEP * v for x, v in zip(inputs, directions, strict=True))).imag / STEP
 
 
-class Torch(Reference):
+class _Torch(_Reference):
     """PyTorch."""
 
     name = "torch"
@@ -99,10 +100,9 @@ class Torch(Reference):
         return torch.Generator().manual_seed(seed)
 
     def multi_head(self, weights, num_heads, **options):
-        offsets = len(weights) == 8
-        layer = self.MultiHeadAttention(len(weights[0]), num_heads, use_bias=offsets, **options)
-        state = {f"{role}.weight": weight.mT for role, weight in zip(PROJECTIONS, weights)}
-        state |= {f"{role}.bias": offset for role, offset in zip(PROJECTIONS, weights[4:])}
+        layer = self.MultiHeadAttention(len(weights[0]), num_heads, use_bias=len(weights) == 8, **options)
+        names = [f"{role}.{kind}" for kind in ("weight", "bias") for role in PROJECTIONS]
+        state = dict(zip(names, [*(w.mT for w in weights[:4]), *weights[4:]], strict=False))
         return lambda *inputs, **options: torch.func.functional_call(layer, state, inputs, options)
 
     def learned(self, table):
@@ -118,7 +118,7 @@ class Torch(Reference):
         return self.numpy(value), [self.numpy(g) for g in gradients]
 
 
-class Jax(Torch):
+class _Jax(_Torch):
     """JAX, in its 64-bit mode for float64 and in its usual 32-bit mode otherwise."""
 
     name = "jax"
@@ -157,8 +157,8 @@ class Jax(Torch):
         return self.numpy(value), [self.numpy(g) for g in gradients]
 
 
-REFERENCE = Reference()
-TWINS = [Twin(dtype) for dtype in BOUND for Twin in (Torch, Jax)]
+REFERENCE = _Reference()
+TWINS = [Twin(dtype) for dtype in BOUND for Twin in (_Torch, _Jax)]
 COLUMNS = [REFERENCE, *TWINS[:2]]
 
 
@@ -188,13 +188,13 @@ def precise_twin(request):
 @pytest.fixture
 def torch_column():
     """PyTorch in float64."""
-    return Torch()
+    return _Torch()
 
 
 @pytest.fixture
 def jax_single():
     """JAX as it is out of the box: 32-bit."""
-    yield from _in_mode(Jax("float32"))
+    yield from _in_mode(_Jax("float32"))
 
 
 @pytest.fixture
@@ -225,5 +225,5 @@ def assert_twin_agrees(twin, function, *inputs):
         directions = [draw(seed + 10 * i, *x.shape) for i, x in enumerate(inputs)]
         change = REFERENCE.derivative(lambda *xs: function(REFERENCE, *xs), inputs, directions)
         true = np.sum(draw(COTANGENT, *want.shape) * change)
-        got = sum(np.sum(g * v) for g, v in zip(gradients, directions))
+        got = sum(np.sum(g * v) for g, v in zip(gradients, directions, strict=True))
         assert error(got, true) <= BOUND[twin.dtype]

@@ -228,9 +228,7 @@ def test_decoding_repeats_the_last_rows_of_the_whole(column, n_q):
     n = 5
     query, key, value = map(column.array, inputs((2,), n, n))
     whole = column.scaled_dot_product_attention(query, key, value, causal=True, bias=nearness)
-    last = column.scaled_dot_product_attention(
-        query[:, n - n_q :], key, value, causal=True, bias=nearness
-    )
+    last = column.scaled_dot_product_attention(query[:, n - n_q :], key, value, causal=True, bias=nearness)
     assert_close(column, last, column.numpy(whole)[:, n - n_q :])
 
 
@@ -362,6 +360,18 @@ def test_torch_compiles_attention_in_one_graph(torch_column, unchecked, name, ba
     compiled = torch.compile(torch_column.scaled_dot_product_attention, fullgraph=True, backend=backend)
     want = torch_column.scaled_dot_product_attention(*arrays, **options)
     assert_close(torch_column, compiled(*arrays, **options), want.numpy())
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_torch_compiles_once_for_many_lengths_and_scales(torch_column, unchecked, dynamic):
+    torch.compiler.reset()
+    compiled = torch.compile(
+        torch_column.scaled_dot_product_attention, fullgraph=True, backend="eager", dynamic=dynamic
+    )
+    for n_q, n_k, scale in ((4, 4, 0.5), (5, 5, 0.5), (3, 6, 0.7), (7, 7, -0.1), (1, 9, 2.0)):
+        arrays = [torch_column.array(x) for x in inputs((2,), n_q, n_k)]
+        want = torch_column.scaled_dot_product_attention(*arrays, causal=True, scale=scale)
+        assert_close(torch_column, compiled(*arrays, causal=True, scale=scale), want.numpy())
 
 
 def test_jax_traces_and_batches_attention(jax_single):

@@ -100,7 +100,8 @@ def test_a_convolution_is_its_sum(n, d, dilation, k):
 
 def test_an_odd_convolution_is_pytorchs():
     x, kernel = draw(94, 7, 2), draw(95, 3, 2, 2)
-    want = torch.nn.functional.conv1d(torch.tensor(x.T), torch.tensor(kernel).permute(2, 1, 0), padding="same")
+    weight = torch.tensor(kernel).permute(2, 1, 0)
+    want = torch.nn.functional.conv1d(torch.tensor(x.T), weight, padding="same")
     assert error(reference.convolution(x, kernel), want.numpy().T) <= BOUND["float64"]
 
 

@@ -60,9 +60,7 @@ def inputs(n_q, n_k):
 def call(column, case, weights, arrays):
     _, _, _, positional, options = case
     layer = column.multi_head(weights, HEADS, **(schemes(column) if positional else {}))
-    return layer(
-        *arrays, **{name: column.array(x) if name != "causal" else x for name, x in options.items()}
-    )
+    return layer(*arrays, **{name: column.array(x) if name != "causal" else x for name, x in options.items()})
 
 
 @pytest.fixture
@@ -77,7 +75,7 @@ def test_heads_are_attentions_of_columns(column, case):
     query, key, value = inputs(n_q, n_k)
     got = call(column, case, [column.array(w) for w in weights], map(column.array, (query, key, value)))
     offsets = weights[4:] or [0.0] * 4
-    q, k, v = (x @ w + o for x, w, o in zip((query, key, value), weights, offsets))
+    q, k, v = (x @ w + o for x, w, o in zip((query, key, value), weights, offsets, strict=False))
     positions = np.broadcast_to(options.get("positions", np.arange(n_k)), (BATCH, n_k))
     mask = np.broadcast_to(options.get("mask", True), (BATCH, n_q, n_k))
     mask = mask & np.tri(n_q, n_k, n_k - n_q, dtype=bool) if options.get("causal") else mask
@@ -88,9 +86,7 @@ def test_heads_are_attentions_of_columns(column, case):
         if positional:
             q_h, k_h = turn(q_h, positions[:, n_k - n_q :]), turn(k_h, positions)
             bias = nearness(REFERENCE)(positions[:, n_k - n_q :], positions)[:, h]
-        heads.append(
-            REFERENCE.scaled_dot_product_attention(q_h, k_h, v[..., columns], mask=mask, bias=bias)
-        )
+        heads.append(REFERENCE.scaled_dot_product_attention(q_h, k_h, v[..., columns], mask=mask, bias=bias))
     assert_close(column, got, np.concatenate(heads, axis=-1) @ weights[3] + offsets[3])
 
 
@@ -241,9 +237,12 @@ def test_fresh_weights_repeat_with_their_rng(column):
 
 
 def test_jax_layers_are_pytrees(jax_single):
-    slopes = np.array([0.25, 0.5])[:, None, None]
     layer = jax_single.MultiHeadAttention.init(
-        jax_single.rng(), DIM, HEADS, use_bias=True, rotate=turn, bias=lambda q, k: -slopes * abs(k - q[:, None])
+        jax_single.rng(),
+        DIM,
+        HEADS,
+        use_bias=True,
+        **schemes(jax_single),
     )
     assert len(jax.tree.leaves(layer)) == 8
     x = jax_single.array(draw(59, BATCH, 5, DIM))

@@ -3,8 +3,9 @@
 import importlib
 import pkgutil
 
-import posattn
 from sphinx.util import logging
+
+import posattn
 
 logger = logging.getLogger(__name__)
 

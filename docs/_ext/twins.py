@@ -9,6 +9,7 @@ below the tabs.
 
 import ast
 from importlib.resources import files
+from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -54,7 +55,7 @@ class Twins(SphinxDirective):
     """Show `module:name` as it stands in the library, in tabs."""
 
     required_arguments = 1
-    option_spec = {"columns": directives.unchanged}
+    option_spec: ClassVar = {"columns": directives.unchanged}
 
     def run(self):
         """Read the definitions of all columns and put them into tabs."""
@@ -99,7 +100,9 @@ def is_cell(node, tag):
 
 def outputs(cell):
     """The containers of a cell's outputs."""
-    return cell.findall(lambda n: isinstance(n, nodes.container) and n.get("nb_element") == "cell_code_output")
+    return cell.findall(
+        lambda n: isinstance(n, nodes.container) and n.get("nb_element") == "cell_code_output"
+    )
 
 
 def printed(cell):

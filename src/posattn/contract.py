@@ -84,7 +84,7 @@ def floating(name, value, *, like=None, owner="query"):
 def _shape(name, value, expected):
     """Compare a shape with a tuple in which a string stands for any size."""
     got = tuple(value.shape)
-    same = len(got) == len(expected) and all(isinstance(e, str) or e == g for e, g in zip(expected, got))
+    same = len(got) == len(expected) and all(isinstance(e, str) or e == g for e, g in zip(expected, got, strict=True))
     if not same:
         wanted = ", ".join(str(e) for e in expected)
         raise ValueError(f"{name} must have shape ({wanted}), got {got}")
@@ -147,7 +147,7 @@ def layer_inputs(query, key, value, dim):
 def _broadcasts(name, value, expected):
     """Accept axes of size 1, but never on the last axis, and no axes that `expected` lacks."""
     got = tuple(value.shape)
-    pairs = list(zip(reversed(got), reversed(expected)))
+    pairs = list(zip(reversed(got), reversed(expected), strict=False))
     fits = 2 <= len(got) <= len(expected) and got[-1] == expected[-1]
     if not (fits and all(g in (1, e) for g, e in pairs)):
         raise ValueError(f"{name} must have a shape that broadcasts to {tuple(expected)}, got {got}")

@@ -84,7 +84,8 @@ def scaled_dot_product_attention(
 
     Examples:
         >>> value = jnp.array([[1.0, 0.0], [0.0, 2.0]])
-        >>> scaled_dot_product_attention(jnp.eye(2), jnp.eye(2), value, causal=True, scale=math.log(3)).round(4)
+        >>> x = jnp.eye(2)
+        >>> scaled_dot_product_attention(x, x, value, causal=True, scale=math.log(3)).round(4)
         Array([[1.  , 0.  ],
                [0.25, 1.5 ]], dtype=float32)
     """

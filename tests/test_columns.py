@@ -1,0 +1,134 @@
+"""The columns beside each other: same files, names, parameters, tests, and no foreign framework."""
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import posattn
+
+ROOT, TESTS = Path(posattn.__file__).parent, Path(__file__).parent
+TWINS = ("torch", "jax")
+FRAMEWORK_ONLY = {"dtype", "device", "rng"}  # may be added, keyword-only and last
+WITHOUT_TENSORS = {"complexity"}  # it counts operations on NumPy arrays: no layer of a model calls it
+
+# what may be imported together with what
+FOREIGN = {
+    "posattn": {"torch", "jax", "matplotlib"},
+    "posattn.contract": {"torch", "jax", "matplotlib"},
+    "posattn.reference": {"torch", "jax", "matplotlib"},
+    "posattn.torch": {"jax", "matplotlib"},
+    "posattn.jax": {"torch", "matplotlib"},
+    "posattn.figures": {"torch", "jax"},
+}
+
+
+def concepts(column):
+    return {path.stem for path in (ROOT / column).glob("*.py")} - {"__init__"}
+
+
+def load(column, name=""):
+    return importlib.import_module(f"posattn.{column}.{name}".rstrip("."))
+
+
+SHARED = sorted(concepts("reference") - WITHOUT_TENSORS)
+NAMES = sorted({name for concept in SHARED for name in load("reference", concept).__all__})
+FILES = sorted(ROOT.rglob("*.py"))
+ON_TWINS = pytest.mark.parametrize("twin", TWINS)
+ON_NAMES = pytest.mark.parametrize("name", NAMES)
+
+
+@ON_TWINS
+def test_columns_have_the_same_files(twin):
+    assert concepts(twin) == set(SHARED)
+
+
+@ON_TWINS
+@pytest.mark.parametrize("concept", SHARED)
+def test_files_have_the_same_public_names(twin, concept):
+    assert load(twin, concept).__all__ == load("reference", concept).__all__
+
+
+@ON_TWINS
+def test_columns_export_the_same_names(twin):
+    counted = {name for concept in WITHOUT_TENSORS for name in load("reference", concept).__all__}
+    assert load(twin).__all__ == [name for name in load("reference").__all__ if name not in counted]
+    assert load(twin).__all__ == NAMES
+
+
+@pytest.mark.parametrize("column", ["reference", *TWINS])
+def test_every_public_name_of_a_file_is_exported(column):
+    assert set(load(column).__all__) == {n for c in concepts(column) for n in load(column, c).__all__}
+
+
+def parameters(function):
+    """Name, kind and default of each parameter, `self` and `cls` left out."""
+    declared = inspect.signature(inspect.unwrap(function)).parameters.values()
+    return [(p.name, p.kind, p.default) for p in declared if p.name not in ("self", "cls")]
+
+
+def entrances(column, name):
+    """How a name is called: a function, or a class that is made and then called."""
+    thing = getattr(load(column), name)
+    if not inspect.isclass(thing):
+        return [parameters(thing)]
+    make, call = getattr(thing, "init", thing.__init__), getattr(thing, "forward", thing.__call__)
+    made = parameters(make)
+    return [made[1:] if made[0][0] == "rng" else made, parameters(call)]
+
+
+@ON_TWINS
+@ON_NAMES
+def test_twins_have_the_same_parameters(twin, name):
+    ours, theirs = entrances("reference", name), entrances(twin, name)
+    assert len(ours) == len(theirs)
+    for wanted, got in zip(ours, theirs, strict=True):
+        added = got[len(wanted) :]
+        assert got[: len(wanted)] == wanted
+        assert {p[0] for p in added} <= FRAMEWORK_ONLY
+        assert all(p[1:] == (inspect.Parameter.KEYWORD_ONLY, None) for p in added)
+
+
+def documented(column):
+    """The public names of a column and what their users call on them, with their docstrings."""
+    for name in load(column).__all__:
+        thing = getattr(load(column), name)
+        yield name, thing.__doc__
+        for method in ("init", "forward", "__call__") if inspect.isclass(thing) else ():
+            if method in vars(thing):
+                yield f"{name}.{method}", inspect.getdoc(vars(thing)[method].__get__(None, thing))
+
+
+@pytest.mark.parametrize("column", ["reference", *TWINS])
+def test_every_public_name_has_a_docstring(column):
+    assert [name for name, doc in documented(column) if not (doc and doc.strip())] == []
+
+
+@ON_TWINS
+def test_every_twin_says_whose_twin_it_is(twin):
+    for name, doc in documented(twin):
+        assert "Twin of " in doc, name
+        assert f"posattn.reference.{name.split('.')[0]}" in doc, name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_are_short_and_documented(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    assert ast.get_docstring(ast.parse(text))
+
+
+@pytest.mark.parametrize("concept", sorted(concepts("reference")))
+def test_every_concept_has_its_tests(concept):
+    assert (TESTS / f"test_{concept}.py").is_file()
+
+
+@pytest.mark.parametrize(("module", "foreign"), FOREIGN.items(), ids=FOREIGN)
+def test_importing_a_column_imports_no_foreign_framework(module, foreign):
+    script = f"import sys, {module}; print(*{foreign!r} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
