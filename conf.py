@@ -33,7 +33,7 @@ exclude_patterns = ["_ext", "_static", "build", "**/.ipynb_checkpoints"]
 nitpicky = True
 nitpick_ignore_regex = [
     # types of frameworks and of jaxtyping: their documentation is not reachable from a build without network
-    ("py:.*", r"(torch|jax|numpy|np|nn|jnp|jaxtyping|collections|dataclasses|matplotlib)\..*"),
+    ("py:.*", r"(torch|jax|jaxlib|numpy|np|nn|jnp|jaxtyping|collections|dataclasses|matplotlib)\..*"),
     (
         "py:.*",
         r"(Bool|Float|Inexact|Integer|Num|Real|Array|Tensor|Callable|Self|Partial|Figure|ndarray|.*\[.*|.*\].*)",
@@ -41,6 +41,7 @@ nitpick_ignore_regex = [
 ]
 numfig = True
 default_role = "code"
+python_maximum_signature_line_length = 88
 
 # Cells: executed at every build.
 nb_execution_mode = "force"
@@ -91,4 +92,10 @@ latex_documents = [("index", "posattn.tex", project, author, "manual")]
 latex_show_urls = "footnote"
 latex_elements = {
     "extraclassoptions": "openany,oneside",
+    # The bibliography stands under the heading of its own page.
+    "preamble": r"""
+\renewenvironment{sphinxthebibliography}[1]
+  {\begingroup\renewcommand{\chapter}[2]{}\begin{thebibliography}{#1}}
+  {\end{thebibliography}\endgroup}
+""",
 }

@@ -183,13 +183,12 @@ def test_shifts_agree_with_the_reference(twin, offset):
     assert error(shift(twin, offset, 6, 50.0), want) <= ROUNDING[twin.dtype]
 
 
-@given(st.integers(3, 12), bases, st.floats(1.1, 10))
+@given(st.integers(4, 12), bases, st.floats(1.1, 10))
 def test_the_base_matters(column, dim, base, factor):
     rows, others = encode(column, 4, dim, base), encode(column, 4, dim, base * factor)
     layers = (column.PositionalEncoding(dim, base=b) for b in (base, base * factor))
     added = [column.numpy(layer(column.array(np.zeros((4, dim))))) for layer in layers]
-    slower = others[1, 2:3] - rows[1, 2:3]
-    assert np.abs(slower).max() > 1e-6 or base > 1e5
+    assert np.abs(others - rows)[1, 2:4].max() > 1e-6
     assert np.array_equal(added[0], rows)
     assert np.array_equal(added[1], others)
 

