@@ -131,24 +131,8 @@ def sphinx(session: nox.Session, builder: str) -> Path:
     """Run one builder on the pages, which all builders share once they are executed."""
     out = WORK / builder
     try:
-        run(
-            session,
-            "sphinx",
-            "-b",
-            builder,
-            "-n",
-            "-W",
-            "--keep-going",
-            "-j",
-            "2",
-            "-d",
-            WORK / "doctrees",
-            "-c",
-            ".",
-            "docs",
-            out,
-            *session.posargs,
-        )
+        options = ["-b", builder, "-n", "-W", "--keep-going", "-d", WORK / "doctrees", "-c", "."]
+        run(session, "sphinx", *options, "docs", out, *session.posargs)
     except nox.command.CommandFailed:
         shutil.rmtree(WORK / "doctrees", ignore_errors=True)  # its warnings must come again next time
         raise

