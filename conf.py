@@ -33,7 +33,10 @@ exclude_patterns = ["_ext", "_static", "build", "**/.ipynb_checkpoints"]
 nitpicky = True
 nitpick_ignore_regex = [
     # types of frameworks and of jaxtyping: their documentation is not reachable from a build without network
-    ("py:.*", r"(torch|jax|jaxlib|numpy|np|nn|jnp|jaxtyping|collections|dataclasses|matplotlib)\..*"),
+    (
+        "py:.*",
+        r"(torch|jax|jaxlib|numpy|np|nn|jnp|jaxtyping|collections|dataclasses|matplotlib)\..*",
+    ),
     (
         "py:.*",
         r"(Bool|Float|Inexact|Integer|Num|Real|Array|Tensor|Callable|Self|Partial|Figure|ndarray|.*\[.*|.*\].*)",
@@ -56,7 +59,14 @@ nb_mime_priority_overrides = [
 ]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = [
+    "amsmath",
+    "attrs_block",
+    "attrs_inline",
+    "colon_fence",
+    "deflist",
+    "dollarmath",
+]
 myst_heading_anchors = 3
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints_format = "short"
@@ -79,8 +89,14 @@ html_static_path = ["docs/_static"]
 html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0b5394", "color-brand-content": "#0b5394"},
-    "dark_css_variables": {"color-brand-primary": "#7fb8ec", "color-brand-content": "#7fb8ec"},
+    "light_css_variables": {
+        "color-brand-primary": "#0b5394",
+        "color-brand-content": "#0b5394",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#7fb8ec",
+        "color-brand-content": "#7fb8ec",
+    },
 }
 html_copy_source = False
 html_show_sourcelink = False

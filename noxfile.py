@@ -23,18 +23,31 @@ tool = nox.session(requires=["environment"], venv_backend="none")
 @nox.session(default=False)
 def environment(session: nox.Session) -> None:
     """Install everything once; again only after pyproject.toml or constraints.txt changed."""
-    stamp, wanted = ENVIRONMENT / "installed", fingerprint("pyproject.toml", "constraints.txt")
+    stamp, wanted = (
+        ENVIRONMENT / "installed",
+        fingerprint("pyproject.toml", "constraints.txt"),
+    )
     if stamp.is_file() and stamp.read_text() == wanted:
         return
-    groups = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "docs", "tests", "lint")
-    session.install("--constraint", "constraints.txt", "--editable", ".[torch,jax,figures]", *groups)
+    groups = nox.project.dependency_groups(
+        nox.project.load_toml("pyproject.toml"), "docs", "tests", "lint"
+    )
+    session.install(
+        "--constraint", "constraints.txt", "--editable", ".[torch,jax,figures]", *groups
+    )
     stamp.write_text(wanted)
 
 
 @tool
 def tests(session: nox.Session) -> None:
     """Run the tests and the docstring examples, with branch coverage of `src`."""
-    arguments = session.posargs or ["--numprocesses", "2", "--cov", "--cov-report", "term-missing"]
+    arguments = session.posargs or [
+        "--numprocesses",
+        "2",
+        "--cov",
+        "--cov-report",
+        "term-missing",
+    ]
     run(session, "pytest", *arguments)
 
 
@@ -48,8 +61,15 @@ def doctest(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
-    made_from = fingerprint("docs", "src", "conf.py", "references.bib", "noxfile.py", "constraints.txt")
-    if site.is_dir() and stamp.is_file() and stamp.read_text() == made_from and not session.posargs:
+    made_from = fingerprint(
+        "docs", "src", "conf.py", "references.bib", "noxfile.py", "constraints.txt"
+    )
+    if (
+        site.is_dir()
+        and stamp.is_file()
+        and stamp.read_text() == made_from
+        and not session.posargs
+    ):
         session.log("nothing changed since the last build")
     else:
         sphinx(session, "doctest")
@@ -115,26 +135,53 @@ def lint(session: nox.Session) -> None:
 
 def fingerprint(*paths: str) -> str:
     """Hash the files at and below these paths, names and contents."""
-    found = [file for path in map(Path, paths) for file in (path.rglob("*") if path.is_dir() else [path])]
-    files = sorted(file for file in found if file.is_file() and "__pycache__" not in file.parts)
-    names_and_contents = (part for file in files for part in (str(file).encode(), file.read_bytes()))
+    found = [
+        file
+        for path in map(Path, paths)
+        for file in (path.rglob("*") if path.is_dir() else [path])
+    ]
+    files = sorted(
+        file for file in found if file.is_file() and "__pycache__" not in file.parts
+    )
+    names_and_contents = (
+        part for file in files for part in (str(file).encode(), file.read_bytes())
+    )
     return hashlib.sha256(b"\0".join(names_and_contents)).hexdigest()
 
 
 def run(session: nox.Session, module: str, *arguments: object) -> None:
     """Run a module of the environment, with its programs first on the path."""
     path = os.pathsep.join([str(BIN), os.environ["PATH"]])
-    session.run(str(BIN / "python"), "-m", module, *map(str, arguments), external=True, env={"PATH": path})
+    session.run(
+        str(BIN / "python"),
+        "-m",
+        module,
+        *map(str, arguments),
+        external=True,
+        env={"PATH": path},
+    )
 
 
 def sphinx(session: nox.Session, builder: str) -> Path:
     """Run one builder on the pages, which all builders share once they are executed."""
     out = WORK / builder
     try:
-        options = ["-b", builder, "-n", "-W", "--keep-going", "-d", WORK / "doctrees", "-c", "."]
+        options = [
+            "-b",
+            builder,
+            "-n",
+            "-W",
+            "--keep-going",
+            "-d",
+            WORK / "doctrees",
+            "-c",
+            ".",
+        ]
         run(session, "sphinx", *options, "docs", out, *session.posargs)
     except nox.command.CommandFailed:
-        shutil.rmtree(WORK / "doctrees", ignore_errors=True)  # its warnings must come again next time
+        shutil.rmtree(
+            WORK / "doctrees", ignore_errors=True
+        )  # its warnings must come again next time
         raise
     return out
 

@@ -14,7 +14,9 @@ import torch
 from beartype import BeartypeConf, beartype
 
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a float
-jaxtyping.install_import_hook("posattn", "tests.conftest.checked")  # each annotation becomes a check
+jaxtyping.install_import_hook(
+    "posattn", "tests.conftest.checked"
+)  # each annotation becomes a check
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile(
@@ -35,7 +37,9 @@ PROJECTIONS = ("query", "key", "value", "output")
 
 def draw(seed, *shape):
     """Normal numbers in steps of 1/16, which every dtype holds, so that all columns start alike."""
-    return np.clip(np.round(16 * np.random.default_rng(seed).normal(size=shape)) / 16, -7, 7)
+    return np.clip(
+        np.round(16 * np.random.default_rng(seed).normal(size=shape)) / 16, -7, 7
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,12 @@ class _Reference:
 
     def derivative(self, function, inputs, directions):
         """How `function(*inputs)` changes as each input moves along its direction: the complex step."""
-        return function(*(x + 1j * STEP * v for x, v in zip(inputs, directions, strict=True))).imag / STEP
+        return (
+            function(
+                *(x + 1j * STEP * v for x, v in zip(inputs, directions, strict=True))
+            ).imag
+            / STEP
+        )
 
 
 class _Torch(_Reference):
@@ -87,7 +96,9 @@ class _Torch(_Reference):
 
     def array(self, x):
         x = np.array(x)
-        return torch.tensor(x, dtype=getattr(torch, self.dtype) if x.dtype.kind == "f" else None)
+        return torch.tensor(
+            x, dtype=getattr(torch, self.dtype) if x.dtype.kind == "f" else None
+        )
 
     def positions(self, x):
         return torch.tensor(x)
@@ -100,14 +111,20 @@ class _Torch(_Reference):
         return torch.Generator().manual_seed(seed)
 
     def multi_head(self, weights, num_heads, **options):
-        layer = self.MultiHeadAttention(len(weights[0]), num_heads, use_bias=len(weights) == 8, **options)
+        layer = self.MultiHeadAttention(
+            len(weights[0]), num_heads, use_bias=len(weights) == 8, **options
+        )
         names = [f"{role}.{kind}" for kind in ("weight", "bias") for role in PROJECTIONS]
         state = dict(zip(names, [*(w.mT for w in weights[:4]), *weights[4:]], strict=False))
-        return lambda *inputs, **options: torch.func.functional_call(layer, state, inputs, options)
+        return lambda *inputs, **options: torch.func.functional_call(
+            layer, state, inputs, options
+        )
 
     def learned(self, table):
         layer = self.LearnedPositionalEncoding(*table.shape)
-        return lambda *inputs, **options: torch.func.functional_call(layer, {"table": table}, inputs, options)
+        return lambda *inputs, **options: torch.func.functional_call(
+            layer, {"table": table}, inputs, options
+        )
 
     def value_and_gradients(self, function, inputs):
         """`function(*inputs)`, and the gradients of its product with COTANGENT, as NumPy arrays."""
@@ -223,7 +240,9 @@ def assert_twin_agrees(twin, function, *inputs):
     assert error(value, want) <= BOUND[twin.dtype]
     for seed in DIRECTIONS:
         directions = [draw(seed + 10 * i, *x.shape) for i, x in enumerate(inputs)]
-        change = REFERENCE.derivative(lambda *xs: function(REFERENCE, *xs), inputs, directions)
+        change = REFERENCE.derivative(
+            lambda *xs: function(REFERENCE, *xs), inputs, directions
+        )
         true = np.sum(draw(COTANGENT, *want.shape) * change)
         got = sum(np.sum(g * v) for g, v in zip(gradients, directions, strict=True))
         assert error(got, true) <= BOUND[twin.dtype]

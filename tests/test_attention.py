@@ -68,11 +68,18 @@ CASES = {
 
 
 def inputs(batch, n_q, n_k, value_width=VALUE_WIDTH):
-    return draw(20, *batch, n_q, WIDTH), draw(21, *batch, n_k, WIDTH), draw(22, *batch, n_k, value_width)
+    return (
+        draw(20, *batch, n_q, WIDTH),
+        draw(21, *batch, n_k, WIDTH),
+        draw(22, *batch, n_k, value_width),
+    )
 
 
 def given_to(column, options):
-    return {name: column.array(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+    return {
+        name: column.array(x) if isinstance(x, np.ndarray) else x
+        for name, x in options.items()
+    }
 
 
 def visible(batch, n_q, n_k, options):
@@ -83,7 +90,9 @@ def visible(batch, n_q, n_k, options):
     return seen & np.tri(n_q, n_k, n_k - n_q, dtype=bool) if options.get("causal") else seen
 
 
-HIDING = {name: case for name, case in CASES.items() if not visible(*case).any(axis=-1).all()}
+HIDING = {
+    name: case for name, case in CASES.items() if not visible(*case).any(axis=-1).all()
+}
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 hiding_case = pytest.mark.parametrize("case", HIDING.values(), ids=HIDING)
 
@@ -94,7 +103,10 @@ def test_attention_is_its_formula(column, case):
     query, key, value = inputs(batch, n_q, n_k)
     bias = options.get("bias", 0.0)
     bias = nearness(np.arange(n_k - n_q, n_k), np.arange(n_k)) if callable(bias) else bias
-    scores = options.get("scale", WIDTH**-0.5) * np.einsum("...id,...jd->...ij", query, key) + bias
+    scores = (
+        options.get("scale", WIDTH**-0.5) * np.einsum("...id,...jd->...ij", query, key)
+        + bias
+    )
     exp = np.where(visible(*case), np.exp(scores), 0)
     total = exp.sum(-1, keepdims=True)
     weights = np.divide(exp, total, out=np.zeros_like(exp), where=total > 0)
@@ -132,14 +144,18 @@ def test_weights_and_their_gradients_agree_with_the_reference(twin, case):
 @pytest.mark.parametrize("given_mask", [None, mask(12, 4, 5), mask(13, 2, 1, 5)])
 def test_masked_softmax_and_its_gradients_agree_with_the_reference(twin, given_mask):
     def softmax(column, scores):
-        return column.masked_softmax(scores, None if given_mask is None else column.array(given_mask))
+        return column.masked_softmax(
+            scores, None if given_mask is None else column.array(given_mask)
+        )
 
     assert_twin_agrees(twin, softmax, draw(23, 2, 4, 5))
 
 
 def test_softmax_survives_huge_scores(twin):
     scores = twin.array([[3e38, 3e38, -3e38], [-3e38, -3e38, -3e38]])
-    assert_close(twin, twin.masked_softmax(scores), np.array([[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]]))
+    assert_close(
+        twin, twin.masked_softmax(scores), np.array([[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]])
+    )
 
 
 @hiding_case
@@ -175,7 +191,9 @@ def test_keys_that_nobody_may_attend_to_have_no_influence(column, poison, causal
 
     clean = column.numpy(attention(*map(column.array, (query, key, value))))
     key[:, hidden], value[:, hidden] = poison, poison
-    assert np.array_equal(column.numpy(attention(*map(column.array, (query, key, value)))), clean)
+    assert np.array_equal(
+        column.numpy(attention(*map(column.array, (query, key, value)))), clean
+    )
     if column is not REFERENCE:
         _, gradients = column.value_and_gradients(attention, (query, key, value))
         assert all(np.isfinite(gradient).all() for gradient in gradients)
@@ -184,7 +202,9 @@ def test_keys_that_nobody_may_attend_to_have_no_influence(column, poison, causal
 def test_hidden_keys_may_as_well_be_absent(column):
     query, key, value = inputs((2,), 4, 5)
     hidden = np.array([False, True, False, False, True])
-    poisoned_key, poisoned_value = (np.where(hidden[:, None], np.nan, x) for x in (key, value))
+    poisoned_key, poisoned_value = (
+        np.where(hidden[:, None], np.nan, x) for x in (key, value)
+    )
     seen = column.array(np.broadcast_to(~hidden, (4, 5)))
     got = column.scaled_dot_product_attention(
         *map(column.array, (query, poisoned_key, poisoned_value)), mask=seen
@@ -195,16 +215,27 @@ def test_hidden_keys_may_as_well_be_absent(column):
     assert_close(column, got, column.numpy(want))
 
 
-FRAMEWORK_CASES = ["plain", "two batch axes", "mask (batch, n_q, n_k)", "bias (n_q, n_k)", "causal n_q = n_k"]
+FRAMEWORK_CASES = [
+    "plain",
+    "two batch axes",
+    "mask (batch, n_q, n_k)",
+    "bias (n_q, n_k)",
+    "causal n_q = n_k",
+]
 
 
 @pytest.mark.parametrize("name", FRAMEWORK_CASES)
 def test_the_frameworks_own_attentions_agree(column, name):
     *sizes, options = CASES[name]
-    arrays, seen = inputs(*sizes, value_width=WIDTH), visible(*sizes, options)  # JAX wants equal widths
+    arrays, seen = (
+        inputs(*sizes, value_width=WIDTH),
+        visible(*sizes, options),
+    )  # JAX wants equal widths
     busy = seen.any(axis=-1)
     got = column.numpy(
-        column.scaled_dot_product_attention(*map(column.array, arrays), **given_to(column, options))
+        column.scaled_dot_product_attention(
+            *map(column.array, arrays), **given_to(column, options)
+        )
     )
     additive = np.where(seen, options.get("bias", 0.0), -np.inf)
     theirs = torch.nn.functional.scaled_dot_product_attention(
@@ -216,29 +247,41 @@ def test_the_frameworks_own_attentions_agree(column, name):
         flat = [x.reshape(-1, 1, *x.shape[-2:]).swapaxes(1, 2) for x in arrays]
         theirs = jax.nn.dot_product_attention(
             *flat,
-            bias=np.broadcast_to(options.get("bias", 0.0), seen.shape).reshape(-1, 1, *seen.shape[-2:]),
+            bias=np.broadcast_to(options.get("bias", 0.0), seen.shape).reshape(
+                -1, 1, *seen.shape[-2:]
+            ),
             mask=seen.reshape(-1, 1, *seen.shape[-2:]),
         )
         theirs = np.asarray(theirs).reshape(got.shape)
-    assert error(got[busy], theirs[busy]) <= BOUND["float32"]  # its scores are float32 whatever comes in
+    assert (
+        error(got[busy], theirs[busy]) <= BOUND["float32"]
+    )  # its scores are float32 whatever comes in
 
 
 @given(st.integers(0, 5))
 def test_decoding_repeats_the_last_rows_of_the_whole(column, n_q):
     n = 5
     query, key, value = map(column.array, inputs((2,), n, n))
-    whole = column.scaled_dot_product_attention(query, key, value, causal=True, bias=nearness)
-    last = column.scaled_dot_product_attention(query[:, n - n_q :], key, value, causal=True, bias=nearness)
+    whole = column.scaled_dot_product_attention(
+        query, key, value, causal=True, bias=nearness
+    )
+    last = column.scaled_dot_product_attention(
+        query[:, n - n_q :], key, value, causal=True, bias=nearness
+    )
     assert_close(column, last, column.numpy(whole)[:, n - n_q :])
 
 
 @given(st.integers(0, 3))
 def test_causal_attention_ignores_the_future(column, now):
     query, key, value = inputs((), 5, 5)
-    before = column.scaled_dot_product_attention(*map(column.array, (query, key, value)), causal=True)
+    before = column.scaled_dot_product_attention(
+        *map(column.array, (query, key, value)), causal=True
+    )
     for x in (query, key, value):
         x[now + 1 :] += draw(26, *x[now + 1 :].shape) + 1
-    after = column.scaled_dot_product_attention(*map(column.array, (query, key, value)), causal=True)
+    after = column.scaled_dot_product_attention(
+        *map(column.array, (query, key, value)), causal=True
+    )
     before, after = column.numpy(before), column.numpy(after)
     assert error(after[: now + 1], before[: now + 1]) <= BOUND["float64"]
     assert error(after[now + 1 :], before[now + 1 :]) > 1e-3
@@ -269,7 +312,9 @@ def test_rows_of_weights_sum_to_one_or_zero(column, n_q, n_k, seed, causal):
 def test_a_constant_bias_changes_nothing(column, constant):
     query, key, _ = inputs((2,), 4, 5)
     query, key = column.array(query), column.array(key)
-    biased = column.attention_weights(query, key, bias=column.array(np.full((4, 5), constant)))
+    biased = column.attention_weights(
+        query, key, bias=column.array(np.full((4, 5), constant))
+    )
     assert_close(column, biased, column.numpy(column.attention_weights(query, key)))
 
 
@@ -292,7 +337,9 @@ def test_without_rng_nothing_is_dropped(column):
     arrays = [column.array(x) for x in inputs((2,), 4, 5)]
     kept = column.scaled_dot_product_attention(*arrays, dropout_rate=0.5)
     assert_close(column, kept, column.numpy(column.scaled_dot_product_attention(*arrays)))
-    assert np.array_equal(column.numpy(column.dropout(arrays[0], 0.5)), column.numpy(arrays[0]))
+    assert np.array_equal(
+        column.numpy(column.dropout(arrays[0], 0.5)), column.numpy(arrays[0])
+    )
 
 
 def test_a_rate_of_zero_drops_nothing(column):
@@ -305,7 +352,9 @@ def test_dropout_repeats_with_its_rng(column):
     arrays = [column.array(x) for x in inputs((2,), 4, 5)]
     first, second, other = (
         column.numpy(
-            column.scaled_dot_product_attention(*arrays, causal=True, dropout_rate=0.5, rng=column.rng(seed))
+            column.scaled_dot_product_attention(
+                *arrays, causal=True, dropout_rate=0.5, rng=column.rng(seed)
+            )
         )
         for seed in (0, 0, 1)
     )
@@ -316,7 +365,12 @@ def test_dropout_repeats_with_its_rng(column):
 def test_dropout_thins_out_the_weights_and_scales_the_rest(column):
     query, key = (column.array(x) for x in inputs((), 4, 4)[:2])
     thinned = column.scaled_dot_product_attention(
-        query, key, column.array(np.eye(4)), causal=True, dropout_rate=0.25, rng=column.rng()
+        query,
+        key,
+        column.array(np.eye(4)),
+        causal=True,
+        dropout_rate=0.25,
+        rng=column.rng(),
     )
     thinned = column.numpy(thinned)
     weights = column.numpy(column.attention_weights(query, key, causal=True))
@@ -330,7 +384,9 @@ def test_dropout_keeps_the_mean(twin, rate):
     ones = twin.array(np.ones(100_000))
     dropped = twin.numpy(twin.dropout(ones, rate, twin.rng()))
     scale = 1 / (1 - rate)
-    assert error(np.unique(dropped), np.array([0, scale])) <= {"bfloat16": 2**-8}.get(twin.dtype, 1e-7)
+    assert error(np.unique(dropped), np.array([0, scale])) <= {"bfloat16": 2**-8}.get(
+        twin.dtype, 1e-7
+    )
     share, deviation = (dropped > 0).mean(), (rate * (1 - rate) / 100_000) ** 0.5
     assert abs(share - (1 - rate)) < 5 * deviation
 
@@ -344,20 +400,31 @@ def test_the_reference_drops_with_its_rate():
 def test_torch_leaves_the_global_generator_alone(torch_column):
     before = torch.get_rng_state()
     arrays = [torch_column.array(x) for x in inputs((2,), 4, 5)]
-    torch_column.scaled_dot_product_attention(*arrays, dropout_rate=0.5, rng=torch_column.rng())
-    layer = torch_column.MultiHeadAttention(4, 2, dtype=torch.float64, rng=torch_column.rng())
+    torch_column.scaled_dot_product_attention(
+        *arrays, dropout_rate=0.5, rng=torch_column.rng()
+    )
+    layer = torch_column.MultiHeadAttention(
+        4, 2, dtype=torch.float64, rng=torch_column.rng()
+    )
     layer(arrays[0], arrays[1], arrays[1])
     torch_column.LearnedPositionalEncoding(4, 4, rng=torch_column.rng())
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("name", ["causal n_q = n_k", "decoding", "all combined", "bias function"])
+@pytest.mark.parametrize(
+    "name", ["causal n_q = n_k", "decoding", "all combined", "bias function"]
+)
 def test_torch_compiles_attention_in_one_graph(torch_column, unchecked, name, backend):
     *sizes, options = CASES[name]
-    arrays, options = [torch_column.array(x) for x in inputs(*sizes)], given_to(torch_column, options)
+    arrays, options = (
+        [torch_column.array(x) for x in inputs(*sizes)],
+        given_to(torch_column, options),
+    )
     torch.compiler.reset()
-    compiled = torch.compile(torch_column.scaled_dot_product_attention, fullgraph=True, backend=backend)
+    compiled = torch.compile(
+        torch_column.scaled_dot_product_attention, fullgraph=True, backend=backend
+    )
     want = torch_column.scaled_dot_product_attention(*arrays, **options)
     assert_close(torch_column, compiled(*arrays, **options), want.numpy())
 
@@ -366,12 +433,23 @@ def test_torch_compiles_attention_in_one_graph(torch_column, unchecked, name, ba
 def test_torch_compiles_once_for_many_lengths_and_scales(torch_column, unchecked, dynamic):
     torch.compiler.reset()
     compiled = torch.compile(
-        torch_column.scaled_dot_product_attention, fullgraph=True, backend="eager", dynamic=dynamic
+        torch_column.scaled_dot_product_attention,
+        fullgraph=True,
+        backend="eager",
+        dynamic=dynamic,
     )
-    for n_q, n_k, scale in ((4, 4, 0.5), (5, 5, 0.5), (3, 6, 0.7), (7, 7, -0.1), (1, 9, 2.0)):
+    for n_q, n_k, scale in (
+        (4, 4, 0.5),
+        (5, 5, 0.5),
+        (3, 6, 0.7),
+        (7, 7, -0.1),
+        (1, 9, 2.0),
+    ):
         arrays = [torch_column.array(x) for x in inputs((2,), n_q, n_k)]
         want = torch_column.scaled_dot_product_attention(*arrays, causal=True, scale=scale)
-        assert_close(torch_column, compiled(*arrays, causal=True, scale=scale), want.numpy())
+        assert_close(
+            torch_column, compiled(*arrays, causal=True, scale=scale), want.numpy()
+        )
 
 
 def test_jax_traces_and_batches_attention(jax_single):

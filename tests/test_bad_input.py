@@ -14,7 +14,11 @@ def floats(*shape):
 
 X, Q, K, V = floats(2, 3, 4), floats(2, 3, 4), floats(2, 5, 4), floats(2, 5, 6)
 INTS, BOOLS = np.arange(12).reshape(3, 4), np.ones((2, 3, 5), bool)
-GENERATOR = {"reference": "numpy.random.Generator", "torch": "torch.Generator", "jax": "JAX key"}
+GENERATOR = {
+    "reference": "numpy.random.Generator",
+    "torch": "torch.Generator",
+    "jax": "JAX key",
+}
 
 
 def attend(column, *arrays, **options):
@@ -254,8 +258,12 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "exception", "text"), CASES, ids=[text for *_, text in CASES])
-def test_bad_input_is_named_with_its_value_alike_in_every_column(column, call, exception, text):
+@pytest.mark.parametrize(
+    ("call", "exception", "text"), CASES, ids=[text for *_, text in CASES]
+)
+def test_bad_input_is_named_with_its_value_alike_in_every_column(
+    column, call, exception, text
+):
     with pytest.raises(exception) as caught:
         call(column, column.array)
     assert caught.type is exception
@@ -275,7 +283,9 @@ BAD_RNG = [
 ]
 
 
-@pytest.mark.parametrize(("rng", "kind"), [(0, "int"), ("seed", "str"), (range(3), "range")])
+@pytest.mark.parametrize(
+    ("rng", "kind"), [(0, "int"), ("seed", "str"), (range(3), "range")]
+)
 @pytest.mark.parametrize("call", BAD_RNG)
 def test_a_wrong_rng_is_named_with_what_the_column_draws_from(column, call, rng, kind):
     with pytest.raises(TypeError) as caught:
@@ -321,4 +331,6 @@ def test_numpy_integers_and_numbers_are_welcome(column):
     mask = column.causal_mask(np.int64(2), np.int32(3))
     assert column.numpy(mask).shape == (2, 3)
     frequencies = column.frequencies(np.int64(4), base=np.float32(100))
-    assert np.array_equal(np.asarray(frequencies), np.asarray(column.frequencies(4, base=100)))
+    assert np.array_equal(
+        np.asarray(frequencies), np.asarray(column.frequencies(4, base=100))
+    )

@@ -14,7 +14,9 @@ import posattn
 ROOT, TESTS = Path(posattn.__file__).parent, Path(__file__).parent
 TWINS = ("torch", "jax")
 FRAMEWORK_ONLY = {"dtype", "device", "rng"}  # may be added, keyword-only and last
-WITHOUT_TENSORS = {"complexity"}  # it counts operations on NumPy arrays: no layer of a model calls it
+WITHOUT_TENSORS = {
+    "complexity"
+}  # it counts operations on NumPy arrays: no layer of a model calls it
 
 # what may be imported together with what
 FOREIGN = {
@@ -55,14 +57,20 @@ def test_files_have_the_same_public_names(twin, concept):
 
 @ON_TWINS
 def test_columns_export_the_same_names(twin):
-    counted = {name for concept in WITHOUT_TENSORS for name in load("reference", concept).__all__}
-    assert load(twin).__all__ == [name for name in load("reference").__all__ if name not in counted]
+    counted = {
+        name for concept in WITHOUT_TENSORS for name in load("reference", concept).__all__
+    }
+    assert load(twin).__all__ == [
+        name for name in load("reference").__all__ if name not in counted
+    ]
     assert load(twin).__all__ == NAMES
 
 
 @pytest.mark.parametrize("column", ["reference", *TWINS])
 def test_every_public_name_of_a_file_is_exported(column):
-    assert set(load(column).__all__) == {n for c in concepts(column) for n in load(column, c).__all__}
+    assert set(load(column).__all__) == {
+        n for c in concepts(column) for n in load(column, c).__all__
+    }
 
 
 def parameters(function):
@@ -76,7 +84,10 @@ def entrances(column, name):
     thing = getattr(load(column), name)
     if not inspect.isclass(thing):
         return [parameters(thing)]
-    make, call = getattr(thing, "init", thing.__init__), getattr(thing, "forward", thing.__call__)
+    make, call = (
+        getattr(thing, "init", thing.__init__),
+        getattr(thing, "forward", thing.__call__),
+    )
     made = parameters(make)
     return [made[1:] if made[0][0] == "rng" else made, parameters(call)]
 
@@ -100,7 +111,10 @@ def documented(column):
         yield name, thing.__doc__
         for method in ("init", "forward", "__call__") if inspect.isclass(thing) else ():
             if method in vars(thing):
-                yield f"{name}.{method}", inspect.getdoc(vars(thing)[method].__get__(None, thing))
+                yield (
+                    f"{name}.{method}",
+                    inspect.getdoc(vars(thing)[method].__get__(None, thing)),
+                )
 
 
 @pytest.mark.parametrize("column", ["reference", *TWINS])
@@ -130,5 +144,7 @@ def test_every_concept_has_its_tests(concept):
 @pytest.mark.parametrize(("module", "foreign"), FOREIGN.items(), ids=FOREIGN)
 def test_importing_a_column_imports_no_foreign_framework(module, foreign):
     script = f"import sys, {module}; print(*{foreign!r} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert run.stdout.split() == []

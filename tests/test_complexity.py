@@ -83,7 +83,12 @@ def test_the_quadratic_part_takes_over_at_twice_the_width(d):
     def quadratic_share(n):
         return 4 * n**2 * d / reference.self_attention_operations(n, d)
 
-    assert quadratic_share(2 * d - 1) < quadratic_share(2 * d) == 0.5 < quadratic_share(2 * d + 1)
+    assert (
+        quadratic_share(2 * d - 1)
+        < quadratic_share(2 * d)
+        == 0.5
+        < quadratic_share(2 * d + 1)
+    )
 
 
 @given(sizes, widths, st.integers(1, 3), kernels)
@@ -95,7 +100,9 @@ def test_a_convolution_is_its_sum(n, d, dilation, k):
             j = i + (m - k // 2) * dilation
             if 0 <= j < n:
                 want[i] += x[j] @ kernel[m]
-    assert error(reference.convolution(x, kernel, dilation=dilation), want) <= BOUND["float64"]
+    assert (
+        error(reference.convolution(x, kernel, dilation=dilation), want) <= BOUND["float64"]
+    )
 
 
 def test_an_odd_convolution_is_pytorchs():
@@ -108,9 +115,14 @@ def test_an_odd_convolution_is_pytorchs():
 def test_a_recurrence_is_pytorchs():
     x, (w, u) = draw(96, 5, 3), draw(97, 2, 3, 3)
     layer = torch.nn.RNN(3, 3, bias=False, dtype=torch.float64)
-    layer.load_state_dict({"weight_ih_l0": torch.tensor(w.T), "weight_hh_l0": torch.tensor(u.T)})
+    layer.load_state_dict(
+        {"weight_ih_l0": torch.tensor(w.T), "weight_hh_l0": torch.tensor(u.T)}
+    )
     want, _ = layer(torch.tensor(x))
-    assert error(np.stack(reference.recurrence(x, w, u)), want.detach().numpy()) <= BOUND["float64"]
+    assert (
+        error(np.stack(reference.recurrence(x, w, u)), want.detach().numpy())
+        <= BOUND["float64"]
+    )
 
 
 @given(sizes, widths)
@@ -141,7 +153,9 @@ def test_convolutions_connect_at_the_speed_of_their_kernel(n, k):
 @given(st.integers(1, 40), st.integers(2, 5))
 def test_dilated_convolutions_connect_in_a_logarithm(n, k):
     layers = next(layers for layers in count() if k**layers >= n)
-    assert reference.layers_to_connect(within(n, k, k**layer) for layer in count()) == layers
+    assert (
+        reference.layers_to_connect(within(n, k, k**layer) for layer in count()) == layers
+    )
 
 
 def test_self_attention_and_recurrence_connect_in_one_layer():
@@ -151,8 +165,14 @@ def test_self_attention_and_recurrence_connect_in_one_layer():
 
 
 UNCONNECTED = [
-    ([np.eye(3, dtype=bool)], "graphs must connect all positions, but layer 1 connects no new ones"),
-    (repeat(within(4, 1)), "graphs must connect all positions, but layer 1 connects no new ones"),
+    (
+        [np.eye(3, dtype=bool)],
+        "graphs must connect all positions, but layer 1 connects no new ones",
+    ),
+    (
+        repeat(within(4, 1)),
+        "graphs must connect all positions, but layer 1 connects no new ones",
+    ),
     ([within(9, 3)] * 3, "graphs must connect all positions, but the layers end before"),
     ([], "graphs must connect all positions, but the layers end before"),
 ]

@@ -41,12 +41,25 @@ def build(folder, pages, bibliography=""):
     """Build a small book and return its folder, its exit code and what was said."""
     (folder / "conf.py").write_text(CONF)
     (folder / "references.bib").write_text(bibliography)
-    toctree = "\n".join(["# Book", "```{toctree}", *(p for p in pages if p != "api"), "```"])
+    toctree = "\n".join(
+        ["# Book", "```{toctree}", *(p for p in pages if p != "api"), "```"]
+    )
     (folder / "index.md").write_text(toctree)
     for name, text in pages.items():
         (folder / f"{name}.md").write_text(f"{FRONT_MATTER}# {name}\n\n{text}")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(folder), str(folder / "build" / "html")]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        str(folder),
+        str(folder / "build" / "html"),
+    ]
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False
+    )
     return folder / "build" / "html", result.returncode, result.stderr
 
 
@@ -59,7 +72,9 @@ def good(tmp_path_factory):
             "pair": cell("print(1 + 1)\n" + FIGURE.format(last=3), "torch", figure=numbered)
             + cell("print(2)\n" + FIGURE.format(last=3), "jax")
             + "```{twins} masks:causal_mask\n```\n",
-            "solution": "{.solution}\n## Answer\n\nforty-two\n\n" + cell("print('executed')") + "$x^2$\n",
+            "solution": "{.solution}\n## Answer\n\nforty-two\n\n"
+            + cell("print('executed')")
+            + "$x^2$\n",
         },
     )
 
@@ -70,7 +85,8 @@ def bad(tmp_path_factory):
         tmp_path_factory.mktemp("bad"),
         {
             "text": cell("print(1)", "torch") + cell("print(2)", "jax"),
-            "drawing": cell(FIGURE.format(last=3), "torch") + cell(FIGURE.format(last=4), "jax"),
+            "drawing": cell(FIGURE.format(last=3), "torch")
+            + cell(FIGURE.format(last=4), "jax"),
             "lonely": cell("print(1)", "torch") + "prose\n",
             "twin": "```{twins} masks:no_such_mask\n```\n",
             "alt": cell(FIGURE.format(last=3), alt=""),
@@ -140,7 +156,9 @@ def test_a_wrong_formula_fails_the_build(tmp_path):
     assert "Undefined control sequence: \\notacommand" in said
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs"))
+)
 def test_every_page_keeps_the_rules(page):
     text = page.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 250
@@ -148,10 +166,19 @@ def test_every_page_keeps_the_rules(page):
     assert description, "the front matter describes the page"
     assert 50 <= len(description[1]) <= 170
     for code in CELL.findall(text):
-        assert not re.search(r"^\s*(def|class) ", code, re.MULTILINE), "cells import, call, show"
+        assert not re.search(r"^\s*(def|class) ", code, re.MULTILINE), (
+            "cells import, call, show"
+        )
 
 
 def test_every_concept_is_shown_by_its_source():
-    shown = set(re.findall(r"\{twins\} (\w+):", "\n".join(page.read_text(encoding="utf-8") for page in PAGES)))
-    modules = {path.stem for path in (ROOT / "src" / "posattn" / "reference").glob("[a-z]*.py")}
+    shown = set(
+        re.findall(
+            r"\{twins\} (\w+):",
+            "\n".join(page.read_text(encoding="utf-8") for page in PAGES),
+        )
+    )
+    modules = {
+        path.stem for path in (ROOT / "src" / "posattn" / "reference").glob("[a-z]*.py")
+    }
     assert modules <= shown

@@ -63,7 +63,9 @@ def svg(figure):
 
 def settings():
     """The user's settings, less the backend, which matplotlib chooses when it is first read."""
-    return {name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"}
+    return {
+        name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"
+    }
 
 
 def panels(figure):
@@ -78,7 +80,9 @@ def colour_bars(figure):
 def edges(axes):
     """Where the arrows start and end."""
     arrows = [text for text in axes.texts if isinstance(text, Annotation)]
-    return sorted((*np.round(a.xyann, 6).tolist(), *np.round(a.xy, 6).tolist()) for a in arrows)
+    return sorted(
+        (*np.round(a.xyann, 6).tolist(), *np.round(a.xy, 6).tolist()) for a in arrows
+    )
 
 
 def from_matrix(reads, low, high):
@@ -97,7 +101,11 @@ def ticks(axis):
 def luminance(colour):
     """Relative luminance as WCAG 2 defines it."""
     rgb = np.array(to_rgb(colour))
-    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [
+        0.2126,
+        0.7152,
+        0.0722,
+    ]
 
 
 def test_every_public_function_is_called_here():
@@ -117,7 +125,9 @@ def test_neither_pyplot_nor_a_framework_is_imported():
         "import sys, posattn.figures as f; f.self_attention_layer();"
         "print(*{'matplotlib.pyplot', 'torch', 'jax', 'posattn.reference'} & set(sys.modules))"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert run.stdout.split() == []
 
 
@@ -130,7 +140,9 @@ def test_ink_is_black_on_a_transparent_background(draw):
         assert to_hex(text.get_color()) in {INK} | CELL_INK
     for axes in figure.axes:
         if axes.axison:
-            assert {to_hex(spine.get_edgecolor()) for spine in axes.spines.values()} == {INK}
+            assert {to_hex(spine.get_edgecolor()) for spine in axes.spines.values()} == {
+                INK
+            }
             marks = [*axes.get_xticklines(), *axes.get_yticklines()]
             assert {to_hex(mark.get_color()) for mark in marks} == {INK}
 
@@ -180,7 +192,9 @@ def test_architectures_draw_the_matrices():
     figure = figures.architectures([BAND, CAUSAL], skipping, CAUSAL)
     cnn, rnn, attention = figure.axes
     assert [axes.get_title() for axes in figure.axes] == ["CNN", "RNN", "self-attention"]
-    low, middle, top = sorted({round(p.center[1], 6) for p in cnn.patches if isinstance(p, Circle)})
+    low, middle, top = sorted(
+        {round(p.center[1], 6) for p in cnn.patches if isinstance(p, Circle)}
+    )
     layers = from_matrix(BAND, low, middle) + from_matrix(CAUSAL, middle, top)
     assert edges(cnn) == sorted(layers)
     inputs = from_matrix(np.eye(N, dtype=bool), low, top)
@@ -188,16 +202,26 @@ def test_architectures_draw_the_matrices():
     assert edges(attention) == from_matrix(CAUSAL, low, top)
     assert len(edges(attention)) == CAUSAL.sum()
     bent = [
-        a for a in rnn.texts if isinstance(a, Annotation) and a.arrowprops["connectionstyle"] != "arc3,rad=0"
+        a
+        for a in rnn.texts
+        if isinstance(a, Annotation) and a.arrowprops["connectionstyle"] != "arc3,rad=0"
     ]
     assert [abs(a.xy[0] - a.xyann[0]) for a in bent] == [pytest.approx(3)] * 2
 
 
 def test_architectures_colour_the_receptive_field_of_the_middle_unit():
     cnn = CALLS["architectures"]().axes[0]
-    lit = [(round(p.center[0]), p.center[1]) for p in cnn.patches if to_hex(p.get_edgecolor()) != INK]
+    lit = [
+        (round(p.center[0]), p.center[1])
+        for p in cnn.patches
+        if to_hex(p.get_edgecolor()) != INK
+    ]
     heights = sorted({y for _, y in lit})
-    assert [sorted(x for x, y in lit if y == h) for h in heights] == [[0, 1, 2, 3, 4], [1, 2, 3], [2]]
+    assert [sorted(x for x, y in lit if y == h) for h in heights] == [
+        [0, 1, 2, 3, 4],
+        [1, 2, 3],
+        [2],
+    ]
     looks = [a.arrow_patch for a in cnn.texts if isinstance(a, Annotation)]
     thick = [a for a in looks if a.get_linewidth() > 1]
     assert len(thick) == 3 + 9
@@ -208,7 +232,7 @@ def test_architectures_colour_the_receptive_field_of_the_middle_unit():
 def test_architectures_name_the_units():
     figure = CALLS["architectures"]()
     for axes, symbols in zip(figure.axes, ("xy", "xh", "xy"), strict=True):
-        named = {rf"$\mathbf{{{symbol}}}_{{{i}}}$" for symbol in symbols for i in range(1, N + 1)}
+        named = {rf"$\mathbf{{{symbol}}}_{{{i}}}$" for symbol in symbols for i in range(N)}
         assert named <= set(words(axes))
 
 
@@ -217,7 +241,16 @@ def test_architectures_name_the_units():
     [
         (
             figures.self_attention_layer,
-            ["tokens", "queries", "keys", "values", "scores", "softmax", "weighted", "outputs"],
+            [
+                "tokens",
+                "queries",
+                "keys",
+                "values",
+                "scores",
+                "softmax",
+                "weighted",
+                "outputs",
+            ],
             9,
         ),
         (
@@ -253,8 +286,12 @@ def test_layers_join_their_blocks(draw, blocks, arrows):
 
 def test_no_arrow_joins_the_tokens_to_the_encoding():
     axes = figures.positional_encoding_layer().axes[0]
-    (place,) = [t.get_position() for t in axes.texts if t.get_text().startswith("$\\mathbf{P}$")]
-    (positions,) = [t.get_position() for t in axes.texts if t.get_text().startswith("positions")]
+    (place,) = [
+        t.get_position() for t in axes.texts if t.get_text().startswith("$\\mathbf{P}$")
+    ]
+    (positions,) = [
+        t.get_position() for t in axes.texts if t.get_text().startswith("positions")
+    ]
     sources = [edge[:2] for edge in edges(axes) if edge[2:] == pytest.approx(place)]
     assert sources == [pytest.approx(positions)]
 
@@ -267,7 +304,10 @@ def test_columns_are_the_columns_against_the_position():
         assert np.array_equal(line.get_ydata(), ENCODING[:, index])
         assert line.get_label() == f"column {index}"
     assert axes.get_xlabel() == "row (position $i$)"
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["column 6", "column 11"]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == [
+        "column 6",
+        "column 11",
+    ]
 
 
 def test_binary_counting_shows_bits_beside_the_encoding():
@@ -277,7 +317,10 @@ def test_binary_counting_shows_bits_beside_the_encoding():
     assert [t.get_text() for t in left.get_xticklabels()] == ["2", "1", "0"]
     assert np.array_equal(right.images[0].get_array(), ENCODING)
     assert right.images[0].get_clim() == (-1, 1)
-    assert [axes.get_title() for axes in (left, right)] == ["← frequency falls", "frequency falls →"]
+    assert [axes.get_title() for axes in (left, right)] == [
+        "← frequency falls",
+        "frequency falls →",
+    ]
     assert [axes.get_ylabel() for axes in colour_bars(figure)] == ["value"]
 
 
@@ -319,7 +362,10 @@ def test_attention_weights_share_one_scale_and_print_their_values():
 
 
 def test_attention_weights_take_one_matrix_and_words():
-    rows, keys = ["the", "cat", "sat", "down"], ["un", "chat", "s'est", "assis", "par", "terre"]
+    rows, keys = (
+        ["the", "cat", "sat", "down"],
+        ["un", "chat", "s'est", "assis", "par", "terre"],
+    )
     (axes,) = panels(figures.attention_weights(WEIGHTS[0].tolist(), rows, keys))
     assert np.array_equal(axes.images[0].get_array(), WEIGHTS[0])
     assert [t.get_text() for t in axes.get_yticklabels()] == rows
@@ -343,7 +389,9 @@ def test_attention_weights_print_up_to_64_cells(cells, printed):
 def test_cells_are_printed_in_what_contrasts():
     (axes,) = panels(figures.attention_weights(np.linspace(0, 1, 60)[None]))
     (image,) = axes.images
-    for text, cell in zip(axes.texts, image.cmap(image.norm(image.get_array()[0])), strict=True):
+    for text, cell in zip(
+        axes.texts, image.cmap(image.norm(image.get_array()[0])), strict=True
+    ):
         dark, light = sorted([luminance(text.get_color()), luminance(cell)])
         assert (light + 0.05) / (dark + 0.05) > 4
 
@@ -356,11 +404,15 @@ def test_many_heads_go_on_in_the_next_row():
 
 def test_masks_fill_what_is_true_and_dot_what_is_false():
     figure = CALLS["masks"]()
-    for axes, mask, title in zip(figure.axes, (FULL, CAUSAL), ("full", "causal"), strict=True):
+    for axes, mask, title in zip(
+        figure.axes, (FULL, CAUSAL), ("full", "causal"), strict=True
+    ):
         (image,), (dots,) = axes.images, axes.collections
         assert np.array_equal(image.get_array(), mask)
         assert [c[3] for c in image.cmap([0, 1])] == [0, 1]
-        assert sorted(map(tuple, dots.get_offsets()[:, ::-1])) == sorted(map(tuple, np.argwhere(~mask)))
+        assert sorted(map(tuple, dots.get_offsets()[:, ::-1])) == sorted(
+            map(tuple, np.argwhere(~mask))
+        )
         assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
     assert figure.axes[0].get_ylabel() == "query"
 
@@ -372,7 +424,8 @@ def test_curves_are_the_series_each_in_its_own_look():
         assert np.array_equal(line.get_xydata(), np.stack([X, values], axis=-1))
         assert line.get_label() == label
     looks = {
-        (line._dash_pattern[1] and tuple(line._dash_pattern[1]), line.get_marker()) for line in axes.lines
+        (line._dash_pattern[1] and tuple(line._dash_pattern[1]), line.get_marker())
+        for line in axes.lines
     }
     assert len(looks) == 16
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
@@ -391,7 +444,9 @@ def test_curves_are_the_series_each_in_its_own_look():
 @pytest.mark.parametrize(("log_x", "log_y"), [(False, False), (False, True), (True, False)])
 def test_curves_have_the_axes_that_were_asked_for(log_x, log_y):
     x = np.arange(1, 21)
-    (axes,) = figures.curves(x, {"a": np.where(x == 3, np.nan, x)}, "x", "y", log_x, log_y).axes
+    (axes,) = figures.curves(
+        x, {"a": np.where(x == 3, np.nan, x)}, "x", "y", log_x, log_y
+    ).axes
     assert (axes.get_xscale() == "log", axes.get_yscale() == "log") == (log_x, log_y)
     assert np.isnan(axes.lines[0].get_ydata()[2])
 
@@ -416,27 +471,57 @@ MISTAKES = [
         lambda: figures.architectures([BAND], STEP, FULL[:4]),
         "self_attention must have shape (n, n), got (4, 5)",
     ),
-    (lambda: figures.architectures([BAND], SMALL, FULL), "recurrence must have shape (5, 5), got (4, 4)"),
+    (
+        lambda: figures.architectures([BAND], SMALL, FULL),
+        "recurrence must have shape (5, 5), got (4, 4)",
+    ),
     (
         lambda: figures.architectures([BAND, SMALL], STEP, FULL),
         "convolution[1] must have shape (5, 5), got (4, 4)",
     ),
-    (lambda: figures.architectures([], STEP, FULL), "convolution must not be empty, got []"),
-    (lambda: figures.architectures([BAND * 1], STEP, FULL), "convolution[0] must be boolean, got int64"),
+    (
+        lambda: figures.architectures([], STEP, FULL),
+        "convolution must not be empty, got []",
+    ),
+    (
+        lambda: figures.architectures([BAND * 1], STEP, FULL),
+        "convolution[0] must be boolean, got int64",
+    ),
     (
         lambda: figures.architectures([BAND], BAND, FULL),
         "recurrence must have a False diagonal, got True at [0, 0]",
     ),
-    (lambda: figures.columns(ENCODING[0], [0]), "encoding must have shape (n, d), got (12,)"),
-    (lambda: figures.columns(ENCODING[:0], [0]), "encoding must not be empty, got shape (0, 12)"),
+    (
+        lambda: figures.columns(ENCODING[0], [0]),
+        "encoding must have shape (n, d), got (12,)",
+    ),
+    (
+        lambda: figures.columns(ENCODING[:0], [0]),
+        "encoding must not be empty, got shape (0, 12)",
+    ),
     (lambda: figures.columns(ENCODING, [0, 12]), "indices must lie in 0..11, got 12"),
     (lambda: figures.columns(ENCODING, []), "indices must not be empty, got []"),
-    (lambda: figures.binary_counting(BITS[0], ENCODING), "bits must have shape (m, b), got (3,)"),
-    (lambda: figures.binary_counting(BITS, ENCODING[0]), "encoding must have shape (n, d), got (12,)"),
+    (
+        lambda: figures.binary_counting(BITS[0], ENCODING),
+        "bits must have shape (m, b), got (3,)",
+    ),
+    (
+        lambda: figures.binary_counting(BITS, ENCODING[0]),
+        "encoding must have shape (n, d), got (12,)",
+    ),
     (lambda: figures.binary_counting(BITS + 1, ENCODING), "bits must be 0 or 1, got 2.0"),
-    (lambda: figures.binary_counting(BITS, ENCODING + 2), "encoding must lie in [-1, 1], got 2.0"),
-    (lambda: figures.rotation(BEFORE[0], AFTER, TURN), "before must have shape (m, 2), got (2,)"),
-    (lambda: figures.rotation(BEFORE, AFTER[:2], TURN), "after must have shape (4, 2), got (2, 2)"),
+    (
+        lambda: figures.binary_counting(BITS, ENCODING + 2),
+        "encoding must lie in [-1, 1], got 2.0",
+    ),
+    (
+        lambda: figures.rotation(BEFORE[0], AFTER, TURN),
+        "before must have shape (m, 2), got (2,)",
+    ),
+    (
+        lambda: figures.rotation(BEFORE, AFTER[:2], TURN),
+        "after must have shape (4, 2), got (2, 2)",
+    ),
     (
         lambda: figures.rotation(2 * BEFORE, AFTER, TURN),
         "before must hold pairs of length 1, got lengths [2. 2. 2. 2.]",
@@ -445,22 +530,49 @@ MISTAKES = [
         lambda: figures.rotation(BEFORE, AFTER, -TURN),
         "after must be before turned clockwise by angles = -0.7, got",
     ),
-    (lambda: figures.attention_weights(WEIGHTS[0, 0]), "weights must have shape (h, n_q, n_k), got (6,)"),
-    (lambda: figures.attention_weights(2 * np.ones((2, 2))), "weights must lie in [0, 1], got 2.0"),
-    (lambda: figures.attention_weights(np.full((2, 2), np.nan)), "weights must lie in [0, 1], got nan"),
-    (lambda: figures.attention_weights(WEIGHTS, row_labels="abc"), "row_labels must hold 4 strings, got 3"),
+    (
+        lambda: figures.attention_weights(WEIGHTS[0, 0]),
+        "weights must have shape (h, n_q, n_k), got (6,)",
+    ),
+    (
+        lambda: figures.attention_weights(2 * np.ones((2, 2))),
+        "weights must lie in [0, 1], got 2.0",
+    ),
+    (
+        lambda: figures.attention_weights(np.full((2, 2), np.nan)),
+        "weights must lie in [0, 1], got nan",
+    ),
+    (
+        lambda: figures.attention_weights(WEIGHTS, row_labels="abc"),
+        "row_labels must hold 4 strings, got 3",
+    ),
     (
         lambda: figures.attention_weights(WEIGHTS, column_labels="abc"),
         "column_labels must hold 6 strings, got 3",
     ),
-    (lambda: figures.attention_weights(WEIGHTS, titles="ab"), "titles must hold 3 strings, got 2"),
+    (
+        lambda: figures.attention_weights(WEIGHTS, titles="ab"),
+        "titles must hold 3 strings, got 2",
+    ),
     (lambda: figures.masks([], []), "masks must not be empty, got []"),
-    (lambda: figures.masks([FULL[0]], ["a"]), "masks[0] must have shape (n_q, n_k), got (5,)"),
-    (lambda: figures.masks([FULL, SMALL], ["a", "b"]), "masks[1] must have shape (5, 5), got (4, 4)"),
+    (
+        lambda: figures.masks([FULL[0]], ["a"]),
+        "masks[0] must have shape (n_q, n_k), got (5,)",
+    ),
+    (
+        lambda: figures.masks([FULL, SMALL], ["a", "b"]),
+        "masks[1] must have shape (5, 5), got (4, 4)",
+    ),
     (lambda: figures.masks([FULL * 1.0], ["a"]), "masks[0] must be boolean, got float64"),
     (lambda: figures.masks([FULL], ["a", "b"]), "titles must hold 1 strings, got 2"),
-    (lambda: figures.curves(ENCODING, SERIES, "", ""), "x must have shape (m), got (40, 12)"),
-    (lambda: figures.curves(X, {"a": X[:3]}, "", ""), "series['a'] must have shape (7), got (3,)"),
+    (
+        lambda: figures.curves(ENCODING, SERIES, "", ""),
+        "x must have shape (m), got (40, 12)",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X[:3]}, "", ""),
+        "series['a'] must have shape (7), got (3,)",
+    ),
     (lambda: figures.curves(X, {}, "", ""), "series must not be empty, got []"),
     (
         lambda: figures.curves(X - 128, {"a": X}, "", "", True),

@@ -27,14 +27,20 @@ every_case = pytest.mark.parametrize(("shape", "positions"), CASES.values(), ids
 
 
 def encode(column, table, x, positions):
-    return column.learned(table)(x, positions=None if positions is None else column.array(positions))
+    return column.learned(table)(
+        x, positions=None if positions is None else column.array(positions)
+    )
 
 
 @every_case
 def test_each_token_gets_the_row_of_its_position(column, shape, positions):
     x = draw(71, *shape)
     where = np.arange(shape[-2]) if positions is None else positions
-    assert_close(column, encode(column, column.array(TABLE), column.array(x), positions), x + TABLE[where])
+    assert_close(
+        column,
+        encode(column, column.array(TABLE), column.array(x), positions),
+        x + TABLE[where],
+    )
 
 
 @every_case
@@ -56,7 +62,9 @@ def test_only_rows_that_were_read_learn(twin):
 def test_fresh_tables_are_normal_and_repeat_with_their_rng(column):
     def fresh():
         if column.name == "torch":
-            return column.LearnedPositionalEncoding(200, 50, dtype=torch.float64, rng=column.rng()).table
+            return column.LearnedPositionalEncoding(
+                200, 50, dtype=torch.float64, rng=column.rng()
+            ).table
         return column.LearnedPositionalEncoding.init(column.rng(), 200, 50).table
 
     table = column.numpy(fresh())
@@ -74,13 +82,19 @@ def test_bfloat16_tokens_stay_bfloat16_beside_a_float32_table():
     assert table(torch.zeros(2, DIM, dtype=torch.bfloat16)).dtype == torch.bfloat16
     table = jax_column.LearnedPositionalEncoding.init(jax.random.key(0), MAX_LEN, DIM)
     for positions in (None, jax.numpy.array([1, 2])):
-        assert table(jax.numpy.zeros((2, DIM), "bfloat16"), positions=positions).dtype == "bfloat16"
+        assert (
+            table(jax.numpy.zeros((2, DIM), "bfloat16"), positions=positions).dtype
+            == "bfloat16"
+        )
 
 
 def test_under_jit_a_position_outside_the_table_becomes_nan(jax_single):
     layer = jax_single.learned(jax_single.array(TABLE))
     encode = jax.jit(lambda x, positions: layer(x, positions=positions))
-    out = encode(jax_single.array(np.zeros((5, DIM))), jax_single.array(np.array([0, -1, 6, 5, 2**31 - 1])))
+    out = encode(
+        jax_single.array(np.zeros((5, DIM))),
+        jax_single.array(np.array([0, -1, 6, 5, 2**31 - 1])),
+    )
     assert np.isnan(out).all(axis=-1).tolist() == [False, True, True, False, True]
     assert np.array_equal(out[0], TABLE[0])
 

@@ -7,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import BOUND, PROJECTIONS, REFERENCE, assert_close, assert_twin_agrees, draw, error
+from tests.conftest import (
+    BOUND,
+    PROJECTIONS,
+    REFERENCE,
+    assert_close,
+    assert_twin_agrees,
+    draw,
+    error,
+)
 
 DIM, HEADS, BATCH = 4, 2, 2
 WEIGHTS = [draw(30 + i, DIM, DIM) for i in range(4)]
@@ -23,7 +31,8 @@ def nearness(column):
     """A bias per head that is a function of positions, with or without batch axes."""
     slopes = column.array(np.array([0.25, 0.5])[:, None, None])
     return lambda query_positions, key_positions: (
-        -slopes * abs(key_positions[..., None, :] - query_positions[..., :, None])[..., None, :, :]
+        -slopes
+        * abs(key_positions[..., None, :] - query_positions[..., :, None])[..., None, :, :]
     )
 
 
@@ -60,7 +69,10 @@ def inputs(n_q, n_k):
 def call(column, case, weights, arrays):
     _, _, _, positional, options = case
     layer = column.multi_head(weights, HEADS, **(schemes(column) if positional else {}))
-    return layer(*arrays, **{name: column.array(x) if name != "causal" else x for name, x in options.items()})
+    return layer(
+        *arrays,
+        **{name: column.array(x) if name != "causal" else x for name, x in options.items()},
+    )
 
 
 @pytest.fixture
@@ -73,9 +85,16 @@ def scheming_layer(column):
 def test_heads_are_attentions_of_columns(column, case):
     n_q, n_k, weights, positional, options = case
     query, key, value = inputs(n_q, n_k)
-    got = call(column, case, [column.array(w) for w in weights], map(column.array, (query, key, value)))
+    got = call(
+        column,
+        case,
+        [column.array(w) for w in weights],
+        map(column.array, (query, key, value)),
+    )
     offsets = weights[4:] or [0.0] * 4
-    q, k, v = (x @ w + o for x, w, o in zip((query, key, value), weights, offsets, strict=False))
+    q, k, v = (
+        x @ w + o for x, w, o in zip((query, key, value), weights, offsets, strict=False)
+    )
     positions = np.broadcast_to(options.get("positions", np.arange(n_k)), (BATCH, n_k))
     mask = np.broadcast_to(options.get("mask", True), (BATCH, n_q, n_k))
     mask = mask & np.tri(n_q, n_k, n_k - n_q, dtype=bool) if options.get("causal") else mask
@@ -86,7 +105,11 @@ def test_heads_are_attentions_of_columns(column, case):
         if positional:
             q_h, k_h = turn(q_h, positions[:, n_k - n_q :]), turn(k_h, positions)
             bias = nearness(REFERENCE)(positions[:, n_k - n_q :], positions)[:, h]
-        heads.append(REFERENCE.scaled_dot_product_attention(q_h, k_h, v[..., columns], mask=mask, bias=bias))
+        heads.append(
+            REFERENCE.scaled_dot_product_attention(
+                q_h, k_h, v[..., columns], mask=mask, bias=bias
+            )
+        )
     assert_close(column, got, np.concatenate(heads, axis=-1) @ weights[3] + offsets[3])
 
 
@@ -109,21 +132,37 @@ def test_an_example_that_may_attend_to_nothing_gets_the_last_offset(column):
 @pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("hide", ["nothing", "future", "padding"])
 def test_pytorchs_own_layer_agrees(column, use_bias, hide):
-    theirs = torch.nn.MultiheadAttention(DIM, HEADS, bias=use_bias, batch_first=True, dtype=torch.float64)
+    theirs = torch.nn.MultiheadAttention(
+        DIM, HEADS, bias=use_bias, batch_first=True, dtype=torch.float64
+    )
     weights = WEIGHTS + OFFSETS if use_bias else WEIGHTS
     state = {
         "in_proj_weight": np.concatenate([w.T for w in weights[:3]]),
         "out_proj.weight": weights[3].T,
-    } | ({"in_proj_bias": np.concatenate(weights[4:7]), "out_proj.bias": weights[7]} if use_bias else {})
+    } | (
+        {"in_proj_bias": np.concatenate(weights[4:7]), "out_proj.bias": weights[7]}
+        if use_bias
+        else {}
+    )
     theirs.load_state_dict({name: torch.tensor(w) for name, w in state.items()})
     seen = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
     future = torch.tensor(~np.tri(5, dtype=bool))
-    their_options = {"future": {"attn_mask": future}, "padding": {"key_padding_mask": torch.tensor(~seen)}}
-    want, _ = theirs(*map(torch.tensor, inputs(5, 5)), need_weights=False, **their_options.get(hide, {}))
+    their_options = {
+        "future": {"attn_mask": future},
+        "padding": {"key_padding_mask": torch.tensor(~seen)},
+    }
+    want, _ = theirs(
+        *map(torch.tensor, inputs(5, 5)), need_weights=False, **their_options.get(hide, {})
+    )
     layer = column.multi_head([column.array(w) for w in weights], HEADS)
-    our_options = {"future": {"causal": True}, "padding": {"mask": column.array(seen[:, None, :])}}
+    our_options = {
+        "future": {"causal": True},
+        "padding": {"mask": column.array(seen[:, None, :])},
+    }
     assert_close(
-        column, layer(*map(column.array, inputs(5, 5)), **our_options.get(hide, {})), want.detach().numpy()
+        column,
+        layer(*map(column.array, inputs(5, 5)), **our_options.get(hide, {})),
+        want.detach().numpy(),
     )
 
 
@@ -132,7 +171,9 @@ def test_decoding_repeats_the_last_rows_of_prefill(column, scheming_layer, n_q):
     x = column.array(draw(53, BATCH, 5, DIM))
     whole = scheming_layer(x, x, x, causal=True)
     assert_close(
-        column, scheming_layer(x[:, 5 - n_q :], x, x, causal=True), column.numpy(whole)[:, 5 - n_q :]
+        column,
+        scheming_layer(x[:, 5 - n_q :], x, x, causal=True),
+        column.numpy(whole)[:, 5 - n_q :],
     )
 
 
@@ -143,12 +184,18 @@ def test_left_padding_with_positions_changes_nothing(column, scheming_layer, pad
     padded = column.array(np.concatenate([np.full((BATCH, pad, DIM), 7.0), x], axis=1))
     seen = column.array((np.arange(pad + 5) >= pad)[None])
     positions = column.array(np.arange(-pad, 5))
-    out = scheming_layer(padded, padded, padded, causal=True, mask=seen, positions=positions)
+    out = scheming_layer(
+        padded, padded, padded, causal=True, mask=seen, positions=positions
+    )
     assert_close(column, out[:, pad:], column.numpy(alone))
 
 
 def test_packed_sequences_with_positions_are_as_if_alone(column, scheming_layer):
-    x, owner, positions = draw(55, 5, DIM), np.array([0, 0, 0, 1, 1]), np.array([0, 1, 2, 0, 1])
+    x, owner, positions = (
+        draw(55, 5, DIM),
+        np.array([0, 0, 0, 1, 1]),
+        np.array([0, 1, 2, 0, 1]),
+    )
     out = scheming_layer(
         *[column.array(x)] * 3,
         mask=column.array(owner[:, None] == owner),
@@ -164,7 +211,9 @@ def test_positions_per_example_are_those_of_each_example(column, scheming_layer)
     x, positions = draw(56, BATCH, 5, DIM), np.array([PACKED, 9 - PACKED])
     both = scheming_layer(*[column.array(x)] * 3, positions=column.array(positions))
     for i in range(BATCH):
-        one = scheming_layer(*[column.array(x[i])] * 3, positions=column.array(positions[i]))
+        one = scheming_layer(
+            *[column.array(x[i])] * 3, positions=column.array(positions[i])
+        )
         assert_close(column, both[i], column.numpy(one))
 
 
@@ -206,14 +255,25 @@ def matrices_of(column, use_bias):
     """The drawn parameters of a fresh layer, in the order of the reference."""
     if column.name == "torch":
         layer = column.MultiHeadAttention(
-            64, 4, use_bias=use_bias, dropout_rate=0.5, dtype=torch.float64, rng=column.rng()
+            64,
+            4,
+            use_bias=use_bias,
+            dropout_rate=0.5,
+            dtype=torch.float64,
+            rng=column.rng(),
         )
         state = layer.state_dict()
-        names = [f"{role}.weight" for role in PROJECTIONS] + [f"{role}.bias" for role in PROJECTIONS]
+        names = [f"{role}.weight" for role in PROJECTIONS] + [
+            f"{role}.bias" for role in PROJECTIONS
+        ]
         return layer, [state.get(name) for name in names]
-    layer = column.MultiHeadAttention.init(column.rng(), 64, 4, use_bias=use_bias, dropout_rate=0.5)
+    layer = column.MultiHeadAttention.init(
+        column.rng(), 64, 4, use_bias=use_bias, dropout_rate=0.5
+    )
     kinds = ("weight", "bias")
-    return layer, [getattr(layer, f"{role}_{kind}") for kind in kinds for role in PROJECTIONS]
+    return layer, [
+        getattr(layer, f"{role}_{kind}") for kind in kinds for role in PROJECTIONS
+    ]
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
@@ -272,4 +332,7 @@ def test_autocast_lets_torch_choose_the_dtype(torch_column):
     with torch.autocast("cpu", torch.bfloat16):
         out = layer(x.bfloat16(), x.bfloat16(), x.bfloat16())
     assert out.dtype == torch.bfloat16
-    assert error(out.detach().double().numpy(), layer(x, x, x).detach().double().numpy()) < BOUND["bfloat16"]
+    assert (
+        error(out.detach().double().numpy(), layer(x, x, x).detach().double().numpy())
+        < BOUND["bfloat16"]
+    )

@@ -9,7 +9,11 @@ from hypothesis import given
 
 from tests.conftest import BOUND, COTANGENT, REFERENCE, TWINS, assert_close, draw, error
 
-ROUNDING = {"float64": 1e-12, "float32": 2.0**-24, "bfloat16": 2.0**-8}  # of numbers up to 1
+ROUNDING = {
+    "float64": 1e-12,
+    "float32": 2.0**-24,
+    "bfloat16": 2.0**-8,
+}  # of numbers up to 1
 TRACED = 3e-7  # what float32 sines of traced positions may be off in JAX's 32-bit mode
 
 # dim, position, columns, the numbers there: computed independently and published
@@ -18,8 +22,18 @@ KNOWN = [
     (4, 3, slice(0, 4), [0.14112001, -0.98999250, 0.02999550, 0.99955003]),
     (32, 1, slice(6, 10), [0.17689219, 0.98423023, 0.09983342, 0.99500417]),
 ]
-INNER_PRODUCTS = [16, 15.3136, 13.7301, 12.2724, 11.6615, 11.7774]  # of p_0 and p_0...5, d = 32
-HALF = [("bfloat16", 769, 257), ("float16", 3073, 2049)]  # distinct positions of 0..4095, first collision
+INNER_PRODUCTS = [
+    16,
+    15.3136,
+    13.7301,
+    12.2724,
+    11.6615,
+    11.7774,
+]  # of p_0 and p_0...5, d = 32
+HALF = [
+    ("bfloat16", 769, 257),
+    ("float16", 3073, 2049),
+]  # distinct positions of 0..4095, first collision
 KNOWN_FREQUENCIES = [(32, 3, 0.17782794), (32, 4, 0.1), (4, 0, 1.0), (4, 1, 0.01)]
 
 POSITIONS = {
@@ -47,7 +61,9 @@ def dtype_of(column):
 def encode(column, where, dim, base=10000.0):
     """The encoding of a length or of positions, as a NumPy array."""
     where = where if isinstance(where, int) else column.positions(where)
-    return column.numpy(column.sinusoidal_encoding(where, dim, base=base, **dtype_of(column)))
+    return column.numpy(
+        column.sinusoidal_encoding(where, dim, base=base, **dtype_of(column))
+    )
 
 
 def shift(column, offset, dim, base=10000.0):
@@ -56,7 +72,9 @@ def shift(column, offset, dim, base=10000.0):
 
 @pytest.mark.parametrize(("dim", "position", "columns", "numbers"), KNOWN)
 def test_rows_are_the_published_ones(column, dim, position, columns, numbers):
-    assert np.allclose(encode(column, 5, dim)[position, columns], numbers, rtol=0, atol=6e-9)
+    assert np.allclose(
+        encode(column, 5, dim)[position, columns], numbers, rtol=0, atol=6e-9
+    )
 
 
 @pytest.mark.parametrize(("dim", "j", "number"), KNOWN_FREQUENCIES)
@@ -65,7 +83,9 @@ def test_frequencies_are_the_published_ones(column, dim, j, number):
 
 
 def test_the_longest_wavelength_is_not_that_of_the_base(column):
-    assert np.isclose(2 * np.pi / np.asarray(column.frequencies(512))[-1], 60611.5, rtol=0, atol=0.05)
+    assert np.isclose(
+        2 * np.pi / np.asarray(column.frequencies(512))[-1], 60611.5, rtol=0, atol=0.05
+    )
 
 
 def test_inner_products_do_not_fall_steadily(column):
@@ -92,7 +112,10 @@ def test_encodings_are_sines_and_cosines(column, positions, dim):
     assert got.shape == (*positions.shape, dim)
     for j in range(dim):
         angles = positions * 10000.0 ** (-(j - j % 2) / dim)
-        assert error(got[..., j], np.cos(angles) if j % 2 else np.sin(angles)) <= BOUND["float64"]
+        assert (
+            error(got[..., j], np.cos(angles) if j % 2 else np.sin(angles))
+            <= BOUND["float64"]
+        )
 
 
 @pytest.mark.parametrize("where", [0, 1, 4, 100, *POSITIONS.values()])
@@ -114,9 +137,15 @@ def test_jax_reduces_traced_positions_exactly(jax_single, top, kind, base):
     rng = np.random.default_rng(0)
     whole = np.concatenate([[0, 1, -1, top, -top], rng.integers(-top, top, 2000)])
     positions = (whole if kind == "int32" else whole / 2 + rng.random(2005)).astype(kind)
-    angles = np.multiply.outer(positions.astype(np.longdouble), REFERENCE.frequencies(33, base=base))
-    truth = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(positions), -1)[:, :33]
-    got = jax.jit(lambda positions: jax_single.sinusoidal_encoding(positions, 33, base=base))(positions)
+    angles = np.multiply.outer(
+        positions.astype(np.longdouble), REFERENCE.frequencies(33, base=base)
+    )
+    truth = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(positions), -1)[
+        :, :33
+    ]
+    got = jax.jit(
+        lambda positions: jax_single.sinusoidal_encoding(positions, 33, base=base)
+    )(positions)
     assert np.abs(np.asarray(got) - truth).max() <= TRACED
 
 
@@ -132,7 +161,9 @@ def test_jax_traces_batches_and_differentiates_positions(dtype):
     bound = {"float64": BOUND["float64"], "float32": TRACED}[dtype]
     positions = np.array([[0.5, -3.25, 1000.75], [7, 8, 9]])
     with twin.mode():
-        rows = jax.vmap(lambda p: twin.sinusoidal_encoding(p, 5, dtype=dtype))(twin.array(positions))
+        rows = jax.vmap(lambda p: twin.sinusoidal_encoding(p, 5, dtype=dtype))(
+            twin.array(positions)
+        )
         assert error(twin.numpy(rows), REFERENCE.sinusoidal_encoding(positions, 5)) <= bound
         _, slope = jax.jvp(
             jax.jit(lambda p: twin.sinusoidal_encoding(p, 4, dtype=dtype)),
@@ -140,7 +171,9 @@ def test_jax_traces_batches_and_differentiates_positions(dtype):
             [twin.array(np.ones((2, 3)))],
         )
         rows, omega = REFERENCE.sinusoidal_encoding(positions, 4), REFERENCE.frequencies(4)
-        want = np.stack([omega * rows[..., 1::2], -omega * rows[..., 0::2]], axis=-1).reshape(2, 3, 4)
+        want = np.stack(
+            [omega * rows[..., 1::2], -omega * rows[..., 0::2]], axis=-1
+        ).reshape(2, 3, 4)
         assert error(twin.numpy(slope), want) <= bound
 
 
@@ -221,7 +254,9 @@ def test_the_layer_adds_the_rows(twin, shape, positions):
         return column.PositionalEncoding(shape[-1], base=100.0)(x, positions=where)
 
     value, (slope,) = twin.value_and_gradients(lambda x: layer(twin, x), [x])
-    rows = REFERENCE.sinusoidal_encoding(shape[-2] if positions is None else positions, shape[-1], base=100.0)
+    rows = REFERENCE.sinusoidal_encoding(
+        shape[-2] if positions is None else positions, shape[-1], base=100.0
+    )
     assert np.array_equal(layer(REFERENCE, x), x + rows)
     held = encode(twin, shape[-2] if positions is None else positions, shape[-1], 100.0)
     bound = {**BOUND, "bfloat16": 2.0**-8}[twin.dtype]  # one rounding
@@ -231,8 +266,16 @@ def test_the_layer_adds_the_rows(twin, shape, positions):
 
 def test_bfloat16_layers_add_the_rounded_rows(twin):
     x = twin.array(np.zeros((300, 8)))
-    want = torch.tensor(REFERENCE.sinusoidal_encoding(300, 8)).to(getattr(torch, twin.dtype)).double().numpy()
-    assert error(twin.numpy(twin.PositionalEncoding(8)(x)), want) <= {**ROUNDING, "bfloat16": 0}[twin.dtype]
+    want = (
+        torch.tensor(REFERENCE.sinusoidal_encoding(300, 8))
+        .to(getattr(torch, twin.dtype))
+        .double()
+        .numpy()
+    )
+    assert (
+        error(twin.numpy(twin.PositionalEncoding(8)(x)), want)
+        <= {**ROUNDING, "bfloat16": 0}[twin.dtype]
+    )
 
 
 def test_sequences_may_be_longer_than_any_seen(column):
@@ -244,7 +287,9 @@ def test_sequences_may_be_longer_than_any_seen(column):
 
 def test_dropout_of_the_sum_follows_rng(column):
     layer, x = column.PositionalEncoding(6, dropout_rate=0.5), column.array(draw(81, 4, 6))
-    kept, first, again = (column.numpy(layer(x, rng=rng)) for rng in (None, column.rng(), column.rng()))
+    kept, first, again = (
+        column.numpy(layer(x, rng=rng)) for rng in (None, column.rng(), column.rng())
+    )
     assert_close(column, column.PositionalEncoding(6)(x), kept)
     assert np.array_equal(first, again)
     assert 0 < (first == 0).sum() < 24
@@ -292,5 +337,7 @@ def test_jax_layers_are_pytrees_without_leaves(jax_single):
     layer = jax_single.PositionalEncoding(6, base=100.0)
     assert jax.tree.leaves(layer) == []
     x = jax_single.array(np.zeros((2, 3, 6)))
-    assert_close(jax_single, jax.jit(lambda layer, x: layer(x))(layer, x), np.asarray(layer(x)))
+    assert_close(
+        jax_single, jax.jit(lambda layer, x: layer(x))(layer, x), np.asarray(layer(x))
+    )
     assert_close(jax_single, jax.vmap(layer)(x), np.asarray(layer(x)))

@@ -20,7 +20,10 @@ def public_names():
 
 def check(app, env):
     """Warn, and so fail the build, about names without documentation and entries without citation."""
-    documented = {name.split(".")[1] + "." + name.split(".")[-1] for name in env.get_domain("py").objects}
+    documented = {
+        name.split(".")[1] + "." + name.split(".")[-1]
+        for name in env.get_domain("py").objects
+    }
     for name in public_names():
         _, column, word = name.split(".")
         if f"{column}.{word}" not in documented:

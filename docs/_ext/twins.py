@@ -28,8 +28,12 @@ def tab_set(contents):
     for column, children in contents.items():
         label = nodes.rubric(LABELS[column], LABELS[column], classes=["sd-tab-label"])
         label["sync_group"], label["sync_id"] = "framework", column
-        panel = create_component("tab-content", classes=["sd-tab-content"], children=children)
-        items.append(create_component("tab-item", classes=["sd-tab-item"], children=[label, panel]))
+        panel = create_component(
+            "tab-content", classes=["sd-tab-content"], children=children
+        )
+        items.append(
+            create_component("tab-item", classes=["sd-tab-item"], children=[label, panel])
+        )
     return create_component("tab-set", classes=["sd-tab-set"], children=items)
 
 
@@ -43,12 +47,17 @@ def definition(path, name):
     first = min([found[0].lineno, *(d.lineno for d in found[0].decorator_list)])
     drop = set()
     for node in ast.walk(found[0]):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and ast.get_docstring(node) is not None
+        ):
             docstring = node.body[0]
             drop.update(range(docstring.lineno, docstring.end_lineno + 1))
             if not lines[docstring.end_lineno].strip():
                 drop.add(docstring.end_lineno + 1)
-    return "\n".join(lines[i - 1] for i in range(first, found[0].end_lineno + 1) if i not in drop)
+    return "\n".join(
+        lines[i - 1] for i in range(first, found[0].end_lineno + 1) if i not in drop
+    )
 
 
 class Twins(SphinxDirective):
@@ -82,7 +91,9 @@ class TwinCells(SphinxTransform):
         for cell in list(self.document.findall(lambda node: is_cell(node, "torch"))):
             twin = cell.next_node(descend=False, siblings=True)
             if not is_cell(twin, "jax"):
-                logger.warning("a cell tagged torch is not followed by one tagged jax", location=cell)
+                logger.warning(
+                    "a cell tagged torch is not followed by one tagged jax", location=cell
+                )
                 continue
             drawn, drawn_by_twin = take_figures(cell), take_figures(twin)
             if printed(cell) != printed(twin):
@@ -90,18 +101,26 @@ class TwinCells(SphinxTransform):
             if images(drawn) != images(drawn_by_twin):
                 logger.warning("PyTorch and JAX draw different figures", location=cell)
             twin.parent.remove(twin)
-            cell.replace_self([tab_set({"torch": [cell.deepcopy()], "jax": [twin]}), *drawn])
+            cell.replace_self(
+                [tab_set({"torch": [cell.deepcopy()], "jax": [twin]}), *drawn]
+            )
 
 
 def is_cell(node, tag):
     """Whether a node is an executed cell with this tag."""
-    return isinstance(node, nodes.container) and f"tag_{tag}" in node["classes"] and "cell" in node["classes"]
+    return (
+        isinstance(node, nodes.container)
+        and f"tag_{tag}" in node["classes"]
+        and "cell" in node["classes"]
+    )
 
 
 def outputs(cell):
     """The containers of a cell's outputs."""
     return cell.findall(
-        lambda n: isinstance(n, nodes.container) and n.get("nb_element") == "cell_code_output"
+        lambda n: (
+            isinstance(n, nodes.container) and n.get("nb_element") == "cell_code_output"
+        )
     )
 
 

@@ -35,15 +35,25 @@ def integer(name, value, *, least=0, even=False):
     right_kind = is_index(value)
     if right_kind and value >= least and not (even and value % 2):
         return operator.index(value)
-    kind = "non-negative integer" if least == 0 else "positive even integer" if even else "positive integer"
-    raise (ValueError if right_kind else TypeError)(f"{name} must be a {kind}, got {value!r}")
+    kind = (
+        "non-negative integer"
+        if least == 0
+        else "positive even integer"
+        if even
+        else "positive integer"
+    )
+    raise (ValueError if right_kind else TypeError)(
+        f"{name} must be a {kind}, got {value!r}"
+    )
 
 
 def _number(name, value, expected, accepts):
     right_kind = isinstance(value, Real) and not isinstance(value, bool)
     if right_kind and accepts(value):
         return float(value)
-    raise (ValueError if right_kind else TypeError)(f"{name} must be {expected}, got {value!r}")
+    raise (ValueError if right_kind else TypeError)(
+        f"{name} must be {expected}, got {value!r}"
+    )
 
 
 def base(value):
@@ -78,14 +88,18 @@ def floating(name, value, *, like=None, owner="query"):
     if "float" not in dtype(value) and "complex" not in dtype(value):
         raise TypeError(f"{name} must have a floating dtype, got {dtype(value)}")
     if like is not None and dtype(value) != dtype(like):
-        raise TypeError(f"{name} must have the dtype of {owner}, {dtype(like)}, got {dtype(value)}")
+        raise TypeError(
+            f"{name} must have the dtype of {owner}, {dtype(like)}, got {dtype(value)}"
+        )
 
 
 def _shape(name, value, expected):
     """Compare a shape with a tuple in which a string stands for any size."""
     got = tuple(value.shape)
     pairs = zip(expected, got, strict=False)
-    if len(got) != len(expected) or any(not isinstance(e, str) and e != g for e, g in pairs):
+    if len(got) != len(expected) or any(
+        not isinstance(e, str) and e != g for e, g in pairs
+    ):
         wanted = ", ".join(str(e) for e in expected)
         raise ValueError(f"{name} must have shape ({wanted}), got {got}")
 
@@ -103,7 +117,9 @@ def scores(value):
     """Reject scores that are not floating or have no query and key axes."""
     floating("scores", value)
     if len(value.shape) < 2:
-        raise ValueError(f"scores must have shape (*batch, n_q, n_k), got {tuple(value.shape)}")
+        raise ValueError(
+            f"scores must have shape (*batch, n_q, n_k), got {tuple(value.shape)}"
+        )
 
 
 def heads(num_heads, dim):
@@ -118,7 +134,9 @@ def head_sequence(name, value):
     """Reject what is not `*batch h n d_h`."""
     floating(name, value)
     if len(value.shape) < 3:
-        raise ValueError(f"{name} must have shape (*batch, h, n, d_h), got {tuple(value.shape)}")
+        raise ValueError(
+            f"{name} must have shape (*batch, h, n, d_h), got {tuple(value.shape)}"
+        )
 
 
 def attention(query, key, value=None):
@@ -126,7 +144,9 @@ def attention(query, key, value=None):
     sequence("query", query)
     *batch, _, width = query.shape
     if width == 0:
-        raise ValueError(f"query must have a width of at least 1, got shape {tuple(query.shape)}")
+        raise ValueError(
+            f"query must have a width of at least 1, got shape {tuple(query.shape)}"
+        )
     floating("key", key, like=query)
     _shape("key", key, (*batch, "n_k", width))
     if value is not None:
@@ -150,7 +170,9 @@ def _broadcasts(name, value, expected):
     pairs = list(zip(reversed(got), reversed(expected), strict=False))
     fits = 2 <= len(got) <= len(expected) and got[-1] == expected[-1]
     if not (fits and all(g in (1, e) for g, e in pairs)):
-        raise ValueError(f"{name} must have a shape that broadcasts to {tuple(expected)}, got {got}")
+        raise ValueError(
+            f"{name} must have a shape that broadcasts to {tuple(expected)}, got {got}"
+        )
 
 
 def mask(value, expected):
@@ -177,7 +199,9 @@ def lengths(value, n_k, *, known=True):
     if "int" not in dtype(value):
         raise TypeError(f"lengths must have an integer dtype, got {dtype(value)}")
     if len(value.shape) not in (1, 2):
-        raise ValueError(f"lengths must have shape (batch) or (batch, n_q), got {tuple(value.shape)}")
+        raise ValueError(
+            f"lengths must have shape (batch) or (batch, n_q), got {tuple(value.shape)}"
+        )
     if known and 0 not in value.shape:
         for got in (int(value.min()), int(value.max())):
             if not 0 <= got <= n_k:
@@ -201,7 +225,9 @@ def positions(name, value):
     """Reject positions that are no numbers, are scalars, or have passed through a half-precision dtype."""
     array(name, value)
     if ("int" not in dtype(value) and "float" not in dtype(value)) or dtype(value) in _HALF:
-        raise TypeError(f"{name} must hold integers, float32 or float64, got {dtype(value)}")
+        raise TypeError(
+            f"{name} must hold integers, float32 or float64, got {dtype(value)}"
+        )
     if len(value.shape) == 0:
         raise ValueError(f"{name} must have shape (*batch, n), got ()")
 
@@ -213,7 +239,10 @@ def positions_of(x_shape, value):
     positions("positions", value)
     *batch, n, _ = x_shape
     got = tuple(value.shape)
-    if got != (n,) and got != (*batch, n):  # written out, because torch.compile cannot trace `in`
+    if got != (n,) and got != (
+        *batch,
+        n,
+    ):  # written out, because torch.compile cannot trace `in`
         raise ValueError(f"positions must have shape {(n,)} or {(*batch, n)}, got {got}")
 
 
@@ -224,7 +253,9 @@ def key_positions(value, key_shape, n_q):
     positions_of(key_shape, value)
     n_k = key_shape[-2]
     if n_q > n_k:
-        raise ValueError(f"positions must cover the {n_q} queries, got {n_k} positions, one per key")
+        raise ValueError(
+            f"positions must cover the {n_q} queries, got {n_k} positions, one per key"
+        )
 
 
 def table_length(length, max_len):
@@ -240,7 +271,9 @@ def table_rows(value, max_len, *, known=True):
     if known and 0 not in value.shape:
         for got in (int(value.min()), int(value.max())):
             if not 0 <= got < max_len:
-                raise ValueError(f"positions must lie between 0 and max_len - 1 = {max_len - 1}, got {got}")
+                raise ValueError(
+                    f"positions must lie between 0 and max_len - 1 = {max_len - 1}, got {got}"
+                )
 
 
 def rng(value, accepted, kind):

@@ -17,14 +17,22 @@ def self_attention_layer() -> Figure:
         A figure of tokens, queries, keys, values, scores, softmax, weighted sum and outputs.
     """
     axes = _paper(6.4, 2.3)
-    tokens = _box(axes, 0.56, 1.15, "tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$", PINK)
+    tokens = _box(
+        axes, 0.56, 1.15, "tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$", PINK
+    )
     queries = _box(axes, 1.9, 1.95, "queries\n$\\mathbf{X}\\mathbf{W}^{(q)}$", BLUE)
     keys = _box(axes, 1.9, 1.15, "keys\n$\\mathbf{X}\\mathbf{W}^{(k)}$", BLUE)
     values = _box(axes, 1.9, 0.35, "values\n$\\mathbf{X}\\mathbf{W}^{(v)}$", GREEN)
-    scores = _box(axes, 3.22, 1.55, "scores\n$\\mathbf{q}_i^\\top \\mathbf{k}_j / \\sqrt{d}$", BLUE)
+    scores = _box(
+        axes, 3.22, 1.55, "scores\n$\\mathbf{q}_i^\\top \\mathbf{k}_j / \\sqrt{d}$", BLUE
+    )
     softmax = _box(axes, 4.54, 1.55, "softmax\nover keys $j$", ORANGE)
-    pooled = _box(axes, 4.54, 0.35, "weighted sum\n$\\Sigma_j\\, w_{ij} \\mathbf{v}_j$", GREEN)
-    outputs = _box(axes, 5.84, 0.35, "outputs\n$\\mathbf{y}_0, \\ldots, \\mathbf{y}_{n-1}$", PINK)
+    pooled = _box(
+        axes, 4.54, 0.35, "weighted sum\n$\\Sigma_j\\, w_{ij} \\mathbf{v}_j$", GREEN
+    )
+    outputs = _box(
+        axes, 5.84, 0.35, "outputs\n$\\mathbf{y}_0, \\ldots, \\mathbf{y}_{n-1}$", PINK
+    )
     for tail, head in (
         (tokens, queries),
         (tokens, keys),
@@ -49,7 +57,9 @@ def positional_encoding_layer() -> Figure:
         A figure of tokens and positions, X and P, their sum, dropout and the next layer.
     """
     axes = _paper(6.4, 2.0)
-    tokens = _box(axes, 0.56, 1.6, "tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$", PINK)
+    tokens = _box(
+        axes, 0.56, 1.6, "tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$", PINK
+    )
     positions = _box(axes, 0.56, 0.4, "positions\n$0, \\ldots, n - 1$", ORANGE)
     embedded = _box(axes, 1.9, 1.6, "$\\mathbf{X}$\n$n \\times d$", PINK)
     encoding = _box(axes, 1.9, 0.4, "$\\mathbf{P}$\n$n \\times d$", ORANGE)

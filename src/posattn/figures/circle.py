@@ -34,7 +34,9 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
         raise ValueError(f"before must hold pairs of length 1, got lengths {lengths}")
     starts = np.arctan2(*before.T)
     if not np.allclose(after, _points(starts + angles), atol=1e-3):
-        raise ValueError(f"after must be before turned clockwise by angles = {angles}, got {after}")
+        raise ValueError(
+            f"after must be before turned clockwise by angles = {angles}, got {after}"
+        )
 
     figure = Drawing(figsize=(3.6, 4), layout="constrained")
     axes = figure.subplots()
@@ -45,15 +47,29 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
     for k, start in enumerate(starts):
         color, marker = PALETTE[k % 4], MARKERS[k % 4]
         for point, size, face in ((before[k], 9, "none"), (after[k], 5, color)):
-            axes.plot((0, point[0]), (0, point[1]), color=color, linewidth=0.8, linestyle=":")
+            axes.plot(
+                (0, point[0]), (0, point[1]), color=color, linewidth=0.8, linestyle=":"
+            )
             axes.plot(*point, marker, markersize=size, color=color, markerfacecolor=face)
         arc = (0.85 - 0.17 * (k % 4)) * _points(np.linspace(start, start + angles, 65))
         axes.add_patch(
-            FancyArrowPatch(path=Path(arc), arrowstyle=ARROW, color=color, linewidth=1.4, mutation_scale=12)
+            FancyArrowPatch(
+                path=Path(arc),
+                arrowstyle=ARROW,
+                color=color,
+                linewidth=1.4,
+                mutation_scale=12,
+            )
         )
-    axes.plot([], [], "o", markersize=9, color=INK, markerfacecolor="none", label="position $i$")
+    axes.plot(
+        [], [], "o", markersize=9, color=INK, markerfacecolor="none", label="position $i$"
+    )
     axes.plot([], [], "o", markersize=5, color=INK, label=r"position $i + \delta$")
-    figure.legend(loc="outside upper center", ncols=2, title=rf"turned by $\delta\,\omega_j = {angles:.2f}$")
+    figure.legend(
+        loc="outside upper center",
+        ncols=2,
+        title=rf"turned by $\delta\,\omega_j = {angles:.2f}$",
+    )
     return figure
 
 

@@ -90,7 +90,9 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
         mask = checked(f"masks[{k}]", masks[k], "n_q n_k", bool, n_q=n_q, n_k=n_k)
         _heat_map(axes, mask, ListedColormap(["none", BLUE]), 0, 1)
         rows, cols = np.nonzero(~mask)
-        axes.scatter(cols, rows, s=min(6, 400 / max(n_q, n_k) ** 2), color=INK, linewidths=0)
+        axes.scatter(
+            cols, rows, s=min(6, 400 / max(n_q, n_k) ** 2), color=INK, linewidths=0
+        )
         axes.set_xticks(np.arange(0.5, n_k - 1), minor=True)
         axes.set_yticks(np.arange(0.5, n_q - 1), minor=True)
         axes.tick_params(which="minor", length=0)
@@ -145,7 +147,10 @@ def _panels(
     rows = -(-count // per_row)
     width = min(room / per_row - 0.25, max(1.2, min(3.2, 0.45 * n_k)))
     height = min(width * n_q / n_k, 4)
-    size = (1.3 + left + per_row * (width + 0.25), max(_FLAT, rows * (height + 0.75 + below)))
+    size = (
+        1.3 + left + per_row * (width + 0.25),
+        max(_FLAT, rows * (height + 0.75 + below)),
+    )
     figure = Drawing(size, layout="compressed")
     panels = list(figure.subplots(rows, per_row, squeeze=False).flat)
     for axes in panels[count:]:
@@ -171,7 +176,9 @@ def _heat_map(
     axes.spines[:].set_visible(True)
     integer_ticks(axes.yaxis, values.shape[0])
     integer_ticks(axes.xaxis, values.shape[1])
-    return axes.imshow(values, cmap=cmap, vmin=low, vmax=high, aspect=aspect, interpolation="none")
+    return axes.imshow(
+        values, cmap=cmap, vmin=low, vmax=high, aspect=aspect, interpolation="none"
+    )
 
 
 def _print_cells(axes: Axes, image: AxesImage, pattern: str) -> None:
@@ -179,7 +186,9 @@ def _print_cells(axes: Axes, image: AxesImage, pattern: str) -> None:
     for (i, j), value in np.ndenumerate(image.get_array()):
         light = np.power(image.cmap(image.norm(value))[:3], 2.2) @ _LUMINANCE > 0.18
         color = "#111111" if light else "#f5f5f5"
-        axes.text(j, i, pattern.format(value), ha="center", va="center", color=color, fontsize=7)
+        axes.text(
+            j, i, pattern.format(value), ha="center", va="center", color=color, fontsize=7
+        )
 
 
 def _check_labels(name: str, labels: Sequence[str] | None, size: int) -> None:

@@ -7,7 +7,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from posattn.figures.style import BLUE, INK, MARKERS, PALETTE, Drawing, checked, drawn, held, integer_ticks
+from posattn.figures.style import (
+    BLUE,
+    INK,
+    MARKERS,
+    PALETTE,
+    Drawing,
+    checked,
+    drawn,
+    held,
+    integer_ticks,
+)
 
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)))
 
@@ -68,7 +78,10 @@ def curves(
     """
     x = checked("x", x, "m")
     held("series", series)
-    lines = {label: checked(f"series[{label!r}]", values, "m", m=x.size) for label, values in series.items()}
+    lines = {
+        label: checked(f"series[{label!r}]", values, "m", m=x.size)
+        for label, values in series.items()
+    }
     _check_positive("x", x, log_x)
     for label, values in lines.items():
         _check_positive(f"series[{label!r}]", values, log_y)

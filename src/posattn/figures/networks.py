@@ -76,13 +76,19 @@ def _row(axes: Axes, height: float, symbol: str, lit: NDArray) -> list[Circle]:
     units = []
     for i, bright in enumerate(lit):
         face, edge = ((ORANGE, 0.22), ORANGE) if bright else ("none", INK)
-        units.append(axes.add_patch(Circle((i, height), 0.33, facecolor=face, edgecolor=edge)))
+        units.append(
+            axes.add_patch(Circle((i, height), 0.33, facecolor=face, edgecolor=edge))
+        )
         if symbol:
-            axes.text(i, height, rf"$\mathbf{{{symbol}}}_{{{i}}}$", ha="center", va="center")
+            axes.text(
+                i, height, rf"$\mathbf{{{symbol}}}_{{{i}}}$", ha="center", va="center"
+            )
     return units
 
 
-def _connect(axes: Axes, lower: list[Circle], upper: list[Circle], reads: NDArray, lit: NDArray) -> None:
+def _connect(
+    axes: Axes, lower: list[Circle], upper: list[Circle], reads: NDArray, lit: NDArray
+) -> None:
     for i, j in np.argwhere(reads):
         bright = {"color": ORANGE, "linewidth": 1.6, "zorder": 3} if lit[i] else {}
         bend = -0.4 if lower is upper and abs(i - j) > 1 else 0

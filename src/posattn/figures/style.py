@@ -32,7 +32,9 @@ _SETTINGS = {
     "legend.frameon": False,
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
-} | dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
+} | dict.fromkeys(
+    ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,7 +71,9 @@ def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return figure
 
 
-def checked(name: str, value: ArrayLike, axes: str, kind: type = float, **sizes: int) -> NDArray:
+def checked(
+    name: str, value: ArrayLike, axes: str, kind: type = float, **sizes: int
+) -> NDArray:
     """Return `value` as an array whose axes are named in `axes`; equal names are equal sizes.
 
     Args:
@@ -89,7 +93,9 @@ def checked(name: str, value: ArrayLike, axes: str, kind: type = float, **sizes:
     names = axes.split()
     expected = ", ".join(str(sizes.get(axis, axis)) for axis in names)
     pairs = list(zip(names, array.shape, strict=False))
-    if array.ndim != len(names) or any(sizes.setdefault(axis, size) != size for axis, size in pairs):
+    if array.ndim != len(names) or any(
+        sizes.setdefault(axis, size) != size for axis, size in pairs
+    ):
         raise ValueError(f"{name} must have shape ({expected}), got {array.shape}")
     if not array.size:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")

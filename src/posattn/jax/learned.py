@@ -45,7 +45,10 @@ class LearnedPositionalEncoding:
         return cls(0.02 * jax.random.normal(rng, (max_len, dim), dtype))
 
     def __call__(
-        self, x: Float[Array, "*batch n d"], *, positions: Integer[Array, "*#batch n"] | None = None
+        self,
+        x: Float[Array, "*batch n d"],
+        *,
+        positions: Integer[Array, "*#batch n"] | None = None,
     ) -> Float[Array, "*batch n d"]:
         """Add the rows of the table to a sequence.
 
@@ -57,6 +60,10 @@ class LearnedPositionalEncoding:
         if positions is None:
             contract.table_length(x.shape[-2], max_len)
             return x + self.table[: x.shape[-2]].astype(x.dtype)
-        contract.table_rows(positions, max_len, known=not isinstance(positions, jax.core.Tracer))
-        rows = self.table.at[positions].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
+        contract.table_rows(
+            positions, max_len, known=not isinstance(positions, jax.core.Tracer)
+        )
+        rows = self.table.at[positions].get(
+            mode="fill", fill_value=jnp.nan, wrap_negative_indices=False
+        )
         return x + rows.astype(x.dtype)

@@ -19,7 +19,9 @@ from posattn.jax.attention import scaled_dot_product_attention
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
 
-def split_heads(x: Float[Array, "*batch n d"], num_heads: int) -> Float[Array, "*batch h n d_h"]:
+def split_heads(
+    x: Float[Array, "*batch n d"], num_heads: int
+) -> Float[Array, "*batch h n d_h"]:
     """Cut the width into heads and make the heads a batch axis.
 
     Twin of :func:`posattn.reference.split_heads`.
@@ -104,7 +106,14 @@ class MultiHeadAttention:
         bound = math.sqrt(3 / dim)
         weights = jax.random.uniform(rng, (4, dim, dim), dtype, -bound, bound)
         offsets = jnp.zeros((4, dim), dtype) if use_bias else (None,) * 4
-        return cls(*weights, *offsets, num_heads, dropout_rate, _as_pytree(rotate), _as_pytree(bias))
+        return cls(
+            *weights,
+            *offsets,
+            num_heads,
+            dropout_rate,
+            _as_pytree(rotate),
+            _as_pytree(bias),
+        )
 
     def __call__(
         self,

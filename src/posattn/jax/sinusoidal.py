@@ -146,14 +146,20 @@ def _reduced(positions, frequencies):
     A half turn less changes the sign of sine and cosine, and leaves angles small enough for float32.
     """
     ratios = [float(f).as_integer_ratio() for f in frequencies]
-    turns = [(over * _INVERSE_TAU // under >> 64) & 0xFFFFFFFFFFFFFFFF for over, under in ratios]
+    turns = [
+        (over * _INVERSE_TAU // under >> 64) & 0xFFFFFFFFFFFFFFFF for over, under in ratios
+    ]
     high = np.array([t >> 32 for t in turns], np.uint32)
     low = np.array([t & 0xFFFFFFFF for t in turns], np.uint32)
     size = jnp.abs(positions).astype(jnp.uint32)
     fraction = size * high + _high_word(size, low)
     half = (fraction + 2**30) >> 31
-    rest = jax.lax.bitcast_convert_type(fraction - (half << 31), jnp.int32).astype(jnp.float32)
-    return jnp.sign(positions) * rest * np.float32(math.tau / 2**32), 1 - 2 * half.astype(jnp.float32)
+    rest = jax.lax.bitcast_convert_type(fraction - (half << 31), jnp.int32).astype(
+        jnp.float32
+    )
+    return jnp.sign(positions) * rest * np.float32(math.tau / 2**32), 1 - 2 * half.astype(
+        jnp.float32
+    )
 
 
 def _high_word(a, b):

@@ -166,7 +166,9 @@ def scaled_dot_product_attention(
 
 
 def dropout(
-    x: Inexact[np.ndarray, "*shape"], dropout_rate: float, rng: np.random.Generator | None = None
+    x: Inexact[np.ndarray, "*shape"],
+    dropout_rate: float,
+    rng: np.random.Generator | None = None,
 ) -> Inexact[np.ndarray, "*shape"]:
     r"""Set entries to zero at random and scale the others, so that the mean stays.
 
@@ -192,7 +194,9 @@ def dropout(
     """
     contract.floating("x", x)
     rate = contract.dropout_rate(dropout_rate)
-    contract.rng(rng, rng is None or isinstance(rng, np.random.Generator), "numpy.random.Generator")
+    contract.rng(
+        rng, rng is None or isinstance(rng, np.random.Generator), "numpy.random.Generator"
+    )
     if rng is None or rate == 0:
         return _double(x)
     return _double(x) * (rng.random(x.shape) >= rate) / (1 - rate)

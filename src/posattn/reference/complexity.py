@@ -58,7 +58,9 @@ class _Counted(np.ndarray):
             self.ledger, self.steps = parent.ledger, parent.steps
 
 
-def convolution(x: Tokens, kernel: Float[np.ndarray, "k d d"], *, dilation: int = 1) -> Tokens:
+def convolution(
+    x: Tokens, kernel: Float[np.ndarray, "k d d"], *, dilation: int = 1
+) -> Tokens:
     r"""A convolution over tokens that reads $k$ of them, `dilation` apart, around each.
 
     .. math:: \mathbf{y}_i = \sum_{m=0}^{k-1} \mathbf{x}_{i + (m - \lfloor k/2 \rfloor) r}\,
@@ -91,7 +93,11 @@ def convolution(x: Tokens, kernel: Float[np.ndarray, "k d d"], *, dilation: int 
     return sum(padded[m * dilation : m * dilation + n] @ kernel[m] for m in range(k))
 
 
-def recurrence(x: Tokens, input_weight: Float[np.ndarray, "d d"], state_weight: Float[np.ndarray, "d d"]):
+def recurrence(
+    x: Tokens,
+    input_weight: Float[np.ndarray, "d d"],
+    state_weight: Float[np.ndarray, "d d"],
+):
     r"""A recurrent layer: each state waits for the one before.
 
     .. math:: \mathbf{h}_i = \tanh(\mathbf{x}_i \mathbf{W} + \mathbf{h}_{i-1} \mathbf{U}),
@@ -229,7 +235,9 @@ def layers_to_connect(graphs: Iterable[Bool[np.ndarray, "n n"]]) -> int:
         if np.all(reached.T @ reached):
             return layers
         if np.array_equal(before, reached):
-            raise ValueError(f"graphs must connect all positions, but layer {layers} connects no new ones")
+            raise ValueError(
+                f"graphs must connect all positions, but layer {layers} connects no new ones"
+            )
     raise ValueError("graphs must connect all positions, but the layers end before")
 
 

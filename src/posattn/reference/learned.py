@@ -37,7 +37,9 @@ class LearnedPositionalEncoding:
     table: Inexact[np.ndarray, "max_len d"]
 
     @classmethod
-    def init(cls, rng: np.random.Generator, max_len: int, dim: int) -> "LearnedPositionalEncoding":
+    def init(
+        cls, rng: np.random.Generator, max_len: int, dim: int
+    ) -> "LearnedPositionalEncoding":
         """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
 
         Args:

@@ -12,7 +12,9 @@ from posattn.reference.attention import scaled_dot_product_attention
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
 
-def split_heads(x: Num[np.ndarray, "*batch n d"], num_heads: int) -> Num[np.ndarray, "*batch h n d_h"]:
+def split_heads(
+    x: Num[np.ndarray, "*batch n d"], num_heads: int
+) -> Num[np.ndarray, "*batch h n d_h"]:
     r"""Cut the width into heads and make the heads a batch axis.
 
     Head $h$ gets the columns $h d_h, \ldots, (h + 1) d_h - 1$ with $d_h = d / H$.

@@ -42,7 +42,10 @@ def frequencies(dim: int, *, base: float = 10000.0) -> Float[np.ndarray, " m"]:
 
 
 def sinusoidal_encoding(
-    length_or_positions: int | Real[np.ndarray, "*batch n"], dim: int, *, base: float = 10000.0
+    length_or_positions: int | Real[np.ndarray, "*batch n"],
+    dim: int,
+    *,
+    base: float = 10000.0,
 ) -> Float[np.ndarray, "*batch n d"]:
     r"""One row of sines and cosines per position.
 
@@ -85,7 +88,9 @@ def sinusoidal_encoding(
     return pairs.reshape(*positions.shape, 2 * angles.shape[-1])[..., :dim]
 
 
-def shift_matrix(offset: float, dim: int, *, base: float = 10000.0) -> Float[np.ndarray, "d d"]:
+def shift_matrix(
+    offset: float, dim: int, *, base: float = 10000.0
+) -> Float[np.ndarray, "d d"]:
     r"""The rotation that takes each encoding to the one `offset` positions later.
 
     .. math:: \mathbf{p}_{i+\delta} = \mathbf{R}_\delta\,\mathbf{p}_i \text{ for every } i, \qquad
@@ -184,4 +189,6 @@ class PositionalEncoding:
         contract.sequence("x", x, self.dim)
         contract.positions_of(x.shape, positions)
         where = x.shape[-2] if positions is None else positions
-        return dropout(x + sinusoidal_encoding(where, self.dim, base=self.base), self.dropout_rate, rng)
+        return dropout(
+            x + sinusoidal_encoding(where, self.dim, base=self.base), self.dropout_rate, rng
+        )

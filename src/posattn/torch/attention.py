@@ -101,7 +101,9 @@ def scaled_dot_product_attention(
     scale = None if scale is None else contract.scale(scale)
     contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
     if contract.dropout_rate(dropout_rate) > 0 and rng is not None:
-        weights = attention_weights(query, key, mask=mask, causal=is_causal, bias=bias, scale=scale)
+        weights = attention_weights(
+            query, key, mask=mask, causal=is_causal, bias=bias, scale=scale
+        )
         return dropout(weights, dropout_rate, rng) @ value
     lift = (None,) * (4 - query.ndim)
     out = functional.scaled_dot_product_attention(
@@ -135,7 +137,9 @@ def _resolve(query, key, mask, causal, bias):
     """Turn `causal` into part of the mask, and a function of positions into the bias it returns."""
     n_q, n_k, device = query.shape[-2], key.shape[-2], query.device
     if callable(bias):
-        bias = bias(torch.arange(n_k - n_q, n_k, device=device), torch.arange(n_k, device=device))
+        bias = bias(
+            torch.arange(n_k - n_q, n_k, device=device), torch.arange(n_k, device=device)
+        )
     shape = (*query.shape[:-1], n_k)
     contract.mask(mask, shape)
     contract.bias(bias, shape)

@@ -33,12 +33,17 @@ class LearnedPositionalEncoding(nn.Module):
         super().__init__()
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
-        contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
         self.table = nn.Parameter(torch.empty(max_len, dim, dtype=dtype, device=device))
         nn.init.normal_(self.table, std=0.02, generator=rng)
 
     def forward(
-        self, x: Float[Tensor, "*batch n d"], *, positions: Integer[Tensor, "*#batch n"] | None = None
+        self,
+        x: Float[Tensor, "*batch n d"],
+        *,
+        positions: Integer[Tensor, "*#batch n"] | None = None,
     ) -> Float[Tensor, "*batch n d"]:
         """Add the rows of the table to a sequence.
 

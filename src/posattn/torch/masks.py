@@ -9,11 +9,16 @@ from posattn import contract
 __all__ = ["causal_mask", "length_mask", "window_mask"]
 
 
-def _distances(n_q: int, n_k: int | None, device: torch.device | str | None) -> Integer[Tensor, "n_q n_k"]:
+def _distances(
+    n_q: int, n_k: int | None, device: torch.device | str | None
+) -> Integer[Tensor, "n_q n_k"]:
     """Key position minus query position, the last query standing at the last key."""
     n_q = contract.integer("n_q", n_q)
     n_k = n_q if n_k is None else contract.integer("n_k", n_k)
-    return torch.arange(n_k, device=device) - torch.arange(n_k - n_q, n_k, device=device)[:, None]
+    return (
+        torch.arange(n_k, device=device)
+        - torch.arange(n_k - n_q, n_k, device=device)[:, None]
+    )
 
 
 def causal_mask(

@@ -12,7 +12,9 @@ from posattn.torch.attention import scaled_dot_product_attention
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
 
-def split_heads(x: Float[Tensor, "*batch n d"], num_heads: int) -> Float[Tensor, "*batch h n d_h"]:
+def split_heads(
+    x: Float[Tensor, "*batch n d"], num_heads: int
+) -> Float[Tensor, "*batch h n d_h"]:
     """Cut the width into heads and make the heads a batch axis.
 
     Twin of :func:`posattn.reference.split_heads`; the result is a view.
@@ -75,7 +77,9 @@ class MultiHeadAttention(nn.Module):
         self.dropout_rate = contract.dropout_rate(dropout_rate)
         self.rotate = rotate
         self.bias = bias
-        contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
         device = torch.get_default_device() if device is None else device
         for role in ("query", "key", "value", "output"):
             linear = nn.utils.skip_init(

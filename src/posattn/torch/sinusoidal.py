@@ -28,7 +28,9 @@ def frequencies(
     """
     dim = contract.integer("dim", dim, least=1)
     base = contract.base(base)
-    exact = torch.tensor([base ** (-j / dim) for j in range(0, dim, 2)], dtype=torch.float64)
+    exact = torch.tensor(
+        [base ** (-j / dim) for j in range(0, dim, 2)], dtype=torch.float64
+    )
     return exact.to(device, dtype)
 
 
@@ -53,9 +55,13 @@ def sinusoidal_encoding(
     """
     length = contract.length_or_positions(length_or_positions)
     positions = length_or_positions if length is None else torch.arange(length)
-    angles = positions.double()[..., None] * frequencies(dim, base=base, device=positions.device)
+    angles = positions.double()[..., None] * frequencies(
+        dim, base=base, device=positions.device
+    )
     pairs = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
-    return pairs[..., :dim].to(device, torch.get_default_dtype() if dtype is None else dtype)
+    return pairs[..., :dim].to(
+        device, torch.get_default_dtype() if dtype is None else dtype
+    )
 
 
 def shift_matrix(
@@ -80,7 +86,9 @@ def shift_matrix(
     angles = offset * frequencies(dim, base=base)
     cos, sin = angles.cos(), angles.sin()
     rotations = torch.stack([cos, sin, -sin, cos], dim=-1).unflatten(-1, (2, 2))
-    return torch.block_diag(*rotations).to(device, torch.get_default_dtype() if dtype is None else dtype)
+    return torch.block_diag(*rotations).to(
+        device, torch.get_default_dtype() if dtype is None else dtype
+    )
 
 
 class PositionalEncoding(nn.Module):
@@ -128,12 +136,18 @@ class PositionalEncoding(nn.Module):
             )
         return dropout(x + encoding, self.dropout_rate, rng)
 
-    def _first_rows(self, n: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n d"]:
+    def _first_rows(
+        self, n: int, dtype: torch.dtype, device: torch.device
+    ) -> Float[Tensor, "n d"]:
         if len(self.table) < n or self.table.dtype != dtype or self.table.device != device:
-            self.table = sinusoidal_encoding(n, self.dim, base=self.base, dtype=dtype, device=device)
+            self.table = sinusoidal_encoding(
+                n, self.dim, base=self.base, dtype=dtype, device=device
+            )
         return self.table[:n]
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
-        self.table = self.table[:0]  # a cast table has lost digits that a later cast cannot restore
+        self.table = self.table[
+            :0
+        ]  # a cast table has lost digits that a later cast cannot restore
         return self
