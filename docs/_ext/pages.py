@@ -71,19 +71,10 @@ class FoldSolutions(SphinxPostTransform):
             ]
 
 
-def depend_on_source(app, doctree):
-    """Read an executed page again when the library changes, so that no output is ever stale."""
-    if next(
-        doctree.findall(
-            lambda n: (
-                n.get("nb_element") == "cell_code"
-                if isinstance(n, nodes.Element)
-                else False
-            )
-        ),
-        None,
-    ):
-        for path in Path(str(files("posattn"))).rglob("*.py"):
+def depend_on_code(app, doctree):
+    """Read a page again when the library or an extension changes, so that nothing is ever stale."""
+    for folder in (Path(str(files("posattn"))), Path(__file__).parent):
+        for path in folder.rglob("*.py"):
             app.env.note_dependency(str(path))
 
 
@@ -92,10 +83,19 @@ def inline_math(app, what, name, obj, options, lines):
     lines[:] = [re.sub(r"\$([^$]+)\$", r":math:`\1`", line) for line in lines]
 
 
+def level_captions(app, pagename, templatename, context, doctree):
+    """Give the captions of the sidebar, which Sphinx calls headings, the level of headings."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
+
+
 def setup(app):
     """Register with Sphinx."""
     app.add_post_transform(InlineFigures)
     app.add_post_transform(FoldSolutions)
-    app.connect("doctree-read", depend_on_source)
+    app.connect("doctree-read", depend_on_code)
     app.connect("autodoc-process-docstring", inline_math)
+    app.connect("html-page-context", level_captions, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
