@@ -106,10 +106,23 @@ latex_engine = "xelatex"
 latex_use_xindy = False
 latex_documents = [("index", "posattn.tex", project, author, "manual")]
 latex_show_urls = "footnote"
+latex_domain_indices = False
 latex_elements = {
     "extraclassoptions": "openany,oneside",
-    # The bibliography stands under the heading of its own page.
+    "figure_align": "H",
+    "sphinxsetup": "hmargin=0.9in",
+    "tableofcontents": r"""
+\renewcommand{\contentsname}{Contents}
+\sphinxtableofcontents
+\chapter*{Introduction}
+\addcontentsline{toc}{chapter}{Introduction}
+\markboth{Introduction}{Introduction}
+""",
+    # Code begins with some lines or on the next page. The bibliography stands under the heading of its
+    # own page, sorted by author and without numbers, since the text cites by author.
     "preamble": r"""
+\renewcommand{\sphinxliteralblockwithoutcaptionneedspace}{6\baselineskip}
+\makeatletter\renewcommand{\@biblabel}[1]{}\makeatother
 \renewenvironment{sphinxthebibliography}[1]
   {\begingroup\renewcommand{\chapter}[2]{}\begin{thebibliography}{#1}}
   {\end{thebibliography}\endgroup}

@@ -163,7 +163,10 @@ def run(session: nox.Session, module: str, *arguments: object) -> None:
 
 
 def sphinx(session: nox.Session, builder: str) -> Path:
-    """Run one builder on the pages, which all builders share once they are executed."""
+    """Run one builder on the pages, which all builders share once they are executed.
+
+    It writes all of them (`-a`): a page that another builder has read anew does not look new to it.
+    """
     out = WORK / builder
     try:
         options = [

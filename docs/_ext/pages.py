@@ -6,8 +6,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from docutils import nodes
+from jax.typing import DTypeLike
+from numpy.typing import ArrayLike
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
+from sphinx.util.typing import stringify_annotation
+from sphinx_proof.nodes import proof_node
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +75,18 @@ class FoldSolutions(SphinxPostTransform):
             ]
 
 
+class PlainProofs(SphinxPostTransform):
+    """Print proofs as text: sphinx-proof's box has no title in LaTeX, and so an empty bar."""
+
+    default_priority = 270
+    formats = ("latex",)
+
+    def run(self, **kwargs):
+        """Put the paragraphs of each proof in the place of its box."""
+        for proof in list(self.document.findall(proof_node)):
+            proof.replace_self(proof.children[0].children)
+
+
 def depend_on_code(app, doctree):
     """Read a page again when the library or an extension changes, so that nothing is ever stale."""
     for folder in (Path(str(files("posattn"))), Path(__file__).parent):
@@ -91,11 +107,27 @@ def level_captions(app, pagename, templatename, context, doctree):
     )
 
 
+def name_types(app, what, name, obj, options, signature, returns):
+    """Print types by the names under which users know them, not as what stands behind these."""
+    names = {
+        stringify_annotation(ArrayLike, "smart"): "~numpy.typing.ArrayLike",
+        stringify_annotation(DTypeLike, "smart"): "~jax.typing.DTypeLike",
+        "~jax.jaxlib._jax.Array": "~jax.Array",
+        "jaxlib._jax.Array": "Array",
+    }
+    for long, short in names.items():
+        signature = signature.replace(long, short) if signature else signature
+        returns = returns.replace(long, short) if returns else returns
+    return signature, returns
+
+
 def setup(app):
     """Register with Sphinx."""
     app.add_post_transform(InlineFigures)
     app.add_post_transform(FoldSolutions)
+    app.add_post_transform(PlainProofs)
     app.connect("doctree-read", depend_on_code)
     app.connect("autodoc-process-docstring", inline_math)
+    app.connect("autodoc-process-signature", name_types)
     app.connect("html-page-context", level_captions, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

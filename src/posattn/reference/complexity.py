@@ -25,15 +25,13 @@ Tokens = Float[np.ndarray, "n d"]
 
 
 class Cost(NamedTuple):
-    """What one run of a layer took.
-
-    Args:
-        operations: floating-point operations in matrix products; a multiply-add counts two.
-        steps: matrix products on the longest chain in which each waits for the one before.
-    """
+    """What one run of a layer took."""
 
     operations: int
+    """Floating-point operations in matrix products; a multiply-add counts two."""
+
     steps: int
+    """Matrix products on the longest chain in which each waits for the one before."""
 
 
 class _Counted(np.ndarray):
