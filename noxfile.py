@@ -167,23 +167,22 @@ def sphinx(session: nox.Session, builder: str) -> Path:
 
     It writes all of them (`-a`): a page that another builder has read anew does not look new to it.
     """
-    out = WORK / builder
+    out, doctrees = WORK / builder, WORK / "doctrees"
+    options = ["-n", "-W", "--keep-going", "-c", ".", "-d", doctrees]
     try:
-        options = [
+        run(
+            session,
+            "sphinx",
             "-b",
             builder,
-            "-n",
-            "-W",
-            "--keep-going",
-            "-d",
-            WORK / "doctrees",
-            "-c",
-            ".",
-        ]
-        run(session, "sphinx", *options, "docs", out, *session.posargs)
+            *options,
+            "docs",
+            out,
+            *(session.posargs or ["-a"]),
+        )
     except nox.command.CommandFailed:
         shutil.rmtree(
-            WORK / "doctrees", ignore_errors=True
+            doctrees, ignore_errors=True
         )  # its warnings must come again next time
         raise
     return out
