@@ -83,7 +83,7 @@ katex_css_path = "katex/katex.min.css"
 doctest_test_doctest_blocks = ""
 
 html_theme = "furo"
-html_title = "posattn"
+html_title = "Self-attention and positional encoding"
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_static_path = ["docs/_static"]
 html_favicon = "docs/_static/favicon.svg"
@@ -101,6 +101,7 @@ html_theme_options = {
 html_copy_source = False
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp, .go"
+copybutton_selector = "div.highlight:not(.cell_output *) pre"
 
 latex_engine = "xelatex"
 latex_use_xindy = False

@@ -41,7 +41,7 @@ class InlineFigures(SphinxPostTransform):
             )
             svg = re.sub(
                 r' width="([\d.]+)pt" height="[\d.]+pt"',
-                r' style="max-width: \1pt"',
+                r' style="max-width: \1pt; min-width: min(\1pt, 30rem)"',
                 svg,
                 count=1,
             )
@@ -51,6 +51,7 @@ class InlineFigures(SphinxPostTransform):
                 f'<svg class="figure" fill="currentColor" role="img" aria-label="{label}"',
                 1,
             )
+            svg = f'<div class="drawing">{svg}</div>'
             image.replace_self(nodes.raw(svg, svg, format="html"))
 
 
