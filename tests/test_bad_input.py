@@ -1,8 +1,11 @@
 """Bad input: the same exception with the same words in every column, and harmless input that looks bad."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import posattn.jax
 from tests.conftest import draw
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -334,3 +337,10 @@ def test_numpy_integers_and_numbers_are_welcome(column):
     assert np.array_equal(
         np.asarray(frequencies), np.asarray(column.frequencies(4, base=100))
     )
+
+
+def test_an_array_that_is_no_key_is_no_rng():
+    with pytest.raises(TypeError, match="rng must be a JAX key, got ArrayImpl"):
+        posattn.jax.dropout(jnp.ones(2), 0.5, jnp.zeros(2))
+    for key in (jax.random.key(0), jax.random.PRNGKey(0)):
+        assert posattn.jax.dropout(jnp.ones(2), 0.5, key).shape == (2,)

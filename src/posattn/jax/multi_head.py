@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Real
 
 from posattn import contract
-from posattn.jax.attention import scaled_dot_product_attention
+from posattn.jax.attention import is_key, scaled_dot_product_attention
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
@@ -101,7 +101,7 @@ class MultiHeadAttention:
         dim = contract.integer("dim", dim, least=1)
         num_heads = contract.heads(num_heads, dim)
         dropout_rate = contract.dropout_rate(dropout_rate)
-        contract.rng(rng, isinstance(rng, Array), "JAX key")
+        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         bound = math.sqrt(3 / dim)
         weights = jax.random.uniform(rng, (4, dim, dim), dtype, -bound, bound)

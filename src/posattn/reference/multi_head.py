@@ -72,7 +72,7 @@ class MultiHeadAttention:
     r"""Several attentions side by side, each in its own projection of the input.
 
     .. math:: \operatorname{MultiHead}(\mathbf{Q}, \mathbf{K}, \mathbf{V}) =
-        [\mathbf{H}_1, \ldots, \mathbf{H}_H]\,\mathbf{W}^{(o)}, \qquad
+        [\mathbf{H}_0, \ldots, \mathbf{H}_{H-1}]\,\mathbf{W}^{(o)}, \qquad
         \mathbf{H}_h = \operatorname{softmax}\left(\frac{\mathbf{Q}_h\mathbf{K}_h^\top}{\sqrt{d_h}}
         + \mathbf{B}_h\right)\mathbf{V}_h,
 
