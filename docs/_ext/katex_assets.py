@@ -93,13 +93,10 @@ def prepare(app):
     app.config.html_static_path.append(str(target.parent))
 
 
-def write_in_one_process(app, env):
-    """Pages are read in parallel but written in turn: Node answers one process."""
-    app.builder.allow_parallel = False
-
-
 def setup(app):
     """Register with Sphinx."""
     app.connect("builder-inited", prepare)
-    app.connect("env-updated", write_in_one_process)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    return {
+        "parallel_read_safe": True,
+        "parallel_write_safe": False,
+    }  # Node answers one process

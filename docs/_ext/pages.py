@@ -131,4 +131,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", inline_math)
     app.connect("autodoc-process-signature", name_types)
     app.connect("html-page-context", level_captions, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    # sphinx-proof cannot merge what several processes have read, and Sphinx would wait for ever.
+    return {"parallel_read_safe": False, "parallel_write_safe": True}
