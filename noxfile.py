@@ -51,6 +51,34 @@ def tests(session: nox.Session) -> None:
     run(session, "pytest", *arguments)
 
 
+@nox.session(requires=["environment"], venv_backend="venv", default=False)
+@nox.parametrize(
+    ["python", "port"],
+    [("3.11", "tensorflow"), ("3.11", "mlx"), ("3.8", "mxnet")],  # MXNet is retired
+    ids=["tensorflow", "mlx", "mxnet"],
+)
+def ports(session: nox.Session, port: str) -> None:
+    """Check the ports, each in its framework, and record what the pages show of them."""
+    package = ["--ignore-requires-python", "--editable", f".[{port}]"]
+    session.install("--constraint", "constraints.txt", *package, "pytest", "pytest-cov")
+    carried = Path(session.create_tmp(), "carried.json")
+    run(session, "tests.ports.carry", carried)
+    checks = ["tests/ports/checks.py", f"src/posattn/ports/{port}.py"]
+    coverage = [f"--cov=posattn.ports.{port}", "--cov-branch", "--cov-report=term-missing"]
+    coverage += [f"--cov-config={os.devnull}"]
+    session.run(
+        "pytest",
+        "--noconftest",
+        "--override-ini=filterwarnings=",
+        "--cov-fail-under=100",
+        *coverage,
+        *checks,
+        *session.posargs,
+        env={"POSATTN_PORT": port, "POSATTN_CARRIED": str(carried)},
+    )
+    session.run("python", "docs/_ext/recordings.py", port)
+
+
 @tool
 def doctest(session: nox.Session) -> None:
     """Execute all pages and run their doctests."""

@@ -79,6 +79,10 @@ class _Reference:
     def learned(self, table):
         return self.LearnedPositionalEncoding(table)
 
+    def with_parameters(self, name, parameters, *sizes, **options):
+        """Make a layer from its parameters by name; `sizes` are what PyTorch's constructor asks for."""
+        return getattr(self, name)(**parameters, **options)
+
     def derivative(self, function, inputs, directions):
         """How `function(*inputs)` changes as each input moves along its direction: the complex step."""
         return (
@@ -126,6 +130,13 @@ class _Torch(_Reference):
             layer, {"table": table}, inputs, options
         )
 
+    def with_parameters(self, name, parameters, *sizes, **options):
+        layer = getattr(self, name)(*sizes, **options)
+        for key, value in parameters.items():
+            delattr(layer, key)  # a parameter must be a leaf, an attribute need not
+            setattr(layer, key, value)
+        return layer
+
     def value_and_gradients(self, function, inputs):
         """`function(*inputs)`, and the gradients of its product with COTANGENT, as NumPy arrays."""
         inputs = [self.array(x).requires_grad_() for x in inputs]
@@ -163,6 +174,9 @@ class _Jax(_Torch):
 
     def learned(self, table):
         return self.LearnedPositionalEncoding(table)
+
+    def with_parameters(self, name, parameters, *sizes, **options):
+        return getattr(self, name)(**parameters, **options)
 
     def value_and_gradients(self, function, inputs):
         @jax.jit

@@ -14,7 +14,7 @@ def public_names():
     """Yield the full name of everything that a column's package exports."""
     for column in pkgutil.iter_modules(posattn.__path__, "posattn."):
         if column.ispkg:
-            for name in importlib.import_module(column.name).__all__:
+            for name in getattr(importlib.import_module(column.name), "__all__", ()):
                 yield f"{column.name}.{name}"
 
 

@@ -5,6 +5,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+import recordings
 from docutils import nodes
 from jax.typing import DTypeLike
 from numpy.typing import ArrayLike
@@ -90,9 +91,10 @@ class PlainProofs(SphinxPostTransform):
 
 def depend_on_code(app, doctree):
     """Read a page again when the library or an extension changes, so that nothing is ever stale."""
-    for folder in (Path(str(files("posattn"))), Path(__file__).parent):
-        for path in folder.rglob("*.py"):
-            app.env.note_dependency(str(path))
+    for folder in (Path(str(files("posattn"))), Path(__file__).parent, recordings.SCRIPTS):
+        for path in folder.rglob("*"):
+            if path.suffix in (".py", ".json"):
+                app.env.note_dependency(str(path))
 
 
 def inline_math(app, what, name, obj, options, lines):

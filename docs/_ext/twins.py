@@ -1,16 +1,20 @@
-"""Two frameworks side by side: source and executed cells in synced tabs.
+"""Frameworks side by side: source and executed cells in synced tabs.
 
 The directive `{twins} module:name` shows the library's own definition from every column that is
 asked for; a missing twin fails the build.
 Cells tagged `torch` and `jax` that follow each other become one tab set.
 They must print the same text and draw the same figure, or the build fails; the figure stands once,
 below the tabs.
+Where `docs/_ports` has cells for a page, the tab sets of the page go on with the ports, whose outputs
+were recorded; a recording that is stale or prints something else fails the build too.
 """
 
 import ast
 from importlib.resources import files
+from pathlib import Path
 from typing import ClassVar
 
+import recordings
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.transforms import SphinxTransform
@@ -18,7 +22,14 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx_design.shared import create_component
 
-LABELS = {"reference": "NumPy reference", "torch": "PyTorch", "jax": "JAX"}
+LABELS = {
+    "reference": "NumPy reference",
+    "torch": "PyTorch",
+    "jax": "JAX",
+    "tensorflow": "TensorFlow",
+    "mlx": "MLX",
+    "mxnet": "MXNet",
+}
 logger = logging.getLogger(__name__)
 
 
@@ -70,12 +81,18 @@ class Twins(SphinxDirective):
         """Read the definitions of all columns and put them into tabs."""
         module, _, name = self.arguments[0].partition(":")
         blocks = {}
-        for column in self.options.get("columns", "torch jax").split():
-            path = files("posattn") / column / f"{module}.py"
+        ports = [path.stem for path in scripts(self.env.docname)]
+        for column in self.options.get("columns", " ".join(["torch jax", *ports])).split():
+            place = (
+                f"ports/{column}.py"
+                if column in recordings.PORTS
+                else f"{column}/{module}.py"
+            )
+            path = Path(str(files("posattn"))) / place
             self.env.note_dependency(str(path))
             text = definition(path, name) if path.is_file() else None
             if text is None:
-                raise self.error(f"no twin: posattn.{column}.{module} has no {name}")
+                raise self.error(f"no twin: posattn/{place} has no {name}")
             block = nodes.literal_block(text, text, language="python")
             blocks[column] = [block]
         return [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]
@@ -88,7 +105,9 @@ class TwinCells(SphinxTransform):
 
     def apply(self, **kwargs):
         """Replace every pair by a tab set and the figure that both drew."""
-        for cell in list(self.document.findall(lambda node: is_cell(node, "torch"))):
+        ports = scripts(self.env.docname)
+        cells = list(self.document.findall(lambda node: is_cell(node, "torch")))
+        for number, cell in enumerate(cells):
             twin = cell.next_node(descend=False, siblings=True)
             if not is_cell(twin, "jax"):
                 logger.warning(
@@ -101,9 +120,45 @@ class TwinCells(SphinxTransform):
             if images(drawn) != images(drawn_by_twin):
                 logger.warning("PyTorch and JAX draw different figures", location=cell)
             twin.parent.remove(twin)
-            cell.replace_self(
-                [tab_set({"torch": [cell.deepcopy()], "jax": [twin]}), *drawn]
-            )
+            tabs = {"torch": [cell.deepcopy()], "jax": [twin]}
+            for script in ports:
+                try:
+                    tabs[script.stem] = recorded(script, number, len(cells), printed(cell))
+                except ValueError as error:
+                    logger.warning("%s", error, location=cell)
+            cell.replace_self([tab_set(tabs), *drawn])
+
+
+def scripts(docname):
+    """The cells of the ports for a page, in the order of the tabs."""
+    folder = recordings.SCRIPTS / Path(docname).name
+    return [path for port in recordings.PORTS if (path := folder / f"{port}.py").is_file()]
+
+
+def recorded(script, number, count, wanted):
+    """A cell of a port, what it printed and with which versions."""
+    recording, cells = recordings.load(script), recordings.cells(script)
+    name = script.relative_to(recordings.DOCS)
+    if recording is None:
+        raise ValueError(f"the recording of {name} is stale: run nox -s ports")
+    if len(cells) != count:
+        raise ValueError(f"{name} has {len(cells)} cells, and its page {count} pairs")
+    text = recording["printed"][number].rstrip()
+    if text != wanted:
+        raise ValueError(f"PyTorch and {LABELS[script.stem]} print different text")
+    code = nodes.literal_block(cells[number], cells[number], language="python")
+    output = nodes.literal_block(text, text, language="none")
+    with_versions = ", ".join(" ".join(item) for item in recording["versions"].items())
+    note = f"Recorded by nox -s ports: {with_versions}."
+    return [
+        nodes.container(
+            "",
+            nodes.container("", code, classes=["cell_input"]),
+            nodes.container("", output, classes=["cell_output"]),
+            classes=["cell"],
+        ),
+        nodes.paragraph(note, note, classes=["recorded"]),
+    ]
 
 
 def is_cell(node, tag):

@@ -1,20 +1,34 @@
 """The border of every column: argument checks with one text per mistake.
 
 Nothing here computes, and nothing here knows a framework.
-A check reads `shape` and `dtype`, which NumPy, PyTorch and JAX spell alike, so a wrong argument
-raises the same exception with the same words whichever column was called.
+A check reads `shape` and `dtype`, which all frameworks have, so a wrong argument raises the same
+exception with the same words whichever column or port was called.
+This file runs on Python 3.8 too, the last that MXNet knows.
 """
 
 import math
 import operator
 from numbers import Real
+from typing import Protocol, runtime_checkable
 
 _HALF = ("float16", "bfloat16")
 
 
+@runtime_checkable
+class ContentBias(Protocol):
+    """A bias that depends on content, and not on positions alone.
+
+    It may also have `values(weights, query_positions, key_positions)`, `(*batch, h, n_q, d_h)`, which
+    is added to the output of the heads.
+    """
+
+    def scores(self, query, key, query_positions, key_positions):
+        """What is added to the scores, `(*batch, h, n_q, n_k)`."""
+
+
 def dtype(array):
-    """The bare name of an array's dtype: `float32` for `torch.float32` as for `numpy.float32`."""
-    return str(array.dtype).removeprefix("torch.")
+    """The bare name of an array's dtype: `float32` for `torch.float32` as for `<dtype: 'float32'>`."""
+    return str(array.dtype).strip("'>_").replace("'", ".").rpartition(".")[2]
 
 
 def is_index(value):
@@ -96,9 +110,8 @@ def floating(name, value, *, like=None, owner="query"):
 def _shape(name, value, expected):
     """Compare a shape with a tuple in which a string stands for any size."""
     got = tuple(value.shape)
-    pairs = zip(expected, got, strict=False)
     if len(got) != len(expected) or any(
-        not isinstance(e, str) and e != g for e, g in pairs
+        not isinstance(e, str) and e != g for e, g in zip(expected, got)
     ):
         wanted = ", ".join(str(e) for e in expected)
         raise ValueError(f"{name} must have shape ({wanted}), got {got}")
@@ -167,9 +180,8 @@ def layer_inputs(query, key, value, dim):
 def _broadcasts(name, value, expected):
     """Accept axes of size 1, but never on the last axis, and no axes that `expected` lacks."""
     got = tuple(value.shape)
-    pairs = list(zip(reversed(got), reversed(expected), strict=False))
     fits = 2 <= len(got) <= len(expected) and got[-1] == expected[-1]
-    if not (fits and all(g in (1, e) for g, e in pairs)):
+    if not (fits and all(g in (1, e) for g, e in zip(got[::-1], expected[::-1]))):
         raise ValueError(
             f"{name} must have a shape that broadcasts to {tuple(expected)}, got {got}"
         )
