@@ -57,10 +57,10 @@ def attention_weights(
                [0.25, 0.75]], dtype=float32)
     """
     contract.attention(query, key)
-    mask, bias = _resolve(query, key, mask, causal, bias)
+    mask, bias = mask_and_bias(query, key, mask, causal, bias)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     wide = jnp.promote_types(query.dtype, jnp.float32)
-    scores = query.astype(wide) @ _zero_unattended(key, mask).astype(wide).mT * scale
+    scores = query.astype(wide) @ zero_unattended(key, mask).astype(wide).mT * scale
     if bias is not None:
         scores = scores + bias.astype(wide)
     return masked_softmax(scores, mask).astype(query.dtype)
@@ -90,9 +90,9 @@ def scaled_dot_product_attention(
                [0.25, 1.5 ]], dtype=float32)
     """
     contract.attention(query, key, value)
-    mask, bias = _resolve(query, key, mask, causal, bias)
+    mask, bias = mask_and_bias(query, key, mask, causal, bias)
     weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
-    return dropout(weights, dropout_rate, rng) @ _zero_unattended(value, mask)
+    return dropout(weights, dropout_rate, rng) @ zero_unattended(value, mask)
 
 
 def dropout(
@@ -122,7 +122,7 @@ def is_key(rng):
     )
 
 
-def _resolve(query, key, mask, causal, bias):
+def mask_and_bias(query, key, mask, causal, bias):
     """Turn `causal` into part of the mask, and a function of positions into the bias it returns."""
     n_q, n_k = query.shape[-2], key.shape[-2]
     if callable(bias):
@@ -135,6 +135,6 @@ def _resolve(query, key, mask, causal, bias):
     return mask, bias
 
 
-def _zero_unattended(x, mask):
+def zero_unattended(x, mask):
     """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
     return x if mask is None else jnp.where(jnp.any(mask, axis=-2)[..., None], x, 0)

@@ -14,7 +14,14 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Real
 
 from posattn import contract
-from posattn.jax.attention import is_key, scaled_dot_product_attention
+from posattn.jax.attention import (
+    attention_weights,
+    dropout,
+    is_key,
+    mask_and_bias,
+    scaled_dot_product_attention,
+    zero_unattended,
+)
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
@@ -78,8 +85,9 @@ class MultiHeadAttention:
     output_bias: Float[Array, " d"] | None = None
     num_heads: int = field(default=1, metadata={"static": True})
     dropout_rate: float = field(default=0.0, metadata={"static": True})
-    rotate: Callable | None = None
-    bias: Callable | None = None
+    rotate: Callable | tuple[Callable, Callable] | None = None
+    bias: Callable | contract.ContentBias | None = None
+    scale: float | None = field(default=None, metadata={"static": True})
 
     @classmethod
     def init(
@@ -90,8 +98,9 @@ class MultiHeadAttention:
         *,
         use_bias: bool = False,
         dropout_rate: float = 0.0,
-        rotate: Callable | None = None,
-        bias: Callable | None = None,
+        rotate: Callable | tuple[Callable, Callable] | None = None,
+        bias: Callable | contract.ContentBias | None = None,
+        scale: float | None = None,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -111,8 +120,11 @@ class MultiHeadAttention:
             *offsets,
             num_heads,
             dropout_rate,
-            _as_pytree(rotate),
+            tuple(map(_as_pytree, rotate))
+            if isinstance(rotate, tuple)
+            else _as_pytree(rotate),
             _as_pytree(bias),
+            None if scale is None else contract.scale(scale),
         )
 
     def __call__(
@@ -123,6 +135,7 @@ class MultiHeadAttention:
         *,
         mask: Bool[Array, "*#batch #n_q n_k"] | None = None,
         causal: bool = False,
+        bias: Float[Array, "*#batch_and_heads #n_q n_k"] | None = None,
         positions: Real[Array, "*#batch n_k"] | None = None,
         rng: Array | None = None,
     ) -> Float[Array, "*batch n_q d"]:
@@ -142,19 +155,29 @@ class MultiHeadAttention:
         q = split_heads(_affine(query, self.query_weight, self.query_bias), self.num_heads)
         k = split_heads(_affine(key, self.key_weight, self.key_bias), self.num_heads)
         v = split_heads(_affine(value, self.value_weight, self.value_bias), self.num_heads)
-        if self.rotate is not None:
-            q = self.rotate(q, query_positions[..., None, :])
-            k = self.rotate(k, key_positions[..., None, :])
-        heads = scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            mask=None if mask is None else mask[..., None, :, :],
-            causal=causal,
-            bias=None if self.bias is None else self.bias(query_positions, key_positions),
-            dropout_rate=self.dropout_rate,
-            rng=rng,
+        rotate_query, rotate_key = (
+            self.rotate if isinstance(self.rotate, tuple) else (self.rotate, self.rotate)
         )
+        q = q if rotate_query is None else rotate_query(q, query_positions[..., None, :])
+        k = k if rotate_key is None else rotate_key(k, key_positions[..., None, :])
+        mask = None if mask is None else mask[..., None, :, :]
+        where = query_positions, key_positions
+        if hasattr(self.bias, "scores"):
+            mask, bias = mask_and_bias(q, k, mask, causal, bias)
+            causal, k = False, zero_unattended(k, mask)
+            own = self.bias.scores(q, k, *where)
+        else:
+            own = None if self.bias is None else self.bias(*where)
+        if own is not None:
+            bias = own if bias is None else bias + own
+        options = {"mask": mask, "causal": causal, "bias": bias, "scale": self.scale}
+        if hasattr(self.bias, "values"):
+            weights = dropout(attention_weights(q, k, **options), self.dropout_rate, rng)
+            heads = weights @ zero_unattended(v, mask) + self.bias.values(weights, *where)
+        else:
+            heads = scaled_dot_product_attention(
+                q, k, v, dropout_rate=self.dropout_rate, rng=rng, **options
+            )
         return _affine(merge_heads(heads), self.output_weight, self.output_bias)
 
 

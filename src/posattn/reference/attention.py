@@ -104,9 +104,9 @@ def attention_weights(
         :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1.
     """
     contract.attention(query, key)
-    mask, bias = _resolve(query, key, mask, causal, bias)
+    mask, bias = mask_and_bias(query, key, mask, causal, bias)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
-    scores = _double(query) @ _double(_zero_unattended(key, mask)).mT * scale
+    scores = _double(query) @ _double(zero_unattended(key, mask)).mT * scale
     return masked_softmax(scores if bias is None else scores + bias, mask)
 
 
@@ -160,9 +160,9 @@ def scaled_dot_product_attention(
         :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1.
     """
     contract.attention(query, key, value)
-    mask, bias = _resolve(query, key, mask, causal, bias)
+    mask, bias = mask_and_bias(query, key, mask, causal, bias)
     weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
-    return dropout(weights, dropout_rate, rng) @ _double(_zero_unattended(value, mask))
+    return dropout(weights, dropout_rate, rng) @ _double(zero_unattended(value, mask))
 
 
 def dropout(
@@ -202,7 +202,7 @@ def dropout(
     return _double(x) * (rng.random(x.shape) >= rate) / (1 - rate)
 
 
-def _resolve(query, key, mask, causal, bias):
+def mask_and_bias(query, key, mask, causal, bias):
     """Turn `causal` into part of the mask, and a function of positions into the bias it returns."""
     n_q, n_k = query.shape[-2], key.shape[-2]
     if callable(bias):
@@ -215,6 +215,6 @@ def _resolve(query, key, mask, causal, bias):
     return mask, bias
 
 
-def _zero_unattended(x, mask):
+def zero_unattended(x, mask):
     """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
     return x if mask is None else np.where(np.any(mask, axis=-2)[..., None], x, 0)

@@ -7,7 +7,13 @@ import numpy as np
 from jaxtyping import Bool, Inexact, Num
 
 from posattn import contract
-from posattn.reference.attention import scaled_dot_product_attention
+from posattn.reference.attention import (
+    attention_weights,
+    dropout,
+    mask_and_bias,
+    scaled_dot_product_attention,
+    zero_unattended,
+)
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
@@ -84,6 +90,11 @@ class MultiHeadAttention:
     A positional scheme enters through two callables: `rotate(x, positions)` acts on the
     queries and keys of each head, and `bias(query_positions, key_positions)` returns what is
     added to the scores, `(H, n_q, n_k)`.
+    Where queries and keys need different functions, `rotate` is a pair of them.
+    A scheme that depends on content is a `bias` with a method
+    `scores(query, key, query_positions, key_positions)` in the place of the call, and where it
+    changes the values as well, with `values(weights, query_positions, key_positions)`, which is
+    added to the output of the heads.
 
     Make a layer with `MultiHeadAttention.init(rng, dim, num_heads)`, or from weights that exist.
 
@@ -98,8 +109,10 @@ class MultiHeadAttention:
         output_bias: `(d)` or None.
         num_heads: $H$, a divisor of $d$.
         dropout_rate: probability in [0, 1) of dropping an attention weight.
-        rotate: None or a function `(x, positions) -> x`.
-        bias: None or a function `(query_positions, key_positions) -> (H, n_q, n_k)`.
+        rotate: None, a function `(x, positions) -> x`, or a pair of them for queries and keys.
+        bias: None, a function `(query_positions, key_positions) -> (H, n_q, n_k)`, or an object
+            with a method `scores`.
+        scale: the factor on $\mathbf{Q}_h\mathbf{K}_h^\top$, $1/\sqrt{d_h}$ if not given.
 
     Examples:
         >>> layer = MultiHeadAttention.init(np.random.default_rng(0), 8, 2)
@@ -121,8 +134,9 @@ class MultiHeadAttention:
     output_bias: Inexact[np.ndarray, " d"] | None = None
     num_heads: int = 1
     dropout_rate: float = 0.0
-    rotate: Callable | None = None
-    bias: Callable | None = None
+    rotate: Callable | tuple[Callable, Callable] | None = None
+    bias: Callable | contract.ContentBias | None = None
+    scale: float | None = None
 
     @classmethod
     def init(
@@ -133,8 +147,9 @@ class MultiHeadAttention:
         *,
         use_bias: bool = False,
         dropout_rate: float = 0.0,
-        rotate: Callable | None = None,
-        bias: Callable | None = None,
+        rotate: Callable | tuple[Callable, Callable] | None = None,
+        bias: Callable | contract.ContentBias | None = None,
+        scale: float | None = None,
     ) -> "MultiHeadAttention":
         r"""Draw the weights uniformly from $\pm\sqrt{3/d}$, the bounds of Glorot for square matrices.
 
@@ -144,8 +159,9 @@ class MultiHeadAttention:
             num_heads: the number of heads $H$, a divisor of $d$.
             use_bias: give each projection an offset, which starts at zero.
             dropout_rate: probability in [0, 1) of dropping an attention weight.
-            rotate: acts on queries and keys, `(x, positions) -> x`.
+            rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.
             bias: is added to the scores, `(query_positions, key_positions) -> (H, n_q, n_k)`.
+            scale: the factor on the products of queries and keys, $1/\sqrt{d_h}$ if not given.
 
         Returns:
             The layer.
@@ -161,7 +177,8 @@ class MultiHeadAttention:
         bound = np.sqrt(3 / dim)
         weights = rng.uniform(-bound, bound, (4, dim, dim))
         offsets = np.zeros((4, dim)) if use_bias else (None,) * 4
-        return cls(*weights, *offsets, num_heads, dropout_rate, rotate, bias)
+        scale = None if scale is None else contract.scale(scale)
+        return cls(*weights, *offsets, num_heads, dropout_rate, rotate, bias, scale)
 
     def __call__(
         self,
@@ -171,6 +188,7 @@ class MultiHeadAttention:
         *,
         mask: Bool[np.ndarray, "*#batch #n_q n_k"] | None = None,
         causal: bool = False,
+        bias: Inexact[np.ndarray, "*#batch_and_heads #n_q n_k"] | None = None,
         positions: Num[np.ndarray, "*#batch n_k"] | None = None,
         rng: np.random.Generator | None = None,
     ) -> Inexact[np.ndarray, "*batch n_q d"]:
@@ -183,6 +201,8 @@ class MultiHeadAttention:
             mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`, and it
                 holds for every head.
             causal: hide the future; queries are aligned to the end of the keys.
+            bias: is added to the scores of this call; its shape broadcasts to
+                `(*batch, H, n_q, n_k)`.
             positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; the queries take the last
                 $n_q$ of them. $0, \ldots, n_k - 1$ if not given. Only `rotate` and `bias` use them.
             rng: where dropout draws from; None means no dropout.
@@ -207,19 +227,29 @@ class MultiHeadAttention:
         q = split_heads(_affine(query, self.query_weight, self.query_bias), self.num_heads)
         k = split_heads(_affine(key, self.key_weight, self.key_bias), self.num_heads)
         v = split_heads(_affine(value, self.value_weight, self.value_bias), self.num_heads)
-        if self.rotate is not None:
-            q = self.rotate(q, query_positions[..., None, :])
-            k = self.rotate(k, key_positions[..., None, :])
-        heads = scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            mask=None if mask is None else mask[..., None, :, :],
-            causal=causal,
-            bias=None if self.bias is None else self.bias(query_positions, key_positions),
-            dropout_rate=self.dropout_rate,
-            rng=rng,
+        rotate_query, rotate_key = (
+            self.rotate if isinstance(self.rotate, tuple) else (self.rotate, self.rotate)
         )
+        q = q if rotate_query is None else rotate_query(q, query_positions[..., None, :])
+        k = k if rotate_key is None else rotate_key(k, key_positions[..., None, :])
+        mask = None if mask is None else mask[..., None, :, :]
+        where = query_positions, key_positions
+        if hasattr(self.bias, "scores"):
+            mask, bias = mask_and_bias(q, k, mask, causal, bias)
+            causal, k = False, zero_unattended(k, mask)
+            own = self.bias.scores(q, k, *where)
+        else:
+            own = None if self.bias is None else self.bias(*where)
+        if own is not None:
+            bias = own if bias is None else bias + own
+        options = {"mask": mask, "causal": causal, "bias": bias, "scale": self.scale}
+        if hasattr(self.bias, "values"):
+            weights = dropout(attention_weights(q, k, **options), self.dropout_rate, rng)
+            heads = weights @ zero_unattended(v, mask) + self.bias.values(weights, *where)
+        else:
+            heads = scaled_dot_product_attention(
+                q, k, v, dropout_rate=self.dropout_rate, rng=rng, **options
+            )
         return _affine(merge_heads(heads), self.output_weight, self.output_bias)
 
 

@@ -59,10 +59,10 @@ def attention_weights(
                 [0.2500, 0.7500]])
     """
     contract.attention(query, key)
-    mask, bias = _resolve(query, key, mask, causal, bias)
+    mask, bias = mask_and_bias(query, key, mask, causal, bias)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     wide = torch.promote_types(query.dtype, torch.float32)
-    scores = query.to(wide) @ _zero_unattended(key, mask).to(wide).mT * scale
+    scores = query.to(wide) @ zero_unattended(key, mask).to(wide).mT * scale
     if bias is not None:
         scores = scores + bias.to(wide)
     return masked_softmax(scores, mask).to(query.dtype)
@@ -93,11 +93,11 @@ def scaled_dot_product_attention(
     """
     contract.attention(query, key, value)
     if causal and mask is None and bias is None and query.shape[-2] == key.shape[-2]:
-        mask_and_bias, is_causal = None, True
+        merged, is_causal = None, True
     else:
-        mask, bias = _resolve(query, key, mask, causal, bias)
-        key, value = _zero_unattended(key, mask), _zero_unattended(value, mask)
-        mask_and_bias, is_causal = _merge(mask, bias, query.dtype), False
+        mask, bias = mask_and_bias(query, key, mask, causal, bias)
+        key, value = zero_unattended(key, mask), zero_unattended(value, mask)
+        merged, is_causal = _merge(mask, bias, query.dtype), False
     scale = None if scale is None else contract.scale(scale)
     contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
     if contract.dropout_rate(dropout_rate) > 0 and rng is not None:
@@ -107,7 +107,7 @@ def scaled_dot_product_attention(
         return dropout(weights, dropout_rate, rng) @ value
     lift = (None,) * (4 - query.ndim)
     out = functional.scaled_dot_product_attention(
-        query[lift], key[lift], value[lift], mask_and_bias, is_causal=is_causal, scale=scale
+        query[lift], key[lift], value[lift], merged, is_causal=is_causal, scale=scale
     )
     return out[(0,) * len(lift)]
 
@@ -133,7 +133,7 @@ def dropout(
     return x * keep / (1 - rate)
 
 
-def _resolve(query, key, mask, causal, bias):
+def mask_and_bias(query, key, mask, causal, bias):
     """Turn `causal` into part of the mask, and a function of positions into the bias it returns."""
     n_q, n_k, device = query.shape[-2], key.shape[-2], query.device
     if callable(bias):
@@ -156,6 +156,6 @@ def _merge(mask, bias, dtype):
     return bias.to(dtype) if mask is None else torch.where(mask, bias.to(dtype), -math.inf)
 
 
-def _zero_unattended(x, mask):
+def zero_unattended(x, mask):
     """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
     return x if mask is None else x.masked_fill(~mask.any(-2)[..., None], 0)

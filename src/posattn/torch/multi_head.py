@@ -7,7 +7,13 @@ from jaxtyping import Bool, Float, Real
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.attention import scaled_dot_product_attention
+from posattn.torch.attention import (
+    attention_weights,
+    dropout,
+    mask_and_bias,
+    scaled_dot_product_attention,
+    zero_unattended,
+)
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
@@ -49,7 +55,8 @@ class MultiHeadAttention(nn.Module):
     Twin of :class:`posattn.reference.MultiHeadAttention`.
     The weights are those of four :class:`torch.nn.Linear`, which keep them transposed.
     Dropout acts when `rng` is given to the call, not in `train` mode.
-    `rotate` and `bias` may be modules with parameters of their own.
+    `rotate` and `bias` may be modules with parameters of their own; a pair of those is a
+    :class:`torch.nn.ModuleList`.
 
     Examples:
         >>> layer = MultiHeadAttention(8, 2)
@@ -65,8 +72,9 @@ class MultiHeadAttention(nn.Module):
         *,
         use_bias: bool = False,
         dropout_rate: float = 0.0,
-        rotate: Callable | None = None,
-        bias: Callable | None = None,
+        rotate: Callable | tuple[Callable, Callable] | None = None,
+        bias: Callable | contract.ContentBias | None = None,
+        scale: float | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
@@ -77,6 +85,7 @@ class MultiHeadAttention(nn.Module):
         self.dropout_rate = contract.dropout_rate(dropout_rate)
         self.rotate = rotate
         self.bias = bias
+        self.scale = None if scale is None else contract.scale(scale)
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
@@ -98,6 +107,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Bool[Tensor, "*#batch #n_q n_k"] | None = None,
         causal: bool = False,
+        bias: Float[Tensor, "*#batch_and_heads #n_q n_k"] | None = None,
         positions: Real[Tensor, "*#batch n_k"] | None = None,
         rng: torch.Generator | None = None,
     ) -> Float[Tensor, "*batch n_q d"]:
@@ -119,17 +129,29 @@ class MultiHeadAttention(nn.Module):
         q = split_heads(self.query(query), self.num_heads)
         k = split_heads(self.key(key), self.num_heads)
         v = split_heads(self.value(value), self.num_heads)
-        if self.rotate is not None:
-            q = self.rotate(q, query_positions[..., None, :])
-            k = self.rotate(k, key_positions[..., None, :])
-        heads = scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            mask=None if mask is None else mask[..., None, :, :],
-            causal=causal,
-            bias=None if self.bias is None else self.bias(query_positions, key_positions),
-            dropout_rate=self.dropout_rate,
-            rng=rng,
+        rotate_query, rotate_key = (
+            self.rotate
+            if isinstance(self.rotate, tuple | nn.ModuleList)
+            else (self.rotate, self.rotate)
         )
+        q = q if rotate_query is None else rotate_query(q, query_positions[..., None, :])
+        k = k if rotate_key is None else rotate_key(k, key_positions[..., None, :])
+        mask = None if mask is None else mask[..., None, :, :]
+        where = query_positions, key_positions
+        if hasattr(self.bias, "scores"):
+            mask, bias = mask_and_bias(q, k, mask, causal, bias)
+            causal, k = False, zero_unattended(k, mask)
+            own = self.bias.scores(q, k, *where)
+        else:
+            own = None if self.bias is None else self.bias(*where)
+        if own is not None:
+            bias = own if bias is None else bias + own
+        options = {"mask": mask, "causal": causal, "bias": bias, "scale": self.scale}
+        if hasattr(self.bias, "values"):
+            weights = dropout(attention_weights(q, k, **options), self.dropout_rate, rng)
+            heads = weights @ zero_unattended(v, mask) + self.bias.values(weights, *where)
+        else:
+            heads = scaled_dot_product_attention(
+                q, k, v, dropout_rate=self.dropout_rate, rng=rng, **options
+            )
         return self.output(merge_heads(heads))
