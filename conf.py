@@ -24,12 +24,14 @@ extensions = [
     "sphinx_proof",
     "sphinxcontrib.bibtex",
     "sphinxcontrib.katex",
+    "deck",
     "gates",
     "katex_assets",
     "pages",
+    "slides",
     "twins",
 ]
-exclude_patterns = ["_ext", "_static", "build", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_ext", "_static", "slides/_*", "build", "**/.ipynb_checkpoints"]
 nitpicky = True
 nitpick_ignore_regex = [
     # types of frameworks and of jaxtyping: their documentation is not reachable from a build without network
@@ -54,7 +56,11 @@ nb_execution_show_tb = True
 nb_merge_streams = True
 nb_mime_priority_overrides = [
     (builder, mime, priority)
-    for builder, picture in (("html", "image/svg+xml"), ("latex", "application/pdf"))
+    for builder, picture in (
+        ("html", "image/svg+xml"),
+        ("revealjs", "image/svg+xml"),
+        ("latex", "application/pdf"),
+    )
     for mime, priority in ((picture, 10), ("text/plain", 100))
 ]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -103,6 +109,15 @@ html_copy_source = False
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp, .go"
 copybutton_selector = "div.highlight:not(.cell_output *) pre"
+
+revealjs_html_theme = "revealjs-simple"
+revealjs_static_path = ["docs/_static"]
+revealjs_style_theme = "slides.css"
+revealjs_css_files = ["pygments.css"]
+revealjs_use_section_ids = True
+revealjs_script_files = ["slides.js"]
+revealjs_script_conf = "deck"
+revealjs_script_plugins = [{"name": "RevealNotes", "src": "revealjs/plugin/notes/notes.js"}]
 
 latex_engine = "xelatex"
 latex_use_xindy = False

@@ -35,6 +35,8 @@ def environment(session: nox.Session) -> None:
     session.install(
         "--constraint", "constraints.txt", "--editable", ".[torch,jax,figures]", *groups
     )
+    # its source is read by a page, and nothing that it depends on is needed
+    session.install("--constraint", "constraints.txt", "--no-deps", "d2l")
     stamp.write_text(wanted)
 
 
@@ -87,7 +89,7 @@ def doctest(session: nox.Session) -> None:
 
 @tool
 def docs(session: nox.Session) -> None:
-    """Run the doctests, then build the site: open build/html/index.html."""
+    """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
     made_from = fingerprint(
         "docs", "src", "conf.py", "references.bib", "noxfile.py", "constraints.txt"
@@ -101,7 +103,9 @@ def docs(session: nox.Session) -> None:
         session.log("nothing changed since the last build")
     else:
         sphinx(session, "doctest")
-        publish(sphinx(session, "html"), site)
+        made, deck = sphinx(session, "html"), "slides/index.html"
+        shutil.copy(sphinx(session, "revealjs", "docs/slides/index.md") / deck, made / deck)
+        publish(made, site)
         stamp.write_text(made_from)
     session.log(f"open {site / 'index.html'}")
 
@@ -125,6 +129,14 @@ def pdf(session: nox.Session) -> None:
     (BUILD / "pdf").mkdir(parents=True, exist_ok=True)
     shutil.copy(latex / "posattn.pdf", BUILD / "pdf" / "posattn.pdf")
     session.log(f"open {BUILD / 'pdf' / 'posattn.pdf'}")
+
+
+@nox.session(name="slides-pdf", requires=["docs"], venv_backend="none")
+def slides_pdf(session: nox.Session) -> None:
+    """Print the slides as build/pdf/slides.pdf, one page each; needs Chromium."""
+    target = BUILD / "pdf" / "slides.pdf"
+    run(session, "docs._ext.chromium", BUILD / "html" / "slides" / "index.html", target)
+    session.log(f"open {target}")
 
 
 @tool
@@ -190,10 +202,11 @@ def run(session: nox.Session, module: str, *arguments: object) -> None:
     )
 
 
-def sphinx(session: nox.Session, builder: str) -> Path:
+def sphinx(session: nox.Session, builder: str, *pages: str) -> Path:
     """Run one builder on the pages, which all builders share once they are executed.
 
-    It writes all of them (`-a`): a page that another builder has read anew does not look new to it.
+    Unless told which, it writes all of them (`-a`): a page that another builder has read anew does
+    not look new to it.
     """
     out, doctrees = WORK / builder, WORK / "doctrees"
     options = ["-n", "-W", "--keep-going", "-c", ".", "-d", doctrees]
@@ -206,7 +219,7 @@ def sphinx(session: nox.Session, builder: str) -> Path:
             *options,
             "docs",
             out,
-            *(session.posargs or ["-a"]),
+            *(pages or session.posargs or ["-a"]),
         )
     except nox.command.CommandFailed:
         shutil.rmtree(

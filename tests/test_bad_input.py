@@ -49,6 +49,17 @@ def learned(column):
     return column.learned(column.array(floats(5, 4)))
 
 
+def gate(column):
+    parameters = {"weight": column.array(floats(4, 2)), "offset": column.array(floats(2))}
+    return column.with_parameters("ForgettingGate", parameters, 4, 2)
+
+
+def cope(column, query, key, query_positions, key_positions):
+    """Scores of CoPE with a table for heads of width 4; queries and keys are `(2, n, 4)`."""
+    encoding = column.with_parameters("CoPE", {"table": column.array(floats(5, 4))}, 5, 4)
+    return encoding.scores(query, key, query_positions, key_positions)
+
+
 def sines(column, where, *arguments, **options):
     return column.sinusoidal_encoding(where, *arguments, **options)
 
@@ -258,6 +269,55 @@ CASES = [
     (lambda c, a: learned(c)(a(X), positions=a([0, 1])),
      RANGE, "positions must have shape (3,) or (2, 3), got (2,)"),
     (lambda c, a: learned(c)(a(X), positions=[0, 1, 2]), KIND, "positions must be an array, got list"),
+    # randomised positions
+    (lambda c, a: c.randomized_positions(5, 4, rng=c.rng()),
+     RANGE, "length must be at most max_len = 4, got 5"),
+    (lambda c, a: c.randomized_positions(-1, 4, rng=c.rng()),
+     RANGE, "length must be a non-negative integer, got -1"),
+    (lambda c, a: c.randomized_positions(0, 0, rng=c.rng()),
+     RANGE, "max_len must be a positive integer, got 0"),
+    (lambda c, a: c.randomized_positions(2.0, 4, rng=c.rng()),
+     KIND, "length must be a non-negative integer, got 2.0"),
+    (lambda c, a: c.randomized_positions(2, "4", rng=c.rng()),
+     KIND, "max_len must be a positive integer, got '4'"),
+    # forgetting gate
+    (lambda c, a: c.forgetting_bias(a(INTS)), KIND, "log_gates must have a floating dtype, got int64"),
+    (lambda c, a: c.forgetting_bias(X.tolist()), KIND, "log_gates must be an array, got list"),
+    (lambda c, a: c.forgetting_bias(a(floats(5))),
+     RANGE, "log_gates must have shape (*batch, h, n_k), got (5,)"),
+    (lambda c, a: c.forgetting_bias(a(floats(2, 5)), 6), RANGE, "n_q must be at most n_k = 5, got 6"),
+    (lambda c, a: c.forgetting_bias(a(floats(2, 5)), -1),
+     RANGE, "n_q must be a non-negative integer, got -1"),
+    (lambda c, a: c.forgetting_bias(a(floats(2, 5)), 1.0),
+     KIND, "n_q must be a non-negative integer, got 1.0"),
+    (lambda c, a: make(c, "ForgettingGate", 0, 2), RANGE, "dim must be a positive integer, got 0"),
+    (lambda c, a: make(c, "ForgettingGate", 4, 2.0),
+     KIND, "num_heads must be a positive integer, got 2.0"),
+    (lambda c, a: gate(c)(a(floats(3, 5))), RANGE, "x must have shape (*batch, n, 4), got (3, 5)"),
+    (lambda c, a: gate(c)(a(floats(4))), RANGE, "x must have shape (*batch, n, 4), got (4,)"),
+    (lambda c, a: gate(c)(a(INTS)), KIND, "x must have a floating dtype, got int64"),
+    (lambda c, a: gate(c)(X.tolist()), KIND, "x must be an array, got list"),
+    # CoPE
+    (lambda c, a: make(c, "CoPE", 0, 4), RANGE, "max_len must be a positive integer, got 0"),
+    (lambda c, a: make(c, "CoPE", 5, None), KIND, "head_dim must be a positive integer, got None"),
+    (lambda c, a: cope(c, a(floats(2, 3, 5)), a(K), a([0, 1, 2]), a([0, 1, 2, 3, 4])),
+     RANGE, "query must have shape (*batch, h, n_q, 4), got (2, 3, 5)"),
+    (lambda c, a: cope(c, a(floats(3, 4)), a(K), a([0, 1, 2]), a([0, 1, 2, 3, 4])),
+     RANGE, "query must have shape (*batch, h, n_q, 4), got (3, 4)"),
+    (lambda c, a: cope(c, a(INTS), a(K), a([0, 1, 2]), a([0, 1, 2, 3, 4])),
+     KIND, "query must have a floating dtype, got int64"),
+    (lambda c, a: cope(c, a(Q), a(K[:1]), a([0, 1, 2]), a([0, 1, 2, 3, 4])),
+     RANGE, "key must have shape (2, n_k, 4), got (1, 5, 4)"),
+    (lambda c, a: cope(c, a(Q), half(c, 2, 5, 4), a([0, 1, 2]), a([0, 1, 2, 3, 4])),
+     KIND, "key must have the dtype of query, float64, got float16"),
+    (lambda c, a: cope(c, a(Q), a(K), a([0, 1]), a([0, 1, 2, 3, 4])),
+     RANGE, "query_positions must have shape (3,) or (3,), got (2,)"),
+    (lambda c, a: cope(c, a(Q), a(K), a([0, 1, 2]), a([0, 1, 2])),
+     RANGE, "key_positions must have shape (5,) or (5,), got (3,)"),
+    (lambda c, a: cope(c, a(Q), a(K), [0, 1, 2], a([0, 1, 2, 3, 4])),
+     KIND, "query_positions must be an array, got list"),
+    (lambda c, a: cope(c, a(Q), a(K), a([0, 1, 2]), half(c, 5)),
+     KIND, "key_positions must hold integers, float32 or float64, got float16"),
 ]  # fmt: skip
 
 
@@ -283,6 +343,9 @@ BAD_RNG = [
     lambda c, a, rng: encoding(c)(a(X), rng=rng),
     lambda c, a, rng: make(c, "MultiHeadAttention", 4, 2, rng=rng),
     lambda c, a, rng: make(c, "LearnedPositionalEncoding", 4, 2, rng=rng),
+    lambda c, a, rng: c.randomized_positions(2, 4, rng=rng),
+    lambda c, a, rng: make(c, "ForgettingGate", 4, 2, rng=rng),
+    lambda c, a, rng: make(c, "CoPE", 4, 2, rng=rng),
 ]
 
 
@@ -309,6 +372,10 @@ EMPTY = [
     (lambda c, a: sines(c, 0, 5), (0, 5)),
     (lambda c, a: encoding(c)(a(X[:, :0])), (2, 0, 4)),
     (lambda c, a: learned(c)(a(X[:, :0])), (2, 0, 4)),
+    (lambda c, a: c.randomized_positions(0, 4, rng=c.rng()), (0,)),
+    (lambda c, a: c.forgetting_bias(a(floats(2, 0))), (2, 0, 0)),
+    (lambda c, a: gate(c)(a(X[:, :0])), (2, 2, 0)),
+    (lambda c, a: cope(c, a(Q[:, :0]), a(K), a(np.arange(0)), a(np.arange(5))), (2, 0, 5)),
     (lambda c, a: c.merge_heads(c.split_heads(a(X[:, :0]), 2)), (2, 0, 4)),
 ]
 

@@ -14,6 +14,7 @@ import posattn
 ROOT, TESTS = Path(posattn.__file__).parent, Path(__file__).parent
 TWINS = ("torch", "jax")
 FRAMEWORK_ONLY = {"dtype", "device", "rng"}  # may be added, keyword-only and last
+METHODS = ("forward", "__call__", "scores", "values")  # what a class is made for
 WITHOUT_TENSORS = {
     "complexity"
 }  # it counts operations on NumPy arrays: no layer of a model calls it
@@ -23,6 +24,7 @@ FOREIGN = {
     "posattn": {"torch", "jax", "matplotlib"},
     "posattn.contract": {"torch", "jax", "matplotlib"},
     "posattn.reference": {"torch", "jax", "matplotlib"},
+    "posattn.schemes": {"torch", "jax", "matplotlib"},
     "posattn.torch": {"jax", "matplotlib"},
     "posattn.jax": {"torch", "matplotlib"},
     "posattn.figures": {"torch", "jax"},
@@ -63,7 +65,7 @@ def test_columns_export_the_same_names(twin):
     assert load(twin).__all__ == [
         name for name in load("reference").__all__ if name not in counted
     ]
-    assert load(twin).__all__ == NAMES
+    assert sorted(load(twin).__all__) == NAMES
 
 
 @pytest.mark.parametrize("column", ["reference", *TWINS])
@@ -80,16 +82,13 @@ def parameters(function):
 
 
 def entrances(column, name):
-    """How a name is called: a function, or a class that is made and then called."""
+    """How a name is called: a function, or a class that is made and then called or asked for scores."""
     thing = getattr(load(column), name)
     if not inspect.isclass(thing):
         return [parameters(thing)]
-    make, call = (
-        getattr(thing, "init", thing.__init__),
-        getattr(thing, "forward", thing.__call__),
-    )
-    made = parameters(make)
-    return [made[1:] if made[0][0] == "rng" else made, parameters(call)]
+    made = parameters(getattr(thing, "init", thing.__init__))
+    used = [vars(thing)[method] for method in METHODS if method in vars(thing)]
+    return [made[1:] if made[0][0] == "rng" else made, *map(parameters, used)]
 
 
 @ON_TWINS
@@ -109,7 +108,7 @@ def documented(column):
     for name in load(column).__all__:
         thing = getattr(load(column), name)
         yield name, thing.__doc__
-        for method in ("init", "forward", "__call__") if inspect.isclass(thing) else ():
+        for method in ("init", *METHODS) if inspect.isclass(thing) else ():
             if method in vars(thing):
                 yield (
                     f"{name}.{method}",

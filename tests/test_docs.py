@@ -1,66 +1,13 @@
 """The book's own rules, and the extensions that enforce the others."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.books import FIGURE, ROOT, build, cell
+
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
-FRONT_MATTER = """---
-file_format: mystnb
-kernelspec: {name: python3, display_name: Python 3, language: python}
----
-"""
-CONF = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
-              "sphinxcontrib.katex", "gates", "katex_assets", "pages", "twins"]
-bibtex_bibfiles = ["references.bib"]
-myst_enable_extensions = ["attrs_block", "dollarmath"]
-nb_execution_mode = "force"
-katex_prerender = True
-katex_css_path = "katex/katex.min.css"
-"""
-FIGURE = """
-from posattn import figures
-figures.offsets([1, 2, {last}])
-"""
-
-
-def cell(code, tags="", alt="waves", figure=""):
-    head = f"---\ntags: [{tags}]\nmystnb:\n  image: {{{f'alt: {alt}' if alt else ''}}}\n{figure}---\n"
-    return f"```{{code-cell}} python\n{head}{code}\n```\n\n"
-
-
-def build(folder, pages, bibliography=""):
-    """Build a small book and return its folder, its exit code and what was said."""
-    (folder / "conf.py").write_text(CONF)
-    (folder / "references.bib").write_text(bibliography)
-    toctree = "\n".join(
-        ["# Book", "```{toctree}", *(p for p in pages if p != "api"), "```"]
-    )
-    (folder / "index.md").write_text(toctree)
-    for name, text in pages.items():
-        (folder / f"{name}.md").write_text(f"{FRONT_MATTER}# {name}\n\n{text}")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        str(folder),
-        str(folder / "build" / "html"),
-    ]
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False
-    )
-    return folder / "build" / "html", result.returncode, result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +109,10 @@ def test_a_wrong_formula_fails_the_build(tmp_path):
 def test_every_page_keeps_the_rules(page):
     text = page.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 250
-    description = re.search(r"^    description: (.+)$", text, re.MULTILINE)
-    assert description, "the front matter describes the page"
-    assert 50 <= len(description[1]) <= 170
+    if not page.name.startswith("_"):  # a part of the slides
+        description = re.search(r"^    description: (.+)$", text, re.MULTILINE)
+        assert description, "the front matter describes the page"
+        assert 50 <= len(description[1]) <= 170
     for code in CELL.findall(text):
         assert not re.search(r"^\s*(def|class) ", code, re.MULTILINE), (
             "cells import, call, show"
@@ -182,3 +130,55 @@ def test_every_concept_is_shown_by_its_source():
         path.stem for path in (ROOT / "src" / "posattn" / "reference").glob("[a-z]*.py")
     }
     assert modules <= shown
+
+
+ROWS = [
+    line
+    for line in (ROOT / "docs" / "sources.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("| ") and "| Here |" not in line
+]
+
+
+def exists(target):
+    """Whether a role of a row points at something that a page defines, or its path at a file or test."""
+    role, name = target
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    return {
+        "doc": lambda: any(
+            (ROOT / "docs" / f"{name}.{kind}").is_file() for kind in ("md", "rst")
+        ),
+        "ref": lambda: f"({name})=\n" in text,
+        "eq": lambda: f"$$ ({name})\n" in text,
+        "numref": lambda: f"name: {name}\n" in text,
+        "prf:ref": lambda: f":label: {name}\n" in text,
+        "test": lambda: re.search(
+            rf"^def {name.partition('::')[2]}\(",
+            (ROOT / name.partition("::")[0]).read_text(),
+            re.M,
+        ),
+        "path": lambda: (ROOT / name).is_file(),
+    }[role]()
+
+
+def targets(row):
+    """What the last column of a row points at: roles, tests and files."""
+    here = row.rstrip(" |").rpartition(" | ")[2]
+    for role, name in re.findall(r"(?:\{([\w:]+)\})?`([^`]+)`", here):
+        yield role or ("test" if "::" in name else "path"), name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[2:60] for row in ROWS])
+def test_every_line_of_the_sources_has_a_place_that_exists(row):
+    found = list(targets(row))
+    assert found
+    assert [target for target in found if not exists(target)] == []
+
+
+def test_a_place_that_does_not_exist_is_noticed():
+    row = "| x | {doc}`no_page`, {eq}`eq_no`, `tests/test_docs.py::test_no`, `docs/no.md` |"
+    assert [exists(target) for target in targets(row)] == [
+        False,
+        False,
+        None,
+        False,
+    ]

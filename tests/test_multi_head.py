@@ -1,5 +1,7 @@
 """Multi-head attention."""
 
+from dataclasses import dataclass
+
 import jax
 import numpy as np
 import pytest
@@ -336,3 +338,302 @@ def test_autocast_lets_torch_choose_the_dtype(torch_column):
         error(out.detach().double().numpy(), layer(x, x, x).detach().double().numpy())
         < BOUND["bfloat16"]
     )
+
+
+# A bias that depends on content, rotations that differ, a factor, and a bias for one call.
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Whisper:
+    """A content-dependent bias in miniature, written in operators that all frameworks know."""
+
+    strength: object  # (h, 1, 1)
+    vector: object  # (d_h)
+
+    def scores(self, query, key, query_positions, key_positions):  # noqa: D102
+        alike = query[..., :1] * key[..., None, :, 1]
+        return self.strength * alike * ahead(query_positions, key_positions)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Echo(Whisper):
+    """One that changes values, too."""
+
+    def values(self, weights, query_positions, key_positions):  # noqa: D102
+        far = (weights * ahead(query_positions, key_positions)).sum(-1)
+        return far[..., None] * self.vector
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Hush(Whisper):
+    """One that takes the vector away from each value."""
+
+    def values(self, weights, query_positions, key_positions):  # noqa: D102
+        return -weights.sum(-1)[..., None] * self.vector
+
+
+def ahead(query_positions, key_positions):
+    return (key_positions[..., None, :] - query_positions[..., None])[..., None, :, :]
+
+
+STRENGTH, VECTOR = draw(62, HEADS, 1, 1) / 4, draw(63, DIM // HEADS) / 4
+
+
+def echo(column, strength=STRENGTH, vector=VECTOR, kind=Echo):
+    return kind(column.array(strength), column.array(vector))
+
+
+def heads_of(x, weight, h):
+    return (x @ weight)[..., 2 * h : 2 * h + 2]
+
+
+def naive_echo(query, key, value, seen, positions, *, values, scale=2**-0.5, bias=0.0):
+    """The layer with an Echo, head by head and pair by pair, for one example."""
+    bias = np.broadcast_to(bias, (HEADS, len(query), len(key)))
+    heads = np.zeros((len(query), DIM))
+    for h in range(HEADS):
+        q, k, v = (
+            heads_of(x, w, h) for x, w in zip((query, key, value), WEIGHTS, strict=False)
+        )
+        for i in range(len(query)):
+            at = positions[len(key) - len(query) + i]
+            exps = [
+                np.exp(
+                    scale * q[i] @ k[j]
+                    + STRENGTH[h, 0, 0] * q[i, 0] * k[j, 1] * (positions[j] - at)
+                    + bias[h, i, j]
+                )
+                for j in seen[i]
+            ]
+            for e, j in zip(exps, seen[i], strict=True):
+                offset = (positions[j] - at) * VECTOR if values else 0
+                heads[i, 2 * h : 2 * h + 2] += e / sum(exps) * (v[j] + offset)
+    return heads @ WEIGHTS[3]
+
+
+@pytest.mark.parametrize("kind", [Echo, Whisper])
+@pytest.mark.parametrize("positions", [np.arange(5), PACKED + 3], ids=["default", "given"])
+def test_a_content_bias_adds_to_scores_and_values(column, kind, positions):
+    arrays = [x / 4 for x in inputs(3, 5)]
+    layer = column.multi_head(
+        [column.array(w) for w in WEIGHTS], HEADS, bias=echo(column, kind=kind)
+    )
+    where = {} if positions[0] == 0 else {"positions": column.array(positions)}
+    got = layer(*map(column.array, arrays), causal=True, **where)
+    seen = [range(3), range(4), range(5)]
+    want = [
+        naive_echo(*(x[b] for x in arrays), seen, positions, values=kind is Echo)
+        for b in range(BATCH)
+    ]
+    assert_close(column, got, np.array(want))
+
+
+def test_content_biases_and_their_gradients_agree_with_the_reference(twin):
+    def layer(column, query, key, value, strength, vector, *weights):
+        bias = Echo(strength, vector)
+        options = {"mask": column.array(SEEN), "causal": True}
+        return column.multi_head(weights, HEADS, bias=bias)(query, key, value, **options)
+
+    arrays = [x / 4 for x in (*inputs(3, 5), 4 * STRENGTH, 4 * VECTOR, *WEIGHTS)]
+    assert_twin_agrees(twin, layer, *arrays)
+
+
+@given(st.integers(0, 5))
+def test_decoding_with_a_content_bias_repeats_the_last_rows_of_prefill(column, n_q):
+    layer = column.multi_head([column.array(w) for w in WEIGHTS], HEADS, bias=echo(column))
+    x = column.array(draw(64, BATCH, 5, DIM))
+    whole = layer(x, x, x, causal=True)
+    last = layer(x[:, 5 - n_q :], x, x, causal=True)
+    assert_close(column, last, column.numpy(whole)[:, 5 - n_q :])
+
+
+def test_a_content_bias_never_reads_keys_that_nobody_sees(column):
+    layer = column.multi_head([column.array(w) for w in WEIGHTS], HEADS, bias=echo(column))
+    query, key, value = inputs(3, 5)
+    outs = []
+    for filler in (0.0, np.nan, np.inf):
+        key[:, 3:], value[:, 3:] = filler, filler
+        arrays = map(column.array, (query, key, value))
+        with np.errstate(invalid="ignore"):  # infinities meet in the projections
+            outs.append(column.numpy(layer(*arrays, mask=column.array(SEEN[:1]))))
+    assert np.isfinite(outs[0]).all()
+    assert np.array_equal(outs[0], outs[1])
+    assert np.array_equal(outs[0], outs[2])
+
+
+def test_queries_that_see_nothing_get_zeros_from_a_content_bias(column):
+    layer = column.multi_head([column.array(w) for w in WEIGHTS], HEADS, bias=echo(column))
+    out = layer(*map(column.array, inputs(3, 5)), mask=column.array(SEEN))
+    assert column.numpy(out)[0].all()
+    assert not column.numpy(out)[1].any()
+
+
+def test_dropout_drops_the_same_weights_from_values_and_offsets(column):
+    weights = [column.array(w) for w in (*WEIGHTS[:2], np.eye(DIM), np.eye(DIM))]
+    arrays = [*inputs(3, 5)[:2], np.tile(VECTOR, (BATCH, 5, HEADS))]
+    hushed, kept = (
+        column.numpy(
+            column.multi_head(
+                weights, HEADS, bias=echo(column, kind=kind), dropout_rate=0.5
+            )(*map(column.array, arrays), rng=column.rng(3))
+        )
+        for kind in (Hush, Whisper)
+    )
+    assert np.abs(hushed).max() < 1e-14
+    assert np.abs(kept).max() > 0.1
+
+
+def test_queries_and_keys_may_be_rotated_by_different_functions(column):
+    def double(x, positions):
+        return 2 * turn(x, positions) + 1
+
+    arrays = [x / 4 for x in inputs(3, 5)]
+    weights = [column.array(w) for w in WEIGHTS]
+    layer = column.multi_head(weights, HEADS, rotate=(turn, double))
+    q, k, v = (
+        REFERENCE.split_heads(x @ w, HEADS) for x, w in zip(arrays, WEIGHTS, strict=False)
+    )
+    heads = REFERENCE.scaled_dot_product_attention(
+        turn(q, np.arange(2, 5)), double(k, np.arange(5)), v
+    )
+    want = REFERENCE.merge_heads(heads) @ WEIGHTS[3]
+    assert_close(column, layer(*map(column.array, arrays)), want)
+
+
+@pytest.mark.parametrize("scale", [0.25, 0])
+@pytest.mark.parametrize("kind", [None, Echo, Whisper])
+def test_scale_replaces_the_factor_on_the_products_alone(column, scale, kind):
+    bias = None if kind is None else echo(column, kind=kind)
+    layer = column.multi_head(
+        [column.array(w) for w in WEIGHTS], HEADS, bias=bias, scale=scale
+    )
+    arrays = [x[0] / 4 for x in inputs(3, 5)]
+    got = layer(*map(column.array, arrays))
+    everything = [range(5)] * 3
+    if kind is None:
+        q, k, v = (
+            REFERENCE.split_heads(x @ w, HEADS)
+            for x, w in zip(arrays, WEIGHTS, strict=False)
+        )
+        heads = REFERENCE.scaled_dot_product_attention(q, k, v, scale=float(scale))
+        want = REFERENCE.merge_heads(heads) @ WEIGHTS[3]
+    else:
+        want = naive_echo(
+            *arrays, everything, np.arange(5), values=kind is Echo, scale=float(scale)
+        )
+    assert_close(column, got, want)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1, 5), (HEADS, 3, 5), (BATCH, HEADS, 3, 5)])
+@pytest.mark.parametrize("own", [None, "positions", "content"])
+def test_a_call_may_bring_its_own_bias(column, shape, own):
+    extra = draw(65, *shape)
+    scheme = {None: lambda c: None, "positions": nearness, "content": echo}[own]
+    arrays = [x / 4 for x in inputs(3, 5)]
+    weights = [column.array(w) for w in WEIGHTS]
+    layer = column.multi_head(weights, HEADS, bias=scheme(column))
+    got = layer(*map(column.array, arrays), causal=True, bias=column.array(extra))
+    q, k, v = (
+        REFERENCE.split_heads(x @ w, HEADS) for x, w in zip(arrays, WEIGHTS, strict=False)
+    )
+    where = np.arange(2, 5), np.arange(5)
+    bias = np.broadcast_to(extra, (BATCH, HEADS, 3, 5))
+    if own == "positions":
+        bias = bias + nearness(REFERENCE)(*where)
+    if own == "content":
+        bias = bias + echo(REFERENCE).scores(q, k, *where)
+    weights = REFERENCE.attention_weights(q, k, causal=True, bias=bias)
+    heads = weights @ v + (
+        echo(REFERENCE).values(weights, *where) if own == "content" else 0
+    )
+    assert_close(column, got, REFERENCE.merge_heads(heads) @ WEIGHTS[3])
+
+
+def test_jax_layers_with_a_content_bias_are_pytrees(jax_single):
+    layer = jax_single.MultiHeadAttention.init(
+        jax_single.rng(), DIM, HEADS, rotate=(turn, turn), bias=echo(jax_single), scale=0.5
+    )
+    assert len(jax.tree.leaves(layer)) == 6
+    x, extra = jax_single.array(draw(66, BATCH, 5, DIM)), jax_single.array(draw(67, 5, 5))
+    want = np.asarray(layer(x, x, x, bias=extra))
+    run = jax.jit(lambda layer, x, extra: layer(x, x, x, bias=extra))
+    assert_close(jax_single, run(layer, x, extra), want)
+    assert_close(jax_single, jax.vmap(lambda x: layer(x, x, x, bias=extra))(x), want)
+    slope = jax.grad(lambda layer: (layer(x, x, x) ** 2).sum())(layer)
+    assert np.abs(slope.bias.strength).max() > 0
+    assert np.abs(slope.bias.vector).max() > 0
+
+
+class Shift(torch.nn.Module):
+    """A rotation with a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.by = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x, positions):  # noqa: D102
+        return x + self.by * positions[..., None]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compiles_a_content_bias_and_a_pair_in_one_graph(
+    torch_column, unchecked, backend
+):
+    torch.compiler.reset()
+    layer = torch_column.MultiHeadAttention(
+        DIM,
+        HEADS,
+        rotate=torch.nn.ModuleList([Shift(), Shift()]),
+        bias=echo(torch_column),
+        scale=0.5,
+        dtype=torch.float64,
+        rng=torch_column.rng(),
+    )
+    assert sum(name.startswith("rotate.") for name in layer.state_dict()) == 2
+    x, extra = (torch_column.array(draw(68, BATCH, 5, n)) for n in (DIM, 5))
+    want = layer(x, x, x, causal=True, bias=extra[:, None])
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    got = compiled(x, x, x, causal=True, bias=extra[:, None])
+    assert error(got.detach().numpy(), want.detach().numpy()) <= BOUND["float64"]
+
+
+def averaging(column):
+    """One head that attends to all it sees alike, and passes it on: no parameter knows of positions."""
+    mute, pass_on = column.array(np.zeros((1, 1))), column.array(np.ones((1, 1)))
+    return column.multi_head([mute, mute, pass_on, pass_on], 1)
+
+
+def test_a_causal_mask_alone_tells_a_layer_how_many_tokens_came_before(column):
+    first = column.array(
+        np.eye(7)[:, :1]
+    )  # a token that begins the sequence, and six others
+    out = averaging(column)(first, first, first, causal=True)
+    assert_close(column, out[:, 0], 1 / np.arange(1, 8))
+    out = averaging(column)(first, first, first)
+    assert_close(column, out[:, 0], np.full(7, 1 / 7))
+
+
+def test_where_all_tokens_are_alike_a_causal_mask_tells_nothing(column):
+    x = column.array(np.tile(draw(200, DIM), (5, 1)))
+    layer = column.multi_head([column.array(w) for w in WEIGHTS + OFFSETS], HEADS)
+    out = column.numpy(layer(x, x, x, causal=True))
+    assert_close(column, layer(x, x, x, causal=True), np.tile(out[0], (5, 1)))
+
+
+@given(st.permutations(range(4)).filter(lambda order: order != [0, 1, 2, 3]))
+def test_the_order_of_the_past_is_hidden_from_one_causal_layer_but_not_from_two(
+    column, order
+):
+    layer = column.multi_head([column.array(w / 2) for w in WEIGHTS], HEADS)
+    x = draw(201, 5, DIM)
+    straight, shuffled = (column.array(y) for y in (x, x[[*order, 4]]))
+    once, twice = [], []
+    for y in (straight, shuffled):
+        z = layer(y, y, y, causal=True)
+        once.append(column.numpy(z)[-1])
+        twice.append(column.numpy(layer(z, z, z, causal=True))[-1])
+    assert error(*once) <= BOUND["float64"]
+    assert error(*twice) > 1e-6

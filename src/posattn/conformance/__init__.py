@@ -1,5 +1,13 @@
-"""Conformance vectors: inputs and outputs of each function, for whoever wrote their own.
+"""Conformance vectors, and a checker that runs somebody's own function on them.
 
-The vectors are JSON files in the folder `vectors`, so that any language reads them.
-`posattn.conformance.vectors` loads them, `posattn.conformance.generate` makes them from the reference.
+The vectors are JSON files in the folder `vectors`, described by `schema.json`, so that any language
+reads them.
+`python -m posattn check mymodule:function --scheme rotary` says which cases a function fails, and
+why where the fault is a known one; `assert_conforms` does the same in a test.
 """
+
+from posattn.conformance.checker import assert_conforms, check
+from posattn.conformance.report import Report
+from posattn.conformance.vectors import UsageError, load, names
+
+__all__ = ["Report", "UsageError", "assert_conforms", "check", "load", "names"]

@@ -1,80 +1,125 @@
 """Make the vectors from the reference: `python -m posattn.conformance.generate`.
 
-Each generator yields cases: a name, positional arguments and keywords.
-The reference adds the expected output, and the gradients by complex step.
+The reference computes each expected output, and the gradients by complex step.
 """
 
+import inspect
 import json
 
 import numpy as np
 
-from posattn import reference
+from posattn.conformance.cases import (
+    absolute,
+    attention,
+    axes,
+    bias,
+    content,
+    draw,
+    rotary,
+    scaling,
+)
+from posattn.conformance.report import as_list
 from posattn.conformance.vectors import FOLDER
 
 VERSION = 1
 STEP = 1e-30  # of complex differentiation, which subtracts nothing
-
-
-def sinusoidal():
-    """The encoding itself: lengths, positions given, odd widths, other bases."""
-    yield "four columns", (4, 4), {}
-    yield "columns 6 to 9 of 60 positions", (60, 32), {}
-    yield "odd width, the last column is a sine", (5, 7), {}
-    yield "width 1", (3, 1), {}
-    yield "no positions", (0, 4), {}
-    yield "another base", (6, 8), {"base": 500.0}
-    yield "offsets and an order of their own", (np.array([7, 3, 1048576]), 6), {}
-    yield "positions per example", (np.array([[0, 1, 2], [5, 6, 7]]), 4), {}
-    yield "fractions and negative numbers", (np.array([-2.5, 0.25, 1000.75]), 6), {}
-    yield "beyond a table of 1000", (np.arange(998, 1003), 8), {}
-
-
-def masked_softmax():
-    """Normalised scores: what the mask hides has no weight, and a hidden row is zero."""
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=(2, 3, 4))
-    some = rng.random((2, 3, 4)) < 0.6
-    some[0, 1], some[1, 2] = False, True
-    yield "no mask", (scores,), {}
-    yield "a mask with an empty row", (scores, some), {}
-    yield "one row for all queries", (scores, np.array([[True, False, True, True]])), {}
-    yield "large scores", (scores * 1e4,), {}
-    yield "equal scores", (np.zeros((2, 5)),), {}
-    yield "hidden infinities", (np.where(some, scores, np.inf), some), {}
-
-
-def attention():
-    """Scaled dot-product attention: masks, alignment, biases, empty rows, NaN in hidden keys."""
-    rng = np.random.default_rng(1)
-    query, key, value = (rng.normal(size=(2, n, d)) for n, d in ((3, 4), (5, 4), (5, 6)))
-    few = reference.length_mask(np.array([3, 0]), 5)
-    per_query = reference.length_mask(np.array([[1, 2, 3], [0, 5, 4]]), 5)
-    hidden = np.arange(5) >= np.array([3, 0])[:, None]
-    heads = tuple(rng.normal(size=(2, 2, 4, 3)) for _ in range(3))
-    yield "plain", (query, key, value), {}
-    yield "a scale", (query, key, value), {"scale": 0.25}
-    yield "causal, queries at the end of the keys", (query, key, value), {"causal": True}
-    yield (
-        "causal, more queries than keys",
-        (key, query, query),
-        {"causal": True},
-    )
-    yield "one length per example, one of them 0", (query, key, value), {"mask": few}
-    yield "one length per query", (query, key, value), {"mask": per_query}
-    yield "a mask and causal", (query, key, value), {"mask": few, "causal": True}
-    yield "a bias", (query, key, value), {"bias": rng.normal(size=(1, 3, 5))}
-    yield "heads, causal", heads, {"causal": True}
-    nan = [
-        np.where(hidden[..., None], bad, x) for x, bad in ((key, np.nan), (value, np.inf))
-    ]
-    yield "NaN and infinity in hidden keys", (query, *nan), {"mask": few}
-
-
-SETS = {
-    "sinusoidal": (sinusoidal, reference.sinusoidal_encoding),
-    "masked_softmax": (masked_softmax, reference.masked_softmax),
-    "attention": (attention, reference.scaled_dot_product_attention),
+COTANGENT = 9  # a seed
+SCHEMES = {
+    **absolute.SCHEMES,
+    **attention.SCHEMES,
+    **axes.SCHEMES,
+    **bias.SCHEMES,
+    **content.SCHEMES,
+    **rotary.SCHEMES,
+    **scaling.SCHEMES,
 }
+
+# arguments whose arrays must not be rounded to the dtype of the data
+EXACT = {
+    "coordinates",
+    "frequencies",
+    "key_positions",
+    "length_or_positions",
+    "long_factors",
+    "positions",
+    "query_positions",
+    "relative_position",
+    "short_factors",
+}
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 2e-2}
+LARGEST = {"float64": np.inf, "float32": 3e38, "float16": 65504, "bfloat16": 3e38}
+
+
+def make(name):
+    """Return the vectors of one scheme, with NumPy arrays."""
+    scheme = SCHEMES[name]
+    return {
+        "version": VERSION,
+        "scheme": name,
+        "function": scheme.name or scheme.function.__name__,
+        **({"method": scheme.method} if scheme.method else {}),
+        "what": scheme.cases.__doc__.strip(),
+        "source": scheme.source,
+        "parameters": parameters(scheme),
+        "relative": scheme.relative,
+        "cases": [finish(scheme, *case) for case in scheme.cases()],
+    }
+
+
+def parameters(scheme):
+    """The names of the parameters in order, whether they hold data, and the defaults."""
+    declared = inspect.signature(scheme.function).parameters.values()
+    return [
+        {
+            "name": p.name,
+            "data": p.name not in EXACT,
+            "keyword": p.kind is p.KEYWORD_ONLY,
+            **({} if p.default is p.empty else {"default": p.default}),
+        }
+        for p in declared
+        if p.name not in ("dropout_rate", "rng")
+    ]
+
+
+def finish(scheme, name, arguments, keywords):
+    """Add what is expected, how exactly, and the gradients."""
+    expected = scheme.function(*arguments, **keywords)
+    several = isinstance(expected, tuple)
+    case = {
+        "name": name,
+        "arguments": list(arguments),
+        "keywords": keywords,
+        "expected": [np.asarray(x) for x in expected] if several else expected,
+        "tolerance": tolerance(scheme, arguments, expected),
+    }
+    if scheme.differentiate:
+        cotangent = draw(COTANGENT, *expected.shape)
+        moving = [x for x in arguments if x.dtype.kind == "f"]
+        fixed = arguments[len(moving) :]
+        case["cotangent"] = cotangent
+        case["gradients"] = gradients(
+            lambda *xs: scheme.function(*xs, *fixed, **keywords), moving, cotangent
+        )
+    return case
+
+
+def tolerance(scheme, arguments, expected):
+    """How far each dtype that holds the numbers may be off.
+
+    A float64 angle is only as exact as its position is small.
+    """
+    names = inspect.signature(scheme.function).parameters
+    where = [
+        np.max(np.abs(value), initial=0)
+        for name, value in zip(names, arguments, strict=False)
+        if name in EXACT and isinstance(value, np.ndarray)
+    ]
+    farthest = float(max(where, default=0))
+    largest = max(np.max(np.abs(x), initial=0) for x in as_list(expected))
+    return {
+        **{name: bound for name, bound in TOLERANCE.items() if largest < LARGEST[name]},
+        "float64": max(TOLERANCE["float64"], 1e-15 * farthest),
+    }
 
 
 def gradients(function, arguments, cotangent):
@@ -94,41 +139,8 @@ def slope(function, arguments, k, at, cotangent):
     return np.sum(cotangent * function(*moved).imag) / STEP
 
 
-def make(name):
-    """Return one set of vectors, with NumPy arrays."""
-    cases, function = SETS[name]
-    made = []
-    for title, arguments, keywords in cases():
-        expected = function(*arguments, **keywords)
-        case = {
-            "name": title,
-            "arguments": list(arguments),
-            "keywords": keywords,
-            "expected": expected,
-        }
-        moving = [x for x in arguments if isinstance(x, np.ndarray) and x.dtype == float]
-        if name != "sinusoidal":
-            fixed = arguments[len(moving) :]
-            cotangent = np.random.default_rng(2).normal(size=expected.shape)
-            case["cotangent"] = cotangent
-            case["gradients"] = gradients(
-                lambda *xs, fixed=fixed, keywords=keywords: function(
-                    *xs, *fixed, **keywords
-                ),
-                moving,
-                cotangent,
-            )
-        made.append(case)
-    return {
-        "version": VERSION,
-        "function": function.__name__,
-        "what": cases.__doc__,
-        "cases": made,
-    }
-
-
 def encode(value):
-    """The JSON form of an array or a number."""
+    """The JSON form of an array."""
     if isinstance(value, np.ndarray):
         data = [x if np.isfinite(x) else str(x) for x in value.ravel().tolist()]
         return {"dtype": str(value.dtype), "shape": list(value.shape), "data": data}
@@ -136,15 +148,18 @@ def encode(value):
 
 
 def to_json(vectors):
-    """The text of a set, a case per line."""
+    """The text of one scheme's vectors, a case per line."""
     head = json.dumps({**vectors, "cases": []}).removesuffix("]}")
-    cases = (json.dumps(case, default=encode, allow_nan=False) for case in vectors["cases"])
+    cases = (
+        json.dumps(case, default=encode, allow_nan=False, separators=(",", ":"))
+        for case in vectors["cases"]
+    )
     return head + "\n" + ",\n".join(cases) + "\n]}\n"
 
 
 def main():
-    """Write all sets."""
-    for name in SETS:
+    """Write all files."""
+    for name in SCHEMES:
         (FOLDER / f"{name}.json").write_text(to_json(make(name)), encoding="utf-8")
 
 

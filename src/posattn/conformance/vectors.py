@@ -5,35 +5,54 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["decode", "load", "names"]
+__all__ = ["UsageError", "decode", "load", "names"]
 
 FOLDER = Path(__file__).with_name("vectors")
 
 
+class UsageError(ValueError):
+    """A check that cannot be run: an unknown scheme, a function that does not fit, a wrong shape."""
+
+
 def names():
-    """The names of all sets of vectors, in alphabetical order."""
+    """The names of all schemes that have vectors, in alphabetical order.
+
+    Returns:
+        A list of strings.
+
+    Examples:
+        >>> "rotary" in names()
+        True
+    """
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
-def load(name):
-    """Return one set of vectors, with NumPy arrays for the arrays in it.
+def load(scheme):
+    """Return the vectors of one scheme, with NumPy arrays for the arrays in them.
 
     Args:
-        name: one of `names()`.
+        scheme: one of `names()`.
 
     Returns:
-        A dict as `schema.json` describes it.
+        A dict as `schema.json` describes it: what is checked, the parameters of the function, and
+        under `"cases"` the inputs, the expected outputs and the tolerances.
 
     Raises:
-        ValueError: if there is no such set.
+        UsageError: if there is no such scheme.
 
     Examples:
-        >>> load("sinusoidal")["function"]
+        >>> vectors = load("sinusoidal")
+        >>> vectors["function"]
         'sinusoidal_encoding'
+        >>> case = vectors["cases"][0]
+        >>> case["name"], case["arguments"]
+        ('four columns', [4, 4])
+        >>> case["expected"][1].round(4)
+        array([0.8415, 0.5403, 0.01  , 1.    ])
     """
-    if name not in names():
-        raise ValueError(f"name must be one of {', '.join(names())}, got {name!r}")
-    text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    if scheme not in names():
+        raise UsageError(f"scheme must be one of {', '.join(names())}, got {scheme!r}")
+    text = (FOLDER / f"{scheme}.json").read_text(encoding="utf-8")
     return json.loads(text, object_hook=decode)
 
 

@@ -147,6 +147,7 @@ class MultiHeadAttention:
         contract.floating("query", query, like=self.query_weight, owner="the weights")
         n_q, n_k = query.shape[-2], key.shape[-2]
         contract.mask(mask, (*query.shape[:-1], n_k))
+        contract.bias(bias, (*query.shape[:-2], self.num_heads, n_q, n_k))
         contract.key_positions(positions, key.shape, n_q)
         if positions is None:
             query_positions, key_positions = jnp.arange(n_k - n_q, n_k), jnp.arange(n_k)

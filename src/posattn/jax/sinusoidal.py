@@ -57,11 +57,10 @@ def sinusoidal_encoding(
     """
     length = contract.length_or_positions(length_or_positions)
     positions = length_or_positions if length is None else np.arange(length)
-    numpy = jnp if isinstance(positions, jax.core.Tracer) else np
-    angles, sign = _angles(positions, frequencies(dim, base=base))
-    pairs = numpy.stack([sign * numpy.sin(angles), sign * numpy.cos(angles)], axis=-1)
-    encoding = pairs.reshape(*positions.shape, 2 * angles.shape[-1])[..., :dim]
-    return jnp.asarray(encoding, jnp.result_type(float if dtype is None else dtype))
+    dtype = jnp.result_type(float if dtype is None else dtype)
+    cos, sin = cos_sin([positions[..., None]], [frequencies(dim, base=base)], dtype)
+    pairs = jnp.stack([sin, cos], axis=-1)
+    return pairs.reshape(*positions.shape, 2 * cos.shape[-1])[..., :dim]
 
 
 def shift_matrix(
@@ -126,16 +125,28 @@ class PositionalEncoding:
         return dropout(x + encoding, self.dropout_rate, rng)
 
 
+def cos_sin(positions, frequencies, dtype):
+    """Cosine and sine, in `dtype`, of a sum of products: of `positions[i]` and `frequencies[i]`."""
+    angle, sign = 0, 1
+    for position, frequency in zip(positions, frequencies, strict=True):
+        part, flip = _angles(position, frequency)
+        angle, sign = angle + part, sign * flip
+    numpy = jnp if isinstance(angle, Array) else np
+    return tuple(jnp.asarray(sign * f(angle), dtype) for f in (numpy.cos, numpy.sin))
+
+
 def _angles(positions, frequencies):
     """Positions times frequencies, in float64 or up to half turns, and the sign of sine and cosine."""
-    if not isinstance(positions, jax.core.Tracer):
-        return np.asarray(positions, np.float64)[..., None] * frequencies, 1
-    if jax.config.jax_enable_x64:
-        return positions.astype(jnp.float64)[..., None] * frequencies, 1
+    learned = isinstance(frequencies, jax.core.Tracer)
+    if not learned and not isinstance(positions, jax.core.Tracer):
+        return np.asarray(positions, np.float64) * np.asarray(frequencies, np.float64), 1
+    if learned or jax.config.jax_enable_x64:
+        wide = jnp.result_type(float)
+        return jnp.asarray(positions, wide) * jnp.asarray(frequencies, wide), 1
     whole = jnp.round(positions)
     rest = (positions - whole).astype(jnp.float32)
-    angles, sign = _reduced(whole.astype(jnp.int32)[..., None], frequencies)
-    return angles + rest[..., None] * frequencies, sign
+    angles, sign = _reduced(whole.astype(jnp.int32), np.asarray(frequencies, np.float64))
+    return angles + rest * np.asarray(frequencies, np.float32), sign
 
 
 def _reduced(positions, frequencies):
@@ -145,12 +156,12 @@ def _reduced(positions, frequencies):
     The product modulo one turn is what unsigned 32-bit arithmetic keeps when it overflows.
     A half turn less changes the sign of sine and cosine, and leaves angles small enough for float32.
     """
-    ratios = [float(f).as_integer_ratio() for f in frequencies]
+    ratios = [f.as_integer_ratio() for f in frequencies.ravel().tolist()]
     turns = [
         (over * _INVERSE_TAU // under >> 64) & 0xFFFFFFFFFFFFFFFF for over, under in ratios
     ]
-    high = np.array([t >> 32 for t in turns], np.uint32)
-    low = np.array([t & 0xFFFFFFFF for t in turns], np.uint32)
+    high = np.array([t >> 32 for t in turns], np.uint32).reshape(frequencies.shape)
+    low = np.array([t & 0xFFFFFFFF for t in turns], np.uint32).reshape(frequencies.shape)
     size = jnp.abs(positions).astype(jnp.uint32)
     fraction = size * high + _high_word(size, low)
     half = (fraction + 2**30) >> 31

@@ -32,9 +32,9 @@ class MultiHeadAttention(keras.layers.Layer):
     `query`, `key`, `value` and `output` are :class:`keras.layers.Dense`, whose kernel is `(in, out)`:
     PyTorch's `query.weight` goes in transposed, `layer.query.kernel.assign(weight.T)`, and its
     `query.bias` as it is.
-    Dropout acts when `rng` is given to the call, not in `training` mode, and masks that Keras layers
+    Dropout acts when `rng` is given to the call, not in `training` mode; masks that Keras layers
     attach to their results are not read.
-    `rotate` and `bias` may be layers with weights of their own.
+    `rotate` and `bias` are functions of positions, or layers with weights of their own.
 
     Examples:
         >>> layer = MultiHeadAttention(8, 2)
@@ -52,6 +52,7 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout_rate: float = 0.0,
         rotate: Callable | None = None,
         bias: Callable | None = None,
+        scale: float | None = None,
         dtype: tf.DType | str | None = None,
         rng: tf.random.Generator | None = None,
     ):
@@ -61,6 +62,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.use_bias = use_bias
         self.dropout_rate = contract.dropout_rate(dropout_rate)
         self.rotate, self.bias = rotate, bias
+        self.scale = None if scale is None else contract.scale(scale)
         _check_rng(rng)
         bound = math.sqrt(3 / self.dim)  # that of Glorot
         draw = rng and partial(rng.uniform, minval=-bound, maxval=bound)
@@ -81,20 +83,34 @@ class MultiHeadAttention(keras.layers.Layer):
         """The last projection; elsewhere Keras so calls the result of a symbolic call."""
         return self._output
 
-    def __call__(self, query, key, value, **options):
-        """Check the input here, because Keras rewrites what `call` raises."""
-        shown, shown_key = _shown(query), _shown(key)
-        contract.layer_inputs(shown, shown_key, _shown(value), self.dim)
+    def __call__(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        *,
+        mask: tf.Tensor | None = None,
+        causal: bool = False,
+        bias: tf.Tensor | None = None,
+        positions: tf.Tensor | None = None,
+        rng: tf.random.Generator | None = None,
+        **context,
+    ) -> tf.Tensor:
+        """Attend from `query`, `(*batch, n_q, d)`, to `key` and mix `value`, `(*batch, n_k, d)`."""
+        # the input is checked here, because Keras rewrites what `call` raises
+        contract.layer_inputs(_shown(query), _shown(key), _shown(value), self.dim)
         if self.compute_dtype == self.variable_dtype:  # else the projections cast
             contract.floating("query", query, like=self.query.kernel, owner="the weights")
-        mask, positions = _shown(options.get("mask")), _shown(options.get("positions"))
-        contract.mask(mask, (*shown.shape[:-1], shown_key.shape[-2]))
-        contract.key_positions(positions, shown_key.shape, shown.shape[-2])
-        _check_rng(options.get("rng"))
-        return super().__call__(query, key, value, **options)
+        (*batch, n_q, _), n_k = _shown(query).shape, _shown(key).shape[-2]
+        contract.mask(_shown(mask), (*batch, n_q, n_k))
+        contract.bias(_shown(bias), (*batch, self.num_heads, n_q, n_k))
+        contract.key_positions(_shown(positions), _shown(key).shape, n_q)
+        _check_rng(rng)
+        given = {"mask": mask, "causal": causal, "bias": bias, "positions": positions}
+        return super().__call__(query, key, value, **given, rng=rng, **context)
 
-    def call(self, query, key, value, *, mask=None, causal=False, positions=None, rng=None):
-        """Attend from `query`, `(*batch, n_q, d)`, to `key` and mix `value`, `(*batch, n_k, d)`."""
+    def call(self, query, key, value, mask, causal, bias, positions, rng):
+        """Compute what calling the layer returns."""
         query_positions, key_positions = _positions(query, key)
         if positions is not None:
             skipped = tf.shape(key)[-2] - tf.shape(query)[-2]
@@ -106,10 +122,14 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.rotate is not None:
             q = self.rotate(q, query_positions[..., None, :])
             k = self.rotate(k, key_positions[..., None, :])
+        if self.bias is not None:
+            own = self.bias(query_positions, key_positions)
+            bias = own if bias is None else tf.cast(bias, own.dtype) + own
         mask = None if mask is None else mask[..., None, :, :]
-        bias = None if self.bias is None else self.bias(query_positions, key_positions)
-        options = {"causal": causal, "dropout_rate": self.dropout_rate, "rng": rng}
-        heads = scaled_dot_product_attention(q, k, v, mask=mask, bias=bias, **options)
+        drop = {"dropout_rate": self.dropout_rate, "rng": rng}
+        heads = scaled_dot_product_attention(
+            q, k, v, mask=mask, causal=causal, bias=bias, scale=self.scale, **drop
+        )
         return self.output(tf.concat(tf.unstack(heads, axis=-3), -1))
 
     def compute_mask(self, inputs, previous_mask):
@@ -117,7 +137,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def get_config(self):
         """Say how to make the layer again, for a saved model."""
-        names = ("dim", "num_heads", "use_bias", "dropout_rate", "rotate", "bias")
+        names = ("dim", "num_heads", "use_bias", "dropout_rate", "rotate", "bias", "scale")
         config = {name: getattr(self, name) for name in names}
         return keras.saving.serialize_keras_object({**config, "dtype": self.dtype_policy})
 
@@ -148,15 +168,16 @@ class PositionalEncoding(keras.layers.Layer):
         self.base = contract.base(base)
         self.supports_masking = True  # one row per token remains
 
-    def __call__(self, x, **options):
-        """Check the input here, because Keras rewrites what `call` raises."""
-        contract.sequence("x", _shown(x), self.dim)
-        contract.positions_of(_shown(x).shape, _shown(options.get("positions")))
-        _check_rng(options.get("rng"))
-        return super().__call__(x, **options)
-
-    def call(self, x, *, positions=None, rng=None):
+    def __call__(self, x, *, positions=None, rng=None, **context):
         """Add the encoding to `x`, `(*batch, n, d)`, of any length."""
+        # the input is checked here, because Keras rewrites what `call` raises
+        contract.sequence("x", _shown(x), self.dim)
+        contract.positions_of(_shown(x).shape, _shown(positions))
+        _check_rng(rng)
+        return super().__call__(x, positions=positions, rng=rng, **context)
+
+    def call(self, x, positions, rng):
+        """Compute what calling the layer returns."""
         where = tf.range(tf.shape(x)[-2]) if positions is None else positions
         encoding = sinusoidal_encoding(where, self.dim, base=self.base, dtype=x.dtype)
         return _dropout(x + encoding, self.dropout_rate, rng)

@@ -56,6 +56,14 @@ def sinusoidal_encoding(
     Positions may be any real numbers.
     An odd width ends with a sine that has no cosine.
 
+    Sines and cosines alternate, as in the paper.
+    The code that the paper's authors published, tensor2tensor, puts all sines before all cosines
+    instead, and much code followed it: that order is :func:`to_half` of this one.
+    For a model that is trained from the start the order makes no difference, for a checkpoint it
+    makes all of it.
+    tensor2tensor also spreads the frequencies differently, so that the slowest is exactly $1/b$:
+    $\omega_j = b^{-2j/(d-2)}$, which is this function with the base $b^{d/(d-2)}$.
+
     Args:
         length_or_positions: $n$, for the positions $0, \ldots, n - 1$; or the positions
             themselves, `(*batch, n)`.
@@ -78,8 +86,18 @@ def sinusoidal_encoding(
         array([[-0.8415,  0.5403, -0.0022],
                [ 0.8415,  0.5403,  0.0022]])
 
+        All sines first, then with the frequencies of tensor2tensor too:
+
+        >>> from posattn.reference import to_half
+        >>> to_half(sinusoidal_encoding(2, 4)).round(4)
+        array([[0.    , 0.    , 1.    , 1.    ],
+               [0.8415, 0.01  , 0.5403, 1.    ]])
+        >>> to_half(sinusoidal_encoding(np.array([100]), 4, base=10000.0 ** (4 / 2))).round(4)
+        array([[-0.5064,  0.01  ,  0.8623,  1.    ]])
+
     References:
-        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 3.5.
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 3.5; the other order:
+        :cite:t:`vaswani2018tensor2tensor` and its function `get_timing_signal_1d`.
     """
     length = contract.length_or_positions(length_or_positions)
     positions = length_or_positions if length is None else np.arange(length)

@@ -120,6 +120,7 @@ class MultiHeadAttention(nn.Module):
             contract.floating("query", query, like=self.query.weight, owner="the weights")
         n_q, n_k = query.shape[-2], key.shape[-2]
         contract.mask(mask, (*query.shape[:-1], n_k))
+        contract.bias(bias, (*query.shape[:-2], self.num_heads, n_q, n_k))
         contract.key_positions(positions, key.shape, n_q)
         if positions is None:
             key_positions = torch.arange(n_k, device=key.device)

@@ -1,0 +1,50 @@
+"""The system's Chromium, which prints the slides; the tests look at the slides with it.
+
+`python docs/_ext/chromium.py index.html slides.pdf` prints a deck, one page for each slide.
+"""
+
+import shutil
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+MISSING = "the slides need Chromium. On Debian or Ubuntu: apt-get install chromium"
+UNLINK = """for (const a of document.querySelectorAll("a[href]:not([href^='#'], [href^='http'])"))
+    a.removeAttribute("href")"""  # paper does not know where the site is
+PRINTED = "document.querySelectorAll('.pdf-page').length === Reveal.getTotalSlides()"
+
+
+def program():
+    """The path of Chromium, or None."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@contextmanager
+def started():
+    """A browser without a window."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program())
+        yield browser
+        browser.close()
+
+
+def print_slides(browser, deck, target):
+    """Print once reveal.js has laid out all pages; Chromium's own `--print-to-pdf` may come too early."""
+    page = browser.new_page()
+    page.goto(f"{deck.resolve().as_uri()}?print-pdf")
+    page.wait_for_function(PRINTED)
+    page.evaluate("document.fonts.ready")
+    page.evaluate(UNLINK)
+    pdf = page.pdf(prefer_css_page_size=True, print_background=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(pdf)
+
+
+if __name__ == "__main__":
+    if program() is None:
+        sys.exit(MISSING)
+    with started() as chromium:
+        print_slides(chromium, *map(Path, sys.argv[1:]))

@@ -1,0 +1,22 @@
+// The slides are 1280 by 720. On a phone held upright they are tall, and their columns become one.
+const upright = matchMedia("screen and (max-aspect-ratio: 1/1)");
+
+function shape() {
+  const tall = upright.matches && !location.search.includes("print-pdf");
+  document.documentElement.classList.toggle("tall", tall);
+  return tall ? { width: 720, height: 1400 } : { width: 1280, height: 720 };
+}
+
+upright.addEventListener("change", () => Reveal.configure(shape()));
+
+const deck = {
+  ...shape(),
+  margin: 0,
+  center: false,
+  hash: true,
+  slideNumber: "c/t",
+  navigationMode: "linear",
+  transition: "none",
+  pdfMaxPagesPerSlide: 1,
+  scrollActivationWidth: null,
+};

@@ -1,0 +1,100 @@
+"""Cases of rotations with more than one rotation's worth of options: xPos, images and video."""
+
+import numpy as np
+
+from posattn.conformance.cases import Scheme, draw, single
+from posattn.reference import axial, xpos
+
+VIDEO = np.array([[0, 0, 0], [1, 1, 1], [2, 2, 3], [2, 3, 2], [4, 4, 4]])
+
+
+def xpos_query():
+    """The query of xPos: rotation, and a factor that falls with the position."""
+    x, later = draw(0, 2, 5, 8), np.arange(7, 12)
+    half = {"layout": "half"}
+    yield "positions that do not begin at 0", (x, later), {}
+    yield "positions 0 to 4", (x, np.arange(5)), {}
+    yield "no positions given", (x,), {}
+    yield "layout half, positions that do not begin at 0", (x, later), half
+    yield "layout half, no positions given", (x,), half
+    yield "negative positions and fractions", (x, np.array([-700.5, -2.25, 0, 1, 512])), {}
+    yield "positions that bfloat16 cannot hold", (x, np.array([257, 511, 999, 1021, 1500])), {}
+    yield "positions per example", (x, np.array([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])), {}
+    heads = draw(1, 2, 3, 4, 6)
+    yield "three heads", (heads, np.array([[[5, 6, 7, 8]], [[0, 0, 1, 2]]])), {}
+    yield "another base", (x, later), {"base": 500.0}
+    yield "another gamma", (x, later), {"gamma": 1.5}
+    yield "another scale base", (x, later), {"scale_base": 64.0}
+    yield "decoding: one token", (x[:1, :1], np.array([41])), {}
+
+
+def xpos_key():
+    """The key of xPos: rotation, and a factor that grows with the position."""
+    yield from xpos_query()
+
+
+def axial_rotation():
+    """Rotation by several coordinates: the angle of a pair is linear in them."""
+    x, grid = draw(0, 2, 6, 8), axial.grid_coordinates(2, 3)
+    omega = single(axial.axial_frequencies(8))
+    half = {"layout": "half"}
+    yield "a grid of two rows of three cells", (x, grid, omega), {}
+    yield "layout half", (x, grid, omega), half
+    yield "other places", (x, grid + np.array([5, 100]), omega), {}
+    yield "large coordinates, up to 2**20", (x, grid + np.array([4095, 2**20 - 3]), omega), {}
+    yield "fractions and negative coordinates", (x, grid / 4 - 0.5, omega), {}
+    yield "places per example", (x, np.stack([grid, grid[::-1]]), omega), {}
+    yield "a class token that does not turn", (x, np.concatenate([grid[:1], grid[:-1]]), omega), {}
+    yield "partial", (x, grid, omega[:, ::2]), {}
+    heads, mixed = draw(1, 3, 6, 8), draw(2, 2, 3, 4)
+    yield "three heads with frequencies of their own", (heads, grid, mixed), {}
+    sections = single(axial.mrope_frequencies(8, (1, 1, 2)))
+    yield "time, height and width", (x[:, :5], VIDEO, sections), half
+    yield "one coordinate", (x, np.arange(6)[:, None], single(omega[:1])), {}
+
+
+def axial_frequencies():
+    """An equal share of the pairs for each axis."""
+    yield "two axes", (8,), {}
+    yield "three axes", (12, 3), {}
+    yield "one axis", (8, 1), {}
+    yield "another base", (16, 2), {"base": 10000.0}
+
+
+def mrope_frequencies():
+    """A section of the pairs of a text model for each axis."""
+    yield "Qwen2-VL", (128, [16, 24, 24]), {"base": 1e6}
+    yield "unequal sections", (8, [1, 1, 2]), {}
+    yield "one section", (8, [4]), {"base": 500.0}
+
+
+def mixed_rotary():
+    """Rotation by row and column, with learned frequencies for both in every pair of every head."""
+    x, given = draw(0, 2, 3, 6, 8), {"frequencies": draw(1, 2, 3, 4), "width": 3}
+    yield "a grid of two rows of three cells", (x,), given
+    yield "some of the cells", (x[:, :, :2], np.array([4, 1])), given
+    yield "layout half", (x,), {**given, "layout": "half"}
+    yield "another width", (x,), {**given, "width": 2}
+
+
+def mixed(x, positions=None, *, frequencies, width, layout="interleaved"):
+    """The layer, as one function."""
+    return axial.MixedRotary(frequencies, width, layout)(x, positions)
+
+
+SUN, HEO = "sun2023length, section 3.2, algorithm 1", "heo2024rotary, section 3.2"
+SCHEMES = {
+    "xpos_query": Scheme(xpos.xpos_query, xpos_query, SUN),
+    "xpos_key": Scheme(xpos.xpos_key, xpos_key, SUN),
+    "axial": Scheme(axial.rotate_axes, axial_rotation, HEO),
+    "axial_frequencies": Scheme(
+        axial.axial_frequencies, axial_frequencies, HEO, relative=True
+    ),
+    "mrope_frequencies": Scheme(
+        axial.mrope_frequencies,
+        mrope_frequencies,
+        "wang2024qwen2vl, section 2.1",
+        relative=True,
+    ),
+    "mixed_rotary": Scheme(mixed, mixed_rotary, HEO, name="MixedRotary"),
+}

@@ -1,0 +1,224 @@
+"""Faults of angles: of their frequencies, of their precision, and of how entries are paired."""
+
+import numpy as np
+
+from posattn import reference
+from posattn.conformance.faults.registry import Near, fault, half_precision, misuse, named_as
+from posattn.reference.rotary import rotate, to_half, turn
+
+ENCODINGS = ("sinusoidal", "sinusoidal_concatenated", "positional_encoding")
+CAST = "EleutherAI/gpt-neox #1003, huggingface/transformers #25681, #29496"
+
+
+def of_the_angles(*, seen=""):
+    """Enter wrong angles, `angles(positions, dim, base)`, for rotations and for encodings.
+
+    An encoding of them has sine and cosine in turn, or apart, or is added to its input; the rotation
+    may have frequencies that are given, which come in the place of the width.
+    """
+
+    def enter(angles):
+        def rotation(x, positions=None, *, frequencies=None, base=10000.0, **keywords):
+            where = np.arange(x.shape[-2]) if positions is None else positions
+            given = x.shape[-1] if frequencies is None else frequencies
+            factor = keywords.get("attention_factor", 1.0)
+            made = angles(where, given, base)
+            layout = keywords.get("layout", "interleaved")
+            return turn(x, factor * np.cos(made), factor * np.sin(made), layout)
+
+        def encoding(length_or_positions, dim, *, base=10000.0):
+            given = hasattr(length_or_positions, "shape")
+            where = length_or_positions if given else np.arange(length_or_positions)
+            made = angles(where, dim, base)
+            both = np.stack([np.sin(made), np.cos(made)], -1)
+            return both.reshape(*made.shape[:-1], 2 * made.shape[-1])[..., :dim]
+
+        def apart(length_or_positions, dim, *, base=10000.0):
+            return to_half(encoding(length_or_positions, dim, base=base))
+
+        def added(x, positions=None, *, base=10000.0):
+            where = np.arange(x.shape[-2]) if positions is None else positions
+            return x + encoding(where, x.shape[-1], base=base)
+
+        schemes = {"rotary": rotation, "sinusoidal": encoding}
+        schemes |= {"sinusoidal_concatenated": apart, "positional_encoding": added}
+        for scheme, made in schemes.items():
+            fault(scheme, seen=seen)(named_as(angles)(made))
+        return angles
+
+    return enter
+
+
+def frequencies(given, base, exponents):
+    """The frequencies that are given, or else those with wrong exponents of the width."""
+    if hasattr(given, "shape"):
+        return given
+    return base ** -exponents(np.arange(0, given, 2), given)
+
+
+@of_the_angles()
+def exponent_of_the_pair(positions, given, base):
+    """The exponent j / d where 2j / d should be: the frequencies fall half as fast."""
+    return positions[..., None] * frequencies(given, base, lambda even, dim: even / 2 / dim)
+
+
+@of_the_angles()
+def exponent_doubled(positions, given, base):
+    """The exponent 4j / d where 2j / d should be: an index that steps by two is doubled once more."""
+    return positions[..., None] * frequencies(given, base, lambda even, dim: 2 * even / dim)
+
+
+@of_the_angles()
+def exponent_up_to_one(positions, given, base):
+    """The exponent 2j / (d - 2) where 2j / d should be: the slowest frequency is 1 / base."""
+    by = frequencies(given, base, lambda even, dim: even / max(dim - 2, 1))
+    return positions[..., None] * by
+
+
+def rounded(positions, given, base, dtype):
+    """Angles of which every step was rounded to a half precision."""
+    to_dtype = half_precision(dtype)
+    by = to_dtype(frequencies(given, base, lambda even, dim: even / dim))
+    return to_dtype(to_dtype(positions)[..., None] * by)
+
+
+@of_the_angles(seen=CAST)
+def angles_in_bfloat16(positions, given, base):
+    """Low-precision angles: positions, frequencies and their products are bfloat16."""
+    return rounded(positions, given, base, "bfloat16")
+
+
+@of_the_angles(seen=CAST)
+def angles_in_float16(positions, given, base):
+    """Low-precision angles: positions, frequencies and their products are float16."""
+    return rounded(positions, given, base, "float16")
+
+
+@of_the_angles(seen=CAST)
+def positions_in_bfloat16(positions, given, base):
+    """Low-precision angles: the positions are bfloat16, which has no 257."""
+    by = frequencies(given, base, lambda even, dim: even / dim)
+    return half_precision("bfloat16")(positions)[..., None] * by
+
+
+@of_the_angles(seen=CAST)
+def positions_in_float16(positions, given, base):
+    """Low-precision angles: the positions are float16, which has no 2049."""
+    by = frequencies(given, base, lambda even, dim: even / dim)
+    return half_precision("float16")(positions)[..., None] * by
+
+
+@misuse("sinusoidal", "sinusoidal_concatenated")
+def angles_in_float32(definition, length_or_positions, dim, **keywords):
+    """Low-precision angles: in float32 they are off by about position / 10^7 radians."""
+    given = hasattr(length_or_positions, "shape")
+    where = length_or_positions if given else np.arange(length_or_positions)
+    exact = definition(length_or_positions, dim, **keywords)
+    return Near(exact, 2.0**-21 * np.abs(where)[..., None])
+
+
+@misuse("rotary", "positional_encoding", "xpos_query", "xpos_key")
+def float32_angles(definition, x, positions=None, **keywords):
+    """Low-precision angles: in float32 they are off by about position / 10^7 radians."""
+    where = np.abs(np.arange(x.shape[-2]) if positions is None else positions)
+    exact = definition(x, positions, **keywords)
+    return Near(exact, 2.0**-21 * where[..., None] * max(1, np.max(np.abs(exact), initial=0)))
+
+
+@fault("rotary")
+def turned_backwards(x, positions=None, **keywords):
+    """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
+    where = np.arange(x.shape[-2]) if positions is None else positions
+    return rotate(x, -where, **keywords)
+
+
+@misuse("axial")
+def turned_backwards_by_coordinates(definition, x, coordinates, frequencies, **keywords):
+    """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
+    return definition(x, -coordinates, frequencies, **keywords)
+
+
+@fault("rotary")
+def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, **keywords):
+    """Two layouts are mixed: angles are laid out as in the one, entries paired as in the other."""
+    where = np.arange(x.shape[-2]) if positions is None else positions
+    d = x.shape[-1]
+    plain = reference.frequencies(d, base=keywords.get("base", 10000.0))
+    angles = where[..., None] * (plain if frequencies is None else frequencies)
+    wrong = np.repeat(angles, 2, -1) if layout == "half" else np.tile(angles, 2)
+    head, rest = x[..., : wrong.shape[-1]], x[..., wrong.shape[-1] :]
+    across = turn(head, 0 * angles, 1 + 0 * angles, layout)
+    turned = head * np.cos(wrong) + across * np.sin(wrong)
+    return np.concatenate([keywords.get("attention_factor", 1) * turned, rest], -1)
+
+
+@fault("rotary")
+def halves_of_the_whole_head(
+    x, positions=None, *, layout="interleaved", frequencies=None, **keywords
+):
+    """Partial rotation in the layout half pairs the halves of the whole head, (x[j], x[j + d/2])."""
+    if layout == "half" and frequencies is not None:
+        frequencies = np.pad(frequencies, (0, x.shape[-1] // 2 - len(frequencies)))
+    return rotate(x, positions, layout=layout, frequencies=frequencies, **keywords)
+
+
+@fault("rotary")
+def attention_factor_ignored(x, positions=None, *, attention_factor=1.0, **keywords):
+    """The attention factor is ignored."""
+    return rotate(x, positions, **keywords)
+
+
+@fault("sinusoidal")
+def all_sines_first(length_or_positions, dim, **keywords):
+    """The order of older code: all sines, then all cosines. Check with --scheme sinusoidal_concatenated."""
+    return to_half(reference.sinusoidal_encoding(length_or_positions, dim, **keywords))
+
+
+@fault("sinusoidal_concatenated")
+def sine_and_cosine_in_turn(length_or_positions, dim, **keywords):
+    """The order of the paper: sine and cosine in turn. Check with --scheme sinusoidal."""
+    return reference.sinusoidal_encoding(length_or_positions, dim, **keywords)
+
+
+@fault("sinusoidal")
+def cosines_first(length_or_positions, dim, **keywords):
+    """Sine and cosine are exchanged."""
+    wide = reference.sinusoidal_encoding(length_or_positions, dim + dim % 2, **keywords)
+    wrong = wide[..., np.arange(wide.shape[-1]) ^ 1]
+    return wrong if dim % 2 == 0 else np.full((*wide.shape[:-1], dim), np.nan)
+
+
+@fault("sinusoidal")
+def exponent_of_each_column(length_or_positions, dim, *, base=10000.0):
+    """Each column has its own exponent, column / d: a cosine is slower than the sine before it."""
+    given = hasattr(length_or_positions, "shape")
+    where = length_or_positions if given else np.arange(length_or_positions)
+    angles = where[..., None] * base ** (-np.arange(dim) / dim)
+    return np.where(np.arange(dim) % 2, np.cos(angles), np.sin(angles))
+
+
+@misuse(*ENCODINGS[:2], seen="zhouhaoyi/Informer2020 #224, codertimo/BERT-pytorch #78")
+def odd_width_fails(definition, length_or_positions, dim, **keywords):
+    """An odd width fails: there are as many cosines as sines, and no column for the last."""
+    made = definition(length_or_positions, dim, **keywords)
+    np.zeros(made.shape)[..., 1::2] = made[..., 0::2]  # fails as others do
+    return made
+
+
+@misuse("positional_encoding", seen="zhouhaoyi/Informer2020 #224, codertimo/BERT-pytorch #78")
+def odd_input_fails(definition, x, *where, **keywords):
+    """An odd width fails: there are as many cosines as sines, and no column for the last."""
+    np.zeros(x.shape)[..., 1::2] = x[..., 0::2]  # fails as others do
+    return definition(x, *where, **keywords)
+
+
+@misuse("positional_encoding", "learned")
+def input_scaled(definition, x, *where, **keywords):
+    """The input is multiplied by the square root of its width, which is the embedding's business."""
+    return definition(x, *where, **keywords) + (np.sqrt(x.shape[-1]) - 1) * x
+
+
+@misuse("positional_encoding", "learned")
+def input_missing(definition, x, *where, **keywords):
+    """The encoding alone comes back: the input is not added."""
+    return definition(x, *where, **keywords) - x

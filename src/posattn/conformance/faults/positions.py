@@ -1,0 +1,172 @@
+"""Faults that many schemes share: of positions, of layouts, and of what is kept between calls."""
+
+import numpy as np
+
+from posattn.conformance.faults.registry import fault, half_precision, misuse
+from posattn.reference.rotary import rotate
+from posattn.reference.sinusoidal import sinusoidal_encoding
+
+ENCODINGS = ("sinusoidal", "sinusoidal_concatenated")
+ADDED = ("positional_encoding", "learned")
+TURNED = ("rotary", "xpos_query", "xpos_key")
+BIASES = ("alibi", "fire", "kerple_log", "kerple_power", "sandwich", "swin", "t5", "tupe")
+DISTANCES = ("alibi", "kerple_log", "kerple_power", "sandwich")
+CONTENT = ("shaw", "music_transformer", "transformer_xl", "disentangled", "cope")
+OTHER = {"interleaved": "half", "half": "interleaved"}
+
+
+def of(x, positions):
+    """The positions of tokens, also where none are given."""
+    return np.arange(x.shape[-2]) if positions is None else positions
+
+
+@misuse(
+    *TURNED,
+    "axial",
+    "mixed_rotary",
+    seen="huggingface/transformers #25199, #33826, Dao-AILab/flash-attention #288",
+)
+def other_layout(definition, x, *where, layout="interleaved", **keywords):
+    """The other layout: (x[j], x[j + m]) are the pairs where (x[2j], x[2j+1]) should be, or vice versa."""
+    return definition(x, *where, layout=OTHER[layout], **keywords)
+
+
+@misuse(*ADDED, *TURNED, "mixed_rotary", seen="huggingface/transformers #22161")
+def positions_ignored(definition, x, positions=None, **keywords):
+    """The positions are ignored: tokens are counted from 0, so offsets and left padding are wrong."""
+    return definition(x, **keywords)
+
+
+@misuse(*ADDED, *TURNED, seen="pytorch/tutorials #1547")
+def wrong_axis(definition, x, positions=None, **keywords):
+    """The wrong axis: positions run along the axis before the tokens, the batch or the heads."""
+    made = definition(np.swapaxes(x, -3, -2), positions, **keywords)
+    return np.swapaxes(made, -3, -2)
+
+
+@misuse("positional_encoding", *TURNED)
+def counted_from_one(definition, x, positions=None, **keywords):
+    """Positions are counted from 1."""
+    return definition(x, of(x, positions) + 1, **keywords)
+
+
+@misuse(*ENCODINGS)
+def rows_counted_from_one(definition, length_or_positions, dim, **keywords):
+    """Positions are counted from 1."""
+    given = hasattr(length_or_positions, "shape")
+    where = length_or_positions if given else np.arange(length_or_positions)
+    return definition(where + 1, dim, **keywords)
+
+
+@misuse(*ENCODINGS, "positional_encoding", *TURNED, "sandwich", "transformer_xl")
+def base_ignored(definition, *arguments, base=None, **keywords):
+    """The base is ignored: it is 10000, whatever was asked."""
+    return definition(*arguments, **keywords)
+
+
+@misuse(*BIASES)
+def queries_from_zero(definition, query_positions, key_positions, **keywords):
+    """Queries are counted from 0: with cached keys they should stand at the end of them."""
+    return definition(query_positions - np.min(query_positions), key_positions, **keywords)
+
+
+@misuse(*CONTENT)
+def heads_from_zero(definition, query, key, query_positions, key_positions, **keywords):
+    """Queries are counted from 0: with cached keys they should stand at the end of them."""
+    early = query_positions - np.min(query_positions)
+    return definition(query, key, early, key_positions, **keywords)
+
+
+@misuse(*BIASES, seen="huggingface/transformers #22161")
+def bias_without_positions(definition, query_positions, key_positions, **keywords):
+    """The positions are ignored: keys are counted from 0, and queries are aligned to their end."""
+    n_q, n_k = query_positions.shape[-1], key_positions.shape[-1]
+    query = np.broadcast_to(np.arange(n_k - n_q, n_k), query_positions.shape)
+    return definition(query, np.broadcast_to(np.arange(n_k), key_positions.shape), **keywords)
+
+
+@misuse("swin", "tupe")
+def directions_exchanged(definition, query_positions, key_positions, **keywords):
+    """The wrong sign: queries and keys are exchanged."""
+    return np.swapaxes(definition(key_positions, query_positions, **keywords), -1, -2)
+
+
+@misuse("shaw", "music_transformer", "transformer_xl", "disentangled")
+def sign_of_the_offset(definition, query, key, query_positions, key_positions, **keywords):
+    """The wrong sign: offsets are counted from the key to the query, or vice versa."""
+    return definition(query, key, -query_positions, -key_positions, **keywords)
+
+
+@misuse(*BIASES, *CONTENT)
+def bias_subtracted(definition, *arguments, **keywords):
+    """The wrong sign: what should be added is subtracted."""
+    return -definition(*arguments, **keywords)
+
+
+@misuse(*DISTANCES)
+def distances_in_bfloat16(definition, query_positions, key_positions, **keywords):
+    """Low-precision positions: they are bfloat16, which has no 257."""
+    rounded = half_precision("bfloat16")
+    return definition(rounded(query_positions), rounded(key_positions), **keywords)
+
+
+@misuse(*DISTANCES)
+def distances_in_float16(definition, query_positions, key_positions, **keywords):
+    """Low-precision positions: they are float16, which has no 2049."""
+    rounded = half_precision("float16")
+    return definition(rounded(query_positions), rounded(key_positions), **keywords)
+
+
+@fault("rotary", seen="lucidrains/rotary-embedding-torch #11")
+class CacheWithoutOffset:
+    """A stale cache: its key is the length, so that other positions get the table of the first call."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def __call__(self, x, positions=None, **keywords):
+        """Rotate by the first positions of that many."""
+        where = self.kept.setdefault(x.shape[-2], of(x, positions))
+        return rotate(x, where, **keywords)
+
+
+@fault("rotary", seen="patrick-kidger/equinox, whose cache lacks theta")
+class CacheWithoutBase:
+    """A stale cache: its key lacks the base, so that another base gets the table of the first one."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def __call__(self, x, positions=None, *, base=10000.0, **keywords):
+        """Rotate with the first base of that width."""
+        return rotate(x, positions, base=self.kept.setdefault(x.shape[-1], base), **keywords)
+
+
+@fault("rotary", seen="ml-explore/mlx #561")
+class CacheOfHalfTheWidth:
+    """A stale cache: its key is half the width, so that a head half as wide gets a table too wide."""
+
+    def __init__(self):
+        self.key = None
+
+    def __call__(self, x, positions=None, **keywords):
+        """Fail if the last key, half of a width, is this width at the same positions."""
+        where = of(x, positions).tolist()
+        if self.key == (x.shape[-1], where):
+            raise ValueError("the table is twice as wide as the head")
+        self.key = x.shape[-1] // 2, where
+        return rotate(x, positions, **keywords)
+
+
+@fault("sinusoidal")
+class TableWithoutBase:
+    """A stale cache: its key lacks the base, so that another base gets the table of the first one."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def __call__(self, length_or_positions, dim, *, base=10000.0):
+        """Encode with the first base of that length and width."""
+        key = np.shape(length_or_positions) or length_or_positions, dim
+        base = self.kept.setdefault(key, base)
+        return sinusoidal_encoding(length_or_positions, dim, base=base)

@@ -1,0 +1,104 @@
+"""DeBERTa's disentangled attention: content asks for positions, and positions ask for content."""
+
+from dataclasses import KW_ONLY, dataclass, field
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.tree_util import register_dataclass
+from jax.typing import DTypeLike
+from jaxtyping import Float, Integer
+
+from posattn import contract
+from posattn.jax.attention import is_key
+from posattn.jax.multi_head import split_heads
+from posattn.jax.relative import offsets, pick
+
+__all__ = ["DisentangledBias"]
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False)
+class DisentangledBias:
+    """DeBERTa's terms of the score: content to position, and position to content.
+
+    Twin of :class:`posattn.reference.DisentangledBias`; a pytree.
+    Queries and keys meet each row of the table once, and their products are then picked by offset.
+
+    Examples:
+        >>> bias = DisentangledBias.init(jax.random.key(0), max_distance=4, dim=6, num_heads=3)
+        >>> query = key = jnp.ones((3, 5, 2))
+        >>> bias.scores(query, key, jnp.arange(5), jnp.arange(5)).shape
+        (3, 5, 5)
+        >>> round(bias.scale, 4)
+        0.4082
+    """
+
+    table: Float[Array, "rows d"]
+    query_weight: Float[Array, "d width"]
+    key_weight: Float[Array, "d width"]
+    _: KW_ONLY
+    num_heads: int = field(metadata={"static": True})
+
+    def __post_init__(self):
+        contract.integer("num_heads", self.num_heads, least=1)
+
+    @classmethod
+    def init(
+        cls,
+        rng: Array,
+        max_distance: int,
+        dim: int,
+        num_heads: int,
+        *,
+        dtype: DTypeLike | None = None,
+    ) -> "DisentangledBias":
+        """Draw all parameters from a normal distribution with standard deviation 0.02.
+
+        Twin of :meth:`posattn.reference.DisentangledBias.init`; `rng` is a JAX key.
+        """
+        max_distance = contract.integer("max_distance", max_distance, least=1)
+        dim = contract.integer("dim", dim, least=1)
+        num_heads = contract.heads(num_heads, dim)
+        contract.rng(rng, is_key(rng), "JAX key")
+        dtype = jnp.result_type(float if dtype is None else dtype)
+        rows = 2 * max_distance
+        drawn = 0.02 * jax.random.normal(rng, (rows + 2 * dim, dim), dtype)
+        weights = drawn[rows:].reshape(2, dim, dim)
+        return cls(drawn[:rows], *weights, num_heads=num_heads)
+
+    @property
+    def scale(self) -> float:
+        """The factor of all terms, which the attention must be given."""
+        return (3 * self.key_weight.shape[1] / self.num_heads) ** -0.5
+
+    def scores(
+        self,
+        query: Float[Array, "*batch h n_q d_h"],
+        key: Float[Array, "*batch h n_k d_h"],
+        query_positions: Integer[Array, "*#batch n_q"],
+        key_positions: Integer[Array, "*#batch n_k"],
+    ) -> Float[Array, "*batch h n_q n_k"]:
+        """What is added to the scores, content to position and position to content.
+
+        Twin of :meth:`posattn.reference.DisentangledBias.scores`.
+        """
+        reach, head_dim = contract.projected_table(
+            self.table, self.query_weight, self.key_weight, self.num_heads
+        )
+        contract.tile(query, key, query_positions, key_positions, head_dim,
+                      num_heads=self.num_heads, integers=True)  # fmt: skip
+        wide = jnp.promote_types(query.dtype, jnp.float32)
+        table = self.table.astype(wide)
+        of_query, of_key = (
+            split_heads(table @ weight.astype(wide), self.num_heads)
+            for weight in (self.query_weight, self.key_weight)
+        )
+        ahead = offsets(query_positions, key_positions)
+        rows_of_query, rows_of_key = (
+            (distance + reach).clip(0, 2 * reach - 1) for distance in (ahead, -ahead)
+        )
+        content_to_position = pick(query.astype(wide) @ of_key.mT, rows_of_key)
+        position_to_content = pick(key.astype(wide) @ of_query.mT, rows_of_query.mT).mT
+        scores = (content_to_position + position_to_content) * self.scale
+        return scores.astype(query.dtype)

@@ -1,0 +1,102 @@
+"""FIRE: a small network that reads how far back a key lies on the way to the first token."""
+
+import math
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.tree_util import register_dataclass
+from jax.typing import DTypeLike
+from jaxtyping import Float, Real
+
+from posattn import contract
+from posattn.jax.alibi import relative_positions
+from posattn.jax.attention import is_key
+
+__all__ = ["FIRE"]
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False)
+class FIRE:
+    """A learned function of the distance, divided by the distance to the first token.
+
+    Twin of :class:`posattn.reference.FIRE`; a pytree.
+    Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
+
+    Examples:
+        >>> layer = FIRE.init(jax.random.key(0), 2)
+        >>> layer(jnp.arange(3, 6), jnp.arange(6)).shape
+        (2, 3, 6)
+    """
+
+    c: Float[Array, ""]
+    multiplier: Float[Array, ""]
+    hidden_weight: Float[Array, " m"]
+    hidden_bias: Float[Array, " m"]
+    output_weight: Float[Array, "m h"]
+    output_bias: Float[Array, " h"]
+    threshold: float = field(default=512.0, metadata={"static": True})
+
+    def __post_init__(self):
+        contract.positive("threshold", self.threshold)
+
+    @classmethod
+    def init(
+        cls,
+        rng: Array,
+        num_heads: int,
+        *,
+        hidden_dim: int = 32,
+        threshold: float = 512.0,
+        dtype: DTypeLike | None = None,
+    ) -> "FIRE":
+        """Begin with `c` of 0.1, `multiplier` of 1, and weights drawn uniformly.
+
+        Twin of :meth:`posattn.reference.FIRE.init`; `rng` is a JAX key.
+        """
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        contract.rng(rng, is_key(rng), "JAX key")
+        dtype = jnp.result_type(float if dtype is None else dtype)
+        of_hidden, of_output = jax.random.split(rng)
+        hidden = jax.random.uniform(of_hidden, (2, hidden_dim), dtype, -1, 1)
+        bound = 1 / math.sqrt(hidden_dim)
+        shape = (hidden_dim + 1, num_heads)
+        output = jax.random.uniform(of_output, shape, dtype, -bound, bound)
+        c, multiplier = jnp.array(0.1, dtype), jnp.array(1.0, dtype)
+        return cls(c, multiplier, *hidden, output[:-1], output[-1], threshold)
+
+    def __call__(
+        self,
+        query_positions: Real[Array, "*#batch n_q"],
+        key_positions: Real[Array, "*#batch n_k"],
+    ) -> Float[Array, "*batch h n_q n_k"]:
+        """Compute the bias of each query and key.
+
+        Twin of calling :class:`posattn.reference.FIRE`.
+        """
+        contract.parameter("hidden_weight", self.hidden_weight, ("m",))
+        contract.parameter("hidden_bias", self.hidden_bias, self.hidden_weight.shape)
+        contract.parameter("output_bias", self.output_bias, ("num_heads",))
+        contract.parameter(
+            "output_weight",
+            self.output_weight,
+            (*self.hidden_bias.shape, *self.output_bias.shape),
+        )
+        wide = jnp.promote_types(self.c.dtype, jnp.float32)
+        distances = jnp.asarray(
+            abs(relative_positions(query_positions, key_positions)), wide
+        )
+        least = jnp.abs(self.multiplier.astype(wide)) * self.threshold
+        furthest = query_positions.astype(wide)
+        furthest = jnp.where(furthest > least, furthest, least)
+        c = jnp.abs(self.c.astype(wide))
+        ratios = jnp.log1p(c * distances) / jnp.log1p(c * furthest)[..., :, None]
+        hidden = ratios[..., None] * self.hidden_weight.astype(wide)
+        hidden = jax.nn.relu(hidden + self.hidden_bias.astype(wide))
+        output_weight = self.output_weight.astype(wide)
+        bias = jnp.matmul(hidden, output_weight, precision="highest")
+        bias = bias + self.output_bias.astype(wide)
+        return jnp.moveaxis(bias, -1, -3).astype(self.c.dtype)

@@ -1,0 +1,82 @@
+"""The forgetting gate: how much of the past each token lets through."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.tree_util import register_dataclass
+from jax.typing import DTypeLike
+from jaxtyping import Float
+
+from posattn import contract
+from posattn.jax.attention import is_key
+
+__all__ = ["ForgettingGate", "forgetting_bias"]
+
+
+def forgetting_bias(
+    log_gates: Float[Array, "*batch h n_k"], n_q: int | None = None
+) -> Float[Array, "*batch h n_q n_k"]:
+    """The bias of the Forgetting Transformer: what the gates between a key and a query let through.
+
+    Twin of :func:`posattn.reference.forgetting_bias`.
+    Half-precision gates are summed in float32.
+
+    Examples:
+        >>> jnp.exp(forgetting_bias(jnp.log(jnp.array([[0.5, 0.25, 0.5]]))))
+        Array([[[1.   , 1.   , 1.   ],
+                [0.25 , 1.   , 1.   ],
+                [0.125, 0.5  , 1.   ]]], dtype=float32)
+    """
+    n_q, n_k = contract.log_gates(log_gates, n_q)
+    before = jnp.arange(n_k) < jnp.arange(n_k - n_q, n_k)[:, None]
+    wide = jnp.promote_types(log_gates.dtype, jnp.float32)
+    following = jnp.roll(log_gates.astype(wide), -1, axis=-1)
+    steps = jnp.where(before, following[..., None, :], 0)
+    sums = jax.lax.cumsum(steps, axis=steps.ndim - 1, reverse=True)
+    return sums.astype(log_gates.dtype)
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False)
+class ForgettingGate:
+    """A gate per token and head, as its logarithm.
+
+    Twin of :class:`posattn.reference.ForgettingGate`; a pytree.
+    Half-precision tokens are projected in float32; give `x.astype("float32")` for log gates that
+    stay float32.
+
+    Examples:
+        >>> gate = ForgettingGate.init(jax.random.key(0), 8, 2)
+        >>> jax.jit(gate)(jnp.ones((3, 5, 8))).shape
+        (3, 2, 5)
+    """
+
+    weight: Float[Array, "d h"]
+    offset: Float[Array, " h"]
+
+    @classmethod
+    def init(
+        cls, rng: Array, dim: int, num_heads: int, *, dtype: DTypeLike | None = None
+    ) -> "ForgettingGate":
+        """Draw the weight from a normal distribution with standard deviation 0.02; the offset is zero.
+
+        Twin of :meth:`posattn.reference.ForgettingGate.init`; `rng` is a JAX key.
+        """
+        dim = contract.integer("dim", dim, least=1)
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        contract.rng(rng, is_key(rng), "JAX key")
+        dtype = jnp.result_type(float if dtype is None else dtype)
+        weight = 0.02 * jax.random.normal(rng, (dim, num_heads), dtype)
+        return cls(weight, jnp.zeros(num_heads, dtype))
+
+    def __call__(self, x: Float[Array, "*batch n d"]) -> Float[Array, "*batch h n"]:
+        """The log gates of a sequence.
+
+        Twin of calling :class:`posattn.reference.ForgettingGate`.
+        """
+        contract.sequence("x", x, self.weight.shape[0])
+        wide = jnp.promote_types(x.dtype, jnp.float32)
+        z = x.astype(wide) @ self.weight.astype(wide) + self.offset.astype(wide)
+        return jax.nn.log_sigmoid(z).mT.astype(x.dtype)

@@ -1,0 +1,181 @@
+"""Frequencies for contexts longer than those of training: six ways to slow a rotation down."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from posattn import contract
+from posattn.jax.sinusoidal import frequencies
+
+__all__ = [
+    "dynamic_ntk",
+    "llama3",
+    "longrope",
+    "ntk_aware",
+    "position_interpolation",
+    "yarn",
+]
+
+
+def position_interpolation(
+    dim: int,
+    *,
+    base: float = 10000.0,
+    factor: float,
+) -> Float[np.ndarray, " m"]:
+    """Slow every pair down alike, so that a longer context meets the angles of training.
+
+    Twin of :func:`posattn.reference.position_interpolation`; a NumPy array in float64.
+
+    Examples:
+        >>> position_interpolation(4, factor=8.0)
+        array([0.125  , 0.00125])
+    """
+    factor = contract.factor(factor)
+    return frequencies(_even(dim), base=base) / factor
+
+
+def ntk_aware(
+    dim: int,
+    *,
+    base: float = 10000.0,
+    factor: float,
+) -> Float[np.ndarray, " m"]:
+    """Slow slow pairs down and leave fast ones almost as they are, by a larger base.
+
+    Twin of :func:`posattn.reference.ntk_aware`; a NumPy array in float64.
+
+    Examples:
+        >>> ntk_aware(4, factor=8.0)
+        array([1.     , 0.00125])
+    """
+    dim, factor = _even(dim), contract.factor(factor)
+    base = contract.base(base) * factor ** _exponent(dim)
+    return frequencies(dim, base=base)
+
+
+def dynamic_ntk(
+    dim: int,
+    *,
+    base: float = 10000.0,
+    factor: float,
+    length: int,
+    trained_length: int,
+) -> Float[np.ndarray, " m"]:
+    """Choose the larger base for the length that there is, and none within the trained length.
+
+    Twin of :func:`posattn.reference.dynamic_ntk`; a NumPy array in float64.
+
+    Examples:
+        >>> dynamic_ntk(4, factor=2.0, length=5120, trained_length=2048)
+        array([1.    , 0.0025])
+    """
+    dim, factor = _even(dim), contract.factor(factor)
+    length = contract.integer("length", length)
+    trained_length = contract.integer("trained_length", trained_length, least=1)
+    stretch = 1 + factor * (max(length, trained_length) / trained_length - 1)
+    base = contract.base(base) * stretch ** _exponent(dim)
+    return frequencies(dim, base=base)
+
+
+def yarn(
+    dim: int,
+    *,
+    base: float = 10000.0,
+    factor: float,
+    trained_length: int,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+) -> tuple[Float[np.ndarray, " m"], float]:
+    """Slow down the pairs that turn rarely within the trained length, and sharpen the scores.
+
+    Twin of :func:`posattn.reference.yarn`; the frequencies are a NumPy array in float64.
+
+    Examples:
+        >>> yarn(4, factor=4.0, trained_length=4096)
+        (array([1.     , 0.00625]), 1.138629436111989)
+    """
+    dim, factor = _even(dim), contract.factor(factor)
+    base = contract.above("base", base, 1)
+    trained_length = contract.integer("trained_length", trained_length, least=1)
+    beta_slow = contract.positive("beta_slow", beta_slow)
+    beta_fast = contract.above("beta_fast", beta_fast, beta_slow, "beta_slow = ")
+    plain = frequencies(dim, base=base)
+    fast, slow = (
+        dim * math.log(trained_length / (2 * math.pi * beta)) / (2 * math.log(base))
+        for beta in (beta_fast, beta_slow)
+    )
+    fast, slow = max(math.floor(fast), 0), min(math.ceil(slow), dim - 1)
+    ramp = np.clip((np.arange(dim // 2) - fast) / max(slow - fast, 1e-3), 0, 1)
+    return ramp * plain / factor + (1 - ramp) * plain, 0.1 * math.log(factor) + 1
+
+
+def longrope(
+    dim: int,
+    *,
+    base: float = 10000.0,
+    short_factors: Sequence[float] | Float[Array | np.ndarray, " m"],
+    long_factors: Sequence[float] | Float[Array | np.ndarray, " m"],
+    length: int,
+    trained_length: int,
+    factor: float,
+) -> tuple[Float[np.ndarray, " m"], float]:
+    """Slow each pair down by a factor of its own, which a search has found.
+
+    Twin of :func:`posattn.reference.longrope`; the frequencies are a NumPy array in float64.
+
+    Examples:
+        >>> options = {"short_factors": [1.0, 1.0], "long_factors": [1.0, 20.0]}
+        >>> longrope(4, **options, length=9000, trained_length=4096, factor=32.0)[0]
+        array([1.e+00, 5.e-04])
+    """
+    dim, factor = _even(dim), contract.factor(factor)
+    short = contract.factors("short_factors", short_factors, dim // 2)
+    long = contract.factors("long_factors", long_factors, dim // 2)
+    length = contract.integer("length", length)
+    trained_length = contract.integer("trained_length", trained_length, least=1)
+    contract.above("trained_length", trained_length, 1)
+    slowing = np.array(long if length > trained_length else short)
+    attention_factor = math.sqrt(1 + math.log(factor) / math.log(trained_length))
+    return frequencies(dim, base=base) / slowing, attention_factor
+
+
+def llama3(
+    dim: int,
+    *,
+    base: float = 500000.0,
+    factor: float = 8.0,
+    low_frequency_factor: float = 1.0,
+    high_frequency_factor: float = 4.0,
+    trained_length: int = 8192,
+) -> Float[np.ndarray, " m"]:
+    """Slow down the pairs that turn rarely within the trained length: the frequencies of Llama 3.1.
+
+    Twin of :func:`posattn.reference.llama3`; a NumPy array in float64.
+
+    Examples:
+        >>> (llama3(16) / frequencies(16, base=500000.0)).round(4)
+        array([1.    , 1.    , 1.    , 1.    , 0.3711, 0.125 , 0.125 , 0.125 ])
+    """
+    dim, factor = _even(dim), contract.factor(factor)
+    low = contract.positive("low_frequency_factor", low_frequency_factor)
+    high = contract.above(
+        "high_frequency_factor", high_frequency_factor, low, "low_frequency_factor = "
+    )
+    trained_length = contract.integer("trained_length", trained_length, least=1)
+    plain = frequencies(dim, base=base)
+    turns = trained_length * plain / (2 * math.pi)
+    stay = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 - stay) * plain / factor + stay * plain
+
+
+def _even(dim):
+    return contract.integer("dim", dim, least=1, even=True)
+
+
+def _exponent(dim):
+    """Of the factor on the base that slows the last pair by the factor; a width of 2 has no slow pair."""
+    return dim / (dim - 2) if dim > 2 else 0

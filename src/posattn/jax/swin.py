@@ -1,0 +1,89 @@
+"""Swin's relative bias: one learned number per head and displacement inside a window of an image."""
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.tree_util import register_dataclass
+from jax.typing import DTypeLike
+from jaxtyping import Float, Integer
+
+from posattn import contract
+from posattn.jax.attention import is_key
+
+__all__ = ["SwinBias"]
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False)
+class SwinBias:
+    """A learned bias for each head and each displacement inside a two-dimensional window.
+
+    Twin of :class:`posattn.reference.SwinBias`; a pytree.
+    Under `jax.jit` a cell outside the window cannot raise: its bias becomes NaN.
+
+    Examples:
+        >>> layer = SwinBias.init(jax.random.key(0), 2, 4, 4)
+        >>> layer(jnp.arange(16), jnp.arange(16)).shape
+        (2, 16, 16)
+    """
+
+    table: Float[Array, "displacements h"]
+    height: int = field(metadata={"static": True})
+    width: int = field(metadata={"static": True})
+
+    def __post_init__(self):
+        contract.integer("height", self.height, least=1)
+        contract.integer("width", self.width, least=1)
+
+    @classmethod
+    def init(
+        cls,
+        rng: Array,
+        num_heads: int,
+        height: int,
+        width: int,
+        *,
+        dtype: DTypeLike | None = None,
+    ) -> "SwinBias":
+        """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
+
+        Twin of :meth:`posattn.reference.SwinBias.init`; `rng` is a JAX key.
+        """
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        height = contract.integer("height", height, least=1)
+        width = contract.integer("width", width, least=1)
+        contract.rng(rng, is_key(rng), "JAX key")
+        dtype = jnp.result_type(float if dtype is None else dtype)
+        shape = ((2 * height - 1) * (2 * width - 1), num_heads)
+        return cls(0.02 * jax.random.normal(rng, shape, dtype), height, width)
+
+    def __call__(
+        self,
+        query_positions: Integer[Array, "*#batch n_q"],
+        key_positions: Integer[Array, "*#batch n_k"],
+    ) -> Float[Array, "*batch h n_q n_k"]:
+        """Look up the bias of each query and key.
+
+        Twin of calling :class:`posattn.reference.SwinBias`.
+        """
+        height, width = self.height, self.width
+        displacements = (2 * height - 1) * (2 * width - 1)
+        contract.parameter("table", self.table, (displacements, "num_heads"))
+        contract.position_pair(query_positions, key_positions, integers=True)
+        for name, p in (("query", query_positions), ("key", key_positions)):
+            if not isinstance(p, jax.core.Tracer):
+                contract.window_positions(f"{name}_positions", p, height, width)
+        query, key = (
+            query_positions[..., :, None].astype(int),
+            key_positions[..., None, :].astype(int),
+        )
+        row = query // width - key // width + height - 1
+        column = query % width - key % width + width - 1
+        outside = (jnp.minimum(query, key) < 0) | (
+            jnp.maximum(query, key) >= height * width
+        )
+        index = jnp.where(outside, displacements, row * (2 * width - 1) + column)
+        bias = self.table.at[index].get(mode="fill", fill_value=jnp.nan)
+        return jnp.moveaxis(bias, -1, -3)

@@ -1,0 +1,112 @@
+"""ALiBi: each head subtracts from its scores in proportion to the distance."""
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float, Real
+
+from posattn import contract
+
+__all__ = ["alibi_bias", "alibi_slopes"]
+
+
+def relative_positions(
+    query_positions: Real[np.ndarray, "*#batch n_q"],
+    key_positions: Real[np.ndarray, "*#batch n_k"],
+) -> Real[np.ndarray, "*batch n_q n_k"]:
+    """Key minus query, exactly: integers stay integers, and unsigned ones get a sign."""
+    contract.position_pair(query_positions, key_positions)
+    query, key = (
+        p.astype(np.float64 if p.dtype.kind == "f" else np.int64)
+        for p in (query_positions, key_positions)
+    )
+    return key[..., None, :] - query[..., :, None]
+
+
+def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
+    r"""How steeply each head of ALiBi falls with the distance.
+
+    For $H$ heads, $H$ a power of two, the slopes are a geometric sequence that ends at $2^{-8}$:
+
+    .. math:: m_h = 2^{-8h/H}, \qquad h = 1, \ldots, H.
+
+    For any other $H$ take the $P$ slopes of the next smaller power of two, $P$, and after them
+    every second slope of $2P$, beginning with the steepest, until there are $H$.
+    The new ones lie halfway (in the exponent) between the old ones.
+    To put such an $H$ into the formula instead is a common fault, with other numbers: see the second
+    example, where the formula would begin with $2^{-8/3}$.
+
+    Args:
+        num_heads: $H$, at least 1.
+
+    Returns:
+        $m$, `(num_heads)`, positive and at most $1/\sqrt2$.
+
+    Raises:
+        TypeError: if `num_heads` is not an integer.
+        ValueError: if `num_heads` is not positive.
+
+    Examples:
+        >>> -np.log2(alibi_slopes(8))
+        array([1., 2., 3., 4., 5., 6., 7., 8.])
+        >>> -np.log2(alibi_slopes(3))
+        array([4., 8., 2.])
+
+    References:
+        :cite:t:`press2022alibi`, section 3, and for other numbers of heads the authors' program
+        (`get_slopes`).
+    """
+    num_heads = contract.integer("num_heads", num_heads, least=1)
+    power = 2 ** (num_heads.bit_length() - 1)
+    exponents = [8 * h / power for h in range(1, power + 1)]
+    between = [4 * h / power for h in range(1, 2 * power, 2)]
+    return 2.0 ** -np.array([*exponents, *between][:num_heads])
+
+
+def alibi_bias(num_heads: int) -> Callable:
+    r"""A linear penalty on distance, in each head with a slope of its own.
+
+    .. math:: b_h(i, j) = -m_h \, \lvert j - i \rvert,
+
+    where $i$ is the position of a query, $j$ that of a key and $m_h$ one of `alibi_slopes`.
+    It acts on the scores and has no parameters.
+    It depends on $j - i$ alone, so that a model may be run on sequences longer than it was trained on;
+    near keys are always preferred, and the two directions are not told apart.
+
+    Under a causal mask there is no $j > i$, and the bias is $m_h (j - i)$, the form of the paper.
+    That form differs from $m_h \, j$, a function of the key alone, by $m_h \, i$, a constant of the row
+    which the softmax ignores; some programs add $m_h \, j$ for that reason.
+    Without the mask neither is right: both would favour the distant future.
+    For attention in both directions the authors suggest the absolute value that stands here.
+
+    Args:
+        num_heads: the number of heads $H$, at least 1.
+
+    Returns:
+        A function `bias(query_positions, key_positions)` of positions `(*batch, n_q)` and
+        `(*batch, n_k)`, which may be any real numbers; it returns `(*batch, H, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `num_heads` is not an integer, or positions are no numbers.
+        ValueError: if `num_heads` is not positive, or batch axes of positions differ.
+
+    Examples:
+        >>> bias = alibi_bias(2)
+        >>> bias(np.array([7]), np.array([4, 5, 6, 8]))
+        array([[[-0.1875    , -0.125     , -0.0625    , -0.0625    ]],
+        <BLANKLINE>
+               [[-0.01171875, -0.0078125 , -0.00390625, -0.00390625]]])
+
+    References:
+        :cite:t:`press2022alibi`, section 3.
+    """
+    slopes = alibi_slopes(num_heads)[:, None, None]
+
+    def bias(
+        query_positions: Real[np.ndarray, "*#batch n_q"],
+        key_positions: Real[np.ndarray, "*#batch n_k"],
+    ) -> Float[np.ndarray, "*batch h n_q n_k"]:
+        distances = np.abs(relative_positions(query_positions, key_positions))
+        return -slopes * distances[..., None, :, :]
+
+    return bias

@@ -1,0 +1,69 @@
+"""Randomised positions: short sequences that have seen large positions."""
+
+import numpy as np
+from jaxtyping import Integer
+
+from posattn import contract
+
+__all__ = ["randomized_positions"]
+
+
+def randomized_positions(
+    length: int, max_len: int, *, rng: np.random.Generator
+) -> Integer[np.ndarray, " n"]:
+    r"""Draw positions for a sequence, in order, from a range that is wider than the sequence.
+
+    .. math:: i_0 < i_1 < \ldots < i_{n-1}, \qquad \{i_0, \ldots, i_{n-1}\} \text{ uniform among the }
+        \binom{L}{n} \text{ subsets of } \{0, \ldots, L - 1\} \text{ with } n \text{ elements.}
+
+    A model that is trained on sequences of length $n$ with the positions $0, \ldots, n - 1$ meets
+    positions that it has never seen as soon as a sequence is longer.
+    Drawn anew for every batch, the positions cover everything below $L$ during training, and the
+    order of the tokens is kept while their distances vary.
+    They replace the positions $0, \ldots, n - 1$ wherever those are accepted: in
+    `sinusoidal_encoding`, as `positions` of a layer, and so in every rotation and bias.
+
+    What it guarantees: the positions are sorted and distinct, each is smaller than `max_len`, and
+    every position is equally likely to be among them, with probability $n / L$.
+    The mean of $i_j$ is $(j + 1)(L + 1)/(n + 1) - 1$.
+    Two neighbours are $(L + 1)/(n + 1)$ apart on average, so a model can no longer read from a
+    distance how many tokens lie between.
+    With $n = L$ nothing is random.
+
+    Where it fails: $L$ must be chosen before training, and no sequence may be longer.
+    The model is noisy at test time too, where the authors draw in the same way.
+    Cached keys keep the positions that they were drawn with, so draw for the whole sequence that
+    you are going to decode, not token by token.
+
+    Variants: the paper counts positions from 1, its code from 0 as here.
+    The code draws once per batch; draw once per example and stack the results for positions of
+    shape `(*batch, n)`.
+    For biases and Transformer-XL's terms the code draws *distances* instead, a new set for each
+    layer and call.
+
+    The columns draw from one distribution, not the same numbers.
+
+    Args:
+        length: $n$, the number of tokens, at most `max_len`.
+        max_len: $L$, the number of positions to draw from, at least 1.
+        rng: where the positions are drawn from.
+
+    Returns:
+        `(n)`, increasing integers from 0 to $L - 1$.
+
+    Raises:
+        TypeError: if an argument is not of its kind; without `rng` nothing can be drawn.
+        ValueError: if `length` is negative or larger than `max_len`.
+
+    Examples:
+        >>> randomized_positions(4, 100, rng=np.random.default_rng(0))
+        array([26, 50, 62, 82])
+        >>> randomized_positions(3, 3, rng=np.random.default_rng(0))
+        array([0, 1, 2])
+
+    References:
+        :cite:t:`ruoss2023randomized`, section 3.
+    """
+    length, max_len = contract.sample(length, max_len)
+    contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+    return np.sort(rng.choice(max_len, length, replace=False, shuffle=False))

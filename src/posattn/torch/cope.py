@@ -1,0 +1,74 @@
+"""CoPE: a position is a count of the tokens that the query holds for worth counting."""
+
+import math
+
+import torch
+from jaxtyping import Float, Real
+from torch import Tensor, nn
+
+from posattn import contract
+
+__all__ = ["CoPE"]
+
+
+class CoPE(nn.Module):
+    """Contextual position encoding: what lies between a query and a key is counted by gates.
+
+    Twin of :class:`posattn.reference.CoPE`.
+    Half-precision heads are counted in float32.
+
+    Examples:
+        >>> cope = CoPE(16, 4)
+        >>> query, key = torch.ones(2, 1, 4), torch.ones(2, 3, 4)
+        >>> cope.scores(query, key, torch.tensor([2]), torch.arange(3)).shape
+        torch.Size([2, 1, 3])
+    """
+
+    def __init__(
+        self,
+        max_len: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        max_len = contract.integer("max_len", max_len, least=1)
+        head_dim = contract.integer("head_dim", head_dim, least=1)
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        self.table = nn.Parameter(
+            torch.empty(max_len, head_dim, dtype=dtype, device=device)
+        )
+        nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def scores(
+        self,
+        query: Float[Tensor, "*batch h n_q d_h"],
+        key: Float[Tensor, "*batch h n_k d_h"],
+        query_positions: Real[Tensor, "*#batch n_q"],
+        key_positions: Real[Tensor, "*#batch n_k"],
+    ) -> Float[Tensor, "*batch h n_q n_k"]:
+        """What is added to the scaled scores.
+
+        Twin of `scores` of :class:`posattn.reference.CoPE`.
+        """
+        max_len, head_dim = self.table.shape
+        contract.tile(query, key, query_positions, key_positions, head_dim)
+        dtype = query.dtype
+        wide = torch.promote_types(dtype, torch.float32)
+        query, key = query.to(wide), key.to(wide)
+        passed = key_positions[..., None, :] <= query_positions[..., :, None]
+        gates = torch.sigmoid(query @ key.mT / math.sqrt(head_dim))
+        gates = gates.where(passed[..., None, :, :], 0)
+        count = gates.flip(-1).cumsum(-1).flip(-1)
+        count = count.where(count < max_len - 1, max_len - 1)
+        below, above = count.detach().floor(), count.detach().ceil()
+        products = query @ self.table.to(wide).mT
+        return torch.lerp(
+            products.gather(-1, below.long()),
+            products.gather(-1, above.long()),
+            count - below,
+        ).to(dtype)

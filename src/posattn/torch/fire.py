@@ -1,0 +1,82 @@
+"""FIRE: a small network that reads how far back a key lies on the way to the first token."""
+
+import math
+
+import torch
+from jaxtyping import Float, Real
+from torch import Tensor, nn
+
+from posattn import contract
+from posattn.torch.alibi import relative_positions
+
+__all__ = ["FIRE"]
+
+
+class FIRE(nn.Module):
+    """A learned function of the distance, divided by the distance to the first token.
+
+    Twin of :class:`posattn.reference.FIRE`.
+    Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
+
+    Examples:
+        >>> layer = FIRE(2)
+        >>> layer(torch.arange(3, 6), torch.arange(6)).shape
+        torch.Size([2, 3, 6])
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        hidden_dim: int = 32,
+        threshold: float = 512.0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        self.threshold = contract.positive("threshold", threshold)
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+
+        def uniform(bound, *shape):
+            empty = torch.empty(shape, dtype=dtype, device=device)
+            return nn.Parameter(nn.init.uniform_(empty, -bound, bound, generator=rng))
+
+        self.c = nn.Parameter(torch.tensor(0.1, dtype=dtype, device=device))
+        self.multiplier = nn.Parameter(torch.tensor(1.0, dtype=dtype, device=device))
+        self.hidden_weight = uniform(1, hidden_dim)
+        self.hidden_bias = uniform(1, hidden_dim)
+        self.output_weight = uniform(1 / math.sqrt(hidden_dim), hidden_dim, num_heads)
+        self.output_bias = uniform(1 / math.sqrt(hidden_dim), num_heads)
+
+    def forward(
+        self,
+        query_positions: Real[Tensor, "*#batch n_q"],
+        key_positions: Real[Tensor, "*#batch n_k"],
+    ) -> Float[Tensor, "*batch h n_q n_k"]:
+        """Compute the bias of each query and key.
+
+        Twin of calling :class:`posattn.reference.FIRE`.
+        """
+        contract.parameter("hidden_weight", self.hidden_weight, ("m",))
+        contract.parameter("hidden_bias", self.hidden_bias, tuple(self.hidden_weight.shape))
+        contract.parameter("output_bias", self.output_bias, ("num_heads",))
+        contract.parameter(
+            "output_weight",
+            self.output_weight,
+            (*self.hidden_bias.shape, *self.output_bias.shape),
+        )
+        wide = torch.promote_types(self.c.dtype, torch.float32)
+        distances = relative_positions(query_positions, key_positions).abs().to(wide)
+        least = self.multiplier.to(wide).abs() * self.threshold
+        furthest = query_positions.to(wide)
+        furthest = torch.where(furthest > least, furthest, least)
+        c = self.c.to(wide).abs()
+        ratios = torch.log1p(c * distances) / torch.log1p(c * furthest)[..., :, None]
+        hidden = ratios[..., None] * self.hidden_weight.to(wide) + self.hidden_bias.to(wide)
+        bias = hidden.relu() @ self.output_weight.to(wide) + self.output_bias.to(wide)
+        return bias.movedim(-1, -3).to(self.c.dtype)

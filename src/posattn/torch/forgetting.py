@@ -1,0 +1,75 @@
+"""The forgetting gate: how much of the past each token lets through."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posattn import contract
+
+__all__ = ["ForgettingGate", "forgetting_bias"]
+
+
+def forgetting_bias(
+    log_gates: Float[Tensor, "*batch h n_k"], n_q: int | None = None
+) -> Float[Tensor, "*batch h n_q n_k"]:
+    """The bias of the Forgetting Transformer: what the gates between a key and a query let through.
+
+    Twin of :func:`posattn.reference.forgetting_bias`.
+    Half-precision gates are summed in float32.
+
+    Examples:
+        >>> forgetting_bias(torch.tensor([[0.5, 0.25, 0.5]]).log()).exp()
+        tensor([[[1.0000, 1.0000, 1.0000],
+                 [0.2500, 1.0000, 1.0000],
+                 [0.1250, 0.5000, 1.0000]]])
+    """
+    n_q, n_k = contract.log_gates(log_gates, n_q)
+    keys = torch.arange(n_k, device=log_gates.device)
+    before = keys < keys[n_k - n_q :, None]
+    wide = torch.promote_types(log_gates.dtype, torch.float32)
+    following = log_gates.to(wide).roll(-1, -1)
+    steps = following[..., None, :].where(before, 0)
+    return steps.flip(-1).cumsum(-1).flip(-1).to(log_gates.dtype)
+
+
+class ForgettingGate(nn.Module):
+    """A gate per token and head, as its logarithm.
+
+    Twin of :class:`posattn.reference.ForgettingGate`.
+    Half-precision tokens are projected in float32; give `x.float()` for log gates that stay float32.
+
+    Examples:
+        >>> gate = ForgettingGate(8, 2)
+        >>> gate(torch.ones(3, 5, 8)).shape
+        torch.Size([3, 2, 5])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        dim = contract.integer("dim", dim, least=1)
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        self.weight = nn.Parameter(torch.empty(dim, num_heads, dtype=dtype, device=device))
+        self.offset = nn.Parameter(torch.zeros(num_heads, dtype=dtype, device=device))
+        nn.init.normal_(self.weight, std=0.02, generator=rng)
+
+    def forward(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch h n"]:
+        """The log gates of a sequence.
+
+        Twin of calling :class:`posattn.reference.ForgettingGate`.
+        """
+        contract.sequence("x", x, len(self.weight))
+        wide = torch.promote_types(x.dtype, torch.float32)
+        z = x.to(wide) @ self.weight.to(wide) + self.offset.to(wide)
+        return functional.logsigmoid(z).mT.to(x.dtype)

@@ -1,0 +1,31 @@
+"""Randomised positions: short sequences that have seen large positions."""
+
+import torch
+from jaxtyping import Integer
+from torch import Tensor
+
+from posattn import contract
+
+__all__ = ["randomized_positions"]
+
+
+def randomized_positions(
+    length: int,
+    max_len: int,
+    *,
+    rng: torch.Generator,
+    device: torch.device | str | None = None,
+) -> Integer[Tensor, " n"]:
+    """Draw positions for a sequence, in order, from a range that is wider than the sequence.
+
+    Twin of :func:`posattn.reference.randomized_positions`; the result lives on `device`, or where
+    `rng` draws.
+
+    Examples:
+        >>> randomized_positions(3, 3, rng=torch.Generator())
+        tensor([0, 1, 2])
+    """
+    length, max_len = contract.sample(length, max_len)
+    contract.rng(rng, isinstance(rng, torch.Generator), "torch.Generator")
+    shuffled = torch.randperm(max_len, generator=rng, device=rng.device)
+    return shuffled[:length].sort().values.to(device)

@@ -1,0 +1,174 @@
+"""Relative representations: a learned vector for each offset between query and key."""
+
+import math
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posattn import contract
+
+__all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
+
+
+class ShawRelative(nn.Module):
+    """Shaw's relative representations: offsets have vectors, which act like keys and like values.
+
+    Twin of :class:`posattn.reference.ShawRelative`.
+    Queries meet each vector once, and their products are then picked by offset, so that no vector is
+    copied for a pair; sums are taken in float32 at least.
+
+    Examples:
+        >>> bias = ShawRelative(max_distance=4, head_dim=2)
+        >>> query = key = torch.ones(3, 5, 2)
+        >>> bias.scores(query, key, torch.arange(5), torch.arange(5)).shape
+        torch.Size([3, 5, 5])
+    """
+
+    def __init__(
+        self,
+        max_distance: int,
+        head_dim: int,
+        *,
+        use_values: bool = True,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        rows = 2 * contract.integer("max_distance", max_distance) + 1
+        head_dim = contract.integer("head_dim", head_dim, least=1)
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        for name in ("key_table", "value_table"):
+            table = nn.Parameter(torch.empty(rows, head_dim, dtype=dtype, device=device))
+            nn.init.xavier_uniform_(table, generator=rng)
+            self.register_parameter(name, table)
+        if not use_values:
+            self.value_table = None
+
+    def scores(
+        self,
+        query: Float[Tensor, "*batch h n_q d_h"],
+        key: Float[Tensor, "*batch h n_k d_h"],
+        query_positions: Integer[Tensor, "*#batch n_q"],
+        key_positions: Integer[Tensor, "*#batch n_k"],
+    ) -> Float[Tensor, "*batch h n_q n_k"]:
+        """What is added to the scores.
+
+        Twin of :meth:`posattn.reference.ShawRelative.scores`.
+        """
+        head_dim = self.key_table.shape[-1]
+        contract.tile(query, key, query_positions, key_positions, head_dim, integers=True)
+        reach = contract.offset_table("key_table", self.key_table, odd=True)
+        rows = offsets(query_positions, key_positions).clamp(-reach, reach) + reach
+        wide = torch.promote_types(query.dtype, torch.float32)
+        products = query.to(wide) @ self.key_table.to(wide).mT / math.sqrt(head_dim)
+        return pick(products, rows).to(query.dtype)
+
+    def values(
+        self,
+        weights: Float[Tensor, "*batch h n_q n_k"],
+        query_positions: Integer[Tensor, "*#batch n_q"],
+        key_positions: Integer[Tensor, "*#batch n_k"],
+    ) -> Float[Tensor, "*batch h n_q d_h"]:
+        """What is added to the output of the heads.
+
+        Twin of :meth:`posattn.reference.ShawRelative.values`; it adds up the weights of each offset first.
+        """
+        contract.head_sequence("weights", weights)
+        contract.tile_positions(
+            query_positions, key_positions, weights.shape, integers=True
+        )
+        if self.value_table is None:
+            return weights.new_zeros(*weights.shape[:-1], self.key_table.shape[-1])
+        reach = contract.offset_table("value_table", self.value_table, odd=True)
+        rows = offsets(query_positions, key_positions).clamp(-reach, reach) + reach
+        wide = torch.promote_types(weights.dtype, torch.float32)
+        totals = weights.new_zeros(*weights.shape[:-1], 2 * reach + 1, dtype=wide)
+        totals = totals.scatter_add(-1, rows.expand(weights.shape), weights.to(wide))
+        return (totals @ self.value_table.to(wide)).to(weights.dtype)
+
+
+def skew(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+    """Move products with a table of distances to the keys that stand at these distances.
+
+    Twin of :func:`posattn.reference.skew`.
+
+    Examples:
+        >>> skew(torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
+        tensor([[1., 0.],
+                [2., 3.]])
+    """
+    contract.square("x", x)
+    *batch, n, _ = x.shape
+    return functional.pad(x, (1, 0)).reshape(*batch, n + 1, n)[..., 1:, :]
+
+
+class RelativeGlobalAttention(nn.Module):
+    """The relative attention of the Music Transformer: each head has a vector for each distance.
+
+    Twin of :class:`posattn.reference.RelativeGlobalAttention`.
+    Queries meet each vector once, and their products are then picked by distance.
+
+    Examples:
+        >>> bias = RelativeGlobalAttention(max_len=8, num_heads=3, head_dim=2)
+        >>> query = key = torch.ones(3, 5, 2)
+        >>> bias.scores(query, key, torch.arange(5), torch.arange(5)).shape
+        torch.Size([3, 5, 5])
+    """
+
+    def __init__(
+        self,
+        max_len: int,
+        num_heads: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        max_len = contract.integer("max_len", max_len, least=1)
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        head_dim = contract.integer("head_dim", head_dim, least=1)
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        self.table = nn.Parameter(
+            torch.empty(num_heads, max_len, head_dim, dtype=dtype, device=device)
+        )
+        nn.init.normal_(self.table, std=head_dim**-0.5, generator=rng)
+
+    def scores(
+        self,
+        query: Float[Tensor, "*batch h n_q d_h"],
+        key: Float[Tensor, "*batch h n_k d_h"],
+        query_positions: Integer[Tensor, "*#batch n_q"],
+        key_positions: Integer[Tensor, "*#batch n_k"],
+    ) -> Float[Tensor, "*batch h n_q n_k"]:
+        """What is added to the scores.
+
+        Twin of :meth:`posattn.reference.RelativeGlobalAttention.scores`.
+        """
+        num_heads, max_len, head_dim = self.table.shape
+        contract.tile(query, key, query_positions, key_positions, head_dim,
+                      num_heads=num_heads, integers=True)  # fmt: skip
+        rows = max_len - 1 + offsets(query_positions, key_positions)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        products = query.to(wide) @ self.table.to(wide).mT / math.sqrt(head_dim)
+        near = (rows >= 0) & (rows < max_len)
+        return pick(products, rows.clamp(0, max_len - 1)).where(near, 0).to(query.dtype)
+
+
+def offsets(query_positions, key_positions):
+    """Key minus query for every head, `(*batch, 1, n_q, n_k)`, in integers that cannot overflow."""
+    query_positions, key_positions = query_positions.long(), key_positions.long()
+    return (key_positions[..., None, :] - query_positions[..., None])[..., None, :, :]
+
+
+def pick(products, rows):
+    """From the products of each query with all rows, those with the rows that its keys have."""
+    return products.take_along_dim(rows[(None,) * (products.ndim - rows.ndim)], -1)

@@ -1,0 +1,73 @@
+"""Swin's relative bias: one learned number per head and displacement inside a window of an image."""
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from posattn import contract
+
+__all__ = ["SwinBias"]
+
+
+class SwinBias(nn.Module):
+    """A learned bias for each head and each displacement inside a two-dimensional window.
+
+    Twin of :class:`posattn.reference.SwinBias`.
+    Under `torch.compile` a cell outside the window is not named here, but fails in the look-up.
+
+    Examples:
+        >>> layer = SwinBias(2, 4, 4)
+        >>> layer(torch.arange(16), torch.arange(16)).shape
+        torch.Size([2, 16, 16])
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        height: int,
+        width: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        self.height = contract.integer("height", height, least=1)
+        self.width = contract.integer("width", width, least=1)
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        displacements = (2 * self.height - 1) * (2 * self.width - 1)
+        self.table = nn.Parameter(
+            torch.empty(displacements, num_heads, dtype=dtype, device=device)
+        )
+        nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def forward(
+        self,
+        query_positions: Integer[Tensor, "*#batch n_q"],
+        key_positions: Integer[Tensor, "*#batch n_k"],
+    ) -> Float[Tensor, "*batch h n_q n_k"]:
+        """Look up the bias of each query and key.
+
+        Twin of calling :class:`posattn.reference.SwinBias`.
+        """
+        height, width = self.height, self.width
+        displacements = (2 * height - 1) * (2 * width - 1)
+        contract.parameter("table", self.table, (displacements, "num_heads"))
+        contract.position_pair(query_positions, key_positions, integers=True)
+        if not torch.compiler.is_compiling():
+            contract.window_positions("query_positions", query_positions, height, width)
+            contract.window_positions("key_positions", key_positions, height, width)
+        query, key = (
+            query_positions.long()[..., :, None],
+            key_positions.long()[..., None, :],
+        )
+        row = query // width - key // width + height - 1
+        column = query % width - key % width + width - 1
+        outside = (torch.minimum(query, key) < 0) | (
+            torch.maximum(query, key) >= height * width
+        )
+        index = (row * (2 * width - 1) + column).masked_fill(outside, displacements)
+        return nn.functional.embedding(index, self.table).movedim(-1, -3)

@@ -1,0 +1,89 @@
+"""TUPE: positions attend to positions, in projections of their own."""
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posattn import contract
+from posattn.torch.multi_head import split_heads
+
+__all__ = ["TUPEBias"]
+
+
+class TUPEBias(nn.Module):
+    """TUPE's term of the score: absolute positions attend to each other, apart from the content.
+
+    Twin of :class:`posattn.reference.TUPEBias`.
+    Under `torch.compile` the values of positions are not checked here, but by the look-up.
+
+    Examples:
+        >>> bias = TUPEBias(max_len=10, dim=6, num_heads=3, use_cls=True)
+        >>> bias(torch.arange(2), torch.arange(5)).shape
+        torch.Size([3, 2, 5])
+        >>> bias.scale
+        0.5
+    """
+
+    def __init__(
+        self,
+        max_len: int,
+        dim: int,
+        num_heads: int,
+        *,
+        use_cls: bool = False,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        max_len = contract.integer("max_len", max_len, least=1)
+        dim = contract.integer("dim", dim, least=1)
+        self.num_heads = contract.heads(num_heads, dim)
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        for name, rows in (("table", max_len), ("query_weight", dim), ("key_weight", dim)):
+            drawn = nn.Parameter(torch.empty(rows, dim, dtype=dtype, device=device))
+            nn.init.normal_(drawn, std=0.02, generator=rng)
+            self.register_parameter(name, drawn)
+        zeros = torch.zeros(2, self.num_heads, dtype=dtype, device=device)
+        self.cls_bias = nn.Parameter(zeros) if use_cls else None
+
+    @property
+    def scale(self) -> float:
+        """The factor of both terms, which the attention must be given."""
+        return (2 * self.key_weight.shape[1] / self.num_heads) ** -0.5
+
+    def forward(
+        self,
+        query_positions: Integer[Tensor, "*#batch n_q"],
+        key_positions: Integer[Tensor, "*#batch n_k"],
+    ) -> Float[Tensor, "*batch_and_heads n_q n_k"]:
+        """What is added to the scores.
+
+        Twin of calling :class:`posattn.reference.TUPEBias`.
+        """
+        contract.untied(
+            self.table, self.query_weight, self.key_weight, self.cls_bias, self.num_heads
+        )
+        contract.position_pair(query_positions, key_positions, integers=True)
+        known = not torch.compiler.is_compiling()
+        for name, where in (
+            ("query_positions", query_positions),
+            ("key_positions", key_positions),
+        ):
+            contract.table_rows(where, len(self.table), known=known, name=name)
+        queries, keys = (
+            split_heads(functional.embedding(where, self.table) @ weight, self.num_heads)
+            for where, weight in (
+                (query_positions, self.query_weight),
+                (key_positions, self.key_weight),
+            )
+        )
+        scores = queries @ keys.mT * self.scale
+        if self.cls_bias is None:
+            return scores
+        from_cls, to_cls = self.cls_bias[..., None, None]
+        scores = torch.where((key_positions == 0)[..., None, None, :], to_cls, scores)
+        return torch.where((query_positions == 0)[..., None, :, None], from_cls, scores)

@@ -1,0 +1,72 @@
+"""xPos: a rotation that also fades, so that scores fall with the distance."""
+
+import torch
+from jaxtyping import Float, Real
+from torch import Tensor
+
+from posattn import contract
+from posattn.torch.rotary import turn
+from posattn.torch.sinusoidal import frequencies
+
+__all__ = ["xpos_key", "xpos_query"]
+
+
+def xpos_query(
+    x: Float[Tensor, "*batch n d"],
+    positions: Real[Tensor, "*#batch n"] | None = None,
+    *,
+    base: float = 10000.0,
+    gamma: float = 0.4,
+    scale_base: float = 512.0,
+    layout: str = "interleaved",
+) -> Float[Tensor, "*batch n d"]:
+    """Turn each pair of entries of a query, and make it smaller the later it stands.
+
+    Twin of :func:`posattn.reference.xpos_query`.
+    Angles and powers are float64 until they meet the query.
+
+    Examples:
+        >>> xpos_query(torch.tensor([[1.0, 0.0]] * 2))
+        tensor([[1.0000, 0.0000],
+                [0.5390, 0.8394]])
+    """
+    return _fading(x, positions, base, gamma, scale_base, layout, 1)
+
+
+def xpos_key(
+    x: Float[Tensor, "*batch n d"],
+    positions: Real[Tensor, "*#batch n"] | None = None,
+    *,
+    base: float = 10000.0,
+    gamma: float = 0.4,
+    scale_base: float = 512.0,
+    layout: str = "interleaved",
+) -> Float[Tensor, "*batch n d"]:
+    """Turn each pair of entries of a key, and make it larger the later it stands.
+
+    Twin of :func:`posattn.reference.xpos_key`.
+    Angles and powers are float64 until they meet the key.
+
+    Examples:
+        >>> xpos_key(torch.tensor([[1.0, 0.0]] * 2))
+        tensor([[1.0000, 0.0000],
+                [0.5416, 0.8435]])
+    """
+    return _fading(x, positions, base, gamma, scale_base, layout, -1)
+
+
+def _fading(x, positions, base, gamma, scale_base, layout, sign):
+    """Turn `x`, and multiply its pairs by the power `sign` of what makes them fade."""
+    contract.sequence("x", x)
+    contract.token_positions(positions, x.shape)
+    contract.pair_frequencies(None, x.shape)
+    gamma = contract.positive("gamma", gamma)
+    scale_base = contract.positive("scale_base", scale_base)
+    (n, d), device = x.shape[-2:], x.device
+    positions = torch.arange(n, device=device) if positions is None else positions
+    where = positions.double()[..., None]
+    even = torch.arange(0, d, 2, dtype=torch.float64, device=device)
+    zeta = (even / d + gamma) / (1 + gamma)
+    scale = zeta ** (sign * where / scale_base)
+    angles = where * frequencies(d, base=base, device=device)
+    return turn(x, scale * angles.cos(), scale * angles.sin(), layout)

@@ -1,0 +1,169 @@
+"""The table of schemes: what must come out, in words, and checks that can say no."""
+
+import re
+
+import numpy as np
+import pytest
+
+from posattn import reference, schemes
+from posattn.schemes import PROPERTIES, SCHEMES, Scheme
+
+TABLE = {name: schemes.properties(name) for name in SCHEMES}
+
+
+def holding(title):
+    return {name for name in SCHEMES if TABLE[name][title]}
+
+
+def without(*names):
+    return set(SCHEMES) - set(names)
+
+
+def test_every_scheme_of_the_library_has_a_row():
+    text = "".join(re.sub(r"\W", "", name).lower() for name in SCHEMES)
+    for word in (
+        "alibi",
+        "t5",
+        "kerple",
+        "sandwich",
+        "fire",
+        "swin",
+        "xpos",
+        "cope",
+        "fox",
+        "tupe",
+        "shaw",
+        "transformerxl",
+        "deberta",
+        "mrope",
+        "axial",
+        "mixed",
+        "yarn",
+        "longrope",
+        "llama3",
+        "ntk",
+        "interpolation",
+        "randomized",
+        "learned",
+        "sinusoidal",
+        "music",
+    ):
+        assert word in text
+
+
+def test_decoding_with_cached_keys_equals_prefill_but_for_these():
+    assert holding("cache-safe") == without("randomized", "dynamic NTK", "LongRoPE")
+
+
+def test_shifts_change_nothing_but_for_these():
+    assert holding("shift-invariant") == without(
+        "sinusoidal", "learned", "randomized", "TUPE", "FIRE"
+    )
+
+
+def test_lengths_of_vectors_change_for_these_only():
+    changed = without(*holding("norm-preserving"))
+    assert changed == {"sinusoidal", "learned", "randomized", "xPos", "YaRN", "LongRoPE"}
+
+
+def test_the_side_of_a_key_is_hidden_by_these():
+    symmetric = {"ALiBi", "KERPLE, logarithmic", "KERPLE, power", "Sandwich", "FIRE"}
+    assert without(*holding("tells direction")) == {"none", *symmetric}
+
+
+def test_tables_and_growing_factors_end():
+    ending = without(*holding("defined beyond training length"))
+    assert ending == {"learned", "TUPE", "Swin", "xPos"}
+
+
+def test_contextual_positions_need_all_keys_between():
+    assert holding("tiled kernel") == without("CoPE")
+
+
+def test_some_say_nothing_about_the_future():
+    assert without(*holding("bidirectional")) == {
+        "none",
+        "Music Transformer",
+        "CoPE",
+        "FoX",
+    }
+
+
+def test_parameters_are_counted_where_they_are():
+    none = without(*holding("learned parameters"))
+    assert {"none", "sinusoidal", "ALiBi", "Sandwich", "rotary", "YaRN"} <= none
+    assert not none & {"learned", "Shaw", "T5", "FoX", "rotary, mixed"}
+
+
+class Spoiled:
+    """A scheme that lacks everything: content decides at random, and remembers."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def scores(self, query, key, query_positions, key_positions):  # noqa: D102
+        self.calls += 1
+        if query_positions.max() > 1000:
+            raise ValueError("too far")
+        drawn = np.random.default_rng(self.calls).normal(
+            size=(query.shape[-2], key.shape[-2])
+        )
+        return drawn[None] * (1 + np.sign(key_positions - query_positions[:, None]))
+
+
+def test_every_check_can_say_no():
+    spoiled = Scheme(bias=Spoiled(), encode=lambda x, p: 2 * x)
+    no = {title for title, check in PROPERTIES.items() if not check(lambda n: spoiled)}
+    assert no == set(PROPERTIES) - {"tells direction", "bidirectional"}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_scheme_acts_in_one_place(name):
+    scheme = SCHEMES[name](6)
+    acting = [scheme.encode, scheme.rotate, scheme.bias, scheme.gate]
+    assert sum(part is not None for part in acting) == (name != "none")
+    assert scheme.place in {"input", "query and key", "scores", "nowhere"}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_multi_head_attention_takes_the_scheme(name):
+    scheme, n = SCHEMES[name](8), 8
+    layer = reference.MultiHeadAttention.init(
+        np.random.default_rng(0),
+        schemes.DIM,
+        schemes.HEADS,
+        rotate=scheme.rotate,
+        bias=scheme.bias,
+        scale=scheme.scale,
+    )
+    x, where = np.random.default_rng(1).normal(size=(n, schemes.DIM)), scheme.positions(n)
+    x = x if scheme.encode is None else scheme.encode(x, where)
+    added = None if scheme.gate is None else reference.forgetting_bias(scheme.gate(x))
+    whole = layer(x, x, x, causal=True, positions=where, bias=added)
+    assert np.isfinite(whole).all()
+    for t in range(n):
+        step = None if added is None else added[:, t : t + 1, : t + 1]
+        last = layer(
+            x[t : t + 1],
+            x[: t + 1],
+            x[: t + 1],
+            causal=True,
+            positions=where[: t + 1],
+            bias=step,
+        )
+        assert np.allclose(last[0], whole[t], atol=1e-12)
+
+
+def test_the_table_says_what_the_checks_found():
+    lines = schemes.table().splitlines()
+    assert len(lines) == 2 + len(SCHEMES)
+    cells = [
+        cell.strip()
+        for cell in lines[2 + list(SCHEMES).index("YaRN")].strip("|").split("|")
+    ]
+    assert cells[:4] == ["YaRN", "query and key", "yes", "no"]
+
+
+def test_an_unknown_scheme_is_told_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"name must be one of none, .*, got 'rope'"):
+        schemes.properties("rope")

@@ -1,0 +1,295 @@
+"""The slides: their pieces are the pages' own, nothing on them is cut, and nothing is fetched."""
+
+import html
+import os
+import re
+from collections import Counter
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from docs._ext import chromium
+from tests.books import FIGURE, ROOT, build, cell
+
+SITE = (ROOT / "build" / "html").resolve()
+DECK = SITE / "slides" / "index.html"
+CHAPTER = sorted(
+    page.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+    for folder in ("attention", "position")
+    for page in (ROOT / "docs" / folder).glob("*.md")
+)
+
+NUMBERED = "  figure: {name: fig-one, caption: A caption}\n"
+PAGE = """
+$$
+x + %s = y .
+$$ (eq_sum)
+
+```{prf:theorem} A title
+:label: thm-one
+By {eq}`eq_sum`, $a = a$.
+```
+
+(tab_one)=
+| head |
+|---|
+| entry |
+
+"""
+SLIDES = """
+```{from-page} eq_sum
+```
+
+## Two
+
+```{from-page} thm-one
+```
+
+```{from-page} tab_one
+```
+
+## Three
+
+```{from-page} fig-one
+:class: aside
+```
+
+```{from-page} out-one
+```
+
+```{revealjs-notes}
+Say this.
+```
+"""
+
+
+def book(folder, number, slides):
+    """Build a page and its slides, and return what reveal.js shows and what was said."""
+    page = PAGE % number
+    page += cell("print(21 * 2)\n" + FIGURE.format(last=3), "out-one", figure=NUMBERED)
+    pages = {"page": page, "deck": slides}
+    out, code, said = build(folder, pages, builder="revealjs", only=["deck.md"])
+    said = [line for line in re.findall("WARNING: .*", said) if "not documented" not in line]
+    return (out / "deck.html").read_text(encoding="utf-8"), said, code
+
+
+def equations(text):
+    """The TeX of the displayed equations, without the stops of the sentences around them."""
+    displayed = re.findall(r'<math [^>]*display="block">.*?</math>', text, re.DOTALL)
+    tex = [re.search(r"<annotation[^>]*>(.*?)<", math, re.DOTALL)[1] for math in displayed]
+    return [
+        re.sub(r"[.,]\s*(\\end\{aligned\})?\s*$", r"\1", html.unescape(t)).strip()
+        for t in tex
+    ]
+
+
+def slides_of(text):
+    """The HTML of each slide: a slide is a section in the section of its column."""
+    return re.findall(r"<section  id=.*?(?=<section |<script|\Z)", text, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The same book twice, with another equation and a wrong label the second time."""
+    folder, wrong = tmp_path_factory.mktemp("small"), SLIDES.replace("tab_one", "tab_none")
+    return book(folder, "1", SLIDES), book(folder, "2", wrong)
+
+
+def test_a_slide_shows_pieces_of_every_kind(small):
+    text, said, _ = small[0]
+    assert said == []
+    first, second, third = slides_of(text)
+    assert equations(first) == ["x + 1 = y"]
+    assert "Theorem (A title)" in second
+    assert "entry</p></td>" in second
+    assert 'class="aside figure' in third
+    assert third.count("<svg") == 1
+    assert "42\n</pre>" in third
+    assert "A caption" not in third
+    assert '<aside class="notes">Say this.</aside>' in third
+
+
+def test_a_slide_leads_to_the_places_of_its_pieces(small):
+    text = small[0][0]
+    sources = re.findall(r'<p class="source">.*?</p>', text)
+    assert [re.findall(r'href="([^"]*)"', source) for source in sources] == [
+        ["index.html", "page.html", "page.html#equation-eq-sum"],
+        ["index.html", "page.html", "page.html#thm-one"],
+        ["index.html", "page.html", "page.html#fig-one"],
+    ]
+    assert 'href="page.html#equation-eq-sum"' in slides_of(text)[1]  # in the theorem
+
+
+def test_no_name_stands_twice_on_the_slides(small):
+    text = re.sub(r"<svg.*?</svg>", "", small[0][0], flags=re.DOTALL)
+    names = Counter(re.findall(r' id="([^"]*)"', text))
+    assert len(names) >= 3
+    assert max(names.values()) == 1
+
+
+def test_a_changed_equation_changes_its_slide(small):
+    assert equations(small[1][0]) == ["x + 2 = y"]
+
+
+def test_a_label_that_no_page_has_fails_the_build(small):
+    _, said, code = small[1]
+    assert code != 0
+    assert said == ["WARNING: slide 'Two': no page has 'tab_none'"]
+
+
+# The real slides, which `nox -s docs` has built, in the browser of the system.
+
+
+def need(there, reason):
+    """Without it, skip on a user's machine and fail where nothing may be skipped."""
+    if not there:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+
+
+@pytest.fixture(scope="module")
+def deck():
+    need(DECK.is_file(), "the slides are not built: run nox -s docs")
+    return DECK.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def browser(deck):
+    need(chromium.program(), chromium.MISSING)
+    with chromium.started() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser, request):
+    """The deck in a window of the size that the test asks for."""
+    width, height = getattr(request, "param", (1280, 720))
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.trouble, page.requests = [], []
+    page.on("console", lambda message: page.trouble.append(message.text))
+    page.on("pageerror", lambda error: page.trouble.append(str(error)))
+    page.on("request", lambda request: page.requests.append(request.url))
+    page.on("requestfailed", lambda request: page.trouble.append(request.url))
+    page.goto(DECK.as_uri())
+    page.evaluate("document.fonts.ready")
+    yield page
+    page.close()
+
+
+def test_every_page_of_the_chapter_gives_something(deck):
+    linked = set(re.findall(r'href="\.\./([^"#]*)', deck))
+    assert {*CHAPTER, "exercises.html", "index.html"} <= linked
+
+
+def test_there_are_slides_for_one_talk_and_notes_for_each(deck):
+    slides = slides_of(deck)
+    assert 30 <= len(slides) <= 40
+    for slide in slides:
+        (notes,) = re.findall(r'<aside class="notes">(.*?)</aside>', slide, re.DOTALL)
+        assert len(notes.split()) >= 15
+
+
+def test_every_equation_is_one_of_the_pages(deck):
+    shown = equations(deck)
+    known = {
+        tex
+        for page in SITE.rglob("*.html")
+        if page != DECK
+        for tex in equations(page.read_text(encoding="utf-8"))
+    }
+    assert len(shown) > 10
+    assert [tex for tex in shown if tex not in known] == []
+
+
+def test_every_link_of_the_slides_ends_in_the_site(deck):
+    links = re.findall(r' (?:href|src)="([^"]+)"', deck)
+    assert len(links) > 100
+    for link in links:
+        parts = urlsplit(html.unescape(link))
+        assert (parts.scheme, parts.netloc) == ("", "")
+        target = (DECK.parent / unquote(parts.path)).resolve() if parts.path else DECK
+        assert target.is_file(), link
+        assert target.is_relative_to(SITE)
+        if parts.fragment:
+            assert f'id="{parts.fragment}"' in target.read_text(encoding="utf-8"), link
+
+
+FAULTS = """() => {
+  const slide = Reveal.getCurrentSlide(), body = slide.querySelector(".body"), faults = [];
+  const say = (e, what) => faults.push(`${e.tagName}.${e.className.baseVal ?? e.className} ${what}`);
+  const leaves = (e, box) => { const r = e.getBoundingClientRect(); return r.width && r.height &&
+    (r.left < box.left - 1 || r.top < box.top - 1 || r.right > box.right + 1 || r.bottom > box.bottom + 1); };
+  const seen = [...slide.querySelectorAll("*")]
+    .filter(e => !e.closest(".notes, .katex-mathml, .katex svg, svg.figure *"));
+  for (const e of seen) {
+    if (leaves(e, {left: 0, top: 0, right: innerWidth, bottom: innerHeight})) say(e, "leaves the window");
+    if (body.contains(e) && !e.closest(".katex") && leaves(e, body.getBoundingClientRect()))
+      say(e, "leaves the body");
+  }
+  const boxes = "section, .body, .words, .aside, .equation, .theorem, pre, table, h1, h2, h3";
+  for (const e of [slide, ...seen].filter(e => e.matches(boxes)))
+    if (e.scrollWidth > e.clientWidth + 4 || e.scrollHeight > e.clientHeight + 4) say(e, "scrolls");
+  return faults;
+}"""
+SIZES = """() => {
+  const slide = Reveal.getCurrentSlide(), size = e => parseFloat(getComputedStyle(e).fontSize);
+  const scale = svg => { const box = svg.getBoundingClientRect(), view = svg.viewBox.baseVal;
+                         return Math.min(box.width / view.width, box.height / view.height); };
+  return {code: [...slide.querySelectorAll("pre, code")].map(size),
+          words: [...slide.querySelectorAll("p, li")].map(size),
+          figures: [...slide.querySelectorAll("svg.figure")].map(scale)};
+}"""
+
+
+def on_every_slide(page, script):
+    """What a script says, slide by slide."""
+    said = {}
+    for number in range(page.evaluate("Reveal.getTotalSlides()")):
+        assert page.evaluate("Reveal.getSlidePastCount()") == number
+        said[page.evaluate("Reveal.getCurrentSlide().id")] = page.evaluate(script)
+        page.keyboard.press("ArrowRight")
+    return said
+
+
+@pytest.mark.parametrize("page", [(1280, 720), (375, 812)], indirect=True, ids=str)
+def test_nothing_is_cut_and_nothing_scrolls(page):
+    faults = on_every_slide(page, FAULTS)
+    assert len(faults) >= 30
+    assert {slide: fault for slide, fault in faults.items() if fault} == {}
+
+
+def test_everything_can_be_read_from_the_last_row(page):
+    for slide, sizes in on_every_slide(page, SIZES).items():
+        assert all(size >= 16 for size in sizes["code"] + sizes["words"]), slide
+        assert all(scale >= 1.4 for scale in sizes["figures"]), slide  # pixels for a point
+
+
+def test_the_slides_fetch_nothing_and_complain_about_nothing(page):
+    on_every_slide(page, "0")
+    assert page.trouble == []
+    assert {urlsplit(url).scheme for url in page.requests} == {"file"}
+    assert page.evaluate("document.fonts.check('29px Slides')")
+
+
+def test_the_keyboard_turns_slides_shows_all_and_opens_the_notes(page):
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url("**/index.html#/without-positions-equal-tokens-look-alike")
+    assert page.inner_text(".slide-number").split() == ["2", "/", "40"]
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("Reveal.getSlidePastCount()") == 0
+    page.keyboard.press("Escape")
+    assert page.evaluate("Reveal.isOverview()")
+    page.keyboard.press("Escape")
+    assert not page.evaluate("Reveal.isOverview()")
+    page.keyboard.press("f")
+    page.wait_for_function("document.fullscreenElement !== null")
+    with page.expect_popup() as popup:
+        page.keyboard.press("s")
+    popup.value.wait_for_selector(".speaker-controls-notes .value:has-text('Arrow keys')")
+
+
+def test_the_slides_print_one_page_each(browser, deck, tmp_path):
+    chromium.print_slides(browser, DECK, tmp_path / "slides.pdf")
+    printed = (tmp_path / "slides.pdf").read_bytes()
+    assert len(re.findall(rb"/Type /Page\b", printed)) == len(slides_of(deck))
+    assert set(re.findall(rb"/MediaBox \[(.*?)\]", printed)) == {b"0 0 960 540"}
+    assert b"file://" not in printed
