@@ -76,6 +76,7 @@ myst_enable_extensions = [
 myst_heading_anchors = 3
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints_format = "short"
+suppress_warnings = ["autodoc.mocked_object"]
 autodoc_mock_imports = ["keras", "mlx", "mxnet", "tensorflow"]  # the ports' own environments have them
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

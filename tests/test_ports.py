@@ -102,7 +102,6 @@ def script(tmp_path, monkeypatch):
     port = tmp_path.parent / "src" / "posattn" / "ports" / "numpy.py"
     port.parent.mkdir(parents=True, exist_ok=True)
     port.write_text("port\n")
-    (port.parents[1] / "contract.py").write_text("checks\n")
     (tmp_path / "page.md").write_text(
         "```{code-cell} python\n:tags: [data]\nx = 20\nprint(x)\n```\n"
     )
@@ -125,7 +124,6 @@ def test_a_recording_holds_what_the_cells_printed(script):
     [
         "page/numpy.py",
         "page.md",
-        "../src/posattn/contract.py",
         "../src/posattn/ports/numpy.py",
     ],
 )

@@ -1,5 +1,7 @@
 """What our pages need and no package offers: ink that follows the theme, folded solutions, fresh outputs."""
 
+import ast
+import importlib.util
 import re
 from html import escape
 from importlib.resources import files
@@ -124,6 +126,18 @@ def name_types(app, what, name, obj, options, signature, returns):
     return signature, returns
 
 
+def sign_ports(app, what, name, obj, options, signature, returns):
+    """Read the signature of a port's class in its source: its base is a mock, which hides it."""
+    module, _, title = name.rpartition(".")
+    if what != "class" or not module.startswith("posattn.ports."):
+        return None
+    source = Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
+    classes = [node for node in ast.parse(source).body if getattr(node, "name", "") == title]
+    make = next(n for n in classes[0].body if getattr(n, "name", "") == "__init__")
+    make.args.args.pop(0)
+    return f"({ast.unparse(make.args)})", None
+
+
 def setup(app):
     """Register with Sphinx."""
     app.add_post_transform(InlineFigures)
@@ -132,6 +146,7 @@ def setup(app):
     app.connect("doctree-read", depend_on_code)
     app.connect("autodoc-process-docstring", inline_math)
     app.connect("autodoc-process-signature", name_types)
+    app.connect("autodoc-process-signature", sign_ports, priority=400)
     app.connect("html-page-context", level_captions, priority=900)
     # sphinx-proof cannot merge what several processes have read, and Sphinx would wait for ever.
     return {"parallel_read_safe": False, "parallel_write_safe": True}

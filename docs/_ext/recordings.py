@@ -33,14 +33,9 @@ def data(script):
 
 
 def fingerprint(script):
-    """Hash everything that a recording depends on: cells, data, the port and the checks it calls."""
-    package = DOCS.parent / "src" / "posattn"
-    sources = [package / "ports" / script.name, package / "contract.py"]
-    parts = [
-        *data(script),
-        *cells(script),
-        *(s.read_text(encoding="utf-8") for s in sources),
-    ]
+    """Hash what a recording is computed from: cells, data and the port."""
+    port = DOCS.parent / "src" / "posattn" / "ports" / script.name
+    parts = [*data(script), *cells(script), port.read_text(encoding="utf-8")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

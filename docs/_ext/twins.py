@@ -144,7 +144,7 @@ def recorded(script, number, count, wanted):
     if len(cells) != count:
         raise ValueError(f"{name} has {len(cells)} cells, and its page {count} pairs")
     text = recording["printed"][number].rstrip()
-    if text != wanted:
+    if text != wanted.rstrip():
         raise ValueError(f"PyTorch and {LABELS[script.stem]} print different text")
     code = nodes.literal_block(cells[number], cells[number], language="python")
     output = nodes.literal_block(text, text, language="none")

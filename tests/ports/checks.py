@@ -83,7 +83,9 @@ class _Mlx:
 
     def array(self, x, dtype=None):
         x = np.asarray(x)
-        return self.mx.array(x, getattr(self.mx, dtype) if x.dtype.kind == "f" else None)
+        return self.mx.array(
+            x, getattr(self.mx, dtype or "float32") if x.dtype.kind == "f" else None
+        )
 
     def numpy(self, x):
         return np.array(x.astype(self.mx.float64))
@@ -104,10 +106,12 @@ class _Mlx:
         def product(*inputs):
             return (function(*inputs) * cotangent).sum()
 
-        slopes = list(self.mx.grad(product, list(range(len(inputs))))(*inputs))
+        slopes = self.mx.vjp(function, inputs, [cotangent])[1]
         if layer is not None:
             _, found = self.nn.value_and_grad(layer, product)(*inputs)
-            slopes += [found[role][kind] for role, kind in (n.split(".") for n in names)]
+            slopes = [*slopes] + [
+                found[role][kind] for role, kind in (n.split(".") for n in names)
+            ]
         return function(*inputs), [self.numpy(x) for x in slopes]
 
     def compiled(self, function):
@@ -334,6 +338,94 @@ def test_rng_draws_the_weights(port):
     assert not np.allclose(outs[0], outs[2])
     default = port.numpy(port.attention(64, 2)(x, x, x))
     assert np.isfinite(default).all()
+
+
+def test_positions_given_to_the_layer_reach_its_parts_in_every_mode(port):
+    """Functions that are compiled see the positions of this call."""
+    x = np.random.default_rng(4).normal(size=(2, 3, 4))
+    layer = port.port.PositionalEncoding(4)
+    run = port.compiled(lambda x, positions: layer(x, positions=positions))
+    where = np.array([[0, 1, 2], [7, 8, 9]])
+    got = port.numpy(run(port.array(x, "float32"), port.array(where)))
+    want = port.numpy(layer(port.array(x, "float32"), positions=port.array(where)))
+    assert error(got, want) <= BOUND["float32"]
+
+
+def test_no_keys_give_zeros_and_no_queries_give_no_rows(port):
+    attend, softmax = port.port.scaled_dot_product_attention, port.port.masked_softmax
+    some, none = (port.array(np.ones((2, n, 4)), "float32") for n in (3, 0))
+    nothing = port.array(np.ones((2, 3, 0), bool))
+    assert np.array_equal(port.numpy(attend(some, none, none)), np.zeros((2, 3, 4)))
+    assert np.array_equal(
+        port.numpy(attend(some, none, none, mask=nothing)), np.zeros((2, 3, 4))
+    )
+    assert port.numpy(attend(none, some, some)).shape == (2, 0, 4)
+    assert port.numpy(softmax(port.array(np.ones((2, 3, 0)), "float32"))).shape == (2, 3, 0)
+
+
+def test_lengths_may_be_known_only_to_a_compiled_function(port):
+    run = port.compiled(lambda lengths: port.port.length_mask(lengths, 3))
+    got = run(port.array(np.array([2, 0])))
+    assert port.numpy(got).tolist() == [[[1, 1, 0]], [[0, 0, 0]]]
+
+
+def test_the_encoding_has_a_slope_along_the_position(port):
+    dtype = getattr(getattr(port, "mx", None), "float64", "float64")
+    where, cotangent = np.array([0.5, 3.0]), np.ones((2, 3))
+    _, (slope,) = port.differentiate(
+        lambda p: port.port.sinusoidal_encoding(p, 3, dtype=dtype),
+        [port.array(where, "float64")],
+        port.array(cotangent, "float64"),
+    )
+    slow = 10000 ** (-2 / 3)
+    want = np.cos(where) - np.sin(where) + slow * np.cos(slow * where)
+    assert error(slope, want) <= BOUND["float64"]
+
+
+@pytest.mark.skipif(
+    NAME != "tensorflow", reason="only TensorFlow has graphs of unknown sizes"
+)
+def test_tensorflow_takes_sizes_that_only_the_graph_knows(port):
+    tf, attention = port.tf, port.attention(4, 2)
+    encode = port.port.PositionalEncoding(4)
+    unknown = tf.TensorSpec((None, None, 4))
+
+    @tf.function(input_signature=[unknown, unknown, tf.TensorSpec((None,), tf.int32)])
+    def run(query, key, lengths):
+        mask = port.port.length_mask(lengths, tf.shape(key)[-2])
+        rows = port.port.sinusoidal_encoding(tf.shape(key)[-2], 4)
+        encoded = encode(key)
+        return attention(query, encoded, encoded, mask=mask), rows
+
+    for batch, n_q, n_k in ((2, 3, 5), (1, 4, 4)):
+        query, key = tf.ones((batch, n_q, 4)), tf.ones((batch, n_k, 4))
+        lengths = tf.range(batch)
+        got, rows = run(query, key, lengths)
+        encoded = encode(key)
+        want = attention(query, encoded, encoded, mask=port.port.length_mask(lengths, n_k))
+        assert error(port.numpy(got), port.numpy(want)) <= BOUND["float32"]
+        assert rows.shape == (n_k, 4)
+
+
+@pytest.mark.skipif(NAME != "tensorflow", reason="only Keras saves whole models")
+def test_keras_saves_a_model_with_both_layers_and_loads_it(port, tmp_path):
+    import keras
+
+    tokens = keras.Input((None, 4))
+    encoded = port.port.PositionalEncoding(4, base=100.0)(tokens)
+    layer = port.attention(4, 2, use_bias=True)
+    model = keras.Model(tokens, layer(encoded, encoded, encoded, causal=True))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    x = port.array(np.random.default_rng(5).normal(size=(2, 3, 4)), "float32")
+    assert np.array_equal(port.numpy(loaded(x)), port.numpy(model(x)))
+
+
+@pytest.mark.skipif(NAME != "tensorflow", reason="only Keras has mixed precision")
+def test_keras_casts_where_its_policy_says_so(port):
+    x = port.array(np.ones((1, 3, 4)), "float32")
+    layer = port.attention(4, 2, dtype="mixed_bfloat16")
+    assert layer(x, x, x).dtype == "bfloat16"
 
 
 BAD = [

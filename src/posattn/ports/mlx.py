@@ -3,6 +3,8 @@
 Seen working with MLX 0.32 on the CPU, also under `mx.compile`, `mx.grad` and `nn.value_and_grad`.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 

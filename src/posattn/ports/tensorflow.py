@@ -4,6 +4,8 @@ Seen working with TensorFlow 2.21 and Keras 3.15: eagerly, in `tf.function` with
 length, compiled by XLA, and in functional Keras models.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from functools import partial
