@@ -22,6 +22,7 @@ COUNT = {
     "float32": 1e-5,
 }  # of a count to 63 over LONG keys, relative to it
 PER_EXAMPLE = np.array([np.arange(N), 3 + 2 * np.arange(N)])
+AT = np.array([[1, 2], [7, 9]])  # queries that have passed 2 and 3, or 3 and 4 of these keys
 
 # batch axes, n_q, rows of the table, query positions, key positions
 CASES = {
@@ -32,7 +33,7 @@ CASES = {
     "two rows": ((2,), N, 2, np.arange(N), np.arange(N)),
     "more rows than keys": ((2,), N, 3 * N, np.arange(N), np.arange(N)),
     "offset and gaps": ((2,), 2, MAX_LEN, np.array([2.5, 9]), np.array([-4, 0, 2.5, 8, 9])),
-    "per example": ((2,), 2, MAX_LEN, PER_EXAMPLE[:, 3:], PER_EXAMPLE),
+    "per example": ((2,), 2, MAX_LEN, AT, PER_EXAMPLE),
     "packed": ((2,), 2, MAX_LEN, np.array([0, 1]), np.array([0, 1, 2, 0, 1])),
     "no queries": ((2,), 0, MAX_LEN, np.arange(0), np.arange(N)),
     "no keys": ((2,), 2, MAX_LEN, np.arange(2), np.arange(0)),

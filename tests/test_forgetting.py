@@ -179,6 +179,12 @@ def test_every_entry_is_right_after_a_million_tokens(precise_twin):
     assert abs(sums[-1] - sums[-2] - gates[-1]) > 1e-3
 
 
+def test_half_precision_gates_are_summed_in_float32(twin):
+    gates = np.full((1, 300), -3 / 256)
+    got = twin.numpy(twin.forgetting_bias(twin.array(gates), 1))[0, 0, :-1]
+    assert np.max(np.abs(got / np.arange(299, 0, -1) * 256 / -3 - 1)) <= 2**-8
+
+
 @pytest.mark.parametrize("shut", [-math.inf, -1e30])
 def test_a_gate_that_is_shut_leaves_what_follows_exact(precise_twin, shut):
     gates = log_gates((1, 2 * N))

@@ -32,6 +32,7 @@ CASES = {
     "empty batch": ((0,), N, N),
 }
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+MAIN = ["last queries", "beyond the tables", "around 2**20", "per example", "no keys"]
 
 
 def heads(case):
@@ -114,7 +115,7 @@ def test_the_music_transformer_has_a_vector_for_each_head_and_distance(column, c
     assert_close(column, got, want)
 
 
-@every_case
+@pytest.mark.parametrize("case", [CASES[name] for name in MAIN], ids=MAIN)
 def test_scores_values_and_their_gradients_agree_with_the_reference(twin, case):
     def chain(column, key_table, value_table, table, query, key, weights):
         """Everything in one graph, which compiles once: values, mixed with the sum of all scores."""

@@ -124,6 +124,7 @@ CASES = [
     *[(name, 128, {"base": 5e5, "factor": 3.5, "trained_length": 8192}) for name in ("yarn", "llama3")],
     ("yarn", 64, {"factor": 16, "trained_length": 4096, "beta_fast": 20.0, "beta_slow": 2.5}),
     ("yarn", 4, {"factor": 2, "trained_length": 30, "beta_fast": 4.9, "beta_slow": 4.7}),
+    ("yarn", 8, {"base": 10.0, "factor": 4, "trained_length": 4096, "beta_fast": 250.0}),
     ("dynamic_ntk", 64, {"factor": 1, "length": 5000, "trained_length": 2048}),
     ("longrope", 8, METHODS["longrope"] | {"length": 128}),
     ("longrope", 8, METHODS["longrope"] | {"length": 129}),

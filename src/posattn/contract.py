@@ -39,7 +39,7 @@ def is_index(value):
         return False  # PyTorch would take an array of one integer for that integer
     try:
         operator.index(value)
-    except TypeError:
+    except (TypeError, AttributeError):  # TensorFlow raises the second
         return False
     return True
 
@@ -339,9 +339,18 @@ def buckets(num_buckets, max_distance, bidirectional):
     return one_way, operator.index(max_distance)
 
 
-def window_positions(name, value, height, width):
+def network(hidden_weight, hidden_bias, output_weight, output_bias):
+    """Reject parameters of a network with one input and one hidden layer whose shapes do not fit."""
+    parameter("hidden_weight", hidden_weight, ("m",))
+    parameter("hidden_bias", hidden_bias, tuple(hidden_weight.shape))
+    parameter("output_bias", output_bias, ("num_heads",))
+    shape = (*hidden_weight.shape, *output_bias.shape)
+    parameter("output_weight", output_weight, shape)
+
+
+def window_positions(name, value, height, width, *, known=True):
     """Reject positions that are no cells of a window of `height` times `width` cells."""
-    if 0 not in value.shape:
+    if known and 0 not in value.shape:
         for got in (int(value.min()), int(value.max())):
             if not 0 <= got < height * width:
                 raise ValueError(

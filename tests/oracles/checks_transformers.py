@@ -69,7 +69,7 @@ def by_head(x):
 
 
 @pytest.mark.parametrize("positions", [np.arange(N), np.arange(40, 40 + N)])
-def check_llama_rotates_halves(column, positions):
+def test_llama_rotates_halves(column, positions):
     x = draw(300, *HEADED, 8)
     config = LlamaConfig(hidden_size=8 * HEADS, num_attention_heads=HEADS)
     base = config.rope_parameters["rope_theta"]
@@ -81,7 +81,7 @@ def check_llama_rotates_halves(column, positions):
     assert_agree(column, got, want)
 
 
-def check_gpt_neox_rotates_a_part_in_halves(column):
+def test_gpt_neox_rotates_a_part_in_halves(column):
     x = draw(301, *HEADED, 16)
     rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
     config = GPTNeoXConfig(
@@ -95,14 +95,14 @@ def check_gpt_neox_rotates_a_part_in_halves(column):
     assert_agree(column, got, want)
 
 
-def check_gptj_rotates_pairs(column):
+def test_gptj_rotates_pairs(column):
     x = draw(302, *HEADED, 8)
     sin, cos = gptj.create_sinusoidal_positions(N, 8)[None].chunk(2, dim=-1)
     want = by_head(gptj.apply_rotary_pos_emb(by_head(single(x)), sin, cos))
     assert_agree(column, column.rotate(column.array(x)), want)
 
 
-def check_roformer_rotates_pairs(column):
+def test_roformer_rotates_pairs(column):
     x = draw(303, *HEADED, 8)
     table = RoFormerSinusoidalPositionalEmbedding(N, 8).create_weight()[None, None]
     rotate = RoFormerSelfAttention.apply_rotary_position_embeddings
@@ -110,7 +110,7 @@ def check_roformer_rotates_pairs(column):
     assert_agree(column, column.rotate(column.array(x)), want)
 
 
-def check_float32_angles_of_llama_drift_and_ours_do_not(torch_column):
+def test_float32_angles_of_llama_drift_and_ours_do_not(torch_column):
     """Known difference: they multiply positions by frequencies in float32."""
     far = torch.tensor([2**20 - 1])
     x = draw(304, 1, 1, 1, 64)
@@ -125,7 +125,7 @@ def check_float32_angles_of_llama_drift_and_ours_do_not(torch_column):
     assert error(double(ours), exact) < 1e-6
 
 
-def check_qwen2_vl_rotates_sections(column):
+def test_qwen2_vl_rotates_sections(column):
     x = draw(305, *HEADED, 16)
     sections = [2, 3, 3]
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections}
@@ -146,35 +146,36 @@ def check_qwen2_vl_rotates_sections(column):
 # context extension
 
 TRAINED = 64
-FACTORS = {
-    "short_factor": [1.0 + j / 9 for j in range(16)],
-    "long_factor": [2.0 + j for j in range(16)],
-}
+SHORT, LONG = [1.0 + j / 9 for j in range(16)], [2.0 + j for j in range(16)]
 SCALINGS = {
-    "linear": ({}, {}, lambda c, n, **o: (c.position_interpolation(32, factor=4.0, **o), 1.0)),
+    "linear": ({}, lambda c, n, **o: (c.position_interpolation(32, **o), 1.0)),
     "dynamic": (
-        {}, {},
-        lambda c, n, **o: (c.dynamic_ntk(32, factor=4.0, length=n, trained_length=TRAINED, **o), 1.0),
+        {},
+        lambda c, n, **o: (c.dynamic_ntk(32, length=n, trained_length=TRAINED, **o), 1.0),
     ),
-    "yarn": ({}, {}, lambda c, n, **o: c.yarn(32, factor=4.0, trained_length=TRAINED, **o)),
+    "yarn": ({}, lambda c, n, **o: c.yarn(32, trained_length=TRAINED, **o)),
     "yarn, other betas": (
-        {"beta_fast": 16.0, "beta_slow": 2.0}, {},
+        {"beta_fast": 16.0, "beta_slow": 2.0},
         lambda c, n, **o: c.yarn(
-            32, factor=4.0, trained_length=TRAINED, beta_fast=16.0, beta_slow=2.0, **o
+            32, trained_length=TRAINED, beta_fast=16.0, beta_slow=2.0, **o
         ),
     ),
     "longrope": (
-        FACTORS, {},
+        {"short_factor": SHORT, "long_factor": LONG},
         lambda c, n, **o: c.longrope(
-            32, short_factors=FACTORS["short_factor"], long_factors=FACTORS["long_factor"],
-            length=n, trained_length=TRAINED, factor=4.0, **o,
+            32,
+            short_factors=SHORT,
+            long_factors=LONG,
+            length=n,
+            trained_length=TRAINED,
+            **o,
         ),
     ),
     "llama3": (
-        {"low_freq_factor": 1.0, "high_freq_factor": 4.0}, {},
-        lambda c, n, **o: (c.llama3(32, factor=4.0, trained_length=TRAINED, **o), 1.0),
+        {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        lambda c, n, **o: (c.llama3(32, trained_length=TRAINED, **o), 1.0),
     ),
-}  # fmt: skip
+}  # what they are told beside base and factor, and how we are called for a length of n
 
 
 def scaled_config(kind, options):
@@ -191,17 +192,17 @@ def scaled_config(kind, options):
 
 @pytest.mark.parametrize("length", [1, TRAINED, TRAINED + 1, 3 * TRAINED])
 @pytest.mark.parametrize("name", SCALINGS)
-def check_scaled_frequencies_and_attention_factors(column, name, length):
-    options, _, ours = SCALINGS[name]
+def test_scaled_frequencies_and_attention_factors(column, name, length):
+    options, ours = SCALINGS[name]
     kind = name.partition(",")[0]
     config = scaled_config(kind, options)
     want, want_factor = ROPE_INIT_FUNCTIONS[kind](config, "cpu", seq_len=length)
-    got, got_factor = ours(column, length, base=1e4)
+    got, got_factor = ours(column, length, base=1e4, factor=4.0)
     assert np.allclose(np.asarray(got), double(want), rtol=2e-6, atol=0)
     assert got_factor == pytest.approx(want_factor, rel=1e-12)
 
 
-def check_dynamic_ntk_of_a_layer_remembers_a_longer_sequence(torch_column):
+def test_dynamic_ntk_of_a_layer_remembers_a_longer_sequence(torch_column):
     """Known difference (huggingface/transformers #25104): theirs depends on what was seen before.
 
     A sequence of just the trained length, or a shorter one than the longest that is still beyond
@@ -234,7 +235,7 @@ BUCKETS = [(32, 128, True), (32, 128, False), (8, 20, True), (16, 300, False)]
 
 
 @pytest.mark.parametrize(("num_buckets", "max_distance", "bidirectional"), BUCKETS)
-def check_t5_buckets(column, num_buckets, max_distance, bidirectional):
+def test_t5_buckets(column, num_buckets, max_distance, bidirectional):
     relative = np.arange(-(2**10), 2**10)
     want = T5Attention._relative_position_bucket(
         torch.tensor(relative), bidirectional, num_buckets, max_distance
@@ -258,7 +259,7 @@ def check_t5_buckets(column, num_buckets, max_distance, bidirectional):
         (58, 282, False, 119),
     ],
 )
-def check_t5_buckets_at_boundaries_that_float32_misses(
+def test_t5_buckets_at_boundaries_that_float32_misses(
     column, num_buckets, max_distance, bidirectional, distance
 ):
     """Known difference: their logarithm is float32. Rational arithmetic says that ours are right."""
@@ -279,7 +280,7 @@ def check_t5_buckets_at_boundaries_that_float32_misses(
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-def check_t5_bias(column, bidirectional):
+def test_t5_bias(column, bidirectional):
     config = T5Config(d_model=12, d_kv=4, num_heads=HEADS, is_decoder=not bidirectional)
     theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
     table = draw(306, 32, HEADS)
@@ -293,11 +294,11 @@ def check_t5_bias(column, bidirectional):
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 3, 8, 12, 16, 20, 71])
-def check_alibi_of_bloom_and_mpt(column, num_heads):
+def test_alibi_of_bloom_and_mpt(column, num_heads):
     """Both leave a constant per row out, which the softmax ignores."""
     n = N
     where = column.positions(np.arange(n))
-    ours = column.numpy(column.alibi_bias(num_heads)(where, where))
+    ours = np.asarray(column.alibi_bias(num_heads)(where, where), np.float64)
     past = np.tri(n, dtype=bool)
     bloom = double(build_alibi_tensor(torch.ones(1, n), num_heads, torch.float32))
     mpt = double(build_mpt_alibi_tensor(num_heads, n))
@@ -309,7 +310,7 @@ def check_alibi_of_bloom_and_mpt(column, num_heads):
 
 
 @pytest.mark.parametrize("window", [(4, 4), (2, 5), (1, 3)])
-def check_swin_bias(column, window):
+def test_swin_bias(column, window):
     theirs = SwinRelativePositionBias(HEADS, window)
     table = draw(307, *theirs.relative_position_bias_table.shape)
     theirs.relative_position_bias_table.data = single(table)
@@ -333,7 +334,7 @@ def positions_of(column, n_q=N, n_k=N):
     return column.positions(np.arange(n_k - n_q, n_k)), column.positions(np.arange(n_k))
 
 
-def check_shaw_keys_of_wav2vec2_bert(column):
+def test_shaw_keys_of_wav2vec2_bert(column):
     reach, width = 3, 4
     query, key, table = (
         draw(308, *HEADED, width),
@@ -357,7 +358,7 @@ def check_shaw_keys_of_wav2vec2_bert(column):
     assert_agree(column, got, want)
 
 
-def check_transformer_xl_terms_of_xlnet(column):
+def test_transformer_xl_terms_of_xlnet(column):
     """XLNet has Transformer-XL's terms; its sinusoids are concatenated, ours interleaved."""
     width, dim = 4, 4 * HEADS
     config = XLNetConfig(d_model=dim, n_head=HEADS, n_layer=1, d_inner=4, attn_type="bi")
@@ -365,7 +366,7 @@ def check_transformer_xl_terms_of_xlnet(column):
     u, v, weight = draw(311, HEADS, width), draw(312, HEADS, width), draw(313, dim, dim)
     query, key = draw(314, *HEADED, width), draw(315, *HEADED, width)
     attention.r_w_bias.data, attention.r_r_bias.data = single(u), single(v)
-    to_theirs = [x for x in range(0, dim, 2)] + [x for x in range(1, dim, 2)]
+    to_theirs = np.r_[0:dim:2, 1:dim:2]
     r = model.relative_positional_encoding(N, N)
     k_r = torch.einsum(
         "ibh,hnd->ibnd", r, single(weight[to_theirs]).unflatten(-1, (HEADS, width))
@@ -413,7 +414,7 @@ def deberta(kinds, table, query_weight, key_weight):
     return bias
 
 
-def check_deberta_content_to_position(column):
+def test_deberta_content_to_position(column):
     width, reach = 4, 5  # fewer than tokens, so that distances are clipped
     dim = width * HEADS
     table, weight = draw(316, 2 * reach, dim), draw(317, dim, dim) / 4
@@ -434,7 +435,7 @@ def disentangled(column, parameters, reach, dim):
     return column.with_parameters("DisentangledBias", arrays, *sizes, **options)
 
 
-def check_deberta_position_to_content_reads_distances_from_the_other_side(column):
+def test_deberta_position_to_content_reads_distances_from_the_other_side(column):
     """Known difference (microsoft/DeBERTa #162): the paper's equation has the distance from key to query.
 
     The authors' code and transformers read the row of the distance from query to key there, too, so
@@ -461,13 +462,13 @@ def check_deberta_position_to_content_reads_distances_from_the_other_side(column
 
 
 @pytest.mark.parametrize("dim", [8, 7])
-def check_concatenated_sinusoids_of_roformer(column, dim):
+def test_concatenated_sinusoids_of_roformer(column, dim):
     want = RoFormerSinusoidalPositionalEmbedding(N, dim).create_weight()
     got = column.to_half(column.sinusoidal_encoding(column.positions(np.arange(N)), dim))
     assert error(np.asarray(got, np.float64), double(want)) <= SINGLE
 
 
-def check_sinusoids_of_m2m100_have_other_frequencies(column):
+def test_sinusoids_of_m2m100_have_other_frequencies(column):
     """Known difference: tensor2tensor's frequencies reach 1/base itself, the paper's do not."""
     dim = 8
     theirs = double(M2M100SinusoidalPositionalEmbedding.get_embedding(N, dim))

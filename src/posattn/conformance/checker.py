@@ -17,7 +17,16 @@ from posattn.conformance.vectors import UsageError, load
 __all__ = ["assert_conforms", "check"]
 
 
-def check(function, scheme, *, framework=None, dtype="float32", settings=None, only=""):
+def check(
+    function,
+    scheme,
+    *,
+    framework=None,
+    dtype="float32",
+    settings=None,
+    only="",
+    gradients=False,
+):
     """Run a function on the vectors of a scheme.
 
     It is called as the scheme's own definition is, `function(*arguments, **keywords)`, with arrays
@@ -36,6 +45,8 @@ def check(function, scheme, *, framework=None, dtype="float32", settings=None, o
         settings: values of keywords; only the cases that have them are run, and the function need
             not know these keywords.
         only: run only the cases that have this in their name.
+        gradients: check the gradients too where the vectors have them, of the cases whose values
+            are right; in PyTorch and JAX.
 
     Returns:
         A `Report`.
@@ -53,19 +64,23 @@ def check(function, scheme, *, framework=None, dtype="float32", settings=None, o
     signature_of(function)
     framework = framework or frameworks.detect(function)
     frameworks.make(framework, np.zeros(1), dtype)
-    runs, skipped = [], {}
+    runs, slopes, skipped = [], [], {}
     for case in select(vectors, settings, only):
         try:
-            runs.append(run(function, vectors, case, settings, framework, dtype))
+            prepared = prepare(function, vectors, case, settings, framework, dtype)
+            runs.append(run(function, vectors, case, prepared))
+            if gradients and "gradients" in case and not runs[-1].failed:
+                slopes += differentiate(function, runs[-1], prepared, framework)
         except Skip as reason:
             skipped[case["name"]] = str(reason)
     if not runs:
         raise UsageError(f"no case of {scheme} can be run, since {skipped.popitem()[1]}")
-    report = Report(f"{name_of(function)} as {scheme}, {framework} {dtype}", runs, skipped, [])
+    title = f"{name_of(function)} as {scheme}, {framework} {dtype}"
+    report = Report(title, runs + slopes, skipped, [])
     if report.failures:
         from posattn.conformance.faults import explain
 
-        report.causes = explain(scheme, runs)
+        report.causes = explain(scheme, runs) + explain(f"gradients of {scheme}", slopes)
     return report
 
 
@@ -75,7 +90,7 @@ def assert_conforms(function, scheme, **options):
     Args:
         function: what is checked.
         scheme: one of `names()`.
-        options: `framework`, `dtype`, `settings` and `only` of `check`.
+        options: `framework`, `dtype`, `settings`, `only` and `gradients` of `check`.
 
     Raises:
         AssertionError: if a case fails.
@@ -118,8 +133,8 @@ def select(vectors, settings, only):
     return cases
 
 
-def run(function, vectors, case, settings, framework, dtype):
-    """Call the function on one case."""
+def prepare(function, vectors, case, settings, framework, dtype):
+    """The arguments by name and the keywords of one case, as arrays of the framework."""
     if dtype not in case["tolerance"]:
         raise Skip(f"{dtype} cannot hold the numbers")
     data = {p["name"] for p in vectors["parameters"] if p["data"]}
@@ -133,7 +148,12 @@ def run(function, vectors, case, settings, framework, dtype):
     names = [p["name"] for p in vectors["parameters"]]
     named = {name: convert(name, x) for name, x in zip(names, case["arguments"])}
     keywords = choose(function, defaults_of(vectors), case["keywords"], settings)
-    keywords = {name: convert(name, x) for name, x in keywords.items()}
+    return named, {name: convert(name, x) for name, x in keywords.items()}
+
+
+def run(function, vectors, case, prepared):
+    """Call the function on one case."""
+    named, keywords = prepared
     try:
         made = call(function, named, keywords, vectors.get("method", ""))
     except Skip:
@@ -141,12 +161,45 @@ def run(function, vectors, case, settings, framework, dtype):
     except Exception as error:
         return Run(case, error)
     got = read(function, case, made)
+    data = {p["name"] for p in vectors["parameters"] if p["data"]}
     given = [x for name, x in {**named, **keywords}.items() if name in data]
     dtypes = [contract.dtype(x) for x in given if hasattr(x, "dtype")] or [
         contract.dtype(x) for x in as_list(made) if hasattr(x, "dtype")
     ]
     tolerance = max(case["tolerance"].get(name, 0.0) for name in [*dtypes, "float64"])
     return Run(case, got, tolerance, vectors["relative"])
+
+
+def differentiate(function, value, prepared, framework):
+    """A run for each gradient of a case whose value is right."""
+    case, (named, keywords) = value.case, prepared
+    names = list(named)[: len(case["gradients"])]
+    moving = [named[name] for name in names]
+    cotangent = frameworks.make(framework, case["cotangent"], contract.dtype(moving[0]))
+
+    def moved(*values):
+        return call(function, {**named, **dict(zip(names, values))}, keywords)
+
+    try:
+        slopes = frameworks.differentiate(framework, moved, moving, cotangent)
+        got = [frameworks.read(x) for x in slopes]
+    except UsageError:
+        raise
+    except Exception as error:
+        got = [error] * len(names)
+    return [
+        Run(
+            {
+                "name": f"{case['name']}: gradient of {name}",
+                "arguments": [name, wanted, *case["arguments"]],
+                "keywords": case["keywords"],
+                "expected": wanted,
+            },
+            slope,
+            value.tolerance,
+        )
+        for name, wanted, slope in zip(names, case["gradients"], got)
+    ]
 
 
 def read(function, case, made):
@@ -160,5 +213,11 @@ def read(function, case, made):
     if shapes != expected:
         ours, theirs = (" and ".join(map(str, xs)) for xs in (expected, shapes))
         raise UsageError(f"{name_of(function)} must return shape {ours}, got {theirs}, {where}")
-    got = [frameworks.read(x) for x in results]
+    try:
+        got = [frameworks.read(x) for x in results]
+    except (TypeError, ValueError):
+        kind = contract.dtype(results[0])
+        raise UsageError(
+            f"{name_of(function)} must return numbers, got {kind}, {where}"
+        ) from None
     return got if isinstance(case["expected"], list) else got[0]

@@ -9,7 +9,7 @@ import numpy as np
 
 from posattn.conformance.vectors import UsageError
 
-__all__ = ["MAKERS", "detect", "make", "read"]
+__all__ = ["MAKERS", "detect", "differentiate", "make", "read"]
 
 # where the function stands that makes an array from a NumPy array, and its dtypes
 MAKERS = {
@@ -19,6 +19,7 @@ MAKERS = {
     "tensorflow": ("tensorflow", "constant"),
     "torch": ("torch", "tensor"),
 }
+DIFFERENTIATORS = {"jax": "jax", "torch": "torch.func"}  # where `vjp` stands
 
 
 def detect(function):
@@ -54,6 +55,15 @@ def make(framework, array, dtype=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # JAX says that it is in its 32-bit mode
         return getattr(home, maker)(array, dtype=dtype and getattr(home, dtype))
+
+
+def differentiate(framework, function, arguments, cotangent):
+    """The gradients of the product of `function(*arguments)` with `cotangent`."""
+    if framework not in DIFFERENTIATORS:
+        known = " or ".join(DIFFERENTIATORS)
+        raise UsageError(f"framework must be {known} to check gradients, got {framework}")
+    _, pull_back = importlib.import_module(DIFFERENTIATORS[framework]).vjp(function, *arguments)
+    return pull_back(cotangent)
 
 
 def read(value):

@@ -21,15 +21,24 @@ class Run:
     tolerance: float = 0.0
     relative: bool = False
 
-    def agrees(self, other, slack=0.0):
+    def agrees(self, other, slack=0.0, limit=None):
         """Whether `other` came, up to the tolerance and `slack`; any exception is like another."""
         if isinstance(self.got, Exception) or isinstance(other, Exception):
             return isinstance(self.got, Exception) and isinstance(other, Exception)
         ours, theirs = as_list(self.got), as_list(other)
         if [np.shape(x) for x in ours] != [np.shape(x) for x in theirs]:
             return False
-        pairs = (self.gap(got, want, slack) for got, want in zip(ours, theirs))
-        return all(np.all(gap <= self.tolerance) for gap in pairs)
+        limit = self.tolerance if limit is None else limit
+        return all(np.all(self.gap(*pair, slack) <= limit) for pair in zip(ours, theirs))
+
+    def repeats(self, other, slack=0.0):
+        """Whether `other` came, or leaves no more than a hundredth of the error."""
+        if not self.failed or isinstance(self.got, Exception):
+            return self.agrees(other, slack)
+        wanted = as_list(self.case["expected"])
+        error = max(np.max(self.gap(*pair)) for pair in zip(as_list(self.got), wanted))
+        limit = max(self.tolerance, error / 100) if np.isfinite(error) else None
+        return self.agrees(other, slack, limit)
 
     def gap(self, got, want, slack=0.0):
         """The errors, relative to each wanted number, or to the largest of them or 1."""
@@ -90,7 +99,7 @@ class Report:
             lines += ["", *table([head, *(run.row() for run in failures)])]
         for cause in self.causes:
             share = f"{len(cause.runs)} of {len(failures)} failures"
-            lines += ["", f"likely cause of {share}: {cause.sentence}"]
+            lines += ["", f"likely cause ({share}): {cause.sentence}"]
             lines += [f"  seen in {cause.seen}"] if cause.seen else []
         if failures and not self.causes:
             lines += ["", "no known fault explains this"]

@@ -1,5 +1,6 @@
 """Read the vectors. NumPy is all that this needs, and any Python from 3.8."""
 
+import difflib
 import json
 from pathlib import Path
 
@@ -51,7 +52,10 @@ def load(scheme):
         array([0.8415, 0.5403, 0.01  , 1.    ])
     """
     if scheme not in names():
-        raise UsageError(f"scheme must be one of {', '.join(names())}, got {scheme!r}")
+        near = ", ".join(difflib.get_close_matches(str(scheme), names())) or "rotary"
+        raise UsageError(
+            f"scheme must be one of `python -m posattn schemes`, such as {near}, got {scheme!r}"
+        )
     text = (FOLDER / f"{scheme}.json").read_text(encoding="utf-8")
     return json.loads(text, object_hook=decode)
 

@@ -56,7 +56,7 @@ def alibi_bias(num_heads: int, *, dtype: DTypeLike | None = None) -> Callable:
 
     Twin of :func:`posattn.reference.alibi_bias`; the function is a pytree without leaves.
     The bias has `dtype`, or JAX's default one.
-    Up to position 2**20 it is right to 2 roundings of float32.
+    Up to position 2**20 its relative error is below 2**-23 in float32.
 
     Examples:
         >>> alibi_bias(1)(jnp.array([7]), jnp.array([3, 8]))

@@ -27,7 +27,7 @@ def sandwich_bias(
 
     Twin of :func:`posattn.reference.sandwich_bias`; the function is a pytree without leaves.
     The bias has `dtype`, or JAX's default one.
-    Up to position 2**20 it is right to 3e-7 of its largest value in float32.
+    Up to position 2**20 its error is below 3e-7 of the largest value in float32.
 
     Examples:
         >>> sandwich_bias(1, dim=4)(jnp.array([3]), jnp.arange(4)).round(4)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
@@ -21,6 +22,7 @@ class SwinBias:
     """A learned bias for each head and each displacement inside a two-dimensional window.
 
     Twin of :class:`posattn.reference.SwinBias`; a pytree.
+    The gradient of a half-precision table is summed in float32: a row has many pairs.
     Under `jax.jit` a cell outside the window cannot raise: its bias becomes NaN.
 
     Examples:
@@ -74,7 +76,7 @@ class SwinBias:
         contract.position_pair(query_positions, key_positions, integers=True)
         for name, p in (("query", query_positions), ("key", key_positions)):
             if not isinstance(p, jax.core.Tracer):
-                contract.window_positions(f"{name}_positions", p, height, width)
+                contract.window_positions(f"{name}_positions", np.asarray(p), height, width)
         query, key = (
             query_positions[..., :, None].astype(int),
             key_positions[..., None, :].astype(int),
@@ -85,5 +87,6 @@ class SwinBias:
             jnp.maximum(query, key) >= height * width
         )
         index = jnp.where(outside, displacements, row * (2 * width - 1) + column)
-        bias = self.table.at[index].get(mode="fill", fill_value=jnp.nan)
-        return jnp.moveaxis(bias, -1, -3)
+        table = self.table.astype(jnp.promote_types(self.table.dtype, jnp.float32))
+        bias = table.at[index].get(mode="fill", fill_value=jnp.nan)
+        return jnp.moveaxis(bias, -1, -3).astype(self.table.dtype)

@@ -37,7 +37,7 @@ def t5_bucket(
     relative = relative_position.astype(int)
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
     starts = jnp.array(_starts(one_way, max_distance))
-    bucket = jnp.searchsorted(starts, distance, side="right")
+    bucket = jnp.searchsorted(starts, distance, side="right", method="compare_all")
     return bucket + one_way * (relative > 0) if bidirectional else bucket
 
 
@@ -57,6 +57,7 @@ class T5Bias:
     """A learned bias for each head and each bucket of relative positions.
 
     Twin of :class:`posattn.reference.T5Bias`; a pytree.
+    The gradient of a half-precision table is summed in float32: a bucket has many pairs.
 
     Examples:
         >>> layer = T5Bias.init(jax.random.key(0), 2)
@@ -107,4 +108,5 @@ class T5Bias:
             max_distance=self.max_distance,
             bidirectional=self.bidirectional,
         )
-        return jnp.moveaxis(self.table[bucket], -1, -3)
+        table = self.table.astype(jnp.promote_types(self.table.dtype, jnp.float32))
+        return jnp.moveaxis(table[bucket], -1, -3).astype(self.table.dtype)

@@ -27,8 +27,9 @@ class TransformerXLBias:
     of a distance into those of query and key: $\cos(i - j) = \cos i \cos j + \sin i \sin j$.
     So it takes any positions and never holds a vector per pair, at the price of products as wide as
     the layer for each head.
-    Whole positions count from the first key, so that float64 agrees with the reference to about
-    $10^{-16}$ times the largest distance.
+    Whole positions count from the first key.
+    So float64 agrees with the reference to about $10^{-16}$ times the largest distance, and float32 to
+    $2 \cdot 10^{-6}$ of the largest score for distances up to $2^{20}$.
 
     Examples:
         >>> bias = TransformerXLBias.init(jax.random.key(0), dim=6, num_heads=3)

@@ -15,10 +15,11 @@ __all__ = ["CoPE"]
 class CoPE:
     r"""Contextual position encoding: what lies between a query and a key is counted by gates.
 
-    .. math:: g_{il} = \sigma\left(\frac{\mathbf{q}_i \cdot \mathbf{k}_l}{\sqrt{d_h}}\right), \qquad
-        p_{ij} = \min\left(\sum_{l=j}^{i} g_{il},\ n_{\max} - 1\right), \qquad
-        b_{ij} = (1 - \lambda)\,\mathbf{q}_i \cdot \mathbf{e}_{\lfloor p_{ij} \rfloor}
-        + \lambda\,\mathbf{q}_i \cdot \mathbf{e}_{\lceil p_{ij} \rceil},
+    .. math:: g_{il} = \sigma\left(\frac{\mathbf{q}_i^\top \mathbf{k}_l}{\sqrt{d_h}}\right), \qquad
+        p_{ij} = \min\left(\sum_{l=j}^{i} g_{il},\ n_{\max} - 1\right),
+
+    .. math:: b_{ij} = (1 - \lambda)\,\mathbf{q}_i^\top \mathbf{e}_{\lfloor p_{ij} \rfloor}
+        + \lambda\,\mathbf{q}_i^\top \mathbf{e}_{\lceil p_{ij} \rceil},
         \qquad \lambda = p_{ij} - \lfloor p_{ij} \rfloor .
 
     Seen from the query at $i$, the key at $j$ has the position $p_{ij}$: how many tokens from $j$ to

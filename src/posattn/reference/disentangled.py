@@ -19,8 +19,8 @@ class DisentangledBias:
     .. math:: s_{ij} = \frac{1}{\sqrt{3 d_h}}\left(\mathbf{q}_i^\top\mathbf{k}_j
         + \mathbf{q}_i^\top\mathbf{k}^{(r)}_{\delta(i,j)}
         + \mathbf{k}_j^\top\mathbf{q}^{(r)}_{\delta(j,i)}\right), \qquad
-        \mathbf{q}^{(r)}_\delta = \mathbf{W}^{(q)\top}\mathbf{t}_\delta, \quad
-        \mathbf{k}^{(r)}_\delta = \mathbf{W}^{(k)\top}\mathbf{t}_\delta,
+        \mathbf{q}^{(r)}_\delta = \mathbf{W}^{(q,r)\top}\mathbf{t}_\delta, \quad
+        \mathbf{k}^{(r)}_\delta = \mathbf{W}^{(k,r)\top}\mathbf{t}_\delta,
 
     .. math:: \delta(i, j) = \max(0, \min(2m - 1, i - j + m)).
 
@@ -33,8 +33,9 @@ class DisentangledBias:
     The first is the attention's own, and needs the same factor, because three terms are summed:
     `MultiHeadAttention.init(rng, dim, num_heads, bias=bias, scale=bias.scale)`.
 
-    Only the offset matters, so a shift of all positions changes nothing; its sign tells directions
-    apart; offsets are whole numbers of any size, and those out of reach look alike.
+    Only the offset matters, so a shift of all positions changes nothing, and its sign tells directions
+    apart.
+    Offsets are whole numbers, exact at any size and in every dtype; those out of reach look alike.
 
     This is the paper's equation.
     The authors' code and transformers read the second row number as $\delta(i, j)$ too
@@ -48,8 +49,8 @@ class DisentangledBias:
     Args:
         table: $\mathbf{T}$, `(2 * max_distance, d)` with $m$ = `max_distance`; row
             $\delta$ belongs to the distance $i - j = \delta - m$.
-        query_weight: $\mathbf{W}^{(q)}$, `(d, h * d_h)`, the columns of head after head.
-        key_weight: $\mathbf{W}^{(k)}$, `(d, h * d_h)`.
+        query_weight: $\mathbf{W}^{(q,r)}$, `(d, h * d_h)`, the columns of head after head.
+        key_weight: $\mathbf{W}^{(k,r)}$, `(d, h * d_h)`.
         num_heads: the number of heads, a divisor of the columns.
 
     Examples:
@@ -137,9 +138,10 @@ class DisentangledBias:
         )
         contract.tile(query, key, query_positions, key_positions, head_dim,
                       num_heads=self.num_heads, integers=True)  # fmt: skip
+        scaled = self.table * np.float64(self.scale)
         ahead = offsets(query_positions, key_positions)
         q_rows, k_rows = (
-            np.moveaxis(split_heads(self.table @ weight, self.num_heads)[:, rows], 0, -4)
+            np.moveaxis(split_heads(scaled @ weight, self.num_heads)[:, rows], 0, -4)
             for weight, rows in (
                 (self.query_weight, np.clip(ahead + reach, 0, 2 * reach - 1)),
                 (self.key_weight, np.clip(-ahead + reach, 0, 2 * reach - 1)),
@@ -147,4 +149,4 @@ class DisentangledBias:
         )
         content_to_position = np.einsum("...hid,...hijd->...hij", query, k_rows)
         position_to_content = np.einsum("...hjd,...hijd->...hij", key, q_rows)
-        return (content_to_position + position_to_content) * self.scale
+        return content_to_position + position_to_content

@@ -123,13 +123,10 @@ class FIRE:
             TypeError: if positions are no numbers.
             ValueError: if batch axes of positions differ, or the parameters' shapes do not fit.
         """
-        contract.parameter("hidden_weight", self.hidden_weight, ("m",))
-        contract.parameter("hidden_bias", self.hidden_bias, self.hidden_weight.shape)
-        contract.parameter("output_bias", self.output_bias, ("num_heads",))
-        contract.parameter(
-            "output_weight",
-            self.output_weight,
-            (*self.hidden_bias.shape, *self.output_bias.shape),
+        contract.parameter("c", self.c, ())
+        contract.parameter("multiplier", self.multiplier, ())
+        contract.network(
+            self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias
         )
         distances = np.abs(relative_positions(query_positions, key_positions))
         least = _absolute(self.multiplier) * self.threshold

@@ -27,7 +27,7 @@ def forgetting_bias(
 
         layer(x, x, x, causal=True, bias=forgetting_bias(gate(x)))
 
-    Gates that are the same for all tokens give :math:`d_{ij} = (i - j) \log f`, which is ALiBi with
+    Gates that are the same for all tokens give $d_{ij} = (i - j) \log f$, which is ALiBi with
     the slope $-\log f$; gates that depend on the token forget where the content says so.
 
     What it guarantees: the bias is not positive, and it does not grow with the distance from the

@@ -99,7 +99,7 @@ class KerplePower:
         r_1 > 0, \quad 0 < r_2 \le 2,
 
     where $i$ is the position of a query and $j$ that of a key. It acts on the scores.
-    An exponent of 1 gives ALiBi with learned slopes, one of 2 a Gaussian window.
+    An exponent of 1 gives ALiBi with learned slopes of at least 0.01, one of 2 a Gaussian window.
     For an exponent above 2 the bias would no longer be an inner product of features of the two
     positions up to a constant.
     It depends on $j - i$ alone, is defined at any distance and does not tell the two directions apart.

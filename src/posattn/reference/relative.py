@@ -26,7 +26,7 @@ class ShawRelative:
 
     Only the offset $\delta = j - i$ matters, so a shift of all positions changes nothing, and its sign
     tells directions apart.
-    Offsets are whole numbers of any size.
+    Offsets are whole numbers, exact at any size and in every dtype.
     Beyond $m$ they are clipped: the scheme is defined for any length, but there all distances look
     alike.
 
@@ -204,7 +204,8 @@ class RelativeGlobalAttention:
     Keys in the future have no vector, and keys at a distance of $n_{\max}$ or more have none either:
     they get 0, as in the authors' code, which pads the table with zeros.
     (Shaw clips distances instead, see :class:`ShawRelative`, so that far keys keep a vector.)
-    Only the offset matters, so a shift of all positions changes nothing.
+    Only the offset matters, a whole number that is exact at any size and in every dtype, so a shift of
+    all positions changes nothing.
 
     Make it with `RelativeGlobalAttention.init(rng, max_len, num_heads, head_dim)`, or from a table.
 

@@ -65,7 +65,7 @@ def t5_bucket(
     relative = relative_position.astype(np.int64)
     distance = np.abs(relative) if bidirectional else np.maximum(-relative, 0)
     bucket = np.searchsorted(_starts(one_way, max_distance), distance, side="right")
-    return bucket + one_way * (relative > 0) if bidirectional else bucket
+    return np.asarray(bucket + one_way * (relative > 0) if bidirectional else bucket)
 
 
 def _starts(one_way, max_distance):

@@ -51,7 +51,7 @@ def alibi_bias(num_heads: int, *, dtype: torch.dtype | None = None) -> Callable:
 
     Twin of :func:`posattn.reference.alibi_bias`.
     Computed in float64 where the positions are; the bias has `dtype`, or PyTorch's default one.
-    Up to position 2**20 it is right to the last digit of its dtype.
+    Up to position 2**20 its relative error is below 2**-23 in float32.
 
     Examples:
         >>> alibi_bias(1)(torch.tensor([7]), torch.tensor([3, 8]))

@@ -19,7 +19,7 @@ class KerpleLog(nn.Module):
 
     Twin of :class:`posattn.reference.KerpleLog`.
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
-    Up to position 2**20 it is right to 3 roundings of float32.
+    Up to position 2**20 its relative error is below 4e-7 in float32.
 
     Examples:
         >>> layer = KerpleLog(2)
@@ -59,7 +59,7 @@ class KerplePower(nn.Module):
 
     Twin of :class:`posattn.reference.KerplePower`.
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
-    Up to position 2**20 it is right to 3 roundings of float32.
+    Up to position 2**20 its relative error is below 4e-7 in float32.
 
     Examples:
         >>> layer = KerplePower(2)

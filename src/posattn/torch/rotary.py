@@ -52,7 +52,9 @@ def turn(x, cos, sin, layout):
     a, b = x[..., : 2 * m].to(wide).unflatten(-1, pairs).unbind(axis)
     cos, sin = cos.to(wide), sin.to(wide)
     turned = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=axis)
-    return torch.cat([turned.flatten(-2).to(x.dtype), x[..., 2 * m :]], dim=-1)
+    turned = turned.flatten(-2).to(x.dtype)
+    rest = x[..., 2 * m :]
+    return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
 
 
 def to_half(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:

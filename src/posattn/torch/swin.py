@@ -13,6 +13,7 @@ class SwinBias(nn.Module):
     """A learned bias for each head and each displacement inside a two-dimensional window.
 
     Twin of :class:`posattn.reference.SwinBias`.
+    The gradient of a half-precision table is summed in float32: a row has many pairs.
     Under `torch.compile` a cell outside the window is not named here, but fails in the look-up.
 
     Examples:
@@ -57,9 +58,9 @@ class SwinBias(nn.Module):
         displacements = (2 * height - 1) * (2 * width - 1)
         contract.parameter("table", self.table, (displacements, "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)
-        if not torch.compiler.is_compiling():
-            contract.window_positions("query_positions", query_positions, height, width)
-            contract.window_positions("key_positions", key_positions, height, width)
+        known = not torch.compiler.is_compiling()
+        for name, p in (("query", query_positions), ("key", key_positions)):
+            contract.window_positions(f"{name}_positions", p, height, width, known=known)
         query, key = (
             query_positions.long()[..., :, None],
             key_positions.long()[..., None, :],
@@ -70,4 +71,6 @@ class SwinBias(nn.Module):
             torch.maximum(query, key) >= height * width
         )
         index = (row * (2 * width - 1) + column).masked_fill(outside, displacements)
-        return nn.functional.embedding(index, self.table).movedim(-1, -3)
+        table = self.table.to(torch.promote_types(self.table.dtype, torch.float32))
+        bias = nn.functional.embedding(index, table).movedim(-1, -3)
+        return bias.to(self.table.dtype)

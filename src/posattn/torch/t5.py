@@ -36,6 +36,7 @@ def t5_bucket(
     return bucket + one_way * (relative > 0) if bidirectional else bucket
 
 
+@torch.compiler.assume_constant_result
 def _starts(one_way, max_distance):
     """The first distance of each bucket but bucket 0."""
     exact = one_way // 2
@@ -50,6 +51,7 @@ class T5Bias(nn.Module):
     """A learned bias for each head and each bucket of relative positions.
 
     Twin of :class:`posattn.reference.T5Bias`.
+    The gradient of a half-precision table is summed in float32: a bucket has many pairs.
 
     Examples:
         >>> layer = T5Bias(2)
@@ -98,4 +100,6 @@ class T5Bias(nn.Module):
             max_distance=self.max_distance,
             bidirectional=self.bidirectional,
         )
-        return nn.functional.embedding(bucket, self.table).movedim(-1, -3)
+        table = self.table.to(torch.promote_types(self.table.dtype, torch.float32))
+        bias = nn.functional.embedding(bucket, table).movedim(-1, -3)
+        return bias.to(self.table.dtype)

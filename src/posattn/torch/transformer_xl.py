@@ -20,8 +20,9 @@ class TransformerXLBias(nn.Module):
     of a distance into those of query and key: $\cos(i - j) = \cos i \cos j + \sin i \sin j$.
     So it takes any positions and never holds a vector per pair, at the price of products as wide as
     the layer for each head.
-    Angles count from the first key, so that float64 agrees with the reference to about $10^{-16}$ times
-    the largest distance.
+    Angles count from the first key.
+    So float64 agrees with the reference to about $10^{-16}$ times the largest distance, and float32 to
+    $2 \cdot 10^{-6}$ of the largest score for distances up to $2^{20}$.
 
     Examples:
         >>> bias = TransformerXLBias(dim=6, num_heads=3)

@@ -78,8 +78,8 @@ def single(x):
 PAIRS = {
     "six tokens": (np.arange(6), np.arange(6)),
     "a shift of all positions": (np.arange(100, 106), np.arange(100, 106)),
-    "decoding: one query at the end of its keys": (np.array([9]), np.arange(10)),
-    "decoding: three queries, ten keys": (np.arange(7, 10), np.arange(10)),
+    "decoding: one query at the end of its keys": (np.array([5]), np.arange(6)),
+    "decoding: three queries, five keys": (np.arange(2, 5), np.arange(5)),
     "more queries than keys": (np.arange(5), np.arange(2)),
     "positions per example": (
         np.array([[3, 4], [0, 1]]),
@@ -90,13 +90,13 @@ PAIRS = {
         np.array([256, 258, 2048, 4094, 4095]),
     ),
     "large positions, up to 2**20": (
-        np.array([2**20, 2**20 - 1]),
-        np.array([0, 2**19 + 1, 2**20 - 2, 2**20]),
+        np.array([2**20, 2**20 - 1, 7]),
+        np.array([0, 2**19 + 1, 2**20 - 2, 2**20, 7]),
     ),
 }
 FRACTIONS = {
     "fractions and negative positions": (
         np.array([-2.5, 0.25, 1000.75]),
-        np.array([-3.0, 0.0, 0.5, 999.25]),
+        np.array([-3.0, 0.0, 0.5, 999.25, 1000.75]),
     )
 }

@@ -24,7 +24,8 @@ def attention():
     query, key, value = draw(1, 2, 3, 4), draw(2, 2, 5, 4), draw(3, 2, 5, 6)
     few = reference.length_mask(np.array([3, 0]), 5)
     per_query = reference.length_mask(np.array([[1, 2, 3], [0, 5, 4]]), 5)
-    hidden = np.arange(5) >= np.array([3, 0])[:, None]
+    short = reference.length_mask(np.array([3, 2]), 5)
+    hidden = ~short[:, 0]
     heads = tuple(draw(seed, 2, 3, 4, 3) for seed in (4, 5, 6))
     yield "plain", (query, key, value), {}
     yield "a scale", (query, key, value), {"scale": 0.25}
@@ -45,7 +46,7 @@ def attention():
     nan = [
         np.where(hidden[..., None], bad, x) for x, bad in ((key, np.nan), (value, np.inf))
     ]
-    yield "NaN and infinity in hidden keys", (query, *nan), {"mask": few}
+    yield "NaN and infinity in hidden keys", (query, *nan), {"mask": short}
 
 
 PAPER = "Vaswani.Shazeer.Parmar.ea.2017"

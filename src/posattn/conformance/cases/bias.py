@@ -95,10 +95,10 @@ def fire():
     for name, pair in PAIRS.items():
         yield name, pair, weights
     yield "a threshold of 4", PAIRS["six tokens"], {**weights, "threshold": 4.0}
-    far = PAIRS["decoding: three queries, ten keys"]
-    yield "decoding beyond a threshold of 4", far, {**weights, "threshold": 4.0}
+    far = PAIRS["decoding: three queries, five keys"]
+    yield "decoding beyond a threshold of 2", far, {**weights, "threshold": 2.0}
     negative = {**weights, "c": np.array(-0.125), "multiplier": np.array(-1.5)}
-    yield "negative c and multiplier", far, {**negative, "threshold": 4.0}
+    yield "negative c and multiplier", far, {**negative, "threshold": 2.0}
 
 
 def swin():

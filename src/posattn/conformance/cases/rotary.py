@@ -19,10 +19,10 @@ def rotary():
     later = np.arange(7, 12)
     yield "another base, positions that do not begin at 0", (x, later), {"base": 500.0}
     yield "positions that do not begin at 0", (x, later), {}
-    yield "positions 0 to 4", (x, first), {}
-    yield "no positions given", (x,), {}
     yield "another base", (x, first), {"base": 500.0}
+    yield "positions 0 to 4", (x, first), {}
     yield "half the width", (x[..., :4], first), {}
+    yield "no positions given", (x,), {}
     yield "a pair alone", (x[..., :2], first), {}
     yield "layout half, positions that do not begin at 0", (x, later), half
     yield "layout half, positions 0 to 4", (x, first), half

@@ -3,7 +3,15 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.faults.registry import Near, fault, half_precision, misuse, named_as
+from posattn.conformance.faults.registry import (
+    Near,
+    fault,
+    half_precision,
+    misuse,
+    named_as,
+    rows,
+    tokens,
+)
 from posattn.reference.rotary import rotate, to_half, turn
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated", "positional_encoding")
@@ -19,17 +27,14 @@ def of_the_angles(*, seen=""):
 
     def enter(angles):
         def rotation(x, positions=None, *, frequencies=None, base=10000.0, **keywords):
-            where = np.arange(x.shape[-2]) if positions is None else positions
             given = x.shape[-1] if frequencies is None else frequencies
             factor = keywords.get("attention_factor", 1.0)
-            made = angles(where, given, base)
+            made = angles(tokens(x, positions), given, base)
             layout = keywords.get("layout", "interleaved")
             return turn(x, factor * np.cos(made), factor * np.sin(made), layout)
 
         def encoding(length_or_positions, dim, *, base=10000.0):
-            given = hasattr(length_or_positions, "shape")
-            where = length_or_positions if given else np.arange(length_or_positions)
-            made = angles(where, dim, base)
+            made = angles(rows(length_or_positions), dim, base)
             both = np.stack([np.sin(made), np.cos(made)], -1)
             return both.reshape(*made.shape[:-1], 2 * made.shape[-1])[..., :dim]
 
@@ -37,8 +42,7 @@ def of_the_angles(*, seen=""):
             return to_half(encoding(length_or_positions, dim, base=base))
 
         def added(x, positions=None, *, base=10000.0):
-            where = np.arange(x.shape[-2]) if positions is None else positions
-            return x + encoding(where, x.shape[-1], base=base)
+            return x + encoding(tokens(x, positions), x.shape[-1], base=base)
 
         schemes = {"rotary": rotation, "sinusoidal": encoding}
         schemes |= {"sinusoidal_concatenated": apart, "positional_encoding": added}
@@ -111,40 +115,29 @@ def positions_in_float16(positions, given, base):
 @misuse("sinusoidal", "sinusoidal_concatenated")
 def angles_in_float32(definition, length_or_positions, dim, **keywords):
     """Low-precision angles: in float32 they are off by about position / 10^7 radians."""
-    given = hasattr(length_or_positions, "shape")
-    where = length_or_positions if given else np.arange(length_or_positions)
     exact = definition(length_or_positions, dim, **keywords)
-    return Near(exact, 2.0**-21 * np.abs(where)[..., None])
+    return Near(exact, 2.0**-21 * np.abs(rows(length_or_positions))[..., None])
 
 
 @misuse("rotary", "positional_encoding", "xpos_query", "xpos_key")
 def float32_angles(definition, x, positions=None, **keywords):
     """Low-precision angles: in float32 they are off by about position / 10^7 radians."""
-    where = np.abs(np.arange(x.shape[-2]) if positions is None else positions)
-    exact = definition(x, positions, **keywords)
-    return Near(exact, 2.0**-21 * where[..., None] * max(1, np.max(np.abs(exact), initial=0)))
+    exact, where = definition(x, positions, **keywords), np.abs(tokens(x, positions))
+    size = max(1, np.max(np.abs(exact), initial=0))
+    return Near(exact, 2.0**-21 * where[..., None] * size)
 
 
 @fault("rotary")
 def turned_backwards(x, positions=None, **keywords):
     """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
-    where = np.arange(x.shape[-2]) if positions is None else positions
-    return rotate(x, -where, **keywords)
-
-
-@misuse("axial")
-def turned_backwards_by_coordinates(definition, x, coordinates, frequencies, **keywords):
-    """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
-    return definition(x, -coordinates, frequencies, **keywords)
+    return rotate(x, -tokens(x, positions), **keywords)
 
 
 @fault("rotary")
 def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, **keywords):
     """Two layouts are mixed: angles are laid out as in the one, entries paired as in the other."""
-    where = np.arange(x.shape[-2]) if positions is None else positions
-    d = x.shape[-1]
-    plain = reference.frequencies(d, base=keywords.get("base", 10000.0))
-    angles = where[..., None] * (plain if frequencies is None else frequencies)
+    plain = reference.frequencies(x.shape[-1], base=keywords.get("base", 10000.0))
+    angles = tokens(x, positions)[..., None] * (plain if frequencies is None else frequencies)
     wrong = np.repeat(angles, 2, -1) if layout == "half" else np.tile(angles, 2)
     head, rest = x[..., : wrong.shape[-1]], x[..., wrong.shape[-1] :]
     across = turn(head, 0 * angles, 1 + 0 * angles, layout)
@@ -183,17 +176,15 @@ def sine_and_cosine_in_turn(length_or_positions, dim, **keywords):
 @fault("sinusoidal")
 def cosines_first(length_or_positions, dim, **keywords):
     """Sine and cosine are exchanged."""
-    wide = reference.sinusoidal_encoding(length_or_positions, dim + dim % 2, **keywords)
-    wrong = wide[..., np.arange(wide.shape[-1]) ^ 1]
-    return wrong if dim % 2 == 0 else np.full((*wide.shape[:-1], dim), np.nan)
+    angles = rows(length_or_positions)[..., None] * reference.frequencies(dim, **keywords)
+    both = np.stack([np.cos(angles), np.sin(angles)], -1)
+    return both.reshape(*angles.shape[:-1], 2 * angles.shape[-1])[..., :dim]
 
 
 @fault("sinusoidal")
 def exponent_of_each_column(length_or_positions, dim, *, base=10000.0):
     """Each column has its own exponent, column / d: a cosine is slower than the sine before it."""
-    given = hasattr(length_or_positions, "shape")
-    where = length_or_positions if given else np.arange(length_or_positions)
-    angles = where[..., None] * base ** (-np.arange(dim) / dim)
+    angles = rows(length_or_positions)[..., None] * base ** (-np.arange(dim) / dim)
     return np.where(np.arange(dim) % 2, np.cos(angles), np.sin(angles))
 
 

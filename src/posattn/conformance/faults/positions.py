@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posattn.conformance.faults.registry import fault, half_precision, misuse
+from posattn.conformance.faults.registry import fault, half_precision, misuse, rows, tokens
 from posattn.reference.rotary import rotate
 from posattn.reference.sinusoidal import sinusoidal_encoding
 
@@ -13,11 +13,6 @@ BIASES = ("alibi", "fire", "kerple_log", "kerple_power", "sandwich", "swin", "t5
 DISTANCES = ("alibi", "kerple_log", "kerple_power", "sandwich")
 CONTENT = ("shaw", "music_transformer", "transformer_xl", "disentangled", "cope")
 OTHER = {"interleaved": "half", "half": "interleaved"}
-
-
-def of(x, positions):
-    """The positions of tokens, also where none are given."""
-    return np.arange(x.shape[-2]) if positions is None else positions
 
 
 @misuse(
@@ -47,15 +42,13 @@ def wrong_axis(definition, x, positions=None, **keywords):
 @misuse("positional_encoding", *TURNED)
 def counted_from_one(definition, x, positions=None, **keywords):
     """Positions are counted from 1."""
-    return definition(x, of(x, positions) + 1, **keywords)
+    return definition(x, tokens(x, positions) + 1, **keywords)
 
 
 @misuse(*ENCODINGS)
 def rows_counted_from_one(definition, length_or_positions, dim, **keywords):
     """Positions are counted from 1."""
-    given = hasattr(length_or_positions, "shape")
-    where = length_or_positions if given else np.arange(length_or_positions)
-    return definition(where + 1, dim, **keywords)
+    return definition(rows(length_or_positions) + 1, dim, **keywords)
 
 
 @misuse(*ENCODINGS, "positional_encoding", *TURNED, "sandwich", "transformer_xl")
@@ -126,7 +119,7 @@ class CacheWithoutOffset:
 
     def __call__(self, x, positions=None, **keywords):
         """Rotate by the first positions of that many."""
-        where = self.kept.setdefault(x.shape[-2], of(x, positions))
+        where = self.kept.setdefault(x.shape[-2], tokens(x, positions))
         return rotate(x, where, **keywords)
 
 
@@ -151,7 +144,7 @@ class CacheOfHalfTheWidth:
 
     def __call__(self, x, positions=None, **keywords):
         """Fail if the last key, half of a width, is this width at the same positions."""
-        where = of(x, positions).tolist()
+        where = tokens(x, positions).tolist()
         if self.key == (x.shape[-1], where):
             raise ValueError("the table is twice as wide as the head")
         self.key = x.shape[-1] // 2, where

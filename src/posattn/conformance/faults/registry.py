@@ -81,6 +81,17 @@ def named_as(source):
     return enter
 
 
+def tokens(x, positions):
+    """The positions of the tokens of `x`, also where none are given."""
+    return np.arange(x.shape[-2]) if positions is None else positions
+
+
+def rows(length_or_positions):
+    """The positions, also where a length is given."""
+    given = hasattr(length_or_positions, "shape")
+    return length_or_positions if given else np.arange(length_or_positions)
+
+
 def half_precision(dtype):
     """Rounding to a half precision, `float16` or `bfloat16`, which NumPy lacks."""
     if dtype == "float16":

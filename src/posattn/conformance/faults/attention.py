@@ -1,0 +1,164 @@
+"""Faults of attention and of its softmax."""
+
+import numpy as np
+
+from posattn import reference
+from posattn.conformance.faults.registry import fault, misuse, named_as
+from posattn.reference.attention import mask_and_bias
+
+attention = reference.scaled_dot_product_attention
+
+
+def of_the_weights(*, seen=""):
+    """Enter a wrong softmax, `weigh(scores, mask)`, and the attention that has it."""
+
+    def enter(weigh):
+        @named_as(weigh)
+        def attend(query, key, value, **keywords):
+            return naive(query, key, value, weigh, **keywords)
+
+        fault("attention", seen=seen)(attend)
+        return fault("masked_softmax", seen=seen)(weigh)
+
+    return enter
+
+
+def naive(query, key, value, weigh, *, mask=None, causal=False, bias=None, scale=None):
+    """Attention as it is written down, with weights from `weigh(scores, mask)`."""
+    mask, bias = mask_and_bias(query, key, mask, causal, bias)
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    return weigh(scores if bias is None else scores + bias, mask) @ value
+
+
+def softmax(scores, mask, hidden, axis=-1):
+    """The softmax as it is written down, with the score `hidden` for what the mask hides."""
+    scores = scores if mask is None else np.where(mask, scores, hidden)
+    exp = np.exp(scores - np.max(scores, axis=axis, keepdims=True))
+    return exp / exp.sum(axis=axis, keepdims=True)
+
+
+@of_the_weights(seen="pytorch/pytorch #41508, #103749")
+def empty_rows_are_nan(scores, mask=None):
+    """Rows that may attend to nothing are NaN: the softmax of minus infinities divides 0 by 0."""
+    return softmax(scores, mask, -np.inf)
+
+
+@of_the_weights(seen="jax.nn.dot_product_attention of jax 0.10.2")
+def empty_rows_are_the_mean(scores, mask=None):
+    """Rows that may attend to nothing are the mean of all values: what is hidden has a finite score."""
+    return softmax(scores, mask, -1e30)
+
+
+@of_the_weights()
+def mask_inverted(scores, mask=None):
+    """The mask is inverted: True hides, where True should mean may attend."""
+    return reference.masked_softmax(scores, None if mask is None else ~mask)
+
+
+@of_the_weights()
+def mask_added(scores, mask=None):
+    """The mask is added to the scores as 0 and 1, and hides nothing."""
+    return softmax(scores if mask is None else scores + mask, None, None)
+
+
+@of_the_weights()
+def mask_ignored(scores, mask=None):
+    """The mask is ignored."""
+    return softmax(scores, None, None)
+
+
+@of_the_weights()
+def normalised_over_queries(scores, mask=None):
+    """The wrong axis: weights sum to 1 over the queries, not over the keys."""
+    return softmax(scores, mask, -np.inf, axis=-2)
+
+
+@fault("attention", seen="pytorch/pytorch #101967")
+def hidden_nan_leaks(query, key, value, **keywords):
+    """NaN or infinity in hidden keys or values leaks: 0 times either is NaN."""
+    finite = naive(query, key, value, empty_rows_are_the_mean, **keywords)
+    return np.where(np.isnan(finite), np.nan, attention(query, key, value, **keywords))
+
+
+@fault("gradients of attention", seen="pytorch/pytorch #41508, jax-ml/jax #17070")
+def empty_rows_have_nan_slopes(name, exact, query, key, value, **keywords):
+    """The gradient is NaN where a row may attend to nothing: replacing the NaN of a value keeps its slope."""
+    causal = keywords.get("causal", False)
+    mask, _ = mask_and_bias(query, key, keywords.get("mask"), causal, None)
+    if mask is None or name == "value":
+        return exact
+    empty = ~np.any(np.broadcast_to(mask, (*query.shape[:-1], key.shape[-2])), axis=-1)
+    rows = empty if name == "query" else np.any(empty, axis=-1, keepdims=True)
+    return np.where(rows[..., None], np.nan, exact)
+
+
+@fault("gradients of masked_softmax", seen="pytorch/pytorch #41508, jax-ml/jax #17070")
+def empty_rows_have_nan_gradients(name, exact, scores, mask=None):
+    """The gradient is NaN where a row may attend to nothing: replacing the NaN of a value keeps its slope."""
+    if mask is None:
+        return exact
+    return np.where(np.any(mask, axis=-1, keepdims=True), exact, np.nan)
+
+
+def hide(query, key, mask, causal, diagonal):
+    """Let each query see the keys up to `diagonal` more than its own number."""
+    seen = np.tri(query.shape[-2], key.shape[-2], diagonal, dtype=bool)
+    return mask if not causal else seen if mask is None else mask & seen
+
+
+@fault("attention", seen="pytorch/pytorch #108108, #144858")
+def causal_from_the_start(query, key, value, *, mask=None, causal=False, **keywords):
+    """Causal is aligned to the start: with fewer queries than keys the newest keys are hidden."""
+    mask = hide(query, key, mask, causal, 0)
+    return attention(query, key, value, mask=mask, **keywords)
+
+
+@fault("attention")
+def causal_without_itself(query, key, value, *, mask=None, causal=False, **keywords):
+    """Causal hides the query's own position too."""
+    mask = hide(query, key, mask, causal, key.shape[-2] - query.shape[-2] - 1)
+    return attention(query, key, value, mask=mask, **keywords)
+
+
+@fault("attention")
+def causal_or_mask(query, key, value, *, mask=None, causal=False, **keywords):
+    """A mask switches causal off: both should hold."""
+    return attention(query, key, value, mask=mask, causal=causal and mask is None, **keywords)
+
+
+@misuse("attention")
+def causal_ignored(definition, *heads, causal=False, **keywords):
+    """Causal is ignored: the future is seen."""
+    return definition(*heads, **keywords)
+
+
+@misuse("attention")
+def scale_ignored(definition, *heads, scale=None, **keywords):
+    """The scale is ignored: it is one over the square root of the width, whatever was asked."""
+    return definition(*heads, **keywords)
+
+
+@misuse("attention")
+def bias_ignored(definition, *heads, bias=None, **keywords):
+    """The bias is ignored."""
+    return definition(*heads, **keywords)
+
+
+@misuse("attention")
+def not_scaled(definition, *heads, **keywords):
+    """The scores are not divided by the square root of the width."""
+    return definition(*heads, **{"scale": 1.0, **keywords})
+
+
+@misuse("attention")
+def scaled_by_the_width(definition, query, *others, **keywords):
+    """The scores are divided by the width, not by its square root."""
+    return definition(query, *others, **{"scale": 1 / query.shape[-1], **keywords})
+
+
+@misuse("attention")
+def bias_scaled(definition, query, *others, bias=None, scale=None, **keywords):
+    """The bias is scaled along with the scores: it should be added after the scale."""
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    bias = None if bias is None else bias * factor
+    return definition(query, *others, bias=bias, scale=scale, **keywords)

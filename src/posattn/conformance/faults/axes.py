@@ -1,0 +1,115 @@
+"""Faults of xPos, of rotations by several coordinates, and of conversions between layouts."""
+
+import numpy as np
+
+from posattn.conformance.faults.registry import fault, misuse, tokens
+from posattn.reference.axial import rotate_axes
+from posattn.reference.rotary import rotate, to_half, to_interleaved
+from posattn.reference.sinusoidal import frequencies
+from posattn.reference.xpos import xpos_key, xpos_query
+
+XPOS = ("xpos_query", "xpos_key")
+OTHER = {xpos_query: xpos_key, xpos_key: xpos_query}
+CONVERSIONS = ("to_half", "to_interleaved", "weight_to_half", "weight_to_interleaved")
+
+
+@misuse(*XPOS)
+def query_and_key_exchanged(definition, x, *where, **keywords):
+    """Query and key are exchanged: the one that should fade grows."""
+    return OTHER[definition](x, *where, **keywords)
+
+
+@misuse(*XPOS)
+def turned_backwards(definition, x, positions=None, **keywords):
+    """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
+    return OTHER[definition](x, -tokens(x, positions), **keywords)
+
+
+@misuse(*XPOS)
+def nothing_fades(definition, x, *where, base=10000.0, layout="interleaved", **keywords):
+    """Nothing fades: it is the plain rotation."""
+    return rotate(x, *where, base=base, layout=layout)
+
+
+@misuse(*XPOS)
+def scale_base_missing(definition, x, *where, scale_base=512.0, **keywords):
+    """The scale base is 1, as in the paper's algorithm: numbers overflow after some hundred positions."""
+    return definition(x, *where, scale_base=1.0, **keywords)
+
+
+@misuse(*XPOS)
+def zero_in_the_middle(definition, x, positions=None, *, layout="interleaved", **keywords):
+    """What fades is counted from the middle of the text, as in the authors' code: scores are the same."""
+    where = tokens(x, positions)
+    shift = where - np.mean(where[..., [0, -1]], axis=-1, keepdims=True).astype(int)
+    faded = definition(x, shift, layout=layout, **keywords)
+    return rotate(faded, where - shift, base=keywords.get("base", 10000.0), layout=layout)
+
+
+@fault("axial")
+def first_axis_only(x, coordinates, frequencies, **keywords):
+    """The first coordinate alone counts."""
+    return rotate_axes(x, coordinates[..., :1], frequencies[:1], **keywords)
+
+
+@fault("axial")
+def coordinates_exchanged(x, coordinates, frequencies, **keywords):
+    """The coordinates are read from the last to the first: column before row."""
+    return rotate_axes(x, coordinates[..., ::-1], frequencies, **keywords)
+
+
+@fault("axial")
+def turned_backwards_by_coordinates(x, coordinates, frequencies, **keywords):
+    """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
+    return rotate_axes(x, -coordinates, frequencies, **keywords)
+
+
+@misuse("mixed_rotary")
+def rows_and_columns_exchanged(definition, x, *where, frequencies, **keywords):
+    """Rows and columns are exchanged."""
+    return definition(x, *where, frequencies=frequencies[::-1], **keywords)
+
+
+@fault("axial_frequencies")
+def axes_alternate(dim, num_axes=2, *, base=100.0):
+    """The axes alternate from pair to pair, as in the paper's formula: the code gives each a block."""
+    speed = np.repeat(frequencies(dim // num_axes, base=base), num_axes)
+    return np.where(np.arange(dim // 2) % num_axes == np.arange(num_axes)[:, None], speed, 0.0)
+
+
+@fault("mrope_frequencies")
+def begun_anew(dim, sections, *, base=10000.0):
+    """The frequencies begin anew in each section: they should go on from one to the next."""
+    made = np.zeros((len(sections), dim // 2))
+    for axis, size in enumerate(sections):
+        start = sum(sections[:axis])
+        made[axis, start : start + size] = frequencies(dim, base=base)[:size]
+    return made
+
+
+@misuse(*CONVERSIONS)
+def converted_back(definition, x, *sizes, **keywords):
+    """The conversion goes the other way."""
+    there = definition(x, *sizes, **keywords)
+    order = definition(np.arange(float(x.size)).reshape(x.shape), *sizes, **keywords)
+    back = np.empty_like(there).ravel()
+    back[order.astype(int).ravel()] = x.ravel()
+    return back.reshape(x.shape)
+
+
+@misuse("weight_to_half", "weight_to_interleaved")
+def weight_transposed(definition, weight, num_heads, rotary_dim=None):
+    """The weight is transposed: (d_in, d_out) is expected, and PyTorch's Linear has (d_out, d_in)."""
+    return definition(weight.T, num_heads, rotary_dim).T
+
+
+@misuse("weight_to_half", "weight_to_interleaved")
+def heads_not_separated(definition, weight, num_heads, rotary_dim=None):
+    """The columns change places across the heads: each head should be converted on its own."""
+    return definition(weight, 1)
+
+
+@misuse("to_half", "to_interleaved")
+def nothing_converted(definition, x):
+    """Nothing is converted."""
+    return x

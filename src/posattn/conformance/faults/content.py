@@ -1,0 +1,186 @@
+"""Faults of schemes whose scores depend on content."""
+
+import numpy as np
+
+from posattn.conformance.faults.registry import fault, misuse
+from posattn.reference.rotary import to_interleaved
+
+SCORES = ("shaw", "music_transformer", "transformer_xl", "disentangled")
+
+
+@misuse(*SCORES)
+def not_scaled(definition, query, *others, **parameters):
+    """The term is not divided by the square root of the width of a head."""
+    return definition(query, *others, **parameters) * query.shape[-1] ** 0.5
+
+
+@misuse("disentangled")
+def scaled_as_one_term(definition, query, *others, **parameters):
+    """The scale is that of one term, 1 / sqrt(d_h): three terms need 1 / sqrt(3 d_h)."""
+    return definition(query, *others, **parameters) * 3**0.5
+
+
+@misuse("tupe")
+def scaled_as_one_term_in_tupe(definition, *positions, **parameters):
+    """The scale is that of one term, 1 / sqrt(d_h): two terms need 1 / sqrt(2 d_h)."""
+    without = {**parameters, "cls_bias": None}
+    made, plain = definition(*positions, **parameters), definition(*positions, **without)
+    return np.where(made == plain, made * 2**0.5, made)
+
+
+@misuse("music_transformer")
+def table_reversed(definition, *heads, **parameters):
+    """The table is read from its other end."""
+    flipped = {name: np.flip(table, axis=-2) for name, table in parameters.items()}
+    return definition(*heads, **flipped)
+
+
+@misuse("shaw")
+def not_clipped(definition, query, key, query_positions, key_positions, *, key_table):
+    """Offsets are not clipped: those that are too large fail."""
+    reach = (len(key_table) - 1) // 2
+    offsets = key_positions[..., None, :] - query_positions[..., None]
+    if np.any(np.abs(offsets) > reach):
+        raise IndexError("an offset lies outside the table")
+    return definition(query, key, query_positions, key_positions, key_table=key_table)
+
+
+@fault("skew")
+def rows_rolled(x):
+    """Each row is rolled to its place: above the diagonal stands the wrapped-around start of the row."""
+    n = x.shape[-1]
+    shifts = (np.arange(n) - np.arange(n)[:, None] - 1) % n
+    return np.take_along_axis(x, np.broadcast_to(shifts, x.shape), axis=-1)
+
+
+@fault("skew")
+def zeros_above(x):
+    """Zeros stand above the diagonal, where the trick leaves other numbers: a causal mask hides both."""
+    n = x.shape[-1]
+    shifts = (np.arange(n) - np.arange(n)[:, None] - 1) % n
+    return np.tril(np.take_along_axis(x, np.broadcast_to(shifts, x.shape), axis=-1))
+
+
+@misuse("transformer_xl")
+def all_sines_first(definition, *heads, weight, **parameters):
+    """The sinusoids have all sines first, as in the authors' code: reorder the rows of the weight."""
+    return definition(*heads, weight=to_interleaved(weight.T).T, **parameters)
+
+
+@misuse("transformer_xl")
+def content_bias_missing(definition, *heads, content_bias, **parameters):
+    """The term of the content bias, u, is missing."""
+    return definition(*heads, content_bias=0 * content_bias, **parameters)
+
+
+@misuse("transformer_xl")
+def position_bias_missing(definition, *heads, position_bias, **parameters):
+    """The term of the position bias, v, is missing."""
+    return definition(*heads, position_bias=0 * position_bias, **parameters)
+
+
+@misuse(*SCORES)
+def content_included(definition, query, key, *positions, num_heads=None, **parameters):
+    """The product of query and key is included: the attention adds it itself."""
+    options = parameters if num_heads is None else {**parameters, "num_heads": num_heads}
+    terms = 1 if num_heads is None else 3
+    product = query @ key.mT / (terms * query.shape[-1]) ** 0.5
+    return definition(query, key, *positions, **options) + product
+
+
+@misuse("disentangled", seen="microsoft/DeBERTa #162")
+def same_distance_in_both(definition, query, key, query_positions, key_positions, **parameters):
+    """Position to content reads the row of i - j: the paper's equation has j - i, the authors' code this."""
+    where = query_positions, key_positions
+    nothing = {**parameters, "query_weight": 0 * parameters["query_weight"]}
+    forward = definition(query, key, *where, **nothing)
+    nothing = {**parameters, "key_weight": 0 * parameters["key_weight"]}
+    return forward + definition(query, key, -where[0], -where[1], **nothing)
+
+
+@misuse("disentangled")
+def position_to_content_missing(definition, *heads, query_weight, **parameters):
+    """The term position to content is missing."""
+    return definition(*heads, query_weight=0 * query_weight, **parameters)
+
+
+@misuse("tupe")
+def reset_missing(definition, *positions, cls_bias=None, **parameters):
+    """The scores of [CLS] are not reset."""
+    return definition(*positions, **parameters)
+
+
+@fault("cope")
+def gates_not_scaled(query, key, query_positions, key_positions, *, table):
+    """The gates see products that are not divided by the square root of the width."""
+    return counted(query, key, query_positions, key_positions, table, scale=1.0)
+
+
+@fault("cope")
+def key_not_counted(query, key, query_positions, key_positions, *, table):
+    """The gate of the key itself is not counted: the count should begin with it."""
+    return counted(query, key, query_positions, key_positions, table, own=False)
+
+
+@fault("cope")
+def not_interpolated(query, key, query_positions, key_positions, *, table):
+    """Counts are cut off to whole numbers: the two rows of the table should be blended."""
+    return counted(query, key, query_positions, key_positions, table, blend=False)
+
+
+def counted(query, key, query_positions, key_positions, table, *, scale=None, own=True, blend=True):
+    """The scores of CoPE, with one step changed."""
+    seen = (key_positions[..., None, :] <= query_positions[..., None])[..., None, :, :]
+    products = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    gates = np.where(seen, 1 / (1 + np.exp(-products)), 0)
+    count = np.cumsum(gates[..., ::-1], -1)[..., ::-1] - (0 if own else gates)
+    count = np.minimum(count, len(table) - 1)
+    low, high = np.floor(count).astype(int), np.ceil(count).astype(int)
+    share = count - low if blend else 0 * count
+    rows = query @ table.T
+    below, above = (np.take_along_axis(rows, at, -1) for at in (low, high))
+    return (1 - share) * below + share * above
+
+
+@fault("forgetting")
+def own_gate_counted(log_gates, n_q=None):
+    """The gate of the key itself is counted: the sum should begin after the key."""
+    sums = np.cumsum(log_gates, -1)
+    before = sums - log_gates
+    n_q = log_gates.shape[-1] if n_q is None else n_q
+    made = sums[..., -n_q:, None] - before[..., None, :]
+    return np.where(np.tri(*made.shape[-2:], made.shape[-1] - n_q, dtype=bool), made, 0)
+
+
+@misuse("forgetting")
+def gates_without_logarithm(definition, log_gates, *n_q):
+    """The gates are taken for their logarithms."""
+    return definition(np.exp(log_gates), *n_q)
+
+
+@fault("forgetting")
+def future_not_zero(log_gates, n_q=None):
+    """The future has the difference of two sums: it should be 0. Causal attention hides this."""
+    sums = np.cumsum(log_gates, -1)
+    n_q = log_gates.shape[-1] if n_q is None else n_q
+    return sums[..., -n_q:, None] - sums[..., None, :]
+
+
+@fault("forgetting")
+def future_forbidden(log_gates, n_q=None):
+    """The future has minus infinity, as in the paper: here it is 0, and causal attention hides it."""
+    made = future_not_zero(log_gates, n_q)
+    seen = np.tri(*made.shape[-2:], made.shape[-1] - made.shape[-2], dtype=bool)
+    return np.where(seen, made, -np.inf)
+
+
+@misuse("forgetting_gate")
+def logarithm_missing(definition, x, **parameters):
+    """The gates come back, and not their logarithms."""
+    return np.exp(definition(x, **parameters))
+
+
+@misuse("forgetting_gate")
+def offset_missing(definition, x, *, weight, offset):
+    """The offset is missing."""
+    return definition(x, weight=weight, offset=0 * offset)

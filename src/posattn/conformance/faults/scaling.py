@@ -1,0 +1,160 @@
+"""Faults of frequencies."""
+
+import math
+
+import numpy as np
+
+from posattn.conformance.faults.registry import fault, misuse
+from posattn.reference import scaling
+from posattn.reference.sinusoidal import frequencies
+
+METHODS = (
+    "frequencies",
+    "position_interpolation",
+    "ntk_aware",
+    "dynamic_ntk",
+    "yarn",
+    "longrope",
+    "llama3",
+)
+
+
+@misuse(*METHODS, "axial_frequencies", "mrope_frequencies")
+def base_ignored(definition, *widths, base=None, **keywords):
+    """The base is ignored: it is the default, whatever was asked."""
+    return definition(*widths, **keywords)
+
+
+@misuse(*METHODS)
+def wavelengths(definition, dim, **keywords):
+    """What comes back is one over the frequencies."""
+    made = definition(dim, **keywords)
+    return (1 / made[0], made[1]) if isinstance(made, tuple) else 1 / made
+
+
+@misuse("yarn", "longrope")
+def attention_factor_missing(definition, dim, **keywords):
+    """The attention factor is missing: it is 1."""
+    return definition(dim, **keywords)[0], 1.0
+
+
+@misuse("yarn", "longrope")
+def attention_factor_squared(definition, dim, **keywords):
+    """The attention factor is squared: that is what it does to the scores, not to queries and keys."""
+    made, factor = definition(dim, **keywords)
+    return made, factor**2
+
+
+@fault("frequencies")
+def exponent_of_the_pair(dim, *, base=10000.0):
+    """The exponent j / d where 2j / d should be: the frequencies fall half as fast."""
+    return base ** (-np.arange((dim + 1) // 2) / dim)
+
+
+@fault("frequencies")
+def exponent_up_to_one(dim, *, base=10000.0):
+    """The exponent 2j / (d - 2) where 2j / d should be: the slowest frequency is 1 / base."""
+    return base ** (-np.arange(0, dim, 2) / max(dim - 2, 1))
+
+
+@fault("position_interpolation")
+def multiplied(dim, *, base=10000.0, factor):
+    """The frequencies are multiplied by the factor: they should be divided."""
+    return frequencies(dim, base=base) * factor
+
+
+@fault("ntk_aware")
+def exponent_missing(dim, *, base=10000.0, factor):
+    """The base is multiplied by the factor: it should be by the factor to the power of d / (d - 2)."""
+    return frequencies(dim, base=base * factor)
+
+
+@fault("dynamic_ntk", seen="huggingface/transformers #25104, #25306")
+class NeverReset:
+    """It does not reset: after a long text, a short one keeps the frequencies of the long one."""
+
+    def __init__(self):
+        self.longest = {}
+
+    def __call__(self, dim, *, length, **keywords):
+        """The frequencies of the longest text so far."""
+        key = dim, *sorted(keywords.items())
+        self.longest[key] = max(length, self.longest.get(key, 0))
+        return scaling.dynamic_ntk(dim, length=self.longest[key], **keywords)
+
+
+@fault("dynamic_ntk", seen="vllm-project/vllm #52665")
+def shrinks_when_short(dim, *, base=10000.0, factor, length, trained_length):
+    """A text shorter than those of training changes the base too: the maximum is missing."""
+    stretch = 1 + factor * (length / trained_length - 1)
+    return frequencies(dim, base=base * stretch ** (dim / (dim - 2)))
+
+
+@fault("dynamic_ntk", seen="vllm-project/vllm #5093")
+def not_dynamic(dim, *, length, factor, trained_length, **keywords):
+    """It is not dynamic: the base is that of a text of the trained length times the factor."""
+    longest = {"length": int(trained_length * factor), "trained_length": trained_length}
+    return scaling.dynamic_ntk(dim, factor=factor, **longest, **keywords)
+
+
+@fault("dynamic_ntk")
+def factor_ignored(dim, *, factor, **keywords):
+    """The factor is ignored: the base grows with length / trained length, as in the paper."""
+    return scaling.dynamic_ntk(dim, factor=1.0, **keywords)
+
+
+@fault("yarn")
+def ends_not_rounded(
+    dim, *, base=10000.0, factor, trained_length, beta_fast=32.0, beta_slow=1.0
+):
+    """The ends of the ramp are not rounded to whole pairs."""
+    fast, slow = (
+        dim * math.log(trained_length / (2 * math.pi * beta)) / (2 * math.log(base))
+        for beta in (beta_fast, beta_slow)
+    )
+    ramp = np.clip((np.arange(dim // 2) - fast) / (slow - fast), 0, 1)
+    plain = frequencies(dim, base=base)
+    return ramp * plain / factor + (1 - ramp) * plain, 0.1 * math.log(factor) + 1
+
+
+@fault("yarn")
+def ramp_inverted(dim, *, base=10000.0, factor, **keywords):
+    """The ramp is inverted: fast pairs are interpolated, and slow ones stay."""
+    made, attention_factor = scaling.yarn(dim, base=base, factor=factor, **keywords)
+    plain = frequencies(dim, base=base)
+    return plain + plain / factor - made, attention_factor
+
+
+@misuse("longrope")
+def factors_exchanged(definition, dim, *, short_factors, long_factors, **keywords):
+    """Short and long factors are exchanged."""
+    exchanged = {"short_factors": long_factors, "long_factors": short_factors}
+    return definition(dim, **exchanged, **keywords)
+
+
+@misuse("longrope")
+def long_too_early(definition, dim, *, length, **keywords):
+    """The long factors begin at the trained length: they should begin beyond it."""
+    return definition(dim, length=length + 1, **keywords)
+
+
+@fault("llama3")
+def nothing_blended(dim, *, base=500000.0, factor=8.0, **keywords):
+    """Nothing is blended: pairs between the two ends are divided by the factor."""
+    made = scaling.llama3(dim, base=base, factor=factor, **keywords)
+    plain = frequencies(dim, base=base)
+    return np.where(np.isclose(made, plain, rtol=1e-12, atol=0), plain, plain / factor)
+
+
+@fault("llama3")
+def all_divided(dim, *, base=500000.0, factor=8.0, **keywords):
+    """All frequencies are divided by the factor: that is position interpolation."""
+    return frequencies(dim, base=base) / factor
+
+
+@fault("llama3")
+def blend_inverted(dim, *, base=500000.0, factor=8.0, **keywords):
+    """The blend is inverted: fast pairs are divided, and slow ones stay."""
+    made = scaling.llama3(dim, base=base, factor=factor, **keywords)
+    plain = frequencies(dim, base=base)
+    return plain + plain / factor - made

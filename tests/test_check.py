@@ -1,0 +1,455 @@
+"""The command and the checker: what they print, how they leave, and that they find known faults."""
+
+import functools
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+from posattn import __main__ as command
+from posattn.conformance import UsageError, assert_conforms, check, gallery, load, names
+from posattn.conformance.faults import FAULTS, angles, bias, explain
+from posattn.conformance.faults.registry import Near, half_precision
+from posattn.conformance.report import Run
+from tests.conftest import REFERENCE
+from tests.faults import nan_gradients
+
+# the implementation of a fault, the scheme that it should be, and the fault that is named first
+GALLERY = {
+    "alibi_by_the_formula": ("alibi_slopes", "slopes_for_powers_of_two"),
+    "attention_from_the_start": ("attention", "causal_from_the_start"),
+    "attention_of_nan": ("attention", "empty_rows_are_nan"),
+    "attention_of_the_hidden": ("attention", "mask_inverted"),
+    "attention_of_the_mean": ("attention", "empty_rows_are_the_mean"),
+    "cache_by_half_the_width": ("rotary", "CacheOfHalfTheWidth"),
+    "cache_by_length": ("rotary", "CacheWithoutOffset"),
+    "cache_by_width": ("rotary", "CacheWithoutBase"),
+    "encoding_along_the_batch": ("positional_encoding", "wrong_axis"),
+    "ntk_of_the_longest": ("dynamic_ntk", "NeverReset"),
+    "rotary_by_halves": ("rotary", "other_layout"),
+    "rotary_clockwise": ("rotary", "turned_backwards"),
+    "rotary_from_zero": ("rotary", "positions_ignored"),
+    "rotary_in_bfloat16": ("rotary", "angles_in_bfloat16"),
+    "rotary_in_float16": ("rotary", "angles_in_float16"),
+    "rotary_in_float32": ("rotary", "float32_angles"),
+    "rotary_with_slow_frequencies": ("rotary", "exponent_of_the_pair"),
+    "sinusoidal_in_halves": ("sinusoidal", "all_sines_first"),
+    "sinusoidal_of_even_width": ("sinusoidal", "odd_width_fails"),
+    "t5_in_float32": ("t5_bucket", "logarithm_in_float32"),
+    "t5_of_the_query": ("t5_bucket", "past_and_future_exchanged"),
+    "t5_rounded": ("t5_bucket", "logarithm_rounded"),
+}
+PUBLISHED = """
+    zhouhaoyi/Informer2020 #224
+    huggingface/transformers #25199 #33826 #25681 #25104 #22161
+    Dao-AILab/flash-attention #288
+    EleutherAI/gpt-neox #1003
+    lucidrains/rotary-embedding-torch #11
+    ml-explore/mlx #561 #343
+    patrick-kidger/equinox
+    ml-explore/mlx-examples #113
+    pytorch/pytorch #41508 #103749
+    jax-ml/jax #17070
+    pytorch/tutorials #1547
+"""
+ROPE = """
+    import {framework}
+
+    def rope(x, positions, base=10000.0):
+        half = x.shape[-1] // 2
+        frequencies = base ** (-{arange}(half) / half)
+        angles = positions[..., None] * frequencies
+        cos, sin = {module}.cos(angles), {module}.sin(angles)
+        a, b = x[..., :half], x[..., half:]
+        return {concatenate}([a * cos - b * sin, a * sin + b * cos], -1)
+"""
+DIALECTS = {
+    "numpy": ("numpy", "numpy.arange", "numpy.concatenate"),
+    "torch": ("torch", "torch.arange", "torch.cat"),
+    "jax": ("jax.numpy", "jax.numpy.arange", "jax.numpy.concatenate"),
+}
+named_in_gallery = pytest.mark.parametrize("name", GALLERY)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write a module into the current directory, under a name that no other test has."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text, name=None):
+        name = name or f"checked_{tmp_path.name}"
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+        return name
+
+    yield write
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+    sys.path[:] = [place for place in sys.path if place != str(tmp_path)]
+
+
+def run(capsys, *arguments):
+    """The exit code of the command, what it printed, and what it complained about."""
+    try:
+        code = command.main(list(map(str, arguments)))
+    except SystemExit as left:
+        code = left.code
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def fresh(name):
+    """An entry of the gallery before its first call."""
+    entry = getattr(gallery, name)
+    return entry if hasattr(entry, "__code__") else type(entry)()
+
+
+@named_in_gallery
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_checker_names_the_fault(name, dtype):
+    scheme, fault = GALLERY[name]
+    report = check(fresh(name), scheme, framework="numpy", dtype=dtype)
+    assert report.causes[0].name == fault
+    assert report.causes[0].sentence in str(report)
+    assert report.causes[0].seen in str(report)
+
+
+def test_every_entry_of_the_gallery_is_checked():
+    helpers = {"angles", "turned", "to_bfloat16", "bucket", "attend", "softmax_of"}
+    entries = {name for name, thing in vars(gallery).items() if callable(thing)}
+    entries = {name for name in entries if name.islower() and name != "softmax_or_zero"}
+    assert entries - helpers == set(GALLERY)
+
+
+@pytest.mark.parametrize(
+    ("function", "scheme", "framework"),
+    [
+        (nan_gradients.softmax_in_torch, "masked_softmax", None),
+        (nan_gradients.softmax_in_jax, "masked_softmax", "jax"),
+        (nan_gradients.with_jit, "masked_softmax", "jax"),
+        (nan_gradients.attention_in_torch, "attention", "torch"),
+    ],
+)
+def test_gradients_are_checked_and_named(function, scheme, framework):
+    framework = framework or "torch"
+    report = check(function, scheme, framework=framework, gradients=True)
+    assert "slopes" in report.causes[-1].name or "gradients" in report.causes[-1].name
+    assert "jax-ml/jax #17070" in report.causes[-1].seen
+    values = check(function, scheme, framework=framework)
+    assert len(values.failures) < len(report.failures)
+
+
+def test_gradients_that_cannot_be_computed_are_failures():
+    def detached(scores, mask=None):
+        def refuse(_):
+            raise RuntimeError("no gradients here")
+
+        made = REFERENCE.masked_softmax(scores.detach().numpy(), mask)
+        return torch.from_numpy(made) if not scores.requires_grad else refuse(made)
+
+    torch_softmax = functools.partial(detached)
+    with pytest.raises(UsageError, match="framework must be jax or torch to check gradients"):
+        check(REFERENCE.masked_softmax, "masked_softmax", framework="numpy", gradients=True)
+    report = check(
+        torch_softmax, "masked_softmax", framework="torch", only="no mask", gradients=True
+    )
+    assert [run.case["name"] for run in report.failures] == ["no mask: gradient of scores"]
+    assert "no known fault explains this" in str(report)
+
+
+def test_all_published_faults_are_known():
+    seen = " ".join(fault.seen for fault in FAULTS)
+    for line in PUBLISHED.strip().splitlines():
+        repository, *numbers = line.split()
+        assert repository in seen
+        for number in numbers:
+            assert number in seen
+
+
+def exact(fault, scheme):
+    """Whether a fault returns numbers that can be compared."""
+    made = fault.start()
+    for case in load(scheme)["cases"]:
+        try:
+            with np.errstate(all="ignore"):
+                value = made(*case["arguments"], **case["keywords"])
+        except Exception:
+            continue
+        if isinstance(value, Near):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("scheme", names())
+def test_every_fault_of_a_scheme_is_found_and_named(scheme):
+    """A fault is checked like a function of somebody's, and is the first to be named."""
+    faults = [fault for fault in FAULTS if scheme in fault.schemes]
+    assert len({fault.name for fault in faults}) == len(faults)
+    for fault in faults:
+        assert len(fault.sentence) <= 110
+        if exact(fault, scheme):
+            with np.errstate(all="ignore"):
+                report = check(fault.start(), scheme, framework="numpy", dtype="float64")
+            assert report.causes[0].name == fault.name
+
+
+@pytest.mark.parametrize(
+    ("fault", "scheme"),
+    [
+        (bias.one_bucket_off, "t5_bucket"),
+        (bias.logarithm_in_float32, "t5"),
+        (angles.angles_in_float32, "sinusoidal"),
+        (angles.float32_angles, "positional_encoding"),
+        (angles.float32_angles, "xpos_key"),
+    ],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_a_fault_known_up_to_rounding_is_named_within_its_slack_only(fault, scheme):
+    entered = next(f for f in FAULTS if f.name == fault.__name__ and scheme in f.schemes)
+    for share, named in ((0.9, True), (1.5, False)):
+        runs = []
+        for case in load(scheme)["cases"]:
+            value, slack = entered.make(*case["arguments"], **case["keywords"])
+            scale = 1 + np.arange(np.size(value)).reshape(np.shape(value)) % 2
+            runs.append(Run(case, value + share * slack * (scale - 1), 1e-12))
+        causes = [cause.name for cause in explain(scheme, runs)]
+        assert (causes[:1] == [entered.name]) == named, causes
+
+
+def test_two_faults_at_once_are_both_named():
+    def both(x, positions, *, base=10000.0):
+        where = positions.astype(np.float32)
+        far = gallery.rotary_by_halves(x, where, base=base)
+        return far if x.shape[-1] > 2 else 2 * far
+
+    report = check(both, "rotary", framework="numpy")
+    assert [cause.name for cause in report.causes] == ["other_layout"]
+    assert len(report.causes[0].runs) == len(report.failures) - 1
+
+
+def test_no_fault_is_named_for_what_merely_fails():
+    def fails(x, positions):
+        raise RuntimeError("\n")
+
+    report = check(fails, "rotary", framework="numpy")
+    assert len(report.failures) == len(report.runs)
+    assert report.causes == []
+    assert "RuntimeError: \n" in f"{report}\n"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rounding_is_that_of_pytorch(dtype):
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=500) * 10.0 ** rng.integers(-3, 4, 500), [0, 257, 258]])
+    x = x.astype(np.float32).astype(np.float64)
+    want = torch.tensor(x).to(getattr(torch, dtype)).double().numpy()
+    assert np.array_equal(half_precision(dtype)(x), want)
+    assert half_precision(dtype)(257).shape == ()
+    if dtype == "bfloat16":
+        assert np.array_equal(gallery.to_bfloat16(x), want)
+
+
+@pytest.mark.parametrize("framework", DIALECTS)
+def test_the_command_detects_the_framework_and_names_the_fault(framework, module, capsys):
+    home, arange, concatenate = DIALECTS[framework]
+    text = ROPE.format(framework=home, module=home, arange=arange, concatenate=concatenate)
+    name = module(text)
+    code, out, err = run(capsys, "check", f"{name}:rope", "--scheme", "rotary")
+    assert (code, err) == (1, "")
+    assert f"rope as rotary, {framework} float32: " in out
+    assert "likely cause (" in out
+    assert "The other layout" in out
+    options = "--set", "layout=half", "--only", "positions 0 to 4"
+    code, out, _ = run(capsys, "check", f"{name}.py:rope", "--scheme", "rotary", *options)
+    assert (code, out) == (0, f"rope as rotary, {framework} float32: 1 cases pass\n")
+
+
+def test_the_command_runs_as_a_program(module):
+    name = module("from posattn.reference import alibi_slopes")
+    arguments = [sys.executable, "-m", "posattn", "check", f"{name}:alibi_slopes"]
+    done = subprocess.run(
+        [*arguments, "--scheme", "alibi_slopes"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "alibi_slopes as alibi_slopes, numpy float32: 11 cases pass\n"
+
+
+USAGE = {
+    "rotary": ("", "check: the following arguments are required: function, --scheme"),
+    "no place": ("rope --scheme rotary", "function must be given as module:function, got 'rope'"),
+    "no module": (
+        "lost:rope --scheme rotary",
+        "lost cannot be imported: ModuleNotFoundError: No module named 'lost'",
+    ),
+    "no file": ("lost.py:rope --scheme rotary", "lost.py cannot be imported: FileNotFoundError: "),
+    "leaves": ("leaves:rope --scheme rotary", "leaves cannot be imported: SystemExit: 3"),
+    "no function": ("mine:lost --scheme rotary", "mine has no function 'lost'"),
+    "no callable": ("mine:number --scheme rotary", "function must be callable, got int"),
+    "no signature": (
+        "mine:builtin --scheme alibi_slopes",
+        "max must have a signature; wrap it in a function of Python",
+    ),
+    "no scheme": ("mine:rope --scheme lost", "scheme must be one of `python -m posattn schemes`"),
+    "no framework": (
+        "mine:rope --scheme rotary --framework theano",
+        "framework must be one of jax, mlx, numpy, tensorflow, torch, got 'theano'",
+    ),
+    "not installed": (
+        "mine:rope --scheme rotary --framework mlx",
+        "framework must be an installed one, got mlx: ",
+    ),
+    "two frameworks": (
+        "both:rope --scheme rotary",
+        "framework must be one of jax, torch, got None",
+    ),
+    "no dtype": (
+        "mine:rope --scheme rotary --dtype bfloat16",
+        "dtype must be one that numpy has, got 'bfloat16'",
+    ),
+    "no keyword": (
+        "mine:rope --scheme rotary --set lay=half",
+        "settings must name one of frequencies, base, layout, attention_factor, got 'lay'",
+    ),
+    "no value": (
+        "mine:rope --scheme rotary --set base=1",
+        "base must be one of 10000.0, 500.0, got 1",
+    ),
+    "no equals": ("mine:rope --scheme rotary --set base", "--set must be given as keyword=value, got 'base'"),
+    "no case": ("mine:rope --scheme rotary --only lost", "only must be part of a case's name, got 'lost'"),
+    "no parameter": (
+        "mine:rope --scheme yarn",
+        "no case of yarn can be run, since rope has no parameter ",
+    ),
+    "too few": (
+        "mine:few --scheme to_half",
+        "no case of to_half can be run, since few does not fit: too many positional arguments",
+    ),
+    "wrong shape": (
+        "mine:shape --scheme to_half",
+        "shape must return shape (2, 3, 8), got (2, 3, 4), in the case 'eight columns'",
+    ),
+    "several": (
+        "mine:several --scheme to_half",
+        "several must return shape (2, 3, 8), got (2, 3, 8) and (), in the case 'eight columns'",
+    ),
+    "nothing": (
+        "mine:nothing --scheme to_half",
+        "nothing must return arrays, got NoneType, in the case 'eight columns'",
+    ),
+    "words": ("mine:words --scheme to_half", "words must return numbers, got "),
+    "no command": ("lost", "argument command: invalid choice: 'lost'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), USAGE.values(), ids=USAGE)
+def test_what_cannot_be_run_is_one_line_and_exit_code_2(arguments, message, module, capsys):
+    module(
+        """
+        import numpy
+        number, builtin = 3, max
+        def rope(x, positions): return x
+        def few(): return 0.0
+        def shape(x): return x[..., :4]
+        def several(x): return x, 1.0
+        def nothing(x): return None
+        def words(x): return numpy.full(x.shape, "word")
+        """,
+        "mine",
+    )
+    module("import torch, jax\ndef rope(x, positions): return x", "both")
+    module("raise SystemExit(3)", "leaves")
+    place = () if arguments in ("", "lost") else ("check",)
+    code, out, err = run(capsys, *(place or ("check",) * (arguments == "")), *arguments.split())
+    assert code == 2
+    assert out == ""
+    assert err.startswith("posattn")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_the_schemes_are_listed(capsys):
+    code, out, _ = run(capsys, "schemes")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == names()
+    code, out, _ = run(capsys, "schemes", "t5")
+    assert code == 0
+    assert "function(query_positions, key_positions, *, table, max_distance=128, bidir" in out
+    assert "  boundaries of buckets\n" in out
+    _, out, _ = run(capsys, "schemes", "to_half")
+    assert "function(x)\n" in out
+    assert run(capsys, "schemes", "lost")[0] == 2
+
+
+def test_functions_are_called_as_they_can_be():
+    def by_name(*, positions, x):
+        return REFERENCE.rotate(x, positions)
+
+    def everything(x, *others, **keywords):
+        return REFERENCE.rotate(x, *others, **keywords)
+
+    class Layer:
+        def __init__(self, base=10000.0, layout="interleaved"):
+            self.options = {"base": base, "layout": layout}
+
+        def __call__(self, *, x, positions=None):
+            return REFERENCE.rotate(x, positions, **self.options)
+
+    class NoCall:
+        def __init__(self, base=10000.0):
+            pass
+
+    total = len(load("rotary")["cases"])
+    assert len(check(everything, "rotary", framework="numpy").runs) == total
+    half = functools.partial(REFERENCE.rotate, layout="half")
+    assert_conforms(half, "rotary", settings={"layout": "half"})
+    for function, skipped in ((by_name, "layout"), (Layer, "frequencies")):
+        report = check(function, "rotary", framework="numpy")
+        assert not report.failures
+        assert f"has no parameter {skipped}" in str(report)
+    with pytest.raises(UsageError, match="NoCall does not fit"):
+        check(NoCall, "rotary", framework="numpy")
+    with pytest.raises(UsageError, match="half of float16 .*|float16 cannot hold the numbers"):
+        check(REFERENCE.alibi_bias, "alibi", dtype="float16", only="large")
+
+
+def test_a_made_object_that_does_not_fit_is_skipped():
+    class Deaf:
+        def __init__(self, num_heads):
+            pass
+
+        def __call__(self):
+            return 0.0
+
+    with pytest.raises(UsageError, match="no case of alibi can be run, since Deaf does not fit"):
+        check(Deaf, "alibi", framework="numpy")
+
+
+def test_the_framework_is_that_of_the_module_or_of_the_process(monkeypatch):
+    plain = functools.partial(gallery.rotary_by_halves)
+    assert "numpy float32" in check(plain, "rotary").title
+    without = {name: m for name, m in sys.modules.items() if name.partition(".")[0] != "jax"}
+    orphan = eval("lambda x, positions: x", {"__name__": "nowhere"})
+    monkeypatch.setattr(sys, "modules", without)
+    assert "torch float32" in check(orphan, "rotary", only="0 to 4").title
+    without.pop("torch")
+    assert "numpy float32" in check(orphan, "rotary", only="0 to 4").title
+
+
+def test_results_of_several_parts_are_compared_part_by_part():
+    def no_factor(dim, **keywords):
+        return REFERENCE.yarn(dim, **keywords)[0], 1.0
+
+    report = check(no_factor, "yarn", framework="numpy", dtype="float64")
+    assert report.causes[0].name == "attention_factor_missing"
+    assert "[1]" in str(report)
+    tolerant = check(REFERENCE.yarn, "yarn", framework="numpy", dtype="float64")
+    assert not tolerant.failures
+
+
+def test_the_result_decides_the_tolerance_where_no_data_goes_in():
+    def single(dim, **keywords):
+        return REFERENCE.frequencies(dim, **keywords).astype(np.float32)
+
+    assert_conforms(single, "frequencies", dtype="float64", framework="numpy")

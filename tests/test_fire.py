@@ -1,0 +1,133 @@
+"""FIRE. What it shares with the other biases is in test_biases.py."""
+
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+
+from tests.conftest import BOUND, REFERENCE, draw, error
+
+NAMES = ("c", "multiplier", "hidden_weight", "hidden_bias", "output_weight", "output_bias")
+HIDDEN, HEADS = 5, 2
+NETWORK = (draw(240, HIDDEN), draw(241, HIDDEN), draw(242, HIDDEN, HEADS), draw(243, HEADS))
+IDENTITY = (np.ones(1), np.zeros(1), np.ones((1, 1)), np.zeros(1))
+
+
+def layer(column, c, multiplier, network, **options):
+    arrays = (np.asarray(float(c)), np.asarray(float(multiplier)), *network)
+    named = dict(zip(NAMES, map(column.array, arrays), strict=True))
+    return column.with_parameters("FIRE", named, network[-1].shape[0], **options)
+
+
+def bias(column, query, key, c=0.1, multiplier=1.0, network=NETWORK, **options):
+    made = layer(column, c, multiplier, network, **options)
+    return column.numpy(made(*map(column.positions, map(np.asarray, (query, key)))))
+
+
+def naive(query, key, c, multiplier, network, threshold, epsilon=0.0):
+    """One pair at a time; the authors' program has an epsilon of 1e-6."""
+    w1, b1, w2, b2 = network
+    psi = lambda x: math.log(abs(c * x) + 1)  # noqa: E731
+    out = np.zeros((len(b2), len(query), len(key)))
+    for i, q in enumerate(query):
+        for j, k in enumerate(key):
+            ratio = psi(q - k) / (psi(max(abs(multiplier * threshold), q)) + epsilon)
+            hidden = [max(0.0, ratio * w + b) for w, b in zip(w1, b1, strict=True)]
+            for h in range(len(b2)):
+                out[h, i, j] = sum(x * w2[m, h] for m, x in enumerate(hidden)) + b2[h]
+    return out
+
+
+@given(
+    st.floats(0.05, 3),
+    st.floats(0.25, 3),
+    st.floats(1, 600),
+    st.lists(st.integers(-5, 1500), min_size=1, max_size=3),
+    st.lists(st.floats(-5, 1500), min_size=1, max_size=3),
+)
+def test_each_number_is_the_network_of_its_ratio(c, multiplier, threshold, query, key):
+    got = bias(REFERENCE, query, key, c, multiplier, threshold=threshold)
+    want = naive(query, key, c, multiplier, NETWORK, threshold)
+    assert error(got, want) <= BOUND["float64"]
+
+
+def test_the_epsilon_of_the_authors_program_does_not_matter(column):
+    where = np.arange(0, 1200, 97)
+    want = naive(where, where, 0.1, 1.0, NETWORK, 512.0, epsilon=1e-6)
+    assert error(bias(column, where, where), want) <= 1e-6
+
+
+def test_ratios_of_the_past_lie_between_0_and_1_at_any_length(column):
+    where = np.concatenate([np.arange(8), [500, 511, 512, 513, 10**4, 2**20]])
+    ratios = bias(column, where, where, network=IDENTITY)[0]
+    past = ratios[where[:, None] >= where]
+    assert past.min() == 0
+    assert past.max() == 1
+    assert ratios.max() > 1  # of the far future
+
+
+@given(st.integers(0, 100), st.integers(0, 300))
+def test_only_below_the_threshold_does_a_shift_change_nothing(query, shift):
+    key = np.arange(5)
+    before, after = (bias(REFERENCE, [query + s], key + s) for s in (0, shift))
+    assert error(after, before) <= BOUND["float64"]
+    beyond = bias(REFERENCE, [query + 2000], key + 2000, network=IDENTITY)
+    assert (beyond < bias(REFERENCE, [query], key, network=IDENTITY)).sum() == (
+        key != query
+    ).sum()
+
+
+@pytest.mark.parametrize("signs", [(-1, 1), (1, -1), (-1, -1)])
+def test_the_signs_of_c_and_of_the_multiplier_do_not_matter(column, signs):
+    where = np.arange(8)
+    want = bias(column, where, where, 0.5, 0.75, threshold=4.0)
+    got = bias(column, where, where, 0.5 * signs[0], 0.75 * signs[1], threshold=4.0)
+    assert np.array_equal(got, want)
+
+
+def test_the_learned_threshold_is_a_product(column):
+    where = np.arange(8)
+    want = bias(column, where, where, multiplier=2.0, threshold=2.0)
+    assert np.array_equal(bias(column, where, where, multiplier=0.5, threshold=8.0), want)
+    assert (
+        np.abs(bias(column, where, where, multiplier=1.0, threshold=2.0) - want).max()
+        > 1e-2
+    )
+
+
+def test_at_the_threshold_it_is_the_threshold_that_learns(twin):
+    """A query at L exactly, where a maximum could pass the gradient to either side."""
+
+    def ratio(multiplier):
+        named = dict(zip(NAMES, (np.asarray(0.5), multiplier, *IDENTITY), strict=True))
+        named = {k: v if k == "multiplier" else twin.array(v) for k, v in named.items()}
+        made = twin.with_parameters("FIRE", named, 1, threshold=4.0)
+        return made(*map(twin.positions, (np.array([4, 5]), np.array([1]))))[:, :1]
+
+    _, (slope,) = twin.value_and_gradients(ratio, [np.asarray(1.0)])
+    value, psi = math.log1p(1.5), math.log1p(2.0)
+    want = draw(1, 1, 1, 1).item() * -value / psi**2 * (0.5 * 4.0) / 3.0
+    assert error(slope, want) <= BOUND[twin.dtype]
+
+
+def test_fresh_networks_begin_as_the_authors_and_repeat_with_their_rng(column):
+    def fresh(hidden_dim=500):
+        if column.name == "torch":
+            options = {"dtype": torch.float64, "rng": column.rng()}
+            made = column.FIRE(20, hidden_dim=hidden_dim, **options)
+        else:
+            made = column.FIRE.init(column.rng(), 20, hidden_dim=hidden_dim)
+        return made, [column.numpy(getattr(made, name)) for name in NAMES]
+
+    made, (c, multiplier, *network) = fresh()
+    assert made.threshold == 512
+    assert (float(c), float(multiplier)) == (0.1, 1.0)
+    assert [w.shape for w in network] == [(500,), (500,), (500, 20), (20,)]
+    for weights, bound in zip(network, (1, 1, 500**-0.5, 500**-0.5), strict=True):
+        assert 0.8 * bound < np.abs(weights).max() <= bound
+        assert abs(weights.mean()) < 0.4 * bound
+    for before, after in zip(network, fresh()[1][2:], strict=True):
+        assert np.array_equal(before, after)
