@@ -1,0 +1,158 @@
+"""Checks of shapes and dtypes: sequences, heads, masks and biases."""
+
+from typing import Protocol, runtime_checkable
+
+from posattn.contract.numbers import integer
+
+
+@runtime_checkable
+class ContentBias(Protocol):
+    """A bias that depends on content, and not on positions alone.
+
+    It may also have `values(weights, query_positions, key_positions)`, `(*batch, h, n_q, d_h)`, which
+    is added to the output of the heads.
+    """
+
+    def scores(self, query, key, query_positions, key_positions):
+        """What is added to the scores, `(*batch, h, n_q, n_k)`."""
+
+
+def dtype(array):
+    """The bare name of an array's dtype: `float32` for `torch.float32` as for `<dtype: 'float32'>`."""
+    return str(array.dtype).strip("'>_").replace("'", ".").rpartition(".")[2]
+
+
+def array(name, value):
+    """Reject what has no shape and dtype: lists, numbers, None."""
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        raise TypeError(f"{name} must be an array, got {type(value).__name__}")
+
+
+def floating(name, value, *, like=None, owner="query"):
+    """Reject arrays that do not hold floating-point numbers, or hold others than `like` does."""
+    array(name, value)
+    if "float" not in dtype(value) and "complex" not in dtype(value):
+        raise TypeError(f"{name} must have a floating dtype, got {dtype(value)}")
+    if like is not None and dtype(value) != dtype(like):
+        raise TypeError(
+            f"{name} must have the dtype of {owner}, {dtype(like)}, got {dtype(value)}"
+        )
+
+
+def _shape(name, value, expected):
+    """Compare a shape with a tuple in which a string stands for any size."""
+    got = tuple(value.shape)
+    if len(got) != len(expected) or any(
+        not isinstance(e, str) and e != g for e, g in zip(expected, got)
+    ):
+        wanted = ", ".join(str(e) for e in expected)
+        raise ValueError(f"{name} must have shape ({wanted}), got {got}")
+
+
+def sequence(name, value, dim=None):
+    """Reject what is not `*batch n d`, or whose width is not `dim`."""
+    floating(name, value)
+    width = "d" if dim is None else dim
+    got = tuple(value.shape)
+    if len(got) < 2 or (dim is not None and got[-1] != dim):
+        raise ValueError(f"{name} must have shape (*batch, n, {width}), got {got}")
+
+
+def scores(value):
+    """Reject scores that are not floating or have no query and key axes."""
+    floating("scores", value)
+    if len(value.shape) < 2:
+        raise ValueError(
+            f"scores must have shape (*batch, n_q, n_k), got {tuple(value.shape)}"
+        )
+
+
+def heads(num_heads, dim):
+    """Return `num_heads`, which must divide `dim`."""
+    num_heads = integer("num_heads", num_heads, least=1)
+    if dim % num_heads:
+        raise ValueError(f"num_heads must divide dim = {dim}, got {num_heads}")
+    return num_heads
+
+
+def head_sequence(name, value):
+    """Reject what is not `*batch h n d_h`."""
+    floating(name, value)
+    if len(value.shape) < 3:
+        raise ValueError(
+            f"{name} must have shape (*batch, h, n, d_h), got {tuple(value.shape)}"
+        )
+
+
+def attention(query, key, value=None):
+    """Reject queries, keys and values whose shapes or dtypes do not belong together."""
+    sequence("query", query)
+    *batch, _, width = query.shape
+    if width == 0:
+        raise ValueError(
+            f"query must have a width of at least 1, got shape {tuple(query.shape)}"
+        )
+    floating("key", key, like=query)
+    _shape("key", key, (*batch, "n_k", width))
+    if value is not None:
+        floating("value", value, like=query)
+        _shape("value", value, (*batch, key.shape[-2], "d_v"))
+
+
+def layer_inputs(query, key, value, dim):
+    """Reject queries, keys and values that do not all have the width of a layer."""
+    sequence("query", query, dim)
+    floating("key", key, like=query)
+    floating("value", value, like=query)
+    *batch, _, _ = query.shape
+    _shape("key", key, (*batch, "n_k", dim))
+    _shape("value", value, (*batch, key.shape[-2], dim))
+
+
+def _broadcasts(name, value, expected):
+    """Accept axes of size 1, but never on the last axis, and no axes that `expected` lacks."""
+    got = tuple(value.shape)
+    fits = 2 <= len(got) <= len(expected) and got[-1] == expected[-1]
+    if not (fits and all(g in (1, e) for g, e in zip(got[::-1], expected[::-1]))):
+        raise ValueError(
+            f"{name} must have a shape that broadcasts to {tuple(expected)}, got {got}"
+        )
+
+
+def mask(value, expected):
+    """Reject masks that are not bool or do not fit scores of shape `expected`."""
+    if value is None:
+        return
+    array("mask", value)
+    if dtype(value) != "bool":
+        raise TypeError(f"mask must be bool (True means may attend), got {dtype(value)}")
+    _broadcasts("mask", value, expected)
+
+
+def bias(value, expected):
+    """Reject biases that are not floating or do not fit scores of shape `expected`."""
+    if value is None:
+        return
+    floating("bias", value)
+    _broadcasts("bias", value, expected)
+
+
+def integer_array(name, value):
+    """Reject what is no array of integers."""
+    array(name, value)
+    if "int" not in dtype(value):
+        raise TypeError(f"{name} must have an integer dtype, got {dtype(value)}")
+
+
+def parameter(name, value, expected):
+    """Reject a parameter whose shape is not `expected`, in which a string stands for any size."""
+    floating(name, value)
+    _shape(name, value, expected)
+
+
+def square(name, value):
+    """Reject what is not `*batch n n`."""
+    floating(name, value)
+    got = tuple(value.shape)
+    if len(got) < 2 or got[-1] != got[-2]:
+        raise ValueError(f"{name} must have shape (*batch, n, n), got {got}")

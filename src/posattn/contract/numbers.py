@@ -1,0 +1,124 @@
+"""Checks of numbers, choices and sources of randomness."""
+
+import math
+import operator
+from numbers import Real
+
+from posattn.contract.arrays import dtype
+
+
+def is_index(value):
+    """Whether `value` is an integer: a Python or NumPy one, or an integer scalar of a framework."""
+    if isinstance(value, int):
+        return not isinstance(value, bool)
+    if hasattr(value, "dtype") and (dtype(value) == "bool" or tuple(value.shape) != ()):
+        return False  # PyTorch would take an array of one integer for that integer
+    try:
+        operator.index(value)
+    except (TypeError, AttributeError):  # TensorFlow raises the second
+        return False
+    return True
+
+
+def integer(name, value, *, least=0, even=False):
+    """Return `value` as an int that is at least `least` (0 or 1), and even if asked."""
+    right_kind = is_index(value)
+    if right_kind and value >= least and not (even and value % 2):
+        return operator.index(value)
+    kind = (
+        "non-negative integer"
+        if least == 0
+        else "positive even integer"
+        if even
+        else "positive integer"
+    )
+    raise (ValueError if right_kind else TypeError)(
+        f"{name} must be a {kind}, got {value!r}"
+    )
+
+
+def _number(name, value, expected, accepts):
+    right_kind = isinstance(value, Real) and not isinstance(value, bool)
+    if right_kind and accepts(value):
+        return float(value)
+    raise (ValueError if right_kind else TypeError)(
+        f"{name} must be {expected}, got {value!r}"
+    )
+
+
+def base(value):
+    """Return the base of a geometric sequence of frequencies."""
+    return _number("base", value, "a positive finite number", lambda v: 0 < v < math.inf)
+
+
+def scale(value):
+    """Return the factor on the scores."""
+    return _number("scale", value, "a finite number", lambda v: -math.inf < v < math.inf)
+
+
+def offset(value):
+    """Return a number of positions."""
+    return _number("offset", value, "a finite number", lambda v: -math.inf < v < math.inf)
+
+
+def dropout_rate(value):
+    """Return the probability of dropping an entry."""
+    return _number("dropout_rate", value, "a number in [0, 1)", lambda v: 0 <= v < 1)
+
+
+def rng(value, accepted, kind):
+    """Reject a source of randomness that this column cannot draw from."""
+    if not accepted:
+        raise TypeError(f"rng must be a {kind}, got {type(value).__name__}")
+
+
+def positive(name, value):
+    """Return a positive finite number."""
+    return _number(name, value, "a positive finite number", lambda v: 0 < v < math.inf)
+
+
+def above(name, value, bound, of=""):
+    """Return a finite number above `bound`, which `of` names."""
+    return _number(
+        name, value, f"a finite number above {of}{bound}", lambda v: bound < v < math.inf
+    )
+
+
+def factor(value):
+    """Return how many times longer a context becomes."""
+    return _number(
+        "factor", value, "a finite number of at least 1", lambda v: 1 <= v < math.inf
+    )
+
+
+def factors(name, values, m):
+    """Return `m` divisors of frequencies as Python numbers."""
+    expected = f"{name} must hold {m} positive finite numbers"
+    try:
+        numbers = [float(v) for v in values]
+    except (TypeError, ValueError):
+        raise TypeError(f"{expected}, got {values!r}") from None
+    if len(numbers) != m:
+        raise ValueError(f"{expected}, got {len(numbers)}")
+    for got in numbers:
+        if not 0 < got < math.inf:
+            raise ValueError(f"{expected}, got {got!r}")
+    return numbers
+
+
+def layout(value):
+    """Reject what is no arrangement of pairs."""
+    if not isinstance(value, str) or value not in ("interleaved", "half"):
+        raise (ValueError if isinstance(value, str) else TypeError)(
+            f"layout must be 'interleaved' or 'half', got {value!r}"
+        )
+
+
+def multiple(name, value, of):
+    """Return `value`, which must be a positive multiple of `of`."""
+    right_kind = is_index(value)
+    if right_kind and value > 0 and value % of == 0:
+        return operator.index(value)
+    raise (ValueError if right_kind else TypeError)(
+        f"{name} must be a positive multiple of {of}, got {value!r}"
+    )

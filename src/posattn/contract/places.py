@@ -1,0 +1,168 @@
+"""Checks of lengths, positions and coordinates."""
+
+import operator
+
+from posattn.contract.arrays import array, dtype, integer_array
+from posattn.contract.numbers import integer, is_index
+
+_HALF = ("float16", "bfloat16")
+
+
+def lengths(value, n_k, *, known=True):
+    """Reject lengths that are no integers, have a wrong rank, or (if `known`) leave 0..n_k."""
+    array("lengths", value)
+    if "int" not in dtype(value):
+        raise TypeError(f"lengths must have an integer dtype, got {dtype(value)}")
+    if len(value.shape) not in (1, 2):
+        raise ValueError(
+            f"lengths must have shape (batch) or (batch, n_q), got {tuple(value.shape)}"
+        )
+    if known and 0 not in value.shape:
+        for got in (int(value.min()), int(value.max())):
+            if not 0 <= got <= n_k:
+                raise ValueError(f"lengths must lie between 0 and n_k = {n_k}, got {got}")
+
+
+def length_or_positions(value):
+    """Return the length if `value` is one, or None if it is an array of positions."""
+    expected = "length_or_positions must be a non-negative integer or an array of positions"
+    if is_index(value):
+        if value < 0:
+            raise ValueError(f"{expected}, got {value!r}")
+        return operator.index(value)
+    if not hasattr(value, "shape"):
+        raise TypeError(f"{expected}, got {value!r}")
+    positions("length_or_positions", value)
+    return None
+
+
+def positions(name, value):
+    """Reject positions that are no numbers, are scalars, or have passed through a half-precision dtype."""
+    array(name, value)
+    if ("int" not in dtype(value) and "float" not in dtype(value)) or dtype(value) in _HALF:
+        raise TypeError(
+            f"{name} must hold integers, float32 or float64, got {dtype(value)}"
+        )
+    if len(value.shape) == 0:
+        raise ValueError(f"{name} must have shape (*batch, n), got ()")
+
+
+def positions_of(x_shape, value):
+    """Reject positions that are neither one per token of `x` nor shared by its batch."""
+    if value is None:
+        return
+    positions("positions", value)
+    *batch, n, _ = x_shape
+    got = tuple(value.shape)
+    if got != (n,) and got != (
+        *batch,
+        n,
+    ):  # written out, because torch.compile cannot trace `in`
+        raise ValueError(f"positions must have shape {(n,)} or {(*batch, n)}, got {got}")
+
+
+def key_positions(value, key_shape, n_q):
+    """Reject positions of keys that do not fit the keys, or from which n_q queries cannot be taken."""
+    if value is None:
+        return
+    positions_of(key_shape, value)
+    n_k = key_shape[-2]
+    if n_q > n_k:
+        raise ValueError(
+            f"positions must cover the {n_q} queries, got {n_k} positions, one per key"
+        )
+
+
+def table_length(length, max_len):
+    """Reject a sequence that is longer than a learned table."""
+    if length > max_len:
+        raise ValueError(f"x must have at most max_len = {max_len} tokens, got {length}")
+
+
+def table_rows(value, max_len, *, known=True, name="positions"):
+    """Reject positions that are no rows of a learned table."""
+    if "int" not in dtype(value):
+        raise TypeError(f"{name} must have an integer dtype, got {dtype(value)}")
+    if known and 0 not in value.shape:
+        for got in (int(value.min()), int(value.max())):
+            if not 0 <= got < max_len:
+                raise ValueError(
+                    f"{name} must lie between 0 and max_len - 1 = {max_len - 1}, got {got}"
+                )
+
+
+def position_pair(query_positions, key_positions, *, integers=False):
+    """Reject positions of queries and keys that are not of their kind or do not belong together."""
+    named = ("query_positions", query_positions), ("key_positions", key_positions)
+    for name, value in named:
+        positions(name, value)
+        if integers:
+            integer_array(name, value)
+    query_batch, key_batch = (tuple(value.shape[:-1]) for _, value in named)
+    if query_batch and key_batch and query_batch != key_batch:
+        wanted = ", ".join(str(e) for e in (*query_batch, "n_k"))
+        raise ValueError(
+            f"key_positions must have shape (n_k) or ({wanted}), got {tuple(key_positions.shape)}"
+        )
+
+
+def tile_positions(query_positions, key_positions, shape, *, integers=False):
+    """Reject positions that do not fit scores of shape `(*batch, h, n_q, n_k)`."""
+    position_pair(query_positions, key_positions, integers=integers)
+    *batch, _, n_q, n_k = shape
+    for name, value, n in (
+        ("query_positions", query_positions, n_q),
+        ("key_positions", key_positions, n_k),
+    ):
+        got = tuple(value.shape)
+        if got != (n,) and got != (*batch, n):
+            raise ValueError(f"{name} must have shape {(n,)} or {(*batch, n)}, got {got}")
+
+
+def sample(length, max_len):
+    """Return how many positions to draw, and from how many."""
+    length = integer("length", length)
+    max_len = integer("max_len", max_len, least=1)
+    if length > max_len:
+        raise ValueError(f"length must be at most max_len = {max_len}, got {length}")
+    return length, max_len
+
+
+def _shared(name, value, expected, own):
+    """Accept `expected` with batch axes that may be 1, and its last `own` axes alone."""
+    got = tuple(value.shape)
+    lead = len(got) - own
+    fits = 0 <= lead <= len(expected) - own and got[lead:] == expected[-own:]
+    if lead == len(expected) - own:
+        fits = fits and all(g == 1 or g == e for g, e in zip(got, expected))
+    else:
+        fits = fits and all(g == 1 for g in got[:lead])
+    if not fits:
+        raise ValueError(
+            f"{name} must have shape {expected[-own:]} or {expected}, in which a batch axis "
+            f"may be 1, got {got}"
+        )
+
+
+def token_positions(value, x_shape, *, integers=False):
+    """Reject positions that do not belong to the tokens of `x`."""
+    if value is None:
+        return
+    positions("positions", value)
+    if integers:
+        integer_array("positions", value)
+    _shared("positions", value, tuple(x_shape[:-1]), 1)
+
+
+def coordinates(value, x_shape, num_axes):
+    """Reject coordinates that do not belong to the tokens of `x`, `num_axes` for each of them."""
+    positions("coordinates", value)
+    _shared("coordinates", value, (*x_shape[:-1], num_axes), 2)
+
+
+def _precise(name, value):
+    """Reject what does not hold floating-point numbers of at least 32 bits."""
+    array(name, value)
+    kind = dtype(value)
+    if kind in _HALF or ("float" not in kind and "complex" not in kind):
+        raise TypeError(f"{name} must hold float32 or float64, got {kind}")

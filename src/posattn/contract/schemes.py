@@ -1,0 +1,169 @@
+"""Checks of the parameters of single schemes."""
+
+import operator
+
+from posattn.contract.arrays import _shape, array, floating, heads, parameter
+from posattn.contract.numbers import integer, is_index
+from posattn.contract.places import _precise, tile_positions
+
+
+def buckets(num_buckets, max_distance, bidirectional):
+    """Return the buckets of one direction and the distance from which all share the last of them."""
+    right_kind = is_index(num_buckets)
+    least, kind = (4, "an even integer") if bidirectional else (2, "an integer")
+    if not right_kind or num_buckets < least or (bidirectional and num_buckets % 2):
+        raise (ValueError if right_kind else TypeError)(
+            f"num_buckets must be {kind} of at least {least}, got {num_buckets!r}"
+        )
+    one_way = operator.index(num_buckets) // (2 if bidirectional else 1)
+    right_kind = is_index(max_distance)
+    if not right_kind or max_distance <= one_way // 2:
+        raise (ValueError if right_kind else TypeError)(
+            f"max_distance must be an integer greater than {one_way // 2}, got {max_distance!r}"
+        )
+    return one_way, operator.index(max_distance)
+
+
+def network(hidden_weight, hidden_bias, output_weight, output_bias):
+    """Reject parameters of a network with one input and one hidden layer whose shapes do not fit."""
+    parameter("hidden_weight", hidden_weight, ("m",))
+    parameter("hidden_bias", hidden_bias, tuple(hidden_weight.shape))
+    parameter("output_bias", output_bias, ("num_heads",))
+    shape = (*hidden_weight.shape, *output_bias.shape)
+    parameter("output_weight", output_weight, shape)
+
+
+def window_positions(name, value, height, width, *, known=True):
+    """Reject positions that are no cells of a window of `height` times `width` cells."""
+    if known and 0 not in value.shape:
+        for got in (int(value.min()), int(value.max())):
+            if not 0 <= got < height * width:
+                raise ValueError(
+                    f"{name} must lie between 0 and height * width - 1 = {height * width - 1}, got {got}"
+                )
+
+
+def offset_table(name, table, *, odd):
+    """Return how far a table of offsets reaches: rows for both directions, and for none if `odd`."""
+    rows = table.shape[-2]
+    if rows % 2 != odd:
+        wanted = "2 * max_distance + 1" if odd else "2 * max_distance"
+        raise ValueError(f"{name} must have {wanted} rows, got shape {tuple(table.shape)}")
+    return rows // 2
+
+
+def log_gates(value, n_q):
+    """Return the numbers of queries and keys that belong to gates, which are one per head and key."""
+    floating("log_gates", value)
+    got = tuple(value.shape)
+    if len(got) < 2:
+        raise ValueError(f"log_gates must have shape (*batch, h, n_k), got {got}")
+    n_q = got[-1] if n_q is None else integer("n_q", n_q)
+    if n_q > got[-1]:
+        raise ValueError(f"n_q must be at most n_k = {got[-1]}, got {n_q}")
+    return n_q, got[-1]
+
+
+def tile(
+    query, key, query_positions, key_positions, head_dim, *, num_heads=None, integers=False
+):
+    """Reject queries and keys of heads that do not fit a table, or have no fitting positions."""
+    floating("query", query)
+    got = tuple(query.shape)
+    if len(got) < 3 or got[-1] != head_dim or num_heads not in (None, got[-3]):
+        h = "h" if num_heads is None else num_heads
+        raise ValueError(f"query must have shape (*batch, {h}, n_q, {head_dim}), got {got}")
+    floating("key", key, like=query)
+    _shape("key", key, (*got[:-2], "n_k", head_dim))
+    shape = (*got[:-1], key.shape[-2])
+    tile_positions(query_positions, key_positions, shape, integers=integers)
+
+
+def pair_frequencies(value, x_shape):
+    """Reject frequencies that are not one per pair of the first entries of `x`."""
+    width = x_shape[-1]
+    if value is None:
+        if width % 2:
+            raise ValueError(
+                f"x must have an even width where frequencies are not given, got {width}"
+            )
+        return
+    _precise("frequencies", value)
+    got = tuple(value.shape)
+    if len(got) != 1 or got[0] > width // 2:
+        raise ValueError(
+            f"frequencies must have shape (m) with m <= {width // 2}, got {got}"
+        )
+
+
+def axis_frequencies(value, x_shape):
+    """Reject frequencies that are not one per axis and pair of `x`, or per axis, head and pair."""
+    _precise("frequencies", value)
+    got, m = tuple(value.shape), x_shape[-1] // 2
+    heads = (x_shape[-3] if len(x_shape) > 2 else "h",)
+    known = len(got) == 2 or (len(got) == 3 and got[1:2] == heads)
+    if not known or got[0] == 0 or got[-1] > m:
+        raise ValueError(
+            f"frequencies must have shape (c, m) or (c, {heads[0]}, m) with m <= {m}, got {got}"
+        )
+
+
+def columns(value):
+    """Reject what has no last axis."""
+    array("x", value)
+    if len(value.shape) == 0:
+        raise ValueError("x must have shape (*batch, d), got ()")
+
+
+def projection(value):
+    """Reject what is neither the weight of a projection nor its offset."""
+    floating("weight", value)
+    if len(value.shape) != 1 and len(value.shape) != 2:
+        raise ValueError(f"weight must have 1 or 2 axes, got shape {tuple(value.shape)}")
+
+
+def rotary_dim(value, head_dim):
+    """Return how many entries of a head turn, all if not given."""
+    value = head_dim if value is None else value
+    value = integer("rotary_dim", value, least=1, even=True)
+    if value > head_dim:
+        raise ValueError(
+            f"rotary_dim must be at most the width of a head, {head_dim}, got {value}"
+        )
+    return value
+
+
+def sections(values, m):
+    """Return how many of `m` pairs belong to each axis."""
+    expected = f"sections must be positive integers with sum {m}"
+    if not isinstance(values, (list, tuple)) or not all(is_index(v) for v in values):
+        raise TypeError(f"{expected}, got {values!r}")
+    if any(v <= 0 for v in values) or sum(values) != m:
+        raise ValueError(f"{expected}, got {values!r}")
+    return [operator.index(v) for v in values]
+
+
+def sinusoid_weight(value, width):
+    """Return the width of the sinusoids that a matrix projects: even, because they come in pairs."""
+    parameter("weight", value, ("d", width))
+    return integer("the number of rows of weight", value.shape[0], least=1, even=True)
+
+
+def projected_table(table, query_weight, key_weight, num_heads):
+    """Return the reach of a table of offsets and the width of the heads to which two matrices project it."""
+    floating("table", table)
+    reach = offset_table("table", table, odd=False)
+    parameter("query_weight", query_weight, (table.shape[-1], "h * d_h"))
+    parameter("key_weight", key_weight, tuple(query_weight.shape))
+    width = key_weight.shape[-1]
+    return reach, width // heads(num_heads, width)
+
+
+def untied(table, query_weight, key_weight, cls_bias, num_heads):
+    """Reject a table, projections of it, and resets, that do not belong together."""
+    parameter("table", table, ("max_len", "d"))
+    parameter("query_weight", query_weight, (table.shape[-1], "h * d_h"))
+    parameter("key_weight", key_weight, tuple(query_weight.shape))
+    heads(num_heads, key_weight.shape[-1])
+    if cls_bias is not None:
+        parameter("cls_bias", cls_bias, (2, num_heads))
