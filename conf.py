@@ -37,7 +37,8 @@ nitpick_ignore_regex = [
     # types of frameworks and of jaxtyping: their documentation is not reachable from a build without network
     (
         "py:.*",
-        r"(torch|jax|jaxlib|numpy|np|nn|jnp|jaxtyping|collections|dataclasses|matplotlib)\..*",
+        r"(torch|jax|jaxlib|numpy|np|nn|jnp|jaxtyping|collections|dataclasses|matplotlib"
+        r"|tensorflow|tf|keras|mlx|mx|mxnet)\..*",
     ),
     (
         "py:.*",

@@ -150,7 +150,9 @@ def test_gradients_that_cannot_be_computed_are_failures():
         return torch.from_numpy(made) if not scores.requires_grad else refuse(made)
 
     torch_softmax = functools.partial(detached)
-    with pytest.raises(UsageError, match="framework must be jax or torch to check gradients"):
+    with pytest.raises(
+        UsageError, match="framework must be jax or torch to check gradients"
+    ):
         check(REFERENCE.masked_softmax, "masked_softmax", framework="numpy", gradients=True)
     report = check(
         torch_softmax, "masked_softmax", framework="torch", only="no mask", gradients=True
@@ -231,18 +233,20 @@ def test_two_faults_at_once_are_both_named():
 
 def test_no_fault_is_named_for_what_merely_fails():
     def fails(x, positions):
-        raise RuntimeError("\n")
+        raise RuntimeError
 
     report = check(fails, "rotary", framework="numpy")
     assert len(report.failures) == len(report.runs)
     assert report.causes == []
-    assert "RuntimeError: \n" in f"{report}\n"
+    assert "RuntimeError:" in str(report)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_rounding_is_that_of_pytorch(dtype):
     rng = np.random.default_rng(0)
-    x = np.concatenate([rng.normal(size=500) * 10.0 ** rng.integers(-3, 4, 500), [0, 257, 258]])
+    x = np.concatenate(
+        [rng.normal(size=500) * 10.0 ** rng.integers(-3, 4, 500), [0, 257, 258]]
+    )
     x = x.astype(np.float32).astype(np.float64)
     want = torch.tensor(x).to(getattr(torch, dtype)).double().numpy()
     assert np.array_equal(half_precision(dtype)(x), want)
@@ -270,7 +274,10 @@ def test_the_command_runs_as_a_program(module):
     name = module("from posattn.reference import alibi_slopes")
     arguments = [sys.executable, "-m", "posattn", "check", f"{name}:alibi_slopes"]
     done = subprocess.run(
-        [*arguments, "--scheme", "alibi_slopes"], capture_output=True, text=True, check=False
+        [*arguments, "--scheme", "alibi_slopes"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "alibi_slopes as alibi_slopes, numpy float32: 11 cases pass\n"
@@ -278,12 +285,18 @@ def test_the_command_runs_as_a_program(module):
 
 USAGE = {
     "rotary": ("", "check: the following arguments are required: function, --scheme"),
-    "no place": ("rope --scheme rotary", "function must be given as module:function, got 'rope'"),
+    "no place": (
+        "rope --scheme rotary",
+        "function must be given as module:function, got 'rope'",
+    ),
     "no module": (
         "lost:rope --scheme rotary",
         "lost cannot be imported: ModuleNotFoundError: No module named 'lost'",
     ),
-    "no file": ("lost.py:rope --scheme rotary", "lost.py cannot be imported: FileNotFoundError: "),
+    "no file": (
+        "lost.py:rope --scheme rotary",
+        "lost.py cannot be imported: FileNotFoundError: ",
+    ),
     "leaves": ("leaves:rope --scheme rotary", "leaves cannot be imported: SystemExit: 3"),
     "no function": ("mine:lost --scheme rotary", "mine has no function 'lost'"),
     "no callable": ("mine:number --scheme rotary", "function must be callable, got int"),
@@ -291,7 +304,10 @@ USAGE = {
         "mine:builtin --scheme alibi_slopes",
         "max must have a signature; wrap it in a function of Python",
     ),
-    "no scheme": ("mine:rope --scheme lost", "scheme must be one of `python -m posattn schemes`"),
+    "no scheme": (
+        "mine:rope --scheme lost",
+        "scheme must be one of `python -m posattn schemes`",
+    ),
     "no framework": (
         "mine:rope --scheme rotary --framework theano",
         "framework must be one of jax, mlx, numpy, tensorflow, torch, got 'theano'",
@@ -316,8 +332,14 @@ USAGE = {
         "mine:rope --scheme rotary --set base=1",
         "base must be one of 10000.0, 500.0, got 1",
     ),
-    "no equals": ("mine:rope --scheme rotary --set base", "--set must be given as keyword=value, got 'base'"),
-    "no case": ("mine:rope --scheme rotary --only lost", "only must be part of a case's name, got 'lost'"),
+    "no equals": (
+        "mine:rope --scheme rotary --set base",
+        "--set must be given as keyword=value, got 'base'",
+    ),
+    "no case": (
+        "mine:rope --scheme rotary --only lost",
+        "only must be part of a case's name, got 'lost'",
+    ),
     "no parameter": (
         "mine:rope --scheme yarn",
         "no case of yarn can be run, since rope has no parameter ",
@@ -361,7 +383,9 @@ def test_what_cannot_be_run_is_one_line_and_exit_code_2(arguments, message, modu
     module("import torch, jax\ndef rope(x, positions): return x", "both")
     module("raise SystemExit(3)", "leaves")
     place = () if arguments in ("", "lost") else ("check",)
-    code, out, err = run(capsys, *(place or ("check",) * (arguments == "")), *arguments.split())
+    code, out, err = run(
+        capsys, *(place or ("check",) * (arguments == "")), *arguments.split()
+    )
     assert code == 2
     assert out == ""
     assert err.startswith("posattn")
@@ -375,7 +399,9 @@ def test_the_schemes_are_listed(capsys):
     assert [line.split()[0] for line in out.splitlines()] == names()
     code, out, _ = run(capsys, "schemes", "t5")
     assert code == 0
-    assert "function(query_positions, key_positions, *, table, max_distance=128, bidir" in out
+    assert (
+        "function(query_positions, key_positions, *, table, max_distance=128, bidir" in out
+    )
     assert "  boundaries of buckets\n" in out
     _, out, _ = run(capsys, "schemes", "to_half")
     assert "function(x)\n" in out
@@ -397,7 +423,7 @@ def test_functions_are_called_as_they_can_be():
             return REFERENCE.rotate(x, positions, **self.options)
 
     class NoCall:
-        def __init__(self, base=10000.0):
+        def __init__(self, num_heads):
             pass
 
     total = len(load("rotary")["cases"])
@@ -409,8 +435,8 @@ def test_functions_are_called_as_they_can_be():
         assert not report.failures
         assert f"has no parameter {skipped}" in str(report)
     with pytest.raises(UsageError, match="NoCall does not fit"):
-        check(NoCall, "rotary", framework="numpy")
-    with pytest.raises(UsageError, match="half of float16 .*|float16 cannot hold the numbers"):
+        check(NoCall, "alibi", framework="numpy")
+    with pytest.raises(UsageError, match="float16 cannot hold the numbers"):
         check(REFERENCE.alibi_bias, "alibi", dtype="float16", only="large")
 
 
@@ -422,14 +448,18 @@ def test_a_made_object_that_does_not_fit_is_skipped():
         def __call__(self):
             return 0.0
 
-    with pytest.raises(UsageError, match="no case of alibi can be run, since Deaf does not fit"):
+    with pytest.raises(
+        UsageError, match="no case of alibi can be run, since Deaf does not fit"
+    ):
         check(Deaf, "alibi", framework="numpy")
 
 
 def test_the_framework_is_that_of_the_module_or_of_the_process(monkeypatch):
     plain = functools.partial(gallery.rotary_by_halves)
     assert "numpy float32" in check(plain, "rotary").title
-    without = {name: m for name, m in sys.modules.items() if name.partition(".")[0] != "jax"}
+    without = {
+        name: m for name, m in sys.modules.items() if name.partition(".")[0] != "jax"
+    }
     orphan = eval("lambda x, positions: x", {"__name__": "nowhere"})
     monkeypatch.setattr(sys, "modules", without)
     assert "torch float32" in check(orphan, "rotary", only="0 to 4").title

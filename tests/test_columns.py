@@ -22,6 +22,7 @@ WITHOUT_TENSORS = {
 # what may be imported together with what
 FOREIGN = {
     "posattn": {"torch", "jax", "matplotlib"},
+    "posattn.conformance": {"torch", "jax", "matplotlib"},
     "posattn.contract": {"torch", "jax", "matplotlib"},
     "posattn.reference": {"torch", "jax", "matplotlib"},
     "posattn.schemes": {"torch", "jax", "matplotlib"},

@@ -77,11 +77,11 @@ def of(column, scheme):
         return lambda x, positions=None, *, base: column.PositionalEncoding(
             x.shape[-1], base=base
         )(x, positions=positions)
-    if column.name == "torch" and scheme.startswith("weight_to"):  # Linear has its weight turned
+    if column.name == "torch" and scheme.startswith(
+        "weight_to"
+    ):  # Linear has its weight turned
         convert = getattr(column, name)
-        return lambda weight, *sizes: convert(weight.movedim(-1, 0), *sizes).movedim(
-            0, -1
-        )
+        return lambda weight, *sizes: convert(weight.movedim(-1, 0), *sizes).movedim(0, -1)
     if column.name == "torch" and name in CONSTRUCTED:
         return lambda *arguments, **keywords: constructed(
             column, name, method, arguments, keywords
@@ -163,7 +163,9 @@ def test_a_file_fits_the_schema_and_is_small(scheme):
 @every_scheme
 def test_a_source_is_in_the_bibliography(scheme):
     key = load(scheme)["source"].partition(",")[0]
-    assert re.search(rf"^@\w+\{{{re.escape(key)},", (ROOT / "references.bib").read_text(), re.M)
+    assert re.search(
+        rf"^@\w+\{{{re.escape(key)},", (ROOT / "references.bib").read_text(), re.M
+    )
 
 
 @every_scheme
@@ -245,5 +247,9 @@ def test_the_published_numbers_are_in_the_vectors():
 
 def test_the_helper_passes_and_fails():
     assert_conforms(REFERENCE.rotate, "rotary", settings={"layout": "half"})
-    with pytest.raises(AssertionError, match=r"cases fail\n\nfailing case .*\n(.*\n)*.*likely cause"):
-        assert_conforms(lambda x: REFERENCE.rotate(x, layout="half"), "rotary", framework="numpy")
+    with pytest.raises(
+        AssertionError, match=r"cases fail\n\nfailing case .*\n(.*\n)*.*likely cause"
+    ):
+        assert_conforms(
+            lambda x: REFERENCE.rotate(x, layout="half"), "rotary", framework="numpy"
+        )

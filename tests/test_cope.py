@@ -19,10 +19,12 @@ OPEN = 80.0  # a score whose gate a float32 cannot tell from 1
 LONG = 2**20
 COUNT = {
     "float64": 1e-12,
-    "float32": 1e-5,
+    "float32": 2e-6,
 }  # of a count to 63 over LONG keys, relative to it
 PER_EXAMPLE = np.array([np.arange(N), 3 + 2 * np.arange(N)])
-AT = np.array([[1, 2], [7, 9]])  # queries that have passed 2 and 3, or 3 and 4 of these keys
+AT = np.array(
+    [[1, 2], [7, 9]]
+)  # queries that have passed 2 and 3, or 3 and 4 of these keys
 
 # batch axes, n_q, rows of the table, query positions, key positions
 CASES = {

@@ -121,8 +121,27 @@ def test_every_page_keeps_the_rules(page):
 
 # schemes whose reference docstring is their article until a page of their own follows
 WITHOUT_PAGE = {
-    *("alibi", "axial", "cope", "disentangled", "fire", "forgetting", "kerple", "randomized"),
-    *("relative", "rotary", "sandwich", "scaling", "swin", "t5", "transformer_xl", "tupe", "xpos"),
+    *(
+        "alibi",
+        "axial",
+        "cope",
+        "disentangled",
+        "fire",
+        "forgetting",
+        "kerple",
+        "randomized",
+    ),
+    *(
+        "relative",
+        "rotary",
+        "sandwich",
+        "scaling",
+        "swin",
+        "t5",
+        "transformer_xl",
+        "tupe",
+        "xpos",
+    ),
 }
 
 

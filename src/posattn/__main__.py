@@ -50,7 +50,9 @@ def parser():
         help="run only the cases that have this; the function need not know the keyword",
     )
     one.add_argument("--only", default="", help="run only cases with this in their name")
-    one.add_argument("--gradients", action="store_true", help="check them, too (torch and jax)")
+    one.add_argument(
+        "--gradients", action="store_true", help="check them, too (torch and jax)"
+    )
     one.set_defaults(run=check_function)
     listing = commands.add_parser("schemes", help="list what can be checked")
     listing.add_argument("scheme", nargs="?", help="show how this one is called")
@@ -142,7 +144,9 @@ def signature(parameters):
         f"{p['name']}={p['default']!r}" if "default" in p else p["name"] for p in parameters
     ]
     first = next((k for k, p in enumerate(parameters) if p["keyword"]), None)
-    return ", ".join(written if first is None else [*written[:first], "*", *written[first:]])
+    return ", ".join(
+        written if first is None else [*written[:first], "*", *written[first:]]
+    )
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Scheme:
 
     @property
     def place(self):
-        """Where the scheme acts: `input`, `query and key`, `scores` or `nowhere`."""
+        """The place where the scheme acts, which is `nowhere` if it does not."""
         if self.encode is not None:
             return "input"
         if self.rotate is not None:

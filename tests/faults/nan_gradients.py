@@ -22,7 +22,9 @@ def softmax_in_jax(scores, mask=None):
     return jnp.where(jnp.isnan(weights), 0, weights)
 
 
-def attention_in_torch(query, key, value, *, mask=None, causal=False, bias=None, scale=None):
+def attention_in_torch(
+    query, key, value, *, mask=None, causal=False, bias=None, scale=None
+):
     """Attention with that softmax."""
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     scores = scores if bias is None else scores + bias

@@ -70,7 +70,7 @@ def call(function, named, keywords, method=""):
     except TypeError:
         raise Skip(reason) from None
     made = function(**keywords)
-    made = getattr(made, method or "__call__", None)
-    if made is None or not keywords:
+    made = getattr(made, method, None) if method else made
+    if not (keywords and callable(made)):
         raise Skip(reason)
     return call(made, named, {})

@@ -40,9 +40,7 @@ def detect(function):
 def make(framework, array, dtype=None):
     """An array of the framework; `dtype` is a name, or None for the nearest to NumPy's."""
     if framework not in MAKERS:
-        raise UsageError(
-            f"framework must be one of {', '.join(MAKERS)}, got {framework!r}"
-        )
+        raise UsageError(f"framework must be one of {', '.join(MAKERS)}, got {framework!r}")
     home, maker = MAKERS[framework]
     try:
         home = importlib.import_module(home)
@@ -62,13 +60,17 @@ def differentiate(framework, function, arguments, cotangent):
     if framework not in DIFFERENTIATORS:
         known = " or ".join(DIFFERENTIATORS)
         raise UsageError(f"framework must be {known} to check gradients, got {framework}")
-    _, pull_back = importlib.import_module(DIFFERENTIATORS[framework]).vjp(function, *arguments)
+    _, pull_back = importlib.import_module(DIFFERENTIATORS[framework]).vjp(
+        function, *arguments
+    )
     return pull_back(cotangent)
 
 
 def read(value):
     """A NumPy array of float64, whatever the framework and the dtype of `value`."""
-    plain = value if hasattr(value, "tolist") or not hasattr(value, "numpy") else value.numpy()
+    plain = (
+        value if hasattr(value, "tolist") or not hasattr(value, "numpy") else value.numpy()
+    )
     shape = getattr(plain, "shape", None)
     array = np.asarray(plain.tolist() if shape is not None else plain, np.float64)
     return array if shape is None else array.reshape(tuple(shape))

@@ -169,18 +169,25 @@ def bucket(relative_position, num_buckets, max_distance, bidirectional, log, who
     """T5's buckets, with a logarithm, and a way to make it whole."""
     one_way = num_buckets // 2 if bidirectional else num_buckets
     first = one_way * (relative_position > 0) if bidirectional else 0
-    distance = np.abs(relative_position) if bidirectional else np.maximum(-relative_position, 0)
+    distance = (
+        np.abs(relative_position) if bidirectional else np.maximum(-relative_position, 0)
+    )
     exact = one_way // 2
     share = log(np.maximum(distance, exact) / exact) / math.log(max_distance / exact)
     large = np.minimum(exact + whole(share * (one_way - exact)).astype(int), one_way - 1)
     return first + np.where(distance < exact, distance, large)
 
 
-def t5_in_float32(relative_position, *, num_buckets=32, max_distance=128, bidirectional=True):
+def t5_in_float32(
+    relative_position, *, num_buckets=32, max_distance=128, bidirectional=True
+):
     """The logarithm is float32 and a unit too small, as on some devices: distances of 16 fall short."""
     options = num_buckets, max_distance, bidirectional
     return bucket(
-        relative_position, *options, lambda x: np.nextafter(np.log(np.float32(x)), 0), np.floor
+        relative_position,
+        *options,
+        lambda x: np.nextafter(np.log(np.float32(x)), 0),
+        np.floor,
     )
 
 
@@ -190,7 +197,9 @@ def t5_rounded(relative_position, *, num_buckets=32, max_distance=128, bidirecti
     return bucket(relative_position, *options, np.log, np.rint)
 
 
-def t5_of_the_query(relative_position, *, num_buckets=32, max_distance=128, bidirectional=True):
+def t5_of_the_query(
+    relative_position, *, num_buckets=32, max_distance=128, bidirectional=True
+):
     """Query minus key, not key minus query: dmlc/gluon-nlp #1470."""
     options = num_buckets, max_distance, bidirectional
     return bucket(-relative_position, *options, np.log, lambda x: np.floor(x + 1e-9))
@@ -229,7 +238,9 @@ def attention_of_nan(query, key, value, *, mask=None, causal=False, bias=None, s
     return attend(softmax_of(-np.inf), query, key, value, mask, causal, bias, scale)
 
 
-def attention_of_the_mean(query, key, value, *, mask=None, causal=False, bias=None, scale=None):
+def attention_of_the_mean(
+    query, key, value, *, mask=None, causal=False, bias=None, scale=None
+):
     """A large negative number hides, but not if all are equal: jax.nn.dot_product_attention."""
     return attend(softmax_of(-1e30), query, key, value, mask, causal, bias, scale)
 

@@ -1,5 +1,6 @@
 """What a check found, and how it is told."""
 
+import textwrap
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +45,9 @@ class Run:
         """The errors, relative to each wanted number, or to the largest of them or 1."""
         with np.errstate(all="ignore"):
             equal = (got == want) | (np.isnan(got) & np.isnan(want))
-            size = np.abs(want) if self.relative else max(1.0, np.max(np.abs(want), initial=0))
+            size = (
+                np.abs(want) if self.relative else max(1.0, np.max(np.abs(want), initial=0))
+            )
             gap = np.maximum(np.abs(got - want) - slack, 0) / size
         return np.where(equal, 0.0, np.nan_to_num(gap, nan=np.inf))
 
@@ -58,7 +61,7 @@ class Run:
         name = self.case["name"]
         if isinstance(self.got, Exception):
             said = (str(self.got).strip().splitlines() or [""])[0]
-            return name, "", "", "", f"{type(self.got).__name__}: {said}"[:100]
+            return name, "", "", "", f"{type(self.got).__name__}: {said}"[:60]
         got, want = as_list(self.got), as_list(self.case["expected"])
         gaps = [self.gap(*pair) for pair in zip(got, want)]
         k = max(range(len(gaps)), key=lambda k: np.max(gaps[k], initial=0))
@@ -92,14 +95,16 @@ class Report:
 
     def __str__(self):
         failures, total = self.failures, len(self.runs)
-        found = f"{len(failures)} of {total} cases fail" if failures else f"{total} cases pass"
+        found = (
+            f"{len(failures)} of {total} cases fail" if failures else f"{total} cases pass"
+        )
         lines = [f"{self.title}: {found}"]
         if failures:
             head = ("failing case", "at", "error", "expected", "got")
             lines += ["", *table([head, *(run.row() for run in failures)])]
         for cause in self.causes:
             share = f"{len(cause.runs)} of {len(failures)} failures"
-            lines += ["", f"likely cause ({share}): {cause.sentence}"]
+            lines += ["", wrapped(f"likely cause ({share}): {cause.sentence}")]
             lines += [f"  seen in {cause.seen}"] if cause.seen else []
         if failures and not self.causes:
             lines += ["", "no known fault explains this"]
@@ -108,6 +113,11 @@ class Report:
             lines += ["", f"{len(names)} skipped, since {reason}:"]
             lines += [f"  {name}" for name in names]
         return "\n".join(lines)
+
+
+def wrapped(text):
+    """A sentence in lines of a terminal."""
+    return textwrap.fill(text, 92, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def table(rows):

@@ -2,7 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
-from posattn.contract.numbers import integer
+from posattn.contract.numbers import dtype, integer
 
 
 @runtime_checkable
@@ -15,11 +15,6 @@ class ContentBias(Protocol):
 
     def scores(self, query, key, query_positions, key_positions):
         """What is added to the scores, `(*batch, h, n_q, n_k)`."""
-
-
-def dtype(array):
-    """The bare name of an array's dtype: `float32` for `torch.float32` as for `<dtype: 'float32'>`."""
-    return str(array.dtype).strip("'>_").replace("'", ".").rpartition(".")[2]
 
 
 def array(name, value):

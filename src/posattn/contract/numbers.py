@@ -1,10 +1,13 @@
-"""Checks of numbers, choices and sources of randomness."""
+"""Checks of numbers, choices and sources of randomness, and the names of dtypes."""
 
 import math
 import operator
 from numbers import Real
 
-from posattn.contract.arrays import dtype
+
+def dtype(array):
+    """The bare name of an array's dtype: `float32` for `torch.float32` as for `<dtype: 'float32'>`."""
+    return str(array.dtype).strip("'>_").replace("'", ".").rpartition(".")[2]
 
 
 def is_index(value):

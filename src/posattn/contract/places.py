@@ -2,8 +2,8 @@
 
 import operator
 
-from posattn.contract.arrays import array, dtype, integer_array
-from posattn.contract.numbers import integer, is_index
+from posattn.contract.arrays import array, integer_array
+from posattn.contract.numbers import dtype, integer, is_index
 
 _HALF = ("float16", "bfloat16")
 

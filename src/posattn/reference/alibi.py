@@ -32,7 +32,7 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
 
     For any other $H$ take the $P$ slopes of the next smaller power of two, $P$, and after them
     every second slope of $2P$, beginning with the steepest, until there are $H$.
-    The new ones lie halfway (in the exponent) between the old ones.
+    The new ones lie half a step (in the exponent) before the old ones.
     To put such an $H$ into the formula instead is a common fault, with other numbers: see the second
     example, where the formula would begin with $2^{-8/3}$.
 
@@ -40,7 +40,7 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
         num_heads: $H$, at least 1.
 
     Returns:
-        $m$, `(num_heads)`, positive and at most $1/\sqrt2$.
+        $m$, `(num_heads)`, between 0 and 1.
 
     Raises:
         TypeError: if `num_heads` is not an integer.

@@ -76,7 +76,7 @@ class TransformerXLBias(nn.Module):
         )
         first = key_positions[..., :1].double() if key.shape[-2] else 0
         at_query, at_key = (
-            sinusoidal_encoding(p.double() - first, dim, base=self.base, dtype=wide)
+            sinusoidal_encoding(p - first, dim, base=self.base, dtype=wide)
             for p in (query_positions, key_positions)
         )
         projections = weight.unflatten(-1, (num_heads, head_dim)).permute(1, 2, 0)

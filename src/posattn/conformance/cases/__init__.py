@@ -42,7 +42,9 @@ def flat(make, *arguments, method="__call__"):
     def function(*values, **keywords):
         return getattr(make(**keywords), method)(*values)
 
-    first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in arguments]
+    first = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in arguments
+    ]
     then = [
         p.replace(kind=p.KEYWORD_ONLY) for p in inspect.signature(make).parameters.values()
     ]

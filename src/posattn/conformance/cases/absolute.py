@@ -33,9 +33,7 @@ def sinusoidal():
 
 def concatenated(length_or_positions, dim, *, base=10000.0):
     """The encoding in the order of older code."""
-    return to_half(
-        reference.sinusoidal_encoding(length_or_positions, dim, base=base)
-    )
+    return to_half(reference.sinusoidal_encoding(length_or_positions, dim, base=base))
 
 
 def sinusoidal_concatenated():
@@ -70,7 +68,11 @@ def learned():
     yield "as many examples as tokens", (draw(2, 4, 4, 6),), table
     yield "as long as the table", (draw(3, 1, 9, 6),), table
     yield "positions that do not begin at 0", (x, np.array([5, 6, 7, 8])), table
-    yield "left padding: positions per example", (x[:2], np.array([[0, 0, 1, 2], [0, 1, 2, 3]])), table
+    yield (
+        "left padding: positions per example",
+        (x[:2], np.array([[0, 0, 1, 2], [0, 1, 2, 3]])),
+        table,
+    )
 
 
 def add_learned(x, positions=None, *, table):

@@ -18,7 +18,11 @@ def xpos_query():
     yield "layout half, positions that do not begin at 0", (x, later), half
     yield "layout half, no positions given", (x,), half
     yield "negative positions and fractions", (x, np.array([-700.5, -2.25, 0, 1, 512])), {}
-    yield "positions that bfloat16 cannot hold", (x, np.array([257, 511, 999, 1021, 1500])), {}
+    yield (
+        "positions that bfloat16 cannot hold",
+        (x, np.array([257, 511, 999, 1021, 1500])),
+        {},
+    )
     yield "positions per example", (x, np.array([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])), {}
     heads = draw(1, 2, 3, 4, 6)
     yield "three heads", (heads, np.array([[[5, 6, 7, 8]], [[0, 0, 1, 2]]])), {}
@@ -41,10 +45,18 @@ def axial_rotation():
     yield "a grid of two rows of three cells", (x, grid, omega), {}
     yield "layout half", (x, grid, omega), half
     yield "other places", (x, grid + np.array([5, 100]), omega), {}
-    yield "large coordinates, up to 2**20", (x, grid + np.array([4095, 2**20 - 3]), omega), {}
+    yield (
+        "large coordinates, up to 2**20",
+        (x, grid + np.array([4095, 2**20 - 3]), omega),
+        {},
+    )
     yield "fractions and negative coordinates", (x, grid / 4 - 0.5, omega), {}
     yield "places per example", (x, np.stack([grid, grid[::-1]]), omega), {}
-    yield "a class token that does not turn", (x, np.concatenate([grid[:1], grid[:-1]]), omega), {}
+    yield (
+        "a class token that does not turn",
+        (x, np.concatenate([grid[:1], grid[:-1]]), omega),
+        {},
+    )
     yield "partial", (x, grid, omega[:, ::2]), {}
     heads, mixed = draw(1, 3, 6, 8), draw(2, 2, 3, 4)
     yield "three heads with frequencies of their own", (heads, grid, mixed), {}

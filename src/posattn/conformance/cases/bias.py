@@ -30,7 +30,28 @@ def alibi():
 def t5_bucket():
     """The bucket of a relative position, key minus query, exact at the boundaries."""
     fragile = [7, 8, 11, 12, 15, 16, 22, 23, 31, 32, 45, 46, 63, 64, 90, 91, 127, 128]
-    causal = [15, 16, 18, 19, 20, 21, 23, 24, 26, 27, 30, 31, 34, 35, 39, 40, 45, 46, 51, 52]
+    causal = [
+        15,
+        16,
+        18,
+        19,
+        20,
+        21,
+        23,
+        24,
+        26,
+        27,
+        30,
+        31,
+        34,
+        35,
+        39,
+        40,
+        45,
+        46,
+        51,
+        52,
+    ]
     causal += [58, 59, 66, 67, 76, 77, 86, 87, 98, 99, 112, 113, 127, 128]
     one_way = {"bidirectional": False}
     yield "near, both directions", (np.arange(-12, 13),), {}
@@ -52,7 +73,10 @@ def t5():
     table, one_way = draw(0, 32, 3), {"bidirectional": False}
     for name, pair in PAIRS.items():
         yield name, pair, {"table": table}
-    edges = (np.array([200]), 200 - np.array([128, 127, 91, 64, 32, 16, 8, 7, 0, -8, -16, -64]))
+    edges = (
+        np.array([200]),
+        200 - np.array([128, 127, 91, 64, 32, 16, 8, 7, 0, -8, -16, -64]),
+    )
     yield "boundaries of buckets", edges, {"table": table}
     yield "causal, six tokens", PAIRS["six tokens"], {"table": table, **one_way}
     yield "causal, boundaries of buckets", edges, {"table": table, **one_way}
@@ -105,8 +129,16 @@ def swin():
     """The bias of a window of an image, its cells numbered row by row."""
     table, wide = draw(0, 15, 3), draw(1, 25, 2)
     every = np.arange(6)
-    yield "two rows of three cells", (every, every), {"table": table, "height": 2, "width": 3}
-    yield "three rows of two cells", (every, every), {"table": table, "height": 3, "width": 2}
+    yield (
+        "two rows of three cells",
+        (every, every),
+        {"table": table, "height": 2, "width": 3},
+    )
+    yield (
+        "three rows of two cells",
+        (every, every),
+        {"table": table, "height": 3, "width": 2},
+    )
     yield "a square", (np.arange(9), np.arange(9)), {"table": wide, "height": 3, "width": 3}
     some = (np.array([4, 1]), np.array([0, 5, 2]))
     yield "some of the cells", some, {"table": table, "height": 2, "width": 3}

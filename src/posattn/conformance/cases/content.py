@@ -77,7 +77,11 @@ def disentangled():
         "num_heads": HEADS,
     }
     yield from everywhere(table=draw(4, 4, 6), **weights)
-    yield "a longer table", heads(*PAIRS["six tokens"]), {"table": draw(5, 14, 6), **weights}
+    yield (
+        "a longer table",
+        heads(*PAIRS["six tokens"]),
+        {"table": draw(5, 14, 6), **weights},
+    )
 
 
 def tupe():

@@ -77,7 +77,9 @@ def scheme(function, cases, source):
 
 
 SCHEMES = {
-    "frequencies": scheme(plain, frequencies, "Vaswani.Shazeer.Parmar.ea.2017, section 3.5"),
+    "frequencies": scheme(
+        plain, frequencies, "Vaswani.Shazeer.Parmar.ea.2017, section 3.5"
+    ),
     "position_interpolation": scheme(
         scaling.position_interpolation,
         position_interpolation,
@@ -87,5 +89,7 @@ SCHEMES = {
     "dynamic_ntk": scheme(scaling.dynamic_ntk, dynamic_ntk, "peng2024yarn, section 3.3"),
     "yarn": scheme(scaling.yarn, yarn, "peng2024yarn, sections 3.2 and 3.4"),
     "longrope": scheme(scaling.longrope, longrope, "ding2024longrope, as in Phi-3"),
-    "llama3": scheme(scaling.llama3, llama3, "grattafiori2024llama, and the authors' program"),
+    "llama3": scheme(
+        scaling.llama3, llama3, "grattafiori2024llama, and the authors' program"
+    ),
 }

@@ -44,8 +44,12 @@ def explain(scheme, runs):
     failed, must end as the function did in every case.
     """
     unexplained = {k for k, run in enumerate(runs) if run.failed}
-    suspects = [(fault, *imitate(fault, runs)) for fault in FAULTS if scheme in fault.schemes]
-    suspects = [(fault, same) for fault, same, sure in suspects if sure or len(same) == len(runs)]
+    suspects = [
+        (fault, *imitate(fault, runs)) for fault in FAULTS if scheme in fault.schemes
+    ]
+    suspects = [
+        (fault, same) for fault, same, sure in suspects if sure or len(same) == len(runs)
+    ]
     causes = []
     while unexplained and suspects:
         fault, same = max(suspects, key=lambda s: (len(s[1] & unexplained), len(s[1])))

@@ -137,7 +137,9 @@ def turned_backwards(x, positions=None, **keywords):
 def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, **keywords):
     """Two layouts are mixed: angles are laid out as in the one, entries paired as in the other."""
     plain = reference.frequencies(x.shape[-1], base=keywords.get("base", 10000.0))
-    angles = tokens(x, positions)[..., None] * (plain if frequencies is None else frequencies)
+    angles = tokens(x, positions)[..., None] * (
+        plain if frequencies is None else frequencies
+    )
     wrong = np.repeat(angles, 2, -1) if layout == "half" else np.tile(angles, 2)
     head, rest = x[..., : wrong.shape[-1]], x[..., wrong.shape[-1] :]
     across = turn(head, 0 * angles, 1 + 0 * angles, layout)
@@ -196,7 +198,9 @@ def odd_width_fails(definition, length_or_positions, dim, **keywords):
     return made
 
 
-@misuse("positional_encoding", seen="zhouhaoyi/Informer2020 #224, codertimo/BERT-pytorch #78")
+@misuse(
+    "positional_encoding", seen="zhouhaoyi/Informer2020 #224, codertimo/BERT-pytorch #78"
+)
 def odd_input_fails(definition, x, *where, **keywords):
     """An odd width fails: there are as many cosines as sines, and no column for the last."""
     np.zeros(x.shape)[..., 1::2] = x[..., 0::2]  # fails as others do

@@ -123,7 +123,9 @@ def causal_without_itself(query, key, value, *, mask=None, causal=False, **keywo
 @fault("attention")
 def causal_or_mask(query, key, value, *, mask=None, causal=False, **keywords):
     """A mask switches causal off: both should hold."""
-    return attention(query, key, value, mask=mask, causal=causal and mask is None, **keywords)
+    return attention(
+        query, key, value, mask=mask, causal=causal and mask is None, **keywords
+    )
 
 
 @misuse("attention")

@@ -4,7 +4,7 @@ import numpy as np
 
 from posattn.conformance.faults.registry import fault, misuse, tokens
 from posattn.reference.axial import rotate_axes
-from posattn.reference.rotary import rotate, to_half, to_interleaved
+from posattn.reference.rotary import rotate
 from posattn.reference.sinusoidal import frequencies
 from posattn.reference.xpos import xpos_key, xpos_query
 
@@ -74,7 +74,9 @@ def rows_and_columns_exchanged(definition, x, *where, frequencies, **keywords):
 def axes_alternate(dim, num_axes=2, *, base=100.0):
     """The axes alternate from pair to pair, as in the paper's formula: the code gives each a block."""
     speed = np.repeat(frequencies(dim // num_axes, base=base), num_axes)
-    return np.where(np.arange(dim // 2) % num_axes == np.arange(num_axes)[:, None], speed, 0.0)
+    return np.where(
+        np.arange(dim // 2) % num_axes == np.arange(num_axes)[:, None], speed, 0.0
+    )
 
 
 @fault("mrope_frequencies")

@@ -158,7 +158,9 @@ def one_bucket_off(relative_position, **options):
 
 
 @fault("sandwich")
-def frequencies_from_one(query_positions, key_positions, *, num_heads, dim=128, base=10000.0):
+def frequencies_from_one(
+    query_positions, key_positions, *, num_heads, dim=128, base=10000.0
+):
     """The frequencies are counted from 1: the fastest is missing, and there is one too slow."""
     omega = base ** (-2 * np.arange(1, dim // 2 + 1) / dim)
     angles = relative(query_positions, key_positions)[..., None] * omega
@@ -180,14 +182,20 @@ def threshold_ignored(definition, *positions, multiplier, **parameters):
 
 
 @misuse("fire")
-def distance_unbounded(definition, query_positions, key_positions, *, threshold=512.0, **parameters):
+def distance_unbounded(
+    definition, query_positions, key_positions, *, threshold=512.0, **parameters
+):
     """The divisor ignores the position of the query: it is that of the threshold."""
     shift = np.max(query_positions)
-    return definition(query_positions - shift, key_positions - shift, threshold=threshold, **parameters)
+    return definition(
+        query_positions - shift, key_positions - shift, threshold=threshold, **parameters
+    )
 
 
 @misuse("swin")
-def rows_and_columns_exchanged(definition, query_positions, key_positions, *, height, width, table):
+def rows_and_columns_exchanged(
+    definition, query_positions, key_positions, *, height, width, table
+):
     """Rows and columns are exchanged: cells are numbered column by column."""
     order = np.arange(height * width).reshape(width, height).T.ravel()
     options = {"table": table, "height": height, "width": width}

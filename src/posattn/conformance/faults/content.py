@@ -89,7 +89,9 @@ def content_included(definition, query, key, *positions, num_heads=None, **param
 
 
 @misuse("disentangled", seen="microsoft/DeBERTa #162")
-def same_distance_in_both(definition, query, key, query_positions, key_positions, **parameters):
+def same_distance_in_both(
+    definition, query, key, query_positions, key_positions, **parameters
+):
     """Position to content reads the row of i - j: the paper's equation has j - i, the authors' code this."""
     where = query_positions, key_positions
     nothing = {**parameters, "query_weight": 0 * parameters["query_weight"]}
@@ -128,7 +130,9 @@ def not_interpolated(query, key, query_positions, key_positions, *, table):
     return counted(query, key, query_positions, key_positions, table, blend=False)
 
 
-def counted(query, key, query_positions, key_positions, table, *, scale=None, own=True, blend=True):
+def counted(
+    query, key, query_positions, key_positions, table, *, scale=None, own=True, blend=True
+):
     """The scores of CoPE, with one step changed."""
     seen = (key_positions[..., None, :] <= query_positions[..., None])[..., None, :, :]
     products = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)

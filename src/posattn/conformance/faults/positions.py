@@ -75,7 +75,9 @@ def bias_without_positions(definition, query_positions, key_positions, **keyword
     """The positions are ignored: keys are counted from 0, and queries are aligned to their end."""
     n_q, n_k = query_positions.shape[-1], key_positions.shape[-1]
     query = np.broadcast_to(np.arange(n_k - n_q, n_k), query_positions.shape)
-    return definition(query, np.broadcast_to(np.arange(n_k), key_positions.shape), **keywords)
+    return definition(
+        query, np.broadcast_to(np.arange(n_k), key_positions.shape), **keywords
+    )
 
 
 @misuse("swin", "tupe")
@@ -132,7 +134,9 @@ class CacheWithoutBase:
 
     def __call__(self, x, positions=None, *, base=10000.0, **keywords):
         """Rotate with the first base of that width."""
-        return rotate(x, positions, base=self.kept.setdefault(x.shape[-1], base), **keywords)
+        return rotate(
+            x, positions, base=self.kept.setdefault(x.shape[-1], base), **keywords
+        )
 
 
 @fault("rotary", seen="ml-explore/mlx #561")
