@@ -1,6 +1,7 @@
 """The command and the checker: what they print, how they leave, and that they find known faults."""
 
 import functools
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from posattn import __main__ as command
 from posattn.conformance import UsageError, assert_conforms, check, gallery, load, names
 from posattn.conformance.faults import FAULTS, angles, bias, explain
 from posattn.conformance.faults.registry import Near, half_precision
+from posattn.conformance.frameworks import read
 from posattn.conformance.report import Run
 from tests.conftest import REFERENCE
 from tests.faults import nan_gradients
@@ -112,8 +114,9 @@ def test_the_checker_names_the_fault(name, dtype):
     scheme, fault = GALLERY[name]
     report = check(fresh(name), scheme, framework="numpy", dtype=dtype)
     assert report.causes[0].name == fault
-    assert report.causes[0].sentence in str(report)
-    assert report.causes[0].seen in str(report)
+    told = " ".join(str(report).split())  # in lines of a terminal
+    assert report.causes[0].sentence in told
+    assert report.causes[0].seen in told
 
 
 def test_every_entry_of_the_gallery_is_checked():
@@ -220,6 +223,14 @@ def test_a_fault_known_up_to_rounding_is_named_within_its_slack_only(fault, sche
         assert (causes[:1] == [entered.name]) == named, causes
 
 
+def test_what_has_another_shape_is_something_else():
+    run = Run({"name": "", "expected": np.zeros(2)}, np.zeros(2), 1.0)
+    assert not run.failed
+    assert not run.agrees(np.zeros((1, 2)))
+    assert not run.agrees([np.zeros(2), np.zeros(())])
+    assert not run.agrees(ValueError())
+
+
 def test_two_faults_at_once_are_both_named():
     def both(x, positions, *, base=10000.0):
         where = positions.astype(np.float32)
@@ -267,7 +278,7 @@ def test_the_command_detects_the_framework_and_names_the_fault(framework, module
     assert "The other layout" in out
     options = "--set", "layout=half", "--only", "positions 0 to 4"
     code, out, _ = run(capsys, "check", f"{name}.py:rope", "--scheme", "rotary", *options)
-    assert (code, out) == (0, f"rope as rotary, {framework} float32: 1 cases pass\n")
+    assert (code, out) == (0, f"rope as rotary, {framework} float32: all 1 pass\n")
 
 
 def test_the_command_runs_as_a_program(module):
@@ -280,7 +291,28 @@ def test_the_command_runs_as_a_program(module):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "alibi_slopes as alibi_slopes, numpy float32: 11 cases pass\n"
+    assert done.stdout == "alibi_slopes as alibi_slopes, numpy float32: all 11 pass\n"
+
+
+def test_the_modules_run_as_programs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["posattn", "schemes", "to_half"])
+    monkeypatch.delitem(sys.modules, "posattn.__main__")
+    with pytest.raises(SystemExit) as left:
+        runpy.run_module("posattn", run_name="__main__")
+    assert left.value.code == 0
+    monkeypatch.delitem(sys.modules, "posattn.conformance.generate")
+    monkeypatch.setattr("posattn.conformance.vectors.FOLDER", tmp_path)
+    runpy.run_module("posattn.conformance.generate", run_name="__main__")
+    assert (tmp_path / "to_half.json").is_file()
+
+
+def test_the_current_directory_is_searched_once(module):
+    name = module("def one(x): return x")
+    paths = list(sys.path)
+    command.import_module(name)
+    assert [*sys.path[1:]] == paths
+    command.import_module(name)
+    assert [*sys.path[1:]] == paths
 
 
 USAGE = {
@@ -476,6 +508,17 @@ def test_results_of_several_parts_are_compared_part_by_part():
     assert "[1]" in str(report)
     tolerant = check(REFERENCE.yarn, "yarn", framework="numpy", dtype="float64")
     assert not tolerant.failures
+
+
+def test_results_are_read_from_what_has_no_list():
+    class Eager:
+        """Like a tensor of TensorFlow."""
+
+        def numpy(self):
+            return np.float32([[1.5], [2.0]])
+
+    assert np.array_equal(read(Eager()), [[1.5], [2.0]])
+    assert read(2).shape == ()
 
 
 def test_the_result_decides_the_tolerance_where_no_data_goes_in():

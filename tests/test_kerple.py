@@ -52,7 +52,8 @@ def test_numbers_are_right_to_a_few_roundings(twin, name):
 
 
 def test_an_exponent_of_one_is_alibi(column):
-    slopes, where = REFERENCE.alibi_slopes(8)[:6], np.arange(0, 60, 7)  # above the bound of 0.01
+    slopes = REFERENCE.alibi_slopes(8)[:6]  # above the bound of 0.01
+    where = np.arange(0, 60, 7)
     got = bias(column, "KerplePower", slopes, np.ones(6), where, where)
     assert error(got, REFERENCE.alibi_bias(8)(where, where)[:6]) <= BOUND["float64"]
 

@@ -375,6 +375,16 @@ class Hush(Whisper):
         return -weights.sum(-1)[..., None] * self.vector
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Choir(Whisper):
+    """One in which every score hears all keys."""
+
+    def scores(self, query, key, query_positions, key_positions):  # noqa: D102
+        together = query[..., :1] * key[..., 1].sum(-1)[..., None, None]
+        return self.strength * together * ahead(query_positions, key_positions)
+
+
 def ahead(query_positions, key_positions):
     return (key_positions[..., None, :] - query_positions[..., None])[..., None, :, :]
 
@@ -450,8 +460,10 @@ def test_decoding_with_a_content_bias_repeats_the_last_rows_of_prefill(column, n
     assert_close(column, last, column.numpy(whole)[:, 5 - n_q :])
 
 
-def test_a_content_bias_never_reads_keys_that_nobody_sees(column):
-    layer = column.multi_head([column.array(w) for w in WEIGHTS], HEADS, bias=echo(column))
+@pytest.mark.parametrize("kind", [Echo, Choir])
+def test_a_content_bias_never_reads_keys_that_nobody_sees(column, kind):
+    weights = [column.array(w) for w in WEIGHTS]
+    layer = column.multi_head(weights, HEADS, bias=echo(column, kind=kind))
     query, key, value = inputs(3, 5)
     outs = []
     for filler in (0.0, np.nan, np.inf):
@@ -474,16 +486,17 @@ def test_queries_that_see_nothing_get_zeros_from_a_content_bias(column):
 def test_dropout_drops_the_same_weights_from_values_and_offsets(column):
     weights = [column.array(w) for w in (*WEIGHTS[:2], np.eye(DIM), np.eye(DIM))]
     arrays = [*inputs(3, 5)[:2], np.tile(VECTOR, (BATCH, 5, HEADS))]
-    hushed, kept = (
-        column.numpy(
-            column.multi_head(
-                weights, HEADS, bias=echo(column, kind=kind), dropout_rate=0.5
-            )(*map(column.array, arrays), rng=column.rng(3))
-        )
-        for kind in (Hush, Whisper)
-    )
-    assert np.abs(hushed).max() < 1e-14
-    assert np.abs(kept).max() > 0.1
+
+    def attend(kind, vector, rng):
+        bias = echo(column, vector=vector, kind=kind)
+        layer = column.multi_head(weights, HEADS, bias=bias, dropout_rate=0.5)
+        return column.numpy(layer(*map(column.array, arrays), rng=rng))
+
+    none = attend(Hush, 0 * VECTOR, None)
+    dropped = attend(Hush, 0 * VECTOR, column.rng(3))
+    assert error(dropped, none) > 0.1
+    assert error(attend(Whisper, VECTOR, column.rng(3)), dropped) < 1e-14
+    assert np.abs(attend(Hush, VECTOR, column.rng(3))).max() < 1e-14
 
 
 def test_queries_and_keys_may_be_rotated_by_different_functions(column):

@@ -95,9 +95,9 @@ def test_under_compile_a_cell_outside_the_window_fails_in_the_look_up(
     assert torch.equal(
         compiled(torch.arange(6), torch.arange(6)), made(torch.arange(6), torch.arange(6))
     )
-    for cell in (-1, 6):
+    for query, key in ((-1, 0), (6, 3), (3, 6)):  # whose row would exist
         with pytest.raises(IndexError):
-            compiled(torch.tensor([0, 1, 2, 3, 4, cell]), torch.arange(6))
+            compiled(torch.tensor([query]), torch.tensor([key]))
 
 
 def test_fresh_tables_are_normal_and_repeat_with_their_rng(column):

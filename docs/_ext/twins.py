@@ -92,7 +92,8 @@ class Twins(SphinxDirective):
             self.env.note_dependency(str(path))
             text = definition(path, name) if path.is_file() else None
             if text is None:
-                raise self.error(f"no twin: posattn/{place} has no {name}")
+                module = place.removesuffix(".py").replace("/", ".")
+                raise self.error(f"no twin: posattn.{module} has no {name}")
             block = nodes.literal_block(text, text, language="python")
             blocks[column] = [block]
         return [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]

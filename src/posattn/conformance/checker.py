@@ -42,7 +42,8 @@ def check(
         scheme: one of `names()`.
         framework: `"numpy"`, `"torch"`, `"jax"`, `"mlx"` or `"tensorflow"`; if not given, what the
             module of the function imports.
-        dtype: the name of the dtype of all data; positions and frequencies stay exact.
+        dtype: the name of the dtype of all data; positions and frequencies stay exact. JAX in its
+            32-bit mode takes float64 for float32.
         settings: values of keywords; only the cases that have them are run, and the function need
             not know these keywords.
         only: run only the cases that have this in their name.
@@ -59,7 +60,7 @@ def check(
     Examples:
         >>> from posattn.reference import sinusoidal_encoding
         >>> print(check(sinusoidal_encoding, "sinusoidal", dtype="float64"))
-        sinusoidal_encoding as sinusoidal, numpy float64: 15 cases pass
+        sinusoidal_encoding as sinusoidal, numpy float64: all 15 pass
     """
     vectors, settings = load(scheme), settings or {}
     signature_of(function)

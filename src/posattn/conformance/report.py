@@ -96,7 +96,7 @@ class Report:
     def __str__(self):
         failures, total = self.failures, len(self.runs)
         found = (
-            f"{len(failures)} of {total} cases fail" if failures else f"{total} cases pass"
+            f"{len(failures)} of {total} cases fail" if failures else f"all {total} pass"
         )
         lines = [f"{self.title}: {found}"]
         if failures:

@@ -70,7 +70,7 @@ def heads_from_zero(definition, query, key, query_positions, key_positions, **ke
     return definition(query, key, early, key_positions, **keywords)
 
 
-@misuse(*BIASES, seen="huggingface/transformers #22161")
+@misuse(*BIASES)
 def bias_without_positions(definition, query_positions, key_positions, **keywords):
     """The positions are ignored: keys are counted from 0, and queries are aligned to their end."""
     n_q, n_k = query_positions.shape[-1], key_positions.shape[-1]

@@ -94,10 +94,10 @@ def rows(length_or_positions):
 
 def half_precision(dtype):
     """Rounding to a half precision, `float16` or `bfloat16`, which NumPy lacks."""
-    if dtype == "float16":
-        return lambda x: np.asarray(x).astype(np.float16).astype(np.float64)
 
     def rounded(x):
+        if dtype == "float16":
+            return np.asarray(x).astype(np.float16).astype(np.float64)
         bits = np.atleast_1d(np.asarray(x, np.float32)).view(np.uint32)
         even = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
         kept = (even & np.uint32(0xFFFF0000)).view(np.float32)
