@@ -83,7 +83,9 @@ def projections(column, shapes):
 
 def deberta(column, num_heads=3, **shapes):
     parameters = projections(column, shapes)
-    return column.with_parameters("DisentangledBias", parameters, 4, 12, num_heads=num_heads)
+    return column.with_parameters(
+        "DisentangledBias", parameters, 4, 12, num_heads=num_heads
+    )
 
 
 def tupe(column, cls_bias=(2, 3), num_heads=3, **shapes):
@@ -93,10 +95,14 @@ def tupe(column, cls_bias=(2, 3), num_heads=3, **shapes):
 
 def content(column, scheme, query=(2, 3, 3, 4), key=(2, 3, 5, 4), **positions):
     """Scores for heads of these shapes, or these arrays, at positions of our choice."""
-    query, key = (column.array(floats(*x)) if isinstance(x, tuple) else x for x in (query, key))
+    query, key = (
+        column.array(floats(*x)) if isinstance(x, tuple) else x for x in (query, key)
+    )
     where = {"query_positions": np.arange(3), "key_positions": np.arange(5)} | positions
     return scheme.scores(
-        query, key, *(column.array(x) if isinstance(x, np.ndarray) else x for x in where.values())
+        query,
+        key,
+        *(column.array(x) if isinstance(x, np.ndarray) else x for x in where.values()),
     )
 
 

@@ -144,6 +144,14 @@ def test_gradients_are_checked_and_named(function, scheme, framework):
     assert len(values.failures) < len(report.failures)
 
 
+def test_gradients_of_wrong_values_are_not_checked():
+    def doubled(scores, mask=None):
+        return 2 * nan_gradients.softmax_in_torch(scores, mask)
+
+    report = check(doubled, "masked_softmax", framework="torch", gradients=True)
+    assert len(report.runs) == len(load("masked_softmax")["cases"])
+
+
 def test_gradients_that_cannot_be_computed_are_failures():
     def detached(scores, mask=None):
         def refuse(_):
@@ -279,6 +287,12 @@ def test_the_command_detects_the_framework_and_names_the_fault(framework, module
     options = "--set", "layout=half", "--only", "positions 0 to 4"
     code, out, _ = run(capsys, "check", f"{name}.py:rope", "--scheme", "rotary", *options)
     assert (code, out) == (0, f"rope as rotary, {framework} float32: all 1 pass\n")
+
+
+def test_numpy_beside_a_framework_does_not_count(module, capsys):
+    name = module("import numpy, torch\ndef turn(x): return torch.flip(x, [0])")
+    _, out, _ = run(capsys, "check", f"{name}:turn", "--scheme", "to_half")
+    assert out.startswith("turn as to_half, torch float32: ")
 
 
 def test_the_command_runs_as_a_program(module):

@@ -144,5 +144,7 @@ def test_a_recording_must_print_what_the_page_prints(script, monkeypatch):
     assert "21" in twins.recorded(script, 0, 1, "21")[0].astext()
     with pytest.raises(ValueError, match="PyTorch and NumPy print different text"):
         twins.recorded(script, 0, 1, "22")
-    with pytest.raises(ValueError, match=r"page/numpy.py has 1 cells, and its page 2 pairs"):
+    with pytest.raises(
+        ValueError, match=r"page/numpy.py has 1 cells, and its page 2 pairs"
+    ):
         twins.recorded(script, 0, 2, "21")

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 def public_names():
     """Yield the full name of everything that a column's package exports."""
     for column in pkgutil.iter_modules(posattn.__path__, "posattn."):
-        if column.ispkg and column.name != "posattn.contract":  # whose callers are the columns
+        if column.ispkg and column.name != "posattn.contract":
             for name in getattr(importlib.import_module(column.name), "__all__", ()):
                 yield f"{column.name}.{name}"
 

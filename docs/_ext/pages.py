@@ -132,7 +132,9 @@ def sign_ports(app, what, name, obj, options, signature, returns):
     if what != "class" or not module.startswith("posattn.ports."):
         return None
     source = Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
-    classes = [node for node in ast.parse(source).body if getattr(node, "name", "") == title]
+    classes = [
+        node for node in ast.parse(source).body if getattr(node, "name", "") == title
+    ]
     make = next(n for n in classes[0].body if getattr(n, "name", "") == "__init__")
     make.args.args.pop(0)
     return f"({ast.unparse(make.args)})", None
