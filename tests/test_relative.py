@@ -387,8 +387,7 @@ def test_jax_schemes_are_pytrees_inside_a_layer(jax_single, name, sizes):
     assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(slope.bias))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_torch_compiles_the_schemes_in_one_graph(torch_column, unchecked, backend):
+def test_torch_compiles_the_schemes_in_one_graph(torch_column, unchecked):
     torch.compiler.reset()
     x = torch_column.array(draw(219, 2, 5, DIM))
     for name, sizes in (
@@ -400,10 +399,12 @@ def test_torch_compiles_the_schemes_in_one_graph(torch_column, unchecked, backen
         )
         assert any(key.startswith("bias.") for key in attend.state_dict())
         want = attend(x, x, x, causal=True)
-        got = torch.compile(attend, fullgraph=True, backend=backend)(x, x, x, causal=True)
+        got = torch.compile(attend, fullgraph=True, backend="aot_eager")(
+            x, x, x, causal=True
+        )
         assert error(got.detach().numpy(), want.detach().numpy()) <= BOUND["float64"]
     products = torch_column.array(draw(214, 2, 4, 4))
-    skewed = torch.compile(torch_column.skew, fullgraph=True, backend=backend)(products)
+    skewed = torch.compile(torch_column.skew, fullgraph=True, backend="aot_eager")(products)
     assert torch.equal(skewed, torch_column.skew(products))
 
 

@@ -284,15 +284,14 @@ def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(slope.bias))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_torch_compiles_the_scheme_in_one_graph(torch_column, unchecked, backend):
+def test_torch_compiles_the_scheme_in_one_graph(torch_column, unchecked):
     torch.compiler.reset()
     x = torch_column.array(draw(219, 2, 5, DIM))
     attend = torch_column.MultiHeadAttention(
         DIM, HEADS, bias=fresh(torch_column, DIM, HEADS), dtype=torch.float64
     )
     want = attend(x, x, x, causal=True)
-    got = torch.compile(attend, fullgraph=True, backend=backend)(x, x, x, causal=True)
+    got = torch.compile(attend, fullgraph=True, backend="aot_eager")(x, x, x, causal=True)
     assert error(got.detach().numpy(), want.detach().numpy()) <= BOUND["float64"]
 
 

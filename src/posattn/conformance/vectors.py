@@ -35,8 +35,8 @@ def load(scheme):
         scheme: one of `names()`.
 
     Returns:
-        A dict as `schema.json` describes it: what is checked, the parameters of the function, and
-        under `"cases"` the inputs, the expected outputs and the tolerances.
+        A dict as `schema.json` describes it, with what is checked, the parameters of the function,
+        and under `"cases"` the inputs, the expected outputs and the tolerances.
 
     Raises:
         UsageError: if there is no such scheme.
