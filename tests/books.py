@@ -53,6 +53,7 @@ def build(folder, pages, bibliography="", builder="html", only=()):
         "-W",
         "--keep-going",
         "-q",
+        "--no-color",
         "-b",
         builder,
         "-d",
