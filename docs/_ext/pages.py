@@ -16,11 +16,29 @@ from sphinx.util import logging
 from sphinx.util.typing import stringify_annotation
 from sphinx_proof.nodes import proof_node
 
+from posattn.figures.style import INK, KEY, POSITION, QUERY, VALUE
+
 logger = logging.getLogger(__name__)
 
 
+# The palette of posattn.figures, each colour with the name that the style sheet gives it per theme.
+COLORS = {INK: "currentColor"} | {
+    color: f"var(--{name}, {color})"
+    for name, color in {
+        "query": QUERY,
+        "key": KEY,
+        "value": VALUE,
+        "position": POSITION,
+    }.items()
+}
+PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
+
+
 class InlineFigures(SphinxPostTransform):
-    """Put executed SVG figures into the HTML itself, their black ink replaced by the text colour."""
+    """Put executed SVG figures into the HTML itself, in the colours of the theme.
+
+    A figure that carries a variant for a phone gives two drawings, of which the style sheet shows one.
+    """
 
     default_priority = 250
     formats = ("html",)
@@ -35,27 +53,36 @@ class InlineFigures(SphinxPostTransform):
             svg = (Path(self.app.srcdir) / image["uri"].lstrip("/")).read_text(
                 encoding="utf-8"
             )
-            svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
-            svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-            svg = re.sub(
-                r' id="(?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"',
-                "",
-                svg,
-            )
-            svg = re.sub(
-                r' width="([\d.]+)pt" height="[\d.]+pt"',
-                r' style="max-width: \1pt; min-width: min(\1pt, 30rem)"',
-                svg,
-                count=1,
-            )
+            small = PHONE.search(svg)
+            wide = PHONE.sub("", svg[svg.index("<svg") :])
             label = escape(" ".join(image.get("alt", "").split()))
-            svg = svg.replace(
-                "<svg",
-                f'<svg class="figure" fill="currentColor" role="img" aria-label="{label}"',
-                1,
-            )
-            svg = f'<div class="drawing">{svg}</div>'
-            image.replace_self(nodes.raw(svg, svg, format="html"))
+            drawings = [inline(wide, label, "wide" if small else "")]
+            if small:
+                drawings.append(inline(small[0], label, "phone"))
+            html = f'<div class="drawing">{"".join(drawings)}</div>'
+            image.replace_self(nodes.raw(html, html, format="html"))
+
+
+def inline(svg, label, kind):
+    """One drawing as an element of a page: as large as on paper or as the column allows."""
+    for color, name in COLORS.items():
+        svg = re.sub(color, name, svg, flags=re.IGNORECASE)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(
+        r' id="(?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"',
+        "",
+        svg,
+    )
+    svg = svg.replace('class="phone" display="none" ', "", 1)
+    svg = re.sub(
+        r' width="([\d.]+)pt" height="[\d.]+pt"', r' style="max-width: \1pt"', svg, count=1
+    )
+    look = f"figure {kind}".strip()
+    return svg.replace(
+        "<svg",
+        f'<svg class="{look}" fill="currentColor" role="img" aria-label="{label}"',
+        1,
+    )
 
 
 class FoldSolutions(SphinxPostTransform):

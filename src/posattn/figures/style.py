@@ -1,6 +1,7 @@
 """What all figures share: ink, palette, arrows, and the check of what comes in."""
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from functools import wraps
 from io import BytesIO
 from typing import Any, ParamSpec, TypeVar
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 INK = "#000000"
 BLUE, ORANGE, GREEN, PINK = PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+QUERY, KEY, VALUE, POSITION = BLUE, ORANGE, GREEN, PINK  # through the whole book
 MARKERS = "os^D"
 ARROW = "-|>,head_length=0.4,head_width=0.15"
 
@@ -36,15 +38,34 @@ _SETTINGS = {
     ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK
 )
 
+_PHONE = ContextVar("phone", default=False)
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def phone() -> bool:
+    """Whether the variant for a narrow screen is being drawn: at most 3.4 inches, panels stacked."""
+    return _PHONE.get()
+
+
 class Drawing(Figure):
-    """A figure that notebooks show as it is, without pyplot: the same bytes each time."""
+    """A figure that notebooks show as it is, without pyplot: the same bytes each time.
+
+    Its SVG carries the variant for a narrow screen, hidden, as a nested `svg` of class `phone`.
+    """
+
+    phone: "Drawing | None" = None
 
     def _repr_svg_(self) -> str:
-        return self._saved("svg").decode()
+        svg = self._saved("svg").decode()
+        if self.phone is None:
+            return svg
+        inner = self.phone._saved("svg").decode()
+        inner = inner[inner.index("<svg") :].replace(
+            "<svg", '<svg class="phone" display="none"', 1
+        )
+        return f"{svg.rstrip().removesuffix('</svg>')}{inner}</svg>\n"
 
     def _repr_pdf_(self) -> bytes:
         return self._saved("pdf")
@@ -58,14 +79,26 @@ class Drawing(Figure):
 
 
 def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Run `draw` under the book's settings, whatever the user's are, and leave those alone."""
+    """Run `draw` under the book's settings, whatever the user's are, and leave those alone.
 
-    @wraps(draw)
-    def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
+    It is run twice, the second time for a phone: `draw` asks `phone()` where the two differ.
+    """
+
+    def once(*args: P.args, **kwargs: P.kwargs) -> Figure:
         with style.context(["default", _SETTINGS]):
             result = draw(*args, **kwargs)
             result.draw_without_rendering()  # ticks are made lazily, with the settings of that hour
             result.set_layout_engine("none")  # or each saving moves things by a hair
+        return result
+
+    @wraps(draw)
+    def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        result = once(*args, **kwargs)
+        token = _PHONE.set(True)
+        try:
+            result.phone = once(*args, **kwargs)
+        finally:
+            _PHONE.reset(token)
         return result
 
     return figure
