@@ -25,6 +25,7 @@ extensions = [
     "sphinxcontrib.bibtex",
     "sphinxcontrib.katex",
     "deck",
+    "explorers",
     "gates",
     "katex_assets",
     "pages",
