@@ -52,7 +52,6 @@ _SETTINGS = {
     "axes.labelsize": 10,
     "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
-    "axes.grid.axis": "y",
     "grid.color": GRID,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.6,
@@ -122,11 +121,23 @@ def _slim(svg: str) -> str:
     svg = re.sub(r"<!--.*?-->|<(metadata|style).*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(?<=<g) id="[^"]*"', "", svg)
     svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)
-    glyphs = r' d="[^"]*" transform="scale\(0\.015625\)"'  # in units of 1/6400 em
-    svg = re.sub(glyphs, lambda d: re.sub(r"(?<=\d)\.\d+(?= )", "", d[0]), svg)
+    svg = re.sub(r' d="([^"]*)" transform="scale\(0\.015625\)"', _glyph, svg)
     svg = re.sub(r"scale\(.*?\)|\d+\.\d{3,}", _rounded, svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     return re.sub(r"<g>\n(<[^<>]*/>)\n</g>", r"\1", svg)
+
+
+def _glyph(outline: re.Match) -> str:
+    """Write the outline of a letter in steps of 1/640 em, each from where the last one ended."""
+    steps, here = "", np.zeros(2, int)
+    for command, numbers in re.findall("([MLQCz])([^MLQCz]*)", outline[1]):
+        points = np.rint(np.array(numbers.split(), float) / 10).astype(int).reshape(-1, 2)
+        if command != "M":
+            command, points = command.lower(), points - here
+        steps += command + " ".join(map(str, points.ravel()))
+        if points.size:
+            here = points[-1] + (0 if command == "M" else here)
+    return f' d="{steps.replace(" -", "-")}" transform="scale(.15625)"'
 
 
 def _rounded(number: re.Match) -> str:
@@ -136,7 +147,7 @@ def _rounded(number: re.Match) -> str:
 def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Run `draw` under the book's settings, whatever the user's are, and leave those alone.
 
-    It is run twice, the second time for a phone: `draw` asks `phone()` where the two differ.
+    What is too wide for a phone is drawn again: `draw` asks `phone()` where the two differ.
     """
 
     def once(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -149,6 +160,8 @@ def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     @wraps(draw)
     def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
         result = once(*args, **kwargs)
+        if result.get_figwidth() <= 3.4:
+            return result
         token = _PHONE.set(True)
         try:
             result.phone = once(*args, **kwargs)
