@@ -28,9 +28,9 @@ extensions = [
     "gates",
     "assets",
     "pages",
-    "site",
     "slides",
     "twins",
+    "website",
 ]
 exclude_patterns = ["_ext", "_static", "slides/_*", "build", "**/.ipynb_checkpoints"]
 nitpicky = True

@@ -66,9 +66,9 @@ def order(
         _centred(axes, 2.78, name, weight="bold", fontsize=11)
         count = f"{same.sum()} of {len(words)} words come out the same"
         _centred(axes, 2.36, count, color=INK if all(same) else POSITION)
-        _row(axes, 1.85, words, first / scale, before)
-        _row(axes, -0.55, [words[place] for place in places], second / scale, same)
-        for place, (source, equal) in enumerate(zip(places, same, strict=True)):
+        _row(axes, 1.85, words, first / scale, before.tolist())
+        _row(axes, -0.55, [words[place] for place in places], second / scale, same.tolist())
+        for place, (source, equal) in enumerate(zip(places, same.tolist(), strict=True)):
             ends = (1.85 - _GAP - 2 * _BARS, -0.55 + _GAP)
             axes.plot((source, place), ends, **_look(equal), linewidth=1.2)
     return figure
@@ -83,7 +83,9 @@ def _centred(axes: Axes, height: float, text: str, **look: object) -> None:
     axes.text(sum(axes.get_xlim()) / 2, height, text, ha="center", va="center", **look)
 
 
-def _row(axes: Axes, top: float, words: list[str], vectors: NDArray, same: NDArray) -> None:
+def _row(
+    axes: Axes, top: float, words: list[str], vectors: NDArray, same: list[bool]
+) -> None:
     """Write the words of one order, and under each its output as bars up and down."""
     middle = top - _GAP - _BARS
     steps = (np.arange(vectors.shape[1]) + 0.5) / vectors.shape[1] - 0.5
