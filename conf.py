@@ -28,12 +28,13 @@ extensions = [
     "deck",
     "explorers",
     "gates",
-    "katex_assets",
+    "assets",
     "pages",
     "place",
     "scratch",
     "slides",
     "twins",
+    "website",
 ]
 exclude_patterns = ["_ext", "_static", "slides/_*", "build", "**/.ipynb_checkpoints"]
 nitpicky = True
@@ -102,21 +103,17 @@ doctest_test_doctest_blocks = ""
 
 html_theme = "furo"
 html_title = "Self-attention and positional encoding"
-html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+# Where the site will stand; without it, pages carry no address of their own.
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL") or os.environ.get(
+    "POSATTN_SITE", ""
+)
 html_static_path = ["docs/_static"]
 html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
-html_js_files = ["framework.js"]
-html_theme_options = {
-    "light_css_variables": {
-        "color-brand-primary": "#0b5394",
-        "color-brand-content": "#0b5394",
-    },
-    "dark_css_variables": {
-        "color-brand-primary": "#7fb8ec",
-        "color-brand-content": "#7fb8ec",
-    },
-}
+html_js_files = ["framework.js", ("scrollers.js", {"defer": "defer"})]
+html_search_scorer = "docs/_static/scorer.js"
+pygments_style = "ink.Light"
+pygments_dark_style = "ink.Dark"
 html_copy_source = False
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp, .go"
