@@ -149,7 +149,7 @@ latex_elements = {
     "fncychap": "",
     "fontpkg": r"\usepackage{paper}",
     "sphinxsetup": (
-        "verbatimwithframe=false, VerbatimColor={RGB}{246,246,243}, verbatimsep=4pt, "
+        "verbatimwithframe=false, verbatimhintsturnover=false, VerbatimColor={RGB}{246,246,243}, verbatimsep=4pt, "
         "HeaderFamily=, TitleColor={RGB}{0,0,0}, "
         "InnerLinkColor={RGB}{11,83,148}, OuterLinkColor={RGB}{11,83,148}"
     ),

@@ -13,10 +13,10 @@ from twins import LABELS
 
 FOLDERS_APART = ("api/",)  # the reference of the library is a document of its own
 LEFT_OUT = ("slides/", "sources")
-TOGETHER, BEGINNING = (
-    16,
-    7,
-)  # lines of code that are not parted, and that begin a longer listing
+TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
+BEGINNING = 7  # lines that stand before the first break of a longer one
+LONG = 12  # rows of a table that may run over pages
+WIDE = 8  # columns of a table that needs small type
 
 
 class BookBuilder(LaTeXBuilder):
@@ -107,10 +107,23 @@ class ShortLibrary(SphinxPostTransform):
                 continue
             name = nodes.literal(box["twin"], box["twin"])
             column = f"posattn.{self.config.paper_framework}"
-            where = [nodes.Text("The library’s version is "), name, nodes.Text(" in ")]
+            where = [nodes.Text("In the library this is "), name, nodes.Text(" in ")]
             where += [nodes.literal(column, column), nodes.Text(". ")]
             said[0][:0] = where
             box.replace_self(said)
+
+
+class ForScreens(SphinxPostTransform):
+    """Leave out what only a screen needs: nodes of class `screen`."""
+
+    default_priority = 2
+    builders = ("latex", "epub")
+
+    def run(self, **kwargs):
+        """Remove them, before anything in them is resolved."""
+        for node in list(self.document.findall(nodes.Element)):
+            if node.parent and "screen" in node.attributes.get("classes", ()):
+                node.parent.remove(node)
 
 
 class Listings(SphinxPostTransform):
@@ -120,14 +133,40 @@ class Listings(SphinxPostTransform):
     builders = ("latex",)
 
     def run(self, **kwargs):
-        """Ask for room in front of each cell and each listing outside of a cell."""
+        """Ask for room in front of each cell."""
         for cell in list(self.document.findall(has_class("cell"))):
             blocks = list(cell.findall(nodes.literal_block))
             if blocks:
-                count = sum(block.astext().count("\n") + 1 for block in blocks)
-                count += 2 * len(blocks)
-                lines = count if count <= TOGETHER else BEGINNING
-                cell.insert(0, nodes.raw("", rf"\roomfor{{{lines}}}", format="latex"))
+                lines = sum(block.astext().count("\n") + 3 for block in blocks)
+                room = lines if lines <= TOGETHER else BEGINNING
+                cell.insert(0, nodes.raw("", rf"\roomfor{{{room}}}", format="latex"))
+
+
+class Tables(SphinxPostTransform):
+    """Let long tables run over pages, and turn the headings of those with many columns."""
+
+    default_priority = 290
+    builders = ("latex",)
+
+    def run(self, **kwargs):
+        """Mark the tables for Sphinx's writer."""
+        for table in list(self.document.findall(nodes.table)):
+            if len(list(table.findall(nodes.row))) > LONG:
+                table["classes"].append("longtable")
+            columns = len(list(table.findall(nodes.colspec)))
+            if columns < WIDE:
+                continue
+            for paragraph in table.next_node(nodes.thead).findall(nodes.paragraph):
+                paragraph.insert(0, nodes.raw("", r"\rotatebox{90}{", format="latex"))
+                paragraph.append(nodes.raw("", "}", format="latex"))
+            table.replace_self(
+                [
+                    nodes.raw("", r"\begin{widetable}", format="latex"),
+                    addnodes.tabular_col_spec(spec="l" * columns),
+                    table,
+                    nodes.raw("", r"\end{widetable}", format="latex"),
+                ]
+            )
 
 
 class PlainProofs(SphinxPostTransform):
@@ -137,14 +176,10 @@ class PlainProofs(SphinxPostTransform):
     builders = ("latex",)
 
     def run(self, **kwargs):
-        """Put the paragraphs of each proof in the place of its box, between a name and an end."""
+        """Put the paragraphs of each proof in the place of its box, and an end mark."""
         for proof in list(self.document.findall(proof_node)):
             proof.replace_self(
-                [
-                    nodes.raw("", r"\proofbegins", format="latex"),
-                    *proof.children[0].children,
-                    nodes.raw("", r"\proofends", format="latex"),
-                ]
+                [*proof.children[0].children, nodes.raw("", r"\proofends", format="latex")]
             )
 
 
@@ -166,6 +201,6 @@ def setup(app):
     app.add_config_value("paper_framework", "torch", "", types=[str])
     app.connect("config-inited", check_edition)
     app.add_builder(BookBuilder, override=True)
-    for transform in (Parts, OneFramework, ShortLibrary, Listings, PlainProofs):
+    for transform in (Parts, ForScreens, OneFramework, ShortLibrary, Listings, Tables, PlainProofs):
         app.add_post_transform(transform)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
