@@ -71,7 +71,9 @@ Say this.
 def book(folder, number, slides):
     """Build a page and its slides, and return what reveal.js shows and what was said."""
     page = PAGE % number
-    page += cell("print(21 * 2)\n" + FIGURE.format(last=3), "out-one, code-one", figure=NUMBERED)
+    page += cell(
+        "print(21 * 2)\n" + FIGURE.format(last=3), "out-one, code-one", figure=NUMBERED
+    )
     pages = {"page": page, "deck": slides}
     out, code, said = build(folder, pages, builder="revealjs", only=["deck.md"])
     said = [
