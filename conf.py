@@ -27,6 +27,7 @@ extensions = [
     "deck",
     "gates",
     "katex_assets",
+    "notebooks",
     "pages",
     "slides",
     "twins",
@@ -95,6 +96,10 @@ katex_prerender = True
 katex_css_path = "katex/katex.min.css"
 
 doctest_test_doctest_blocks = ""
+
+# Where the book lives: what is empty here gets no link.
+repository = os.environ.get("POSATTN_REPOSITORY", "")
+book_pdf = os.environ.get("POSATTN_PDF", "")
 
 html_theme = "furo"
 html_title = "Self-attention and positional encoding"
