@@ -11,9 +11,8 @@ from html import escape
 from pathlib import Path
 
 import nbformat
-from docutils import nodes
 from nbformat import v4 as notebook
-from pieces import Pieces, is_cell, is_visible, tags
+from pieces import Folded, Pieces, is_cell, is_visible, tags
 from pybtex.plugin import find_plugin
 from sphinx.builders import Builder
 from sphinx.errors import ConfigError
@@ -24,7 +23,12 @@ TITLES = {
     "numpy": "NumPy",
     "both": "PyTorch and JAX",
 }
-EXTRAS = {"torch": "torch,figures", "jax": "jax,figures", "numpy": "figures", "both": "torch,jax,figures"}
+EXTRAS = {
+    "torch": "torch,figures",
+    "jax": "jax,figures",
+    "numpy": "figures",
+    "both": "torch,jax,figures",
+}
 REPOSITORY = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)")
 
 
@@ -75,14 +79,23 @@ class NotebookBuilder(Builder):
     def made(self, docname, doctree, framework):
         """The notebook of a page for one framework."""
         pieces = list(Pieces(self, docname, framework).of(doctree))
-        front = [pieces.pop(0)]  # the title and, in italics, the question
-        if isinstance(pieces[0], str) and re.fullmatch(r"\*[^*].*[^*]\*", pieces[0], re.DOTALL):
+        front = [pieces.pop(0)]  # the title and, in italics, the question and the place
+        while isinstance(pieces[0], str) and re.fullmatch(r"\*[^*]+\*", pieces[0]):
             front.append(pieces.pop(0))
         front.append(self.origin(docname, framework))
-        cells = [*front, self.install(docname, framework), *pieces, *self.works_cited(docname)]
+        cells = [
+            *front,
+            self.install(docname, framework),
+            *pieces,
+            *self.works_cited(docname),
+        ]
         book = notebook.new_notebook(cells=list(gathered(cells)))
         book.metadata = {
-            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+            "kernelspec": {
+                "name": "python3",
+                "display_name": "Python 3",
+                "language": "python",
+            },
             "language_info": {"name": "python"},
             "posattn": {"page": docname, "framework": framework},
         }
@@ -112,15 +125,23 @@ class NotebookBuilder(Builder):
 
     def works_cited(self, docname):
         """The works that a page cites, under a heading of their own."""
-        domain, backend = self.env.get_domain("cite"), find_plugin("pybtex.backends", "markdown")()
+        domain, backend = (
+            self.env.get_domain("cite"),
+            find_plugin("pybtex.backends", "markdown")(),
+        )
         keys = {
             target.key
             for reference in domain.citation_refs
             if reference.docname == docname
             for target in reference.targets
         }
-        works = {c.key: c.formatted_entry.text.render(backend) for c in domain.citations if c.key in keys}
-        return ["## References", "\n".join(f"- {work}" for work in works.values())] if works else []
+        works = {
+            c.key: c.formatted_entry.text.render(backend)
+            for c in domain.citations
+            if c.key in keys
+        }
+        items = (f"- {' '.join(work.split())}" for work in works.values())
+        return ["## References", "\n".join(items)] if works else []
 
 
 def gathered(pieces):
@@ -137,8 +158,9 @@ def gathered(pieces):
 
 
 def markdown_cell(text):
-    """A cell of text."""
-    return notebook.new_markdown_cell("\n\n".join(text))
+    """A cell of text, closed at first if it begins with a heading that is folded."""
+    metadata = {"jp-MarkdownHeadingCollapsed": True} if isinstance(text[0], Folded) else {}
+    return notebook.new_markdown_cell("\n\n".join(text), metadata=metadata)
 
 
 def add_actions(app, pagename, templatename, context, doctree):
@@ -153,14 +175,18 @@ def add_actions(app, pagename, templatename, context, doctree):
         links.append((path_to(f"_notebooks/{name}", 1), f"Notebook ({title})", " download"))
         if repository:
             place = f"github/{repository[1]}/blob/notebooks/{name}"
-            links.append((f"https://colab.research.google.com/{place}", f"Colab ({title})", ""))
+            links.append(
+                (f"https://colab.research.google.com/{place}", f"Colab ({title})", "")
+            )
     if config.book_pdf:
         links.append((path_to(config.book_pdf, 1), "PDF", ""))
     if repository:
         source = Path(app.env.doc2path(pagename)).relative_to(app.confdir).as_posix()
         links.append((f"{config.repository}/edit/main/{source}", "Edit this page", ""))
     if links:
-        items = "".join(f'<li><a href="{escape(to)}"{how}>{text}</a></li>' for to, text, how in links)
+        items = "".join(
+            f'<li><a href="{escape(to)}"{how}>{text}</a></li>' for to, text, how in links
+        )
         actions = f'<ul class="page-actions" aria-label="This page elsewhere">{items}</ul>'
         context["body"] = context["body"].replace("</h1>", f"</h1>{actions}", 1)
 

@@ -13,7 +13,9 @@ from docutils import nodes
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
-PHONE = re.compile(r'<svg class="phone".*?</svg>', re.DOTALL)  # a variant that no notebook shows
+PHONE = re.compile(
+    r'<svg class="phone".*?</svg>', re.DOTALL
+)  # a variant that no notebook shows
 SPECIAL = re.compile(r"([\\`*_$<|])")
 FRAMEWORKS = {"torch", "jax"}
 
@@ -33,6 +35,10 @@ def is_visible(cell):
     return any("cell_input" in part["classes"] for part in cell.children)
 
 
+class Folded(str):
+    """The heading of what a reader unfolds."""
+
+
 class Pieces:
     """Translates a page: `pieces.of(node)` gives Markdown, as text, and code cells, in order."""
 
@@ -49,7 +55,7 @@ class Pieces:
     def block(self, node):
         """The pieces of one node that stands by itself."""
         for kind in type(node).__mro__:
-            if method := getattr(self, f"block_{kind.__name__}", None):
+            if method := getattr(self, f"_block_{kind.__name__}", None):
                 return method(node)
         if isinstance(node, nodes.Inline | nodes.Text):
             return [self.inline(node)]
@@ -70,59 +76,67 @@ class Pieces:
         """What a notebook has no use for."""
         return []
 
-    block_Invisible = block_raw = block_toctree = block_index = block_highlightlang = nothing
-    block_tabular_col_spec = block_meta = nothing
+    _block_Invisible = _block_raw = _block_toctree = _block_index = _block_highlightlang = (
+        nothing
+    )
+    _block_tabular_col_spec = _block_meta = nothing
 
-    def block_section(self, node):
+    def _block_section(self, node):
         self.depth += 1
         yield from self.of(node)
         self.depth -= 1
 
-    def block_title(self, node):
-        return [f"{'#' * self.depth} {self.line(node)}"]
+    def _block_title(self, node):
+        heading = f"{'#' * self.depth} {self.line(node)}"
+        return [Folded(heading) if "solution" in node.parent["classes"] else heading]
 
-    def block_rubric(self, node):
+    def _block_rubric(self, node):
         level = node.get("heading-level")
         return [f"{'#' * level} {self.line(node)}" if level else f"**{self.line(node)}**"]
 
-    def block_paragraph(self, node):
+    def _block_paragraph(self, node):
         return [self.inlines(node)]
 
-    block_line = block_term = block_paragraph
+    _block_line = _block_term = _block_paragraph
 
-    def block_compound(self, node):
+    def _block_compound(self, node):
         return self.of(node)
 
-    block_definition = block_definition_list = block_definition_list_item = block_compound
-    block_line_block = block_compound
+    _block_definition = _block_definition_list = _block_definition_list_item = (
+        _block_compound
+    )
+    _block_line_block = _block_compound
 
-    def block_container(self, node):
+    def _block_container(self, node):
         if is_cell(node):
             return self.cell(node)
         if node.get("design_component") == "tab-set":
             return self.tabs(node)
+        if "twin" in node:  # its name, then what is said of it
+            *said, name = self.of(node)
+            return [name, *said]
         return self.quote(node) if "aside" in node["classes"] else self.of(node)
 
-    def block_transition(self, node):
+    def _block_transition(self, node):
         return ["---"]
 
-    def block_literal_block(self, node):
+    def _block_literal_block(self, node):
         if name := node.get("twin"):
             return [f"The library has it as `{name}`."]
         language = "python" if node.get("testnodetype") else node.get("language", "")
         return [f"```{language}\n{node.astext()}\n```"]
 
-    block_doctest_block = block_literal_block
+    _block_doctest_block = _block_literal_block
 
-    def block_math_block(self, node):
+    def _block_math_block(self, node):
         number = self.number(node, "displaymath")
         tag = f"\n\\tag{{{number}}}" if number else ""
         return [f"$$\n{node.astext().strip()}{tag}\n$$"]
 
-    def block_bullet_list(self, node):
+    def _block_bullet_list(self, node):
         return [self.items(node, ["-"] * len(node))]
 
-    def block_enumerated_list(self, node):
+    def _block_enumerated_list(self, node):
         first = node.get("start", 1)
         return [self.items(node, [f"{first + i}." for i in range(len(node))])]
 
@@ -135,25 +149,32 @@ class Pieces:
             lines.append(f"{mark} {text}".replace(f"\n{indent}\n", "\n\n"))
         return "\n".join(lines)
 
-    def block_block_quote(self, node):
+    def _block_block_quote(self, node):
         return self.quote(node)
 
-    def block_Admonition(self, node):
+    def _block_Admonition(self, node):
         kind = node.get("realtype", "" if node.next_node(nodes.title) else node.tagname)
         words = [kind.title(), self.number(node, node.get("countertype"))]
         body = list(node.children)
         if isinstance(body[0], nodes.title):
             words.append(self.line(body.pop(0)))
         head = f"**{' '.join(filter(None, words))}.**"
-        return [quoted("\n\n".join([head, *(piece for part in body for piece in self.block(part))]))]
+        return [
+            quoted(
+                "\n\n".join([head, *(piece for part in body for piece in self.block(part))])
+            )
+        ]
 
-    block_topic = block_sidebar = block_Admonition
+    _block_topic = _block_sidebar = _block_Admonition
+
+    def _block_proof_node(self, node):
+        return self.quote(node[0])  # which begins with its name
 
     def quote(self, node):
         """What stands apart from the text."""
         return [quoted(self.text(node))]
 
-    def block_table(self, node):
+    def _block_table(self, node):
         title, group = node.next_node(nodes.title), node.next_node(nodes.tgroup)
         rows = [
             [self.line(entry).replace("|", "\\|").replace("\\\\|", "\\|") for entry in row]
@@ -167,17 +188,17 @@ class Pieces:
             return [table]
         return [f"**{self.label(node, 'table')}.** {self.line(title)}", table]
 
-    def block_figure(self, node):
+    def _block_figure(self, node):
         yield from self.of(node)
 
-    def block_caption(self, node):
+    def _block_caption(self, node):
         number = self.label(node.parent, "figure")
         return [f"**{number}.** {self.line(node)}"]
 
-    def block_legend(self, node):
+    def _block_legend(self, node):
         return self.of(node)
 
-    def block_image(self, node):
+    def _block_image(self, node):
         """A drawing: the output of the cell that drew it, or a picture if that cell is hidden."""
         path = Path(self.builder.srcdir) / node["uri"].lstrip("/")
         svg = PHONE.sub("", path.read_text(encoding="utf-8"))
@@ -203,13 +224,15 @@ class Pieces:
         for output in parts["cell_output"].children if "cell_output" in parts else ():
             if is_visible(node) and isinstance(output, nodes.literal_block):
                 text = output.astext().rstrip() + "\n"
-                self.last.outputs.append(notebook.new_output("stream", name="stdout", text=text))
+                self.last.outputs.append(
+                    notebook.new_output("stream", name="stdout", text=text)
+                )
             else:
                 yield from self.block(output)
 
     def tabs(self, node):
         """The cell of this framework; of the library's source, which is installed, its name."""
-        cells = [cell for cell in node.findall(is_cell)]
+        cells = list(node.findall(is_cell))
         for cell in cells:
             yield from self.cell(cell)
         if not cells:
@@ -225,27 +248,27 @@ class Pieces:
     def inline(self, node):
         """One node in a line."""
         for kind in type(node).__mro__:
-            if method := getattr(self, f"inline_{kind.__name__}", None):
+            if method := getattr(self, f"_inline_{kind.__name__}", None):
                 return method(node)
         return self.inlines(node)
 
-    def inline_Text(self, node):
+    def _inline_Text(self, node):
         return SPECIAL.sub(r"\\\1", str(node))
 
-    def inline_emphasis(self, node):
+    def _inline_emphasis(self, node):
         return f"*{self.inlines(node)}*"
 
-    def inline_strong(self, node):
+    def _inline_strong(self, node):
         return f"**{self.inlines(node)}**"
 
-    def inline_literal(self, node):
+    def _inline_literal(self, node):
         text = node.astext()
         return f"`` {text} ``" if "`" in text else f"`{text}`"
 
-    def inline_math(self, node):
+    def _inline_math(self, node):
         return f"${node.astext()}$"
 
-    def inline_reference(self, node):
+    def _inline_reference(self, node):
         text, target = self.inlines(node), node.get("refuri", "")
         site = self.builder.config.html_baseurl
         inside = node.get("internal") or not re.match(r"https?:", target)
@@ -253,10 +276,10 @@ class Pieces:
             return text
         return f"[{text}]({site.rstrip('/') + '/' + target if inside else target})"
 
-    def inline_raw(self, node):
+    def _inline_raw(self, node):
         return ""
 
-    inline_Invisible = inline_raw
+    _inline_Invisible = _inline_raw
 
     # Numbers.
 

@@ -89,7 +89,9 @@ def run_all(framework, paths):
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         for path, cells, seconds, fault in pool.imap(run_notebook, paths, chunksize=1):
             end = "differs" if fault else "agrees"
-            print(f"{Path(path).name:40} {cells:3} cells {seconds:6.1f} s  {end}", flush=True)
+            print(
+                f"{Path(path).name:40} {cells:3} cells {seconds:6.1f} s  {end}", flush=True
+            )
             if fault:
                 agree = False
                 print(report(path, *fault), flush=True)
@@ -105,19 +107,20 @@ def report(path, name, wanted, got):
     return "\n".join(lines)
 
 
-def main(folder, *frameworks):
-    """Run the notebooks below a folder, each framework in its own process; return the exit code."""
+def main(folder, framework=None):
+    """Run the notebooks below a folder, or those of one framework; return the exit code."""
     groups = {}
     for path in sorted(Path(folder).rglob("*.ipynb")):
         groups.setdefault(kind(path), []).append(str(path))
     if not groups:
         print(f"no notebooks in {folder}")
         return 1
-    if frameworks:
-        return not all([run_all(name, groups[name]) for name in frameworks])
+    if framework:
+        return int(not run_all(framework, groups[framework]))
     command = [sys.executable, __file__, folder]
     runs = [subprocess.Popen([*command, name]) for name in groups]
-    return int(any([run.wait() for run in runs]))
+    codes = [run.wait() for run in runs]
+    return int(any(codes))
 
 
 if __name__ == "__main__":

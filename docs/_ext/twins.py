@@ -94,7 +94,9 @@ class Twins(SphinxDirective):
             text = definition(path, name) if path.is_file() else None
             if text is None:
                 raise self.error(f"no twin: {home} has no {name}")
-            block = nodes.literal_block(text, text, language="python", twin=f"{home}.{name}")
+            block = nodes.literal_block(
+                text, text, language="python", twin=f"{home}.{name}"
+            )
             blocks[column] = [block]
         return [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]
 
