@@ -30,6 +30,7 @@ extensions = [
     "explorers",
     "gates",
     "assets",
+    "notebooks",
     "pages",
     "paper",
     "place",
@@ -103,6 +104,10 @@ katex_css_path = "katex/katex.min.css"
 
 doctest_test_doctest_blocks = ""
 
+# Where the book lives: what is empty here gets no link.
+repository = os.environ.get("POSATTN_REPOSITORY", "")
+book_pdf = os.environ.get("POSATTN_PDF", "")
+
 html_theme = "furo"
 html_title = "Self-attention and positional encoding"
 # Where the site will stand; without it, pages carry no address of their own.
@@ -151,7 +156,8 @@ latex_elements = {
     "fncychap": "",
     "fontpkg": r"\usepackage{paper}",
     "sphinxsetup": (
-        "verbatimwithframe=false, verbatimhintsturnover=false, VerbatimColor={RGB}{246,246,243}, verbatimsep=4pt, "
+        "verbatimwithframe=false, verbatimhintsturnover=false, "
+        "VerbatimColor={RGB}{246,246,243}, verbatimsep=4pt, "
         "HeaderFamily=, TitleColor={RGB}{0,0,0}, "
         "InnerLinkColor={RGB}{11,83,148}, OuterLinkColor={RGB}{11,83,148}"
     ),
