@@ -14,7 +14,7 @@ CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
-              "sphinxcontrib.katex", "sphinx_proof", "deck", "gates", "katex_assets", "pages",
+              "sphinxcontrib.katex", "sphinx_proof", "deck", "gates", "katex_assets", "notebooks", "pages",
               "slides", "twins"]
 bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
