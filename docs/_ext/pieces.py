@@ -17,6 +17,7 @@ PHONE = re.compile(
     r'<svg class="phone".*?</svg>', re.DOTALL
 )  # a variant that no notebook shows
 SPECIAL = re.compile(r"([\\`*_$<|])")
+BAR = re.compile(r"(?<!\\)\|")
 FRAMEWORKS = {"torch", "jax"}
 
 
@@ -176,8 +177,12 @@ class Pieces:
 
     def _block_table(self, node):
         title, group = node.next_node(nodes.title), node.next_node(nodes.tgroup)
+        for math in group.findall(nodes.math):  # a bar would end the column
+            math[:] = [
+                nodes.Text(math.astext().replace(r"\|", r"\Vert ").replace("|", r"\vert "))
+            ]
         rows = [
-            [self.line(entry).replace("|", "\\|").replace("\\\\|", "\\|") for entry in row]
+            [BAR.sub(r"\|", self.line(entry)) for entry in row.findall(nodes.entry)]
             for row in group.findall(nodes.row)
         ]
         if next(group.findall(nodes.thead), None) is None:
