@@ -26,6 +26,7 @@ extensions = [
     "sphinxcontrib.katex",
     "cells",
     "deck",
+    "explorers",
     "gates",
     "katex_assets",
     "pages",

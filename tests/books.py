@@ -14,11 +14,15 @@ CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
-              "sphinxcontrib.katex", "sphinx_proof", "deck", "gates", "katex_assets", "pages",
-              "slides", "twins"]
+              "sphinxcontrib.katex", "sphinx_proof", "cells", "deck", "explorers", "gates", "katex_assets",
+              "pages", "place", "scratch", "slides", "twins"]
+html_theme = "furo"
+html_static_path = [{str(ROOT / "docs" / "_static")!r}]
+html_css_files = ["book.css"]
+html_js_files = ["framework.js"]
 bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
-myst_enable_extensions = ["attrs_block", "dollarmath"]
+myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
 nb_execution_mode = "force"
 nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10)]
 revealjs_use_section_ids = True

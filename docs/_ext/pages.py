@@ -133,6 +133,7 @@ class NameAsides(SphinxPostTransform):
         """Put `aside` elements into the place of the boxes."""
         for box in list(self.document.findall(nodes.container)):
             if "aside" in box["classes"]:
+                box["classes"] = []
                 box.replace_self(
                     [
                         nodes.raw("", '<aside class="aside" role="note">', format="html"),
@@ -207,7 +208,7 @@ def setup(app):
     """Register with Sphinx."""
     app.add_post_transform(InlineFigures)
     app.add_post_transform(FoldSolutions)
-    app.add_directive("aside", Aside)
+    app.add_directive("aside", Aside, override=True)  # sphinx-design's floats in the text
     app.add_post_transform(NameAsides)
     app.add_post_transform(PlainProofs)
     app.connect("doctree-read", depend_on_code)
