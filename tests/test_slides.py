@@ -1,7 +1,6 @@
 """The slides: their pieces are the pages' own, nothing on them is cut, and nothing is fetched."""
 
 import html
-import os
 import re
 from collections import Counter
 from urllib.parse import unquote, urlsplit
@@ -9,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from docs._ext import chromium
-from tests.books import FIGURE, ROOT, build, cell
+from tests.books import FIGURE, ROOT, build, cell, need
 
 SITE = (ROOT / "build" / "html").resolve()
 DECK = SITE / "slides" / "index.html"
@@ -72,7 +71,9 @@ Say this.
 def book(folder, number, slides):
     """Build a page and its slides, and return what reveal.js shows and what was said."""
     page = PAGE % number
-    page += cell("print(21 * 2)\n" + FIGURE.format(last=3), "out-one, code-one", figure=NUMBERED)
+    page += cell(
+        "print(21 * 2)\n" + FIGURE.format(last=3), "out-one, code-one", figure=NUMBERED
+    )
     pages = {"page": page, "deck": slides}
     out, code, said = build(folder, pages, builder="revealjs", only=["deck.md"])
     said = [
@@ -147,12 +148,6 @@ def test_a_label_that_no_page_has_fails_the_build(small):
 
 
 # The real slides, which `nox -s docs` has built, in the browser of the system.
-
-
-def need(there, reason):
-    """Without it, skip on a user's machine and fail where nothing may be skipped."""
-    if not there:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
 
 
 @pytest.fixture(scope="module")

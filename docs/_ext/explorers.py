@@ -31,7 +31,9 @@ class Explorer(SphinxDirective):
 
 def add_script(app, pagename, templatename, context, doctree):
     """Load the script where a page has an explorer, and nowhere else."""
-    if doctree and any("explorer" in box["classes"] for box in doctree.findall(nodes.container)):
+    if doctree and any(
+        "explorer" in box["classes"] for box in doctree.findall(nodes.container)
+    ):
         app.add_js_file(SCRIPT, loading_method="defer")
 
 

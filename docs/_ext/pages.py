@@ -18,7 +18,6 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import stringify_annotation
-from sphinx_proof.nodes import proof_node
 
 from posattn.figures.style import INK, KEY, POSITION, QUERY, VALUE
 
@@ -143,18 +142,6 @@ class NameAsides(SphinxPostTransform):
                 )
 
 
-class PlainProofs(SphinxPostTransform):
-    """Print proofs as text: sphinx-proof's box has no title in LaTeX, and so an empty bar."""
-
-    default_priority = 270
-    formats = ("latex",)
-
-    def run(self, **kwargs):
-        """Put the paragraphs of each proof in the place of its box."""
-        for proof in list(self.document.findall(proof_node)):
-            proof.replace_self(proof.children[0].children)
-
-
 def depend_on_code(app, doctree):
     """Read a page again when the library or an extension changes, so that nothing is ever stale."""
     for folder in (Path(str(files("posattn"))), Path(__file__).parent, recordings.SCRIPTS):
@@ -210,7 +197,6 @@ def setup(app):
     app.add_post_transform(FoldSolutions)
     app.add_directive("aside", Aside, override=True)  # sphinx-design's floats in the text
     app.add_post_transform(NameAsides)
-    app.add_post_transform(PlainProofs)
     app.connect("doctree-read", depend_on_code)
     app.connect("autodoc-process-docstring", inline_math)
     app.connect("autodoc-process-signature", name_types)

@@ -95,11 +95,13 @@ class Twins(SphinxDirective):
             )
             path = Path(str(files("posattn"))) / place
             self.env.note_dependency(str(path))
+            home = "posattn." + place.removesuffix(".py").replace("/", ".")
             text = definition(path, name) if path.is_file() else None
             if text is None:
-                module = place.removesuffix(".py").replace("/", ".")
-                raise self.error(f"no twin: posattn.{module} has no {name}")
-            block = nodes.literal_block(text, text, language="python")
+                raise self.error(f"no twin: {home} has no {name}")
+            block = nodes.literal_block(
+                text, text, language="python", twin=f"{home}.{name}"
+            )
             blocks[column] = [block]
         shown = [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]
         said = self.parse_content_to_nodes()

@@ -10,6 +10,7 @@ from posattn.figures.clocks import clocks
 from posattn.figures.heat_maps import attention_weights, binary_counting, masks
 from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures
+from posattn.figures.order import order
 
 __all__ = [
     "architectures",
@@ -20,6 +21,7 @@ __all__ = [
     "curves",
     "masks",
     "offsets",
+    "order",
     "positional_encoding_layer",
     "rotation",
     "self_attention_layer",
