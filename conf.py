@@ -26,6 +26,7 @@ extensions = [
     "sphinxcontrib.bibtex",
     "sphinxcontrib.katex",
     "deck",
+    "ebook",
     "gates",
     "katex_assets",
     "pages",
@@ -61,6 +62,7 @@ nb_mime_priority_overrides = [
     (builder, mime, priority)
     for builder, picture in (
         ("html", "image/svg+xml"),
+        ("epub", "image/svg+xml"),
         ("revealjs", "image/svg+xml"),
         ("latex", "application/pdf"),
     )
@@ -158,3 +160,14 @@ latex_elements = {
     "tableofcontents": r"\bookcontents{Introduction}",
     "printindex": "",
 }
+
+# The book for readers of EPUB, in the same edition as on paper.
+epub_basename = f"posattn{edition}"
+epub_title = project
+epub_description = f"An executable book, with code in {framework}"
+epub_identifier = epub_publisher = epub_contributor = "posattn"
+epub_scheme, epub_uid = "name", "posattn"
+epub_date = "2026-11-21T00:00:00Z"  # of the release
+epub_show_urls = "no"
+epub_tocscope = "includehidden"
+epub_use_index = False
