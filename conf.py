@@ -25,14 +25,20 @@ extensions = [
     "sphinx_proof",
     "sphinxcontrib.bibtex",
     "sphinxcontrib.katex",
+    "cells",
     "deck",
     "ebook",
+    "explorers",
     "gates",
-    "katex_assets",
+    "assets",
+    "notebooks",
     "pages",
     "paper",
+    "place",
+    "scratch",
     "slides",
     "twins",
+    "website",
 ]
 exclude_patterns = ["_ext", "_static", "slides/_*", "build", "**/.ipynb_checkpoints"]
 nitpicky = True
@@ -100,22 +106,23 @@ katex_css_path = "katex/katex.min.css"
 
 doctest_test_doctest_blocks = ""
 
+# Where the book lives: what is empty here gets no link.
+repository = os.environ.get("POSATTN_REPOSITORY", "")
+book_pdf = os.environ.get("POSATTN_PDF", "")
+
 html_theme = "furo"
 html_title = "Self-attention and positional encoding"
-html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+# Where the site will stand; without it, pages carry no address of their own.
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL") or os.environ.get(
+    "POSATTN_SITE", ""
+)
 html_static_path = ["docs/_static"]
 html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
-html_theme_options = {
-    "light_css_variables": {
-        "color-brand-primary": "#0b5394",
-        "color-brand-content": "#0b5394",
-    },
-    "dark_css_variables": {
-        "color-brand-primary": "#7fb8ec",
-        "color-brand-content": "#7fb8ec",
-    },
-}
+html_js_files = ["framework.js", ("scrollers.js", {"defer": "defer"})]
+html_search_scorer = "docs/_static/scorer.js"
+pygments_style = "ink.Light"
+pygments_dark_style = "ink.Dark"
 html_copy_source = False
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp, .go"
