@@ -25,6 +25,11 @@ METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 class EbookBuilder(Epub3Builder):
     """Sphinx's builder without the library's reference, and with what EPUB wants to be told."""
 
+    def prepare_writing(self, docnames):
+        """Write no index of theorems: it would be a page that nothing leads to."""
+        super().prepare_writing(docnames)
+        self.domain_indices = []
+
     def write_documents(self, docnames):
         """Write what stands in the book."""
         super().write_documents({name for name in docnames if in_book(name)})
@@ -91,13 +96,15 @@ class Figures(SphinxPostTransform):
 
 
 class Unlink(SphinxPostTransform):
-    """Keep the text of a link to a page that is not in the book."""
+    """Mend the links: those to pages that are not in the book are text, and names are unique."""
 
     default_priority = 700  # after all links are resolved
     builders = ("epub",)
 
     def run(self, **kwargs):
-        """Replace the links by what they hold."""
+        """Replace the links by what they hold; and take away the name that all theorems share."""
+        for section in self.document.findall(nodes.section):
+            section["ids"] = [name for name in section["ids"] if name != "proof-content"]
         here = posixpath.dirname(self.env.docname)
         for link in list(self.document.findall(nodes.reference)):
             if link.get("internal") and "refuri" in link:
