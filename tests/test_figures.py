@@ -280,8 +280,9 @@ def test_a_phone_has_the_same_words_and_the_same_data(draw):
             ]
             assert spoken[0] == spoken[1]
             assert len(edges(here)) == len(edges(there))
-            for a, b in zip(here.lines, there.lines, strict=True):
-                assert np.array_equal(a.get_xydata(), b.get_xydata(), equal_nan=True)
+            if here.axison:  # else the unit is an inch on paper
+                for a, b in zip(here.lines, there.lines, strict=True):
+                    assert np.array_equal(a.get_xydata(), b.get_xydata(), equal_nan=True)
             for a, b in zip(here.images, there.images, strict=True):
                 assert np.array_equal(a.get_array(), b.get_array())
 
