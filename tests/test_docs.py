@@ -133,7 +133,6 @@ WITHOUT_PAGE = {
     ),
     *(
         "relative",
-        "rotary",
         "sandwich",
         "scaling",
         "swin",

@@ -9,6 +9,7 @@ from posattn.figures.circle import rotation
 from posattn.figures.heat_maps import attention_weights, binary_counting, masks
 from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures
+from posattn.figures.turns import turned_hands
 
 __all__ = [
     "architectures",
@@ -21,4 +22,5 @@ __all__ = [
     "positional_encoding_layer",
     "rotation",
     "self_attention_layer",
+    "turned_hands",
 ]
