@@ -24,10 +24,13 @@ extensions = [
     "sphinx_proof",
     "sphinxcontrib.bibtex",
     "sphinxcontrib.katex",
+    "cells",
     "deck",
     "gates",
     "katex_assets",
     "pages",
+    "place",
+    "scratch",
     "slides",
     "twins",
 ]
@@ -102,6 +105,7 @@ html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_static_path = ["docs/_static"]
 html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
+html_js_files = ["framework.js"]
 html_theme_options = {
     "light_css_variables": {
         "color-brand-primary": "#0b5394",

@@ -1,4 +1,7 @@
-"""What our pages need and no package offers: ink that follows the theme, folded solutions, fresh outputs."""
+"""What our pages need and no package offers.
+
+Ink that follows the theme, folded solutions, asides, fresh outputs.
+"""
 
 import ast
 import importlib.util
@@ -13,6 +16,7 @@ from jax.typing import DTypeLike
 from numpy.typing import ArrayLike
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import stringify_annotation
 from sphinx_proof.nodes import proof_node
 
@@ -106,6 +110,38 @@ class FoldSolutions(SphinxPostTransform):
             ]
 
 
+class Aside(SphinxDirective):
+    """A remark beside the text."""
+
+    has_content = True
+
+    def run(self):
+        """Return the remark in a box of class `aside`."""
+        self.assert_has_content()
+        box = nodes.container("", *self.parse_content_to_nodes(), classes=["aside"])
+        self.set_source_info(box)
+        return [box]
+
+
+class NameAsides(SphinxPostTransform):
+    """Give each aside the element that HTML has for it, as a note: a page has many, and one main part."""
+
+    default_priority = 260
+    builders = ("html", "dirhtml")
+
+    def run(self, **kwargs):
+        """Put `aside` elements into the place of the boxes."""
+        for box in list(self.document.findall(nodes.container)):
+            if "aside" in box["classes"]:
+                box.replace_self(
+                    [
+                        nodes.raw("", '<aside class="aside" role="note">', format="html"),
+                        *box.children,
+                        nodes.raw("", "</aside>", format="html"),
+                    ]
+                )
+
+
 class PlainProofs(SphinxPostTransform):
     """Print proofs as text: sphinx-proof's box has no title in LaTeX, and so an empty bar."""
 
@@ -171,6 +207,8 @@ def setup(app):
     """Register with Sphinx."""
     app.add_post_transform(InlineFigures)
     app.add_post_transform(FoldSolutions)
+    app.add_directive("aside", Aside)
+    app.add_post_transform(NameAsides)
     app.add_post_transform(PlainProofs)
     app.connect("doctree-read", depend_on_code)
     app.connect("autodoc-process-docstring", inline_math)
