@@ -18,7 +18,6 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import stringify_annotation
-from sphinx_proof.nodes import proof_node
 
 from posattn.figures.style import INK, KEY, POSITION, QUERY, VALUE
 
@@ -133,6 +132,7 @@ class NameAsides(SphinxPostTransform):
         """Put `aside` elements into the place of the boxes."""
         for box in list(self.document.findall(nodes.container)):
             if "aside" in box["classes"]:
+                box["classes"] = []
                 box.replace_self(
                     [
                         nodes.raw("", '<aside class="aside" role="note">', format="html"),
@@ -140,18 +140,6 @@ class NameAsides(SphinxPostTransform):
                         nodes.raw("", "</aside>", format="html"),
                     ]
                 )
-
-
-class PlainProofs(SphinxPostTransform):
-    """Print proofs as text: sphinx-proof's box has no title in LaTeX, and so an empty bar."""
-
-    default_priority = 270
-    formats = ("latex",)
-
-    def run(self, **kwargs):
-        """Put the paragraphs of each proof in the place of its box."""
-        for proof in list(self.document.findall(proof_node)):
-            proof.replace_self(proof.children[0].children)
 
 
 def depend_on_code(app, doctree):
@@ -207,9 +195,8 @@ def setup(app):
     """Register with Sphinx."""
     app.add_post_transform(InlineFigures)
     app.add_post_transform(FoldSolutions)
-    app.add_directive("aside", Aside)
+    app.add_directive("aside", Aside, override=True)  # sphinx-design's floats in the text
     app.add_post_transform(NameAsides)
-    app.add_post_transform(PlainProofs)
     app.connect("doctree-read", depend_on_code)
     app.connect("autodoc-process-docstring", inline_math)
     app.connect("autodoc-process-signature", name_types)

@@ -95,11 +95,13 @@ class Twins(SphinxDirective):
             )
             path = Path(str(files("posattn"))) / place
             self.env.note_dependency(str(path))
+            home = "posattn." + place.removesuffix(".py").replace("/", ".")
             text = definition(path, name) if path.is_file() else None
             if text is None:
-                module = place.removesuffix(".py").replace("/", ".")
-                raise self.error(f"no twin: posattn.{module} has no {name}")
-            block = nodes.literal_block(text, text, language="python")
+                raise self.error(f"no twin: {home} has no {name}")
+            block = nodes.literal_block(
+                text, text, language="python", twin=f"{home}.{name}"
+            )
             blocks[column] = [block]
         shown = [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]
         said = self.parse_content_to_nodes()
@@ -119,6 +121,7 @@ class FoldLibrary(SphinxPostTransform):
                 continue
             name = f"The library's version: <code>{escape(box['twin'])}</code>"
             start = f'<details class="library"><summary>{name}</summary>'
+            box["classes"] = []
             box.replace_self(
                 [
                     nodes.raw("", start, format="html"),
@@ -160,12 +163,16 @@ class TwinCells(SphinxTransform):
                     logger.warning("%s", error, location=cell)
             place = cell.parent.index(cell)
             above = cell.parent[place - 1] if place else None
-            if is_cell(cell, "compare") and is_cell(above, "scratch"):
+            if is_cell(cell, "compare") and "scratch" in getattr(above, "attributes", ()):
                 for item, children in zip(above.children, tabs.values(), strict=True):
                     item[-1] += children
                 cell.parent[place : place + 1] = drawn
             else:
-                cell.replace_self([tab_set(tabs), *drawn])
+                tabs = tab_set(tabs)
+                if is_cell(cell, "scratch"):
+                    tabs["scratch"] = True
+                cell["classes"] = []
+                cell.replace_self([tabs, *drawn])
 
 
 def scripts(docname):

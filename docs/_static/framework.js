@@ -1,7 +1,7 @@
 // One choice of framework for the whole page, in sight. sphinx-design's tabs sync themselves, remember
 // the choice and read it from `?framework=`; the buttons here press these tabs.
 const FRAMEWORKS = { torch: "PyTorch", jax: "JAX" };
-const PLACES = [".sidebar-search-container", ".mobile-header .theme-toggle-header"];
+const BEFORE = [".sidebar-scroll", ".mobile-header .theme-toggle-header"];
 
 document.addEventListener("DOMContentLoaded", () => {
   const tabs = [...document.querySelectorAll(".sd-tab-set > input")].filter(
@@ -14,12 +14,15 @@ document.addEventListener("DOMContentLoaded", () => {
   const offered = Object.keys(FRAMEWORKS).filter((id) => tabs.some((tab) => framework(tab) === id));
   if (offered.length < 2) return;
 
-  // The first thing in sight that stays when tabs change.
+  // The first thing that begins in sight and stays when tabs change; in a long tab set, the set.
   function inSight() {
     const header = document.querySelector(".mobile-header").offsetHeight;
-    const things = document.querySelectorAll("article :is(h1, h2, h3, p, li, figure, table, .math, .cell, .sd-tab-set)");
-    return [...things].find(
-      (thing) => !thing.closest(".sd-tab-content") && thing.getBoundingClientRect().bottom > header + 1,
+    const things = [
+      ...document.querySelectorAll("article :is(h1, h2, h3, p, li, figure, table, .math, .cell, .sd-tab-set)"),
+    ].filter((thing) => thing.offsetParent && !thing.closest(".sd-tab-content"));
+    return (
+      things.find((thing) => top(thing) >= header && top(thing) < innerHeight) ??
+      things.findLast((thing) => top(thing) < header)
     );
   }
 
@@ -40,12 +43,12 @@ document.addEventListener("DOMContentLoaded", () => {
     show();
   });
 
-  const buttons = PLACES.flatMap((place) => {
+  const buttons = BEFORE.flatMap((place) => {
     const group = document.createElement("div");
     group.className = "framework";
-    group.role = "group";
-    group.ariaLabel = "Framework";
-    document.querySelector(place)?.after(group);
+    group.setAttribute("role", "group");
+    group.setAttribute("aria-label", "Framework");
+    document.querySelector(place)?.before(group);
     return offered.map((id) => {
       const button = document.createElement("button");
       button.type = "button";
@@ -67,7 +70,8 @@ document.addEventListener("DOMContentLoaded", () => {
   // A framework is chosen where every tab set that has it shows it.
   function show() {
     for (const button of buttons) {
-      button.ariaPressed = tabs.every((tab) => framework(tab) !== button.value || tab.checked);
+      const everywhere = tabs.every((tab) => framework(tab) !== button.value || tab.checked);
+      button.setAttribute("aria-pressed", everywhere);
     }
   }
   show();

@@ -1,0 +1,127 @@
+"""Look at the built site as its readers do: `nox -s audit`, or `nox -s audit -- position/sinusoidal`.
+
+Prints a table of pages and checks, then every fault, and fails if there is one.
+"""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from docs._ext import chromium
+
+from . import browser, links, node, site
+
+SCORES = {"performance": 97, "accessibility": 100, "best-practices": 100, "seo": 100}
+CHECKS = ("html", "links", "policy", "weight", "overflow", "keyboard", "axe", "no script")
+
+
+def look(address):
+    """Look at one page in a browser of its own, for what needs no quiet machine."""
+    with chromium.started() as started:
+        return browser.faults(started, address)
+
+
+def counted(check, results, count):
+    """Pass results on, say how far the check has come, and at the end how long it took."""
+    start = time.monotonic()
+    for number, (name, result) in enumerate(results, 1):
+        print(f"{check} {number}/{count} {name}", flush=True)
+        yield name, result
+    seconds = time.monotonic() - start
+    print(f"{check} took {seconds:.0f} s, {seconds / count:.1f} s for a page", flush=True)
+
+
+def looked(addresses):
+    """What the browser finds, page by page, on two processors."""
+    with ProcessPoolExecutor(2) as pool:
+        jobs = {pool.submit(look, address): name for address, name in addresses.items()}
+        for job in as_completed(jobs):
+            yield jobs[job], job.result()
+
+
+def audit(folder, wanted):
+    """Run all checks; give the scores, the weights and the faults of each page."""
+    pages = site.pages(folder, wanted)
+    scores, weights, faults = {}, {}, {}
+    for name, path in pages.items():
+        faults[name] = dict.fromkeys((*SCORES, *CHECKS), ()) | {
+            "links": links.faults(folder, path)
+        }
+    names = {str(path): name for name, path in pages.items()}
+    found = ((names[line["file"]], line) for line in node.lines("validate.mjs", *names))
+    for name, line in counted("html", found, len(pages)):
+        faults[name]["html"] = line["faults"]
+    with site.served(folder) as home:
+        addresses = {f"{home}/{name}.html": name for name in pages}
+        for name, found in counted("browser", looked(addresses), len(pages)):
+            weights[name] = found.pop("kib")
+            faults[name] |= found
+        lines = node.lines("lighthouse.mjs", chromium.program(), *addresses)
+        found = ((addresses[line["url"]], line) for line in lines)
+        for name, line in counted("lighthouse", found, len(pages)):
+            scores[name] = line["scores"]
+            faults[name] |= low(name, line)
+    return scores, weights, faults
+
+
+def low(name, line):
+    """Which scores of a page are too low, and why; one that nobody shall find must only be fast."""
+    must = {"performance": 97} if site.hidden(name) else SCORES
+    return {
+        check: [
+            f"{line['scores'][check]}, not {least}: {'; '.join(line['reasons'][check])}"
+        ]
+        for check, least in must.items()
+        if line["scores"][check] < least
+    }
+
+
+def table(scores, weights, faults):
+    """A row for each page: its scores and weight, and how many faults each check has found."""
+    heads = ["page", *SCORES, "KiB", *(check for check in CHECKS if check != "weight")]
+    rows = [heads]
+    for name, found in faults.items():
+        marks = [
+            f"{len(found[check])} ✗" if found[check] else "✓"
+            for check in heads[len(SCORES) + 2 :]
+        ]
+        numbers = [scores[name][check] for check in SCORES] + [weights[name]]
+        rows.append([name, *map(str, numbers), *marks])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    )
+
+
+def main():
+    """Read the arguments, audit, print, and fail if there is a fault."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "pages", nargs="*", metavar="page", help="such as position/sinusoidal"
+    )
+    parser.add_argument("--site", type=Path, default=Path("build", "html"))
+    arguments = parser.parse_args()
+    if not arguments.site.is_dir():
+        sys.exit(f"{arguments.site} is missing: run nox -s docs")
+    if chromium.program() is None:
+        sys.exit(chromium.MISSING)
+    node.install()
+    scores, weights, faults = audit(arguments.site.resolve(), arguments.pages)
+    print("", table(scores, weights, faults), "", sep="\n")
+    wrong = [
+        f"{name}: {check}: {fault}"
+        for name, found in faults.items()
+        for check, said in found.items()
+        for fault in said
+    ]
+    print(*wrong, sep="\n")
+    sys.exit(f"{len(wrong)} faults" if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

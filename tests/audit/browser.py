@@ -1,0 +1,146 @@
+"""A page in the browser: its requests, weight and complaints, its fit on a phone, keyboard, axe, no script."""
+
+from pathlib import Path
+
+from . import node
+
+PHONE, WIDE = {"width": 375, "height": 812}, {"width": 1440, "height": 900}
+KIB, HEAVIEST = 1024, 200
+SCRIPT = Path(__file__).with_name("page.js")
+# Each two of width, theme and framework meet once.
+STATES = [
+    (PHONE, "light", 0),
+    (PHONE, "dark", 1),
+    (WIDE, "light", 1),
+    (WIDE, "dark", 0),
+]
+AXE = """async () => {
+  const {violations} = await axe.run(document, {resultTypes: ["violations"], iframes: false});
+  return violations.flatMap(({id, help, nodes}) => nodes.map(n => `${help} (${id}): ${n.target} ${n.html.slice(0, 90)}`));
+}"""
+
+
+def faults(browser, address):
+    """What is wrong with a page, by the name of the check, and its weight in `kib`."""
+    context = browser.new_context(viewport=PHONE, color_scheme="light")
+    page = context.new_page()
+    heard, weight = listen(page, address)
+    page.goto(address, wait_until="networkidle")
+    kib = round(sum(weight) / KIB)
+    found = {"weight": [f"{kib} KiB, more than {HEAVIEST}"] if kib > HEAVIEST else []}
+    page.evaluate(SCRIPT.read_text(encoding="utf-8"))
+    words = page.evaluate("audit.words()")
+    found["policy"] = policy(page.evaluate("audit.policy()"))
+    found["keyboard"] = keyboard(page)
+    found["overflow"] = overflow(page)
+    found["axe"] = axe(page)
+    context.close()
+    found["policy"] += heard
+    found["no script"] = without_script(browser, address, words)
+    return found | {"kib": kib}
+
+
+def listen(page, address):
+    """Lists that will hold what goes wrong on a page, and the bytes that it fetches."""
+    heard, weight = [], []
+    site = address[: address.index("/", len("http://"))]
+
+    def say(what):
+        if what not in heard:
+            heard.append(what)
+
+    def request(request):
+        if not request.url.startswith((site, "data:", "blob:")):
+            say(f"asks for {request.url}")
+
+    def response(response):
+        if response.status >= 400 and response.url != page.url:
+            say(f"{response.url} answers {response.status}")
+
+    def console(message):
+        if message.type in ("error", "warning"):
+            say(f"console: {message.text}")
+
+    page.on("console", console)
+    page.on("pageerror", lambda error: say(f"error: {error}"))
+    page.on("request", request)
+    page.on("response", response)
+    network = page.context.new_cdp_session(page)
+    network.send("Network.enable")
+    network.on(
+        "Network.loadingFinished", lambda end: weight.append(end["encodedDataLength"])
+    )
+    return heard, weight
+
+
+def policy(text):
+    """What a content security policy must say: that no script stands in the page itself."""
+    if not text:
+        return ["there is no content security policy"]
+    rules = {rule.split()[0]: rule.split()[1:] for rule in text.split(";") if rule.strip()}
+    scripts = rules.get("script-src", rules.get("default-src", ["*"]))
+    loose = {"*", "'unsafe-inline'", "'unsafe-eval'", "https:", "http:"} & set(scripts)
+    return [f"the policy lets in scripts from {source}" for source in sorted(loose)]
+
+
+def overflow(page):
+    """What does not fit on a phone, with either framework shown."""
+    page.set_viewport_size(PHONE)
+    found = []
+    for framework in (0, 1):
+        page.evaluate("n => audit.show(n)", framework)
+        found += page.evaluate("audit.overflow()")
+    return list(dict.fromkeys(found))
+
+
+def keyboard(page):
+    """Walk through a page with Tab, then turn every tab and every fold."""
+    page.set_viewport_size(WIDE)
+    page.evaluate("audit.watch()")
+    page.keyboard.press("Tab")
+    while page.evaluate("audit.stop()"):
+        page.keyboard.press("Tab")
+    found = page.evaluate("audit.missed()")
+    tries = page.evaluate("audit.tries()")
+    for number in tries["tabs"]:
+        page.evaluate("n => audit.focusTab(n)", number)
+        before = page.evaluate("n => audit.openTab(n)", number)
+        page.keyboard.press("ArrowRight")
+        if page.evaluate("n => audit.openTab(n)", number) == before:
+            name = page.evaluate("n => audit.nameTab(n)", number)
+            found.append(f"the arrow does not turn {name}")
+        page.keyboard.press("ArrowLeft")
+    for number in tries["folds"]:
+        page.evaluate("n => audit.focusFold(n)", number)
+        for key in ("Enter", "Space"):
+            before = page.evaluate("n => audit.openFold(n)", number)
+            page.keyboard.press(key)
+            if page.evaluate("n => audit.openFold(n)", number) == before:
+                name = page.evaluate("n => audit.nameFold(n)", number)
+                found.append(f"{key} does not turn {name}")
+    return found
+
+
+def axe(page):
+    """The violations that axe-core finds in all states of a page."""
+    page.evaluate((node.HOME / "node_modules" / "axe-core" / "axe.min.js").read_text())
+    found = []
+    for size, theme, framework in STATES:
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=theme)
+        page.evaluate("n => audit.show(n)", framework)
+        found += page.evaluate(AXE)
+    return list(dict.fromkeys(found))
+
+
+def without_script(browser, address, words):
+    """What a page lacks where scripts are off: text, tabs, folds."""
+    context = browser.new_context(viewport=PHONE, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    page.evaluate(SCRIPT.read_text(encoding="utf-8"))
+    left = page.evaluate("audit.words()")
+    found = [f"{words - left} of {words} blocks of text vanish"] if left < words else []
+    found += page.evaluate("audit.works()")
+    context.close()
+    return found

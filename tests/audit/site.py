@@ -1,0 +1,78 @@
+"""The site as the world gets it: its pages, and a server that compresses them."""
+
+import gzip
+import threading
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+TEXT = {".css", ".html", ".js", ".json", ".svg", ".txt", ".xml"}
+HIDDEN = {"404", "genindex", "prf-prf", "py-modindex", "search"}  # not meant to be found
+
+
+def pages(site, wanted=()):
+    """The pages of a site by name, such as `position/sinusoidal`: all, or the wanted ones."""
+    found = {
+        path.relative_to(site).with_suffix("").as_posix(): path
+        for path in sorted(site.rglob("*.html"))
+        if "_static" not in path.parts
+    }
+    for name in wanted:
+        if name not in found:
+            raise SystemExit(f"{site} has no page {name}; it has {', '.join(found)}")
+    return {name: found[name] for name in wanted or found}
+
+
+def hidden(name):
+    """Whether search engines shall pass over a page."""
+    return name in HIDDEN or name.startswith("_modules/")
+
+
+@lru_cache(maxsize=None)
+def compressed(path):
+    """The bytes that travel."""
+    return gzip.compress(Path(path).read_bytes())
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Files, compressed where they are text, kept for ten minutes, as on a usual host of pages."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        """Answer with a file, or with the page for what is missing."""
+        path, status = Path(self.translate_path(self.path)), HTTPStatus.OK
+        path = path / "index.html" if path.is_dir() else path
+        if not path.is_file():
+            path, status = Path(self.directory, "404.html"), HTTPStatus.NOT_FOUND
+        if path.is_file():
+            text = path.suffix in TEXT
+            body = compressed(path) if text else path.read_bytes()
+        else:
+            text, body = False, b"not found"
+        self.send_response(status)
+        kind = self.guess_type(path)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8" if text else kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "max-age=600")
+        if text:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        """Stay silent."""
+
+
+@contextmanager
+def served(site):
+    """Serve a site on a free port of this machine and give its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
