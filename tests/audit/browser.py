@@ -1,4 +1,4 @@
-"""A page in the browser: its requests, weight and complaints, its fit on a phone, keyboard, axe, no script."""
+"""A page in the browser: what it fetches and complains about, its fit, keyboard, axe, and no script."""
 
 from pathlib import Path
 
@@ -14,10 +14,6 @@ STATES = [
     (WIDE, "light", 1),
     (WIDE, "dark", 0),
 ]
-AXE = """async () => {
-  const {violations} = await axe.run(document, {resultTypes: ["violations"], iframes: false});
-  return violations.flatMap(({id, help, nodes}) => nodes.map(n => `${help} (${id}): ${n.target} ${n.html.slice(0, 90)}`));
-}"""
 
 
 def faults(browser, address):
@@ -129,7 +125,7 @@ def axe(page):
         page.set_viewport_size(size)
         page.emulate_media(color_scheme=theme)
         page.evaluate("n => audit.show(n)", framework)
-        found += page.evaluate(AXE)
+        found += page.evaluate("audit.violations()")
     return list(dict.fromkeys(found))
 
 

@@ -2,8 +2,8 @@
 
 import gzip
 import threading
-from contextlib import contextmanager
-from functools import lru_cache, partial
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,7 +30,7 @@ def hidden(name):
     return name in HIDDEN or name.startswith("_modules/")
 
 
-@lru_cache(maxsize=None)
+@cache
 def compressed(path):
     """The bytes that travel."""
     return gzip.compress(Path(path).read_bytes())
@@ -61,6 +61,11 @@ class Handler(SimpleHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
         self.end_headers()
         self.wfile.write(body)
+
+    def handle(self):
+        """Serve a browser until it leaves, which it may do in the middle."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def log_message(self, *arguments):
         """Stay silent."""
