@@ -260,5 +260,5 @@ def test_the_table_has_a_row_for_each_page():
 
 
 def test_an_unknown_page_is_an_error(folder):
-    with pytest.raises(SystemExit, match="has no page nowhere; it has .*good"):
+    with pytest.raises(SystemExit, match=r"has no page nowhere; it has .*good"):
         site.pages(folder, ["nowhere"])

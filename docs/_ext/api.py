@@ -16,6 +16,9 @@ NAMES = {
     "jax.jaxlib._jax.Array": "jax.Array",
     "jaxlib._jax.Array": "jax.Array",
     "numpy.random._generator.Generator": "numpy.random.Generator",
+    "[ndarray,": "[numpy.ndarray,",  # jaxtyping keeps the last word only
+    "[Tensor,": "[torch.Tensor,",
+    "[Array,": "[jax.Array,",
 }
 
 

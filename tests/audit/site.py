@@ -13,12 +13,18 @@ HIDDEN = {"404", "genindex", "prf-prf", "py-modindex", "search"}  # not meant to
 
 
 def pages(site, wanted=()):
-    """The pages of a site by name, such as `position/sinusoidal`: all, or the wanted ones."""
+    """The pages of a site by name, such as `position/sinusoidal`: all, or the wanted ones.
+
+    Of the pages of source code, which are made alike, the longest stands for the others.
+    """
     found = {
         path.relative_to(site).with_suffix("").as_posix(): path
         for path in sorted(site.rglob("*.html"))
         if "_static" not in path.parts
     }
+    sources = [name for name in found if name.startswith("_modules/")]
+    for name in sorted(sources, key=lambda name: found[name].stat().st_size)[:-1]:
+        del found[name]
     for name in wanted:
         if name not in found:
             raise SystemExit(f"{site} has no page {name}; it has {', '.join(found)}")
