@@ -12,6 +12,7 @@ project = "Self-Attention and Positional Encoding"
 author = "The posattn authors"
 copyright = "2026, the posattn authors. Text under CC BY 4.0, code under the MIT License"
 release = version = posattn.__version__
+paper_framework = "torch"
 today = " "  # the PDF says which release it is, not when it was made
 
 extensions = [
@@ -27,12 +28,19 @@ extensions = [
     "sphinxcontrib.bibtex",
     "sphinxcontrib.katex",
     "api",
+    "cells",
     "deck",
+    "explorers",
     "gates",
-    "katex_assets",
+    "assets",
+    "notebooks",
     "pages",
+    "paper",
+    "place",
+    "scratch",
     "slides",
     "twins",
+    "website",
 ]
 exclude_patterns = ["_ext", "_static", "slides/_*", "build", "**/.ipynb_checkpoints"]
 nitpicky = True
@@ -99,22 +107,23 @@ katex_css_path = "katex/katex.min.css"
 
 doctest_test_doctest_blocks = ""
 
+# Where the book lives: what is empty here gets no link.
+repository = os.environ.get("POSATTN_REPOSITORY", "")
+book_pdf = os.environ.get("POSATTN_PDF", "")
+
 html_theme = "furo"
 html_title = "Self-attention and positional encoding"
-html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+# Where the site will stand; without it, pages carry no address of their own.
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL") or os.environ.get(
+    "POSATTN_SITE", ""
+)
 html_static_path = ["docs/_static"]
 html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
-html_theme_options = {
-    "light_css_variables": {
-        "color-brand-primary": "#0b5394",
-        "color-brand-content": "#0b5394",
-    },
-    "dark_css_variables": {
-        "color-brand-primary": "#7fb8ec",
-        "color-brand-content": "#7fb8ec",
-    },
-}
+html_js_files = ["framework.js", ("scrollers.js", {"defer": "defer"})]
+html_search_scorer = "docs/_static/scorer.js"
+pygments_style = "ink.Light"
+pygments_dark_style = "ink.Dark"
 html_copy_source = False
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp, .go"
@@ -129,29 +138,34 @@ revealjs_script_files = ["slides.js"]
 revealjs_script_conf = "deck"
 revealjs_script_plugins = [{"name": "RevealNotes", "src": "revealjs/plugin/notes/notes.js"}]
 
+# The book on paper, of which paper_framework says the edition, and the reference apart.
+framework = {"torch": "PyTorch", "jax": "JAX"}[paper_framework]
+edition = "" if paper_framework == "torch" else f"-{paper_framework}"
 latex_engine = "xelatex"
 latex_use_xindy = False
-latex_documents = [("index", "posattn.tex", project, author, "manual")]
+latex_documents = [
+    ("index", f"posattn{edition}.tex", project, author, "manual", False),
+    ("index", "posattn-api.tex", "posattn: the reference", author, "manual", True),
+]
+latex_additional_files = ["docs/_ext/paper.sty"]
 latex_show_urls = "footnote"
 latex_domain_indices = False
+latex_table_style = ["booktabs"]
 latex_elements = {
+    "papersize": "",
+    "pointsize": "10pt",
     "extraclassoptions": "openany,oneside",
-    "figure_align": "H",
-    "sphinxsetup": "hmargin=0.9in",
-    "tableofcontents": r"""
-\renewcommand{\contentsname}{Contents}
-\sphinxtableofcontents
-\chapter*{Introduction}
-\addcontentsline{toc}{chapter}{Introduction}
-\markboth{Introduction}{Introduction}
-""",
-    # Code begins with some lines or on the next page. The bibliography stands under the heading of its
-    # own page, sorted by author and without numbers, since the text cites by author.
-    "preamble": r"""
-\renewcommand{\sphinxliteralblockwithoutcaptionneedspace}{6\baselineskip}
-\makeatletter\renewcommand{\@biblabel}[1]{}\makeatother
-\renewenvironment{sphinxthebibliography}[1]
-  {\begingroup\renewcommand{\chapter}[2]{}\begin{thebibliography}{#1}}
-  {\end{thebibliography}\endgroup}
-""",
+    "figure_align": "htbp",
+    "fncychap": "",
+    "fontpkg": r"\usepackage{paper}",
+    "sphinxsetup": (
+        "verbatimwithframe=false, verbatimhintsturnover=false, "
+        "VerbatimColor={RGB}{246,246,243}, verbatimsep=4pt, "
+        "HeaderFamily=, TitleColor={RGB}{0,0,0}, "
+        "InnerLinkColor={RGB}{11,83,148}, OuterLinkColor={RGB}{11,83,148}"
+    ),
+    "preamble": rf"\newcommand{{\editionname}}{{An executable book, with code in {framework}}}\bookstyle",
+    "maketitle": r"\booktitle",
+    "tableofcontents": r"\bookcontents{Introduction}",
+    "printindex": "",
 }

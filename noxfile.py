@@ -126,9 +126,18 @@ def docs(session: nox.Session) -> None:
         sphinx(session, "doctest")
         made, deck = sphinx(session, "html"), "slides/index.html"
         shutil.copy(sphinx(session, "revealjs", "docs/slides/index.md") / deck, made / deck)
+        for folder in (WORK / "notebooks", made / "_notebooks"):
+            shutil.rmtree(folder, ignore_errors=True)  # no notebook outlives its page
+        shutil.copytree(sphinx(session, "notebooks"), made / "_notebooks")
         publish(made, site)
         stamp.write_text(made_from)
     session.log(f"open {site / 'index.html'}")
+
+
+@nox.session(requires=["docs"], venv_backend="none", default=False)
+def notebooks(session: nox.Session) -> None:
+    """Run every notebook without the other framework, and compare it with its page."""
+    run(session, "docs._ext.rerun", BUILD / "html" / "_notebooks")
 
 
 @tool

@@ -1,8 +1,11 @@
 """Small books, built to see what the extensions make of them."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 FRONT_MATTER = """---
@@ -14,11 +17,15 @@ CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
-              "sphinxcontrib.katex", "sphinx_proof", "deck", "gates", "katex_assets", "pages",
-              "slides", "twins"]
+              "sphinxcontrib.katex", "sphinx_proof", "cells", "deck", "explorers", "gates", "assets",
+              "notebooks", "pages", "place", "scratch", "slides", "twins"]
+html_theme = "furo"
+html_static_path = [{str(ROOT / "docs" / "_static")!r}]
+html_css_files = ["book.css"]
+html_js_files = ["framework.js"]
 bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
-myst_enable_extensions = ["attrs_block", "dollarmath"]
+myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
 nb_execution_mode = "force"
 nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10)]
 revealjs_use_section_ids = True
@@ -36,9 +43,9 @@ def cell(code, tags="", alt="waves", figure=""):
     return f"```{{code-cell}} python\n{head}{code}\n```\n\n"
 
 
-def build(folder, pages, bibliography="", builder="html", only=()):
+def build(folder, pages, bibliography="", builder="html", only=(), settings=""):
     """Build a small book, or some of its files; return its folder, its exit code and what was said."""
-    (folder / "conf.py").write_text(CONF)
+    (folder / "conf.py").write_text(CONF + settings)
     (folder / "references.bib").write_text(bibliography)
     toctree = "\n".join(
         ["# Book", "```{toctree}", *(p for p in pages if p != "api"), "```"]
@@ -66,3 +73,9 @@ def build(folder, pages, bibliography="", builder="html", only=()):
         command, capture_output=True, text=True, timeout=300, check=False
     )
     return folder / "build" / builder, result.returncode, result.stderr
+
+
+def need(there, reason):
+    """Without it, skip on a user's machine and fail where nothing may be skipped."""
+    if not there:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)

@@ -47,6 +47,7 @@ CALLS = {
     "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
     "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
     "offsets": lambda: figures.offsets(PRODUCTS),
+    "order": lambda: figures.order(["a", "b"], [1, 0], {"layer": (BEFORE[:2], AFTER[:2])}),
     "positional_encoding_layer": figures.positional_encoding_layer,
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "self_attention_layer": figures.self_attention_layer,

@@ -1,7 +1,6 @@
 """The slides: their pieces are the pages' own, nothing on them is cut, and nothing is fetched."""
 
 import html
-import os
 import re
 from collections import Counter
 from urllib.parse import unquote, urlsplit
@@ -9,13 +8,13 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from docs._ext import chromium
-from tests.books import FIGURE, ROOT, build, cell
+from tests.books import FIGURE, ROOT, build, cell, need
 
 SITE = (ROOT / "build" / "html").resolve()
 DECK = SITE / "slides" / "index.html"
 CHAPTER = {
     "attention/": "pooling scaled_dot_product masking multi_head self_attention complexity",
-    "position/": "permutation sinusoidal absolute relative learned",
+    "position/": "permutation sinusoidal absolute relative rotary learned",
     "": "index exercises",
 }
 
@@ -60,6 +59,9 @@ SLIDES = """
 ```{from-page} out-one
 ```
 
+```{from-page} code-one
+```
+
 ```{revealjs-notes}
 Say this.
 ```
@@ -69,7 +71,9 @@ Say this.
 def book(folder, number, slides):
     """Build a page and its slides, and return what reveal.js shows and what was said."""
     page = PAGE % number
-    page += cell("print(21 * 2)\n" + FIGURE.format(last=3), "out-one", figure=NUMBERED)
+    page += cell(
+        "print(21 * 2)\n" + FIGURE.format(last=3), "out-one, code-one", figure=NUMBERED
+    )
     pages = {"page": page, "deck": slides}
     out, code, said = build(folder, pages, builder="revealjs", only=["deck.md"])
     said = [
@@ -109,6 +113,7 @@ def test_a_slide_shows_pieces_of_every_kind(small):
     assert "Theorem (A title)" in second
     assert "entry</p></td>" in second
     assert third.count("<svg") == 1
+    assert "print" in re.sub("<[^>]+>", "", third[third.index('class="source docutils') :])
     assert third.index("42\n</pre>") < third.index('class="aside figure')  # stands beside
     assert "A caption" not in third
     assert '<aside class="notes">Say this.</aside>' in third
@@ -143,12 +148,6 @@ def test_a_label_that_no_page_has_fails_the_build(small):
 
 
 # The real slides, which `nox -s docs` has built, in the browser of the system.
-
-
-def need(there, reason):
-    """Without it, skip on a user's machine and fail where nothing may be skipped."""
-    if not there:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +189,7 @@ def test_every_page_of_the_chapter_gives_something(deck):
 
 def test_there_are_slides_for_one_talk_and_notes_for_each(deck):
     slides = slides_of(deck)
-    assert 30 <= len(slides) <= 40
+    assert 30 <= len(slides) <= 44
     for slide in slides:
         (notes,) = re.findall(r'<aside class="notes">(.*?)</aside>', slide, re.DOTALL)
         assert len(notes.split()) >= 15
@@ -283,7 +282,7 @@ def test_the_slides_fetch_nothing_and_complain_about_nothing(page):
 def test_the_keyboard_turns_slides_shows_all_and_opens_the_notes(page):
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**/index.html#/without-positions-equal-tokens-look-alike")
-    assert page.inner_text(".slide-number").split() == ["2", "/", "40"]
+    assert page.inner_text(".slide-number").split() == ["2", "/", "42"]
     page.keyboard.press("ArrowLeft")
     assert page.evaluate("Reveal.getSlidePastCount()") == 0
     page.keyboard.press("Escape")

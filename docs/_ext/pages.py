@@ -1,4 +1,7 @@
-"""What our pages need and no package offers: ink that follows the theme, folded solutions, fresh outputs."""
+"""What our pages need and no package offers.
+
+Ink that follows the theme, folded solutions, asides, fresh outputs.
+"""
 
 import re
 from html import escape
@@ -9,7 +12,7 @@ import recordings
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
-from sphinx_proof.nodes import proof_node
+from sphinx.util.docutils import SphinxDirective
 
 from posattn.figures.style import INK, KEY, POSITION, QUERY, VALUE
 
@@ -101,16 +104,37 @@ class FoldSolutions(SphinxPostTransform):
             ]
 
 
-class PlainProofs(SphinxPostTransform):
-    """Print proofs as text: sphinx-proof's box has no title in LaTeX, and so an empty bar."""
+class Aside(SphinxDirective):
+    """A remark beside the text."""
 
-    default_priority = 270
-    formats = ("latex",)
+    has_content = True
+
+    def run(self):
+        """Return the remark in a box of class `aside`."""
+        self.assert_has_content()
+        box = nodes.container("", *self.parse_content_to_nodes(), classes=["aside"])
+        self.set_source_info(box)
+        return [box]
+
+
+class NameAsides(SphinxPostTransform):
+    """Give each aside the element that HTML has for it, as a note: a page has many, and one main part."""
+
+    default_priority = 260
+    builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Put the paragraphs of each proof in the place of its box."""
-        for proof in list(self.document.findall(proof_node)):
-            proof.replace_self(proof.children[0].children)
+        """Put `aside` elements into the place of the boxes."""
+        for box in list(self.document.findall(nodes.container)):
+            if "aside" in box["classes"]:
+                box["classes"] = []
+                box.replace_self(
+                    [
+                        nodes.raw("", '<aside class="aside" role="note">', format="html"),
+                        *box.children,
+                        nodes.raw("", "</aside>", format="html"),
+                    ]
+                )
 
 
 def depend_on_code(app, doctree):
@@ -133,7 +157,8 @@ def setup(app):
     """Register with Sphinx."""
     app.add_post_transform(InlineFigures)
     app.add_post_transform(FoldSolutions)
-    app.add_post_transform(PlainProofs)
+    app.add_directive("aside", Aside, override=True)  # sphinx-design's floats in the text
+    app.add_post_transform(NameAsides)
     app.connect("doctree-read", depend_on_code)
     app.connect("html-page-context", level_captions, priority=900)
     # sphinx-proof cannot merge what several processes have read, and Sphinx would wait for ever.

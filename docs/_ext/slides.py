@@ -1,7 +1,8 @@
 """Slides take what they show from the pages: nothing is copied by hand.
 
 `{from-page} label` puts a piece of a page on a slide: an equation, a figure, a table or a theorem by
-its label, or what a cell printed by a tag of the cell; an unknown label fails the build.
+its label, what a cell printed by a tag `out-...` of the cell, or the cell itself by a tag `code-...`;
+an unknown label fails the build.
 With `:class: aside` the piece stands beside the text.
 """
 
@@ -52,7 +53,7 @@ class FillBoxes(SphinxPostTransform):
                 logger.warning("slide %r: no page has %r", title, label, location=box)
                 continue
             page, node = given[label]
-            kind, role, content = taken(node)
+            kind, role, content = taken(node, label)
             box["classes"].append(kind)
             box["links"] = {f"/{page}": "std:doc"} | ({label: role} if role else {})
             box += content
@@ -94,7 +95,7 @@ def pieces(env):
     return found
 
 
-def taken(node):
+def taken(node, label):
     """The kind of a piece, the role that refers to it, and a copy of what a slide shows of it."""
     node = node.deepcopy()
     if isinstance(node, nodes.math_block):
@@ -108,6 +109,8 @@ def taken(node):
         return "theorem", "prf:ref", [nodes.paragraph("", "", name), *section.children]
     if isinstance(node, nodes.table):
         return "table", None, [node]
+    if label.startswith("code-"):
+        return "source", None, list(node.findall(nodes.literal_block))[:1]
     take_figures(node)
     return "output", None, [child for output in outputs(node) for child in output.children]
 

@@ -1,15 +1,18 @@
 """Frameworks side by side: source and executed cells in synced tabs.
 
 The directive `{twins} module:name` shows the library's own definition from every column that is
-asked for; a missing twin fails the build.
+asked for; a missing twin fails the build. Its content says what the library adds, and on the web both
+are folded.
 Cells tagged `torch` and `jax` that follow each other become one tab set.
 They must print the same text and draw the same figure, or the build fails; the figure stands once,
-below the tabs.
+below the tabs. A comparison that follows code from scratch at once stands in the tabs of that code.
 Where `docs/_ports` has cells for a page, the tab sets of the page go on with the ports, whose outputs
-were recorded; a recording that is stale or prints something else fails the build too.
+were recorded; a recording that is stale or prints something else fails the build too. Code from scratch
+and its comparison have no ports.
 """
 
 import ast
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +21,7 @@ import recordings
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.transforms import SphinxTransform
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx_design.shared import create_component
@@ -75,10 +79,11 @@ class Twins(SphinxDirective):
     """Show `module:name` as it stands in the library, in tabs."""
 
     required_arguments = 1
+    has_content = True
     option_spec: ClassVar = {"columns": directives.unchanged}
 
     def run(self):
-        """Read the definitions of all columns and put them into tabs."""
+        """Read the definitions of all columns and put them into tabs, below what is said of them."""
         module, _, name = self.arguments[0].partition(":")
         blocks = {}
         ports = [path.stem for path in scripts(self.env.docname)]
@@ -90,13 +95,40 @@ class Twins(SphinxDirective):
             )
             path = Path(str(files("posattn"))) / place
             self.env.note_dependency(str(path))
+            home = "posattn." + place.removesuffix(".py").replace("/", ".")
             text = definition(path, name) if path.is_file() else None
             if text is None:
-                module = place.removesuffix(".py").replace("/", ".")
-                raise self.error(f"no twin: posattn.{module} has no {name}")
-            block = nodes.literal_block(text, text, language="python")
+                raise self.error(f"no twin: {home} has no {name}")
+            block = nodes.literal_block(
+                text, text, language="python", twin=f"{home}.{name}"
+            )
             blocks[column] = [block]
-        return [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]
+        shown = [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]
+        said = self.parse_content_to_nodes()
+        return [nodes.container("", *said, *shown, classes=["library"], twin=name)]
+
+
+class FoldLibrary(SphinxPostTransform):
+    """Fold the library's version on the web, where a reader can open it."""
+
+    default_priority = 190
+    builders = ("html", "dirhtml")
+
+    def run(self, **kwargs):
+        """Wrap the boxes into `details` elements, which need no script."""
+        for box in list(self.document.findall(nodes.container)):
+            if "twin" not in box:
+                continue
+            name = f"The library's version: <code>{escape(box['twin'])}</code>"
+            start = f'<details class="library"><summary>{name}</summary>'
+            box["classes"] = []
+            box.replace_self(
+                [
+                    nodes.raw("", start, format="html"),
+                    *box.children,
+                    nodes.raw("", "</details>", format="html"),
+                ]
+            )
 
 
 class TwinCells(SphinxTransform):
@@ -108,7 +140,8 @@ class TwinCells(SphinxTransform):
         """Replace every pair by a tab set and the figure that both drew."""
         ports = scripts(self.env.docname)
         cells = list(self.document.findall(lambda node: is_cell(node, "torch")))
-        for number, cell in enumerate(cells):
+        ported = [c for c in cells if not (is_cell(c, "scratch") or is_cell(c, "compare"))]
+        for cell in cells:
             twin = cell.next_node(descend=False, siblings=True)
             if not is_cell(twin, "jax"):
                 logger.warning(
@@ -122,12 +155,24 @@ class TwinCells(SphinxTransform):
                 logger.warning("PyTorch and JAX draw different figures", location=cell)
             twin.parent.remove(twin)
             tabs = {"torch": [cell.deepcopy()], "jax": [twin]}
-            for script in ports:
+            for script in ports if cell in ported else ():
+                number = ported.index(cell)
                 try:
-                    tabs[script.stem] = recorded(script, number, len(cells), printed(cell))
+                    tabs[script.stem] = recorded(script, number, len(ported), printed(cell))
                 except ValueError as error:
                     logger.warning("%s", error, location=cell)
-            cell.replace_self([tab_set(tabs), *drawn])
+            place = cell.parent.index(cell)
+            above = cell.parent[place - 1] if place else None
+            if is_cell(cell, "compare") and "scratch" in getattr(above, "attributes", ()):
+                for item, children in zip(above.children, tabs.values(), strict=True):
+                    item[-1] += children
+                cell.parent[place : place + 1] = drawn
+            else:
+                tabs = tab_set(tabs)
+                if is_cell(cell, "scratch"):
+                    tabs["scratch"] = True
+                cell["classes"] = []
+                cell.replace_self([tabs, *drawn])
 
 
 def scripts(docname):
@@ -208,4 +253,5 @@ def setup(app):
     """Register with Sphinx."""
     app.add_directive("twins", Twins)
     app.add_transform(TwinCells)
+    app.add_post_transform(FoldLibrary)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,6 +9,7 @@ from posattn.figures.circle import rotation
 from posattn.figures.heat_maps import attention_weights, binary_counting, masks
 from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures
+from posattn.figures.order import order
 
 __all__ = [
     "architectures",
@@ -18,6 +19,7 @@ __all__ = [
     "curves",
     "masks",
     "offsets",
+    "order",
     "positional_encoding_layer",
     "rotation",
     "self_attention_layer",

@@ -4,9 +4,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from posattn.figures.style import BLUE, GREEN, INK, ORANGE, PINK, Drawing, arrow, drawn
+from posattn.figures.style import (
+    INK,
+    KEY,
+    POSITION,
+    QUERY,
+    VALUE,
+    Drawing,
+    arrow,
+    drawn,
+    phone,
+    width,
+)
 
-_WIDTH, _HEIGHT = 0.98, 0.55
+_WIDTH, _HEIGHT = 1.02, 0.55
+_FLOW = (0.54, 1.89, 3.24, 4.59, 5.94)  # from left to right on a page
+_STACK = (0.54, 1.7, 2.86)  # side by side on a phone
 
 
 @drawn
@@ -16,36 +29,59 @@ def self_attention_layer() -> Figure:
     Returns:
         A figure of tokens, queries, keys, values, scores, softmax, weighted sum and outputs.
     """
-    axes = _paper(6.4, 2.3)
-    tokens = _box(
-        axes, 0.56, 1.15, "tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$", PINK
-    )
-    queries = _box(axes, 1.9, 1.95, "queries\n$\\mathbf{X}\\mathbf{W}^{(q)}$", BLUE)
-    keys = _box(axes, 1.9, 1.15, "keys\n$\\mathbf{X}\\mathbf{W}^{(k)}$", BLUE)
-    values = _box(axes, 1.9, 0.35, "values\n$\\mathbf{X}\\mathbf{W}^{(v)}$", GREEN)
-    scores = _box(
-        axes, 3.22, 1.55, "scores\n$\\mathbf{q}_i^\\top \\mathbf{k}_j / \\sqrt{d}$", BLUE
-    )
-    softmax = _box(axes, 4.54, 1.55, "softmax\nover keys $j$", ORANGE)
-    pooled = _box(
-        axes, 4.54, 0.35, "weighted sum\n$\\Sigma_j\\, w_{ij} \\mathbf{v}_j$", GREEN
-    )
-    outputs = _box(
-        axes, 5.84, 0.35, "outputs\n$\\mathbf{y}_0, \\ldots, \\mathbf{y}_{n-1}$", PINK
-    )
+    axes = _paper(4.35 if phone() else 2.3)
+    if phone():
+        left, middle, right = _STACK
+        between = (left + middle) / 2
+        at = {
+            "tokens": (middle, 4.05),
+            "queries": (left, 3.1),
+            "keys": (middle, 3.1),
+            "values": (right, 3.1),
+            "scores": (between, 2.15),
+            "softmax": (between, 1.2),
+            "pooled": (right, 1.2),
+            "outputs": (right, 0.3),
+            "weights": ((between + right) / 2, 1.32),
+        }
+    else:
+        first, second, third, fourth, fifth = _FLOW
+        at = {
+            "tokens": (first, 1.15),
+            "queries": (second, 1.95),
+            "keys": (second, 1.15),
+            "values": (second, 0.35),
+            "scores": (third, 1.55),
+            "softmax": (fourth, 1.55),
+            "pooled": (fourth, 0.35),
+            "outputs": (fifth, 0.35),
+            "weights": (fourth + 0.4, 0.95),
+        }
+    text = {
+        "tokens": "tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$",
+        "queries": "queries\n$\\mathbf{X}\\mathbf{W}^{(q)}$",
+        "keys": "keys\n$\\mathbf{X}\\mathbf{W}^{(k)}$",
+        "values": "values\n$\\mathbf{X}\\mathbf{W}^{(v)}$",
+        "scores": "scores\n$\\mathbf{q}_i^\\top \\mathbf{k}_j / \\sqrt{d}$",
+        "softmax": "softmax\nover keys $j$",
+        "pooled": "weighted sum\n$\\Sigma_j\\, w_{ij} \\mathbf{v}_j$",
+        "outputs": "outputs\n$\\mathbf{y}_0, \\ldots, \\mathbf{y}_{n-1}$",
+    }
+    color = {"queries": QUERY, "keys": KEY, "values": VALUE, "pooled": VALUE}
+    boxes = {name: _box(axes, *at[name], text[name], color.get(name)) for name in text}
     for tail, head in (
-        (tokens, queries),
-        (tokens, keys),
-        (tokens, values),
-        (queries, scores),
-        (keys, scores),
-        (scores, softmax),
-        (softmax, pooled),
-        (values, pooled),
-        (pooled, outputs),
+        ("tokens", "queries"),
+        ("tokens", "keys"),
+        ("tokens", "values"),
+        ("queries", "scores"),
+        ("keys", "scores"),
+        ("scores", "softmax"),
+        ("softmax", "pooled"),
+        ("values", "pooled"),
+        ("pooled", "outputs"),
     ):
-        arrow(axes, tail, head)
-    axes.text(4.61, 0.95, "weights $w_{ij}$", va="center")
+        arrow(axes, boxes[tail], boxes[head])
+    axes.text(*at["weights"], "weights $w_{ij}$", ha="center", va="center")
     return axes.figure
 
 
@@ -56,16 +92,27 @@ def positional_encoding_layer() -> Figure:
     Returns:
         A figure of tokens and positions, X and P, their sum, dropout and the next layer.
     """
-    axes = _paper(6.4, 2.0)
-    tokens = _box(
-        axes, 0.56, 1.6, "tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$", PINK
-    )
-    positions = _box(axes, 0.56, 0.4, "positions\n$0, \\ldots, n - 1$", ORANGE)
-    embedded = _box(axes, 1.9, 1.6, "$\\mathbf{X}$\n$n \\times d$", PINK)
-    encoding = _box(axes, 1.9, 0.4, "$\\mathbf{P}$\n$n \\times d$", ORANGE)
-    total = _box(axes, 3.22, 1.0, "$\\mathbf{X} + \\mathbf{P}$\n$n \\times d$", BLUE)
-    dropout = _box(axes, 4.54, 1.0, "(dropout)", "none")
-    following = _box(axes, 5.84, 1.0, "next layer", GREEN)
+    axes = _paper(3.95 if phone() else 2.0)
+    if phone():
+        left, middle, right = _STACK
+        down = (3.65, 2.8, 1.95, 1.1, 0.3)
+        tokens, embedded = ((left + middle) / 2, down[0]), ((left + middle) / 2, down[1])
+        positions, encoding = (
+            ((middle + right) / 2, down[0]),
+            ((middle + right) / 2, down[1]),
+        )
+        total, dropout, following = ((middle, y) for y in down[2:])
+    else:
+        tokens, embedded = (_FLOW[0], 1.6), (_FLOW[1], 1.6)
+        positions, encoding = (_FLOW[0], 0.4), (_FLOW[1], 0.4)
+        total, dropout, following = ((x, 1.0) for x in _FLOW[2:])
+    tokens = _box(axes, *tokens, "tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$")
+    positions = _box(axes, *positions, "positions\n$0, \\ldots, n - 1$", POSITION)
+    embedded = _box(axes, *embedded, "$\\mathbf{X}$\n$n \\times d$")
+    encoding = _box(axes, *encoding, "$\\mathbf{P}$\n$n \\times d$", POSITION)
+    total = _box(axes, *total, "$\\mathbf{X} + \\mathbf{P}$\n$n \\times d$")
+    dropout = _box(axes, *dropout, "(dropout)")
+    following = _box(axes, *following, "next layer")
     for tail, head in (
         (tokens, embedded),
         (positions, encoding),
@@ -78,24 +125,26 @@ def positional_encoding_layer() -> Figure:
     return axes.figure
 
 
-def _paper(width: float, height: float) -> Axes:
-    axes = Drawing(figsize=(width, height)).add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(0, height))
+def _paper(height: float) -> Axes:
+    axes = Drawing(figsize=(width(), height)).add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width()), ylim=(0, height))
     axes.set_axis_off()
     return axes
 
 
-def _box(axes: Axes, x: float, y: float, text: str, color: str) -> FancyBboxPatch:
+def _box(
+    axes: Axes, x: float, y: float, text: str, color: str | None = None
+) -> FancyBboxPatch:
     """Place a block of which (x, y) is the centre."""
-    axes.text(x, y, text, ha="center", va="center", linespacing=1.5)
+    axes.text(x, y, text, ha="center", va="center", linespacing=1.4)
     return axes.add_patch(
         FancyBboxPatch(
             (x - _WIDTH / 2, y - _HEIGHT / 2),
             _WIDTH,
             _HEIGHT,
             boxstyle="round,pad=0,rounding_size=0.06",
-            facecolor=(color, 0.22),
-            edgecolor=INK,
-            linewidth=0.8,
+            facecolor=(color, 0.2) if color else "none",
+            edgecolor=color or INK,
+            linewidth=1.4 if color else 0.8,
         )
     )

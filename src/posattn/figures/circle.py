@@ -6,7 +6,7 @@ from matplotlib.patches import Circle, FancyArrowPatch
 from matplotlib.path import Path
 from numpy.typing import ArrayLike, NDArray
 
-from posattn.figures.style import ARROW, INK, MARKERS, PALETTE, Drawing, checked, drawn
+from posattn.figures.style import ARROW, INK, MARKERS, POSITION, Drawing, checked, drawn
 
 
 @drawn
@@ -38,33 +38,31 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
             f"after must be before turned clockwise by angles = {angles}, got {after}"
         )
 
-    figure = Drawing(figsize=(3.6, 4), layout="constrained")
+    figure = Drawing(figsize=(3.4, 3.9), layout="constrained")
     axes = figure.subplots()
     ticks = (-1, 0, 1)
     axes.set(aspect="equal", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), xticks=ticks, yticks=ticks)
     axes.set(xlabel="$p_{i,2j}$", ylabel="$p_{i,2j+1}$")
     axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK, linewidth=0.8))
     for k, start in enumerate(starts):
-        color, marker = PALETTE[k % 4], MARKERS[k % 4]
-        for point, size, face in ((before[k], 9, "none"), (after[k], 5, color)):
-            axes.plot(
-                (0, point[0]), (0, point[1]), color=color, linewidth=0.8, linestyle=":"
-            )
-            axes.plot(*point, marker, markersize=size, color=color, markerfacecolor=face)
+        for point, size, face in ((before[k], 9, "none"), (after[k], 6, POSITION)):
+            axes.plot(*zip((0, 0), point, strict=True), ":", color=INK, linewidth=0.8)
+            look = {"color": POSITION, "markerfacecolor": face, "markeredgewidth": 1.5}
+            axes.plot(*point, MARKERS[k % 4], markersize=size, **look)
         arc = (0.85 - 0.17 * (k % 4)) * _points(np.linspace(start, start + angles, 65))
         axes.add_patch(
             FancyArrowPatch(
                 path=Path(arc),
                 arrowstyle=ARROW,
-                color=color,
-                linewidth=1.4,
+                color=POSITION,
+                linewidth=1.6,
                 mutation_scale=12,
             )
         )
     axes.plot(
         [], [], "o", markersize=9, color=INK, markerfacecolor="none", label="position $i$"
     )
-    axes.plot([], [], "o", markersize=5, color=INK, label=r"position $i + \delta$")
+    axes.plot([], [], "o", markersize=6, color=INK, label=r"position $i + \delta$")
     figure.legend(
         loc="outside upper center",
         ncols=2,

@@ -4,18 +4,31 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike, NDArray
 
-from posattn.figures.style import BLUE, INK, Drawing, checked, drawn, held, integer_ticks
+from posattn.figures.style import (
+    BLUE,
+    GRID,
+    INK,
+    POSITION,
+    SMALL,
+    Drawing,
+    checked,
+    drawn,
+    held,
+    ink_on,
+    integer_ticks,
+    phone,
+    ramp,
+    width,
+)
 
-_PRINTED = 64
-_FLAT = 1.8
-_TURNED = 0.22
+_PRINTED = 64  # cells
+_CELL = 0.29  # inches that a printed weight needs
 _SLACK = 1e-6
-_LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
 
 @drawn
@@ -34,7 +47,8 @@ def attention_weights(
         titles: the h panels; none by default.
 
     Returns:
-        A figure with h panels and one colour bar. Panels of at most 64 cells print their values.
+        A figure with h panels. They print their values if these are at most 64 and fit; else a
+        bar tells which colour is which weight.
 
     Raises:
         ValueError: if a shape is wrong, or a weight lies outside 0 to 1.
@@ -49,21 +63,24 @@ def attention_weights(
     _check_labels("column_labels", column_labels, n_k)
     _check_labels("titles", titles, heads)
 
-    printed = n_q * n_k <= _PRINTED
-    below = _inches(column_labels)
-    figure, panels = _panels(heads, n_q, n_k, 0.28 * printed, _inches(row_labels), below)
+    left = _inches(row_labels)
+    printed = n_q * n_k <= _PRINTED and _CELL * n_k <= _room(left)
+    figure, panels = _panels(
+        heads, n_q, n_k, _CELL * printed, left, _inches(column_labels), titles
+    )
     for head, axes in enumerate(panels):
-        image = _heat_map(axes, weights[head], "Blues", 0, 1)
+        image = _heat_map(axes, weights[head], ramp(BLUE), 0, 1)
         if printed:
-            _print_cells(axes, image, "{:.2f}")
+            _print_cells(axes, weights[head], BLUE, "{:.2f}")
         if row_labels is not None:
             axes.set_yticks(range(n_q), row_labels)
         if column_labels is not None:
-            axes.set_xticks(range(n_k), column_labels, rotation=90 * (below > _TURNED))
+            turned = max(map(len, column_labels)) > 3
+            axes.set_xticks(range(n_k), column_labels, rotation=90 * turned)
         if titles is not None:
             axes.set_title(titles[head])
-    location = "right" if figure.get_figheight() > _FLAT else "bottom"
-    figure.colorbar(image, ax=panels, label="attention weight", location=location)
+    if not printed:
+        _bar(figure, image, panels, "attention weight")
     return figure
 
 
@@ -85,7 +102,7 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
     masks = held("masks", masks)
     n_q, n_k = checked("masks[0]", masks[0], "n_q n_k", bool).shape
     _check_labels("titles", titles, len(masks))
-    figure, panels = _panels(len(masks), n_q, n_k)
+    figure, panels = _panels(len(masks), n_q, n_k, titles=titles)
     for k, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         mask = checked(f"masks[{k}]", masks[k], "n_q n_k", bool, n_q=n_q, n_k=n_k)
         _heat_map(axes, mask, ListedColormap(["none", BLUE]), 0, 1)
@@ -96,7 +113,7 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
         axes.set_xticks(np.arange(0.5, n_k - 1), minor=True)
         axes.set_yticks(np.arange(0.5, n_q - 1), minor=True)
         axes.tick_params(which="minor", length=0)
-        axes.grid(which="minor", color="#888888", alpha=0.4, linewidth=0.5)
+        axes.grid(which="minor", axis="both", color=GRID, alpha=0.4, linewidth=0.5)
         axes.set_title(title)
     return figure
 
@@ -119,37 +136,54 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     encoding = checked("encoding", encoding, "n d")
     _check_values("bits", bits, np.isin(bits, (0, 1)), "be 0 or 1")
     _check_values("encoding", encoding, np.abs(encoding) <= 1 + _SLACK, "lie in [-1, 1]")
-    figure = Drawing(figsize=(6.5, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
-    _print_cells(left, _heat_map(left, bits, "Blues", 0, 1, "auto"), "{:.0f}")
     b = bits.shape[1]
+    if phone():
+        figure = Drawing((width(), 5.9), layout="constrained")
+        left, right = figure.subplots(2, 1, height_ratios=(1, 1.5))
+    else:
+        figure = Drawing((width(), 3.6), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
+    _heat_map(left, bits, ramp(POSITION), 0, 1, "auto")
+    _print_cells(left, bits, POSITION, "{:.0f}")
     left.set_xticks(range(b), [str(b - 1 - k) for k in range(b)])
     left.set(xlabel="bit", ylabel="number", title="\N{LEFTWARDS ARROW} frequency falls")
-    image = _heat_map(right, encoding, "RdBu_r", -1, 1, "auto")
+    image = _heat_map(right, encoding, ramp(POSITION), -1, 1, "auto")
     right.set(
         xlabel="column (encoding dimension)",
         ylabel="row (position $i$)",
         title="frequency falls \N{RIGHTWARDS ARROW}",
     )
-    figure.colorbar(image, ax=right, label="value")
+    _bar(figure, image, [right], "value")
     return figure
 
 
+def _room(left: float) -> float:
+    """Inches that are left for panels beside the labels of the queries."""
+    return width() - 0.55 - left
+
+
 def _panels(
-    count: int, n_q: int, n_k: int, cell: float = 0.0, left: float = 0.0, below: float = 0.0
+    count: int,
+    n_q: int,
+    n_k: int,
+    cell: float = 0.0,
+    left: float = 0.0,
+    below: float = 0.0,
+    titles: Sequence[str] | None = None,
 ) -> tuple[Figure, list[Axes]]:
     """Lay out square-celled panels in rows.
 
     In inches: no cell narrower than `cell`, `left` and `below` for the labels of queries and keys.
     """
-    room = 5.2 - left
-    per_row = min(count, 4, max(1, int(room / max(1.25, 0.25 + cell * n_k))))
+    gap, room = 0.2, _room(left)
+    least = max(1.2, cell * n_k, 0.085 * max(map(len, titles or [""])))
+    per_row = min(count, 4, max(1, int((room + gap) / (least + gap))))
     rows = -(-count // per_row)
-    width = min(room / per_row - 0.25, max(1.2, min(3.2, 0.45 * n_k)))
-    height = min(width * n_q / n_k, 4)
+    across = min(room / per_row - gap * (per_row > 1), max(least, min(3.2, 0.45 * n_k)))
+    down = min(across * n_q / n_k, 4)
     size = (
-        1.3 + left + per_row * (width + 0.25),
-        max(_FLAT, rows * (height + 0.75 + below)),
+        width() - room + per_row * (across + gap) - gap,
+        rows * (down + 0.45 + below + 0.3 * (titles is not None)) + 0.1,
     )
     figure = Drawing(size, layout="compressed")
     panels = list(figure.subplots(rows, per_row, squeeze=False).flat)
@@ -162,13 +196,21 @@ def _panels(
 
 
 def _inches(labels: Sequence[str] | None) -> float:
-    return 0.07 * max(map(len, labels)) if labels is not None else 0.0
+    return 0.075 * max(map(len, labels)) if labels is not None else 0.0
+
+
+def _bar(figure: Figure, image: AxesImage, panels: list[Axes], label: str) -> None:
+    """Tell which colour is which value: beside the panels, or below them on a phone."""
+    if phone():
+        figure.set_figheight(figure.get_figheight() + 0.6)
+    location = "bottom" if phone() or figure.get_figheight() < 1.8 else "right"
+    figure.colorbar(image, ax=panels, label=label, location=location, aspect=25)
 
 
 def _heat_map(
     axes: Axes,
     values: NDArray,
-    cmap: str | ListedColormap,
+    cmap: Colormap,
     low: int,
     high: int,
     aspect: str = "equal",
@@ -181,14 +223,11 @@ def _heat_map(
     )
 
 
-def _print_cells(axes: Axes, image: AxesImage, pattern: str) -> None:
-    """Print the values in their cells, light on dark and dark on light, whatever the page is."""
-    for (i, j), value in np.ndenumerate(image.get_array()):
-        light = np.power(image.cmap(image.norm(value))[:3], 2.2) @ _LUMINANCE > 0.18
-        color = "#111111" if light else "#f5f5f5"
-        axes.text(
-            j, i, pattern.format(value), ha="center", va="center", color=color, fontsize=7
-        )
+def _print_cells(axes: Axes, values: NDArray, color: str, pattern: str) -> None:
+    """Print the values in their cells, in what can be read there, whatever the page is."""
+    for (i, j), value in np.ndenumerate(values):
+        look = {"color": ink_on(color, value), "fontsize": SMALL}
+        axes.text(j, i, pattern.format(value), ha="center", va="center", **look)
 
 
 def _check_labels(name: str, labels: Sequence[str] | None, size: int) -> None:

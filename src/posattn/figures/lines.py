@@ -1,22 +1,28 @@
 """Lines: columns of an encoding, products by offset, and curves of any kind."""
 
-from collections.abc import Mapping
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
-    BLUE,
     INK,
     MARKERS,
     PALETTE,
+    POSITION,
     Drawing,
     checked,
     drawn,
     held,
     integer_ticks,
+    phone,
+    width,
 )
 
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)))
@@ -42,11 +48,11 @@ def columns(encoding: ArrayLike, indices: ArrayLike) -> Figure:
     for index in indices:
         if index not in range(d):
             raise ValueError(f"indices must lie in 0..{d - 1}, got {index}")
-    figure = Drawing(figsize=(6.5, 2.6), layout="constrained")
+    figure = Drawing(figsize=(width(), 2.6), layout="constrained")
     axes = figure.subplots()
-    _plot(axes, np.arange(n), {f"column {j}": encoding[:, j] for j in map(int, indices)})
     axes.set(xlabel="row (position $i$)", ylabel="value", xlim=(0, max(n - 1, 1)))
     integer_ticks(axes.xaxis, n)
+    _plot(axes, np.arange(n), {f"column {j}": encoding[:, j] for j in map(int, indices)})
     return figure
 
 
@@ -85,7 +91,7 @@ def curves(
     _check_positive("x", x, log_x)
     for label, values in lines.items():
         _check_positive(f"series[{label!r}]", values, log_y)
-    figure = Drawing(figsize=(6.5, 3), layout="constrained")
+    figure = Drawing(figsize=(width(), 3), layout="constrained")
     axes = figure.subplots()
     axes.set(
         xlabel=xlabel,
@@ -114,20 +120,20 @@ def offsets(products: ArrayLike) -> Figure:
         ValueError: if `products` is not a vector.
     """
     products = checked("products", products, "m")
-    figure = Drawing(figsize=(6.5, 2.6), layout="constrained")
+    figure = Drawing(figsize=(width(), 2.6), layout="constrained")
     axes = figure.subplots()
-    stems = axes.stem(products, linefmt=BLUE, markerfmt="o", basefmt=INK)
+    stems = axes.stem(products, linefmt=POSITION, markerfmt="o", basefmt=INK)
     stems.markerline.set(markersize=3)
     stems.stemlines.set(linewidth=0.8)
     stems.baseline.set(linewidth=0.7)
     axes.set(xlabel=r"offset $\delta$", ylabel=r"$\mathbf{p}_0 \cdot \mathbf{p}_\delta$")
     integer_ticks(axes.xaxis, products.size)
-    _grid(axes)
+    _frame(axes)
     return figure
 
 
 def _plot(axes: Axes, x: NDArray, lines: Mapping[str, NDArray]) -> None:
-    """Draw each line in its own look, with about ten markers, and the legend above the axes."""
+    """Draw each line in its own look, with about ten markers, and its label at its end."""
     every = max(1, x.size // 10)
     for k, (label, values) in enumerate(lines.items()):
         axes.plot(
@@ -138,17 +144,95 @@ def _plot(axes: Axes, x: NDArray, lines: Mapping[str, NDArray]) -> None:
             linestyle=_DASHES[(k + k // 4) % 4],
             marker=MARKERS[(k + k // 4 * 2) % 4],
             markevery=(k * every // 4 % every, every),
-            markersize=4,
-            linewidth=1.4,
         )
-    _grid(axes)
-    per_row = max(1, 84 // (8 + max(map(len, lines))))
-    axes.figure.legend(loc="outside upper center", ncols=min(per_row, 4))
+    _frame(axes)
+    if len(lines) > 8:
+        _key(axes)
+    else:
+        _label_ends(axes)
 
 
-def _grid(axes: Axes) -> None:
-    axes.grid(color="#888888", alpha=0.3, linewidth=0.6)
+def _frame(axes: Axes) -> None:
+    """Draw a grid, and write what the values are above them, where they do not lie on their side."""
+    axes.grid(axis="y")
     axes.set_axisbelow(True)
+    axes.yaxis.label.set(rotation=0, ha="left", va="bottom")
+    axes.yaxis.set_label_coords(0, 1.03)
+
+
+def _label_ends(axes: Axes) -> None:
+    """Write the label of each line beside its end, no two on top of each other."""
+    labels = [
+        axes.annotate(
+            _folded(line.get_label()),
+            xy=_end(line),
+            xytext=(1.05, 0.5),
+            textcoords="axes fraction",
+            va="center",
+            linespacing=1.1,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": line.get_color(),
+                "linewidth": 0.7,
+                "relpos": (0, 0.5),
+                "shrinkA": 2,
+                "shrinkB": 0,
+            },
+        )
+        for line in axes.lines
+    ]
+    axes.figure.draw_without_rendering()  # now the layout knows how high the axes are
+    inches = axes.get_window_extent().height
+    wanted = [
+        axes.transAxes.inverted().transform(axes.transData.transform(a.xy))[1]
+        for a in labels
+    ]
+    heights = [1.15 * Text.get_window_extent(a).height / inches for a in labels]
+    for label, y in zip(labels, _apart(wanted, heights), strict=True):
+        label.set_y(y)
+
+
+def _end(line: Line2D) -> NDArray:
+    points = line.get_xydata()
+    drawn = points[np.isfinite(points).all(axis=1)]
+    return (drawn if drawn.size else np.nan_to_num(points))[-1]
+
+
+def _folded(label: str) -> str:
+    """Break a long label between words, never within a formula."""
+    glued = re.sub(r"\$.*?\$", lambda formula: formula[0].replace(" ", "~"), label)
+    size = 14 if phone() else 20
+    lines = textwrap.wrap(glued, size, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("~", " ")
+
+
+def _apart(wanted: Sequence[float], heights: Sequence[float]) -> NDArray:
+    """Centres of boxes stacked in the order of `wanted` and moved as little as possible.
+
+    Less the room that the boxes below it need, each centre must not fall: what falls is averaged.
+    """
+    order = np.argsort(wanted, kind="stable")
+    heights = np.take(heights, order)
+    below = np.cumsum(heights) - heights / 2
+    blocks: list[list[float]] = []
+    for goal in np.take(wanted, order) - below:
+        blocks.append([goal])
+        while len(blocks) > 1 and np.mean(blocks[-2]) >= np.mean(blocks[-1]):
+            fallen = blocks.pop()
+            blocks[-1] += fallen
+    level = np.concatenate([np.full(len(block), np.mean(block)) for block in blocks])
+    centres = np.empty(len(order))
+    centres[order] = level.clip(-0.02, max(-0.02, 1.02 - heights.sum())) + below
+    return centres
+
+
+def _key(axes: Axes) -> None:
+    """Write the labels of many lines above them, each beside a piece of its line."""
+    letters = 8 + max(len(line.get_label()) for line in axes.lines)
+    ncols = min(4, max(1, int(13 * width()) // letters))
+    rows = -(-len(axes.lines) // ncols)
+    axes.figure.set_figheight(axes.figure.get_figheight() + 0.2 * rows)
+    axes.figure.legend(loc="outside upper center", ncols=ncols)
 
 
 def _check_positive(name: str, values: NDArray, logarithmic: bool) -> None:

@@ -8,7 +8,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import ArrayLike, NDArray
 
-from posattn.figures.style import INK, ORANGE, Drawing, arrow, checked, drawn, held
+from posattn.figures.style import (
+    INK,
+    ORANGE,
+    Drawing,
+    arrow,
+    checked,
+    drawn,
+    held,
+    phone,
+    width,
+)
 
 _STEP = 1.7
 
@@ -48,8 +58,10 @@ def architectures(
     top = len(layers) * _STEP
     longest = np.abs(np.subtract(*steps.nonzero())).max(initial=1)
     ceiling = top + 0.3 + 0.2 * longest
-    figure = Drawing(figsize=(6.5, 0.55 + 0.42 * ceiling), layout="constrained")
-    cnn, rnn, attending = figure.subplots(1, 3)
+    rows, columns = (3, 1) if phone() else (1, 3)
+    unit = min(0.42, 2 / n)
+    figure = Drawing((width(), rows * (0.4 + unit * (ceiling + 0.5))), layout="constrained")
+    cnn, rnn, attending = figure.subplots(rows, columns)
     for axes, title in ((cnn, "CNN"), (rnn, "RNN"), (attending, "self-attention")):
         axes.set(title=title, aspect="equal", xlim=(-0.5, n - 0.5), ylim=(-0.5, ceiling))
         axes.set_axis_off()
@@ -58,9 +70,9 @@ def architectures(
     for reads in reversed(layers):
         fields.insert(0, reads[fields[0]].any(axis=0))
     symbols = ["x", *[""] * (len(layers) - 1), "y"]
-    rows = [_row(cnn, k * _STEP, symbols[k], field) for k, field in enumerate(fields)]
+    units = [_row(cnn, k * _STEP, symbols[k], field) for k, field in enumerate(fields)]
     for k, reads in enumerate(layers):
-        _connect(cnn, rows[k], rows[k + 1], reads, lit=fields[k + 1])
+        _connect(cnn, units[k], units[k + 1], reads, lit=fields[k + 1])
 
     dark = np.zeros(n, dtype=bool)
     inputs, hidden = _row(rnn, 0.0, "x", dark), _row(rnn, top, "h", dark)

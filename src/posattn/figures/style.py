@@ -1,16 +1,30 @@
-"""What all figures share: ink, palette, arrows, and the check of what comes in."""
+"""The style of the book's figures: fonts, ink, palette, arrows, and the check of what comes in.
 
+Rules for a new figure:
+
+1. Decorate it with `@drawn`, make a `Drawing` as wide as `width()`, and stack its panels where
+   `phone()`; a block diagram then runs from top to bottom.
+2. Leave fonts and sizes to the settings; `SMALL` is for numbers in cells, and nothing is smaller.
+3. `QUERY`, `KEY`, `VALUE` and `POSITION` mean just that; all else is `INK`, on no background.
+4. Label a line at its end and a panel by its title; no legend, and no bar where numbers stand.
+5. Never by colour alone: dashes, markers or words. A heat map is a `ramp`, its numbers `ink_on` it.
+"""
+
+import re
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import wraps
 from io import BytesIO
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from matplotlib import rc_context, style
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, MaxNLocator
@@ -22,16 +36,35 @@ QUERY, KEY, VALUE, POSITION = BLUE, ORANGE, GREEN, PINK  # through the whole boo
 MARKERS = "os^D"
 ARROW = "-|>,head_length=0.4,head_width=0.15"
 
+GRID = "#888888"
+SMALL = 9  # points: the smallest text, for numbers in cells
+
+_FONTS = Path(__file__).parent / "fonts"
+for _font in sorted(_FONTS.glob("*.ttf")):
+    fontManager.addfont(_font)
+
 _SETTINGS = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.7,
-    "axes.titlesize": 10,
-    "font.size": 9,
-    "legend.fontsize": 9,
+    "axes.labelsize": 10,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "grid.color": GRID,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.6,
+    "font.family": ["Posattn Sans", "DejaVu Sans"],
+    "font.size": 10,
+    "mathtext.fontset": "cm",
     "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
 } | dict.fromkeys(
@@ -49,6 +82,11 @@ def phone() -> bool:
     return _PHONE.get()
 
 
+def width() -> float:
+    """Give the inches across that a figure may take, as wide as it is on a page or on a phone."""
+    return 3.4 if phone() else 6.5
+
+
 class Drawing(Figure):
     """A figure that notebooks show as it is, without pyplot: the same bytes each time.
 
@@ -58,10 +96,10 @@ class Drawing(Figure):
     phone: "Drawing | None" = None
 
     def _repr_svg_(self) -> str:
-        svg = self._saved("svg").decode()
+        svg = _slim(self._saved("svg").decode())
         if self.phone is None:
             return svg
-        inner = self.phone._saved("svg").decode()
+        inner = _slim(self.phone._saved("svg").decode())
         inner = inner[inner.index("<svg") :].replace(
             "<svg", '<svg class="phone" display="none"', 1
         )
@@ -78,10 +116,38 @@ class Drawing(Figure):
         return buffer.getvalue()
 
 
+def _slim(svg: str) -> str:
+    """Leave out what nobody sees: comments, groups of one, digits below a hundredth of a point."""
+    svg = re.sub(r"<!--.*?-->|<(metadata|style).*?</\1>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(?<=<g) id="[^"]*"', "", svg)
+    svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)
+    svg = re.sub(r' d="([^"]*)" transform="scale\(0\.015625\)"', _glyph, svg)
+    svg = re.sub(r"scale\(.*?\)|\d+\.\d{3,}", _rounded, svg)
+    svg = re.sub(r"\s*\n\s*", "\n", svg)
+    return re.sub(r"<g>\n(<[^<>]*/>)\n</g>", r"\1", svg)
+
+
+def _glyph(outline: re.Match) -> str:
+    """Write the outline of a letter in steps of 1/640 em, each from where the last one ended."""
+    steps, here = "", np.zeros(2, int)
+    for command, numbers in re.findall("([MLQCz])([^MLQCz]*)", outline[1]):
+        points = np.rint(np.array(numbers.split(), float) / 10).astype(int).reshape(-1, 2)
+        if command != "M":
+            command, points = command.lower(), points - here
+        steps += command + " ".join(map(str, points.ravel()))
+        if points.size:
+            here = points[-1] + (0 if command == "M" else here)
+    return f' d="{steps.replace(" -", "-")}" transform="scale(.15625)"'
+
+
+def _rounded(number: re.Match) -> str:
+    return number[0] if number[0].startswith("scale") else f"{float(number[0]):.2f}"
+
+
 def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Run `draw` under the book's settings, whatever the user's are, and leave those alone.
 
-    It is run twice, the second time for a phone: `draw` asks `phone()` where the two differ.
+    What is too wide for a phone is drawn again: `draw` asks `phone()` where the two differ.
     """
 
     def once(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -94,6 +160,8 @@ def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     @wraps(draw)
     def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
         result = once(*args, **kwargs)
+        if result.get_figwidth() <= 3.4:
+            return result
         token = _PHONE.set(True)
         try:
             result.phone = once(*args, **kwargs)
@@ -143,6 +211,35 @@ def held(name: str, items: Iterable[T]) -> list[T]:
     if not items:
         raise ValueError(f"{name} must not be empty, got {items}")
     return items
+
+
+def ramp(color: str) -> LinearSegmentedColormap:
+    """Colours of a heat map: from the page itself to `color`, so that no page glares."""
+    rgb = to_rgb(color)
+    return LinearSegmentedColormap.from_list(color, [(*rgb, 0.0), (*rgb, 1.0)])
+
+
+def ink_on(color: str, alpha: float) -> str:
+    """Ink that can be read on `color` of that opacity, be the page light or dark."""
+    papers = np.array([to_rgb("#ffffff"), to_rgb("#131416")])
+    cells = _luminance(alpha * np.array(to_rgb(color)) + (1 - alpha) * papers)
+    inks = {
+        INK: ("#000000", "#cfd0d0"),
+        "#ffffff": ("#ffffff",) * 2,
+        "#111111": ("#111111",) * 2,
+    }
+
+    def contrast(ink: str) -> float:
+        texts = _luminance(np.array([to_rgb(text) for text in inks[ink]]))
+        return ((np.maximum(texts, cells) + 0.05) / (np.minimum(texts, cells) + 0.05)).min()
+
+    return max(inks, key=contrast)
+
+
+def _luminance(rgb: NDArray) -> NDArray:
+    """Relative luminance as WCAG 2 defines it."""
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
 
 
 def integer_ticks(axis: Axis, size: int) -> None:
