@@ -15,10 +15,10 @@ NAMES = {
     stringify_annotation(DTypeLike, "smart"): "jax.typing.DTypeLike",
     "jax.jaxlib._jax.Array": "jax.Array",
     "jaxlib._jax.Array": "jax.Array",
+    "torch._C.Generator": "torch.Generator",
     "numpy.random._generator.Generator": "numpy.random.Generator",
     "[ndarray,": "[numpy.ndarray,",  # jaxtyping keeps the last word only
     "[Tensor,": "[torch.Tensor,",
-    "[Array,": "[jax.Array,",
 }
 
 
