@@ -179,6 +179,12 @@ def slides_pdf(session: nox.Session) -> None:
 
 
 @tool
+def audit(session: nox.Session) -> None:
+    """Audit build/html in Chromium, all pages or those named: `nox -s audit -- position/sinusoidal`."""
+    run(session, "tests.audit", *session.posargs)
+
+
+@tool
 def serve(session: nox.Session) -> None:
     """Show the site at http://127.0.0.1:8000 and rebuild it while you write."""
     run(
