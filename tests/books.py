@@ -27,6 +27,7 @@ bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
 nb_execution_mode = "force"
+nb_execution_timeout = 300
 nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10)]
 revealjs_use_section_ids = True
 katex_prerender = True
