@@ -190,6 +190,10 @@ def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(good, wi
         page.goto(address)
         place = ".mobile-header" if width < 1000 else ".sidebar-sticky"
         assert page.evaluate(pressed) == ["torch", "torch"]
+        # a taller tab, and a browser that holds nothing in its place, as Safari
+        page.evaluate("document.documentElement.style.overflowAnchor = 'none'")
+        tall = page.locator(".sd-tab-set").first.locator(".sd-tab-content").last
+        tall.evaluate("node => { node.style.paddingBottom = '200px'; }")
         below = page.locator(".sd-tab-set").last
         page.locator("details.library").evaluate("details => { details.open = true; }")
         below.evaluate(
