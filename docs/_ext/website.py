@@ -55,7 +55,9 @@ def dress(app, pagename, templatename, context, doctree):
         title = escape(
             re.sub("<[^>]+>", "", context.get("title", "")) or app.config.html_title
         )
-        described = re.search(r'content="([^"]*)" name="description"', context["metatags"])
+        described = re.search(
+            r'content="([^"]*)" name="description"', context.get("metatags", "")
+        )
         properties = {
             "og:type": "website" if pagename == app.config.root_doc else "article",
             "og:title": title,
