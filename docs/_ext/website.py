@@ -34,7 +34,10 @@ POLICY = (
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
 HIDDEN = {"404", "search", "genindex", "prf-prf", "py-modindex"}
 SVG = "http://www.w3.org/2000/svg"
-LETTER = "scale(0.015625)"  # how Matplotlib writes the outline of a letter
+LETTER = {
+    "scale(0.015625)",
+    "scale(.15625)",
+}  # on the outline of a letter, by Matplotlib and by us
 logger = logging.getLogger(__name__)
 
 
@@ -55,7 +58,9 @@ def dress(app, pagename, templatename, context, doctree):
         title = escape(
             re.sub("<[^>]+>", "", context.get("title", "")) or app.config.html_title
         )
-        described = re.search(r'content="([^"]*)" name="description"', context["metatags"])
+        described = re.search(
+            r'content="([^"]*)" name="description"', context.get("metatags", "")
+        )
         properties = {
             "og:type": "website" if pagename == app.config.root_doc else "article",
             "og:title": title,
@@ -122,12 +127,12 @@ def wordless(source, target):
     """Write a figure without its words and its variant for a phone; return its size."""
     ElementTree.register_namespace("", SVG)
     root = ElementTree.parse(source).getroot()
-    letters = {f"#{e.get('id')}" for e in root.iter() if e.get("transform") == LETTER}
+    letters = {f"#{e.get('id')}" for e in root.iter() if e.get("transform") in LETTER}
     for parent in list(root.iter()):
         for child in list(parent):
             if (
                 child.get("class") == "phone"
-                or child.get("transform") == LETTER
+                or child.get("transform") in LETTER
                 or child.tag == f"{{{SVG}}}metadata"
                 or child.get("{http://www.w3.org/1999/xlink}href") in letters
             ):
