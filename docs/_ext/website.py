@@ -77,7 +77,7 @@ class Thumbnails(SphinxPostTransform):
     """Give each chapter in a list of class `chapters` a thumbnail: its first figure, without words."""
 
     default_priority = 300
-    formats = ("html",)
+    builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
         """Put a picture before each item."""
