@@ -57,9 +57,12 @@ def test_a_page_has_one_notebook_for_each_of_its_frameworks(book):
     assert names == {"pair-pytorch.ipynb", "pair-jax.ipynb", "plain-numpy.ipynb"}
 
 
-@pytest.mark.parametrize(("name", "module"), [("pytorch", "torch"), ("jax", "jax")])
+@pytest.mark.parametrize(
+    ("name", "module", "code"),
+    [("pytorch", "torch", "print(1 + 1)"), ("jax", "jax", "print(2)")],
+)
 def test_visible_cells_of_one_framework_are_there_with_what_they_printed(
-    book, name, module
+    book, name, module, code
 ):
     install, own, both = cells(book, f"pair-{name}.ipynb", "code")
     assert install.metadata.tags == ["install"]
