@@ -12,7 +12,7 @@ project = "Self-Attention and Positional Encoding"
 author = "The posattn authors"
 copyright = "2026, the posattn authors. Text under CC BY 4.0, code under the MIT License"
 release = version = posattn.__version__
-paper_framework = "torch"
+paper_framework = "jax" if tags.has("jax") else "torch"  # sphinx-build -t jax
 today = " "  # the PDF says which release it is, not when it was made
 
 extensions = [
@@ -30,6 +30,7 @@ extensions = [
     "api",
     "cells",
     "deck",
+    "ebook",
     "explorers",
     "gates",
     "assets",
@@ -70,6 +71,7 @@ nb_mime_priority_overrides = [
     (builder, mime, priority)
     for builder, picture in (
         ("html", "image/svg+xml"),
+        ("epub", "image/svg+xml"),
         ("revealjs", "image/svg+xml"),
         ("latex", "application/pdf"),
     )
@@ -143,10 +145,17 @@ framework = {"torch": "PyTorch", "jax": "JAX"}[paper_framework]
 edition = "" if paper_framework == "torch" else f"-{paper_framework}"
 latex_engine = "xelatex"
 latex_use_xindy = False
-latex_documents = [
-    ("index", f"posattn{edition}.tex", project, author, "manual", False),
-    ("index", "posattn-api.tex", "posattn: the reference", author, "manual", True),
-]
+latex_documents = [("index", f"posattn{edition}.tex", project, author, "manual", False)]
+if not edition:
+    reference = (
+        "index",
+        "posattn-api.tex",
+        "posattn: the reference",
+        author,
+        "manual",
+        True,
+    )
+    latex_documents.append(reference)
 latex_additional_files = ["docs/_ext/paper.sty"]
 latex_show_urls = "footnote"
 latex_domain_indices = False
@@ -159,8 +168,8 @@ latex_elements = {
     "fncychap": "",
     "fontpkg": r"\usepackage{paper}",
     "sphinxsetup": (
-        "verbatimwithframe=false, verbatimhintsturnover=false, "
-        "VerbatimColor={RGB}{246,246,243}, verbatimsep=4pt, "
+        "verbatimwithframe=false, verbatimhintsturnover=false, verbatimsep=4pt, "
+        "VerbatimColor={RGB}{246,246,243}, "
         "HeaderFamily=, TitleColor={RGB}{0,0,0}, "
         "InnerLinkColor={RGB}{11,83,148}, OuterLinkColor={RGB}{11,83,148}"
     ),
@@ -169,3 +178,14 @@ latex_elements = {
     "tableofcontents": r"\bookcontents{Introduction}",
     "printindex": "",
 }
+
+# The book for readers of EPUB, in the same edition as on paper.
+epub_basename = f"posattn{edition}"
+epub_title = project
+epub_description = f"An executable book, with code in {framework}"
+epub_identifier = epub_publisher = epub_contributor = "posattn"
+epub_scheme, epub_uid = "name", "posattn"
+epub_date = "2026-11-21T00:00:00Z"  # of the release
+epub_show_urls = "no"
+epub_tocscope = "includehidden"
+epub_use_index = False

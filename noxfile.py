@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -15,7 +16,10 @@ BUILD = Path("build")
 WORK = BUILD / "work"
 ENVIRONMENT = Path(".nox", "environment").resolve()
 BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
-LATEX = "latexmk texlive-xetex texlive-latex-extra texlive-fonts-recommended fonts-freefont-otf tex-gyre"
+LATEX = (
+    "latexmk texlive-xetex texlive-latex-extra texlive-fonts-recommended "
+    "fonts-texgyre fonts-texgyre-math fonts-inconsolata"
+)
 
 tool = nox.session(requires=["environment"], venv_backend="none")
 
@@ -128,7 +132,8 @@ def docs(session: nox.Session) -> None:
         shutil.copy(sphinx(session, "revealjs", "docs/slides/index.md") / deck, made / deck)
         for folder in (WORK / "notebooks", made / "_notebooks"):
             shutil.rmtree(folder, ignore_errors=True)  # no notebook outlives its page
-        shutil.copytree(sphinx(session, "notebooks"), made / "_notebooks")
+        only = shutil.ignore_patterns("_static", "reports")  # which MyST-NB adds
+        shutil.copytree(sphinx(session, "notebooks"), made / "_notebooks", ignore=only)
         publish(made, site)
         stamp.write_text(made_from)
     session.log(f"open {site / 'index.html'}")
@@ -142,23 +147,28 @@ def notebooks(session: nox.Session) -> None:
 
 @tool
 def pdf(session: nox.Session) -> None:
-    """Build the book as build/pdf/posattn.pdf."""
+    """Print the book for each framework, and the library's reference, below build/pdf."""
     if not (shutil.which("latexmk") and shutil.which("xelatex")):
         session.error(f"the PDF needs LaTeX. On Debian or Ubuntu: apt-get install {LATEX}")
-    latex = sphinx(session, "latex")
-    with session.chdir(latex):
-        session.run(
-            "latexmk",
-            "-pdfxe",
-            "-interaction=nonstopmode",
-            "-halt-on-error",
-            "posattn.tex",
-            external=True,
-            silent=True,
-        )
-    (BUILD / "pdf").mkdir(parents=True, exist_ok=True)
-    shutil.copy(latex / "posattn.pdf", BUILD / "pdf" / "posattn.pdf")
+    typeset(session, sphinx(session, "latex"), "posattn", "posattn-api")
+    jax = sphinx(session, "latex", settings=["-t", "jax"])
+    typeset(session, jax, "posattn-jax")
     session.log(f"open {BUILD / 'pdf' / 'posattn.pdf'}")
+
+
+@tool
+def epub(session: nox.Session) -> None:
+    """Bind the book as build/epub/posattn.epub, and check it where there is Java."""
+    book = sphinx(session, "epub") / "posattn.epub"
+    if shutil.which("java"):
+        run(session, "epubcheck", book)
+    elif os.environ.get("CI") == "true":
+        session.error("the check needs Java: apt-get install default-jre-headless")
+    else:
+        session.warn("not checked: epubcheck needs Java")
+    (BUILD / "epub").mkdir(parents=True, exist_ok=True)
+    shutil.copy(book, BUILD / "epub")
+    session.log(f"open {BUILD / 'epub' / book.name}")
 
 
 @nox.session(name="slides-pdf", requires=["docs"], venv_backend="none")
@@ -238,7 +248,20 @@ def run(session: nox.Session, module: str, *arguments: object) -> None:
     )
 
 
-def sphinx(session: nox.Session, builder: str, *pages: str) -> Path:
+def typeset(session: nox.Session, folder: Path, *names: str) -> None:
+    """Run LaTeX in the folder, read its log, and put the PDFs where a reader finds them."""
+    (BUILD / "pdf").mkdir(parents=True, exist_ok=True)
+    for name in names:
+        options = ["-pdfxe", "-interaction=nonstopmode", "-halt-on-error"]
+        with session.chdir(folder):
+            session.run("latexmk", *options, f"{name}.tex", external=True, silent=True)
+        run(session, "docs._ext.proofread", folder / f"{name}.log")
+        shutil.copy(folder / f"{name}.pdf", BUILD / "pdf")
+
+
+def sphinx(
+    session: nox.Session, builder: str, *pages: str, settings: Sequence[str] = ()
+) -> Path:
     """Run one builder on the pages, which all builders share once they are executed.
 
     Unless told which, it writes all of them (`-a`): a page that another builder has read anew does
@@ -253,6 +276,7 @@ def sphinx(session: nox.Session, builder: str, *pages: str) -> Path:
             "-b",
             builder,
             *options,
+            *settings,
             "docs",
             out,
             *(pages or session.posargs or ["-a"]),

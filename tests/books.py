@@ -17,8 +17,8 @@ CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
-              "sphinxcontrib.katex", "sphinx_proof", "cells", "deck", "explorers", "gates", "assets",
-              "notebooks", "pages", "place", "scratch", "slides", "twins"]
+              "sphinxcontrib.katex", "sphinx_proof", "cells", "deck", "ebook", "explorers", "gates",
+              "assets", "notebooks", "pages", "paper", "place", "scratch", "slides", "twins"]
 html_theme = "furo"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
@@ -27,7 +27,11 @@ bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
 nb_execution_mode = "force"
-nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10)]
+nb_execution_timeout = 300
+nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10), ("epub", "image/svg+xml", 10),
+                              ("latex", "application/pdf", 10)]
+epub_date = "2026-01-01T00:00:00Z"
+epub_show_urls = "no"
 revealjs_use_section_ids = True
 katex_prerender = True
 katex_css_path = "katex/katex.min.css"

@@ -140,6 +140,8 @@ def prepare(app):
         60.0  # on a busy machine Node takes its time
     )
     katex.KaTeXServer.start_server_process = start_server
+    if app.builder.name == "epub":  # readers have faces of their own
+        return
     for package in PACKAGES:
         target = Path(app.outdir).parent / package.folder
         if not target.exists():
@@ -149,7 +151,7 @@ def prepare(app):
 
 def trim(app, error):
     """Leave in each font the characters that occur on a page, and all of ASCII, which scripts write."""
-    if app.builder.format != "html" or error:
+    if app.builder.format != "html" or app.builder.name == "epub" or error:
         return
     static = Path(app.outdir) / "_static"
     used = {*map(chr, range(32, 127))}

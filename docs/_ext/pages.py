@@ -87,7 +87,7 @@ class FoldSolutions(SphinxPostTransform):
     """Fold each section of class `solution` behind its title."""
 
     default_priority = 260
-    formats = ("html",)
+    builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
         """Wrap the sections into `details` elements, which need no script."""

@@ -11,7 +11,7 @@ from sphinx.util.texescape import escape
 from sphinx_proof.nodes import proof_node
 from twins import LABELS
 
-FOLDERS_APART = ("api/",)  # the reference of the library is a document of its own
+APART = "api/"  # the reference of the library is a document of its own
 LEFT_OUT = ("slides/", "sources")
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
 BEGINNING = 7  # lines that stand before the first break of a longer one
@@ -41,7 +41,7 @@ class Parts(SphinxPostTransform):
         }
         for page in list(chapters):
             if page.startswith(LEFT_OUT) or (
-                page.startswith(FOLDERS_APART) != bool(self.app.builder.reference)
+                page.startswith(APART) != bool(self.app.builder.reference)
             ):
                 file = chapters.pop(page)
                 file.parent.remove(file)

@@ -98,7 +98,10 @@ class Pieces:
     def _block_paragraph(self, node):
         return [self.inlines(node)]
 
-    _block_line = _block_term = _block_paragraph
+    _block_line = _block_paragraph
+
+    def _block_term(self, node):
+        return [f"**{self.line(node)}**"]
 
     def _block_compound(self, node):
         return self.of(node)
@@ -208,7 +211,7 @@ class Pieces:
         path = Path(self.builder.srcdir) / node["uri"].lstrip("/")
         svg = PHONE.sub("", path.read_text(encoding="utf-8"))
         svg = svg[svg.index("<svg") :].replace("<svg", '<svg style="background: white"', 1)
-        if self.last is not None and not hidden(node):
+        if "jupyter_execute" in node["uri"] and self.last is not None and not hidden(node):
             picture = notebook.new_output("display_data", {"image/svg+xml": svg})
             self.last.outputs.append(picture)
             return []

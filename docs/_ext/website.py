@@ -77,7 +77,7 @@ class Thumbnails(SphinxPostTransform):
     """Give each chapter in a list of class `chapters` a thumbnail: its first figure, without words."""
 
     default_priority = 300
-    formats = ("html",)
+    builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
         """Put a picture before each item."""
@@ -85,7 +85,10 @@ class Thumbnails(SphinxPostTransform):
             lambda node: isinstance(node, nodes.container) and "chapters" in node["classes"]
         ):
             for item in list(group.findall(nodes.definition_list_item)):
-                page = item.next_node(nodes.reference)["refuri"].removesuffix(".html")
+                link = item.next_node(nodes.reference)
+                if link is None:  # it leads nowhere, about which Sphinx has warned
+                    continue
+                page = link["refuri"].removesuffix(".html")
                 items = item.parent
                 place = items.index(item)
                 items.insert(place + 1, nodes.raw("", "</div>", format="html"))
