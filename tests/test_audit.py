@@ -215,7 +215,8 @@ def test_errors_of_html_are_found(folder):
     bad.write_text(page('<p id="top">twice</p><div><p>open</div>'))
     good, wrong = node.lines("validate.mjs", folder / "good.html", bad)
     assert good["faults"] == []
-    assert [fault.rsplit(" ", 1)[1] for fault in wrong["faults"]] == ["(no-dup-id)"]
+    rules = [fault.rsplit(" ", 1)[1] for fault in wrong["faults"]]
+    assert rules == ["(no-dup-id)", "(no-implicit-close)"]
 
 
 def test_dead_links_and_anchors_are_found(tmp_path):
