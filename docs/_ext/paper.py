@@ -139,7 +139,19 @@ class Listings(SphinxPostTransform):
             if blocks:
                 lines = sum(block.astext().count("\n") + 3 for block in blocks)
                 room = lines if lines <= TOGETHER else BEGINNING
-                cell.insert(0, nodes.raw("", rf"\roomfor{{{room}}}", format="latex"))
+                top = under_heading(cell)
+                room += 4 * (top is not cell)
+                request = nodes.raw("", rf"\roomfor{{{room}}}", format="latex")
+                top.parent.insert(top.parent.index(top), request)
+
+
+def under_heading(node):
+    """The section that begins with this node, or the node: a heading does not stand alone."""
+    parent = node.parent
+    first = isinstance(parent, nodes.section) and isinstance(
+        parent[parent.index(node) - 1], nodes.title
+    )
+    return under_heading(parent) if first else node
 
 
 class Tables(SphinxPostTransform):
