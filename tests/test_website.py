@@ -12,6 +12,7 @@ INJECT = """document.body.append(
 ADDRESS = "https://example.org/book"
 CONF = f"""
 extensions += ["website"]
+extensions.remove("gates")
 html_theme = "furo"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]

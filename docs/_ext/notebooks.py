@@ -125,10 +125,8 @@ class NotebookBuilder(Builder):
 
     def works_cited(self, docname):
         """The works that a page cites, under a heading of their own."""
-        domain, backend = (
-            self.env.get_domain("cite"),
-            find_plugin("pybtex.backends", "markdown")(),
-        )
+        domain = self.env.get_domain("cite")
+        backend = find_plugin("pybtex.backends", "markdown")()
         keys = {
             target.key
             for reference in domain.citation_refs

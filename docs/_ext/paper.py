@@ -12,7 +12,7 @@ from sphinx_proof.nodes import proof_node
 from twins import LABELS
 
 APART = "api/"  # the reference of the library is a document of its own
-LEFT_OUT = ("slides/", "sources")
+LEFT_OUT = ("404", "slides/", "sources")
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
 BEGINNING = 7  # lines that stand before the first break of a longer one
 LONG = 12  # rows of a table that may run over pages

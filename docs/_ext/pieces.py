@@ -17,6 +17,7 @@ PHONE = re.compile(
     r'<svg class="phone".*?</svg>', re.DOTALL
 )  # a variant that no notebook shows
 SPECIAL = re.compile(r"([\\`*_$<|])")
+BAR = re.compile(r"(?<!\\)\|")
 FRAMEWORKS = {"torch", "jax"}
 
 
@@ -97,7 +98,10 @@ class Pieces:
     def _block_paragraph(self, node):
         return [self.inlines(node)]
 
-    _block_line = _block_term = _block_paragraph
+    _block_line = _block_paragraph
+
+    def _block_term(self, node):
+        return [f"**{self.line(node)}**"]
 
     def _block_compound(self, node):
         return self.of(node)
@@ -176,8 +180,12 @@ class Pieces:
 
     def _block_table(self, node):
         title, group = node.next_node(nodes.title), node.next_node(nodes.tgroup)
+        for math in group.findall(nodes.math):  # a bar would end the column
+            math[:] = [
+                nodes.Text(math.astext().replace(r"\|", r"\Vert ").replace("|", r"\vert "))
+            ]
         rows = [
-            [self.line(entry).replace("|", "\\|").replace("\\\\|", "\\|") for entry in row]
+            [BAR.sub(r"\|", self.line(entry)) for entry in row.findall(nodes.entry)]
             for row in group.findall(nodes.row)
         ]
         if next(group.findall(nodes.thead), None) is None:
@@ -203,7 +211,7 @@ class Pieces:
         path = Path(self.builder.srcdir) / node["uri"].lstrip("/")
         svg = PHONE.sub("", path.read_text(encoding="utf-8"))
         svg = svg[svg.index("<svg") :].replace("<svg", '<svg style="background: white"', 1)
-        if self.last is not None and not hidden(node):
+        if "jupyter_execute" in node["uri"] and self.last is not None and not hidden(node):
             picture = notebook.new_output("display_data", {"image/svg+xml": svg})
             self.last.outputs.append(picture)
             return []

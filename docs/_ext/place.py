@@ -24,7 +24,7 @@ class Place(SphinxDirective):
 
     def run(self):
         """Return the line, to which number and time are added when all is read."""
-        place = nodes.paragraph(classes=["place"])
+        place = nodes.paragraph(classes=["place"], page=self.env.docname)
         self.set_source_info(place)
         needs = self.parse_content_to_nodes()
         if needs:
@@ -54,14 +54,14 @@ class NamePlace(SphinxPostTransform):
         """Put number and time before the links; on paper the line is in italics."""
         chapters = self.env.toctree_includes.get(self.config.root_doc, [])
         for place in places(self.document):
-            if self.env.docname not in chapters:
+            if place["page"] not in chapters:
                 logger.warning(
                     "{place} stands on a page that no toctree of %s lists",
                     self.config.root_doc,
                     location=place,
                 )
                 continue
-            number, time = chapters.index(self.env.docname) + 1, place["minutes"]
+            number, time = chapters.index(place["page"]) + 1, place["minutes"]
             unit = "minute" if time == 1 else "minutes"
             needs = "You need: " if place.children else "No other chapter is needed"
             place.insert(0, nodes.Text(f"Chapter {number} · {time} {unit} · {needs}"))

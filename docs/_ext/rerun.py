@@ -83,8 +83,9 @@ def run_all(framework, paths):
     """Run all notebooks of a framework, and report each as it ends; return whether all agree."""
     present = FRAMEWORKS if framework == "both" else (framework,)
     sys.meta_path.insert(0, Absent(*BUILD_ONLY, *(set(FRAMEWORKS) - set(present))))
-    for name in present:
-        importlib.import_module(name)
+    for name in {"torch", "jax"} & set(present):
+        importlib.import_module(f"posattn.{name}")
+    importlib.import_module("posattn.figures")
     agree = True
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         for path, cells, seconds, fault in pool.imap(run_notebook, paths, chunksize=1):
@@ -117,7 +118,7 @@ def main(folder, framework=None):
         return 1
     if framework:
         return int(not run_all(framework, groups[framework]))
-    command = [sys.executable, __file__, folder]
+    command = [sys.executable, "-P", __file__, folder]
     runs = [subprocess.Popen([*command, name]) for name in groups]
     codes = [run.wait() for run in runs]
     return int(any(codes))

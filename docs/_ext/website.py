@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 def dress(app, pagename, templatename, context, doctree):
     """Reduce a page's head to what the page uses, and say what the page is."""
+    if app.builder.name == "epub":
+        return
     body, link = context.get("body", ""), context["pathto"]
     context["css_files"] = [
         css
@@ -85,7 +87,10 @@ class Thumbnails(SphinxPostTransform):
             lambda node: isinstance(node, nodes.container) and "chapters" in node["classes"]
         ):
             for item in list(group.findall(nodes.definition_list_item)):
-                page = item.next_node(nodes.reference)["refuri"].removesuffix(".html")
+                link = item.next_node(nodes.reference)
+                if link is None:  # it leads nowhere, about which Sphinx has warned
+                    continue
+                page = link["refuri"].removesuffix(".html")
                 items = item.parent
                 place = items.index(item)
                 items.insert(place + 1, nodes.raw("", "</div>", format="html"))

@@ -46,8 +46,8 @@ document.addEventListener("DOMContentLoaded", () => {
   const buttons = BEFORE.flatMap((place) => {
     const group = document.createElement("div");
     group.className = "framework";
-    group.role = "group";
-    group.ariaLabel = "Framework";
+    group.setAttribute("role", "group");
+    group.setAttribute("aria-label", "Framework");
     document.querySelector(place)?.before(group);
     return offered.map((id) => {
       const button = document.createElement("button");
@@ -70,7 +70,8 @@ document.addEventListener("DOMContentLoaded", () => {
   // A framework is chosen where every tab set that has it shows it.
   function show() {
     for (const button of buttons) {
-      button.ariaPressed = tabs.every((tab) => framework(tab) !== button.value || tab.checked);
+      const everywhere = tabs.every((tab) => framework(tab) !== button.value || tab.checked);
+      button.setAttribute("aria-pressed", everywhere);
     }
   }
   show();

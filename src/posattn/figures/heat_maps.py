@@ -200,10 +200,11 @@ def _inches(labels: Sequence[str] | None) -> float:
 
 
 def _bar(figure: Figure, image: AxesImage, panels: list[Axes], label: str) -> None:
-    """Tell which colour is which value: beside the panels, or below them on a phone."""
-    if phone():
+    """Tell which colour is which value: beside the panels, or below flat ones."""
+    below = phone() or figure.get_figheight() < 1.8
+    if below:
         figure.set_figheight(figure.get_figheight() + 0.6)
-    location = "bottom" if phone() or figure.get_figheight() < 1.8 else "right"
+    location = "bottom" if below else "right"
     figure.colorbar(image, ax=panels, label=label, location=location, aspect=25)
 
 

@@ -65,7 +65,7 @@ def order(
         axes.axis("off")
         _centred(axes, 2.78, name, weight="bold", fontsize=11)
         count = f"{same.sum()} of {len(words)} words come out the same"
-        _centred(axes, 2.36, count, color=INK if all(same) else POSITION)
+        _centred(axes, 2.36, count)
         _row(axes, 1.85, words, first / scale, before.tolist())
         _row(axes, -0.55, [words[place] for place in places], second / scale, same.tolist())
         for place, (source, equal) in enumerate(zip(places, same.tolist(), strict=True)):

@@ -1,0 +1,121 @@
+"""An encoding as a wall of clocks: one row for each token, one dial for each pair of columns."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, Rectangle, Wedge
+from numpy.typing import ArrayLike, NDArray
+
+from posattn.figures.style import INK, POSITION, Drawing, checked, drawn, phone
+
+_ROW, _HEAD, _BIT = 0.6, 0.4, 0.15  # inches
+
+
+@drawn
+def clocks(encoding: ArrayLike, tokens: Sequence[str]) -> Figure:
+    r"""Draw the hands of all clocks at the positions of a sentence, beside the positions in binary.
+
+    A pair of columns $(\sin \omega_j i, \cos \omega_j i)$ is a hand that starts on top and runs
+    clockwise; what it has passed over since the position before is shaded.
+
+    Args:
+        encoding: `(n, d)`, the positions 0..n-1, d even, every pair of length 1.
+        tokens: the n tokens.
+
+    Returns:
+        A figure with one row per token and one dial per clock.
+
+    Raises:
+        ValueError: if a shape is wrong, d is odd, a pair is not of length 1, or there are not n
+            tokens.
+    """
+    encoding = checked("encoding", encoding, "n d")
+    n, d = encoding.shape
+    if d % 2:
+        raise ValueError(f"encoding must have an even number of columns, got {d}")
+    hands = encoding.reshape(n, d // 2, 2)
+    lengths = np.hypot(hands[..., 0], hands[..., 1])
+    if not np.allclose(lengths, 1, atol=1e-3):
+        raise ValueError(f"encoding must hold pairs of length 1, got lengths {lengths}")
+    if len(tokens) != n:
+        raise ValueError(f"tokens must hold {n} strings, got {len(tokens)}")
+
+    width, left, right = (3.4, 0.95, 3.4) if phone() else (6.5, 1.9, 6.2)
+    bits = max(1, (n - 1).bit_length())
+    dials = left + _BIT * bits + 0.15
+    pitch = (right - dials) / (d // 2)
+    radius = min(0.24, 0.44 * pitch)
+    height = _HEAD + _ROW * n
+    axes = Drawing(figsize=(width, height)).add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.set_axis_off()
+    centers = dials + pitch * (np.arange(d // 2) + 0.5)
+    top = height - _HEAD / 2
+    _heading(axes, left + _BIT * (bits - 1) / 2, top, "binary")
+    for j, x in enumerate(centers):
+        _heading(axes, x, top, f"clock\n{j}" if phone() else f"clock {j}")
+    angles = np.arctan2(hands[..., 0], hands[..., 1])
+    for i, token in enumerate(tokens):
+        y = height - _HEAD - _ROW * (i + 0.5)
+        axes.text(0.1, y, f"{i}", va="center", weight="bold")
+        axes.text(0.3 if phone() else 0.45, y, token, va="center", fontsize=11)
+        for k in range(bits):
+            _bit(axes, left + _BIT * (bits - 1 - k), y, bool(i >> k & 1))
+        for j, x in enumerate(centers):
+            passed = (angles[i, j] - angles[i - 1, j]) % (2 * np.pi) if i else 0.0
+            _dial(axes, (x, y), radius, hands[i, j], angles[i, j], passed)
+    return axes.figure
+
+
+def _heading(axes: Axes, x: float, y: float, text: str) -> None:
+    axes.text(x, y, text, ha="center", va="center")
+
+
+def _bit(axes: Axes, x: float, y: float, on: bool) -> None:
+    face = POSITION if on else "none"
+    side = 0.8 * _BIT
+    axes.add_patch(
+        Rectangle(
+            (x - side / 2, y - side / 2),
+            side,
+            side,
+            facecolor=face,
+            edgecolor=INK,
+            linewidth=0.7,
+        )
+    )
+
+
+def _dial(
+    axes: Axes,
+    center: tuple[float, float],
+    radius: float,
+    hand: NDArray,
+    angle: float,
+    passed: float,
+) -> None:
+    """Draw one clock: its rim, a mark on top, what the hand passed over, and the hand."""
+    x, y = center
+    end = 90 - np.degrees(angle)
+    if passed:
+        axes.add_patch(
+            Wedge(
+                center,
+                radius,
+                end,
+                end + np.degrees(passed),
+                facecolor=(POSITION, 0.3),
+                linewidth=0,
+            )
+        )
+    axes.add_patch(Circle(center, radius, fill=False, edgecolor=INK, linewidth=0.8))
+    axes.plot((x, x), (y + radius, y + 0.82 * radius), color=INK, linewidth=0.8)
+    axes.plot(
+        (x, x + 0.9 * radius * hand[0]),
+        (y, y + 0.9 * radius * hand[1]),
+        color=POSITION,
+        linewidth=2,
+        solid_capstyle="round",
+    )
