@@ -105,10 +105,9 @@ class ShortLibrary(SphinxPostTransform):
             if not said or "twin" not in box:
                 box.replace_self(box.children)
                 continue
-            name = nodes.literal(box["twin"], box["twin"])
-            column = f"posattn.{self.config.paper_framework}"
-            where = [nodes.Text("In the library this is "), name, nodes.Text(" in ")]
-            where += [nodes.literal(column, column), nodes.Text(". ")]
+            full = box.next_node(nodes.literal_block)["twin"]
+            where = [nodes.Text("In the library this is "), nodes.literal(full, full)]
+            where.append(nodes.Text(". "))
             said[0][:0] = where
             box.replace_self(said)
 
