@@ -132,7 +132,8 @@ def docs(session: nox.Session) -> None:
         shutil.copy(sphinx(session, "revealjs", "docs/slides/index.md") / deck, made / deck)
         for folder in (WORK / "notebooks", made / "_notebooks"):
             shutil.rmtree(folder, ignore_errors=True)  # no notebook outlives its page
-        shutil.copytree(sphinx(session, "notebooks"), made / "_notebooks")
+        only = shutil.ignore_patterns("_static", "reports")  # which MyST-NB adds
+        shutil.copytree(sphinx(session, "notebooks"), made / "_notebooks", ignore=only)
         publish(made, site)
         stamp.write_text(made_from)
     session.log(f"open {site / 'index.html'}")
@@ -176,6 +177,12 @@ def slides_pdf(session: nox.Session) -> None:
     target = BUILD / "pdf" / "slides.pdf"
     run(session, "docs._ext.chromium", BUILD / "html" / "slides" / "index.html", target)
     session.log(f"open {target}")
+
+
+@tool
+def audit(session: nox.Session) -> None:
+    """Audit build/html in Chromium, all pages or those named: `nox -s audit -- position/sinusoidal`."""
+    run(session, "tests.audit", *session.posargs)
 
 
 @tool

@@ -27,6 +27,7 @@ bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
 nb_execution_mode = "force"
+nb_execution_timeout = 300
 nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10), ("epub", "image/svg+xml", 10),
                               ("latex", "application/pdf", 10)]
 epub_date = "2026-01-01T00:00:00Z"

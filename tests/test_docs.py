@@ -273,7 +273,6 @@ WITHOUT_PAGE = {
     ),
     *(
         "relative",
-        "rotary",
         "sandwich",
         "scaling",
         "swin",

@@ -12,13 +12,13 @@ from tests.books import FIGURE, ROOT, build, cell
 PAGES = {
     "pair": "*Which sum?*\n\n$$\n1 + 1 = 2\n$$ (eq_sum)\n\n"
     ":::{prf:theorem} Sums\n:label: thm-sum\nBy {eq}`eq_sum`, *two*.\n:::\n\n"
-    + cell("import torch\nprint(1 + 1)", "torch")
-    + cell("import jax\nprint(2)", "jax")
+    + cell("print(1 + 1)", "torch")
+    + cell("print(2)", "jax")
     + cell("number = 2", "remove-cell")
     + cell("print('both')")
     + "See {prf:ref}`thm-sum` and {cite:t}`doe2024`.\n\n"
-    + "| a | b |\n|---|---|\n| $|x|$ | _c_ |\n\n"
-    + "```{doctest}\n>>> 1 + 1\n2\n```\n\n```{twins} masks:causal_mask\n```\n",
+    + "| a | b |\n|---|---|\n| $\\|x\\|$ | _c_ |\n\n"
+    + "```{twins} masks:causal_mask\n```\n",
     "plain": cell(
         FIGURE.format(last=3),
         "remove-input",
@@ -64,7 +64,7 @@ def test_visible_cells_of_one_framework_are_there_with_what_they_printed(
     install, own, both = cells(book, f"pair-{name}.ipynb", "code")
     assert install.metadata.tags == ["install"]
     assert install.source == f'%pip install --quiet "posattn[{module},figures]"'
-    assert own.source.startswith(f"import {module}\n")
+    assert own.source == code
     assert own.outputs == [notebook.new_output("stream", text="2\n")]
     assert both.source == "print('both')"
 
@@ -73,7 +73,7 @@ def test_references_are_text_and_what_they_name_is_numbered(book):
     written = text(book, "pair-jax.ipynb")
     assert "\n1 + 1 = 2\n\\tag{1}\n$$" in written
     assert "> **Theorem 1 (Sums).**\n>\n> By (1), *two*." in written
-    assert "See Theorem 1 and Doe [2024]." in written
+    assert "See Theorem 1 and Doe [Doe24]." in written
     assert "## References\n\n- Jane Doe" in written
     assert "| $\\vert x\\vert $ | *c* |" in written
 
@@ -84,7 +84,6 @@ def test_the_text_begins_with_the_question_and_shows_no_source_of_the_library(bo
     assert "as a notebook for JAX" in written
     assert "`posattn.jax.masks.causal_mask`" in written
     assert "def " not in written
-    assert "```python\n>>> 1 + 1\n2\n```" in written
 
 
 def test_what_a_hidden_cell_drew_is_a_picture_and_what_a_visible_one_draws_is_its_output(

@@ -3,8 +3,6 @@
 Ink that follows the theme, folded solutions, asides, fresh outputs.
 """
 
-import ast
-import importlib.util
 import re
 from html import escape
 from importlib.resources import files
@@ -12,12 +10,9 @@ from pathlib import Path
 
 import recordings
 from docutils import nodes
-from jax.typing import DTypeLike
-from numpy.typing import ArrayLike
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
-from sphinx.util.typing import stringify_annotation
 
 from posattn.figures.style import INK, KEY, POSITION, QUERY, VALUE
 
@@ -150,45 +145,12 @@ def depend_on_code(app, doctree):
                 app.env.note_dependency(str(path))
 
 
-def inline_math(app, what, name, obj, options, lines):
-    """Let docstrings write inline mathematics as `$x$`."""
-    lines[:] = [re.sub(r"\$([^$]+)\$", r":math:`\1`", line) for line in lines]
-
-
 def level_captions(app, pagename, templatename, context, doctree):
     """Give the captions of the sidebar, which Sphinx calls headings, the level of headings."""
     tree = context.get("furo_navigation_tree", "")
     context["furo_navigation_tree"] = tree.replace(
         'role="heading"', 'role="heading" aria-level="2"'
     )
-
-
-def name_types(app, what, name, obj, options, signature, returns):
-    """Print types by the names under which users know them, not as what stands behind these."""
-    names = {
-        stringify_annotation(ArrayLike, "smart"): "~numpy.typing.ArrayLike",
-        stringify_annotation(DTypeLike, "smart"): "~jax.typing.DTypeLike",
-        "~jax.jaxlib._jax.Array": "~jax.Array",
-        "jaxlib._jax.Array": "Array",
-    }
-    for long, short in names.items():
-        signature = signature.replace(long, short) if signature else signature
-        returns = returns.replace(long, short) if returns else returns
-    return signature, returns
-
-
-def sign_ports(app, what, name, obj, options, signature, returns):
-    """Read the signature of a port's class in its source: its base is a mock, which hides it."""
-    module, _, title = name.rpartition(".")
-    if what != "class" or not module.startswith("posattn.ports."):
-        return None
-    source = Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
-    classes = [
-        node for node in ast.parse(source).body if getattr(node, "name", "") == title
-    ]
-    make = next(n for n in classes[0].body if getattr(n, "name", "") == "__init__")
-    make.args.args.pop(0)
-    return f"({ast.unparse(make.args)})", None
 
 
 def setup(app):
@@ -198,9 +160,6 @@ def setup(app):
     app.add_directive("aside", Aside, override=True)  # sphinx-design's floats in the text
     app.add_post_transform(NameAsides)
     app.connect("doctree-read", depend_on_code)
-    app.connect("autodoc-process-docstring", inline_math)
-    app.connect("autodoc-process-signature", name_types)
-    app.connect("autodoc-process-signature", sign_ports, priority=400)
     app.connect("html-page-context", level_captions, priority=900)
     # sphinx-proof cannot merge what several processes have read, and Sphinx would wait for ever.
     return {"parallel_read_safe": False, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""A page in the browser: its requests, weight and complaints, its fit on a phone, keyboard, axe, no script."""
+"""A page in the browser: what it fetches and complains about, its fit, keyboard, axe, and no script."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ from . import node
 
 PHONE, WIDE = {"width": 375, "height": 812}, {"width": 1440, "height": 900}
 KIB, HEAVIEST = 1024, 200
+PATIENCE = 180_000  # milliseconds, for a busy machine
 SCRIPT = Path(__file__).with_name("page.js")
 # Each two of width, theme and framework meet once.
 STATES = [
@@ -14,10 +15,6 @@ STATES = [
     (WIDE, "light", 1),
     (WIDE, "dark", 0),
 ]
-AXE = """async () => {
-  const {violations} = await axe.run(document, {resultTypes: ["violations"], iframes: false});
-  return violations.flatMap(({id, help, nodes}) => nodes.map(n => `${help} (${id}): ${n.target} ${n.html.slice(0, 90)}`));
-}"""
 
 
 def faults(browser, address):
@@ -25,7 +22,7 @@ def faults(browser, address):
     context = browser.new_context(viewport=PHONE, color_scheme="light")
     page = context.new_page()
     heard, weight = listen(page, address)
-    page.goto(address, wait_until="networkidle")
+    page.goto(address, wait_until="networkidle", timeout=PATIENCE)
     kib = round(sum(weight) / KIB)
     found = {"weight": [f"{kib} KiB, more than {HEAVIEST}"] if kib > HEAVIEST else []}
     page.evaluate(SCRIPT.read_text(encoding="utf-8"))
@@ -129,7 +126,7 @@ def axe(page):
         page.set_viewport_size(size)
         page.emulate_media(color_scheme=theme)
         page.evaluate("n => audit.show(n)", framework)
-        found += page.evaluate(AXE)
+        found += page.evaluate("audit.violations()")
     return list(dict.fromkeys(found))
 
 
@@ -137,7 +134,7 @@ def without_script(browser, address, words):
     """What a page lacks where scripts are off: text, tabs, folds."""
     context = browser.new_context(viewport=PHONE, java_script_enabled=False)
     page = context.new_page()
-    page.goto(address)
+    page.goto(address, timeout=PATIENCE)
     page.evaluate(SCRIPT.read_text(encoding="utf-8"))
     left = page.evaluate("audit.words()")
     found = [f"{words - left} of {words} blocks of text vanish"] if left < words else []

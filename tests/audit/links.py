@@ -1,6 +1,6 @@
 """Links that end nowhere: every address in a page must be a file of the site, every anchor a name in it."""
 
-from functools import lru_cache
+from functools import cache
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +25,7 @@ class Reader(HTMLParser):
                 self.links += [part.split()[0] for part in value.split(",")]
 
 
-@lru_cache(maxsize=None)
+@cache
 def read(path):
     """A page's names and links."""
     reader = Reader()

@@ -21,10 +21,14 @@ window.audit = (() => {
     }));
   const open = ({ panels }) => panels.filter((panel) => getComputedStyle(panel).display !== "none");
 
-  // Tabs: show the panels of one framework. Folds: open them all.
-  const show = (number) => {
-    for (const { inputs } of tabSets()) if (inputs[number]) inputs[number].checked = true;
+  // Tabs: show the panels of one framework. Folds: open them all. The page hears of it, and has
+  // two frames to follow.
+  const show = async (number) => {
+    const chosen = tabSets().flatMap(({ inputs }) => inputs[number] ?? []);
+    for (const input of chosen) input.checked = true;
+    for (const input of chosen) input.dispatchEvent(new Event("change", { bubbles: true }));
     for (const fold of all("details")) fold.open = true;
+    for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
   };
 
   // How far an element can be seen: "whole", behind a "scroll" bar, or "cut".
@@ -142,8 +146,16 @@ window.audit = (() => {
     return faults;
   };
 
+  // What axe-core finds, once it is there.
+  const violations = async () => {
+    const answer = await axe.run(document, { resultTypes: ["violations"], iframes: false });
+    return answer.violations.flatMap(({ id, help, nodes }) =>
+      nodes.map((node) => `${help} (${id}): ${node.target} ${node.html.slice(0, 90)}`),
+    );
+  };
+
   const policy = () => document.querySelector("meta[http-equiv=Content-Security-Policy]")?.content;
 
   return { show, overflow, watch, stop, missed, tries, focusTab, openTab, nameTab, focusFold,
-    openFold, nameFold, words, works, policy };
+    openFold, nameFold, violations, words, works, policy };
 })();

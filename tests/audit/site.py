@@ -2,8 +2,8 @@
 
 import gzip
 import threading
-from contextlib import contextmanager
-from functools import lru_cache, partial
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,12 +13,18 @@ HIDDEN = {"404", "genindex", "prf-prf", "py-modindex", "search"}  # not meant to
 
 
 def pages(site, wanted=()):
-    """The pages of a site by name, such as `position/sinusoidal`: all, or the wanted ones."""
+    """The pages of a site by name, such as `position/sinusoidal`: all, or the wanted ones.
+
+    Of the pages of source code, which are made alike, the longest stands for the others.
+    """
     found = {
         path.relative_to(site).with_suffix("").as_posix(): path
         for path in sorted(site.rglob("*.html"))
         if "_static" not in path.parts
     }
+    sources = [name for name in found if name.startswith("_modules/")]
+    for name in sorted(sources, key=lambda name: found[name].stat().st_size)[:-1]:
+        del found[name]
     for name in wanted:
         if name not in found:
             raise SystemExit(f"{site} has no page {name}; it has {', '.join(found)}")
@@ -30,7 +36,7 @@ def hidden(name):
     return name in HIDDEN or name.startswith("_modules/")
 
 
-@lru_cache(maxsize=None)
+@cache
 def compressed(path):
     """The bytes that travel."""
     return gzip.compress(Path(path).read_bytes())
@@ -61,6 +67,11 @@ class Handler(SimpleHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
         self.end_headers()
         self.wfile.write(body)
+
+    def handle(self):
+        """Serve a browser until it leaves, which it may do in the middle."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def log_message(self, *arguments):
         """Stay silent."""

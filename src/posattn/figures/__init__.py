@@ -11,6 +11,7 @@ from posattn.figures.heat_maps import attention_weights, binary_counting, masks
 from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures
 from posattn.figures.order import order
+from posattn.figures.turns import turned_hands
 
 __all__ = [
     "architectures",
@@ -25,4 +26,5 @@ __all__ = [
     "positional_encoding_layer",
     "rotation",
     "self_attention_layer",
+    "turned_hands",
 ]

@@ -8,6 +8,7 @@ const validator = new HtmlValidate(
     extends: ["html-validate:recommended"],
     rules: {
       // matters of taste, or of what templates leave behind, which a browser reads alike
+      "attr-quotes": "off",
       "attribute-boolean-style": "off",
       "doctype-style": "off",
       "no-trailing-whitespace": "off",

@@ -1,0 +1,264 @@
+"""The audit: it passes a page with nothing wrong, and names each fault of a bad one."""
+
+import os
+
+import pytest
+
+from docs._ext import chromium
+from tests.audit import __main__ as audit
+from tests.audit import browser, links, node, site
+
+POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'"
+STYLE = """
+body { margin: 1rem; overflow-wrap: anywhere; } h1 { font-size: 1.5rem; }
+.scroll { overflow-x: auto; } .wide { width: 600px; height: 20px; display: inline-block; }
+.sd-tab-content { display: none; } .sd-tab-set > input:checked + label + div { display: block; }
+svg { max-width: var(--most, 100%); height: auto; }
+"""
+TABS = """
+<div class="sd-tab-set">
+<input type="radio" name="tabs" id="one" checked><label for="one">PyTorch</label>
+<div class="sd-tab-content"><p>torch</p></div>
+<input type="radio" name="tabs" id="two"><label for="two">JAX</label>
+<div class="sd-tab-content"><p>jax</p></div>
+</div>
+"""
+FOLD = "<details><summary>Solution</summary><p>forty-two</p></details>\n"
+TABLE = "<table><tr><th>head</th></tr><tr><td class='%s'>entry</td></tr></table>\n"
+EQUATION = """<div class="katex-display"><div class="katex-html">
+<span class="base wide">x</span></div></div>"""
+FIGURE = '<svg class="figure" role="img" aria-label="waves" width="600" height="20"></svg>'
+ALL = (
+    TABS
+    + FOLD
+    + f'<div class="scroll" tabindex="0">{TABLE % "wide"}</div>'
+    + f'<div class="scroll" tabindex="0">{EQUATION}</div>{FIGURE}'
+    + '<p><a href="good.html#top">Above</a></p>'
+)
+
+
+def page(body, policy=POLICY, style=STYLE, head=""):
+    """A page that has nothing but this."""
+    rule = (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""
+    )
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>A page</title>{rule}{head}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="description" content="A page of the tests"><link rel="icon" href="data:,">
+<style>{style}</style></head>
+<body><main><h1 id="top">A page</h1>{body}</main></body></html>
+"""
+
+
+# Bad pages: the check that must complain, and what it must say of each fault on the page.
+BAD = {
+    "no-policy": (page("", policy=""), "policy", ["there is no content security policy"]),
+    "loose-policy": (
+        page("", policy="script-src 'self' 'unsafe-inline'"),
+        "policy",
+        ["lets in scripts from 'unsafe-inline'"],
+    ),
+    "trouble": (
+        page(
+            """<script>document.title = "no"</script><script src="trouble.js"></script>
+            <button type="button" onfocus="this.id = 1">Go</button>
+            <img src="http://127.0.0.2:9/x.png" alt="x"><img src="gone.png" alt="x">""",
+            policy="img-src *; script-src 'self'",
+        ),
+        "policy",
+        [
+            "console: Executing inline script violates",
+            "console: Executing inline event handler violates",
+            "console: wrong",
+            "error: thrown",
+            "asks for http://127.0.0.2:9/x.png",
+            "gone.png answers 404",
+        ],
+    ),
+    "heavy": (page('<img src="heavy.png" alt="x" width="9">'), "weight", ["more than 200"]),
+    "wide": (
+        page(
+            '<p class="wide">wide</p>'
+            f'<div class="scroll" tabindex="0" style="--most: 9in">{FIGURE}</div>'
+            f'<div class="scroll"><a href="#top">x</a>{EQUATION}</div>'
+            f'<div style="overflow: hidden">{TABLE % "wide"}</div>'
+            f'<div class="scroll" tabindex="0"><div style="width: 600px">{TABS}</div></div>'
+        ),
+        "overflow",
+        [
+            "the page is 616 pixels wide: p.wide “wide”",
+            "svg.figure “waves” scrolls",
+            "div.katex-display “x” scrolls",
+            "table “headentry” is cut",
+            "div.sd-tab-set “PyTorch torch JAX jax” scrolls",
+        ],
+    ),
+    "keys": (
+        page(
+            FOLD + TABS.replace('name="tabs" id="two"', 'name="other" id="two"'),
+            style=STYLE + "summary { outline: none; }",
+            head='<script src="stop.js" defer></script>',
+        ),
+        "keyboard",
+        [
+            "the arrow does not turn div.sd-tab-set",
+            "summary “Solution” has the focus, and nothing shows it",
+            "Enter does not turn summary “Solution”",
+            "Space does not turn summary “Solution”",
+        ],
+    ),
+    "no-keys": (
+        page(
+            TABS.replace("<input", '<input tabindex="-1"')
+            + FOLD.replace("<summary", '<summary tabindex="-1"')
+        ),
+        "keyboard",
+        ["Tab does not reach div.sd-tab-set", "Tab does not reach summary “Solution”"],
+    ),
+    "pale": (
+        page(
+            '<p class="dark">dark</p>' + FOLD + TABS,
+            style=STYLE
+            + """@media (prefers-color-scheme: dark) { .dark { color: #222; background: #000; } }
+            @media (max-width: 400px) { h1 { color: #eee; } }
+            details p, .sd-tab-content:last-child p { color: #eee; }""",
+        ),
+        "axe",
+        [f"contrast ratio thresholds (color-contrast): {e}" for e in ("#top", ".dark")]
+        + [
+            "(color-contrast): details > p",
+            "(color-contrast): .sd-tab-content:nth-child(6) > p",
+        ],
+    ),
+    "scripted": (
+        page(
+            "<p hidden>shy</p><script src='turn.js'></script>" + TABS,
+            style=STYLE.replace("input:checked + label + div", "div.on"),
+        ),
+        "no script",
+        [
+            "2 of 3 blocks of text vanish",
+            "div.sd-tab-set “PyTorch torch JAX jax” shows 0 panels",
+            "label “JAX” does not open its panel",
+        ],
+    ),
+}
+SCRIPTS = {
+    "trouble.js": "console.warn('wrong'); throw new Error('thrown')",
+    "stop.js": "document.querySelector('summary').onclick = event => event.preventDefault()",
+    "turn.js": """document.querySelector("p").hidden = false;
+const inputs = [...document.querySelectorAll("input")];
+const turn = () => inputs.forEach(i => i.labels[0].nextElementSibling.classList.toggle("on", i.checked));
+onload = () => { inputs.push(...document.querySelectorAll("input")); turn(); };
+onchange = turn;""",
+}
+MISSING = """<p id="top"><a href="good.html#top">1</a> <a href="good.html">2</a> <a href="#top">3</a>
+<a href="https://example.org/x">4</a> <a href="gone.html">5</a> <a href="good.html#gone">6</a>
+<a href="#nowhere">7</a> <a href="../outside.html">8</a> <img src="gone.png" alt=""></p>"""
+SLOW = """<!DOCTYPE html><html><head><meta charset="utf-8"></head><body><p>late</p>
+<script>for (const end = performance.now() + 700; performance.now() < end;);
+console.error("wrong")</script></body></html>"""
+
+
+def need(there, reason):
+    """Without it, skip on a user's machine and fail where nothing may be skipped."""
+    if not there:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs():
+    need(chromium.program(), chromium.MISSING)
+    need(node.HOME.is_dir(), "the audit's packages are missing: run nox -s audit")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    for name, text in SCRIPTS.items():
+        (folder / name).write_text(text)
+    (folder / "heavy.png").write_bytes(os.urandom(300 * 1024))
+    (folder / "good.html").write_text(page(ALL))
+    for name, (text, _, _) in BAD.items():
+        (folder / f"{name}.html").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def home(folder):
+    with site.served(folder) as home:
+        yield home
+
+
+@pytest.fixture(scope="module")
+def started(folder):
+    with chromium.started() as started:
+        yield started
+
+
+def test_a_good_page_passes(started, home):
+    found = browser.faults(started, f"{home}/good.html")
+    assert found.pop("kib") == 1
+    assert found == {check: [] for check in {*audit.CHECKS} - {"html", "links"}}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_fault_is_found_by_its_check_and_named(started, home, name):
+    _, check, words = BAD[name]
+    said = "\n".join(browser.faults(started, f"{home}/{name}.html")[check])
+    assert [word for word in words if word not in said] == []
+
+
+def test_errors_of_html_are_found(folder):
+    bad = folder / "bad-html.html"
+    bad.write_text(page('<p id="top">twice</p><div><p>open</div>'))
+    good, wrong = node.lines("validate.mjs", folder / "good.html", bad)
+    assert good["faults"] == []
+    assert [fault.rsplit(" ", 1)[1] for fault in wrong["faults"]] == ["(no-dup-id)"]
+
+
+def test_dead_links_and_anchors_are_found(tmp_path):
+    (tmp_path / "good.html").write_text(page(""))
+    (tmp_path / "bad.html").write_text(MISSING)
+    assert links.faults(tmp_path, tmp_path / "good.html") == []
+    assert links.faults(tmp_path, tmp_path / "bad.html") == [
+        "gone.html is no file of the site",
+        "good.html#gone: good.html has no element of that name",
+        "#nowhere: bad.html has no element of that name",
+        "../outside.html is no file of the site",
+        "gone.png is no file of the site",
+    ]
+
+
+def test_lighthouse_marks_a_bad_page_down(folder, home):
+    (folder / "slow.html").write_text(SLOW)
+    address = f"{home}/slow.html"
+    (line,) = node.lines("lighthouse.mjs", chromium.program(), address)
+    assert line["runs"] == 3
+    faults = audit.low("slow", line)
+    assert set(faults) == set(audit.SCORES)
+    assert "Total Blocking Time" in faults["performance"][0]
+    assert "Document doesn't have a `<title>` element" in faults["accessibility"][0]
+    assert "Browser errors were logged to the console" in faults["best-practices"][0]
+    assert "Document does not have a meta description" in faults["seo"][0]
+    assert set(audit.low("search", line)) == {"performance"}  # not meant to be found
+
+
+def test_the_table_has_a_row_for_each_page():
+    clean = dict.fromkeys((*audit.SCORES, *audit.CHECKS), ())
+    perfect = dict.fromkeys(audit.SCORES, 100)
+    scores = {"index": perfect, "other/page": perfect | {"seo": 92}}
+    faults = {"index": clean, "other/page": clean | {"seo": ["92"], "axe": ["a", "b"]}}
+    heads, first, second = audit.table(
+        scores, {"index": 9, "other/page": 120}, faults
+    ).splitlines()
+    assert heads.split()[:6] == ["page", *audit.SCORES, "KiB"]
+    assert first.split() == ["index", *["100"] * 4, "9", *["✓"] * 7]
+    assert second.split()[:6] == ["other/page", "100", "100", "100", "92", "120"]
+    assert second.split().count("✗") == 1
+
+
+def test_an_unknown_page_is_an_error(folder):
+    with pytest.raises(SystemExit, match=r"has no page nowhere; it has .*good"):
+        site.pages(folder, ["nowhere"])
