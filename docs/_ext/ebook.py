@@ -17,7 +17,9 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinxcontrib import katex
 
 STYLE = Path(__file__).with_suffix(".css")
-ITEM = re.compile(r'(<item href="([^"]+\.xhtml)"[^>]*) />')
+ITEM = re.compile(r'(<item [^>]*href="([^"]+\.xhtml)"[^>]*) />')
+# KaTeX ends an index such as n_\max with the sign of an application, as a third part of the pair.
+STRAY = re.compile("<mo>\u2061</mo>(?=</m(?:sub|sup)>)")
 PHONE = re.compile(r'<svg class="phone".*?</svg>', re.DOTALL)
 METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 
@@ -52,12 +54,14 @@ class EbookBuilder(Epub3Builder):
         return super().content_metadata() | {"date": self.config.epub_date}
 
     def build_content(self):
-        """Say which pages hold MathML."""
+        """Say which pages hold MathML, and mend it."""
         super().build_content()
         package = self.outdir / "content.opf"
 
         def declared(match):
-            page = (self.outdir / match[2]).read_text(encoding="utf-8")
+            file = self.outdir / match[2]
+            page = STRAY.sub("", file.read_text(encoding="utf-8"))
+            file.write_text(page, encoding="utf-8")
             return f'{match[1]} properties="mathml" />' if "<math" in page else match[0]
 
         package.write_text(ITEM.sub(declared, package.read_text("utf-8")), encoding="utf-8")

@@ -12,7 +12,7 @@ from sphinx_proof.nodes import proof_node
 from twins import LABELS
 
 APART = "api/"  # the reference of the library is a document of its own
-LEFT_OUT = ("slides/", "sources")
+LEFT_OUT = ("404", "slides/", "sources")
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
 BEGINNING = 7  # lines that stand before the first break of a longer one
 LONG = 12  # rows of a table that may run over pages
@@ -105,10 +105,9 @@ class ShortLibrary(SphinxPostTransform):
             if not said or "twin" not in box:
                 box.replace_self(box.children)
                 continue
-            name = nodes.literal(box["twin"], box["twin"])
-            column = f"posattn.{self.config.paper_framework}"
-            where = [nodes.Text("In the library this is "), name, nodes.Text(" in ")]
-            where += [nodes.literal(column, column), nodes.Text(". ")]
+            full = box.next_node(nodes.literal_block)["twin"]
+            where = [nodes.Text("In the library this is "), nodes.literal(full, full)]
+            where.append(nodes.Text(". "))
             said[0][:0] = where
             box.replace_self(said)
 
@@ -139,7 +138,19 @@ class Listings(SphinxPostTransform):
             if blocks:
                 lines = sum(block.astext().count("\n") + 3 for block in blocks)
                 room = lines if lines <= TOGETHER else BEGINNING
-                cell.insert(0, nodes.raw("", rf"\roomfor{{{room}}}", format="latex"))
+                top = under_heading(cell)
+                room += 4 * (top is not cell)
+                request = nodes.raw("", rf"\roomfor{{{room}}}", format="latex")
+                top.parent.insert(top.parent.index(top), request)
+
+
+def under_heading(node):
+    """The section that begins with this node, or the node: a heading does not stand alone."""
+    parent = node.parent
+    first = isinstance(parent, nodes.section) and isinstance(
+        parent[parent.index(node) - 1], nodes.title
+    )
+    return under_heading(parent) if first else node
 
 
 class Tables(SphinxPostTransform):

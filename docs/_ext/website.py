@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 def dress(app, pagename, templatename, context, doctree):
     """Reduce a page's head to what the page uses, and say what the page is."""
+    if app.builder.name == "epub":
+        return
     body, link = context.get("body", ""), context["pathto"]
     context["css_files"] = [
         css
