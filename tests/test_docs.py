@@ -318,7 +318,7 @@ def exists(target):
         ),
         "ref": lambda: f"({name})=\n" in text,
         "eq": lambda: f"$$ ({name})\n" in text,
-        "numref": lambda: f"name: {name}\n" in text,
+        "numref": lambda: re.search(rf"name: {name}[,}}\n]", text) is not None,
         "prf:ref": lambda: f":label: {name}\n" in text,
         "test": lambda: re.search(
             rf"^def {name.partition('::')[2]}\(",
