@@ -5,7 +5,7 @@ import re
 import pytest
 
 from docs._ext import chromium
-from tests.books import FIGURE, ROOT, build, cell
+from tests.books import FIGURE, ROOT, build, cell, need
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -179,12 +179,12 @@ def test_an_aside_is_a_note(good):
     assert aside in parts(good)
 
 
-@pytest.mark.skipif(chromium.program() is None, reason=chromium.MISSING)
 @pytest.mark.parametrize("width", [375, 1440])
 def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(good, width):
     pressed = "[...document.querySelectorAll('.framework button[aria-pressed=true]')].map(b => b.value)"
     shown = "[...document.querySelectorAll('.sd-tab-set > input:checked + label')].map(l => l.dataset.syncId)"
     address = (good[0] / "parts.html").as_uri()
+    need(chromium.program(), chromium.MISSING)
     with chromium.started() as browser:
         page = browser.new_page(viewport={"width": width, "height": 400})
         page.goto(address)

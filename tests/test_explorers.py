@@ -7,7 +7,7 @@ import pytest
 
 from docs._ext import chromium
 from posattn import reference
-from tests.books import ROOT, build
+from tests.books import ROOT, build, need
 
 STATIC = ROOT / "docs" / "_static"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
@@ -29,8 +29,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    if chromium.program() is None:
-        pytest.skip(chromium.MISSING)
+    need(chromium.program(), chromium.MISSING)
     with chromium.started() as browser:
         yield browser
 
