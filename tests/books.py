@@ -31,6 +31,7 @@ nb_execution_timeout = 300
 nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10), ("epub", "image/svg+xml", 10),
                               ("latex", "application/pdf", 10)]
 copyright = "2026, nobody"
+version = "0"
 epub_date = "2026-01-01T00:00:00Z"
 epub_show_urls = "no"
 revealjs_use_section_ids = True

@@ -154,7 +154,7 @@ def finish(app, error):
         if "Content-Security-Policy" in text or 'charset="utf-8">' not in text:
             continue
         hashes = sorted({f"'sha256-{digest(code)}'" for code in INLINE.findall(text)})
-        policy = POLICY.format(scripts=" ".join(hashes), address=address)
+        policy = POLICY.format(scripts=" ".join(hashes), address=address and f"{address}/")
         meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         start = 'charset="utf-8">'
         page.write_text(text.replace(start, start + meta, 1), encoding="utf-8")
