@@ -29,7 +29,7 @@ TEXT_FACE = "_static/fonts/source-serif-4-400-normal.woff2"
 # its boxes with style attributes and furo writes its colours into each page.
 POLICY = (
     "default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; object-src 'none'; base-uri 'self' {address}; form-action 'self'"
+    "img-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self'"
 )
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
 HIDDEN = {"404", "search", "genindex", "prf-prf", "py-modindex"}
@@ -154,7 +154,7 @@ def finish(app, error):
         if "Content-Security-Policy" in text or 'charset="utf-8">' not in text:
             continue
         hashes = sorted({f"'sha256-{digest(code)}'" for code in INLINE.findall(text)})
-        policy = POLICY.format(scripts=" ".join(hashes), address=address and f"{address}/")
+        policy = POLICY.format(scripts=" ".join(hashes))
         meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         start = 'charset="utf-8">'
         page.write_text(text.replace(start, start + meta, 1), encoding="utf-8")
