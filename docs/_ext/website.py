@@ -45,13 +45,16 @@ def dress(app, pagename, templatename, context, doctree):
     """Reduce a page's head to what the page uses, and say what the page is."""
     if app.builder.name == "epub":
         return
-    body, link = context.get("body", ""), context["pathto"]
+    body = context.get("body", "")
+    styles = [(css, getattr(css, "filename", css)) for css in context["css_files"]]
     context["css_files"] = [
         css
-        for css in context["css_files"]
-        if not UNUSED.search(css.filename)
-        and ("katex" not in css.filename or "katex" in body)
+        for css, name in styles
+        if not UNUSED.search(name) and ("katex" not in name or "katex" in body)
     ]
+    if app.builder.name == "revealjs":
+        return
+    link = context["pathto"]
     tags = [
         f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{link(TEXT_FACE, 1)}">'
     ]
