@@ -39,6 +39,13 @@ def faulty(name, scratch, compare, rest=""):
     return f"## {name}\n\n" + cell(scratch, "scratch") + compared + rest
 
 
+# On a busy machine the kernel sends what a cell prints in pieces.
+IN_PIECES = """import time
+print("exe", end="", flush=True)
+time.sleep(0.5)
+print("cuted")"""
+
+
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     numbered = "  figure: {name: fig-shared, caption: A caption}\n"
@@ -49,7 +56,7 @@ def good(tmp_path_factory):
             + cell("print(2)\n" + FIGURE.format(last=3), "jax")
             + "```{twins} masks:causal_mask\n```\n",
             "solution": "{.solution}\n## Answer\n\nforty-two\n\n"
-            + cell("print('executed')")
+            + cell(IN_PIECES)
             + "$x^2$\n",
             "parts": ":::{place}\n{doc}`pair`\n:::\n\n"
             + "".join(cell(SCRATCH, f"{column}, scratch") for column in ("torch", "jax"))

@@ -50,10 +50,28 @@ class Cell:
 
 
 def remember(cell):
-    """Extract what a cell glues, as MyST-NB does, and note the names with the cell."""
+    """Extract what a cell glues, as MyST-NB does, and note the names with the cell.
+
+    What it printed is one text from here on: on a busy machine the kernel sends it in pieces, and
+    MyST-NB would end each piece with a line break.
+    """
     found = extract(cell)
+    cell.outputs = whole(cell.get("outputs", []))
     cell.metadata["glued"] = [name for name, _ in found]
     return found
+
+
+def whole(outputs):
+    """The outputs of a cell, each stream in one piece at its first place."""
+    kept, streams = [], {}
+    for output in outputs:
+        if output.output_type != "stream":
+            kept.append(output)
+        elif output.name in streams:
+            streams[output.name].text += output.text
+        else:
+            kept.append(streams.setdefault(output.name, output))
+    return kept
 
 
 def cells(env, docname):

@@ -7,6 +7,8 @@ from . import node
 PHONE, WIDE = {"width": 375, "height": 812}, {"width": 1440, "height": 900}
 KIB, HEAVIEST = 1024, 200
 PATIENCE = 180_000  # milliseconds, for a busy machine
+WEIGHT = """["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
+    .reduce((sum, entry) => sum + entry.transferSize, 0)"""
 SCRIPT = Path(__file__).with_name("page.js")
 # Each two of width, theme and framework meet once.
 STATES = [
@@ -21,9 +23,9 @@ def faults(browser, address):
     """What is wrong with a page, by the name of the check, and its weight in `kib`."""
     context = browser.new_context(viewport=PHONE, color_scheme="light")
     page = context.new_page()
-    heard, weight = listen(page, address)
+    heard = listen(page, address)
     page.goto(address, wait_until="networkidle", timeout=PATIENCE)
-    kib = round(sum(weight) / KIB)
+    kib = round(page.evaluate(WEIGHT) / KIB)
     found = {"weight": [f"{kib} KiB, more than {HEAVIEST}"] if kib > HEAVIEST else []}
     page.evaluate(SCRIPT.read_text(encoding="utf-8"))
     words = page.evaluate("audit.words()")
@@ -38,8 +40,8 @@ def faults(browser, address):
 
 
 def listen(page, address):
-    """Lists that will hold what goes wrong on a page, and the bytes that it fetches."""
-    heard, weight = [], []
+    """A list that will hold what goes wrong on a page."""
+    heard = []
     site = address[: address.index("/", len("http://"))]
 
     def say(what):
@@ -62,12 +64,7 @@ def listen(page, address):
     page.on("pageerror", lambda error: say(f"error: {error}"))
     page.on("request", request)
     page.on("response", response)
-    network = page.context.new_cdp_session(page)
-    network.send("Network.enable")
-    network.on(
-        "Network.loadingFinished", lambda end: weight.append(end["encodedDataLength"])
-    )
-    return heard, weight
+    return heard
 
 
 def policy(text):
