@@ -79,6 +79,17 @@ PACKAGES = (
 )
 
 
+# KaTeX names the font of a symbol in its class; the symbols of the large fonts are few.
+SET_IN = {
+    f"KaTeX_{face}": re.compile(rf'class="[^"]*\b(?:{names})\b[^"]*"[^>]*>([^<]+)<')
+    for face, names in {
+        "AMS-Regular": "amsrm|mathbb|textbb",
+        "Main-Bold": "mathbf|textbf",
+        "Math-Italic": "mathnormal",
+    }.items()
+}
+
+
 def fetch(package, target):
     """Unpack the wanted files of a package into `target`, all or none."""
     wanted = f"{package.name}@{package.version}"
@@ -150,20 +161,23 @@ def prepare(app):
 
 
 def trim(app, error):
-    """Leave in each font the characters that occur on a page, and all of ASCII, which scripts write."""
+    """Leave in each font the characters that the pages set in it, and in text all of ASCII for scripts."""
     if app.builder.format != "html" or app.builder.name == "epub" or error:
         return
     static = Path(app.outdir) / "_static"
-    used = {*map(chr, range(32, 127))}
+    used, symbols = {*map(chr, range(32, 127))}, {name: set() for name in SET_IN}
     for page in Path(app.outdir).rglob("*.html"):
-        used |= set(html.unescape(page.read_text(encoding="utf-8")))
+        text = page.read_text(encoding="utf-8")
+        used |= set(html.unescape(text))
+        for name, pattern in SET_IN.items():
+            symbols[name] |= set(html.unescape("".join(pattern.findall(text))))
     options = subset.Options(
         flavor="woff2", layout_features=["kern", "liga", "mark", "ccmp"]
     )
     for path in [*static.glob("fonts/*.woff2"), *static.glob("katex/fonts/*.woff2")]:
         face = subset.load_font(path, options)
         reduced = subset.Subsetter(options)
-        reduced.populate(unicodes=map(ord, used))
+        reduced.populate(unicodes=map(ord, symbols.get(path.stem, used)))
         reduced.subset(face)
         subset.save_font(face, path, options)
     style = static / "katex" / "katex.min.css"

@@ -24,6 +24,7 @@ from posattn import figures, reference
 UNUSED = re.compile(
     r"mystnb\.|proof\.css|sphinx-design|furo-extensions|katex-math|copybutton\.css"
 )
+ONLY_SEARCH = re.compile(r"doctools\.js|sphinx_highlight\.js")
 TEXT_FACE = "_static/fonts/source-serif-4-400-normal.woff2"
 # Scripts run from files, or inline with these hashes. Styles need 'unsafe-inline', since KaTeX places
 # its boxes with style attributes and furo writes its colours into each page.
@@ -32,6 +33,16 @@ POLICY = (
     "img-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self'"
 )
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
+# What furo, Sphinx and extensions write that a browser or a screen reader stumbles over.
+MENDS = (
+    ('<aside class="sidebar-drawer', '<aside aria-label="Book" class="sidebar-drawer'),
+    ('<aside class="toc-drawer', '<aside aria-label="Page" class="toc-drawer'),
+    ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
+)
+SIGNATURE = re.compile(
+    r'<dl>\s*((?:<dd><em class="sig-param">(?:(?!</dd>).)*</dd>\s*)+)</dl>', re.DOTALL
+)
+NAMED = re.compile(r' id="((?:equation-|tab-|tab_)[^"]*)"')
 HIDDEN = {"404", "search", "genindex", "prf-prf", "py-modindex"}
 SVG = "http://www.w3.org/2000/svg"
 LETTER = {
@@ -54,6 +65,12 @@ def dress(app, pagename, templatename, context, doctree):
     ]
     if app.builder.name == "revealjs":
         return
+    if pagename != "search":
+        context["script_files"] = [
+            js
+            for js in context["script_files"]
+            if not ONLY_SEARCH.search(getattr(js, "filename", js))
+        ]
     link = context["pathto"]
     tags = [
         f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{link(TEXT_FACE, 1)}">'
@@ -160,7 +177,7 @@ def finish(app, error):
         policy = POLICY.format(scripts=" ".join(hashes))
         meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         start = 'charset="utf-8">'
-        page.write_text(text.replace(start, start + meta, 1), encoding="utf-8")
+        page.write_text(mend(text.replace(start, start + meta, 1)), encoding="utf-8")
     if address:
         pages = sorted(app.env.found_docs - HIDDEN)
         urls = [f"{address}/{app.builder.get_target_uri(page)}" for page in pages]
@@ -173,6 +190,27 @@ def finish(app, error):
             f"User-agent: *\nAllow: /\nSitemap: {address}/sitemap.xml\n"
         )
         (site / "_static" / "order.png").write_bytes(picture())
+
+
+def mend(text):
+    """Name landmarks, give each name to one element, and take lists out of signatures."""
+    for wrong, right in MENDS:
+        text = text.replace(wrong, right)
+    named = set()
+
+    def once(match):
+        if match[1] in named:
+            return ""
+        named.add(match[1])
+        return match[0]
+
+    def lines(match):
+        items = (
+            match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
+        )
+        return f'<span class="sig-lines">{items}</span>'
+
+    return SIGNATURE.sub(lines, NAMED.sub(once, text))
 
 
 def digest(code):

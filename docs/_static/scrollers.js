@@ -1,4 +1,4 @@
-/* What is wider than its place scrolls there; the keyboard has to reach it. */
+/* What is larger than its place scrolls there; the keyboard has to reach it. */
 (() => {
   const NAMES = {
     "katex-display": "Equation",
@@ -12,13 +12,13 @@
         const scroller = box.querySelector(":scope > pre") ?? box;
         const wide = scroller.scrollWidth > scroller.clientWidth + 1;
         scroller.classList.toggle("scrolls", wide);
-        if (!wide) {
+        if (!wide && scroller.scrollHeight <= scroller.clientHeight + 1) {
           for (const key of ["tabindex", "role", "aria-label"]) scroller.removeAttribute(key);
           continue;
         }
         scroller.tabIndex = 0;
-        scroller.setAttribute("role", "region");
-        scroller.setAttribute("aria-label", `${name}, scrolls sideways`);
+        scroller.setAttribute("role", "group");
+        scroller.setAttribute("aria-label", `${name}, scrolls`);
       }
     }
   };
