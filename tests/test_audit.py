@@ -76,7 +76,7 @@ BAD = {
             "gone.png answers 404",
         ],
     ),
-    "heavy": (page('<img src="heavy.png" alt="x" width="9">'), "weight", ["more than 200"]),
+    "heavy": (page('<script src="heavy.js"></script>'), "weight", ["more than 200"]),
     "wide": (
         page(
             '<p class="wide">wide</p>'
@@ -178,7 +178,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text)
-    (folder / "heavy.png").write_bytes(os.urandom(300 * 1024))
+    (folder / "heavy.js").write_text(f"//{os.urandom(300 * 1024).hex()}")
     (folder / "good.html").write_text(page(ALL))
     for name, (text, _, _) in BAD.items():
         (folder / f"{name}.html").write_text(text)
