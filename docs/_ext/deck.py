@@ -52,6 +52,9 @@ def prepare(app):
     if app.builder.name == "revealjs":
         app.config.revealjs_static_path = app.config.html_static_path[:-1]
         app.config.html_domain_indices = False  # the theme has no page for one
+        for listener in list(app.events.listeners["html-collect-pages"]):
+            if listener.handler.__module__ == "sphinx.ext.viewcode":  # nor for source code
+                app.disconnect(listener.id)
 
 
 def drop_scripts(app, pagename, templatename, context, doctree):
