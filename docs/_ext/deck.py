@@ -1,5 +1,6 @@
 """What sphinx-revealjs lacks here: the layout of a slide, and a deck that shares the files of the site."""
 
+import re
 from pathlib import Path
 
 from docutils import nodes
@@ -10,8 +11,8 @@ from sphinx.writers.html5 import HTML5Translator
 from sphinx_revealjs._ext.notes import revealjs_notes
 from sphinx_revealjs.utils import get_revealjs_path
 
-FONT = "dist/theme/fonts/source-sans-pro"
-ENGINE = ["LICENSE", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js", FONT]
+OPENED = re.compile(r"<section[ >]")
+ENGINE = ["LICENSE", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js"]
 
 
 class LayOut(SphinxPostTransform):
@@ -65,11 +66,21 @@ def drop_scripts(app, pagename, templatename, context, doctree):
 
 def copy_engine(app, error):
     """Put what a deck needs of reveal.js beside the pages."""
-    if app.builder.format == "html" and not error:
+    if app.builder.name in ("html", "revealjs") and not error:
         for name in ENGINE:
             target = Path(app.outdir, "_static", "revealjs", name)
             source = get_revealjs_path() / name
             copy_asset(source, target if source.is_dir() else target.parent)
+
+
+def close_last_slides(app, error):
+    """Write the end of the last column, which sphinx-revealjs leaves open."""
+    if app.builder.name == "revealjs" and not error:
+        for page in Path(app.outdir).rglob("*.html"):
+            text = page.read_text(encoding="utf-8")
+            start, slides, end = text.rpartition("</section>")
+            left = len(OPENED.findall(text)) - text.count("</section>")
+            page.write_text(start + slides * (1 + left) + end, encoding="utf-8")
 
 
 def setup(app):
@@ -79,6 +90,7 @@ def setup(app):
     app.connect("builder-inited", prepare, priority=0)
     app.connect("html-page-context", drop_scripts, priority=900)
     app.connect("build-finished", copy_engine)
+    app.connect("build-finished", close_last_slides)
     code = HTML5Translator.visit_literal_block, HTML5Translator.depart_literal_block
     app.registry.add_translation_handlers(nodes.literal_block, revealjs=code)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -20,6 +20,9 @@ STYLE = Path(__file__).with_suffix(".css")
 ITEM = re.compile(r'(<item [^>]*href="([^"]+\.xhtml)"[^>]*) />')
 # KaTeX ends an index such as n_\max with the sign of an application, as a third part of the pair.
 STRAY = re.compile("<mo>\u2061</mo>(?=</m(?:sub|sup)>)")
+# It writes \bmod as letters in a row inside an operator, which may hold nothing but text.
+OPERATOR = re.compile(r"<mo ([^>]*)><mrow>((?:<mi[^>]*>[^<]*</mi>)+)</mrow></mo>")
+LETTER = re.compile("<[^>]+>")
 PHONE = re.compile(r'<svg class="phone".*?</svg>', re.DOTALL)
 METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 
@@ -61,6 +64,7 @@ class EbookBuilder(Epub3Builder):
         def declared(match):
             file = self.outdir / match[2]
             page = STRAY.sub("", file.read_text(encoding="utf-8"))
+            page = OPERATOR.sub(lambda o: f"<mo {o[1]}>{LETTER.sub('', o[2])}</mo>", page)
             file.write_text(page, encoding="utf-8")
             return f'{match[1]} properties="mathml" />' if "<math" in page else match[0]
 

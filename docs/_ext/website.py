@@ -42,7 +42,7 @@ MENDS = (
 SIGNATURE = re.compile(
     r'<dl>\s*((?:<dd><em class="sig-param">(?:(?!</dd>).)*</dd>\s*)+)</dl>', re.DOTALL
 )
-NAMED = re.compile(r' id="((?:equation-|tab-|tab_)[^"]*)"')
+NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex", "prf-prf", "py-modindex"}
 SVG = "http://www.w3.org/2000/svg"
 LETTER = {
