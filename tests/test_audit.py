@@ -170,7 +170,7 @@ def need(there, reason):
 @pytest.fixture(scope="module", autouse=True)
 def programs():
     need(chromium.program(), chromium.MISSING)
-    need(node.HOME.is_dir(), "the audit's packages are missing: run nox -s audit")
+    node.install()
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,9 @@ def install():
                 raise SystemExit(
                     f"npm could not fetch the packages: {answer.stderr.strip()}"
                 )
-            shutil.copytree(folder, HOME)
+            whole = HOME.with_suffix(".new")
+            shutil.copytree(folder, whole, dirs_exist_ok=True)
+            whole.rename(HOME)
 
 
 def lines(script, *arguments):
