@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from docutils import nodes
+from pages import share_letters
 from sphinx.addnodes import pending_xref
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.fileutil import copy_asset
@@ -73,14 +74,16 @@ def copy_engine(app, error):
             copy_asset(source, target if source.is_dir() else target.parent)
 
 
-def close_last_slides(app, error):
-    """Write the end of the last column, which sphinx-revealjs leaves open."""
+def finish(app, error):
+    """Write the end of the last column, which sphinx-revealjs leaves open, and each letter once."""
     if app.builder.name == "revealjs" and not error:
         for page in Path(app.outdir).rglob("*.html"):
             text = page.read_text(encoding="utf-8")
             start, slides, end = text.rpartition("</section>")
             left = len(OPENED.findall(text)) - text.count("</section>")
-            page.write_text(start + slides * (1 + left) + end, encoding="utf-8")
+            page.write_text(
+                share_letters(start + slides * (1 + left) + end), encoding="utf-8"
+            )
 
 
 def setup(app):
@@ -90,7 +93,7 @@ def setup(app):
     app.connect("builder-inited", prepare, priority=0)
     app.connect("html-page-context", drop_scripts, priority=900)
     app.connect("build-finished", copy_engine)
-    app.connect("build-finished", close_last_slides)
+    app.connect("build-finished", finish)
     code = HTML5Translator.visit_literal_block, HTML5Translator.depart_literal_block
     app.registry.add_translation_handlers(nodes.literal_block, revealjs=code)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

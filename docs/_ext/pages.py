@@ -29,6 +29,7 @@ COLORS = {INK: "currentColor"} | {
         "position": POSITION,
     }.items()
 }
+OUTLINE = re.compile(r'<path id="([^"]+)" d="[^"]*"[^>]*/>')
 PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
 
 
@@ -81,6 +82,19 @@ def inline(svg, label, kind):
         f'<svg class="{look}" fill="currentColor" role="img" aria-label="{label}"',
         1,
     )
+
+
+def share_letters(text):
+    """Leave one outline of each letter on a page: Matplotlib names an outline by what it draws."""
+    seen = set()
+
+    def once(match):
+        if match[1] in seen:
+            return ""
+        seen.add(match[1])
+        return match[0]
+
+    return OUTLINE.sub(once, text)
 
 
 class FoldSolutions(SphinxPostTransform):

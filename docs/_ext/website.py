@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape as escape_xml
 
 import numpy as np
 from docutils import nodes
+from pages import share_letters
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
@@ -193,7 +194,7 @@ def finish(app, error):
 
 
 def mend(text):
-    """Name landmarks, give each name to one element, and take lists out of signatures."""
+    """Name landmarks, give each name to one element, share letters, take lists out of signatures."""
     for wrong, right in MENDS:
         text = text.replace(wrong, right)
     named = set()
@@ -210,7 +211,7 @@ def mend(text):
         )
         return f'<span class="sig-lines">{items}</span>'
 
-    return SIGNATURE.sub(lines, NAMED.sub(once, text))
+    return SIGNATURE.sub(lines, NAMED.sub(once, share_letters(text)))
 
 
 def digest(code):

@@ -20,3 +20,6 @@ const deck = {
   pdfMaxPagesPerSlide: 1,
   scrollActivationWidth: null,
 };
+
+// reveal.js calls the deck an application, in which screen readers would read nothing by themselves.
+addEventListener("load", () => document.querySelector(".reveal").removeAttribute("role"));
