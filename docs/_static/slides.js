@@ -22,4 +22,7 @@ const deck = {
 };
 
 // reveal.js calls the deck an application, in which screen readers would read nothing by themselves.
-addEventListener("load", () => document.querySelector(".reveal").removeAttribute("role"));
+addEventListener("load", () => {
+  document.querySelector(".slides").removeAttribute("role");
+  document.querySelector(".reveal").setAttribute("role", "main");
+});
