@@ -26,7 +26,11 @@ UNUSED = re.compile(
     r"mystnb\.|proof\.css|sphinx-design|furo-extensions|katex-math|copybutton\.css"
 )
 ONLY_SEARCH = re.compile(r"doctools\.js|sphinx_highlight\.js")
-TEXT_FACE = "_static/fonts/source-serif-4-400-normal.woff2"
+TEXT_FACES = {
+    "400-normal": "",
+    "400-italic": "<em>",
+    "600-normal": "<strong>",
+}  # and what needs it
 # Scripts run from files, or inline with these hashes. Styles need 'unsafe-inline', since KaTeX places
 # its boxes with style attributes and furo writes its colours into each page.
 POLICY = (
@@ -73,9 +77,13 @@ def dress(app, pagename, templatename, context, doctree):
             if not ONLY_SEARCH.search(getattr(js, "filename", js))
         ]
     link = context["pathto"]
-    tags = [
-        f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{link(TEXT_FACE, 1)}">'
-    ]
+    tags = []
+    for face, needed_by in TEXT_FACES.items():
+        if needed_by in body:
+            path = link(f"_static/fonts/source-serif-4-{face}.woff2", 1)
+            tags.append(
+                f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{path}">'
+            )
     address = app.config.html_baseurl
     if address:
         title = escape(
