@@ -112,8 +112,8 @@ def test_a_slide_shows_pieces_of_every_kind(small):
     assert "y ." not in first
     assert "Theorem (A title)" in second
     assert "entry</p></td>" in second
-    assert third.count("<svg") == 1
-    assert "print" in re.sub("<[^>]+>", "", third[third.index('class="source docutils') :])
+    assert third.count('<svg class="figure wide"') == 1
+    assert "print" in re.sub("<[^>]+>", "", third[third.index('class="code docutils') :])
     assert third.index("42\n</pre>") < third.index('class="aside figure')  # stands beside
     assert "A caption" not in third
     assert '<aside class="notes">Say this.</aside>' in third
@@ -243,7 +243,7 @@ SIZES = """() => {
                          return Math.min(box.width / view.width, box.height / view.height); };
   return {code: [...slide.querySelectorAll("pre, code")].map(size),
           words: [...slide.querySelectorAll("p, li")].map(size),
-          figures: [...slide.querySelectorAll("svg.figure")].map(scale)};
+          figures: [...slide.querySelectorAll("svg.figure")].filter(e => e.checkVisibility()).map(scale)};
 }"""
 
 

@@ -110,7 +110,7 @@ def taken(node, label):
     if isinstance(node, nodes.table):
         return "table", None, [node]
     if label.startswith("code-"):
-        return "source", None, list(node.findall(nodes.literal_block))[:1]
+        return "code", None, list(node.findall(nodes.literal_block))[:1]
     take_figures(node)
     return "output", None, [child for output in outputs(node) for child in output.children]
 
