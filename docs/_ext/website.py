@@ -42,6 +42,7 @@ INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
 MENDS = (
     ('<aside class="sidebar-drawer', '<aside aria-label="Book" class="sidebar-drawer'),
     ('<aside class="toc-drawer', '<aside aria-label="Page" class="toc-drawer'),
+    (' role="doc-biblioentry"', ""),  # out of use
     ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
 )
 SIGNATURE = re.compile(
