@@ -86,15 +86,20 @@ def inline(svg, label, kind):
 
 def share_letters(text):
     """Leave one outline of each letter on a page: Matplotlib names an outline by what it draws."""
+    return only_first(OUTLINE, text)
+
+
+def only_first(pattern, text):
+    """Take away what a pattern finds where it names, as its first group, what stood before."""
     seen = set()
 
-    def once(match):
+    def kept(match):
         if match[1] in seen:
             return ""
         seen.add(match[1])
         return match[0]
 
-    return OUTLINE.sub(once, text)
+    return pattern.sub(kept, text)
 
 
 class FoldSolutions(SphinxPostTransform):

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape as escape_xml
 
 import numpy as np
 from docutils import nodes
-from pages import share_letters
+from pages import only_first, share_letters
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
@@ -206,13 +206,6 @@ def mend(text):
     """Name landmarks, give each name to one element, share letters, take lists out of signatures."""
     for wrong, right in MENDS:
         text = text.replace(wrong, right)
-    named = set()
-
-    def once(match):
-        if match[1] in named:
-            return ""
-        named.add(match[1])
-        return match[0]
 
     def lines(match):
         items = (
@@ -220,7 +213,7 @@ def mend(text):
         )
         return f'<span class="sig-lines">{items}</span>'
 
-    return SIGNATURE.sub(lines, NAMED.sub(once, share_letters(text)))
+    return SIGNATURE.sub(lines, only_first(NAMED, share_letters(text)))
 
 
 def digest(code):
