@@ -40,6 +40,9 @@ def page(browser, folder):
     faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto((folder / "index.html").as_uri())
+    for box in page.locator(".explorer").all():
+        box.scroll_into_view_if_needed()  # which builds it
+    page.wait_for_function("!document.querySelector('.explorer:not(.is-live)')")
     yield page
     assert faults == []
     page.close()

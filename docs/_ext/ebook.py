@@ -149,4 +149,4 @@ def setup(app):
     app.add_post_transform(Unlink)
     app.connect("builder-inited", prepare)
     app.connect("html-page-context", settle, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": False}
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

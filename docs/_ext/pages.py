@@ -13,6 +13,7 @@ from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+from sphinx_proof.domain import ProofDomain
 
 from posattn.figures.style import INK, KEY, POSITION, QUERY, VALUE
 
@@ -44,26 +45,30 @@ class InlineFigures(SphinxPostTransform):
 
     def run(self, **kwargs):
         """Replace every image that a cell drew."""
-        for image in list(self.document.findall(nodes.image)):
-            if "jupyter_execute" not in image["uri"] or not image["uri"].endswith(".svg"):
-                continue
-            if not image.get("alt"):
-                logger.warning("a figure has no alt text", location=image)
-            svg = (Path(self.app.srcdir) / image["uri"].lstrip("/")).read_text(
-                encoding="utf-8"
-            )
-            small = PHONE.search(svg)
-            wide = PHONE.sub("", svg[svg.index("<svg") :])
-            label = escape(" ".join(image.get("alt", "").split()))
-            drawings = [inline(wide, label, "wide" if small else "")]
+        for image, label, wide, small in drawings(self.app, self.document):
+            elements = [inline(wide, label, "wide" if small else "")]
             if small:
-                drawings.append(inline(small[0], label, "phone"))
-            html = f'<div class="drawing">{"".join(drawings)}</div>'
+                elements.append(inline(small, label, "phone"))
+            html = f'<div class="drawing">{"".join(elements)}</div>'
             image.replace_self(nodes.raw(html, html, format="html"))
 
 
-def inline(svg, label, kind):
-    """One drawing as an element of a page: as large as on paper or as the column allows."""
+def drawings(app, document):
+    """Each image that a cell drew, with its words, its drawing, and the one for a phone or None."""
+    for image in list(document.findall(nodes.image)):
+        if "jupyter_execute" not in image["uri"] or not image["uri"].endswith(".svg"):
+            continue
+        if not image.get("alt"):
+            logger.warning("a figure has no alt text", location=image)
+        svg = (Path(app.srcdir) / image["uri"].lstrip("/")).read_text(encoding="utf-8")
+        small = PHONE.search(svg)
+        wide = PHONE.sub("", svg[svg.index("<svg") :])
+        label = escape(" ".join(image.get("alt", "").split()))
+        yield image, label, themed(wide), themed(small[0]) if small else None
+
+
+def themed(svg):
+    """A drawing in the theme's colours, without names and facts that nobody asks for."""
     for color, name in COLORS.items():
         svg = re.sub(color, name, svg, flags=re.IGNORECASE)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -73,15 +78,16 @@ def inline(svg, label, kind):
         svg,
     )
     svg = svg.replace('class="phone" display="none" ', "", 1)
+    return svg.replace("<svg", '<svg fill="currentColor"', 1)
+
+
+def inline(svg, label, kind):
+    """One drawing as an element of a page: as large as on paper or as the column allows."""
     svg = re.sub(
         r' width="([\d.]+)pt" height="[\d.]+pt"', r' style="max-width: \1pt"', svg, count=1
     )
     look = f"figure {kind}".strip()
-    return svg.replace(
-        "<svg",
-        f'<svg class="{look}" fill="currentColor" role="img" aria-label="{label}"',
-        1,
-    )
+    return svg.replace("<svg", f'<svg class="{look}" role="img" aria-label="{label}"', 1)
 
 
 def share_letters(text):
@@ -164,6 +170,13 @@ def depend_on_code(app, doctree):
                 app.env.note_dependency(str(path))
 
 
+def deal(app, env, docnames):
+    """Spread long pages and short ones, of which each process is given a few in a row."""
+    long_first = sorted(docnames, key=lambda name: -Path(env.doc2path(name)).stat().st_size)
+    hands = 2 * app.parallel
+    docnames[:] = [name for hand in range(hands) for name in long_first[hand::hands]]
+
+
 def level_captions(app, pagename, templatename, context, doctree):
     """Give the captions of the sidebar, which Sphinx calls headings, the level of headings."""
     tree = context.get("furo_navigation_tree", "")
@@ -179,6 +192,8 @@ def setup(app):
     app.add_directive("aside", Aside, override=True)  # sphinx-design's floats in the text
     app.add_post_transform(NameAsides)
     app.connect("doctree-read", depend_on_code)
+    app.connect("env-before-read-docs", deal)
     app.connect("html-page-context", level_captions, priority=900)
-    # sphinx-proof cannot merge what several processes have read, and Sphinx would wait for ever.
-    return {"parallel_read_safe": False, "parallel_write_safe": True}
+    # It keeps its list in the environment and merges it there; Sphinx asks its domain as well.
+    ProofDomain.merge_domaindata = lambda *read: None
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

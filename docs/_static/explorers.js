@@ -183,12 +183,17 @@
     draw();
   }
 
-  for (const [name, build] of Object.entries({ clocks, rotary })) {
-    for (const box of document.querySelectorAll(`.explorer-${name}`)) {
+  // Built when they come near: a phone that opens the page has enough to do.
+  const builders = { clocks, rotary };
+  const near = new IntersectionObserver((entries) => {
+    for (const { target: box } of entries.filter((entry) => entry.isIntersecting)) {
+      near.unobserve(box);
+      const name = Object.keys(builders).find((name) => box.classList.contains(`explorer-${name}`));
       const panel = make("div", { class: "live", role: "group", "aria-label": `explorer: ${name}` });
-      build(panel);
+      builders[name](panel);
       box.append(panel);
       box.classList.add("is-live");
     }
-  }
+  }, { rootMargin: "100%" });
+  document.querySelectorAll(".explorer").forEach((box) => near.observe(box));
 })();

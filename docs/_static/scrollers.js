@@ -6,24 +6,26 @@
     drawing: "Figure",
     highlight: "Code",
   };
-  const mark = () => {
-    for (const [kind, name] of Object.entries(NAMES)) {
-      for (const box of document.querySelectorAll(`.${kind}`)) {
-        const scroller = box.querySelector(":scope > pre") ?? box;
-        const wide = scroller.scrollWidth > scroller.clientWidth + 1;
-        scroller.classList.toggle("scrolls", wide);
-        if (!wide && scroller.scrollHeight <= scroller.clientHeight + 1) {
-          for (const key of ["tabindex", "role", "aria-label"]) scroller.removeAttribute(key);
-          continue;
-        }
-        scroller.tabIndex = 0;
-        scroller.setAttribute("role", "group");
-        scroller.setAttribute("aria-label", `${name}, scrolls`);
-      }
-    }
+  const names = new Map();
+  const mark = ({ box, wide, scrolls }) => {
+    box.classList.toggle("scrolls", wide);
+    if (scrolls) {
+      box.tabIndex = 0;
+      box.setAttribute("role", "group");
+      box.setAttribute("aria-label", `${names.get(box)}, scrolls`);
+    } else for (const key of ["tabindex", "role", "aria-label"]) box.removeAttribute(key);
   };
-  addEventListener("load", mark);
-  addEventListener("resize", mark);
-  document.addEventListener("change", mark); // a tab was chosen
-  document.addEventListener("toggle", mark, true); // something was unfolded
+  const measure = ({ target: box }) => {
+    const wide = box.scrollWidth > box.clientWidth + 1;
+    return { box, wide, scrolls: wide || box.scrollHeight > box.clientHeight + 1 };
+  };
+  // Told of each box when it is first laid out, which far below may be never, and when its size
+  // changes; all are measured before one is marked, since a mark makes the browser lay out again.
+  const observer = new ResizeObserver((entries) => entries.map(measure).forEach(mark));
+  const observe = () => names.forEach((_, box) => { observer.unobserve(box); observer.observe(box); });
+  for (const [kind, name] of Object.entries(NAMES))
+    for (const box of document.querySelectorAll(`.${kind}`))
+      names.set(box.querySelector(":scope > pre") ?? box, name);
+  observe();
+  document.fonts.ready.then(observe); // wider letters do not make a box larger
 })();

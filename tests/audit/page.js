@@ -21,14 +21,26 @@ window.audit = (() => {
     }));
   const open = ({ panels }) => panels.filter((panel) => getComputedStyle(panel).display !== "none");
 
+  // On a phone the browser lays out what is near; here, all of the page.
+  const whole = new CSSStyleSheet();
+  whole.replaceSync("section { content-visibility: visible !important; }");
+  document.adoptedStyleSheets.push(whole);
+
   // Tabs: show the panels of one framework. Folds: open them all. The page hears of it, and has
   // two frames to follow.
+  const frames = async () => {
+    for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
+  };
   const show = async (number) => {
+    for (const late of all(".explorer")) {
+      late.scrollIntoView(); // which builds it
+      await frames();
+    }
     const chosen = tabSets().flatMap(({ inputs }) => inputs[number] ?? []);
     for (const input of chosen) input.checked = true;
     for (const input of chosen) input.dispatchEvent(new Event("change", { bubbles: true }));
     for (const fold of all("details")) fold.open = true;
-    for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
+    await frames();
   };
 
   // How far an element can be seen: "whole", behind a "scroll" bar, or "cut".
