@@ -53,6 +53,7 @@ CALLS = {
     "order": lambda: figures.order(["a", "b"], [1, 0], {"layer": (BEFORE[:2], AFTER[:2])}),
     "positional_encoding_layer": figures.positional_encoding_layer,
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
+    "score_map": lambda: figures.score_map(WEIGHTS[0]),
     "self_attention_layer": figures.self_attention_layer,
     "turned_hands": lambda: figures.turned_hands(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]

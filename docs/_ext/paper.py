@@ -180,6 +180,26 @@ class Tables(SphinxPostTransform):
             )
 
 
+class Cards(SphinxPostTransform):
+    """Set the cards of the atlas with their pictures beside them, where no picture floats away."""
+
+    default_priority = 275
+    builders = ("latex",)
+
+    def run(self, **kwargs):
+        """Put each picture, without the figure around it, and the text into boxes."""
+        for card in list(self.document.findall(has_class("scheme"))):
+            figure, *text = card.children
+            picture = figure.next_node(nodes.image)
+            picture["width"] = "34mm"
+            boxes = {"picture": [picture], "text": text, "end": []}
+            card[:] = [
+                node
+                for name, parts in boxes.items()
+                for node in (nodes.raw("", rf"\card{name}{{}}", format="latex"), *parts)
+            ]
+
+
 class PlainProofs(SphinxPostTransform):
     """Print proofs as text: sphinx-proof's box has no title in LaTeX, and so an empty bar."""
 
@@ -219,6 +239,7 @@ def setup(app):
         ShortLibrary,
         Listings,
         Tables,
+        Cards,
         PlainProofs,
     ):
         app.add_post_transform(transform)

@@ -11,6 +11,7 @@ from posattn.figures.heat_maps import attention_weights, binary_counting, masks
 from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures
 from posattn.figures.order import order
+from posattn.figures.score_maps import score_map
 from posattn.figures.turns import turned_hands
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "order",
     "positional_encoding_layer",
     "rotation",
+    "score_map",
     "self_attention_layer",
     "turned_hands",
 ]
