@@ -75,7 +75,7 @@ CARDS = {
         r" \text{ drawn from } \{0, \ldots, L - 1\}",
         ("ruoss2023randomized",),
         "randomized_positions",
-        "waves as those of the sinusoid, torn where the positions leap",
+        "the waves of the sinusoid, torn to noise where the positions leap",
     ),
     "rotary": Card(
         "Rotary (RoPE)",
@@ -95,7 +95,7 @@ CARDS = {
         r"\text{pair } c \text{ turns by } i\,\omega_c \text{ if } c < m, \text{ else not}",
         ("wang2021gptj", "black2022gptneox"),
         "rotate",
-        "stripes along the diagonal, fewer and broader than those of the whole rotation",
+        "fine and even stripes along the diagonal, without the slow pairs",
         "rotary",
     ),
     "xPos": Card(
@@ -106,7 +106,7 @@ CARDS = {
         r" \mathbf{k}_j \mapsto \zeta_c^{-j/\tau}\,\mathbf{R}_j\,\mathbf{k}_j",
         ("sun2023length",),
         "xpos_query",
-        "the stripes of rotary, a little paler below the diagonal",
+        "nearly the stripes of rotary: within 64 positions little fades",
     ),
     "rotary, axial": Card(
         "Axial rotary, for images",
@@ -125,7 +125,7 @@ CARDS = {
         r" \text{ both learned}",
         ("heo2024rotary",),
         "MixedRotary",
-        "blocks of 8 by 8, which shift from block to block",
+        "blocks of 8 by 8, shaded aslant",
     ),
     "M-RoPE": Card(
         "M-RoPE, for text, images and video",
@@ -134,7 +134,7 @@ CARDS = {
         r"\text{pair } c \text{ turns by } t_i\,\omega_c,\ y_i\,\omega_c \text{ or } x_i\,\omega_c",
         ("wang2024qwen2vl",),
         "mrope_frequencies",
-        "blocks of 8 by 8, in which slow pairs tell the columns of the image",
+        "blocks of 8 by 8, each nearly of one shade, as the columns are left to the slowest pairs",
     ),
     "position interpolation": Card(
         "Position interpolation",
@@ -303,7 +303,7 @@ CARDS = {
         r"s_{ij} - r_1\,|i - j|^{r_2}",
         ("chi2022kerple",),
         "KerplePower",
-        "dark on the diagonal, fading to both sides",
+        "dark on the diagonal, and pale at once beside it",
     ),
     "Sandwich": Card(
         "Sandwich",
