@@ -342,3 +342,48 @@ def test_jambas_attention_is_told_no_positions():
     )
     assert error(double(permuted), double(whole[:, order])) <= SINGLE
     assert evaluated(row) is None
+
+
+def test_the_default_base_of_qwen3_is_not_that_of_its_checkpoints():
+    """The page of the table tells it as a common mistake."""
+    row = next(row for row in ROTARY if row["family"] == "Qwen3")
+    assert transformers.Qwen3Config().rope_parameters["rope_theta"] == 10000
+    assert row["base"] == 1000000
+
+
+def test_deepseek_turns_the_last_entries_and_sharpens_its_scores():
+    """What the page says beside the table."""
+    row = next(row for row in ROTARY if row["family"] == "DeepSeek-V3")
+    config = configured(row)
+    found = modelling(config)
+    with torch.device("meta"):
+        layer = found.DeepseekV3Attention(config, layer_idx=0)
+    assert layer.scaling == pytest.approx(192**-0.5 * (0.1 * math.log(40) + 1) ** 2)
+    assert "torch.cat((q_pass, q_rot), dim=-1)" in Path(found.__file__).read_text()
+
+
+def test_dinov3s_coordinates_run_from_minus_to_plus_two_pi():
+    found = modelling(transformers.DINOv3ViTConfig())
+    for size in (3, 30):
+        centres = found.get_patches_center_coordinates(size, size, torch.float32, "cpu")
+        assert centres.min() == pytest.approx(-1 + 1 / size)
+        assert centres.max() == pytest.approx(1 - 1 / size)
+
+
+@pytest.mark.parametrize(
+    "change", [{"base": 9e3}, {"turns": 2}, {"window": 7}, {"code": "rotate"}]
+)
+def test_a_wrong_row_is_noticed(change):
+    row = next(row for row in ROTARY if row["family"] == "Gemma 2") | change
+    checks = (
+        test_the_line_of_code_turns_as_the_model_does,
+        test_base_width_and_scaling_are_those_of_the_configuration,
+        test_windows_are_those_of_the_configuration,
+    )
+    failed = 0
+    for check in checks:
+        try:
+            check(row)
+        except AssertionError:
+            failed += 1
+    assert failed == 1
