@@ -35,7 +35,8 @@ def score_map(scores: ArrayLike) -> Figure:
     axes = figure.subplots()
     axes.imshow(shades, cmap=ramp(POSITION), vmin=0, vmax=1, interpolation="none")
     axes.spines[:].set_visible(True)
-    axes.set(xticks=[], yticks=[])
+    axes.set(xticks=[0], yticks=[0])
+    axes.tick_params(length=0, labelbottom=False, labelleft=False)
     axes.set_xlabel("key", fontsize=SMALL, labelpad=2)
     axes.set_ylabel("query", fontsize=SMALL, labelpad=2)
     return figure
