@@ -171,7 +171,7 @@ def test_base_width_and_scaling_are_those_of_the_configuration(row):
             "original_max_position_embeddings",
         ],
     }[kind]
-    name = {"linear": "interpolation", "yarn": "YaRN", "llama3": "llama3"}.get(kind)
+    name = {"linear": "linear", "yarn": "YaRN", "llama3": "llama3"}.get(kind)
     said = f"{name}: {', '.join(f'{rope[key]:g}' for key in numbers)}" if name else None
     assert row.get("scaling") == said
 
