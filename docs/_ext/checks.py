@@ -64,7 +64,12 @@ def figures(text):
     for number, cell in enumerate(CELL.findall(text), start=1):
         if FIGURE.search(cell):
             known = SEEN.search(cell)
-            yield number, known and known[1], fingerprint(SEEN.sub("", cell))
+            yield number, known and known[1], look(cell)
+
+
+def look(cell):
+    """The fingerprint of a figure's cell: its code, its caption and its words."""
+    return fingerprint(CHECKS.sub("", SEEN.sub("", cell)))
 
 
 def compare(app, env):
@@ -131,8 +136,9 @@ def fill(text, known):
         )
 
     def looked(match):
-        digits = fingerprint(SEEN.sub("", match[0]))
-        return re.sub(r"^seen: new$", f'seen: "{digits}"', match[0], flags=re.MULTILINE)
+        return re.sub(
+            r"^seen: new$", f'seen: "{look(match[0])}"', match[0], flags=re.MULTILINE
+        )
 
     return CELL.sub(looked, CHECKS.sub(labelled, text))
 
