@@ -264,7 +264,7 @@ CARDS = {
         2025,
         "Each token closes a gate a little on all that came before it.",
         r"s_{ij} + \textstyle\sum_{l=j+1}^{i} \log f_l, \quad"
-        r" f_l = \sigma(\mathbf{w}^\top\mathbf{x}_l + c)",
+        r" f_l = \sigma(\mathbf{w}^\top\mathbf{x}_l + w_0)",
         ("lin2025forgetting",),
         "ForgettingGate",
         "dark on and above the diagonal, fading evenly into the past",
@@ -319,7 +319,7 @@ CARDS = {
         2023,
         "A small network reads the distance as a share of the query's position.",
         r"s_{ij} + f\left(\psi(|i - j|) \,/\, \psi(\max(L, i))\right), \quad"
-        r" \psi(x) = \ln(1 + c\,x)",
+        r" \psi(x) = \ln(1 + a\,x)",
         ("li2024fire",),
         "FIRE",
         "stripes that open like a fan from the upper left",
