@@ -221,7 +221,8 @@ CARDS = {
     "Transformer-XL": Card(
         "Transformer-XL",
         2019,
-        "The sum of four terms, content and offset, each with a learned bias in the query's place.",
+        "Content and offset are scored apart, and in two of the four terms a learned vector"
+        " takes the query's place.",
         r"s_{ij} + \left(\mathbf{q}_i^\top\mathbf{r}_{i-j} + \mathbf{u}^\top\mathbf{k}_j"
         r" + \mathbf{v}^\top\mathbf{r}_{i-j}\right) / \sqrt{d_h}",
         ("dai2019transformerxl",),
