@@ -9,7 +9,7 @@ from posattn.figures.circle import rotation
 from posattn.figures.clocks import clocks
 from posattn.figures.heat_maps import attention_weights, binary_counting, masks
 from posattn.figures.lines import columns, curves, offsets
-from posattn.figures.networks import architectures
+from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
 from posattn.figures.turns import turned_hands
 
@@ -27,4 +27,5 @@ __all__ = [
     "rotation",
     "self_attention_layer",
     "turned_hands",
+    "ways",
 ]
