@@ -405,12 +405,12 @@ def test_architectures_name_the_units():
 def test_ways_colour_their_steps_and_units_and_nothing_else():
     figure = CALLS["ways"]()
     taken = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
-    for axes, lines, title in zip(figure.axes, taken, ("met", "across"), strict=True):
-        depth = len(lines[0]) - 1
+    for axes, walks, title in zip(figure.axes, taken, ("met", "across"), strict=True):
+        depth = len(walks[0]) - 1
         heights = sorted({round(p.center[1], 6) for p in axes.patches})
         assert len(heights) == depth + 1
         lit = {p.center for p in axes.patches if to_hex(p.get_edgecolor()) != INK}
-        wanted = {(unit, heights[k]) for line in lines for k, unit in enumerate(line)}
+        wanted = {(unit, heights[k]) for walk in walks for k, unit in enumerate(walk)}
         assert {(x, round(y, 6)) for x, y in lit} == wanted
         arrows = [a for a in axes.texts if isinstance(a, Annotation)]
         assert len(arrows) == depth * BAND.sum()
@@ -420,8 +420,8 @@ def test_ways_colour_their_steps_and_units_and_nothing_else():
             if to_hex(a.arrow_patch.get_edgecolor()) == "#d55e00"
         }
         assert thick == {
-            (line[k], heights[k], line[k + 1], heights[k + 1])
-            for line in lines
+            (walk[k], heights[k], walk[k + 1], heights[k + 1])
+            for walk in walks
             for k in range(depth)
         }
         named = {rf"$\mathbf{{{symbol}}}_{{{i}}}$" for symbol in "xy" for i in range(N)}
