@@ -283,7 +283,6 @@ WITHOUT_PAGE = {
         "randomized",
     ),
     *(
-        "relative",
         "sandwich",
         "scaling",
         "swin",
