@@ -40,6 +40,7 @@ extensions = [
     "pages",
     "paper",
     "place",
+    "prose",
     "scratch",
     "slides",
     "twins",

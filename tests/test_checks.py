@@ -26,7 +26,7 @@ def fingerprint():
 
 
 def built(tmp_path, pages):
-    settings = 'extensions.remove("gates")\nextensions.append("checks")\n'
+    settings = 'extensions.remove("gates")\nextensions.extend(["checks", "prose"])\n'
     out, code, said = build(tmp_path, pages, settings=settings)
     return out, code, said
 
@@ -113,3 +113,17 @@ def test_a_figure_was_seen_with_its_caption_and_its_words(tmp_path, changed):
     _, code, said = built(tmp_path, {"one": seen.replace(*changed) if changed else seen})
     assert (code == 1) == bool(changed)
     assert ("nobody has looked at the figure of cell 1" in said) == bool(changed)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "wrong"),
+    [
+        ("Of 1,000 words 42 are short, as $x = 0.5$ says; see `7.5`.", None),
+        ("Of 1,001 words some are short.", "1,001"),
+        ("Half is $0.5$, not 0.6.", "0.6"),
+    ],
+)
+def test_a_typed_number_stands_in_a_cell_or_an_equation(tmp_path, sentence, wrong):
+    _, code, said = built(tmp_path, {"one": cell("print(6 * 7, 1000)") + sentence + "\n"})
+    assert (code == 1) == bool(wrong)
+    assert (f"{wrong} is typed" in said) == bool(wrong)
