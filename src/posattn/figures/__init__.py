@@ -7,9 +7,14 @@ No pyplot, no global state, no framework: an argument is anything that `numpy.as
 from posattn.figures.blocks import positional_encoding_layer, self_attention_layer
 from posattn.figures.circle import rotation
 from posattn.figures.clocks import clocks
-from posattn.figures.heat_maps import attention_weights, binary_counting, masks
+from posattn.figures.heat_maps import (
+    attention_weights,
+    binary_counting,
+    masks,
+    offset_tables,
+)
 from posattn.figures.lines import columns, curves, offsets
-from posattn.figures.networks import architectures
+from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
 from posattn.figures.score_maps import score_map
 from posattn.figures.turns import turned_hands
@@ -22,6 +27,7 @@ __all__ = [
     "columns",
     "curves",
     "masks",
+    "offset_tables",
     "offsets",
     "order",
     "positional_encoding_layer",
@@ -29,4 +35,5 @@ __all__ = [
     "score_map",
     "self_attention_layer",
     "turned_hands",
+    "ways",
 ]
