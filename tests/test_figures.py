@@ -611,6 +611,22 @@ def test_curves_have_the_axes_that_were_asked_for(log_x, log_y):
     assert np.isnan(axes.lines[0].get_ydata()[2])
 
 
+def test_points_are_marks_without_a_line_and_lines_beside_them_have_none():
+    samples, asked = np.array([[128.0, 2.0], [900.0, 3.0]]), np.array([[256.0, 1.0]])
+    figure = figures.curves(
+        X, {"mean": X}, "x", "y", True, points={"samples": samples, "asked": asked}
+    )
+    for variant in (figure, figure.phone):
+        line, *marks = variant.axes[0].lines
+        assert (line.get_linestyle(), line.get_marker()) == ("-", "")
+        for mark, pairs in zip(marks, (samples, asked), strict=True):
+            assert np.array_equal(mark.get_xydata(), pairs)
+            assert mark.get_linestyle() == "None"
+            assert mark.get_color() == INK
+        assert len({mark.get_marker() for mark in marks} - {"", "None"}) == 2
+        assert {"mean", "samples", "asked"} <= set(words(variant.axes[0]))
+
+
 def test_offsets_are_the_products():
     (axes,) = CALLS["offsets"]().axes
     line = axes.containers[0].markerline
@@ -741,6 +757,14 @@ MISTAKES = [
     (
         lambda: figures.curves(X, {"a": -X}, "", "", False, True),
         "series['a'] must be positive on a logarithmic axis, got -128.0",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X}, "", "", points={"b": X}),
+        "points['b'] must have shape (n, 2), got (7,)",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X}, "", "", False, True, {"b": [[1, -2]]}),
+        "points['b'] must be positive on a logarithmic axis, got -2.0",
     ),
     (lambda: figures.offsets(ENCODING), "products must have shape (m), got (40, 12)"),
 ]
