@@ -54,6 +54,7 @@ CALLS = {
     "positional_encoding_layer": figures.positional_encoding_layer,
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "self_attention_layer": figures.self_attention_layer,
+    "transformer_block": figures.transformer_block,
     "turned_hands": lambda: figures.turned_hands(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
     ),
@@ -291,7 +292,12 @@ def test_a_phone_has_the_same_words_and_the_same_data(draw):
 
 
 @pytest.mark.parametrize(
-    "draw", [figures.self_attention_layer, figures.positional_encoding_layer]
+    "draw",
+    [
+        figures.self_attention_layer,
+        figures.positional_encoding_layer,
+        figures.transformer_block,
+    ],
 )
 def test_block_diagrams_never_run_upwards_on_a_phone(draw):
     _, narrow = both(draw)
@@ -415,6 +421,20 @@ def test_architectures_name_the_units():
             9,
         ),
         (
+            figures.transformer_block,
+            [
+                "tokens",
+                "norm",
+                "self-attention",
+                "+",
+                "norm",
+                "feed-forward",
+                "+",
+                "next block",
+            ],
+            9,
+        ),
+        (
             figures.positional_encoding_layer,
             [
                 "tokens",
@@ -443,6 +463,23 @@ def test_layers_join_their_blocks(draw, blocks, arrows):
         for end in (a.arrow_patch.patchA, a.arrow_patch.patchB)
     }
     assert joined == {id(box) for box in boxes}
+
+
+def test_each_sum_of_a_block_takes_the_residual_and_one_branch():
+    for figure in both(figures.transformer_block):
+        axes = figure.axes[0]
+        place = {}
+        for t in axes.texts:
+            place.setdefault(t.get_text().split("\n")[0], []).append(t.get_position())
+        first, second = place["+"]
+        (tokens,), (attention,) = place["tokens"], place["self-attention"]
+        (forward,), (following,) = place["feed-forward"], place["next block"]
+        arrows = {(edge[:2], edge[2:]) for edge in edges(axes)}
+        wanted = {(tokens, first), (attention, first), (first, second), (forward, second)}
+        assert wanted | {(second, following)} <= arrows
+        assert len(place["residual"]) == 2
+        assert [tail for tail, head in arrows if head == attention] == [place["norm"][0]]
+        assert [tail for tail, head in arrows if head == forward] == [place["norm"][1]]
 
 
 def test_no_arrow_joins_the_tokens_to_the_encoding():
