@@ -220,6 +220,13 @@ PAGES = {  # what pages and readers ask for, beyond one call of each function
         True,
         True,
     ),
+    "lines among samples": lambda: figures.curves(
+        X,
+        {"sine": np.sin(X), r"$\sigma = 0.05$": np.cos(X), r"$\sigma = 3$": 0 * X},
+        "query $q$",
+        "output",
+        points={"60 samples": ENCODING[:, :2], "at 8 o'clock": [[8, 0.5]]},
+    ),
     "lines that end together": lambda: figures.curves(
         X, {f"line {k}": np.full(7, 1.0) for k in range(8)}, "x", "y"
     ),
