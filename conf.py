@@ -35,6 +35,7 @@ extensions = [
     "explorers",
     "gates",
     "heights",
+    "kernels",
     "assets",
     "notebooks",
     "pages",
