@@ -11,7 +11,12 @@ from posattn.figures.blocks import (
 )
 from posattn.figures.circle import rotation
 from posattn.figures.clocks import clocks
-from posattn.figures.heat_maps import attention_weights, binary_counting, masks
+from posattn.figures.heat_maps import (
+    attention_weights,
+    binary_counting,
+    masks,
+    offset_tables,
+)
 from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures
 from posattn.figures.order import order
@@ -25,6 +30,7 @@ __all__ = [
     "columns",
     "curves",
     "masks",
+    "offset_tables",
     "offsets",
     "order",
     "positional_encoding_layer",
