@@ -62,6 +62,11 @@ CALLS = {
     "turned_hands": lambda: figures.turned_hands(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
     ),
+    "ways": lambda: figures.ways(
+        [[BAND] * 2, [BAND] * 4],
+        [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]],
+        ["met", "across"],
+    ),
 }
 every_figure = pytest.mark.parametrize("draw", CALLS.values(), ids=CALLS)
 
@@ -414,6 +419,33 @@ def test_architectures_name_the_units():
         assert named <= set(words(axes))
 
 
+def test_ways_colour_their_steps_and_units_and_nothing_else():
+    figure = CALLS["ways"]()
+    taken = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
+    for axes, walks, title in zip(figure.axes, taken, ("met", "across"), strict=True):
+        depth = len(walks[0]) - 1
+        heights = sorted({round(p.center[1], 6) for p in axes.patches})
+        assert len(heights) == depth + 1
+        lit = {p.center for p in axes.patches if to_hex(p.get_edgecolor()) != INK}
+        wanted = {(unit, heights[k]) for walk in walks for k, unit in enumerate(walk)}
+        assert {(x, round(y, 6)) for x, y in lit} == wanted
+        arrows = [a for a in axes.texts if isinstance(a, Annotation)]
+        assert len(arrows) == depth * BAND.sum()
+        thick = {
+            (*np.round(a.xyann, 6).tolist(), *np.round(a.xy, 6).tolist())
+            for a in arrows
+            if to_hex(a.arrow_patch.get_edgecolor()) == "#d55e00"
+        }
+        assert thick == {
+            (walk[k], heights[k], walk[k + 1], heights[k + 1])
+            for walk in walks
+            for k in range(depth)
+        }
+        named = {rf"$\mathbf{{{symbol}}}_{{{i}}}$" for symbol in "xy" for i in range(N)}
+        assert named <= set(words(axes))
+        assert axes.get_title() == title
+
+
 @pytest.mark.parametrize(
     ("draw", "blocks", "arrows"),
     [
@@ -729,6 +761,18 @@ MISTAKES = [
     (
         lambda: figures.architectures([BAND], BAND, FULL),
         "recurrence must have a False diagonal, got True at [0, 0]",
+    ),
+    (
+        lambda: figures.ways([[BAND]], [[(0, 3)]], ["a"]),
+        "ways must take steps that their stack has, got (0, 3)",
+    ),
+    (
+        lambda: figures.ways([[BAND]], [[(0, 1, 1)]], ["a"]),
+        "ways must take steps that their stack has, got (0, 1, 1)",
+    ),
+    (
+        lambda: figures.ways([[BAND]], [[(0, 1)]], []),
+        "titles must be 1, one per stack, got 0",
     ),
     (
         lambda: figures.columns(ENCODING[0], [0]),

@@ -18,7 +18,7 @@ from posattn.figures.heat_maps import (
     offset_tables,
 )
 from posattn.figures.lines import columns, curves, offsets
-from posattn.figures.networks import architectures
+from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
 from posattn.figures.turns import turned_hands
 
@@ -38,4 +38,5 @@ __all__ = [
     "self_attention_layer",
     "transformer_block",
     "turned_hands",
+    "ways",
 ]
