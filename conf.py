@@ -31,6 +31,7 @@ extensions = [
     "cells",
     "deck",
     "ebook",
+    "exercises",
     "explorers",
     "gates",
     "assets",
