@@ -61,15 +61,17 @@ class FillIndex(SphinxPostTransform):
 
     def link(self, page, section, content):
         """A link to a section of a page."""
-        here, text = self.env.docname, nodes.inline("", "", *[c.deepcopy() for c in content])
-        return make_refnode(self.app.builder, here, page, section["ids"][0], text)
+        text = nodes.inline("", "", *[child.deepcopy() for child in content])
+        here, target = self.env.docname, section["ids"][0]
+        return make_refnode(self.app.builder, here, page, target, text)
 
 
 def sections(document):
     """The sections of a page that hold exercises."""
-    for section in document.findall(nodes.section):
-        title = section.next_node(nodes.title).astext()
-        if isinstance(section.parent, nodes.section) and title.lower().endswith("exercises"):
+    for title in document.findall(nodes.title):
+        section = title.parent
+        named = title.astext().lower().endswith("exercises")
+        if named and isinstance(section.parent, nodes.section):
             yield section
 
 
@@ -92,7 +94,8 @@ def check(app, document):
         wanted = [str(n) for n in range(1, len(found) + 1)]
         if not found or [match and match[1] for match in numbers] != wanted:
             logger.warning(
-                "exercises must be sections `1. Name`, `2. Name` and so on", location=section
+                "exercises must be sections `1. Name`, `2. Name` and so on",
+                location=section,
             )
         for exercise, title in zip(found, titles, strict=True):
             solved = [n for n in exercises(exercise) if "solution" in n["classes"]]
