@@ -22,7 +22,7 @@ class Exercises(SphinxDirective):
     def run(self):
         """Return an empty list, which is filled when all pages are read."""
         self.env.metadata[self.env.docname]["exercises"] = True
-        index = nodes.definition_list(classes=["exercise-index"])
+        index = nodes.definition_list(classes=["exercise-index", "simple"])
         self.set_source_info(index)
         return [index]
 
