@@ -1,0 +1,95 @@
+"""The gate between equations and their checks, on small books, and its command."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.books import ROOT, build, cell
+
+EQUATION = "$$ a + b = {} $$ (eq_sum)\n\n"
+CHECK = cell("assert 1 + 2 == 3").replace("tags: []\n", "checks: {{{}}}\n")
+
+
+def page(right, bound):
+    return EQUATION.format(right) + (CHECK.format(bound) if bound else "")
+
+
+@pytest.fixture(scope="module")
+def fingerprint():
+    """That of the equation as the pages have it."""
+    sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+    import equations
+
+    return equations.fingerprint("a + b = c")
+
+
+def built(tmp_path, pages):
+    settings = 'extensions.append("equations")\n'
+    out, code, said = build(tmp_path, pages, settings=settings)
+    return out, code, said
+
+
+def test_the_number_of_an_equation_leads_to_its_check(tmp_path, fingerprint):
+    there = cell("assert True").replace(
+        "tags: []\n", f'checks: {{eq_sum: "{fingerprint}"}}\n'
+    )
+    pages = {"one": page("c", f'eq_sum: "{fingerprint}"'), "two": there}
+    out, code, said = built(tmp_path, pages)
+    assert (code, said) == (0, "")
+    html = (out / "one.html").read_text(encoding="utf-8")
+    assert re.search(
+        r'<span class="eqno"><a class="checked" href="#cell-1"[^>]*>\(1\)', html
+    )
+    assert 'id="cell-1"' in html
+
+
+def test_a_check_may_stand_on_another_page(tmp_path, fingerprint):
+    pages = {"one": page("c", ""), "two": page("c", f'eq_sum: "{fingerprint}"')}
+    pages["two"] = pages["two"].replace(EQUATION.format("c"), "")
+    out, code, said = built(tmp_path, pages)
+    assert (code, said) == (0, "")
+    html = (out / "one.html").read_text(encoding="utf-8")
+    assert 'href="two.html#cell-1"' in html
+
+
+@pytest.mark.parametrize(
+    ("right", "bound", "fault"),
+    [
+        ("c", "", "no cell checks the equation eq_sum"),
+        (
+            "c",
+            "eq_sum: new",
+            "cell 1 checks eq_sum, of which it knows new, and which is {} now",
+        ),
+        ("d", 'eq_sum: "{}"', "cell 1 checks eq_sum, of which it knows {}, and which is"),
+        ("c", 'eq_gone: "{}"', "cell 1 checks eq_gone, which no page has"),
+    ],
+)
+def test_what_does_not_belong_together_fails_the_build(
+    tmp_path, fingerprint, right, bound, fault
+):
+    _, code, said = built(tmp_path, {"one": page(right, bound.format(fingerprint))})
+    assert code == 1
+    assert fault.format(fingerprint) in said
+
+
+def test_the_command_writes_fingerprints_where_a_check_is_new(tmp_path, fingerprint):
+    path, other = tmp_path / "one.md", page("d", "eq_sum: '00000000'")
+    path.write_text(page("c", "eq_sum: new"))
+    (tmp_path / "two.md").write_text(other.replace("eq_sum", "eq_other"))
+    script = ROOT / "docs" / "_ext" / "equations.py"
+    pages = [path, tmp_path / "two.md"]
+    subprocess.run([sys.executable, script, *pages], check=True, timeout=60)
+    assert path.read_text() == page("c", f'eq_sum: "{fingerprint}"')
+    assert (tmp_path / "two.md").read_text() == other.replace("eq_sum", "eq_other")
+
+
+def test_white_space_does_not_change_an_equation(fingerprint):
+    import equations
+
+    assert equations.fingerprint(" a+b\n= c") == fingerprint
+    assert equations.equations("$$ x $$ and $$ a + b = c $$ (eq_sum)") == {
+        "eq_sum": fingerprint
+    }
