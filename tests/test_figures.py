@@ -54,6 +54,9 @@ CALLS = {
     "positional_encoding_layer": figures.positional_encoding_layer,
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "self_attention_layer": figures.self_attention_layer,
+    "timeline": lambda: figures.timeline(
+        {"one lane": {"a": 2017.5}, "two": {"b": 2019.25}}
+    ),
     "turned_hands": lambda: figures.turned_hands(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
     ),
