@@ -1,11 +1,13 @@
-"""Every labelled equation has a check, which a cell names: `checks: {eq_rotary: 3fa2b1c9}`.
+"""What a reader has to believe is bound to what makes it true.
 
-The eight digits are a fingerprint of the equation's text. An equation without a check, a check without
-its equation, and one of an equation that has changed since fail the build. On the web the number of an
-equation leads to the cell that checks it.
+Every labelled equation has a check, which a cell names: `checks: {eq_rotary: "3fa2b1c9"}`. Every figure
+was looked at with its caption and its alt text: `seen: "9b1d04e7"`. The eight digits are a fingerprint of
+the equation, or of the figure's cell. An equation without a check, a check without its equation, a
+figure that nobody has seen, and any of them that has changed since fail the build. On the web the number
+of an equation leads to the cell that checks it.
 
-`python docs/_ext/equations.py` writes the fingerprint wherever a cell says `new` in its place; so who
-changes an equation says that its check still holds.
+`python docs/_ext/checks.py` writes the fingerprint wherever a cell says `new` in its place; so who
+changes an equation or a figure says that the check still holds, or that the caption still fits.
 """
 
 import hashlib
@@ -20,8 +22,10 @@ from sphinx.util import logging
 EQUATION = re.compile(r"\$\$((?:(?!\$\$).)+)\$\$\s*\((eq_[^)\s]+)\)", re.DOTALL)
 CELL = re.compile(r"^`{3,}\{code-cell\}.*?^`{3,}$", re.DOTALL | re.MULTILINE)
 CHECKS = re.compile(r"^checks: \{(.+)\}$", re.MULTILINE)
+FIGURE = re.compile(r"^ +figure:", re.MULTILINE)
+SEEN = re.compile(r"^seen: \"?(\w+)\"?\n", re.MULTILINE)
 NUMBER = re.compile(
-    r'(id="equation-([^"]+)">\s*<div class="math">\s*<span class="eqno">)(\(\d+\))'
+    r'(id="equation-([^"]+)">\s*<div class="math"[^>]*>\s*<span class="eqno">)(\(\d+\))'
 )
 logger = logging.getLogger(__name__)
 
@@ -55,8 +59,21 @@ def checks(text):
     ]
 
 
+def figures(text):
+    """For each cell that shows a figure: its number, the fingerprint it knows, and the one it has."""
+    for number, cell in enumerate(CELL.findall(text), start=1):
+        if FIGURE.search(cell):
+            known = SEEN.search(cell)
+            yield number, known and known[1], look(cell)
+
+
+def look(cell):
+    """The fingerprint of a figure's cell: its code, its caption and its words."""
+    return fingerprint(CHECKS.sub("", SEEN.sub("", cell)))
+
+
 def compare(app, env):
-    """Warn, and so fail the build, about equations and checks that do not belong together."""
+    """Warn, and so fail the build, about what does not belong together."""
     texts = {
         name: Path(env.doc2path(name)).read_text(encoding="utf-8")
         for name in sorted(env.found_docs)
@@ -68,6 +85,10 @@ def compare(app, env):
     }
     bound = app.equation_checks = {}
     for name, text in texts.items():
+        for number, seen, digits in figures(text):
+            if seen != digits:
+                says = "nobody has looked at the figure of cell %d: it knows %s, and is %s"
+                logger.warning(says, number, seen, digits, location=name)
         for check in checks(text):
             home, digits = known.get(check.label, (None, None))
             if home is None:
@@ -106,16 +127,20 @@ def link(app, pagename, templatename, context, doctree):
         context["body"] = NUMBER.sub(linked, context["body"])
 
 
-def fill(path, known):
-    """Write the fingerprints of the equations that a page's checks call new."""
-    text = path.read_text(encoding="utf-8")
+def fill(text, known):
+    """The text of a page with the fingerprints of all that it calls new."""
 
-    def filled(match):
+    def labelled(match):
         return re.sub(
             r"(eq_[^:\s]+): new\b", lambda new: f'{new[1]}: "{known[new[1]]}"', match[0]
         )
 
-    path.write_text(CHECKS.sub(filled, text), encoding="utf-8")
+    def looked(match):
+        return re.sub(
+            r"^seen: new$", f'seen: "{look(match[0])}"', match[0], flags=re.MULTILINE
+        )
+
+    return CELL.sub(looked, CHECKS.sub(labelled, text))
 
 
 def setup(app):
@@ -131,4 +156,5 @@ if __name__ == "__main__":
     for page in pages:
         found |= equations(page.read_text(encoding="utf-8"))
     for page in pages:
-        fill(page, found)
+        text = page.read_text(encoding="utf-8")
+        page.write_text(fill(text, found), encoding="utf-8")

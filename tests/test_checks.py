@@ -1,4 +1,4 @@
-"""The gate between equations and their checks, on small books, and its command."""
+"""The gate between equations and checks, figures and looks, on small books, and its command."""
 
 import re
 import subprocess
@@ -9,24 +9,24 @@ import pytest
 from tests.books import ROOT, build, cell
 
 EQUATION = "$$ a + b = {} $$ (eq_sum)\n\n"
-CHECK = cell("assert 1 + 2 == 3").replace("tags: []\n", "checks: {{{}}}\n")
+CHECK = cell("assert 1 + 2 == 3").replace("tags: []\n", "checks: {BOUND}\n")
 
 
 def page(right, bound):
-    return EQUATION.format(right) + (CHECK.format(bound) if bound else "")
+    return EQUATION.format(right) + (CHECK.replace("BOUND", bound) if bound else "")
 
 
 @pytest.fixture(scope="module")
 def fingerprint():
     """That of the equation as the pages have it."""
     sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-    import equations
+    import checks
 
-    return equations.fingerprint("a + b = c")
+    return checks.fingerprint("a + b = c")
 
 
 def built(tmp_path, pages):
-    settings = 'extensions.append("equations")\n'
+    settings = 'extensions.remove("gates")\nextensions.extend(["checks", "prose"])\n'
     out, code, said = build(tmp_path, pages, settings=settings)
     return out, code, said
 
@@ -37,7 +37,7 @@ def test_the_number_of_an_equation_leads_to_its_check(tmp_path, fingerprint):
     )
     pages = {"one": page("c", f'eq_sum: "{fingerprint}"'), "two": there}
     out, code, said = built(tmp_path, pages)
-    assert (code, said) == (0, "")
+    assert (code, "WARNING" in said) == (0, False)
     html = (out / "one.html").read_text(encoding="utf-8")
     assert re.search(
         r'<span class="eqno"><a class="checked" href="#cell-1"[^>]*>\(1\)', html
@@ -49,7 +49,7 @@ def test_a_check_may_stand_on_another_page(tmp_path, fingerprint):
     pages = {"one": page("c", ""), "two": page("c", f'eq_sum: "{fingerprint}"')}
     pages["two"] = pages["two"].replace(EQUATION.format("c"), "")
     out, code, said = built(tmp_path, pages)
-    assert (code, said) == (0, "")
+    assert (code, "WARNING" in said) == (0, False)
     html = (out / "one.html").read_text(encoding="utf-8")
     assert 'href="two.html#cell-1"' in html
 
@@ -79,7 +79,7 @@ def test_the_command_writes_fingerprints_where_a_check_is_new(tmp_path, fingerpr
     path, other = tmp_path / "one.md", page("d", "eq_sum: '00000000'")
     path.write_text(page("c", "eq_sum: new"))
     (tmp_path / "two.md").write_text(other.replace("eq_sum", "eq_other"))
-    script = ROOT / "docs" / "_ext" / "equations.py"
+    script = ROOT / "docs" / "_ext" / "checks.py"
     pages = [path, tmp_path / "two.md"]
     subprocess.run([sys.executable, script, *pages], check=True, timeout=60)
     assert path.read_text() == page("c", f'eq_sum: "{fingerprint}"')
@@ -87,9 +87,43 @@ def test_the_command_writes_fingerprints_where_a_check_is_new(tmp_path, fingerpr
 
 
 def test_white_space_does_not_change_an_equation(fingerprint):
-    import equations
+    import checks
 
-    assert equations.fingerprint(" a+b\n= c") == fingerprint
-    assert equations.equations("$$ x $$ and $$ a + b = c $$ (eq_sum)") == {
+    assert checks.fingerprint(" a+b\n= c") == fingerprint
+    assert checks.equations("$$ x $$ and $$ a + b = c $$ (eq_sum)") == {
         "eq_sum": fingerprint
     }
+
+
+FIGURE = """figure: {name: fig-one, caption: A wave}
+  image: {alt: a wave}
+seen: new
+"""
+
+
+@pytest.mark.parametrize(
+    "changed", [None, ("A wave", "No wave"), ("alt: a", "alt: the"), ("3]", "4]")]
+)
+def test_a_figure_was_seen_with_its_caption_and_its_words(tmp_path, changed):
+    import checks
+
+    show = cell("from posattn import figures\nfigures.offsets([1, 2, 3])", "remove-input")
+    show = show.replace("image: {alt: waves}\n", FIGURE)
+    seen = checks.fill(show, {})
+    _, code, said = built(tmp_path, {"one": seen.replace(*changed) if changed else seen})
+    assert (code == 1) == bool(changed)
+    assert ("nobody has looked at the figure of cell 1" in said) == bool(changed)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "wrong"),
+    [
+        ("Of 1,000 words 42 are short, as $x = 0.5$ says; see `7.5`.", None),
+        ("Of 1,001 words some are short.", "1,001"),
+        ("Half is $0.5$, not 0.6.", "0.6"),
+    ],
+)
+def test_a_typed_number_stands_in_a_cell_or_an_equation(tmp_path, sentence, wrong):
+    _, code, said = built(tmp_path, {"one": cell("print(6 * 7, 1000)") + sentence + "\n"})
+    assert (code == 1) == bool(wrong)
+    assert (f"{wrong} is typed" in said) == bool(wrong)
