@@ -164,6 +164,39 @@ def test_self_attention_and_recurrence_connect_in_one_layer():
     assert reference.layers_to_connect([reference.reads(recurrence(2), x)]) == 1
 
 
+@given(st.integers(1, 20), st.sampled_from([3, 5, 7]))
+def test_a_way_through_convolutions_is_twice_as_long_as_the_way_to_a_meeting(n, k):
+    layers = reference.path_length(repeat(within(n, k)))
+    assert layers == ceil(2 * (n - 1) / (k - 1))
+    assert ceil(layers / 2) == reference.layers_to_connect(repeat(within(n, k)))
+
+
+def test_the_two_lengths_differ_on_the_five_tokens_of_the_figure():
+    graphs = repeat(within(5, 3))
+    assert reference.path_length(graphs) == 4
+    assert reference.layers_to_connect(graphs) == 2
+
+
+def test_a_dilated_way_may_leave_the_sequence_and_never_arrive():
+    graphs = [within(3, 3, 3**layer) for layer in range(5)]
+    assert not np.linalg.multi_dot([graph * 1 for graph in graphs])[2, 0]
+    assert reference.path_length(graphs) == 1
+
+
+@given(st.integers(2, 12))
+def test_a_chain_of_states_is_as_long_as_the_sequence_and_attention_is_one_layer(n):
+    chain = np.eye(n, dtype=bool) | np.eye(n, k=-1, dtype=bool)
+    assert reference.path_length(repeat(chain)) == n - 1
+    assert reference.path_length(repeat(np.ones((n, n), bool))) == 1
+    assert reference.path_length(repeat(np.ones((1, 1), bool))) == 0
+
+
+def test_a_layer_that_forgets_a_position_has_no_path_length():
+    text = "^graphs must let every position read itself, but 0 in layer 2 does not$"
+    with pytest.raises(ValueError, match=text):
+        reference.path_length([within(4, 3), np.eye(4, k=1, dtype=bool)])
+
+
 UNCONNECTED = [
     (
         [np.eye(3, dtype=bool)],

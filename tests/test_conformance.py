@@ -145,7 +145,7 @@ def test_every_definition_is_covered():
     covered = {load(scheme)["function"] for scheme in names()}
     without_vectors = {
         *("Cost", "convolution", "convolution_operations", "layers_to_connect", "measure"),
-        *("reads", "recurrence", "recurrence_operations", "self_attention"),
+        *("path_length", "reads", "recurrence", "recurrence_operations", "self_attention"),
         *("self_attention_operations", "dropout", "randomized_positions"),  # random
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
         *("causal_mask", "length_mask", "window_mask", "shift_matrix", "grid_coordinates"),

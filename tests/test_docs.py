@@ -292,7 +292,6 @@ WITHOUT_PAGE = {
         "randomized",
     ),
     *(
-        "relative",
         "sandwich",
         "scaling",
         "swin",

@@ -40,6 +40,7 @@ X = 2.0 ** np.arange(7, 14)
 SERIES = {f"curve {k}": (k + 1) * X for k in range(17)}
 WORDS = ["the", "dog", "bites", "the", "man"]
 PRODUCTS = ENCODING @ ENCODING[0]
+OFFSETS = np.arange(5) - np.arange(5)[:, None]
 
 CALLS = {
     "architectures": lambda: figures.architectures([BAND, BAND], STEP, FULL),
@@ -49,6 +50,9 @@ CALLS = {
     "columns": lambda: figures.columns(ENCODING, [6, 7, 8, 9]),
     "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
     "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
+    "offset_tables": lambda: figures.offset_tables(
+        [OFFSETS, OFFSETS.clip(-1, 1)], WORDS, ["offsets", "clipped"]
+    ),
     "offsets": lambda: figures.offsets(PRODUCTS),
     "order": lambda: figures.order(["a", "b"], [1, 0], {"layer": (BEFORE[:2], AFTER[:2])}),
     "positional_encoding_layer": figures.positional_encoding_layer,
@@ -59,6 +63,11 @@ CALLS = {
     ),
     "turned_hands": lambda: figures.turned_hands(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
+    ),
+    "ways": lambda: figures.ways(
+        [[BAND] * 2, [BAND] * 4],
+        [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]],
+        ["met", "across"],
     ),
 }
 every_figure = pytest.mark.parametrize("draw", CALLS.values(), ids=CALLS)
@@ -400,6 +409,33 @@ def test_architectures_name_the_units():
         assert named <= set(words(axes))
 
 
+def test_ways_colour_their_steps_and_units_and_nothing_else():
+    figure = CALLS["ways"]()
+    taken = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
+    for axes, walks, title in zip(figure.axes, taken, ("met", "across"), strict=True):
+        depth = len(walks[0]) - 1
+        heights = sorted({round(p.center[1], 6) for p in axes.patches})
+        assert len(heights) == depth + 1
+        lit = {p.center for p in axes.patches if to_hex(p.get_edgecolor()) != INK}
+        wanted = {(unit, heights[k]) for walk in walks for k, unit in enumerate(walk)}
+        assert {(x, round(y, 6)) for x, y in lit} == wanted
+        arrows = [a for a in axes.texts if isinstance(a, Annotation)]
+        assert len(arrows) == depth * BAND.sum()
+        thick = {
+            (*np.round(a.xyann, 6).tolist(), *np.round(a.xy, 6).tolist())
+            for a in arrows
+            if to_hex(a.arrow_patch.get_edgecolor()) == "#d55e00"
+        }
+        assert thick == {
+            (walk[k], heights[k], walk[k + 1], heights[k + 1])
+            for walk in walks
+            for k in range(depth)
+        }
+        named = {rf"$\mathbf{{{symbol}}}_{{{i}}}$" for symbol in "xy" for i in range(N)}
+        assert named <= set(words(axes))
+        assert axes.get_title() == title
+
+
 @pytest.mark.parametrize(
     ("draw", "blocks", "arrows"),
     [
@@ -508,8 +544,8 @@ def test_rotation_turns_every_pair_by_the_same_arc(m, turn):
         assert np.allclose(run[[0, -1]] / radius[0], [BEFORE[k], after[k]])
         assert np.unwrap(np.arctan2(*run.T))[[0, -1]] @ [-1, 1] == pytest.approx(turn)
     assert len(radii) == m
-    assert axes.get_xlabel() == "$p_{i,2j}$"
-    assert axes.get_ylabel() == "$p_{i,2j+1}$"
+    assert axes.get_xlabel() == "$p_{i,2c}$"
+    assert axes.get_ylabel() == "$p_{i,2c+1}$"
 
 
 def test_attention_weights_share_one_scale_and_print_their_values():
@@ -578,6 +614,21 @@ def test_masks_fill_what_is_true_and_dot_what_is_false():
         )
         assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
     assert figure.axes[0].get_ylabel() == "query"
+
+
+def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
+    figure = CALLS["offset_tables"]()
+    for axes, title, most in zip(figure.axes, ("offsets", "clipped"), (4, 1), strict=True):
+        assert axes.get_title() == title
+        texts = {text.get_position(): text.get_text() for text in axes.texts}
+        for i, j in np.ndindex(5, 5):
+            offset = max(-most, min(most, j - i))
+            sign = {-1: "\N{MINUS SIGN}", 0: "", 1: "+"}[np.sign(offset)]
+            assert texts[j, i] == f"{sign}{abs(offset)}"
+        (image,) = axes.images
+        assert np.allclose(1 / image.get_array() - 1, np.abs(OFFSETS).clip(max=most))
+        assert [label.get_text() for label in axes.get_xticklabels()] == WORDS
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == WORDS
 
 
 def test_curves_are_the_series_each_in_its_own_look():
@@ -655,6 +706,18 @@ MISTAKES = [
         "recurrence must have a False diagonal, got True at [0, 0]",
     ),
     (
+        lambda: figures.ways([[BAND]], [[(0, 3)]], ["a"]),
+        "ways must take steps that their stack has, got (0, 3)",
+    ),
+    (
+        lambda: figures.ways([[BAND]], [[(0, 1, 1)]], ["a"]),
+        "ways must take steps that their stack has, got (0, 1, 1)",
+    ),
+    (
+        lambda: figures.ways([[BAND]], [[(0, 1)]], []),
+        "titles must be 1, one per stack, got 0",
+    ),
+    (
         lambda: figures.columns(ENCODING[0], [0]),
         "encoding must have shape (n, d), got (12,)",
     ),
@@ -718,6 +781,14 @@ MISTAKES = [
         "titles must hold 3 strings, got 2",
     ),
     (lambda: figures.masks([], []), "masks must not be empty, got []"),
+    (
+        lambda: figures.offset_tables([OFFSETS], WORDS[:4], ["a"]),
+        "words must hold 5 strings, got 4",
+    ),
+    (
+        lambda: figures.offset_tables([OFFSETS, SMALL], WORDS, ["a", "b"]),
+        "tables[1] must have shape (5, 5), got (4, 4)",
+    ),
     (
         lambda: figures.masks([FULL[0]], ["a"]),
         "masks[0] must have shape (n_q, n_k), got (5,)",

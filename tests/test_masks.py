@@ -47,6 +47,21 @@ def test_a_causal_window_holds_at_most_its_width(column, window, n):
     assert np.array_equal(mask.sum(axis=-1), np.minimum(np.arange(n) + 1, window))
 
 
+@given(st.integers(1, 5), st.integers(1, 12))
+def test_windows_of_longformer_and_mistral_by_their_own_words(column, half, n):
+    i = np.arange(n)
+    past = i[:, None] - i
+    window, causal = column.window_mask, column.causal_mask(n)
+    each_side = column.numpy(window(n, n, half + 1))  # w / 2 = half on each side
+    assert np.array_equal(each_side, abs(past) <= half)
+    text = column.numpy(window(n, n, half + 1) & causal)  # from i - W to i, W = half
+    assert np.array_equal(text, np.triu(np.tri(n), -half) == 1)
+    stored = column.numpy(
+        window(n, n, half) & causal
+    )  # the last W that a cache has room for
+    assert np.array_equal(stored, (past >= 0) & (past < half))
+
+
 @pytest.mark.parametrize("lengths", [[3, 0, 4], [[1, 2], [4, 0], [0, 3]]])
 def test_lengths_count_the_visible_keys(column, lengths):
     mask = column.numpy(column.length_mask(column.array(lengths), 4))

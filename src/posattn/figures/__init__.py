@@ -8,9 +8,14 @@ from posattn.figures.blocks import positional_encoding_layer, self_attention_lay
 from posattn.figures.circle import rotation
 from posattn.figures.clocks import clocks
 from posattn.figures.dates import timeline
-from posattn.figures.heat_maps import attention_weights, binary_counting, masks
+from posattn.figures.heat_maps import (
+    attention_weights,
+    binary_counting,
+    masks,
+    offset_tables,
+)
 from posattn.figures.lines import columns, curves, offsets
-from posattn.figures.networks import architectures
+from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
 from posattn.figures.turns import turned_hands
 
@@ -22,6 +27,7 @@ __all__ = [
     "columns",
     "curves",
     "masks",
+    "offset_tables",
     "offsets",
     "order",
     "positional_encoding_layer",
@@ -29,4 +35,5 @@ __all__ = [
     "self_attention_layer",
     "timeline",
     "turned_hands",
+    "ways",
 ]

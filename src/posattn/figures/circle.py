@@ -13,8 +13,8 @@ from posattn.figures.style import ARROW, INK, MARKERS, POSITION, Drawing, checke
 def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
     r"""Draw how an offset turns the pairs of all positions by one and the same angle.
 
-    The pair at position i is $(\sin \omega_j i, \cos \omega_j i)$: it starts on top and
-    runs clockwise, and the offset $\delta$ turns it by $\delta \omega_j$.
+    The pair at position i is $(\sin \omega_c i, \cos \omega_c i)$: it starts on top and
+    runs clockwise, and the offset $\delta$ turns it by $\delta \omega_c$.
 
     Args:
         before: `(m, 2)`, pairs of length 1 at m positions.
@@ -42,7 +42,7 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
     axes = figure.subplots()
     ticks = (-1, 0, 1)
     axes.set(aspect="equal", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), xticks=ticks, yticks=ticks)
-    axes.set(xlabel="$p_{i,2j}$", ylabel="$p_{i,2j+1}$")
+    axes.set(xlabel="$p_{i,2c}$", ylabel="$p_{i,2c+1}$")
     axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK, linewidth=0.8))
     for k, start in enumerate(starts):
         for point, size, face in ((before[k], 9, "none"), (after[k], 6, POSITION)):
@@ -66,7 +66,7 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
     figure.legend(
         loc="outside upper center",
         ncols=2,
-        title=rf"turned by $\delta\,\omega_j = {angles:.2f}$",
+        title=rf"turned by $\delta\,\omega_c = {angles:.2f}$",
     )
     return figure
 

@@ -119,6 +119,44 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
 
 
 @drawn
+def offset_tables(
+    tables: Iterable[ArrayLike], words: Sequence[str], titles: Sequence[str]
+) -> Figure:
+    """Draw tables of the offsets between the words of a sentence, the nearer the stronger.
+
+    Args:
+        tables: for each panel, `(n, n)` whole numbers, query by key.
+        words: the n words.
+        titles: one title per panel.
+
+    Returns:
+        A figure with one panel per table, which prints its numbers with their signs.
+
+    Raises:
+        ValueError: if there is no table, one is not square or of another size than the first, or
+            words or titles are not as many.
+    """
+    tables = held("tables", tables)
+    n = len(checked("tables[0]", tables[0], "n n"))
+    _check_labels("words", words, n)
+    _check_labels("titles", titles, len(tables))
+    margin = _inches(words)
+    figure, panels = _panels(len(tables), n, n, _CELL, margin, margin, titles)
+    for k, (axes, title) in enumerate(zip(panels, titles, strict=True)):
+        table = checked(f"tables[{k}]", tables[k], "n n", n=n)
+        nearness = 1 / (1 + np.abs(table))
+        _heat_map(axes, nearness, ramp(POSITION), 0, 1)
+        for (i, j), offset in np.ndenumerate(table):
+            text = f"{offset:+.0f}".replace("-", "\N{MINUS SIGN}") if offset else "0"
+            look = {"color": ink_on(POSITION, nearness[i, j]), "fontsize": SMALL}
+            axes.text(j, i, text, ha="center", va="center", **look)
+        axes.set_yticks(range(n), words)
+        axes.set_xticks(range(n), words, rotation=90)
+        axes.set_title(title)
+    return figure
+
+
+@drawn
 def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     """Draw binary numbers beside an encoding: in both, the frequency falls along the columns.
 

@@ -14,6 +14,7 @@ __all__ = [
     "convolution_operations",
     "layers_to_connect",
     "measure",
+    "path_length",
     "reads",
     "recurrence",
     "recurrence_operations",
@@ -201,9 +202,10 @@ def reads(layer: Callable, x: Tokens) -> Bool[np.ndarray, "n n"]:
 
 
 def layers_to_connect(graphs: Iterable[Bool[np.ndarray, "n n"]]) -> int:
-    """Count the layers after which every two inputs meet in some output.
+    """Count the layers after which every two inputs have met: some output depends on both.
 
-    This is the maximum path length between two positions of a sequence, in layers.
+    They may meet halfway, so this can be half of `path_length`, which counts the whole way from an
+    input to an output.
 
     Args:
         graphs: the connectivity of one layer after another, from the input up; may be endless.
@@ -220,9 +222,6 @@ def layers_to_connect(graphs: Iterable[Bool[np.ndarray, "n n"]]) -> int:
         >>> neighbours = np.abs(np.subtract.outer(np.arange(5), np.arange(5))) <= 1
         >>> layers_to_connect(repeat(neighbours))
         2
-
-    References:
-        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 4; :cite:t:`Hochreiter.Bengio.Frasconi.ea.2001`.
     """
     reached = None
     for layers, graph in enumerate(graphs, start=1):
@@ -237,6 +236,48 @@ def layers_to_connect(graphs: Iterable[Bool[np.ndarray, "n n"]]) -> int:
                 f"graphs must connect all positions, but layer {layers} connects no new ones"
             )
     raise ValueError("graphs must connect all positions, but the layers end before")
+
+
+def path_length(graphs: Iterable[Bool[np.ndarray, "n n"]]) -> int:
+    """Count the layers on the longest way from an input to an output that depends on it.
+
+    Counting ends where every output depends on every input, or a layer adds no dependence.
+
+    Args:
+        graphs: the connectivity of one layer after another, from the input up; may be endless. Every
+            position reads itself, so that what has been reached stays reached.
+
+    Returns:
+        The number of layers, 0 for a sequence of one token.
+
+    Raises:
+        ValueError: if a position does not read itself.
+
+    Examples:
+        >>> from itertools import repeat
+        >>> neighbours = np.abs(np.subtract.outer(np.arange(5), np.arange(5))) <= 1
+        >>> path_length(repeat(neighbours))
+        4
+
+    References:
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 4: between any two input and output
+        positions; :cite:t:`Hochreiter.Bengio.Frasconi.ea.2001`.
+    """
+    reached, layers = None, 0
+    for graph in graphs:
+        if not graph.diagonal().all():
+            i = graph.diagonal().argmin()
+            raise ValueError(
+                f"graphs must let every position read itself, but {i} in layer {layers + 1} does not"
+            )
+        before = np.eye(len(graph), dtype=np.float32) if reached is None else reached
+        reached = np.minimum(graph.astype(np.float32) @ before, 1)
+        if np.array_equal(before, reached):
+            break
+        layers += 1
+        if reached.all():
+            break
+    return layers
 
 
 def convolution_operations(n: int, dim: int, kernel_size: int) -> int:

@@ -85,6 +85,8 @@ def window_mask(n_q: int, n_k: int, window: int) -> Bool[np.ndarray, "n_q n_k"]:
     Entry $(i, j)$ is True where $|j - (i + n_k - n_q)| < w$.
     Together with a causal mask this is the sliding window that holds $w$ tokens, the query's own
     among them.
+    Others count differently: Longformer's $w$ is $w / 2$ tokens on each side, here $w / 2 + 1$, and
+    Mistral's text has $W$ tokens before the query's own, here $W + 1$.
 
     Args:
         n_q: number of queries, at least 0.
