@@ -7,7 +7,7 @@ No pyplot, no global state, no framework: an argument is anything that `numpy.as
 from posattn.figures.blocks import positional_encoding_layer, self_attention_layer
 from posattn.figures.circle import rotation
 from posattn.figures.clocks import clocks
-from posattn.figures.dates import timeline
+from posattn.figures.dates import dates
 from posattn.figures.heat_maps import (
     attention_weights,
     binary_counting,
@@ -26,6 +26,7 @@ __all__ = [
     "clocks",
     "columns",
     "curves",
+    "dates",
     "masks",
     "offset_tables",
     "offsets",
@@ -33,7 +34,6 @@ __all__ = [
     "positional_encoding_layer",
     "rotation",
     "self_attention_layer",
-    "timeline",
     "turned_hands",
     "ways",
 ]
