@@ -1,4 +1,4 @@
-"""The timeline: each mark stands at its date in its lane, with its label beside it."""
+"""Dates in lanes: each mark stands at its date in its lane, with its label beside it."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ LANES = {"tokens": {"one": 2015.25, "two": 2017.5}, "scores": {"three": 2016.0}}
 
 @pytest.mark.parametrize("variant", ["wide", "phone"])
 def test_marks_and_labels_stand_at_their_dates(variant):
-    figure = figures.timeline(LANES)
+    figure = figures.dates(LANES)
     (axes,) = (figure if variant == "wide" else figure.phone).axes
     marks = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "o"]
     assert marks == [[[0, 2015.25], [0, 2017.5]], [[1, 2016.0]]]
@@ -35,4 +35,4 @@ def test_marks_and_labels_stand_at_their_dates(variant):
 )
 def test_bad_input_is_named(lanes, message):
     with pytest.raises(ValueError, match=message):
-        figures.timeline(lanes)
+        figures.dates(lanes)

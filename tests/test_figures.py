@@ -49,6 +49,7 @@ CALLS = {
     "clocks": lambda: figures.clocks(ENCODING[:3, 4:], ["dog", "bites", "man"]),
     "columns": lambda: figures.columns(ENCODING, [6, 7, 8, 9]),
     "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
+    "dates": lambda: figures.dates({"lane": {"a": 2017.5}, "two": {"b": 2019.25}}),
     "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
     "offset_tables": lambda: figures.offset_tables(
         [OFFSETS, OFFSETS.clip(-1, 1)], WORDS, ["offsets", "clipped"]
@@ -58,9 +59,6 @@ CALLS = {
     "positional_encoding_layer": figures.positional_encoding_layer,
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "self_attention_layer": figures.self_attention_layer,
-    "timeline": lambda: figures.timeline(
-        {"one lane": {"a": 2017.5}, "two": {"b": 2019.25}}
-    ),
     "turned_hands": lambda: figures.turned_hands(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
     ),

@@ -23,19 +23,19 @@ def dates(lanes: Mapping[str, Mapping[str, float]]) -> Figure:
     Raises:
         ValueError: if there is no lane, a lane is empty, or a year is not finite.
     """
-    lanes = {name: dict(years_of) for name, years_of in held("lanes", lanes.items())}
-    for name, years_of in lanes.items():
-        if not years_of or not np.isfinite(list(years_of.values())).all():
-            raise ValueError(f"lanes[{name!r}] must hold finite years, got {years_of}")
-    years = [year for years_of in lanes.values() for year in years_of.values()]
+    lanes = {name: dict(marks) for name, marks in held("lanes", lanes.items())}
+    for name, marks in lanes.items():
+        if not marks or not np.isfinite(list(marks.values())).all():
+            raise ValueError(f"lanes[{name!r}] must hold finite years, got {marks}")
+    years = [year for marks in lanes.values() for year in marks.values()]
     low, high = min(years) - 0.5, max(years) + 0.5
     figure = Drawing(figsize=(width(), 0.9 + 0.42 * (high - low)), layout="constrained")
     axes = figure.subplots()
     axes.set(xlim=(-0.06, len(lanes) - 0.02), ylim=(high, low))
-    for lane, (name, years_of) in enumerate(lanes.items()):
+    for lane, (name, marks) in enumerate(lanes.items()):
         axes.axvline(lane, color=GRID, linewidth=0.8, alpha=0.6, zorder=0)
-        axes.plot([lane] * len(years_of), list(years_of.values()), "o", color=INK)
-        for label, year in years_of.items():
+        axes.plot([lane] * len(marks), list(marks.values()), "o", color=INK)
+        for label, year in marks.items():
             axes.text(lane + 0.06, year, label, va="center", fontsize=SMALL)
         title = name.replace(" ", "\n", 1) if phone() else name
         axes.text(lane, low - 0.15, title, va="bottom", fontweight="bold", fontsize=SMALL)
