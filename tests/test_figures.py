@@ -59,6 +59,7 @@ CALLS = {
     "positional_encoding_layer": figures.positional_encoding_layer,
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "self_attention_layer": figures.self_attention_layer,
+    "transformer_block": figures.transformer_block,
     "turned_hands": lambda: figures.turned_hands(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
     ),
@@ -229,6 +230,13 @@ PAGES = {  # what pages and readers ask for, beyond one call of each function
         True,
         True,
     ),
+    "lines among samples": lambda: figures.curves(
+        X,
+        {"sine": np.sin(X), r"$\sigma = 0.05$": np.cos(X), r"$\sigma = 3$": 0 * X},
+        "query $q$",
+        "output",
+        points={"60 samples": ENCODING[:, :2], "at 8 o'clock": [[8, 0.5]]},
+    ),
     "lines that end together": lambda: figures.curves(
         X, {f"line {k}": np.full(7, 1.0) for k in range(8)}, "x", "y"
     ),
@@ -301,7 +309,12 @@ def test_a_phone_has_the_same_words_and_the_same_data(draw):
 
 
 @pytest.mark.parametrize(
-    "draw", [figures.self_attention_layer, figures.positional_encoding_layer]
+    "draw",
+    [
+        figures.self_attention_layer,
+        figures.positional_encoding_layer,
+        figures.transformer_block,
+    ],
 )
 def test_block_diagrams_never_run_upwards_on_a_phone(draw):
     _, narrow = both(draw)
@@ -452,6 +465,20 @@ def test_ways_colour_their_steps_and_units_and_nothing_else():
             9,
         ),
         (
+            figures.transformer_block,
+            [
+                "tokens",
+                "norm",
+                "self-attention",
+                "+",
+                "norm",
+                "feed-forward",
+                "+",
+                "next block",
+            ],
+            9,
+        ),
+        (
             figures.positional_encoding_layer,
             [
                 "tokens",
@@ -480,6 +507,23 @@ def test_layers_join_their_blocks(draw, blocks, arrows):
         for end in (a.arrow_patch.patchA, a.arrow_patch.patchB)
     }
     assert joined == {id(box) for box in boxes}
+
+
+def test_each_sum_of_a_block_takes_the_residual_and_one_branch():
+    for figure in both(figures.transformer_block):
+        axes = figure.axes[0]
+        place = {}
+        for t in axes.texts:
+            place.setdefault(t.get_text().split("\n")[0], []).append(t.get_position())
+        first, second = place["+"]
+        (tokens,), (attention,) = place["tokens"], place["self-attention"]
+        (forward,), (following,) = place["feed-forward"], place["next block"]
+        arrows = {(edge[:2], edge[2:]) for edge in edges(axes)}
+        wanted = {(tokens, first), (attention, first), (first, second), (forward, second)}
+        assert wanted | {(second, following)} <= arrows
+        assert len(place["residual"]) == 2
+        assert [tail for tail, head in arrows if head == attention] == [place["norm"][0]]
+        assert [tail for tail, head in arrows if head == forward] == [place["norm"][1]]
 
 
 def test_no_arrow_joins_the_tokens_to_the_encoding():
@@ -596,7 +640,7 @@ def test_attention_weights_print_up_to_64_cells(cells, printed):
 def test_many_heads_go_on_in_the_next_row():
     figure = figures.attention_weights(np.full((5, 20, 20), 0.05))
     assert len(panels(figure)) == 5
-    assert [axes.get_ylabel() for axes in panels(figure)] == ["query", "", "", "", "query"]
+    assert [axes.get_ylabel() for axes in panels(figure)] == ["query", "", "", "query", ""]
 
 
 def test_masks_fill_what_is_true_and_dot_what_is_false():
@@ -661,6 +705,22 @@ def test_curves_have_the_axes_that_were_asked_for(log_x, log_y):
     ).axes
     assert (axes.get_xscale() == "log", axes.get_yscale() == "log") == (log_x, log_y)
     assert np.isnan(axes.lines[0].get_ydata()[2])
+
+
+def test_points_are_marks_without_a_line_and_lines_beside_them_have_none():
+    samples, asked = np.array([[128.0, 2.0], [900.0, 3.0]]), np.array([[256.0, 1.0]])
+    figure = figures.curves(
+        X, {"mean": X}, "x", "y", True, points={"samples": samples, "asked": asked}
+    )
+    for variant in (figure, figure.phone):
+        line, *marks = variant.axes[0].lines
+        assert (line.get_linestyle(), line.get_marker()) == ("-", "")
+        for mark, pairs in zip(marks, (samples, asked), strict=True):
+            assert np.array_equal(mark.get_xydata(), pairs)
+            assert mark.get_linestyle() == "None"
+            assert mark.get_color() == INK
+        assert len({mark.get_marker() for mark in marks} - {"", "None"}) == 2
+        assert {"mean", "samples", "asked"} <= set(words(variant.axes[0]))
 
 
 def test_offsets_are_the_products():
@@ -813,6 +873,14 @@ MISTAKES = [
     (
         lambda: figures.curves(X, {"a": -X}, "", "", False, True),
         "series['a'] must be positive on a logarithmic axis, got -128.0",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X}, "", "", points={"b": X}),
+        "points['b'] must have shape (n, 2), got (7,)",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X}, "", "", False, True, {"b": [[1, -2]]}),
+        "points['b'] must be positive on a logarithmic axis, got -2.0",
     ),
     (lambda: figures.offsets(ENCODING), "products must have shape (m), got (40, 12)"),
 ]

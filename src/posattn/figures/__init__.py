@@ -4,7 +4,11 @@ Backgrounds are transparent and ink is exactly ``#000000``, so that a page can s
 No pyplot, no global state, no framework: an argument is anything that `numpy.asarray` takes.
 """
 
-from posattn.figures.blocks import positional_encoding_layer, self_attention_layer
+from posattn.figures.blocks import (
+    positional_encoding_layer,
+    self_attention_layer,
+    transformer_block,
+)
 from posattn.figures.circle import rotation
 from posattn.figures.clocks import clocks
 from posattn.figures.dates import dates
@@ -34,6 +38,7 @@ __all__ = [
     "positional_encoding_layer",
     "rotation",
     "self_attention_layer",
+    "transformer_block",
     "turned_hands",
     "ways",
 ]

@@ -64,7 +64,7 @@ def self_attention_layer() -> Figure:
         "values": "values\n$\\mathbf{X}\\mathbf{W}^{(v)}$",
         "scores": "scores\n$\\mathbf{q}_i^\\top \\mathbf{k}_j / \\sqrt{d}$",
         "softmax": "softmax\nover keys $j$",
-        "pooled": "weighted sum\n$\\Sigma_j\\, w_{ij} \\mathbf{v}_j$",
+        "pooled": "weighted sum\n$\\Sigma_j\\, \\alpha_{ij} \\mathbf{v}_j$",
         "outputs": "outputs\n$\\mathbf{y}_0, \\ldots, \\mathbf{y}_{n-1}$",
     }
     color = {"queries": QUERY, "keys": KEY, "values": VALUE, "pooled": VALUE}
@@ -81,7 +81,73 @@ def self_attention_layer() -> Figure:
         ("pooled", "outputs"),
     ):
         arrow(axes, boxes[tail], boxes[head])
-    axes.text(*at["weights"], "weights $w_{ij}$", ha="center", va="center")
+    axes.text(*at["weights"], "weights $\\alpha_{ij}$", ha="center", va="center")
+    return axes.figure
+
+
+@drawn
+def transformer_block() -> Figure:
+    """Draw a transformer block: what self-attention and a feed-forward layer add to the tokens.
+
+    Returns:
+        A figure of the tokens, of two branches that begin with a norm, of the two sums in which
+        they end, and of the next block.
+    """
+    axes = _paper(5.3 if phone() else 1.95)
+    if phone():
+        stream, branch = 0.85, 2.5
+        at = {
+            "tokens": (stream, 4.95),
+            "norm": (branch, 4.5),
+            "attention": (branch, 3.65),
+            "sum": (stream, 3.05),
+            "second norm": (branch, 2.6),
+            "feed-forward": (branch, 1.75),
+            "second sum": (stream, 1.15),
+            "next": (stream, 0.32),
+        }
+        beside = [(0.42, 4.0), (0.42, 2.1)]
+    else:
+        stream, branch = 1.55, 0.34
+        at = {
+            "tokens": (0.54, stream),
+            "norm": (0.95, branch),
+            "attention": (2.1, branch),
+            "sum": (2.75, stream),
+            "second norm": (3.6, branch),
+            "feed-forward": (4.75, branch),
+            "second sum": (5.15, stream),
+            "next": (5.98, stream),
+        }
+        beside = [(1.83, 1.7), (3.95, 1.7)]
+    text = {
+        "tokens": ("tokens\n$\\mathbf{x}_0, \\ldots, \\mathbf{x}_{n-1}$", _WIDTH),
+        "norm": ("norm\neach alone", 0.84),
+        "attention": ("self-attention\ntokens meet", _WIDTH),
+        "sum": ("+", 0.3),
+        "second norm": ("norm\neach alone", 0.84),
+        "feed-forward": ("feed-forward\neach alone", _WIDTH),
+        "second sum": ("+", 0.3),
+        "next": ("next block", 0.84),
+    }
+    boxes = {
+        name: _box(axes, *at[name], word, across=w) for name, (word, w) in text.items()
+    }
+    boxes["attention"].set(linewidth=2)
+    for tail, head in (
+        ("tokens", "norm"),
+        ("norm", "attention"),
+        ("attention", "sum"),
+        ("tokens", "sum"),
+        ("sum", "second norm"),
+        ("second norm", "feed-forward"),
+        ("feed-forward", "second sum"),
+        ("sum", "second sum"),
+        ("second sum", "next"),
+    ):
+        arrow(axes, boxes[tail], boxes[head])
+    for place in beside:
+        axes.text(*place, "residual", ha="center", va="center")
     return axes.figure
 
 
@@ -133,14 +199,19 @@ def _paper(height: float) -> Axes:
 
 
 def _box(
-    axes: Axes, x: float, y: float, text: str, color: str | None = None
+    axes: Axes,
+    x: float,
+    y: float,
+    text: str,
+    color: str | None = None,
+    across: float = _WIDTH,
 ) -> FancyBboxPatch:
     """Place a block of which (x, y) is the centre."""
     axes.text(x, y, text, ha="center", va="center", linespacing=1.4)
     return axes.add_patch(
         FancyBboxPatch(
-            (x - _WIDTH / 2, y - _HEIGHT / 2),
-            _WIDTH,
+            (x - across / 2, y - _HEIGHT / 2),
+            across,
             _HEIGHT,
             boxstyle="round,pad=0,rounding_size=0.06",
             facecolor=(color, 0.2) if color else "none",

@@ -64,8 +64,11 @@ def curves(
     ylabel: str,
     log_x: bool = False,
     log_y: bool = False,
+    points: Mapping[str, ArrayLike] | None = None,
 ) -> Figure:
     """Draw several curves over one axis, told apart by colour, dash and marker.
+
+    Where there are points, such as data, they alone have markers.
 
     Args:
         x: `(m,)`.
@@ -74,13 +77,14 @@ def curves(
         ylabel: what the values are, with their unit.
         log_x: whether the horizontal axis is logarithmic; `x` is then positive.
         log_y: whether the vertical axis is logarithmic; the values are then positive.
+        points: for each label, points that no line joins, `(n, 2)`; none by default.
 
     Returns:
-        A figure with one line per label.
+        A figure with one line per label, and one set of marks per label of `points`.
 
     Raises:
-        ValueError: if a length differs from that of `x`, or a logarithmic axis meets a number
-            that is not positive.
+        ValueError: if a length differs from that of `x`, points are no pairs, or a logarithmic axis
+            meets a number that is not positive.
     """
     x = checked("x", x, "m")
     held("series", series)
@@ -88,9 +92,16 @@ def curves(
         label: checked(f"series[{label!r}]", values, "m", m=x.size)
         for label, values in series.items()
     }
+    marks = {
+        label: checked(f"points[{label!r}]", pairs, "n pair", pair=2)
+        for label, pairs in (points or {}).items()
+    }
     _check_positive("x", x, log_x)
     for label, values in lines.items():
         _check_positive(f"series[{label!r}]", values, log_y)
+    for label, pairs in marks.items():
+        _check_positive(f"points[{label!r}]", pairs[:, 0], log_x)
+        _check_positive(f"points[{label!r}]", pairs[:, 1], log_y)
     figure = Drawing(figsize=(width(), 3), layout="constrained")
     axes = figure.subplots()
     axes.set(
@@ -102,7 +113,7 @@ def curves(
     if log_x and x.size <= 8:
         axes.set_xticks(x, [f"{value:.10g}" for value in x])
         axes.set_xticks([], minor=True)
-    _plot(axes, x, lines)
+    _plot(axes, x, lines, marks)
     return figure
 
 
@@ -132,8 +143,13 @@ def offsets(products: ArrayLike) -> Figure:
     return figure
 
 
-def _plot(axes: Axes, x: NDArray, lines: Mapping[str, NDArray]) -> None:
-    """Draw each line in its own look, with about ten markers, and its label at its end."""
+def _plot(
+    axes: Axes,
+    x: NDArray,
+    lines: Mapping[str, NDArray],
+    points: Mapping[str, NDArray] | None = None,
+) -> None:
+    """Draw each line in its own look, with about ten markers if there are no points, and label all."""
     every = max(1, x.size // 10)
     for k, (label, values) in enumerate(lines.items()):
         axes.plot(
@@ -142,11 +158,14 @@ def _plot(axes: Axes, x: NDArray, lines: Mapping[str, NDArray]) -> None:
             label=label,
             color=PALETTE[k % 4],
             linestyle=_DASHES[(k + k // 4) % 4],
-            marker=MARKERS[(k + k // 4 * 2) % 4],
+            marker="" if points else MARKERS[(k + k // 4 * 2) % 4],
             markevery=(k * every // 4 % every, every),
         )
+    for k, (label, pairs) in enumerate((points or {}).items()):
+        look = {"linestyle": "", "marker": MARKERS[k % 4], "markersize": 3 + 3 * (k > 0)}
+        axes.plot(*pairs.T, label=label, color=INK, **look)
     _frame(axes)
-    if len(lines) > 8:
+    if len(axes.lines) > 8:
         _key(axes)
     else:
         _label_ends(axes)
