@@ -26,6 +26,7 @@ FOREIGN = {
     "posattn.contract": {"torch", "jax", "matplotlib"},
     "posattn.reference": {"torch", "jax", "matplotlib"},
     "posattn.schemes": {"torch", "jax", "matplotlib"},
+    "posattn.atlas": {"torch", "jax", "matplotlib"},
     "posattn.torch": {"jax", "matplotlib"},
     "posattn.jax": {"torch", "matplotlib"},
     "posattn.figures": {"torch", "jax"},

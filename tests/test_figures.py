@@ -58,6 +58,7 @@ CALLS = {
     "order": lambda: figures.order(["a", "b"], [1, 0], {"layer": (BEFORE[:2], AFTER[:2])}),
     "positional_encoding_layer": figures.positional_encoding_layer,
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
+    "score_map": lambda: figures.score_map(WEIGHTS[0]),
     "self_attention_layer": figures.self_attention_layer,
     "transformer_block": figures.transformer_block,
     "turned_hands": lambda: figures.turned_hands(

@@ -16,6 +16,15 @@ PAGES = {
     + "{.screen}\nPress the button.\n\n$x^2$\n",
     "solution": "{.solution}\n## Answer\n\nforty-two\n\n" + cell("print('executed')"),
     "table": "|" + "head|" * 9 + "\n|" + "-|" * 9 + "\n|" + "cell|" * 9 + "\n",
+    "small": "```{table}\n:class: small\n\n|a|b|\n|-|-|\n|c|`f(x.y, z=1)`|\n```\n",
+    "card": "[it](#scheme-a)\n\n"
+    + cell(
+        "from myst_nb import glue\nfrom posattn import figures\n"
+        "glue('scheme-a', figures.score_map([[0.0, 1.0]]), display=False)",
+        "remove-cell",
+    )
+    + "::::{container} scheme\n:::{glue:figure} scheme-a\n:alt: a picture\n:::\n"
+    ":::{rubric} A card, 2020\n:name: scheme-a\n:::\nIts idea.\n::::\n",
     "sources": "for contributors\n",
 }
 
@@ -45,7 +54,7 @@ def ebook(tmp_path_factory):
 def test_paper_has_one_framework_and_its_figure_once(paper):
     assert "twin" not in paper
     assert "PyTorch" not in paper
-    assert paper.count(r"\sphinxincludegraphics") == 1
+    assert paper.count(r"\sphinxincludegraphics") == 2  # and that of a card
 
 
 def test_code_asks_for_room_with_what_it_printed(paper):
@@ -66,6 +75,20 @@ def test_solutions_are_printed_plainly(paper, ebook):
     assert "forty\\sphinxhyphen{}two" in paper
     assert "forty-two" in ebook["solution.xhtml"]
     assert "<details" not in ebook["solution.xhtml"]
+
+
+def test_a_card_has_its_picture_beside_its_text_and_links_lead_to_it(paper):
+    card = paper[paper.index(r"\cardpicture{}") : paper.index(r"\cardend{}")]
+    picture, text = card.split(r"\cardtext{}")
+    assert r"\sphinxincludegraphics[width=34mm]" in picture
+    assert r"\begin{figure}" not in card
+    assert text.index(r"\label{\detokenize{card:scheme-a}}") < text.index("A card, 2020")
+    assert r"\hyperref[\detokenize{card:scheme-a}]" in paper
+
+
+def test_code_in_a_small_table_may_end_where_python_lets_it(paper):
+    table = paper[paper.index(r"\begin{smalltable}") : paper.index(r"\end{smalltable}")]
+    assert r"f(\allowbreak{}x.\allowbreak{}y,\allowbreak{} z=\allowbreak{}1)" in table
 
 
 def test_the_headings_of_a_wide_table_stand_upright(paper):

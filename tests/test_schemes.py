@@ -52,36 +52,36 @@ def test_every_scheme_of_the_library_has_a_row():
 
 
 def test_decoding_with_cached_keys_equals_prefill_but_for_these():
-    assert holding("cache-safe") == without("randomized", "dynamic NTK", "LongRoPE")
+    assert holding("cache") == without("randomized", "dynamic NTK", "LongRoPE")
 
 
 def test_shifts_change_nothing_but_for_these():
-    assert holding("shift-invariant") == without(
+    assert holding("shift") == without(
         "sinusoidal", "learned", "randomized", "TUPE", "FIRE"
     )
 
 
 def test_lengths_of_vectors_change_for_these_only():
-    changed = without(*holding("norm-preserving"))
+    changed = without(*holding("norm"))
     assert changed == {"sinusoidal", "learned", "randomized", "xPos", "YaRN", "LongRoPE"}
 
 
 def test_the_side_of_a_key_is_hidden_by_these():
     symmetric = {"ALiBi", "KERPLE, logarithmic", "KERPLE, power", "Sandwich", "FIRE"}
-    assert without(*holding("tells direction")) == {"none", *symmetric}
+    assert without(*holding("side")) == {"none", *symmetric}
 
 
 def test_tables_and_growing_factors_end():
-    ending = without(*holding("defined beyond training length"))
+    ending = without(*holding("far"))
     assert ending == {"learned", "TUPE", "Swin", "xPos"}
 
 
 def test_contextual_positions_need_all_keys_between():
-    assert holding("tiled kernel") == without("CoPE")
+    assert holding("tiles") == without("CoPE")
 
 
 def test_some_say_nothing_about_the_future():
-    assert without(*holding("bidirectional")) == {
+    assert without(*holding("future")) == {
         "none",
         "Music Transformer",
         "CoPE",
@@ -90,7 +90,7 @@ def test_some_say_nothing_about_the_future():
 
 
 def test_parameters_are_counted_where_they_are():
-    none = without(*holding("learned parameters"))
+    none = without(*holding("learns"))
     assert {"none", "sinusoidal", "ALiBi", "Sandwich", "rotary", "YaRN"} <= none
     assert not none & {"learned", "Shaw", "T5", "FoX", "rotary, mixed"}
 
@@ -114,7 +114,7 @@ class Spoiled:
 def test_every_check_can_say_no():
     spoiled = Scheme(bias=Spoiled(), encode=lambda x, p: 2 * x)
     no = {title for title, check in PROPERTIES.items() if not check(lambda n: spoiled)}
-    assert no == set(PROPERTIES) - {"tells direction", "bidirectional"}
+    assert no == set(PROPERTIES) - {"side", "future"}
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -130,13 +130,16 @@ def test_multi_head_attention_takes_the_scheme(name):
     scheme, n = SCHEMES[name](8), 8
     layer = reference.MultiHeadAttention.init(
         np.random.default_rng(0),
-        schemes.DIM,
+        schemes.SMALL.dim,
         schemes.HEADS,
         rotate=scheme.rotate,
         bias=scheme.bias,
         scale=scheme.scale,
     )
-    x, where = np.random.default_rng(1).normal(size=(n, schemes.DIM)), scheme.positions(n)
+    x, where = (
+        np.random.default_rng(1).normal(size=(n, schemes.SMALL.dim)),
+        scheme.positions(n),
+    )
     x = x if scheme.encode is None else scheme.encode(x, where)
     added = None if scheme.gate is None else reference.forgetting_bias(scheme.gate(x))
     whole = layer(x, x, x, causal=True, positions=where, bias=added)
@@ -154,14 +157,35 @@ def test_multi_head_attention_takes_the_scheme(name):
         assert np.allclose(last[0], whole[t], atol=1e-12)
 
 
-def test_the_table_says_what_the_checks_found():
-    lines = schemes.table().splitlines()
-    assert len(lines) == 2 + len(SCHEMES)
-    cells = [
-        cell.strip()
-        for cell in lines[2 + list(SCHEMES).index("YaRN")].strip("|").split("|")
-    ]
-    assert cells[:4] == ["YaRN", "query and key", "yes", "no"]
+@pytest.mark.parametrize("name", ["dynamic NTK", "LongRoPE"])
+def test_what_extends_a_length_is_checked_within_it_and_beyond(name):
+    within, beyond = (SCHEMES[name](n).rotate for n in schemes.LENGTHS)
+    x, where = (
+        np.random.default_rng(2).normal(size=(6, schemes.SMALL.head_dim)),
+        np.arange(6),
+    )
+    length = np.linalg.norm(within(x, where)) / np.linalg.norm(x)
+    assert np.allclose(within(x, where), length * reference.rotate(x))
+    assert not np.allclose(beyond(x, where), length * reference.rotate(x), atol=0.1)
+
+
+@pytest.mark.parametrize(
+    "title", [title for title in PROPERTIES if title not in ("cache", "learns")]
+)
+def test_what_goes_wrong_only_beyond_the_length_of_training_is_noticed(title):
+    """A scheme is rotary within its length, and spoils what is checked in a longer text."""
+    spoiled = {
+        "shift": Scheme(encode=lambda x, p: x + p[:, None]),
+        "norm": Scheme(rotate=lambda x, p: 2 * x),
+        "side": Scheme(),
+        "far": Scheme(rotate=lambda x, p: x * (np.inf if p.max() > 100 else 1)),
+        "future": Scheme(),
+        "tiles": Scheme(bias=Spoiled()),
+    }[title]
+    assert PROPERTIES[title](lambda n: Scheme(rotate=reference.rotate))
+    assert not PROPERTIES[title](
+        lambda n: spoiled if n > 8 else Scheme(rotate=reference.rotate)
+    )
 
 
 def test_an_unknown_scheme_is_told_with_the_known_ones():

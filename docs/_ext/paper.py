@@ -3,6 +3,8 @@
 What this module takes out or adds stands in print alone. `paper.sty` has the look.
 """
 
+import re
+
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.builders.latex import LaTeXBuilder
@@ -17,6 +19,7 @@ TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
 BEGINNING = 7  # lines that stand before the first break of a longer one
 LONG = 12  # rows of a table that may run over pages
 WIDE = 8  # columns of a table that needs small type
+BREAKS = re.compile(r"(?<=[=(,_.])")  # where a line of code in a table may end
 
 
 class BookBuilder(LaTeXBuilder):
@@ -164,6 +167,8 @@ class Tables(SphinxPostTransform):
         for table in list(self.document.findall(nodes.table)):
             if len(list(table.findall(nodes.row))) > LONG:
                 table["classes"].append("longtable")
+            if "small" in table["classes"]:
+                self.make_small(table)
             columns = len(list(table.findall(nodes.colspec)))
             if columns < WIDE:
                 continue
@@ -178,6 +183,56 @@ class Tables(SphinxPostTransform):
                     nodes.raw("", r"\end{widetable}", format="latex"),
                 ]
             )
+
+    def make_small(self, table):
+        """Set a table small, and let the code in it break where Python lets it."""
+        for code in list(table.findall(nodes.literal)):
+            pieces = BREAKS.split(code.astext())
+            code[:] = [
+                node
+                for piece in pieces
+                for node in (
+                    nodes.Text(piece),
+                    nodes.raw("", r"\allowbreak{}", format="latex"),
+                )
+            ]
+        table.replace_self(
+            [
+                nodes.raw("", r"\begin{smalltable}", format="latex"),
+                table,
+                nodes.raw("", r"\end{smalltable}", format="latex"),
+            ]
+        )
+
+
+class Cards(SphinxPostTransform):
+    """Set the cards of the atlas with their pictures beside them, where no picture floats away."""
+
+    default_priority = 275
+    builders = ("latex",)
+
+    def run(self, **kwargs):
+        """Put each picture, without the figure around it, and the text into boxes."""
+        for file in list(self.document.findall(addnodes.start_of_file)):
+            for card in list(file.findall(has_class("scheme"))):
+                self.box(card, file["docname"])
+
+    def box(self, card, page):
+        """Sphinx makes no aim for links of a heading outside of sections, so that is put in as well."""
+        figure, *text = card.children
+        if not isinstance(figure, nodes.figure):
+            return  # a file in a file: this card is done
+        picture = figure.next_node(nodes.image)
+        picture["width"] = "34mm"
+        names = (f"{page}:{name}" for name in card.next_node(nodes.rubric)["ids"])
+        labels = "".join(rf"\label{{\detokenize{{{name}}}}}" for name in names)
+        aim = nodes.raw("", r"\phantomsection" + labels, format="latex")
+        boxes = {"picture": [picture], "text": [aim, *text], "end": []}
+        card[:] = [
+            node
+            for name, parts in boxes.items()
+            for node in (nodes.raw("", rf"\card{name}{{}}", format="latex"), *parts)
+        ]
 
 
 class PlainProofs(SphinxPostTransform):
@@ -219,6 +274,7 @@ def setup(app):
         ShortLibrary,
         Listings,
         Tables,
+        Cards,
         PlainProofs,
     ):
         app.add_post_transform(transform)

@@ -1,8 +1,9 @@
 """All schemes in one view: where each acts, and which properties it has, found by running it.
 
 A scheme changes what attention sees in one of three places: the input, the query and key, or the scores.
-`SCHEMES` makes one small instance of each, for 2 heads of width 8, trained on 16 tokens, and every entry
-of `table()` is the outcome of a check on that instance. Nothing in the table is typed.
+`SCHEMES` makes one instance of each, and every entry of `table()` is the outcome of a check on small ones:
+2 heads of width 8, trained on 16 tokens, or on 8 where the scheme is made to be extended beyond them.
+Nothing in the table is typed. `posattn.atlas` tells what each of them is.
 """
 
 from collections.abc import Callable
@@ -13,9 +14,31 @@ import numpy as np
 
 from posattn import reference
 
-__all__ = ["PROPERTIES", "SCHEMES", "Scheme", "properties", "table"]
+__all__ = ["PROPERTIES", "SCHEMES", "Scheme", "Sizes", "properties"]
 
-DIM, HEADS, HEAD_DIM, TRAINED, SIDE = 16, 2, 8, 16, 4
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the instance of a scheme is.
+
+    Args:
+        head_dim: the width of each of the 2 heads.
+        trained: the length of training; half of it where a scheme extends that length.
+        side: the side of the square that `trained` tokens make as an image.
+    """
+
+    head_dim: int
+    trained: int
+    side: int
+
+    @property
+    def dim(self):
+        """The width of a token."""
+        return HEADS * self.head_dim
+
+
+HEADS, SMALL, LARGE = 2, Sizes(8, 16, 4), Sizes(32, 64, 8)
+LENGTHS = (6, 12)  # within the length of training of all, and beyond that of some
 FAR = 2**20
 
 
@@ -90,11 +113,11 @@ def _turn(frequencies, attention_factor=1.0):
     )
 
 
-def _on_axes(frequencies):
+def _on_axes(frequencies, side):
     """A rotation by row and column of a grid, and by time where there are frequencies for it too."""
     axes = len(frequencies)
     return lambda x, p: reference.rotate_axes(
-        x, np.stack([p // SIDE] * (axes - 1) + [p % SIDE], axis=-1), frequencies
+        x, np.stack([p // side] * (axes - 1) + [p % side], axis=-1), frequencies
     )
 
 
@@ -107,97 +130,140 @@ def _learned_bias(kind, *sizes, **options):
     return Scheme(bias=bias, scale=getattr(bias, "scale", None))
 
 
-def _longrope(n):
-    factors = {"short_factors": [1.0] * 4, "long_factors": [1.0, 1.5, 2.0, 3.0]}
+def _mixed(z):
+    layer = reference.MixedRotary.init(_rng(), z.head_dim, HEADS, z.side)
+    return Scheme(rotate=layer, layer=layer)
+
+
+def _longrope(n, z):
+    pairs = z.head_dim // 2
     return reference.longrope(
-        HEAD_DIM, length=n, trained_length=TRAINED // 2, factor=4.0, **factors
+        z.head_dim,
+        short_factors=[1.0] * pairs,
+        long_factors=np.linspace(1, 3, pairs).tolist(),
+        length=n,
+        trained_length=z.trained // 2,
+        factor=4.0,
     )
 
 
-def _dynamic(n):
+def _dynamic(n, z):
     return reference.dynamic_ntk(
-        HEAD_DIM, factor=2.0, length=n, trained_length=TRAINED // 2
+        z.head_dim, factor=2.0, length=n, trained_length=z.trained // 2
     )
 
 
-_AXIAL = reference.axial_frequencies(HEAD_DIM)
-_MIXED = reference.MixedRotary.init(_rng(), HEAD_DIM, HEADS, SIDE)
-_MROPE = reference.mrope_frequencies(HEAD_DIM, (1, 1, 2))
-_YARN = {"factor": 4.0, "trained_length": TRAINED}
-
-#: From the name of a scheme to a function that makes it for sequences of `n` tokens.
+#: From the name of a scheme to a function that makes it for sequences of `n` tokens, in the given sizes.
 SCHEMES = {
-    "none": lambda n: Scheme(),
-    "sinusoidal": lambda n: _input(reference.PositionalEncoding(DIM)),
-    "learned": lambda n: _input(
-        reference.LearnedPositionalEncoding.init(_rng(), TRAINED, DIM)
+    "none": lambda n, z=SMALL: Scheme(),
+    "sinusoidal": lambda n, z=SMALL: _input(reference.PositionalEncoding(z.dim)),
+    "learned": lambda n, z=SMALL: _input(
+        reference.LearnedPositionalEncoding.init(_rng(), z.trained, z.dim)
     ),
-    "randomized": lambda n: Scheme(
-        encode=lambda x, p: reference.PositionalEncoding(DIM)(x, positions=p),
+    "randomized": lambda n, z=SMALL: Scheme(
+        encode=lambda x, p: reference.PositionalEncoding(z.dim)(x, positions=p),
         positions=lambda n: reference.randomized_positions(
             n, 1000, rng=np.random.default_rng(n)
         ),
     ),
-    "Shaw": lambda n: _learned_bias(reference.ShawRelative, 2, HEAD_DIM),
-    "Music Transformer": lambda n: _learned_bias(
-        reference.RelativeGlobalAttention, TRAINED, HEADS, HEAD_DIM
+    "rotary": lambda n, z=SMALL: Scheme(rotate=reference.rotate),
+    "rotary, partial": lambda n, z=SMALL: Scheme(
+        rotate=_turn(reference.frequencies(z.head_dim // 2))
     ),
-    "Transformer-XL": lambda n: _learned_bias(reference.TransformerXLBias, DIM, HEADS),
-    "DeBERTa": lambda n: _learned_bias(reference.DisentangledBias, 4, DIM, HEADS),
-    "TUPE": lambda n: _learned_bias(reference.TUPEBias, TRAINED, DIM, HEADS),
-    "CoPE": lambda n: _learned_bias(reference.CoPE, TRAINED, HEAD_DIM),
-    "FoX": lambda n: Scheme(gate=reference.ForgettingGate.init(_rng(), DIM, HEADS)),
-    "ALiBi": lambda n: Scheme(bias=reference.alibi_bias(HEADS)),
-    "T5": lambda n: _learned_bias(reference.T5Bias, HEADS),
-    "KERPLE, logarithmic": lambda n: _learned_bias(reference.KerpleLog, HEADS),
-    "KERPLE, power": lambda n: _learned_bias(reference.KerplePower, HEADS),
-    "Sandwich": lambda n: Scheme(bias=reference.sandwich_bias(HEADS)),
-    "FIRE": lambda n: _learned_bias(reference.FIRE, HEADS, threshold=2.0),
-    "Swin": lambda n: _learned_bias(reference.SwinBias, HEADS, SIDE, SIDE),
-    "rotary": lambda n: Scheme(rotate=reference.rotate),
-    "rotary, partial": lambda n: Scheme(rotate=_turn(reference.frequencies(4))),
-    "xPos": lambda n: Scheme(rotate=(reference.xpos_query, reference.xpos_key)),
-    "rotary, axial": lambda n: Scheme(rotate=_on_axes(_AXIAL)),
-    "rotary, mixed": lambda n: Scheme(rotate=_MIXED, layer=_MIXED),
-    "M-RoPE": lambda n: Scheme(rotate=_on_axes(_MROPE)),
-    "position interpolation": lambda n: Scheme(
-        rotate=_turn(reference.position_interpolation(HEAD_DIM, factor=4.0))
+    "xPos": lambda n, z=SMALL: Scheme(rotate=(reference.xpos_query, reference.xpos_key)),
+    "rotary, axial": lambda n, z=SMALL: Scheme(
+        rotate=_on_axes(reference.axial_frequencies(z.head_dim), z.side)
     ),
-    "NTK-aware": lambda n: Scheme(rotate=_turn(reference.ntk_aware(HEAD_DIM, factor=4.0))),
-    "dynamic NTK": lambda n: Scheme(rotate=_turn(_dynamic(n))),
-    "YaRN": lambda n: Scheme(rotate=_turn(*reference.yarn(HEAD_DIM, **_YARN))),
-    "LongRoPE": lambda n: Scheme(rotate=_turn(*_longrope(n))),
-    "Llama 3": lambda n: Scheme(rotate=_turn(reference.llama3(HEAD_DIM))),
+    "rotary, mixed": lambda n, z=SMALL: _mixed(z),
+    "M-RoPE": lambda n, z=SMALL: Scheme(
+        rotate=_on_axes(
+            reference.mrope_frequencies(z.head_dim, [z.head_dim // k for k in (8, 8, 4)]),
+            z.side,
+        )
+    ),
+    "position interpolation": lambda n, z=SMALL: Scheme(
+        rotate=_turn(reference.position_interpolation(z.head_dim, factor=4.0))
+    ),
+    "NTK-aware": lambda n, z=SMALL: Scheme(
+        rotate=_turn(reference.ntk_aware(z.head_dim, factor=4.0))
+    ),
+    "dynamic NTK": lambda n, z=SMALL: Scheme(rotate=_turn(_dynamic(n, z))),
+    "YaRN": lambda n, z=SMALL: Scheme(
+        rotate=_turn(*reference.yarn(z.head_dim, factor=4.0, trained_length=z.trained))
+    ),
+    "LongRoPE": lambda n, z=SMALL: Scheme(rotate=_turn(*_longrope(n, z))),
+    "Llama 3": lambda n, z=SMALL: Scheme(rotate=_turn(reference.llama3(z.head_dim))),
+    "Shaw": lambda n, z=SMALL: _learned_bias(
+        reference.ShawRelative, z.trained // 8, z.head_dim
+    ),
+    "Music Transformer": lambda n, z=SMALL: _learned_bias(
+        reference.RelativeGlobalAttention, z.trained, HEADS, z.head_dim
+    ),
+    "Transformer-XL": lambda n, z=SMALL: _learned_bias(
+        reference.TransformerXLBias, z.dim, HEADS
+    ),
+    "DeBERTa": lambda n, z=SMALL: _learned_bias(
+        reference.DisentangledBias, z.trained // 4, z.dim, HEADS
+    ),
+    "TUPE": lambda n, z=SMALL: _learned_bias(reference.TUPEBias, z.trained, z.dim, HEADS),
+    "CoPE": lambda n, z=SMALL: _learned_bias(reference.CoPE, z.trained, z.head_dim),
+    "FoX": lambda n, z=SMALL: Scheme(
+        gate=reference.ForgettingGate.init(_rng(), z.dim, HEADS)
+    ),
+    "ALiBi": lambda n, z=SMALL: Scheme(bias=reference.alibi_bias(HEADS)),
+    "T5": lambda n, z=SMALL: _learned_bias(reference.T5Bias, HEADS),
+    "KERPLE, logarithmic": lambda n, z=SMALL: _learned_bias(reference.KerpleLog, HEADS),
+    "KERPLE, power": lambda n, z=SMALL: _learned_bias(reference.KerplePower, HEADS),
+    "Sandwich": lambda n, z=SMALL: Scheme(bias=reference.sandwich_bias(HEADS)),
+    "FIRE": lambda n, z=SMALL: _learned_bias(reference.FIRE, HEADS, threshold=2.0),
+    "Swin": lambda n, z=SMALL: _learned_bias(reference.SwinBias, HEADS, z.side, z.side),
 }
 
 
-def _tokens(n):
+def maker(name):
+    """The function that makes a scheme, or an error that names all schemes."""
+    if name not in SCHEMES:
+        raise ValueError(f"name must be one of {', '.join(SCHEMES)}, got {name!r}")
+    return SCHEMES[name]
+
+
+def tokens(n, sizes=SMALL):
     """Tokens, none of which knows its place, and the weights of queries, keys and values."""
-    rng = np.random.default_rng(1)
-    return rng.normal(size=(n, DIM)), rng.normal(size=(3, DIM, DIM)) / np.sqrt(DIM)
+    rng, dim = np.random.default_rng(1), sizes.dim
+    return rng.normal(size=(n, dim)), rng.normal(size=(3, dim, dim)) / np.sqrt(dim)
+
+
+def projected(scheme, x, weights, positions):
+    """Queries, keys and values of the tokens, as the scores see them, and the gates."""
+    x = x if scheme.encode is None else scheme.encode(x, positions)
+    q, k, v = (reference.split_heads(x @ w, HEADS) for w in weights)
+    q, k = scheme.turned(q, k, positions, positions)
+    return q, k, v, None if scheme.gate is None else scheme.gate(x)
 
 
 def _run(scheme, positions, *, causal=False, backwards=False):
     """The outputs of all heads for tokens that stand at `positions`, in their order or backwards."""
-    x, weights = _tokens(len(positions))
-    x = x[::-1] if backwards else x
-    x = x if scheme.encode is None else scheme.encode(x, positions)
-    q, k, v = (reference.split_heads(x @ w, HEADS) for w in weights)
-    q, k = scheme.turned(q, k, positions, positions)
-    gates = None if scheme.gate is None else scheme.gate(x)
+    x, weights = tokens(len(positions))
+    q, k, v, gates = projected(scheme, x[::-1] if backwards else x, weights, positions)
     return scheme.attend(q, k, v, positions, positions, gates=gates, causal=causal)
 
 
 def shift_invariant(make):
     """Moving all tokens by the same offset changes no output."""
-    scheme, where = make(6), np.arange(6)
-    return _same(_run(scheme, where), _run(scheme, where + SIDE))
+    return all(
+        _same(_run(make(n), np.arange(n)), _run(make(n), np.arange(n) + SMALL.side))
+        for n in LENGTHS
+    )
 
 
 def norm_preserving(make):
     """Tokens, queries and keys keep their lengths."""
-    scheme, where = make(6), np.arange(6)
-    x, weights = _tokens(6)
+    return all(_keeps_lengths(make(n), n) for n in LENGTHS)
+
+
+def _keeps_lengths(scheme, n):
+    where = np.arange(n)
+    x, weights = tokens(n)
     encoded = x if scheme.encode is None else scheme.encode(x, where)
     q, k = (reference.split_heads(x @ w, HEADS) for w in weights[:2])
     pairs = zip((x, q, k), (encoded, *scheme.turned(q, k, where, where)), strict=True)
@@ -205,11 +271,13 @@ def norm_preserving(make):
 
 
 def tells_direction(make):
-    """Without a mask, a token counts otherwise before the query than behind it."""
-    scheme = make(2)
-    behind = _run(scheme, np.array([5, 6]))[:, 0]
-    before = _run(scheme, np.array([4, 5]), backwards=True)[:, 1]
-    return not _same(behind, before)
+    """Without a mask, a key before the query counts differently from the same key behind it."""
+    for scheme in map(make, LENGTHS):
+        behind = _run(scheme, np.array([5, 6]))[:, 0]
+        before = _run(scheme, np.array([4, 5]), backwards=True)[:, 1]
+        if _same(behind, before):
+            return False
+    return True
 
 
 def defined_beyond_training(make):
@@ -217,32 +285,29 @@ def defined_beyond_training(make):
     where = np.concatenate([np.arange(3), np.arange(FAR, FAR + 3)])
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(_run(make(6), where, causal=True)).all())
+            far = (_run(make(n), where, causal=True) for n in (*LENGTHS, FAR + 3))
+            return all(bool(np.isfinite(outputs).all()) for outputs in far)
     except ValueError:
         return False
 
 
 def cache_safe(make):
     """Token by token, with keys that are kept as they once were, the outputs are those at once."""
-    n = TRAINED - 4
-    whole, (x, weights) = make(n), _tokens(n)
+    n = LENGTHS[-1]
+    whole, (x, weights) = make(n), tokens(n)
     want = _run(whole, whole.positions(n), causal=True)
     keys, values, gates, got = [], [], [], []
     for t in range(n):
         scheme = make(t + 1)
         where = scheme.positions(t + 1)
-        now = where[t:]
-        token = x[t : t + 1]
-        token = token if scheme.encode is None else scheme.encode(token, now)
-        q, k, v = (reference.split_heads(token @ w, HEADS) for w in weights)
-        q, k = scheme.turned(q, k, now, now)
+        q, k, v, gate = projected(scheme, x[t : t + 1], weights, where[t:])
         keys.append(k)
         values.append(v)
-        if scheme.gate is not None:
-            gates.append(scheme.gate(token))
+        if gate is not None:
+            gates.append(gate)
         kept = [np.concatenate(rows, axis=-2) for rows in (keys, values)]
         step = np.concatenate(gates, axis=-1) if gates else None
-        got.append(scheme.attend(q, *kept, now, where, gates=step, causal=True))
+        got.append(scheme.attend(q, *kept, where[t:], where, gates=step, causal=True))
     return _same(np.concatenate(got, axis=-2), want)
 
 
@@ -259,24 +324,26 @@ def learned_parameters(make):
 
 def bidirectional(make):
     """Without a mask, where a later key stands matters."""
-    scheme = make(3)
-    one, other = (_run(scheme, np.array(where)) for where in ([0, 1, 2], [0, 2, 1]))
-    return not _same(one[:, 0], other[:, 0])
+    for scheme in map(make, LENGTHS):
+        one, other = (_run(scheme, np.array(where)) for where in ([0, 1, 2], [0, 2, 1]))
+        if _same(one[:, 0], other[:, 0]):
+            return False
+    return True
 
 
 def tiled(make):
     """Scores of a block of queries and keys follow from that block alone."""
-    scheme, where = make(8), np.arange(8)
-    x, weights = _tokens(8)
+    scheme, n = make(LENGTHS[-1]), LENGTHS[-1]
+    where, (x, weights) = np.arange(n), tokens(n)
     q, k = (reference.split_heads(x @ w, HEADS) for w in weights[:2])
-    rows, columns = slice(4, 8), slice(2, 5)
+    rows, columns = slice(4, n), slice(2, 5)
     if (
         scheme.gate is not None
     ):  # a number per token, summed once, is all that a block needs
         gates = scheme.gate(x)
         sums = np.cumsum(gates, axis=-1)
-        whole = reference.forgetting_bias(gates)[:, 5:8, columns]
-        return _same(whole, sums[:, 5:8, None] - sums[:, None, columns])
+        whole = reference.forgetting_bias(gates)[:, 5:n, columns]
+        return _same(whole, sums[:, 5:n, None] - sums[:, None, columns])
     whole = scheme.added(q, k, where, where, None)
     if whole is None:
         return True
@@ -286,14 +353,14 @@ def tiled(make):
 
 #: From the name of a property to its check, which takes a value of `SCHEMES`.
 PROPERTIES = {
-    "shift-invariant": shift_invariant,
-    "norm-preserving": norm_preserving,
-    "tells direction": tells_direction,
-    "defined beyond training length": defined_beyond_training,
-    "cache-safe": cache_safe,
-    "learned parameters": learned_parameters,
-    "bidirectional": bidirectional,
-    "tiled kernel": tiled,
+    "shift": shift_invariant,
+    "norm": norm_preserving,
+    "side": tells_direction,
+    "far": defined_beyond_training,
+    "cache": cache_safe,
+    "learns": learned_parameters,
+    "future": bidirectional,
+    "tiles": tiled,
 }
 
 
@@ -311,30 +378,10 @@ def properties(name):
 
     Examples:
         >>> [name for name, holds in properties("ALiBi").items() if not holds]
-        ['tells direction', 'learned parameters']
+        ['side', 'learns']
     """
-    if name not in SCHEMES:
-        raise ValueError(f"name must be one of {', '.join(SCHEMES)}, got {name!r}")
-    return {title: check(SCHEMES[name]) for title, check in PROPERTIES.items()}
-
-
-def table():
-    """All schemes against all properties, as a table in Markdown.
-
-    Returns:
-        Text: a row per scheme, with the place where it acts and yes or no per property.
-    """
-    head = ["scheme", "acts on", *PROPERTIES]
-    rows = [
-        [
-            name,
-            make(6).place,
-            *("yes" if holds else "no" for holds in properties(name).values()),
-        ]
-        for name, make in SCHEMES.items()
-    ]
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    make = maker(name)
+    return {title: check(make) for title, check in PROPERTIES.items()}
 
 
 def _same(a, b):

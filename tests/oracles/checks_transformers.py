@@ -436,10 +436,11 @@ def disentangled(column, parameters, reach, dim):
 
 
 def test_deberta_position_to_content_reads_distances_from_the_other_side(column):
-    """Known difference (microsoft/DeBERTa #162): the paper's equation has the distance from key to query.
+    """Known difference: the paper's equation has the distance from key to query.
 
-    The authors' code and transformers read the row of the distance from query to key there, too, so
-    their weights belong to a table that is turned around.
+    The authors' code reads the row of the distance from query to key there, too (microsoft/DeBERTa
+    #162), and so does transformers, of which that thread says the opposite: it negates the number and
+    then transposes the matrix. Their weights belong to a table that is turned around.
     """
     width, reach = 4, N + 1
     dim = width * HEADS

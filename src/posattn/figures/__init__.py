@@ -21,6 +21,7 @@ from posattn.figures.heat_maps import (
 from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
+from posattn.figures.score_maps import score_map
 from posattn.figures.turns import turned_hands
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "order",
     "positional_encoding_layer",
     "rotation",
+    "score_map",
     "self_attention_layer",
     "transformer_block",
     "turned_hands",

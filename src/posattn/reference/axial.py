@@ -160,8 +160,9 @@ def mrope_frequencies(
                [0.   , 0.   , 0.25 , 0.125]])
 
     References:
-        :cite:t:`wang2024qwen2vl`, section 2.1; function `apply_multimodal_rotary_pos_emb` of
-        Hugging Face.
+        :cite:t:`wang2024qwen2vl`, section 2.1; class `Qwen2VLRotaryEmbedding` of transformers, which
+        `nox -s oracles` compares with it. (In older versions the sections stood in a function,
+        `apply_multimodal_rotary_pos_emb`.)
     """
     dim = contract.integer("dim", dim, least=1, even=True)
     sections = contract.sections(sections, dim // 2)

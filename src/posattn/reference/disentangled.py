@@ -38,9 +38,10 @@ class DisentangledBias:
     Offsets are whole numbers, exact at any size and in every dtype; those out of reach look alike.
 
     This is the paper's equation.
-    The authors' code and transformers read the second row number as $\delta(i, j)$ too
-    (microsoft/DeBERTa, issue 162), so with their weights the third term differs; they also add an
-    offset to $\mathbf{q}^{(r)}$.
+    The authors' code reads the second row number as $\delta(i, j)$ too (microsoft/DeBERTa, issue
+    162), so with their weights the third term differs; they also add an offset to $\mathbf{q}^{(r)}$.
+    The issue takes transformers for the paper's equation. It is not: there the number is negated and
+    the matrix then transposed, which gives $\delta(i, j)$ again, as `nox -s oracles` shows.
     DeBERTa's second version differs in more: distances beyond a quarter of the table share rows in
     buckets that grow with their logarithm, and positions are projected with the weights of content.
 

@@ -1,0 +1,50 @@
+"""The small square of scores: pale is the lowest, dark the highest, queries from top to bottom."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from posattn import figures
+from posattn.figures.style import POSITION
+
+
+def shades(scores):
+    (image,) = figures.score_map(scores).axes[0].images
+    return np.asarray(image.get_array()), image
+
+
+def test_each_score_has_its_cell_and_its_shade():
+    seen, image = shades([[0.0, 1.0, 2.0], [5.0, 11.0, 6.0]])
+    assert seen.shape == (2, 3)
+    assert np.array_equal(seen.round(6), (np.array([[0, 1, 2], [5, 11, 6]]) / 11).round(6))
+    assert image.origin == "upper"
+    assert to_hex(image.cmap(1.0)) == POSITION.lower()
+    assert image.cmap(0.0)[3] == 0
+
+
+def test_there_are_twelve_shades():
+    seen, _ = shades(np.random.default_rng(0).normal(size=(64, 64)))
+    assert len(np.unique(seen)) == 12
+    assert seen.min() == 0
+    assert seen.max() == 1
+
+
+@pytest.mark.parametrize(
+    "scores", [np.zeros((4, 4)), np.full((4, 4), 0.1) + 1e-12 * np.eye(4)]
+)
+def test_equal_scores_are_all_pale(scores):
+    assert not shades(scores)[0].any()
+
+
+def test_rows_are_queries_and_columns_keys():
+    axes = figures.score_map(np.eye(3)).axes[0]
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("query", "key")
+
+
+def test_bad_scores_are_named():
+    with pytest.raises(ValueError, match=r"scores must be finite, got inf"):
+        figures.score_map([[0.0, np.inf]])
+    with pytest.raises(
+        ValueError, match=r"scores must have shape \(n_q, n_k\), got \(3,\)"
+    ):
+        figures.score_map(np.zeros(3))
