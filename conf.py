@@ -32,6 +32,7 @@ extensions = [
     "checks",
     "deck",
     "ebook",
+    "exercises",
     "explorers",
     "gates",
     "heights",

@@ -17,8 +17,8 @@ CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
-              "sphinxcontrib.katex", "sphinx_proof", "cells", "deck", "ebook", "explorers", "gates",
-              "assets", "notebooks", "pages", "paper", "place", "scratch", "slides", "twins"]
+              "sphinxcontrib.katex", "sphinx_proof", "cells", "deck", "ebook", "exercises", "explorers",
+              "gates", "assets", "notebooks", "pages", "paper", "place", "scratch", "slides", "twins"]
 html_theme = "furo"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]

@@ -49,6 +49,7 @@ CALLS = {
     "clocks": lambda: figures.clocks(ENCODING[:3, 4:], ["dog", "bites", "man"]),
     "columns": lambda: figures.columns(ENCODING, [6, 7, 8, 9]),
     "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
+    "dates": lambda: figures.dates({"lane": {"a": 2017.5}, "two": {"b": 2019.25}}),
     "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
     "offset_tables": lambda: figures.offset_tables(
         [OFFSETS, OFFSETS.clip(-1, 1)], WORDS, ["offsets", "clipped"]

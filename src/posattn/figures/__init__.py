@@ -11,6 +11,7 @@ from posattn.figures.blocks import (
 )
 from posattn.figures.circle import rotation
 from posattn.figures.clocks import clocks
+from posattn.figures.dates import dates
 from posattn.figures.heat_maps import (
     attention_weights,
     binary_counting,
@@ -30,6 +31,7 @@ __all__ = [
     "clocks",
     "columns",
     "curves",
+    "dates",
     "masks",
     "offset_tables",
     "offsets",
