@@ -124,6 +124,7 @@ html_title = "Self-attention and positional encoding"
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL") or os.environ.get(
     "POSATTN_SITE", ""
 )
+html_domain_indices = False  # its list of proofs names labels
 html_static_path = ["docs/_static"]
 html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]

@@ -1,4 +1,6 @@
-"""Two gates: every public name is documented, and every entry of the bibliography is cited."""
+"""Three gates: every public name is documented, every entry of the bibliography is cited, and its year
+is that of its key.
+"""
 
 import importlib
 import pkgutil
@@ -32,6 +34,10 @@ def check(app, env):
     cited = {target.key for reference in cite.citation_refs for target in reference.targets}
     for key in sorted(set(cite.bibdata.data.entries) - cited):
         logger.warning("%s stands in references.bib but is not cited", key)
+    for key, entry in cite.bibdata.data.entries.items():
+        year = entry.fields.get("year")
+        if not year or year not in key:
+            logger.warning("%s stands in references.bib with the year %s", key, year)
 
 
 def setup(app):

@@ -26,11 +26,13 @@ UNUSED = re.compile(
     r"mystnb\.|proof\.css|sphinx-design|furo-extensions|katex-math|copybutton\.css"
 )
 ONLY_SEARCH = re.compile(r"doctools\.js|sphinx_highlight\.js")
-TEXT_FACES = {
-    "400-normal": "",
-    "400-italic": "<em>",
-    "600-normal": "<strong>",
-}  # and what needs it
+TEXT_FACES = {  # and what needs it
+    "source-serif-4-400-normal": "",
+    "source-sans-3-400-normal": "",
+    "source-sans-3-600-normal": "",
+    "source-serif-4-400-italic": "<em>",
+    "source-serif-4-600-normal": "<strong>",
+}
 # Scripts run from files, or inline with these hashes. Styles need 'unsafe-inline', since KaTeX places
 # its boxes with style attributes and furo writes its colours into each page.
 POLICY = (
@@ -42,14 +44,14 @@ INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
 MENDS = (
     ('<aside class="sidebar-drawer', '<aside aria-label="Book" class="sidebar-drawer'),
     ('<aside class="toc-drawer', '<aside aria-label="Page" class="toc-drawer'),
-    (' role="doc-biblioentry"', ""),  # out of use
+    (' role="doc-biblioentry"', ' role="listitem"'),  # the former is out of use
     ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
 )
 SIGNATURE = re.compile(
     r'<dl>\s*((?:<dd><em class="sig-param">(?:(?!</dd>).)*</dd>\s*)+)</dl>', re.DOTALL
 )
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
-HIDDEN = {"404", "search", "genindex", "prf-prf", "py-modindex"}
+HIDDEN = {"404", "search", "genindex"}
 SVG = "http://www.w3.org/2000/svg"
 LETTER = {
     "scale(0.015625)",
@@ -81,7 +83,7 @@ def dress(app, pagename, templatename, context, doctree):
     tags = []
     for face, needed_by in TEXT_FACES.items():
         if needed_by in body:
-            path = link(f"_static/fonts/source-serif-4-{face}.woff2", 1)
+            path = link(f"_static/fonts/{face}.woff2", 1)
             tags.append(
                 f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{path}">'
             )

@@ -9,7 +9,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 TEXT = {".css", ".html", ".js", ".json", ".svg", ".txt", ".xml"}
-HIDDEN = {"404", "genindex", "prf-prf", "py-modindex", "search"}  # not meant to be found
+HIDDEN = {"404", "genindex", "search"}  # not meant to be found
 
 
 def pages(site, wanted=()):
