@@ -23,7 +23,7 @@ window.audit = (() => {
 
   // On a phone the browser lays out what is near; here, all of the page.
   const whole = new CSSStyleSheet();
-  whole.replaceSync("section { content-visibility: visible !important; }");
+  whole.replaceSync("section, dl { content-visibility: visible !important; }");
   document.adoptedStyleSheets.push(whole);
 
   // Tabs: show the panels of one framework. Folds: open them all. The page hears of it, and has
