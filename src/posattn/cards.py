@@ -72,7 +72,7 @@ CARDS = {
         "A text gets increasing positions drawn from a long range,"
         " so that training meets large ones.",
         r"\mathbf{x}_i \mapsto \mathbf{x}_i + \mathbf{p}_{r_i}, \quad r_0 < r_1 < \ldots"
-        r" \text{ drawn from } \{0, \ldots, L - 1\}",
+        r" \text{ drawn from } \{0, \ldots, n_{\max} - 1\}",
         ("ruoss2023randomized",),
         "randomized_positions",
         "the waves of the sinusoid, torn to noise where the positions leap",
@@ -101,7 +101,7 @@ CARDS = {
     "xPos": Card(
         "xPos",
         2022,
-        "Rotary, and far keys fade: queries grow with the position as keys shrink.",
+        "Rotary, and far keys fade: queries shrink with the position as keys grow.",
         r"\mathbf{q}_i \mapsto \zeta_c^{\,i/\tau}\,\mathbf{R}_i\,\mathbf{q}_i, \quad"
         r" \mathbf{k}_j \mapsto \zeta_c^{-j/\tau}\,\mathbf{R}_j\,\mathbf{k}_j",
         ("sun2023length",),
@@ -224,7 +224,7 @@ CARDS = {
         "Content and offset are scored apart, and in two of the four terms a learned vector"
         " takes the query's place.",
         r"s_{ij} + \left(\mathbf{q}_i^\top\mathbf{r}_{i-j} + \mathbf{u}^\top\mathbf{k}_j"
-        r" + \mathbf{v}^\top\mathbf{r}_{i-j}\right) / \sqrt{d_h}",
+        r" + \mathbf{u}'^\top\mathbf{r}_{i-j}\right) / \sqrt{d_h}",
         ("dai2019transformerxl",),
         "TransformerXLBias",
         "soft stripes along the diagonal",
@@ -234,7 +234,7 @@ CARDS = {
         "Disentangled attention (DeBERTa)",
         2020,
         "Content asks for offsets, and offsets ask for content.",
-        r"s_{ij} + \left(\mathbf{q}_i^\top\mathbf{k}^{(r)}_{i-j}"
+        r"\left(\mathbf{q}_i^\top\mathbf{k}_j + \mathbf{q}_i^\top\mathbf{k}^{(r)}_{i-j}"
         r" + \mathbf{k}_j^\top\mathbf{q}^{(r)}_{j-i}\right) / \sqrt{3 d_h}",
         ("he2021deberta",),
         "DisentangledBias",
@@ -244,7 +244,8 @@ CARDS = {
         "Untied positions (TUPE)",
         2020,
         "Positions have queries and keys of their own, apart from those of the words.",
-        r"s_{ij} + (\mathbf{U}^{(q)\top}\mathbf{t}_i)^\top(\mathbf{U}^{(k)\top}\mathbf{t}_j)"
+        r"\left(\mathbf{q}_i^\top\mathbf{k}_j"
+        r" + (\mathbf{U}^{(q)\top}\mathbf{t}_i)^\top(\mathbf{U}^{(k)\top}\mathbf{t}_j)\right)"
         r" / \sqrt{2 d_h}",
         ("ke2021rethinking",),
         "TUPEBias",
@@ -274,10 +275,11 @@ CARDS = {
         "ALiBi",
         2021,
         "Each head subtracts the distance times a slope of its own.",
-        r"s_{ij} - m_h\,|i - j|",
+        r"s_{ij} - \lambda\,|i - j|",
         ("press2022alibi",),
         "alibi_bias",
         "dark on the diagonal, fading evenly to both sides",
+        "relative",
     ),
     "T5": Card(
         "Bias of T5",
@@ -287,6 +289,7 @@ CARDS = {
         ("raffel2020exploring",),
         "T5Bias",
         "stripes along the diagonal, narrow near it and broad far away",
+        "relative",
     ),
     "KERPLE, logarithmic": Card(
         "KERPLE, logarithmic",
@@ -318,8 +321,9 @@ CARDS = {
     "FIRE": Card(
         "FIRE",
         2023,
-        "A small network reads the distance as a share of the query's position.",
-        r"s_{ij} + f\left(\psi(|i - j|) \,/\, \psi(\max(L, i))\right), \quad"
+        "A small network reads the distance as a share of the query's position,"
+        " or of a learned threshold where that is larger.",
+        r"s_{ij} + f\left(\psi(|i - j|) \,/\, \psi(\max(\ell, i))\right), \quad"
         r" \psi(x) = \ln(1 + a\,x)",
         ("li2024fire",),
         "FIRE",
