@@ -65,6 +65,7 @@ def definition(path, name):
         if (
             isinstance(node, ast.FunctionDef | ast.ClassDef)
             and ast.get_docstring(node) is not None
+            and len(node.body) > 1  # or nothing would be left
         ):
             docstring = node.body[0]
             drop.update(range(docstring.lineno, docstring.end_lineno + 1))

@@ -214,7 +214,7 @@ CARDS = {
         2018,
         "As Shaw's, for the past alone, with a row for each distance and a trick that saves memory.",
         r"s_{ij} + \mathbf{q}_i^\top\mathbf{e}_{i-j} / \sqrt{d_h}, \quad j \le i",
-        ("huang2018music",),
+        ("huang2019music",),
         "RelativeGlobalAttention",
         "stripes below the diagonal, one shade above it",
     ),

@@ -178,7 +178,7 @@ def skew(x: Inexact[np.ndarray, "*batch n n"]) -> Inexact[np.ndarray, "*batch n 
                [6., 7., 8.]])
 
     References:
-        :cite:t:`huang2018music`, the skewing procedure.
+        :cite:t:`huang2019music`, the skewing procedure.
     """
     contract.square("x", x)
     *batch, n, _ = x.shape
@@ -221,7 +221,7 @@ class RelativeGlobalAttention:
                 [0., 5., 2.]]])
 
     References:
-        :cite:t:`huang2018music`, relative global attention.
+        :cite:t:`huang2019music`, relative global attention.
     """
 
     table: Inexact[np.ndarray, "h max_len d_h"]

@@ -125,7 +125,7 @@ def forgetting_gate():
     yield "one token", (x[:1, :1],), given
 
 
-SHAW, MUSIC = "shaw2018self, equations 3 and 4", "huang2018music, the skewing procedure"
+SHAW, MUSIC = "shaw2018self, equations 3 and 4", "huang2019music, the skewing procedure"
 SCHEMES = {
     "shaw": of_content(ShawRelative, shaw, SHAW),
     "shaw_values": Scheme(
