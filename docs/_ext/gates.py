@@ -1,6 +1,4 @@
-"""Three gates: every public name is documented, every entry of the bibliography is cited, and its year
-is that of its key.
-"""
+"""Three gates: every public name is documented, every work is cited, and its year is that of its key."""
 
 import importlib
 import pkgutil
