@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from docs._ext import checks
 from tests.books import ROOT, build, cell
 
 EQUATION = "$$ a + b = {} $$ (eq_sum)\n\n"
@@ -19,9 +20,6 @@ def page(right, bound):
 @pytest.fixture(scope="module")
 def fingerprint():
     """That of the equation as the pages have it."""
-    sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-    import checks
-
     return checks.fingerprint("a + b = c")
 
 
@@ -87,8 +85,6 @@ def test_the_command_writes_fingerprints_where_a_check_is_new(tmp_path, fingerpr
 
 
 def test_white_space_does_not_change_an_equation(fingerprint):
-    import checks
-
     assert checks.fingerprint(" a+b\n= c") == fingerprint
     assert checks.equations("$$ x $$ and $$ a + b = c $$ (eq_sum)") == {
         "eq_sum": fingerprint
@@ -105,8 +101,6 @@ seen: new
     "changed", [None, ("A wave", "No wave"), ("alt: a", "alt: the"), ("3]", "4]")]
 )
 def test_a_figure_was_seen_with_its_caption_and_its_words(tmp_path, changed):
-    import checks
-
     show = cell("from posattn import figures\nfigures.offsets([1, 2, 3])", "remove-input")
     show = show.replace("image: {alt: waves}\n", FIGURE)
     seen = checks.fill(show, {})
@@ -127,3 +121,17 @@ def test_a_typed_number_stands_in_a_cell_or_an_equation(tmp_path, sentence, wron
     _, code, said = built(tmp_path, {"one": cell("print(6 * 7, 1000)") + sentence + "\n"})
     assert (code == 1) == bool(wrong)
     assert (f"{wrong} is typed" in said) == bool(wrong)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "again"),
+    [("All 3 are red.", False), ("All three are red.", True), ("All 4 are red.", True)],
+)
+def test_sentences_with_numbers_were_read(tmp_path, sentence, again):
+    page = "---\nread: new\n---\n# One\n\nAll 3 are red.\nNo number.\n\n```\n7\n```\n"
+    read = checks.fill(page, {}).replace("All 3 are red.", sentence).replace("7", "8")
+    settings = 'extensions.remove("gates")\nextensions.append("checks")\n'
+    (tmp_path / "one.md").write_text(read.replace("No number", "None"))
+    _, code, said = build(tmp_path, {}, settings=settings + "suppress_warnings = ['toc']\n")
+    assert (code == 1) == again
+    assert ("nobody has read the sentences with numbers" in said) == again
