@@ -23,7 +23,7 @@ DIAGONAL = {  # whose scores are functions of the offset alone, for one token at
     *("Transformer-XL", "DeBERTa", "CoPE", "FoX", "ALiBi", "T5", "KERPLE, logarithmic"),
     *("KERPLE, power", "Sandwich"),
 }
-IMAGES = {"rotary, axial", "rotary, mixed", "M-RoPE", "Swin"}
+IMAGES = ["rotary, axial", "rotary, mixed", "M-RoPE", "Swin"]
 
 
 def test_each_scheme_has_a_card():
