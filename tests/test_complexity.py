@@ -215,3 +215,8 @@ UNCONNECTED = [
 def test_layers_that_never_connect_are_an_error(graphs, text):
     with pytest.raises(ValueError, match=f"^{text}$"):
         reference.layers_to_connect(graphs)
+
+
+def test_a_path_ends_where_the_layers_do():
+    neighbours = abs(np.subtract.outer(np.arange(5), np.arange(5))) <= 1
+    assert reference.path_length([neighbours]) == 1  # and 0 and 4 have not met

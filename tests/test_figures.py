@@ -641,7 +641,7 @@ def test_attention_weights_print_up_to_64_cells(cells, printed):
 def test_many_heads_go_on_in_the_next_row():
     figure = figures.attention_weights(np.full((5, 20, 20), 0.05))
     assert len(panels(figure)) == 5
-    assert [axes.get_ylabel() for axes in panels(figure)] == ["query", "", "", "query", ""]
+    assert [axes.get_ylabel() for axes in panels(figure)] == ["query", "", "", "", "query"]
 
 
 def test_masks_fill_what_is_true_and_dot_what_is_false():

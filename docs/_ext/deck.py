@@ -20,12 +20,7 @@ COLORS = """<style>
   :root { color: #dfe5ec; --query: #56b4e9; --key: #f0904d; --value: #3fc79b; --position: #dd9fc4; }
 }
 </style>"""
-# What the first slide waits for.
-EARLY = [
-    ("font", "fonts/source-sans-3-400-normal.woff2", ' type="font/woff2" crossorigin'),
-    ("font", "fonts/source-sans-3-600-normal.woff2", ' type="font/woff2" crossorigin'),
-    ("script", "revealjs/dist/reveal.js", ""),
-]
+EARLY = "revealjs/dist/reveal.js"  # which the first slide waits for
 OPENED = re.compile(r"<section[ >]")
 ENGINE = ["LICENSE", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js"]
 
@@ -107,11 +102,9 @@ def fetch_little(app, pagename, templatename, context, doctree):
     """Leave out the scripts that other extensions want on every page, and fetch early what a slide needs."""
     if app.builder.name == "revealjs":
         context["script_files"] = []
-        link = context["pathto"]
-        context["metatags"] = context.get("metatags", "") + "\n".join(
-            f'<link rel="preload" as="{kind}"{more} href="{link(f"_static/{path}", 1)}">'
-            for kind, path, more in EARLY
-        )
+        path = context["pathto"](f"_static/{EARLY}", 1)
+        tag = f'<link rel="preload" as="script" href="{path}">'
+        context["metatags"] = context.get("metatags", "") + tag
 
 
 def copy_engine(app, error):

@@ -217,7 +217,6 @@ def _panels(
     least = max(1.2, cell * n_k, 0.085 * max(map(len, titles or [""])))
     per_row = min(count, 4, max(1, int((room + gap) / (least + gap))))
     rows = -(-count // per_row)
-    per_row = -(-count // rows)  # no row much shorter than the others
     across = min(room / per_row - gap * (per_row > 1), max(least, min(3.2, 0.45 * n_k)))
     down = min(across * n_q / n_k, 4)
     size = (
