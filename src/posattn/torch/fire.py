@@ -11,6 +11,8 @@ from posattn.torch.alibi import relative_positions
 
 __all__ = ["FIRE"]
 
+EPSILON = 1e-6  # of the authors, beside a divisor that may be 0
+
 
 class FIRE(nn.Module):
     """A learned function of the distance, divided by the distance to the first token.
@@ -74,7 +76,8 @@ class FIRE(nn.Module):
         furthest = query_positions.to(wide)
         furthest = torch.where(furthest > least, furthest, least)
         c = self.c.to(wide).abs()
-        ratios = torch.log1p(c * distances) / torch.log1p(c * furthest)[..., :, None]
+        divisor = torch.log1p(c * furthest) + EPSILON
+        ratios = torch.log1p(c * distances) / divisor[..., :, None]
         hidden = ratios[..., None] * self.hidden_weight.to(wide) + self.hidden_bias.to(wide)
         bias = hidden.relu() @ self.output_weight.to(wide) + self.output_bias.to(wide)
         return bias.movedim(-1, -3).to(self.c.dtype)
