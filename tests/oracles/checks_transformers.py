@@ -160,6 +160,25 @@ SCALINGS = {
             32, trained_length=TRAINED, beta_fast=16.0, beta_slow=2.0, **o
         ),
     ),
+    "yarn, ends not rounded": (
+        {"truncate": False},
+        lambda c, n, **o: c.yarn(32, trained_length=TRAINED, truncate=False, **o),
+    ),
+    **{
+        f"yarn, {weights}": (
+            weights,
+            lambda c, n, weights=weights, **o: c.yarn(
+                32, trained_length=TRAINED, **weights, **o
+            ),
+        )
+        for weights in (
+            {"mscale": 0.707, "mscale_all_dim": 1.0},
+            {"mscale": 1.0, "mscale_all_dim": 1.0},
+            {"mscale": 0.707},
+            {"mscale_all_dim": 0.707},
+            {"mscale": 0.707, "mscale_all_dim": 0.0},
+        )
+    },
     "longrope": (
         {"short_factor": SHORT, "long_factor": LONG},
         lambda c, n, **o: c.longrope(
@@ -174,6 +193,13 @@ SCALINGS = {
     "llama3": (
         {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
         lambda c, n, **o: (c.llama3(32, trained_length=TRAINED, **o), 1.0),
+    ),
+    "llama3, equal factors": (
+        {"low_freq_factor": 1.0, "high_freq_factor": 1.0},
+        lambda c, n, **o: (
+            c.llama3(32, trained_length=TRAINED, high_frequency_factor=1.0, **o),
+            1.0,
+        ),
     ),
 }  # what they are told beside base and factor, and how we are called for a length of n
 

@@ -24,6 +24,7 @@ from posattn.contract.arrays import (
 )
 from posattn.contract.numbers import (
     above,
+    at_least,
     base,
     dropout_rate,
     dtype,
@@ -37,6 +38,7 @@ from posattn.contract.numbers import (
     positive,
     rng,
     scale,
+    sharpening,
 )
 from posattn.contract.places import (
     coordinates,
@@ -74,6 +76,7 @@ __all__ = [
     "ContentBias",
     "above",
     "array",
+    "at_least",
     "attention",
     "axis_frequencies",
     "base",
@@ -117,6 +120,7 @@ __all__ = [
     "scores",
     "sections",
     "sequence",
+    "sharpening",
     "sinusoid_weight",
     "square",
     "table_length",
