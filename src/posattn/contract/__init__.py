@@ -56,8 +56,10 @@ from posattn.contract.places import (
 )
 from posattn.contract.schemes import (
     axis_frequencies,
+    bucketed,
     buckets,
     columns,
+    log_buckets,
     log_gates,
     network,
     offset_table,
@@ -81,6 +83,7 @@ __all__ = [
     "axis_frequencies",
     "base",
     "bias",
+    "bucketed",
     "buckets",
     "columns",
     "coordinates",
@@ -99,6 +102,7 @@ __all__ = [
     "layout",
     "length_or_positions",
     "lengths",
+    "log_buckets",
     "log_gates",
     "mask",
     "multiple",

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posattn import contract
+from posattn.torch.alibi import relative_positions
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 
@@ -164,9 +165,8 @@ class RelativeGlobalAttention(nn.Module):
 
 
 def offsets(query_positions, key_positions):
-    """Key minus query for every head, `(*batch, 1, n_q, n_k)`, in integers that cannot overflow."""
-    query_positions, key_positions = query_positions.long(), key_positions.long()
-    return (key_positions[..., None, :] - query_positions[..., None])[..., None, :, :]
+    """Key minus query for every head, `(*batch, 1, n_q, n_k)`."""
+    return relative_positions(query_positions, key_positions)[..., None, :, :]
 
 
 def pick(products, rows):
