@@ -36,14 +36,30 @@ class SwinBias(nn.Module):
         num_heads = contract.integer("num_heads", num_heads, least=1)
         self.height = contract.integer("height", height, least=1)
         self.width = contract.integer("width", width, least=1)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         displacements = (2 * self.height - 1) * (2 * self.width - 1)
         self.table = nn.Parameter(
             torch.empty(displacements, num_heads, dtype=dtype, device=device)
         )
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
         nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        num_heads = self.table.shape[1]
+        return f"num_heads={num_heads}, height={self.height}, width={self.width}"
 
     def forward(
         self,
