@@ -48,9 +48,13 @@ def deberta_bucket(
     return relative.sign() * torch.bucketize(relative.abs(), starts, right=True)
 
 
-@torch.compiler.assume_constant_result
-@cache
+@torch.compiler.assume_constant_result  # by a function that is called and not traced
 def _starts(alone, max_distance):
+    return _searched(alone, max_distance)
+
+
+@cache
+def _searched(alone, max_distance):
     """The first distance of each bucket but bucket 0."""
     bounds = [(max_distance - 1) ** k * alone ** (alone - 1 - k) for k in range(alone)]
     distances = range(max_distance)

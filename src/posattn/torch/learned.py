@@ -71,5 +71,6 @@ class LearnedPositionalEncoding(nn.Module):
         if positions is None:
             contract.table_length(x.shape[-2], max_len)
             return x + self.table[: x.shape[-2]].to(x.dtype)
-        contract.table_rows(positions, max_len, known=not torch.compiler.is_compiling())
+        known = not (torch.compiler.is_compiling() or positions.is_meta)
+        contract.table_rows(positions, max_len, known=known)
         return x + nn.functional.embedding(positions, self.table).to(x.dtype)

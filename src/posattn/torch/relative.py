@@ -204,4 +204,4 @@ def offsets(query_positions, key_positions):
 
 def pick(products, rows):
     """From the products of each query with all rows, those with the rows that its keys have."""
-    return products.take_along_dim(rows[(None,) * (products.ndim - rows.ndim)], -1)
+    return products.gather(-1, rows.expand(*products.shape[:-1], rows.shape[-1]))

@@ -74,8 +74,8 @@ class SwinBias(nn.Module):
         displacements = (2 * height - 1) * (2 * width - 1)
         contract.parameter("table", self.table, (displacements, "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)
-        known = not torch.compiler.is_compiling()
         for name, p in (("query", query_positions), ("key", key_positions)):
+            known = not (torch.compiler.is_compiling() or p.is_meta)
             contract.window_positions(f"{name}_positions", p, height, width, known=known)
         query, key = (
             query_positions.long()[..., :, None],

@@ -89,11 +89,11 @@ class TUPEBias(nn.Module):
             self.table, self.query_weight, self.key_weight, self.cls_bias, self.num_heads
         )
         contract.position_pair(query_positions, key_positions, integers=True)
-        known = not torch.compiler.is_compiling()
         for name, where in (
             ("query_positions", query_positions),
             ("key_positions", key_positions),
         ):
+            known = not (torch.compiler.is_compiling() or where.is_meta)
             contract.table_rows(where, len(self.table), known=known, name=name)
         queries, keys = (
             split_heads(functional.embedding(where, self.table) @ weight, self.num_heads)
