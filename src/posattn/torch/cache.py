@@ -85,9 +85,8 @@ class KVCache:
         *batch, heads, slots, width = contract.cache_shape(
             batch_shape, num_kv_heads, max_len, head_dim, window
         )
-        key, value = torch.zeros(
-            2, *batch, heads, slots + 1, width, dtype=dtype, device=device
-        )
+        shape = (*batch, heads, slots + 1, width)
+        key, value = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         positions = torch.full((*batch, slots + 1), EMPTY, device=device)
         return cls(key, value, positions, window, turned)
 
