@@ -1,4 +1,4 @@
-"""What PyTorch asks of a module: made without memory, filled later, compiled once and exported for any length."""
+"""What PyTorch asks of a module: made without memory, filled later, compiled and exported for any length."""
 
 import contextlib
 
@@ -62,6 +62,7 @@ class Scheme(torch.nn.Module):
         self.module = module
 
     def forward(self, x):
+        """At positions 0, 1, ... of queries and keys."""
         n = x.shape[-2]
         positions = torch.arange(n, device=x.device)
         if isinstance(self.module, column.LearnedPositionalEncoding):
@@ -115,7 +116,7 @@ def test_it_shows_its_sizes(name):
 
 @each_module
 def test_what_is_no_generator_is_refused(name):
-    with pytest.raises(TypeError, match="rng must be a torch.Generator, got int"):
+    with pytest.raises(TypeError, match=r"rng must be a torch\.Generator, got int"):
         MODULES[name]().reset_parameters(0)
 
 
