@@ -49,33 +49,41 @@ REPRESENTED = {
     "TUPEBias, [CLS]": "TUPEBias(max_len=64, dim=8, num_heads=2, use_cls=True)",
     "TransformerXLBias": "TransformerXLBias(dim=8, num_heads=2, base=10000.0)",
 }
+WITHOUT_PARAMETERS = {
+    "ALiBi": lambda: column.ALiBi(HEADS),
+    "alibi_bias": lambda: column.alibi_bias(HEADS),
+    "sandwich_bias": lambda: column.sandwich_bias(HEADS, dim=DIM),
+}
+SCHEMES = WITHOUT_PARAMETERS | MODULES
 LENGTHS = (5, 9, 17)
 each_module = pytest.mark.parametrize("name", MODULES)
+each_scheme = pytest.mark.parametrize("name", SCHEMES)
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 class Scheme(torch.nn.Module):
-    """A module as a function of a sequence alone: what it adds, whichever place it has."""
+    """A scheme as a function of a sequence alone: what it adds, whichever place it has."""
 
-    def __init__(self, module):
+    def __init__(self, module, last=None):
         super().__init__()
-        self.module = module
+        self.module, self.last = module, last
 
     def forward(self, x):
-        """At positions 0, 1, ... of queries and keys."""
-        n = x.shape[-2]
-        positions = torch.arange(n, device=x.device)
+        """At positions 0, 1, ... of keys, and of queries, or of their last few."""
+        positions = torch.arange(x.shape[-2], device=x.device)
         if isinstance(self.module, column.LearnedPositionalEncoding):
             return self.module(x) + self.module(x, positions=positions)
         if isinstance(self.module, column.ForgettingGate):
-            return column.forgetting_bias(self.module(x))
+            return column.forgetting_bias(self.module(x), self.last)
+        few = slice(None if self.last is None else -self.last, None)
         if not hasattr(self.module, "scores"):
-            return self.module(positions, positions)
+            return self.module(positions[few], positions)
         heads = x.unflatten(-1, (HEADS, WIDTH)).transpose(-2, -3)
-        scores = self.module.scores(heads, heads, positions, positions)
+        query, at = heads[..., few, :], positions[few]
+        scores = self.module.scores(query, heads, at, positions)
         if not hasattr(self.module, "values"):
             return scores
-        return scores @ self.module.values(scores, positions, positions)
+        return scores.mT @ self.module.values(scores, at, positions)
 
 
 def sequence(length, device="cpu"):
@@ -121,15 +129,15 @@ def test_what_is_no_generator_is_refused(name):
 
 
 def test_every_module_with_parameters_is_here():
-    """Those that are missing have their tests with them."""
-    elsewhere = {"MixedRotary", "MultiHeadAttention", "PositionalEncoding"}
+    """Those that are missing have tests of their own."""
+    elsewhere = {"KVCache", "MixedRotary", "MultiHeadAttention", "PositionalEncoding", "Rotary"}
     classes = {
         name
         for name in column.__all__
         if isinstance(getattr(column, name), type)
         and issubclass(getattr(column, name), torch.nn.Module)
     }
-    assert classes - elsewhere <= {name.partition(",")[0] for name in MODULES}
+    assert classes - elsewhere <= {name.partition(",")[0] for name in SCHEMES}
 
 
 @contextlib.contextmanager
@@ -146,9 +154,10 @@ def counted():
     torch.compiler.reset()
 
 
-@each_module
-def test_one_graph_serves_all_lengths(name):
-    scheme = Scheme(MODULES[name]())
+@each_scheme
+@pytest.mark.parametrize("last", [None, 1], ids=["all queries", "the last query"])
+def test_one_graph_serves_all_lengths(name, last):
+    scheme = Scheme(SCHEMES[name](), last)
     with counted() as (graphs, backend):
         compiled = torch.compile(scheme, fullgraph=True, backend=backend)
         for length in LENGTHS:
@@ -158,9 +167,9 @@ def test_one_graph_serves_all_lengths(name):
     assert len(graphs) == 1
 
 
-@each_module
+@each_scheme
 def test_an_exported_module_takes_other_lengths(name):
-    scheme = Scheme(MODULES[name]())
+    scheme = Scheme(SCHEMES[name]())
     length = torch.export.Dim("length", min=2, max=64)
     program = torch.export.export(
         scheme, (sequence(LENGTHS[0]),), dynamic_shapes=({1: length},)
