@@ -26,9 +26,10 @@ def array(name, value):
 def floating(name, value, *, like=None, owner="query"):
     """Reject arrays that do not hold floating-point numbers, or hold others than `like` does."""
     array(name, value)
-    if "float" not in dtype(value) and "complex" not in dtype(value):
+    kind = str(value.dtype)
+    if "float" not in kind and "complex" not in kind:
         raise TypeError(f"{name} must have a floating dtype, got {dtype(value)}")
-    if like is not None and dtype(value) != dtype(like):
+    if like is not None and kind != str(like.dtype) and dtype(value) != dtype(like):
         raise TypeError(
             f"{name} must have the dtype of {owner}, {dtype(like)}, got {dtype(value)}"
         )
@@ -170,7 +171,7 @@ def mask(value, expected):
     if value is None:
         return
     array("mask", value)
-    if dtype(value) != "bool":
+    if "bool" not in str(value.dtype):
         raise TypeError(f"mask must be bool (True means may attend), got {dtype(value)}")
     _broadcasts("mask", value, expected)
 

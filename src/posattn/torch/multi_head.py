@@ -11,8 +11,11 @@ from posattn.torch.attention import (
     Rng,
     attention_weights,
     biases,
+    changes_values,
+    mix,
     positions_of,
     scaled_dot_product_attention,
+    total_bias,
     warn_of_no_dropout,
 )
 from posattn.torch.cache import KVCache
@@ -257,23 +260,29 @@ class MultiHeadAttention(nn.Module):
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
             k = k if cache.turned else self._turn(1, k, seen.positions)
         mask = for_each_head(mask, (*q.shape[:-1], k.shape[-2]))
+        finite = False
         if cache is not None:
+            finite = mask is None and seen is cache  # a cache hides nothing but zeros
             past = seen.mask(query_positions)[..., None, :, :]
             mask, causal = past if mask is None else past & mask, False
-        out = scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            mask=mask,
-            causal=causal,
-            bias=self._biases(bias),
-            query_positions=where[0],
-            key_positions=where[1],
-            scale=self.scale,
-            dropout_rate=self.dropout_rate,
-            rng=rng,
-        )
-        out = self.output(merge_heads(out))
+        parts, drop = self._biases(bias), (self.scale, self.dropout_rate, rng)
+        if finite and not any(map(changes_values, parts)):
+            heads = mix(q, k, v, mask, total_bias(parts, q, k, where), False, *drop)
+        else:
+            heads = scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                mask=mask,
+                causal=causal,
+                bias=parts,
+                query_positions=where[0],
+                key_positions=where[1],
+                scale=self.scale,
+                dropout_rate=self.dropout_rate,
+                rng=rng,
+            )
+        out = self.output(merge_heads(heads))
         return out if cache is None else (out, cache)
 
     def attention_weights(
