@@ -4,6 +4,7 @@ The models are small and their weights random, far enough from zero that attenti
 Logits agree to `LOGITS` of the largest one, and decoding with our cache says what their `generate` says.
 """
 
+from copy import deepcopy
 from functools import partial
 
 import pytest
@@ -33,6 +34,7 @@ SIZES = {
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": None,
+    "tie_word_embeddings": False,  # or they repeat themselves
 }
 GROUPED = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
 LLAMA3 = {
@@ -85,7 +87,8 @@ class InTheirPlace(nn.Module):
 
 
 def replace(model, kind, place):
-    """Put our layers in the place of all modules of a kind."""
+    """A copy of a model with our layers in the place of all modules of a kind."""
+    model = deepcopy(model)
     for name, module in list(model.named_modules()):
         if isinstance(module, kind):
             model.set_submodule(name, place(module))
@@ -178,11 +181,8 @@ each_decoder = pytest.mark.parametrize("name", DECODERS)
 def pair(name):
     """Their model, and the same with our layers."""
     config, kind, place = DECODERS[name]
-    theirs, copy = (
-        random(transformers.AutoModelForCausalLM.from_config(config)) for _ in range(2)
-    )
-    copy.load_state_dict(theirs.state_dict())
-    return theirs, replace(copy, kind, place)
+    theirs = random(transformers.AutoModelForCausalLM.from_config(config))
+    return theirs, replace(theirs, kind, place)
 
 
 def distance(got, want):
@@ -220,50 +220,238 @@ def test_each_part_decides(pair, name, part):
 
 
 @torch.no_grad()
-def decode(model, prompt, *, attention_mask=None, word="input_ids", **inputs):
-    """The most likely tokens, one after the other, each from the token before and the cache."""
-    said = []
-    if attention_mask is not None:
-        positions = attention_mask.cumsum(-1) - 1  # negative where the left is padded
+def decode(model, prompt, *, attention_mask=None, **inputs):
+    """The most likely tokens, each from the one before and the cache, and the logits they come from."""
+    words, scores, step = [], [], prompt
     for place in ours(model):
         place.start(len(prompt))
-        place.positions = None if attention_mask is None else positions
-    step = prompt
+        if attention_mask is not None:
+            place.positions = attention_mask.cumsum(-1) - 1  # -1 where the left is padded
     for _ in range(STEPS):
-        step = logits(model, **{word: step}, **inputs)[:, -1:].argmax(-1)
-        said.append(step)
+        scores.append(logits(model, input_ids=step, **inputs)[:, -1])
+        step = scores[-1].argmax(-1, keepdim=True)
+        words.append(step)
+        inputs = {}
         for place in ours(model):
-            place.positions = None
-    return torch.cat(said, dim=-1)
+            place.positions = None  # from now on: those after the last one
+    return torch.cat(words, dim=-1), torch.stack(scores, dim=1)
 
 
 def generate(model, prompt, **inputs):
-    options = {"max_new_tokens": STEPS, "do_sample": False, "eos_token_id": None}
-    said = model.generate(prompt, **inputs, **options)
-    return said[:, -STEPS:]
+    """The same by their own means."""
+    said = model.generate(
+        prompt,
+        **inputs,
+        max_new_tokens=STEPS,
+        do_sample=False,
+        eos_token_id=None,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    return said.sequences[:, -STEPS:], torch.stack(said.logits, dim=1)
 
 
-def assert_same_words(got, want):
-    assert all(len(row.unique()) > 2 for row in want)  # else anything would agree
-    assert torch.equal(got, want)
+def assert_says_the_same(got, want):
+    assert len(want[0].unique()) > 2 or len(want[0]) == 1
+    assert torch.equal(got[0], want[0])
+    assert distance(got[1], want[1]) <= LOGITS
 
 
 @each_decoder
 def test_decoding_with_the_cache_is_generate(pair, name):
     theirs, model = pair
     prompt = tokens(2, PROMPT)
-    assert_same_words(decode(model, prompt), generate(theirs, prompt))
+    assert_says_the_same(decode(model, prompt), generate(theirs, prompt))
 
 
 @each_decoder
 def test_decoding_a_batch_that_is_padded_on_the_left(pair, name):
     theirs, model = pair
-    prompt = tokens(3, PROMPT)
+    prompt, paddings = tokens(3, PROMPT), (0, 3, 8)
     mask = torch.ones_like(prompt)
-    for row, padding in enumerate((0, 3, 8)):
+    for row, padding in enumerate(paddings):
         mask[row, :padding] = prompt[row, :padding] = 0
     want = generate(theirs, prompt, attention_mask=mask)
-    assert_same_words(decode(model, prompt, attention_mask=mask), want)
-    for row, padding in enumerate((0, 3, 8)):
+    assert_says_the_same(decode(model, prompt, attention_mask=mask), want)
+    for row, padding in enumerate(paddings):
         alone = decode(model, prompt[row : row + 1, padding:])
-        assert torch.equal(alone, want[row : row + 1])
+        assert_says_the_same(alone, [x[row : row + 1] for x in want])
+
+
+# T5: a bias that all layers of a stack share, and attention to what the encoder read
+
+
+def place_in_t5(attention, biases):
+    """The bias is made at the first layer of a stack, which comes before the others."""
+    stack = attention.is_decoder
+    if attention.has_relative_attention_bias:
+        biases[stack] = loading.t5_bias(attention)
+    reads_memory = stack and not attention.is_causal
+    return InTheirPlace(
+        loading.from_t5(attention, None if reads_memory else biases[stack]),
+        causal=attention.is_causal,
+        answer=lambda out, *others: (out, None, None),
+    )
+
+
+@pytest.fixture
+def t5():
+    config = transformers.T5Config(
+        vocab_size=VOCABULARY,
+        d_model=32,
+        d_kv=6,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=20,
+        decoder_start_token_id=0,
+        tie_word_embeddings=False,
+    )
+    theirs = random(transformers.T5ForConditionalGeneration(config))
+    return theirs, replace(theirs, T5Attention, partial(place_in_t5, biases={}))
+
+
+def test_logits_of_t5(t5):
+    theirs, model = t5
+    assert len(ours(model)) == 6
+    inputs = {"input_ids": tokens(2, 30), "decoder_input_ids": tokens(2, 25)}
+    want = logits(theirs, **inputs)
+    assert distance(logits(model, **inputs), want) <= LOGITS
+    for place in ours(model):
+        place.layer.bias = None
+    assert distance(logits(model, **inputs), want) > 1e-2
+
+
+@torch.no_grad()
+def test_decoding_of_t5_is_generate(t5):
+    theirs, model = t5
+    prompt = tokens(2, 30)
+    read = model.encoder(prompt)
+    for place in ours(model.decoder):
+        if place.causal:
+            place.start(2)
+    step, words, scores = torch.zeros(2, 1, dtype=torch.long), [], []
+    for _ in range(STEPS):
+        inputs = {"encoder_outputs": read, "decoder_input_ids": step}
+        scores.append(logits(model, **inputs)[:, -1])
+        step = scores[-1].argmax(-1, keepdim=True)
+        words.append(step)
+    got = torch.cat(words, dim=-1), torch.stack(scores, dim=1)
+    assert_says_the_same(got, generate(theirs, prompt))
+
+
+# DeBERTa-v2: content and positions ask each other, with buckets that keep their sign
+
+
+def place_in_deberta_v2(attention, table):
+    layer = loading.from_deberta_v2(attention, table)
+    norm = attention.output.LayerNorm
+    return InTheirPlace(
+        layer, causal=False, answer=lambda out, x, *others: (norm(out + x), None)
+    )
+
+
+def test_logits_of_deberta_v2():
+    config = transformers.DebertaV2Config(
+        **SIZES,
+        relative_attention=True,
+        position_buckets=8,
+        max_relative_positions=20,
+        share_att_key=True,
+        pos_att_type=["p2c", "c2p"],
+        norm_rel_ebd="layer_norm",
+        type_vocab_size=0,
+        position_biased_input=False,
+    )
+    theirs = random(transformers.DebertaV2ForMaskedLM(config))
+    table = theirs.deberta.encoder.get_rel_embedding().detach()
+    place = partial(place_in_deberta_v2, table=table)
+    model = replace(theirs, DebertaV2Attention, place)
+    assert len(ours(model)) == 3
+    inputs = {"input_ids": tokens(2, 40)}
+    want = logits_at_once(theirs, **inputs)
+    assert distance(logits_at_once(model, **inputs), want) <= LOGITS
+    for place in ours(model):
+        place.layer.bias = None
+    assert distance(logits_at_once(model, **inputs), want) > 1e-2
+
+
+@torch.no_grad()
+def logits_at_once(model, **inputs):
+    return model(**inputs).logits
+
+
+# Qwen2-VL: tokens stand in time, height and width
+
+
+IMAGE = 5  # the token in whose place the parts of an image come
+
+
+@pytest.fixture
+def qwen2_vl():
+    vision = {
+        "depth": 1,
+        "embed_dim": 16,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "patch_size": 2,
+        "mlp_ratio": 2,
+    }
+    sections = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+    config = transformers.Qwen2VLConfig(
+        text_config={**SIZES, "num_key_value_heads": 2, "rope_parameters": sections},
+        vision_config=vision,
+        image_token_id=IMAGE,
+        tie_word_embeddings=False,
+    )
+    theirs = random(transformers.Qwen2VLForConditionalGeneration(config))
+    return theirs, replace(theirs, Qwen2VLAttention, partial(plain, loading.from_qwen2_vl))
+
+
+def seen_and_read():
+    """A picture of 2 by 3 parts between words."""
+    words = tokens(1, PROMPT)
+    words[words == IMAGE] += 1
+    words[:, 3:9] = IMAGE
+    patches = torch.randn(24, 3 * 2 * 2 * 2, generator=torch.Generator().manual_seed(2))
+    return {
+        "input_ids": words,
+        "pixel_values": patches,
+        "image_grid_thw": torch.tensor([[1, 4, 6]]),
+        "mm_token_type_ids": (words == IMAGE).int(),
+    }
+
+
+def stand(model, inputs):
+    """Tell our layers where the tokens stand, and those that will follow."""
+    told = {name: x for name, x in inputs.items() if name != "pixel_values"}
+    places, ahead = model.model.get_rope_index(**told)
+    following = torch.arange(PROMPT, ROOM) + ahead
+    coordinates = torch.cat([places, following.expand(3, 1, -1)], dim=-1)
+    for place in ours(model):
+        place.layer.rotate.coordinates = coordinates.movedim(0, -1)
+    return coordinates[..., :PROMPT]
+
+
+def test_logits_of_qwen2_vl(qwen2_vl):
+    theirs, model = qwen2_vl
+    assert len(ours(model)) == 3
+    inputs = seen_and_read()
+    places = stand(model, inputs)
+    assert not torch.equal(places[1], places[2])
+    want = logits(theirs, **inputs)
+    assert distance(logits(model, **inputs), want) <= LOGITS
+    for place in ours(model):
+        place.layer.rotate.coordinates = torch.arange(ROOM)[None, :, None].expand(-1, -1, 3)
+    assert distance(logits(model, **inputs), want) > 1e-3
+
+
+def test_decoding_of_qwen2_vl_is_generate(qwen2_vl):
+    theirs, model = qwen2_vl
+    inputs = seen_and_read()
+    stand(model, inputs)
+    prompt = inputs.pop("input_ids")
+    assert_says_the_same(
+        decode(model, prompt, **inputs), generate(theirs, prompt, **inputs)
+    )
