@@ -29,7 +29,7 @@ def with_weights(layer, query, key, value, output):
 
 
 def projected(attention, **options):
-    """A module with `q_proj`, `k_proj`, `v_proj` and `o_proj`, as most have them."""
+    """A module with `q_proj`, `k_proj`, `o_proj`, and `v_proj` if keys are not the values, too."""
     config = attention.config
     layer = MultiHeadAttention(
         config.hidden_size,
@@ -41,7 +41,8 @@ def projected(attention, **options):
         scale=attention.scaling,
         **options,
     )
-    parts = attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj
+    value = attention.v_proj or attention.k_proj
+    parts = attention.q_proj, attention.k_proj, value, attention.o_proj
     return with_weights(layer, *(part.state_dict() for part in parts))
 
 
