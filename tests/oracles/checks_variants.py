@@ -51,7 +51,7 @@ def module(name, attention, config, layer_idx=0, **parts):
         spread = 1.0 if p.ndim == 1 else 2 * p.shape[-1] ** -0.5
         start = p.new_ones(()) if "norm" in name else 0.0
         p.data = start + spread * torch.randn(p.shape, generator=rng)
-    return layer.requires_grad_(False)
+    return layer
 
 
 def states(seed=3):
@@ -70,6 +70,7 @@ def added(mask):
     return torch.where(mask, 0.0, torch.finfo(torch.float32).min)[None, None]
 
 
+@torch.no_grad()
 def theirs(layer, x, told, mask=None, **options):
     mask = causal_mask(N) if mask is None else mask
     return layer(
