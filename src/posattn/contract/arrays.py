@@ -79,8 +79,11 @@ def head_sequence(name, value):
         )
 
 
-def attention(query, key, value=None):
-    """Reject queries, keys and values whose shapes or dtypes do not belong together."""
+def attention(query, key, value=None, *, grouped=False):
+    """Reject queries, keys and values whose shapes or dtypes do not belong together.
+
+    If `grouped`, each head of keys and values may serve several heads of queries.
+    """
     sequence("query", query)
     *batch, _, width = query.shape
     if width == 0:
@@ -88,27 +91,52 @@ def attention(query, key, value=None):
             f"query must have a width of at least 1, got shape {tuple(query.shape)}"
         )
     floating("key", key, like=query)
+    shared = grouped and batch and len(key.shape) == len(query.shape) and key.shape[-3]
+    if shared and batch[-1] % key.shape[-3] == 0:
+        batch[-1] = key.shape[-3]
     _shape("key", key, (*batch, "n_k", width))
     if value is not None:
         floating("value", value, like=query)
         _shape("value", value, (*batch, key.shape[-2], "d_v"))
 
 
-def layer_inputs(query, key, value, dim):
-    """Reject queries, keys and values that do not all have the width of a layer."""
+def layer_inputs(query, key, value, dim, kv_dim=None, *, mixed=False):
+    """Reject inputs that do not have the widths of a layer, or (unless `mixed`) one dtype."""
     sequence("query", query, dim)
-    floating("key", key, like=query)
-    floating("value", value, like=query)
+    like = None if mixed else query
+    floating("key", key, like=like)
+    floating("value", value, like=like)
     *batch, _, _ = query.shape
-    _shape("key", key, (*batch, "n_k", dim))
-    _shape("value", value, (*batch, key.shape[-2], dim))
+    kv_dim = dim if kv_dim is None else kv_dim
+    _shape("key", key, (*batch, "n_k", kv_dim))
+    _shape("value", value, (*batch, key.shape[-2], kv_dim))
+
+
+def layer_mask(value, query_shape, num_heads, n_k):
+    """Reject masks that fit neither all heads nor, with one axis more than the queries, each of them."""
+    if value is not None and len(getattr(value, "shape", ())) == len(query_shape) + 1:
+        mask(value, (*query_shape[:-2], num_heads, query_shape[-2], n_k))
+    else:
+        mask(value, (*query_shape[:-1], n_k))
+
+
+def kv_heads(num_kv_heads, num_heads):
+    """Return the number of heads of keys and values, which divides that of queries; all if not given."""
+    if num_kv_heads is None:
+        return num_heads
+    num_kv_heads = integer("num_kv_heads", num_kv_heads, least=1)
+    if num_heads % num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads must divide num_heads = {num_heads}, got {num_kv_heads}"
+        )
+    return num_kv_heads
 
 
 def _broadcasts(name, value, expected):
     """Accept axes of size 1, but never on the last axis, and no axes that `expected` lacks."""
     got = tuple(value.shape)
     fits = 2 <= len(got) <= len(expected) and got[-1] == expected[-1]
-    if not (fits and all(g in (1, e) for g, e in zip(got[::-1], expected[::-1]))):
+    if not (fits and all(g == 1 or g == e for g, e in zip(got[::-1], expected[::-1]))):
         raise ValueError(
             f"{name} must have a shape that broadcasts to {tuple(expected)}, got {got}"
         )
@@ -151,3 +179,12 @@ def square(name, value):
     got = tuple(value.shape)
     if len(got) < 2 or got[-1] != got[-2]:
         raise ValueError(f"{name} must have shape (*batch, n, n), got {got}")
+
+
+def reachable(value, hidden):
+    """Reject what holds arrays where no framework would find them to train."""
+    if hidden:
+        raise TypeError(
+            f"{type(value).__name__} must be registered as a pytree, or be a method of one, "
+            "because it holds arrays that would not be trained"
+        )

@@ -10,8 +10,15 @@ def dtype(array):
     return str(array.dtype).strip("'>_").replace("'", ".").rpartition(".")[2]
 
 
+def is_symbolic(value):
+    """Whether `value` is a size that a compiler leaves open: PyTorch's SymInt, or one of JAX's export."""
+    return hasattr(value, "__sym_float__") or hasattr(value, "dimension_as_value")
+
+
 def is_index(value):
     """Whether `value` is an integer: a Python or NumPy one, or an integer scalar of a framework."""
+    if is_symbolic(value):
+        return True
     if isinstance(value, int):
         return not isinstance(value, bool)
     if hasattr(value, "dtype") and (dtype(value) == "bool" or tuple(value.shape) != ()):
@@ -25,9 +32,11 @@ def is_index(value):
 
 def integer(name, value, *, least=0, even=False):
     """Return `value` as an int that is at least `least` (0 or 1), and even if asked."""
+    if is_symbolic(value):
+        return value
     right_kind = is_index(value)
     if right_kind and value >= least and not (even and value % 2):
-        return operator.index(value)
+        return value if isinstance(value, int) else operator.index(value)
     kind = (
         "non-negative integer"
         if least == 0

@@ -3,7 +3,7 @@
 import operator
 
 from posattn.contract.arrays import array, integer_array
-from posattn.contract.numbers import dtype, integer, is_index
+from posattn.contract.numbers import dtype, integer, is_index, is_symbolic
 
 _HALF = ("float16", "bfloat16")
 
@@ -29,7 +29,7 @@ def length_or_positions(value):
     if is_index(value):
         if value < 0:
             raise ValueError(f"{expected}, got {value!r}")
-        return operator.index(value)
+        return value if is_symbolic(value) else operator.index(value)
     if not hasattr(value, "shape"):
         raise TypeError(f"{expected}, got {value!r}")
     positions("length_or_positions", value)
@@ -71,6 +71,44 @@ def key_positions(value, key_shape, n_q):
         raise ValueError(
             f"positions must cover the {n_q} queries, got {n_k} positions, one per key"
         )
+
+
+def attention_positions(query_positions, key_positions, batch, n_q, n_k):
+    """Reject positions that do not belong to the queries and keys of a call, whose heads share them."""
+    named = ("query_positions", query_positions, n_q), ("key_positions", key_positions, n_k)
+    for name, value, n in named:
+        if value is None:
+            continue
+        positions(name, value)
+        got = tuple(value.shape)
+        if got != (n,) and got != (*batch, n):
+            raise ValueError(f"{name} must have shape {(n,)} or {(*batch, n)}, got {got}")
+    open_sizes = is_symbolic(n_q) or is_symbolic(n_k)
+    taken = query_positions is None and key_positions is not None
+    if taken and not open_sizes and n_q > n_k:
+        raise ValueError(
+            f"key_positions must cover the {n_q} queries where query_positions are not given, got {n_k}"
+        )
+
+
+def cache_positions(value, batch, n):
+    """Reject positions of tokens that enter a cache: integers, a negative one for padding."""
+    integer_array("positions", value)
+    got = tuple(value.shape)
+    if got != (n,) and got != (*batch, n):
+        raise ValueError(f"positions must have shape {(n,)} or {(*batch, n)}, got {got}")
+
+
+def cache_room(last, max_len):
+    """Reject a position beyond the end of a cache that has no window."""
+    if last >= max_len:
+        raise ValueError(f"positions must be less than max_len = {max_len}, got {last}")
+
+
+def cached(key, value):
+    """Reject a call with a cache and a memory: the cache holds the keys of the queries' own sequence."""
+    if key is not None or value is not None:
+        raise ValueError("key and value must be None where a cache is given, got arrays")
 
 
 def table_length(length, max_len):
