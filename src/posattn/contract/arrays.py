@@ -1,6 +1,6 @@
 """Checks of shapes and dtypes: sequences, heads, masks and biases."""
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from posattn.contract.numbers import dtype, integer
 
@@ -91,9 +91,9 @@ def attention(query, key, value=None, *, grouped=False):
             f"query must have a width of at least 1, got shape {tuple(query.shape)}"
         )
     floating("key", key, like=query)
-    shared = grouped and batch and len(key.shape) == len(query.shape) and key.shape[-3]
-    if shared and batch[-1] % key.shape[-3] == 0:
-        batch[-1] = key.shape[-3]
+    own = key.shape[-3] if batch and len(key.shape) == len(query.shape) else 0
+    if grouped and own and batch[-1] % own == 0:
+        batch[-1] = own
     _shape("key", key, (*batch, "n_k", width))
     if value is not None:
         floating("value", value, like=query)
@@ -101,7 +101,7 @@ def attention(query, key, value=None, *, grouped=False):
 
 
 def layer_inputs(query, key, value, dim, kv_dim=None, *, mixed=False):
-    """Reject inputs that do not have the widths of a layer, or (unless `mixed`) one dtype."""
+    """Reject what does not have the widths of a layer, or (unless `mixed`) the dtype of the queries."""
     sequence("query", query, dim)
     like = None if mixed else query
     floating("key", key, like=like)
@@ -112,12 +112,35 @@ def layer_inputs(query, key, value, dim, kv_dim=None, *, mixed=False):
     _shape("value", value, (*batch, key.shape[-2], kv_dim))
 
 
-def layer_mask(value, query_shape, num_heads, n_k):
-    """Reject masks that fit neither all heads nor, with one axis more than the queries, each of them."""
-    if value is not None and len(getattr(value, "shape", ())) == len(query_shape) + 1:
-        mask(value, (*query_shape[:-2], num_heads, query_shape[-2], n_k))
-    else:
-        mask(value, (*query_shape[:-1], n_k))
+class LayerSizes(NamedTuple):
+    """The numbers of heads of a layer, and the shapes `(inputs, outputs)` of its four weights."""
+
+    num_heads: int
+    num_kv_heads: int
+    weights: tuple
+
+
+def layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim):
+    """Return the sizes of a layer; those that are not given follow from the others."""
+    dim = integer("dim", dim, least=1)
+    kv_dim = dim if kv_dim is None else integer("kv_dim", kv_dim, least=1)
+    if head_dim is None:
+        num_heads = heads(num_heads, dim)
+        head_dim = dim // num_heads
+    num_heads = integer("num_heads", num_heads, least=1)
+    groups = kv_heads(num_kv_heads, num_heads)
+    wide, narrow = (n * integer("head_dim", head_dim, least=1) for n in (num_heads, groups))
+    shapes = (dim, wide), (kv_dim, narrow), (kv_dim, narrow), (wide, dim)
+    return LayerSizes(num_heads, groups, shapes)
+
+
+def layer_mask(value, shape):
+    """Reject masks that fit the scores of neither all heads nor, with an axis for them, of each."""
+    if value is None:
+        return
+    array("mask", value)
+    *batch, _, n_q, n_k = shape
+    mask(value, shape if len(value.shape) == len(shape) else (*batch, n_q, n_k))
 
 
 def kv_heads(num_kv_heads, num_heads):

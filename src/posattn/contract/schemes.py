@@ -1,6 +1,5 @@
 """Checks of the parameters of single schemes."""
 
-import math
 import operator
 
 from posattn.contract.arrays import _shape, array, floating, heads, parameter
@@ -168,27 +167,3 @@ def untied(table, query_weight, key_weight, cls_bias, num_heads):
     heads(num_heads, key_weight.shape[-1])
     if cls_bias is not None:
         parameter("cls_bias", cls_bias, (2, num_heads))
-
-
-def kept_frequencies(values):
-    """Return frequencies as a tuple of Python numbers."""
-    expected = "frequencies must be finite numbers in one dimension"
-    try:
-        numbers = tuple(float(v) for v in values)
-    except (TypeError, ValueError):
-        raise TypeError(f"{expected}, got {values!r}") from None
-    for got in numbers:
-        if not -math.inf < got < math.inf:
-            raise ValueError(f"{expected}, got {got!r}")
-    return numbers
-
-
-def rotary_width(value, frequencies):
-    """Reject a number of turning entries that is odd, or not twice that of the frequencies."""
-    if value is None:
-        return
-    value = integer("rotary_dim", value, least=1, even=True)
-    if frequencies is not None and value != 2 * len(frequencies):
-        raise ValueError(
-            f"rotary_dim must be twice the number of frequencies, {2 * len(frequencies)}, got {value}"
-        )

@@ -52,13 +52,13 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
 
 def attention_weights(
     query: Float[Array, "*batch n_q d"],
-    key: Float[Array, "*batch n_k d"],
+    key: Float[Array, "*kv_batch n_k d"],
     *,
     mask: Mask | None = None,
     causal: bool = False,
     bias: Bias | Sequence[Bias] | None = None,
-    query_positions: Real[Array | np.ndarray, "*#batch n_q"] | None = None,
-    key_positions: Real[Array | np.ndarray, "*#batch n_k"] | None = None,
+    query_positions: Real[Array | np.ndarray, "*#examples n_q"] | None = None,
+    key_positions: Real[Array | np.ndarray, "*#examples n_k"] | None = None,
     scale: float | None = None,
 ) -> Scores:
     """How much each query attends to each key.
@@ -113,14 +113,14 @@ def attention_weights(
 
 def scaled_dot_product_attention(
     query: Float[Array, "*batch n_q d"],
-    key: Float[Array, "*batch n_k d"],
-    value: Float[Array, "*batch n_k d_v"],
+    key: Float[Array, "*kv_batch n_k d"],
+    value: Float[Array, "*kv_batch n_k d_v"],
     *,
     mask: Mask | None = None,
     causal: bool = False,
     bias: Bias | Sequence[Bias] | None = None,
-    query_positions: Real[Array | np.ndarray, "*#batch n_q"] | None = None,
-    key_positions: Real[Array | np.ndarray, "*#batch n_k"] | None = None,
+    query_positions: Real[Array | np.ndarray, "*#examples n_q"] | None = None,
+    key_positions: Real[Array | np.ndarray, "*#examples n_k"] | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     rng: Array | None = None,
@@ -251,6 +251,12 @@ def by_head(x, y):
     *batch, heads, n, width = x.shape
     product = x.reshape(*batch, y.shape[-3], heads // y.shape[-3] * n, width) @ y
     return product.reshape(*batch, heads, n, y.shape[-1])
+
+
+def for_heads(mask, shape):
+    """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, with an axis of heads if it has none."""
+    contract.layer_mask(mask, shape)
+    return mask if mask is None or mask.ndim == len(shape) else mask[..., None, :, :]
 
 
 def for_each_head(x, query):

@@ -1,7 +1,7 @@
 """A cache of keys and values: each token is projected once, and later queries find it here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float, Integer
 from posattn import contract
 
 __all__ = ["KVCache"]
+
+EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any query
 
 
 @register_dataclass
@@ -30,7 +32,8 @@ class KVCache:
     Args:
         key: the keys, `(*batch, h_kv, slots, d_h)`.
         value: the values, likewise.
-        positions: where the token in each slot stands, `(*batch, slots)`, int32, -1 if it is empty.
+        positions: where the token in each slot stands, `(*batch, slots)`, int32;
+            $2^{31} - 1$ if it is empty.
         window: how many tokens a query sees, its own among them; all if None.
         turned: whether keys are rotated before they are stored, rather than at each call.
 
@@ -87,16 +90,9 @@ class KVCache:
             TypeError: if a number is not an integer.
             ValueError: if a number is too small.
         """
-        batch = tuple(contract.integer("batch_shape", size) for size in batch_shape)
-        heads = contract.integer("num_kv_heads", num_kv_heads, least=1)
-        slots = contract.integer("max_len", max_len, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
-        if window is not None:
-            window = contract.integer("window", window, least=1)
-            slots = min(window, slots)
+        shape = contract.cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window)
         dtype = jnp.result_type(float if dtype is None else dtype)
-        shape = (*batch, heads, slots, head_dim)
-        empty = jnp.full((*batch, slots), -1, jnp.int32)
+        empty = jnp.full((*shape[:-3], shape[-2]), EMPTY, jnp.int32)
         return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), empty, window, turned)
 
     def next_positions(self, n: int) -> Integer[Array, "*batch n"]:
@@ -115,15 +111,15 @@ class KVCache:
             ValueError: if `n` is negative.
         """
         n = contract.integer("n", n)
-        last = jnp.max(self.positions, axis=-1, keepdims=True)
-        return last + 1 + jnp.arange(n, dtype=jnp.int32)
+        last = jnp.max(jnp.where(self.positions == EMPTY, -1, self.positions), axis=-1)
+        return last[..., None] + 1 + jnp.arange(n, dtype=jnp.int32)
 
     def append(
         self,
         key: Float[Array, "*batch h n d_h"],
         value: Float[Array, "*batch h n d_h"],
         positions: Integer[Array | np.ndarray, "*#batch n"],
-    ) -> "KVCache":
+    ) -> tuple["KVCache", "KVCache"]:
         """Store tokens, each in the slot of its position.
 
         Twin of :meth:`posattn.reference.KVCache.append`.
@@ -137,37 +133,47 @@ class KVCache:
                 which is not stored.
 
         Returns:
-            The cache with these tokens, another object.
+            The next cache, and a cache that holds what these tokens may attend to. It is the same,
+            except where several tokens enter a cache with a window: the first of them still see
+            what the last of them have put out.
 
         Raises:
             TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit, or a position has no slot.
+            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
         """
-        *batch, heads, slots, head_dim = self.key.shape
-        for name, given, held in (("key", key, self.key), ("value", value, self.value)):
-            contract.floating(name, given, like=held, owner="the cache")
-            contract.parameter(name, given, (*batch, heads, "n", head_dim))
-        n = key.shape[-2]
-        contract.cache_positions(positions, tuple(batch), n)
-        if not isinstance(positions, jax.core.Tracer) and self.ends and positions.size:
+        contract.cache_entry(key, value, positions, self.key)
+        *batch, slots = self.positions.shape
+        if (
+            not isinstance(positions, jax.core.Tracer)
+            and is_finite(self)
+            and positions.size
+        ):
             contract.cache_room(int(positions.max()), slots)
+        n = key.shape[-2]
         positions = jnp.broadcast_to(jnp.asarray(positions, jnp.int32), (*batch, n))
-        last = jnp.max(positions, axis=-1, keepdims=True, initial=-1)
-        kept = (positions >= 0) & ~self.beyond(positions)
-        if not self.ends:
-            kept &= positions > last - slots  # later tokens need the slots of those before
-        slot = jnp.where(
-            kept, positions % slots, slots
-        )  # where there is no slot, nothing is stored
+        kept = (positions >= 0) & ~beyond(self, positions)
+        if not is_finite(self):  # of a long chunk its end alone
+            last = jnp.max(positions, axis=-1, keepdims=True, initial=-1)
+            kept &= positions > last - slots
+        slot = jnp.where(kept, positions % slots, slots)  # beyond the last: dropped
         store = jnp.vectorize(_store, signature="(h,s,d),(h,n,d),(n)->(h,s,d)")
         place = jnp.vectorize(_place, signature="(s),(n),(n)->(s)")
-        return KVCache(
-            store(self.key, key, slot),
-            store(self.value, value, slot),
-            place(self.positions, positions, slot),
-            self.window,
-            self.turned,
+        new = replace(
+            self,
+            key=store(self.key, key, slot),
+            value=store(self.value, value, slot),
+            positions=place(self.positions, positions, slot),
         )
+        if is_finite(self) or n == 1:
+            return new, new
+        known = jnp.where(positions < 0, EMPTY, positions)
+        seen = replace(
+            self,
+            key=jnp.concatenate([self.key, key], axis=-2),
+            value=jnp.concatenate([self.value, value], axis=-2),
+            positions=jnp.concatenate([self.positions, known], axis=-1),
+        )
+        return new, seen
 
     def mask(
         self, query_positions: Integer[Array | np.ndarray, "*#batch n_q"]
@@ -181,30 +187,20 @@ class KVCache:
 
         Returns:
             The mask, `(*batch, n_q, slots)`.
-
-        Raises:
-            TypeError: if positions are no array of integers.
-            ValueError: if their shape does not fit.
         """
-        batch, n_q = self.positions.shape[:-1], query_positions.shape[-1]
-        contract.cache_positions(query_positions, batch, n_q)
-        return within(query_positions, self.positions, self.window)
-
-    @property
-    def ends(self) -> bool:
-        """Whether a row can have no more tokens than there are slots."""
-        return self.window is None or self.window > self.key.shape[-2]
-
-    def beyond(self, positions):
-        """Which positions have no slot."""
-        return (positions >= self.key.shape[-2]) & self.ends
+        query, key = query_positions[..., :, None], self.positions[..., None, :]
+        seen = key <= query
+        return seen if self.window is None else seen & (key > query - self.window)
 
 
-def within(query_positions, key_positions, window):
-    """Which keys are stored, not after the query, and in its window."""
-    query, key = query_positions[..., :, None], key_positions[..., None, :]
-    seen = (key >= 0) & (key <= query)
-    return seen if window is None else seen & (key > query - window)
+def is_finite(cache):
+    """Whether there is a last position, because no slot is used again."""
+    return cache.window != cache.key.shape[-2]
+
+
+def beyond(cache, positions):
+    """Which positions a cache has no slot for."""
+    return (positions >= cache.key.shape[-2]) & is_finite(cache)
 
 
 def _store(buffer, tokens, slots):

@@ -14,20 +14,22 @@ from jaxtyping import Bool, Float, Real
 
 from posattn import contract
 from posattn.jax.attention import (
-    Bias,
     attention_weights,
     biases,
+    for_heads,
     is_key,
     positions_of,
     scaled_dot_product_attention,
 )
-from posattn.jax.cache import KVCache, within
+from posattn.jax.cache import KVCache, beyond
 from posattn.jax.plugged import as_pytree
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
 Rotation = Callable | Sequence[Callable | None]
-Positions = Real[Array | np.ndarray, "*#batch n"]
+Bias = Float[Array, "... #n_q n_keys"] | Callable | contract.ContentBias
+QueryPositions = Real[Array | np.ndarray, "*#batch n_q"] | None
+KeyPositions = Real[Array | np.ndarray, "*#batch n_k"] | None
 
 
 def split_heads(
@@ -200,39 +202,30 @@ class MultiHeadAttention:
             TypeError: if `rng` is no key or a number is not of its kind.
             ValueError: if a number lies outside its range or does not divide what it should.
         """
-        dim = contract.integer("dim", dim, least=1)
-        if head_dim is None:
-            num_heads = contract.heads(num_heads, dim)
-            head_dim = dim // num_heads
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
-        num_kv_heads = contract.kv_heads(num_kv_heads, num_heads)
-        kv_dim = dim if kv_dim is None else contract.integer("kv_dim", kv_dim, least=1)
+        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
         dropout_rate = contract.dropout_rate(dropout_rate)
         contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
-        width, shared = num_heads * head_dim, num_kv_heads * head_dim
-        shapes = (dim, width), (kv_dim, shared), (kv_dim, shared), (width, dim)
-        ends = np.cumsum([math.prod(shape) for shape in shapes])
+        ends = np.cumsum([math.prod(shape) for shape in sizes.weights])
         drawn = jnp.split(jax.random.uniform(rng, (ends[-1],), dtype, -1, 1), ends[:-1])
         weights = (
             part.reshape(shape) * math.sqrt(6 / sum(shape))
-            for part, shape in zip(drawn, shapes, strict=True)
+            for part, shape in zip(drawn, sizes.weights, strict=True)
         )
-        offset_of_output = use_bias if use_output_bias is None else use_output_bias
+        used = [use_bias] * 3 + [use_bias if use_output_bias is None else use_output_bias]
         offsets = (
-            jnp.zeros(shape[1], dtype) if used else None
-            for shape, used in zip(shapes, [use_bias] * 3 + [offset_of_output], strict=True)
+            jnp.zeros(shape[1], dtype) if given else None
+            for given, shape in zip(used, sizes.weights, strict=True)
         )
         return cls(
             *weights,
             *offsets,
-            num_heads,
+            sizes.num_heads,
             dropout_rate,
             rotate,
             bias,
             None if scale is None else contract.scale(scale),
-            num_kv_heads,
+            sizes.num_kv_heads,
             query_norm,
             key_norm,
         )
@@ -243,11 +236,11 @@ class MultiHeadAttention:
         key: Float[Array, "*batch n_k d_kv"] | None = None,
         value: Float[Array, "*batch n_k d_kv"] | None = None,
         *,
-        mask: Bool[Array, "*#batch_and_heads #n_q n_keys"] | None = None,
+        mask: Bool[Array, "... #n_q n_keys"] | None = None,
         causal: bool = False,
         bias: Bias | Sequence[Bias] | None = None,
-        query_positions: Positions | None = None,
-        key_positions: Positions | None = None,
+        query_positions: QueryPositions = None,
+        key_positions: KeyPositions = None,
         cache: KVCache | None = None,
         rng: Array | None = None,
     ) -> Float[Array, "*batch n_q d"] | tuple[Float[Array, "*batch n_q d"], KVCache]:
@@ -268,10 +261,9 @@ class MultiHeadAttention:
                 and a cache.
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; if not given, where the
                 queries stand in self-attention, and else from 0 on.
-            cache: the tokens so far. The queries are appended to it, each attends to the tokens up to
-                its own, `key` and `value` are None, and `mask` broadcasts to the slots (with a window
-                and several queries: the slots and then the new tokens). A negative position marks
-                padding, which nobody attends to.
+            cache: the tokens before. Each query then attends to what it holds up to the query's own
+                position, the query's own token included; `key` and `value` are not given, and tokens
+                at a negative position are padding, which nobody attends to.
             rng: a JAX key where dropout draws from; None means no dropout.
 
         Returns:
@@ -284,19 +276,27 @@ class MultiHeadAttention:
         """
         if cache is not None:
             contract.cached(key, value)
-        q, k, v = self._heads(query, key, value)
-        if cache is None:
-            where = query_positions, key_positions
-            q, k, seen = self._placed(q, k, mask, causal, bias, where, key is None)
-        else:
-            q, k, v, seen, lost, cache = self._cached(
-                q, k, v, mask, bias, query_positions, cache
-            )
+            if query_positions is None:
+                query_positions = cache.next_positions(query.shape[-2])
+            key_positions = query_positions
+        q, k, v, where = self._heads(query, key, value, query_positions, key_positions)
+        q = self._turn(0, q, where[0])
+        k = self._turn(1, k, where[1]) if cache is None or cache.turned else k
+        if cache is not None:
+            cache, seen = cache.append(k, v, query_positions)
+            k, v, where = seen.key, seen.value, (query_positions, seen.positions)
+            k = k if cache.turned else self._turn(1, k, seen.positions)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        if cache is not None:
+            past = seen.mask(query_positions)[..., None, :, :]
+            mask, causal = past if mask is None else past & mask, False
+        options = self._options(mask, causal, bias, where)
         heads = scaled_dot_product_attention(
-            q, k, v, dropout_rate=self.dropout_rate, rng=rng, **seen
+            q, k, v, dropout_rate=self.dropout_rate, rng=rng, **options
         )
         if cache is not None:
-            heads = jnp.where(lost[..., None, :, None], jnp.nan, heads)
+            lost = beyond(cache, query_positions)[..., None, :, None]
+            heads = jnp.where(lost, jnp.nan, heads)
         out = _affine(merge_heads(heads), self.output_weight, self.output_bias)
         return out if cache is None else (out, cache)
 
@@ -305,11 +305,11 @@ class MultiHeadAttention:
         query: Float[Array, "*batch n_q d"],
         key: Float[Array, "*batch n_k d_kv"] | None = None,
         *,
-        mask: Bool[Array, "*#batch_and_heads #n_q n_k"] | None = None,
+        mask: Bool[Array, "... #n_q n_keys"] | None = None,
         causal: bool = False,
         bias: Bias | Sequence[Bias] | None = None,
-        query_positions: Positions | None = None,
-        key_positions: Positions | None = None,
+        query_positions: QueryPositions = None,
+        key_positions: KeyPositions = None,
     ) -> Float[Array, "*batch h n_q n_k"]:
         """How much each query attends to each key, in each head.
 
@@ -331,14 +331,16 @@ class MultiHeadAttention:
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit.
         """
-        q, k, _ = self._heads(query, key, None)
-        where = query_positions, key_positions
-        q, k, seen = self._placed(q, k, mask, causal, bias, where, key is None)
-        return attention_weights(q, k, **seen)
+        q, k, _, where = self._heads(query, key, None, query_positions, key_positions)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        q, k = self._turn(0, q, where[0]), self._turn(1, k, where[1])
+        return attention_weights(q, k, **self._options(mask, causal, bias, where))
 
-    def _heads(self, query, key, value):
-        """The heads of queries, keys and values, the first two with their norms."""
-        key = query if key is None else key
+    def _heads(self, query, key, value, query_positions, key_positions):
+        """The heads of queries, keys and values, not rotated, and where the first two stand."""
+        if key is None:
+            key = query
+            key_positions = query_positions if key_positions is None else key_positions
         value = key if value is None else value
         dim, kv_dim = self.query_weight.shape[0], self.key_weight.shape[0]
         contract.layer_inputs(query, key, value, dim, kv_dim)
@@ -348,47 +350,14 @@ class MultiHeadAttention:
         k = split_heads(_affine(key, self.key_weight, self.key_bias), few)
         v = split_heads(_affine(value, self.value_weight, self.value_bias), few)
         q = q if self.query_norm is None else self.query_norm(q)
-        return q, k if self.key_norm is None else self.key_norm(k), v
+        k = k if self.key_norm is None else self.key_norm(k)
+        return q, k, v, positions_of(q, k, query_positions, key_positions)
 
-    def _placed(self, q, k, mask, causal, bias, where, alone):
-        """The heads of queries and keys, rotated, and what decides who attends to whom."""
-        if alone and where[1] is None:
-            where = where[0], where[0]
-        where = positions_of(q, k, *where)
-        seen = self._options(q, k, mask, bias, *where) | {"causal": causal}
-        return self._turn(0, q, where[0]), self._turn(1, k, where[1]), seen
-
-    def _cached(self, q, k, v, mask, bias, positions, cache):
-        """The same with a cache, and the values, which queries have no place in it, and the cache."""
-        *batch, _, n, _ = q.shape
-        if positions is None:
-            positions = cache.next_positions(n)
-        contract.cache_positions(positions, tuple(batch), n)
-        positions = jnp.broadcast_to(positions, (*batch, n))
-        k = self._turn(1, k, positions) if cache.turned else k
-        full = cache.append(k, v, positions)
-        keys, values, stored = full.key, full.value, full.positions
-        if cache.window and n > 1:  # a chunk may overwrite what its first queries need
-            keys = jnp.concatenate([cache.key, k], axis=-2)
-            values = jnp.concatenate([cache.value, v], axis=-2)
-            stored = jnp.concatenate([cache.positions, positions], axis=-1)
-        keys = keys if cache.turned else self._turn(1, keys, stored)
-        where = [jnp.maximum(p, 0) for p in (positions, stored)]  # a bias needs places
-        seen = self._options(q, keys, mask, bias, *where)
-        own = within(positions, stored, cache.window)[..., None, :, :]
-        seen["mask"] = own if mask is None else own & seen["mask"]
-        q = self._turn(0, q, positions)
-        return q, keys, values, seen, cache.beyond(positions), full
-
-    def _options(self, q, k, mask, bias, query_positions, key_positions):
-        """The options of an attention, the mask with an axis of heads."""
-        *batch, _, n_q, _ = q.shape
-        contract.layer_mask(mask, (*batch, n_q, 1), self.num_heads, k.shape[-2])
-        if mask is not None and mask.ndim < q.ndim:
-            mask = mask[..., None, :, :]
+    def _options(self, mask, causal, bias, where):
+        """What an attention is told, the layer's own bias included."""
+        named = dict(zip(("query_positions", "key_positions"), where, strict=True))
         parts = [*biases(self.bias), *biases(bias)]
-        return {"mask": mask, "bias": parts, "scale": self.scale,
-                "query_positions": query_positions, "key_positions": key_positions}  # fmt: skip
+        return named | {"mask": mask, "causal": causal, "bias": parts, "scale": self.scale}
 
     def _turn(self, of, x, positions):
         """Rotate the heads of queries (0) or keys (1)."""

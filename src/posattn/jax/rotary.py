@@ -65,13 +65,8 @@ class Rotary:
     attention_factor: float = field(default=1.0, metadata={"static": True})
 
     def __post_init__(self):
-        contract.base(self.base)
-        contract.layout(self.layout)
-        contract.positive("attention_factor", self.attention_factor)
-        if self.frequencies is not None:
-            kept = contract.kept_frequencies(self.frequencies)
-            object.__setattr__(self, "frequencies", kept)
-        contract.rotary_width(self.rotary_dim, self.frequencies)
+        for name, value in contract.rotary(**vars(self)).items():
+            object.__setattr__(self, name, value)
 
     def __call__(
         self,
@@ -96,8 +91,6 @@ class Rotary:
         """
         frequencies = self.frequencies
         if frequencies is None and self.rotary_dim is not None:
-            contract.sequence("x", x)
-            contract.rotary_dim(self.rotary_dim, x.shape[-1])
             frequencies = sinusoidal.frequencies(self.rotary_dim, base=self.base)
         return rotate(
             x,
