@@ -19,7 +19,9 @@ layer = MultiHeadAttention(
 )
 pair = MultiHeadAttention(16, 4, rotate=(rotate, None), query_norm=torch.nn.RMSNorm(4))
 x: Tensor = PositionalEncoding(16)(torch.ones(1, 5, 16), rng=3)
-out: Tensor = scaled_dot_product_attention(x, x, x, mask=causal_mask(5), rng=torch.Generator())
+out: Tensor = scaled_dot_product_attention(
+    x, x, x, mask=causal_mask(5), rng=torch.Generator()
+)
 cache = KVCache.init((1,), 2, 8, 4, window=4)
 result = layer(x, cache=cache, rng=0)
 weights: Tensor = layer.attention_weights(x, causal=True, bias=ALiBi(4))

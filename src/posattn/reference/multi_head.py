@@ -384,7 +384,9 @@ class MultiHeadAttention:
 
     def _turn(self, which, x, positions):
         """Rotate the queries (0) or the keys (1) of all heads."""
-        rotate = self.rotate[which] if isinstance(self.rotate, list | tuple) else self.rotate
+        rotate = (
+            self.rotate[which] if isinstance(self.rotate, list | tuple) else self.rotate
+        )
         return x if rotate is None else rotate(x, positions[..., None, :])
 
 

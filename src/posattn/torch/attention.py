@@ -106,8 +106,10 @@ def scaled_dot_product_attention(
     if causal and mask is None and not parts and query.shape[-2] == key.shape[-2]:
         is_causal = True
     else:
-        is_causal, mask = False, visible(query, key, mask, causal)
-        key, value = zero_unattended(key, mask), zero_unattended(value, mask)
+        is_causal, seen = False, visible(query, key, mask, causal)
+        if mask is not None:  # otherwise the last query attends to all keys
+            key, value = zero_unattended(key, seen), zero_unattended(value, seen)
+        mask = seen
     bias = total_bias(parts, query, key, where)
     heads = query, key, value, mask, bias
     if not any(map(changes_values, parts)):
