@@ -68,10 +68,19 @@ def _starts(alone, max_distance):
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class DisentangledBias:
-    """DeBERTa's terms of the score: content to position, and position to content.
+    r"""DeBERTa's terms of the score: content to position, and position to content.
 
     Twin of :class:`posattn.reference.DisentangledBias`; a pytree.
     Queries and keys meet each row of the table once, and their products are then picked by offset.
+
+    Args:
+        table: $\mathbf{T}$, `(2 * max_distance, d)` with $m$ = `max_distance`; row
+            $\delta$ belongs to the distance $i - j = \delta - m$.
+        query_weight: $\mathbf{W}^{(q,r)}$, `(d, h * d_h)`, the columns of head after head.
+        key_weight: $\mathbf{W}^{(k,r)}$, `(d, h * d_h)`.
+        num_heads: the number of heads, a divisor of the columns.
+        same_row: whether position to content reads the row of $\delta(i, j)$.
+        bucketed_to: $D$, from where distances have no bucket, or None for a row for each distance.
 
     Examples:
         >>> bias = DisentangledBias.init(jax.random.key(0), max_distance=4, dim=6, num_heads=3)
@@ -105,9 +114,25 @@ class DisentangledBias:
         bucketed_to: int | None = None,
         dtype: DTypeLike | None = None,
     ) -> "DisentangledBias":
-        """Draw all parameters from a normal distribution with standard deviation 0.02.
+        r"""Draw all parameters from a normal distribution with standard deviation 0.02.
 
         Twin of :meth:`posattn.reference.DisentangledBias.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the parameters are drawn from.
+            max_distance: $m$, half the number of rows of the table, at least 1.
+            dim: the width $d$ of the layer, and of the table, at least 1.
+            num_heads: the number of heads, a divisor of `dim`.
+            same_row: whether position to content reads the row of $\delta(i, j)$, as the authors' code.
+            bucketed_to: $D$, from where distances have no bucket, or None for a row for each distance.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         max_distance = contract.integer("max_distance", max_distance, least=1)
         dim = contract.integer("dim", dim, least=1)
@@ -136,6 +161,19 @@ class DisentangledBias:
         """What is added to the scores, content to position and position to content.
 
         Twin of :meth:`posattn.reference.DisentangledBias.scores`.
+
+        Args:
+            query: the queries of each head, `(*batch, h, n_q, d_h)`.
+            key: the keys, `(*batch, h, n_k, d_h)`.
+            query_positions: where the queries stand, integers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, integers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         reach, head_dim = contract.projected_table(
             self.table, self.query_weight, self.key_weight, self.num_heads

@@ -65,10 +65,24 @@ def _searched(alone, max_distance):
 
 
 class DisentangledBias(nn.Module):
-    """DeBERTa's terms of the score: content to position, and position to content.
+    r"""DeBERTa's terms of the score: content to position, and position to content.
 
     Twin of :class:`posattn.reference.DisentangledBias`.
     Queries and keys meet each row of the table once, and their products are then picked by offset.
+
+    Args:
+        max_distance: $m$, half the number of rows of the table, at least 1.
+        dim: the width $d$ of the layer, and of the table, at least 1.
+        num_heads: the number of heads, a divisor of `dim`.
+        same_row: whether position to content reads the row of $\delta(i, j)$, as the authors' code.
+        bucketed_to: $D$, from where distances have no bucket, or None for a row for each distance.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
 
     Examples:
         >>> bias = DisentangledBias(max_distance=4, dim=6, num_heads=3)
@@ -144,6 +158,19 @@ class DisentangledBias(nn.Module):
         """What is added to the scores, content to position and position to content.
 
         Twin of :meth:`posattn.reference.DisentangledBias.scores`.
+
+        Args:
+            query: the queries of each head, `(*batch, h, n_q, d_h)`.
+            key: the keys, `(*batch, h, n_k, d_h)`.
+            query_positions: where the queries stand, integers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, integers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         reach, head_dim = contract.projected_table(
             self.table, self.query_weight, self.key_weight, self.num_heads

@@ -21,6 +21,18 @@ class FIRE(nn.Module):
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
     Up to position 2**20 its error is below 2e-6 of the largest value in float32.
 
+    Args:
+        num_heads: the number of heads, at least 1.
+        hidden_dim: the width $m$ of the hidden layer, at least 1.
+        threshold: $L_0$ in positions, positive.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
+
     Examples:
         >>> layer = FIRE(2)
         >>> layer(torch.arange(3, 6), torch.arange(6)).shape
@@ -86,6 +98,17 @@ class FIRE(nn.Module):
         """Compute the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.FIRE`.
+
+        Args:
+            query_positions: any real numbers, `(*batch, n_q)`.
+            key_positions: any real numbers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ, or the parameters' shapes do not fit.
         """
         contract.parameter("c", self.c, ())
         contract.parameter("multiplier", self.multiplier, ())

@@ -15,6 +15,17 @@ class LearnedPositionalEncoding(nn.Module):
     Twin of :class:`posattn.reference.LearnedPositionalEncoding`.
     Under `torch.compile` the values of `positions` are not checked here, but by the look-up.
 
+    Args:
+        max_len: the number of positions, at least 1.
+        dim: the width, at least 1.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number is not positive.
+
     Examples:
         >>> layer = LearnedPositionalEncoding(10, 4)
         >>> layer(torch.zeros(2, 3, 4)).shape
@@ -61,9 +72,22 @@ class LearnedPositionalEncoding(nn.Module):
         *,
         positions: Integer[Tensor, "*#batch n"] | None = None,
     ) -> Float[Tensor, "*batch n d"]:
-        """Add the rows of the table to a sequence.
+        r"""Add the rows of the table to a sequence.
 
         Twin of calling :class:`posattn.reference.LearnedPositionalEncoding`.
+
+        Args:
+            x: `(*batch, n, d)`, with $n \le n_{\max}$ unless `positions` are given.
+            positions: where the tokens stand, integers from 0 to $n_{\max} - 1$, `(n)` or
+                `(*batch, n)`; $0, \ldots, n - 1$ if not given.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit, the sequence is longer than the table, or a position
+                lies outside it.
         """
         max_len, dim = self.table.shape
         contract.sequence("x", x, dim)

@@ -20,6 +20,18 @@ class ShawRelative(nn.Module):
     Queries meet each vector once, and their products are then picked by offset, so that no vector is
     copied for a pair; sums are taken in float32 at least.
 
+    Args:
+        max_distance: $m$, the largest offset with a vector of its own, at least 0.
+        head_dim: the width $d_h$ of a head, at least 1.
+        use_values: whether offsets act on values, too.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number is too small.
+
     Examples:
         >>> bias = ShawRelative(max_distance=4, head_dim=2)
         >>> query = key = torch.ones(3, 5, 2)
@@ -76,6 +88,19 @@ class ShawRelative(nn.Module):
         """What is added to the scores.
 
         Twin of :meth:`posattn.reference.ShawRelative.scores`.
+
+        Args:
+            query: the queries of each head, `(*batch, h, n_q, d_h)`.
+            key: the keys, `(*batch, h, n_k, d_h)`; only their shape and dtype are looked at.
+            query_positions: where the queries stand, integers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, integers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         head_dim = self.key_table.shape[-1]
         contract.tile(query, key, query_positions, key_positions, head_dim, integers=True)
@@ -94,6 +119,18 @@ class ShawRelative(nn.Module):
         """What is added to the output of the heads.
 
         Twin of :meth:`posattn.reference.ShawRelative.values`; it adds up the weights of each offset first.
+
+        Args:
+            weights: the attention weights $w$, `(*batch, h, n_q, n_k)`.
+            query_positions: where the queries stand, integers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, integers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, d_h)`, zeros without a table of values.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         contract.head_sequence("weights", weights)
         contract.tile_positions(
@@ -110,9 +147,19 @@ class ShawRelative(nn.Module):
 
 
 def skew(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-    """Move products with a table of distances to the keys that stand at these distances.
+    r"""Move products with a table of distances to the keys that stand at these distances.
 
     Twin of :func:`posattn.reference.skew`.
+
+    Args:
+        x: $\mathbf{X}$, `(*batch, n, n)`, for the queries and keys of the same $n$ tokens.
+
+    Returns:
+        `(*batch, n, n)`.
+
+    Raises:
+        TypeError: if `x` is not floating.
+        ValueError: if the last two axes differ.
 
     Examples:
         >>> skew(torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
@@ -125,10 +172,22 @@ def skew(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
 
 
 class RelativeGlobalAttention(nn.Module):
-    """The relative attention of the Music Transformer: each head has a vector for each distance.
+    r"""The relative attention of the Music Transformer: each head has a vector for each distance.
 
     Twin of :class:`posattn.reference.RelativeGlobalAttention`.
     Queries meet each vector once, and their products are then picked by distance.
+
+    Args:
+        max_len: $n_{\max}$, the number of distances with a vector, at least 1.
+        num_heads: the number of heads, at least 1.
+        head_dim: the width $d_h$ of a head, at least 1.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number is not positive.
 
     Examples:
         >>> bias = RelativeGlobalAttention(max_len=8, num_heads=3, head_dim=2)
@@ -186,6 +245,19 @@ class RelativeGlobalAttention(nn.Module):
         """What is added to the scores.
 
         Twin of :meth:`posattn.reference.RelativeGlobalAttention.scores`.
+
+        Args:
+            query: the queries of each head, `(*batch, h, n_q, d_h)`.
+            key: the keys, `(*batch, h, n_k, d_h)`; only their shape and dtype are looked at.
+            query_positions: where the queries stand, integers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, integers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`, 0 for keys in the future and for those too far away.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         num_heads, max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,

@@ -16,6 +16,18 @@ class SwinBias(nn.Module):
     The gradient of a half-precision table is summed in float32: a row has many pairs.
     Under `torch.compile` a cell outside the window is not named here, but fails in the look-up.
 
+    Args:
+        num_heads: the number of heads, at least 1.
+        height: the number of rows of the window, at least 1.
+        width: the number of columns of the window, at least 1.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number is not positive.
+
     Examples:
         >>> layer = SwinBias(2, 4, 4)
         >>> layer(torch.arange(16), torch.arange(16)).shape
@@ -69,6 +81,18 @@ class SwinBias(nn.Module):
         """Look up the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.SwinBias`.
+
+        Args:
+            query_positions: integers from 0 to `height * width - 1`, `(*batch, n_q)`.
+            key_positions: integers from 0 to `height * width - 1`, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are not integers.
+            ValueError: if a position lies outside the window, batch axes of positions differ, or the
+                table does not fit.
         """
         height, width = self.height, self.width
         displacements = (2 * height - 1) * (2 * width - 1)

@@ -23,6 +23,19 @@ def t5_bucket(
 
     Twin of :func:`posattn.reference.t5_bucket`.
 
+    Args:
+        relative_position: position of the key minus position of the query, integers of any shape.
+        num_buckets: at least 2; even and at least 4 if `bidirectional`.
+        max_distance: $D$, greater than $E$.
+        bidirectional: give the two directions buckets of their own.
+
+    Returns:
+        Integers from 0 to `num_buckets - 1`, of the shape of `relative_position`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
+
     Examples:
         >>> t5_bucket(torch.tensor([-12, -11, 0, 1, 8]))
         tensor([ 9,  8,  0, 17, 24])
@@ -52,6 +65,19 @@ class T5Bias(nn.Module):
 
     Twin of :class:`posattn.reference.T5Bias`.
     The gradient of a half-precision table is summed in float32: a bucket has many pairs.
+
+    Args:
+        num_heads: the number of heads, at least 1.
+        num_buckets: at least 2; even and at least 4 if `bidirectional`.
+        max_distance: where the last bucket begins.
+        bidirectional: give the two directions buckets of their own.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
 
     Examples:
         >>> layer = T5Bias(2)
@@ -110,6 +136,17 @@ class T5Bias(nn.Module):
         """Look up the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.T5Bias`.
+
+        Args:
+            query_positions: integers, `(*batch, n_q)`.
+            key_positions: integers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are not integers.
+            ValueError: if batch axes of positions differ, or the table does not fit.
         """
         contract.parameter("table", self.table, ("num_buckets", "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)

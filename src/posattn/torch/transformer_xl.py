@@ -24,6 +24,18 @@ class TransformerXLBias(nn.Module):
     So float64 agrees with the reference to about $10^{-16}$ times the largest distance, and float32 to
     $2 \cdot 10^{-6}$ of the largest score for distances up to $2^{20}$.
 
+    Args:
+        dim: the width $d$ of the layer, and of the sinusoids, even.
+        num_heads: the number of heads, a divisor of `dim`.
+        base: $b$ of the frequencies, positive.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
+
     Examples:
         >>> bias = TransformerXLBias(dim=6, num_heads=3)
         >>> query = key = torch.ones(3, 5, 2)
@@ -81,6 +93,19 @@ class TransformerXLBias(nn.Module):
         """What is added to the scores, the last three terms.
 
         Twin of :meth:`posattn.reference.TransformerXLBias.scores`.
+
+        Args:
+            query: the queries of each head, `(*batch, h, n_q, d_h)`.
+            key: the keys, `(*batch, h, n_k, d_h)`.
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         num_heads, head_dim = self.content_bias.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,

@@ -12,10 +12,23 @@ __all__ = ["TUPEBias"]
 
 
 class TUPEBias(nn.Module):
-    """TUPE's term of the score: absolute positions attend to each other, apart from the content.
+    r"""TUPE's term of the score: absolute positions attend to each other, apart from the content.
 
     Twin of :class:`posattn.reference.TUPEBias`.
     Under `torch.compile` the values of positions are not checked here, but by the look-up.
+
+    Args:
+        max_len: the number of positions, at least 1.
+        dim: the width $d$ of the layer, and of the table, at least 1.
+        num_heads: the number of heads, a divisor of `dim`.
+        use_cls: whether position 0 holds [CLS]; $\theta$ starts at 0.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
 
     Examples:
         >>> bias = TUPEBias(max_len=10, dim=6, num_heads=3, use_cls=True)
@@ -81,9 +94,21 @@ class TUPEBias(nn.Module):
         query_positions: Integer[Tensor, "*#batch n_q"],
         key_positions: Integer[Tensor, "*#batch n_k"],
     ) -> Float[Tensor, "*batch_and_heads n_q n_k"]:
-        """What is added to the scores.
+        r"""What is added to the scores.
 
         Twin of calling :class:`posattn.reference.TUPEBias`.
+
+        Args:
+            query_positions: where the queries stand, integers from 0 to $n_{\max} - 1$, `(n_q)` or
+                `(*batch, n_q)`.
+            key_positions: where the keys stand, likewise, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(h, n_q, n_k)`, or `(*batch, h, n_q, n_k)` if positions have batch axes.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if shapes do not fit, or a position lies outside the table.
         """
         contract.untied(
             self.table, self.query_weight, self.key_weight, self.cls_bias, self.num_heads
