@@ -18,6 +18,8 @@ from posattn.conformance.faults.registry import FAULTS, Near
 __all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "content", "explain"]
 __all__ += ["positions", "scaling"]
 
+NEARLY_ALL = 3 / 4  # of the failures must be those of a fault, or it is not named
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -28,37 +30,47 @@ class Cause:
         sentence: what is wrong.
         seen: public threads, by repository and number.
         runs: the failed runs that end as it does.
+        of: how many runs failed.
     """
 
     name: str
     sentence: str
     seen: str
     runs: list
+    of: int
 
 
 def explain(scheme, runs):
-    """Find the faults that end as the runs did, first those that explain most failures.
+    """Find the faults that end as the runs did, in nearly all of those that are wrong.
 
     Each implementation is called on the same cases in the same order, because some remember.
     One whose numbers are known up to rounding errors only, or that merely fails where the function
-    failed, must end as the function did in every case.
+    failed, must end as the function did in every case; two exceptions are alike if they name the
+    same sizes.
     """
-    unexplained = {k for k, run in enumerate(runs) if run.failed}
+    failed = {k for k, run in enumerate(runs) if run.wrong}
     suspects = [
         (fault, *imitate(fault, runs)) for fault in FAULTS if scheme in fault.schemes
     ]
     suspects = [
-        (fault, same) for fault, same, sure in suspects if sure or len(same) == len(runs)
+        (fault, same & failed, len(same))
+        for fault, same, sure in suspects
+        if sure or len(same) == len(runs)
     ]
-    causes = []
-    while unexplained and suspects:
-        fault, same = max(suspects, key=lambda s: (len(s[1] & unexplained), len(s[1])))
-        if not same & unexplained:
-            break
-        explained = [runs[k] for k in sorted(same & unexplained)]
-        causes.append(Cause(fault.name, fault.sentence, fault.seen, explained))
-        unexplained -= same
-    return causes
+    if not (failed and suspects):
+        return []
+    fault, same, _ = max(suspects, key=lambda s: (len(s[1]), s[2]))
+    if len(same) < NEARLY_ALL * len(failed):
+        return []
+    return [
+        Cause(
+            fault.name,
+            fault.sentence,
+            fault.seen,
+            [runs[k] for k in sorted(same)],
+            len(failed),
+        )
+    ]
 
 
 def imitate(fault, runs):
@@ -72,5 +84,5 @@ def imitate(fault, runs):
             made = error
         if run.repeats(*(made if isinstance(made, Near) else (made,))):
             same.add(k)
-            sure = sure or (run.failed and not isinstance(made, (Near, Exception)))
+            sure = sure or (run.wrong and not isinstance(made, (Near, Exception)))
     return same, sure
