@@ -73,6 +73,11 @@ def of(column, scheme):
     if scheme == "sinusoidal_concatenated":
         encoding = of(column, "sinusoidal")
         return lambda *where, **base: column.to_half(encoding(*where, **base))
+    if scheme == "rotary_scores":
+        return lambda query, key, query_positions, key_positions, **options: (
+            column.rotate(query, query_positions, **options)
+            @ column.rotate(key, key_positions, **options).mT
+        )
     if scheme == "positional_encoding":
         return lambda x, positions=None, *, base: column.PositionalEncoding(
             x.shape[-1], base=base
@@ -127,7 +132,7 @@ def test_pytorch_passes(scheme, twin):
 
 @every_scheme
 def test_jax_passes(scheme):
-    assert_passes(TWINS[3], scheme, gradients=scheme == "masked_softmax")
+    assert_passes(TWINS[3], scheme, gradients=scheme in ("masked_softmax", "rotary"))
 
 
 @pytest.mark.parametrize("scheme", ["sinusoidal", "rotary"])

@@ -60,15 +60,10 @@ def choose(function, defaults, keywords, settings):
     plain = {name: value for name, value in defaults.items() if value is not None}
     chosen = {**plain, **keywords}
     taken = known(function, chosen)
-    lost = [
-        name
-        for name, value in chosen.items()
-        if name not in taken
-        and name not in settings
-        and not (name in plain and same(value, plain[name]))
-    ]
-    if lost:
-        raise Skip(f"{name_of(function)} has no parameter {' and '.join(lost)}")
+    for name, value in chosen.items():
+        default = name in plain and same(value, plain[name])
+        if name not in taken and name not in settings and not default:
+            raise Skip(f"{name_of(function)} has no parameter {name}")
     return {name: value for name, value in chosen.items() if name in taken}
 
 

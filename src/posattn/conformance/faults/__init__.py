@@ -10,13 +10,14 @@ from posattn.conformance.faults import (
     axes,
     bias,
     content,
+    layouts,
     positions,
     scaling,
 )
 from posattn.conformance.faults.registry import FAULTS, Near
 
 __all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "content", "explain"]
-__all__ += ["positions", "scaling"]
+__all__ += ["layouts", "positions", "scaling"]
 
 NEARLY_ALL = 3 / 4  # of the failures must be those of a fault, or it is not named
 
