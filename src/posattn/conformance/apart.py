@@ -1,5 +1,6 @@
 """Run a check in a process of its own, so that a function may hang, leave or crash without harm."""
 
+import contextlib
 import json
 import queue
 import signal
@@ -44,7 +45,7 @@ def check_apart(request, time_limit):
 
 def listen(output, heard):
     """Pass on what the worker says, and None when it has ended."""
-    with output:
+    with output, contextlib.suppress(ValueError):  # a line may be cut off
         for line in output:
             heard.put(json.loads(line))
     heard.put(None)
@@ -81,8 +82,6 @@ def ended(request, last, how):
     place, _, name = request["function"].rpartition(":")
     if not last:
         raise UsageError(f"{place} cannot be imported: it {how}")
-    before = f"after {last['before']} others, of which {last['failed']} fail"
-    return (
-        f"{name} as {request['scheme']}: it {how} in the case {last['case']!r}, {before}",
-        FAILED,
-    )
+    when = f"in the case {last['case']!r}" if last["case"] else "before the report"
+    others = f"{last['failed']} of {last['before']} cases before it fail"
+    return f"{name} as {request['scheme']}: it {how} {when}; {others}", FAILED

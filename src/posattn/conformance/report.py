@@ -99,6 +99,8 @@ def alike(error, other):
     if not (isinstance(error, BaseException) and isinstance(other, BaseException)):
         return False
     ours, theirs = (set(re.findall(r"\d+", said(x))) for x in (error, other))
+    if said(error) == said(other):
+        return True
     return min(len(ours), len(theirs)) > 1 and (ours <= theirs or theirs <= ours)
 
 
@@ -136,7 +138,8 @@ class Report:
             head = ("failing case", "at", "error", "expected", "got")
             lines += ["", *table([head, *(run.row() for run in failures)])]
         for problem, count in Counter(chain(*map(problems, failures))).items():
-            lines += ["", wrapped(f"{count} of {total} cases: {problem}")]
+            what, *at = problem.splitlines()
+            lines += ["", wrapped(f"in {count} of {total} cases it {what}"), *at]
         for cause in self.causes:
             share = f"{len(cause.runs)} of {cause.of} failures"
             lines += ["", wrapped(f"likely cause ({share}): {cause.sentence}")]
@@ -155,7 +158,7 @@ def problems(run):
     """What a run did beside returning wrong numbers."""
     if isinstance(run.got, BaseException):
         at = where(run.got)
-        return [f"raises {said(run.got)}" + (f" (at {at})" if at else "")]
+        return [f"raises {said(run.got)}" + (f"\n  at {at}" if at else "")]
     return run.complaints
 
 
