@@ -1,6 +1,6 @@
 """The PyTorch column: the contract of `posattn.reference`, as a PyTorch user would write it."""
 
-from posattn.torch.alibi import alibi_bias, alibi_slopes
+from posattn.torch.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.torch.attention import (
     attention_weights,
     dropout,
@@ -14,6 +14,7 @@ from posattn.torch.axial import (
     mrope_frequencies,
     rotate_axes,
 )
+from posattn.torch.cache import KVCache
 from posattn.torch.cope import CoPE
 from posattn.torch.disentangled import DisentangledBias
 from posattn.torch.fire import FIRE
@@ -25,6 +26,7 @@ from posattn.torch.multi_head import MultiHeadAttention, merge_heads, split_head
 from posattn.torch.randomized import randomized_positions
 from posattn.torch.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.torch.rotary import (
+    Rotary,
     rotate,
     to_half,
     to_interleaved,
@@ -54,9 +56,11 @@ from posattn.torch.xpos import xpos_key, xpos_query
 
 __all__ = [
     "FIRE",
+    "ALiBi",
     "CoPE",
     "DisentangledBias",
     "ForgettingGate",
+    "KVCache",
     "KerpleLog",
     "KerplePower",
     "LearnedPositionalEncoding",
@@ -64,6 +68,7 @@ __all__ = [
     "MultiHeadAttention",
     "PositionalEncoding",
     "RelativeGlobalAttention",
+    "Rotary",
     "ShawRelative",
     "SwinBias",
     "T5Bias",
