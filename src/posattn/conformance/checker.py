@@ -101,9 +101,10 @@ def examine(function, scheme, framework, dtype, settings, only, gradients, begin
         report.causes = explain(scheme, runs) + explain(f"gradients of {scheme}", slopes)
     if gradients:
         report.notes.append(on_gradients(scheme, runs, slopes))
+    varied = {name for case in vectors["cases"] for name in case["keywords"]}
     told = " ".join(skipped.values()).split()
     lost = left_out(function, defaults_of(vectors), settings)
-    lost = [name for name in lost if name not in told]
+    lost = [name for name in lost if name in varied and name not in told]
     if lost:
         took = f"{name_of(function)} has no parameter {' and '.join(lost)}"
         report.notes.append(f"{took}: only cases with the default were run")
