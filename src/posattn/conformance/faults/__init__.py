@@ -50,33 +50,22 @@ def explain(scheme, runs):
     same sizes.
     """
     failed = {k for k, run in enumerate(runs) if run.wrong}
-    suspects = [
-        (fault, *imitate(fault, runs)) for fault in FAULTS if scheme in fault.schemes
-    ]
-    suspects = [
-        (fault, same & failed, len(same))
-        for fault, same, sure in suspects
-        if sure or len(same) == len(runs)
-    ]
-    if not (failed and suspects):
+    faults = [fault for fault in FAULTS if failed and scheme in fault.schemes]
+    repeated = {fault.name: imitate(fault, runs, failed) for fault in faults}
+    likely = [fault for fault in faults if repeated[fault.name]]
+    if not likely:
         return []
-    fault, same, _ = max(suspects, key=lambda s: (len(s[1]), s[2]))
-    if len(same) < NEARLY_ALL * len(failed):
-        return []
-    return [
-        Cause(
-            fault.name,
-            fault.sentence,
-            fault.seen,
-            [runs[k] for k in sorted(same)],
-            len(failed),
-        )
-    ]
+    first = max(
+        likely, key=lambda f: (len(repeated[f.name] & failed), len(repeated[f.name]))
+    )
+    same = [runs[k] for k in sorted(repeated[first.name] & failed)]
+    return [Cause(first.name, first.sentence, first.seen, same, len(failed))]
 
 
-def imitate(fault, runs):
-    """The runs that a faulty implementation repeats, and whether its numbers prove that."""
+def imitate(fault, runs, failed):
+    """The runs that a faulty implementation repeats, or none if that is no evidence."""
     function, same, sure = fault.start(), set(), False
+    spare = (1 - NEARLY_ALL) * len(failed)
     for k, run in enumerate(runs):
         try:
             with np.errstate(all="ignore"):
@@ -85,5 +74,9 @@ def imitate(fault, runs):
             made = error
         if run.repeats(*(made if isinstance(made, Near) else (made,))):
             same.add(k)
-            sure = sure or (run.wrong and not isinstance(made, (Near, Exception)))
-    return same, sure
+            sure = sure or (k in failed and not isinstance(made, (Near, Exception)))
+        elif k in failed:
+            spare -= 1
+            if spare < 0:
+                return set()
+    return same if sure or len(same) == len(runs) else set()
