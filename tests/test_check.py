@@ -501,6 +501,25 @@ def test_a_module_that_hangs_or_ends_on_import_is_told(module, capsys, monkeypat
         assert err == f"posattn: {name} cannot be imported: {message}\n"
 
 
+def test_what_the_worker_cannot_run_is_one_line_and_exit_code_2(module, capsys):
+    code, out, err = run(capsys, "check", "lost:rope", "--scheme", "rotary")
+    what = "lost cannot be imported: ModuleNotFoundError: No module named 'lost'"
+    assert (code, out, err) == (2, "", f"posattn: {what}\n")
+
+
+def test_an_interruption_during_an_import_is_one(module):
+    name = module("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        worker.find(f"{name}:rope")
+
+
+def test_the_line_of_a_module_that_fails_on_import_is_told(module):
+    name = module("import json\njson.loads('no json')")
+    message = f"cannot be imported: JSONDecodeError: .* \\(at {name}.py:2, in <module>: "
+    with pytest.raises(UsageError, match=message):
+        worker.find(f"{name}:rope")
+
+
 def test_a_report_that_is_not_finished_is_told():
     last = {"case": None, "before": 3, "failed": 1}
     request = {"function": "mine:rope", "scheme": "rotary"}
@@ -664,8 +683,10 @@ def test_the_modules_run_as_programs(tmp_path, monkeypatch, capsys):
     assert left.value.code == 0
     monkeypatch.delitem(sys.modules, "posattn.conformance.generate")
     monkeypatch.setattr("posattn.conformance.vectors.FOLDER", tmp_path)
+    for family in ("absolute", "attention", "axes", "bias", "content", "rotary"):
+        monkeypatch.setattr(f"posattn.conformance.cases.{family}.SCHEMES", {})
     runpy.run_module("posattn.conformance.generate", run_name="__main__")
-    assert (tmp_path / "to_half.json").is_file()
+    assert (tmp_path / "llama3.json").is_file()
 
 
 def test_the_current_directory_is_searched_once(module):
@@ -754,8 +775,20 @@ USAGE = {
 }
 
 
+def in_this_process(request, time_limit):
+    """Check as `check_apart` does, but here, where it is faster."""
+    said = []
+    worker.work(request, lambda **what: said.append(what))
+    if "unusable" in said[-1]:
+        raise UsageError(said[-1]["unusable"])
+    return said[-1]["report"], said[-1]["code"]
+
+
 @pytest.mark.parametrize(("arguments", "message"), USAGE.values(), ids=USAGE)
-def test_what_cannot_be_run_is_one_line_and_exit_code_2(arguments, message, module, capsys):
+def test_what_cannot_be_run_is_one_line_and_exit_code_2(
+    arguments, message, module, capsys, monkeypatch
+):
+    monkeypatch.setattr(command, "check_apart", in_this_process)
     module(
         """
         number, builtin = 3, max
