@@ -791,6 +791,7 @@ def test_what_cannot_be_run_is_one_line_and_exit_code_2(
     monkeypatch.setattr(command, "check_apart", in_this_process)
     module(
         """
+        import numpy
         number, builtin = 3, max
         def rope(x, positions): return x
         def few(): return 0.0
