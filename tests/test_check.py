@@ -78,6 +78,9 @@ PUBLISHED = """
     pytorch/pytorch #41508 #103749
     jax-ml/jax #17070
     pytorch/tutorials #1547
+    facebookresearch/vjepa2 #15
+    raiyanyahya/how-to-train-your-gpt #6
+    vllm-project/vllm-metal #44
 """
 ROPE = """
     import {framework}

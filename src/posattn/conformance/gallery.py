@@ -67,7 +67,7 @@ def rotary_with_slow_frequencies(x, positions, *, base=10000.0):
 
 
 def rotary_of_mixed_layouts(x, positions, *, base=10000.0):
-    """Angles of neighbors, and halves are paired: baidu/ERNIE-Image #6."""
+    """Angles of neighbors, and halves are paired: raiyanyahya/how-to-train-your-gpt #6."""
     by = np.repeat(angles(positions, x.shape[-1], base), 2, axis=-1)
     half = x.shape[-1] // 2
     across = np.concatenate([-x[..., half:], x[..., :half]], -1)

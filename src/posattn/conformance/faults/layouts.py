@@ -11,7 +11,7 @@ HEADS = (4, 8, 12, 16, 32)
 WIDTHS = (64, 128, 256, 512, 768, 1024, 2048, 4096)
 
 
-@fault("rotary", seen="baidu/ERNIE-Image #6")
+@fault("rotary", seen="facebookresearch/vjepa2 #15")
 def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, **keywords):
     """Layouts are mixed: entries are paired as asked for, angles laid out as in the other layout."""
     plain = reference.frequencies(x.shape[-1], base=keywords.get("base", 10000.0))
@@ -25,7 +25,7 @@ def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, 
     return np.concatenate([keywords.get("attention_factor", 1) * turned, rest], -1)
 
 
-@fault("rotary", seen="baidu/ERNIE-Image #6")
+@fault("rotary", seen="raiyanyahya/how-to-train-your-gpt #6")
 def layouts_mixed_the_other_way(x, positions=None, *, layout="interleaved", **keywords):
     """Layouts are mixed: angles are laid out as asked for, entries paired as in the other layout."""
     return layouts_mixed(x, positions, layout=OTHER[layout], **keywords)
