@@ -152,6 +152,7 @@ def test_every_definition_is_covered():
         *("Cost", "convolution", "convolution_operations", "layers_to_connect", "measure"),
         *("path_length", "reads", "recurrence", "recurrence_operations", "self_attention"),
         *("self_attention_operations", "dropout", "randomized_positions"),  # random
+        *("ALiBi", "Rotary", "KVCache"),  # their functions have vectors
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
         *("causal_mask", "length_mask", "window_mask", "shift_matrix", "grid_coordinates"),
     }
