@@ -566,7 +566,8 @@ def test_a_file_may_import_its_neighbors_and_hides_no_module(module, tmp_path, c
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "slopes_of_mine.py").write_text("from posattn.reference import alibi_slopes")
-    (folder / "json.py").write_text("from slopes_of_mine import alibi_slopes")
+    text = "import json\njson.dumps(1)\nfrom slopes_of_mine import alibi_slopes"
+    (folder / "json.py").write_text(text)
     where = f"{folder / 'json.py'}:alibi_slopes"
     code, out, _ = run(capsys, "check", where, "--scheme", "alibi_slopes")
     assert (code, out) == (0, "alibi_slopes as alibi_slopes, numpy float64: all 11 pass\n")
