@@ -460,6 +460,11 @@ def test_the_line_of_an_exception_is_the_users(tmp_path, monkeypatch):
     assert re.search("json/__init__.py:[0-9]+, in loads: ", raised.where(caught.value))
 
 
+def test_an_exception_of_an_installed_function_is_told_by_its_own_line():
+    report = check(json.loads, "to_half", framework="numpy", only="six columns")
+    assert re.search(r"\n  at .*json/__init__.py:[0-9]+, in loads: ", str(report))
+
+
 ENDS = {
     "leaves": ("os._exit(0)", "it ends its process with exit code 0"),
     "is killed": ("os.kill(os.getpid(), 9)", "it is killed by SIGKILL"),
