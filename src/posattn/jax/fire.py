@@ -16,6 +16,8 @@ from posattn.jax.attention import is_key
 
 __all__ = ["FIRE"]
 
+EPSILON = 1e-6  # of the authors, beside a divisor that may be 0
+
 
 @register_dataclass
 @dataclass(frozen=True, eq=False)
@@ -87,14 +89,20 @@ class FIRE:
         distances = jnp.asarray(
             abs(relative_positions(query_positions, key_positions)), wide
         )
-        least = jnp.abs(self.multiplier.astype(wide)) * self.threshold
+        least = _absolute(self.multiplier.astype(wide)) * self.threshold
         furthest = query_positions.astype(wide)
         furthest = jnp.where(furthest > least, furthest, least)
-        c = jnp.abs(self.c.astype(wide))
-        ratios = jnp.log1p(c * distances) / jnp.log1p(c * furthest)[..., :, None]
+        c = _absolute(self.c.astype(wide))
+        divisor = jnp.log1p(c * furthest) + EPSILON
+        ratios = jnp.log1p(c * distances) / divisor[..., :, None]
         hidden = ratios[..., None] * self.hidden_weight.astype(wide)
         hidden = jax.nn.relu(hidden + self.hidden_bias.astype(wide))
         output_weight = self.output_weight.astype(wide)
         bias = jnp.matmul(hidden, output_weight, precision="highest")
         bias = bias + self.output_bias.astype(wide)
         return jnp.moveaxis(bias, -1, -3).astype(self.c.dtype)
+
+
+def _absolute(x):
+    """With the slope 0 at 0, as in PyTorch; that of `abs` is 1 there."""
+    return x * jnp.sign(x)

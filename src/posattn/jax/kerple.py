@@ -16,7 +16,7 @@ from posattn.jax.attention import is_key
 
 __all__ = ["KerpleLog", "KerplePower"]
 
-LEAST = 0.01  # a smaller parameter counts as this
+LEAST, MOST = 0.01, math.inf  # a parameter outside counts as the nearer of these
 
 
 @register_dataclass
@@ -48,6 +48,16 @@ class KerpleLog:
         uniform = _uniform(rng, num_heads, dtype)
         return cls(2 * uniform[0], uniform[1])
 
+    def clamped(self) -> "KerpleLog":
+        """Set parameters outside their bounds to the bounds, as the authors have them after an update.
+
+        Twin of `clamped` of :class:`posattn.reference.KerpleLog`.
+
+        Returns:
+            The layer.
+        """
+        return KerpleLog(*_bounded(self.r1, self.r2))
+
     def __call__(
         self,
         query_positions: Real[Array, "*#batch n_q"],
@@ -57,10 +67,8 @@ class KerpleLog:
 
         Twin of calling :class:`posattn.reference.KerpleLog`.
         """
-        _check(self.r1, self.r2)
-        r1, r2 = _clamp(self.r1, math.inf), _clamp(self.r2, math.inf)
-        distances = abs(relative_positions(query_positions, key_positions))
-        distances = jnp.asarray(distances, r1.dtype)[..., None, :, :]
+        r1, r2 = map(_wide, _bounded(self.r1, self.r2))
+        distances = _distances(query_positions, key_positions, r1.dtype)
         return (-r1 * jnp.log1p(r2 * distances)).astype(self.r1.dtype)
 
 
@@ -93,6 +101,16 @@ class KerplePower:
         uniform = _uniform(rng, num_heads, dtype)
         return cls(uniform[0], 2 * uniform[1])
 
+    def clamped(self) -> "KerplePower":
+        """Set parameters outside their bounds to the bounds, as the authors have them after an update.
+
+        Twin of `clamped` of :class:`posattn.reference.KerplePower`.
+
+        Returns:
+            The layer.
+        """
+        return KerplePower(*_bounded(self.r1, self.r2, 2))
+
     def __call__(
         self,
         query_positions: Real[Array, "*#batch n_q"],
@@ -102,10 +120,8 @@ class KerplePower:
 
         Twin of calling :class:`posattn.reference.KerplePower`.
         """
-        _check(self.r1, self.r2)
-        r1, r2 = _clamp(self.r1, math.inf), _clamp(self.r2, 2)
-        distances = abs(relative_positions(query_positions, key_positions))
-        distances = jnp.asarray(distances, r1.dtype)[..., None, :, :]
+        r1, r2 = map(_wide, _bounded(self.r1, self.r2, 2))
+        distances = _distances(query_positions, key_positions, r1.dtype)
         powers = jnp.where(distances > 0, distances, 1) ** r2
         return (-r1 * jnp.where(distances > 0, powers, 0)).astype(self.r1.dtype)
 
@@ -117,12 +133,21 @@ def _uniform(rng, num_heads, dtype):
     return jax.random.uniform(rng, (2, num_heads), dtype)
 
 
-def _check(r1, r2):
+def _bounded(r1, r2, most=MOST):
+    """Both parameters, of which the second is at most `most`; the derivative passes unbounded."""
     contract.parameter("r1", r1, ("num_heads",))
     contract.parameter("r2", r2, r1.shape)
+    for r, bound in ((r1, MOST), (r2, most)):
+        fixed = jax.lax.stop_gradient(r)
+        yield jnp.clip(fixed, LEAST, bound) + (r - fixed)
 
 
-def _clamp(r, most):
-    """Bound the value and not the derivative, with axes for queries and keys."""
-    r = r.astype(jnp.promote_types(r.dtype, jnp.float32))
-    return (r + jax.lax.stop_gradient(jnp.clip(r, LEAST, most) - r))[:, None, None]
+def _wide(r):
+    """In float32 at least, with axes for queries and keys."""
+    return r.astype(jnp.promote_types(r.dtype, jnp.float32))[:, None, None]
+
+
+def _distances(query_positions, key_positions, dtype):
+    """For every head, `(*batch, 1, n_q, n_k)`."""
+    distances = abs(relative_positions(query_positions, key_positions))
+    return jnp.asarray(distances, dtype)[..., None, :, :]

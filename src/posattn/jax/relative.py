@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
+from posattn.jax.alibi import relative_positions
 from posattn.jax.attention import is_key
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
@@ -176,9 +177,8 @@ class RelativeGlobalAttention:
 
 
 def offsets(query_positions, key_positions):
-    """Key minus query for every head, `(*batch, 1, n_q, n_k)`, in integers that cannot overflow."""
-    query_positions, key_positions = query_positions.astype(int), key_positions.astype(int)
-    return (key_positions[..., None, :] - query_positions[..., None])[..., None, :, :]
+    """Key minus query for every head, `(*batch, 1, n_q, n_k)`."""
+    return jnp.asarray(relative_positions(query_positions, key_positions))[..., None, :, :]
 
 
 @partial(jnp.vectorize, signature="(m),(k)->(k)")

@@ -89,6 +89,9 @@ def yarn(
     trained_length: int,
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
+    truncate: bool = True,
+    mscale: float | None = None,
+    mscale_all_dim: float | None = None,
 ) -> tuple[Float[np.ndarray, " m"], float]:
     """Slow down the pairs that turn rarely within the trained length, and sharpen the scores.
 
@@ -103,14 +106,20 @@ def yarn(
     trained_length = contract.integer("trained_length", trained_length, least=1)
     beta_slow = contract.positive("beta_slow", beta_slow)
     beta_fast = contract.above("beta_fast", beta_fast, beta_slow, "beta_slow = ")
+    mscale = contract.sharpening("mscale", mscale)
+    mscale_all_dim = contract.sharpening("mscale_all_dim", mscale_all_dim)
     plain = frequencies(dim, base=base)
     fast, slow = (
         dim * math.log(trained_length / (2 * math.pi * beta)) / (2 * math.log(base))
         for beta in (beta_fast, beta_slow)
     )
-    fast, slow = max(math.floor(fast), 0), min(math.ceil(slow), dim - 1)
+    if truncate:
+        fast, slow = math.floor(fast), math.ceil(slow)
+    fast, slow = max(fast, 0), min(slow, dim - 1)
     ramp = np.clip((np.arange(dim // 2) - fast) / max(slow - fast, 1e-3), 0, 1)
-    return ramp * plain / factor + (1 - ramp) * plain, 0.1 * math.log(factor) + 1
+    both = (mscale, mscale_all_dim) if mscale and mscale_all_dim else (1, 0)
+    over, under = (0.1 * weight * math.log(factor) + 1 for weight in both)
+    return ramp * plain / factor + (1 - ramp) * plain, over / under
 
 
 def longrope(
@@ -162,13 +171,14 @@ def llama3(
     """
     dim, factor = _even(dim), contract.factor(factor)
     low = contract.positive("low_frequency_factor", low_frequency_factor)
-    high = contract.above(
+    high = contract.at_least(
         "high_frequency_factor", high_frequency_factor, low, "low_frequency_factor = "
     )
     trained_length = contract.integer("trained_length", trained_length, least=1)
     plain = frequencies(dim, base=base)
     turns = trained_length * plain / (2 * math.pi)
-    stay = np.clip((turns - low) / (high - low), 0, 1)
+    blend = np.clip((turns - low) / ((high - low) or 1), 0, 1)
+    stay = np.where(turns < high, blend, 1)
     return (1 - stay) * plain / factor + stay * plain
 
 

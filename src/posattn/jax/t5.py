@@ -1,5 +1,6 @@
 """T5's relative bias: one learned number per head and bucket of distances."""
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
@@ -80,7 +81,7 @@ class T5Bias:
         bidirectional: bool = True,
         dtype: DTypeLike | None = None,
     ) -> "T5Bias":
-        """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
+        """Draw the table uniformly, within the bounds of Glorot.
 
         Twin of :meth:`posattn.reference.T5Bias.init`; `rng` is a JAX key.
         """
@@ -88,7 +89,8 @@ class T5Bias:
         contract.buckets(num_buckets, max_distance, bidirectional)
         contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
-        table = 0.02 * jax.random.normal(rng, (num_buckets, num_heads), dtype)
+        shape, bound = (num_buckets, num_heads), math.sqrt(6 / (num_buckets + num_heads))
+        table = jax.random.uniform(rng, shape, dtype, -bound, bound)
         return cls(table, max_distance, bidirectional)
 
     def __call__(

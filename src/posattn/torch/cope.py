@@ -36,13 +36,29 @@ class CoPE(nn.Module):
         super().__init__()
         max_len = contract.integer("max_len", max_len, least=1)
         head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         self.table = nn.Parameter(
             torch.empty(max_len, head_dim, dtype=dtype, device=device)
         )
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
         nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        max_len, head_dim = self.table.shape
+        return f"max_len={max_len}, head_dim={head_dim}"
 
     def scores(
         self,

@@ -57,12 +57,29 @@ class ForgettingGate(nn.Module):
         super().__init__()
         dim = contract.integer("dim", dim, least=1)
         num_heads = contract.integer("num_heads", num_heads, least=1)
+        self.weight = nn.Parameter(torch.empty(dim, num_heads, dtype=dtype, device=device))
+        self.offset = nn.Parameter(torch.empty(num_heads, dtype=dtype, device=device))
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the weight from a normal distribution with standard deviation 0.02; the offset is zero.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
-        self.weight = nn.Parameter(torch.empty(dim, num_heads, dtype=dtype, device=device))
-        self.offset = nn.Parameter(torch.zeros(num_heads, dtype=dtype, device=device))
         nn.init.normal_(self.weight, std=0.02, generator=rng)
+        nn.init.zeros_(self.offset)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        dim, num_heads = self.weight.shape
+        return f"dim={dim}, num_heads={num_heads}"
 
     def forward(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch h n"]:
         """The log gates of a sequence.

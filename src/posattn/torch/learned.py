@@ -33,11 +33,27 @@ class LearnedPositionalEncoding(nn.Module):
         super().__init__()
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
+        self.table = nn.Parameter(torch.empty(max_len, dim, dtype=dtype, device=device))
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
-        self.table = nn.Parameter(torch.empty(max_len, dim, dtype=dtype, device=device))
         nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        max_len, dim = self.table.shape
+        return f"max_len={max_len}, dim={dim}"
 
     def forward(
         self,
@@ -55,5 +71,6 @@ class LearnedPositionalEncoding(nn.Module):
         if positions is None:
             contract.table_length(x.shape[-2], max_len)
             return x + self.table[: x.shape[-2]].to(x.dtype)
-        contract.table_rows(positions, max_len, known=not torch.compiler.is_compiling())
+        known = not (torch.compiler.is_compiling() or positions.is_meta)
+        contract.table_rows(positions, max_len, known=known)
         return x + nn.functional.embedding(positions, self.table).to(x.dtype)

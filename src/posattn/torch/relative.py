@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posattn import contract
+from posattn.torch.alibi import relative_positions
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 
@@ -39,15 +40,31 @@ class ShawRelative(nn.Module):
         super().__init__()
         rows = 2 * contract.integer("max_distance", max_distance) + 1
         head_dim = contract.integer("head_dim", head_dim, least=1)
+        for name, used in (("key_table", True), ("value_table", use_values)):
+            empty = torch.empty(rows, head_dim, dtype=dtype, device=device)
+            self.register_parameter(name, nn.Parameter(empty) if used else None)
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the tables uniformly, within the bounds of Glorot.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
-        for name in ("key_table", "value_table"):
-            table = nn.Parameter(torch.empty(rows, head_dim, dtype=dtype, device=device))
+        for table in self.parameters():
             nn.init.xavier_uniform_(table, generator=rng)
-            self.register_parameter(name, table)
-        if not use_values:
-            self.value_table = None
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        rows, head_dim = self.key_table.shape
+        use_values = self.value_table is not None
+        return f"max_distance={rows // 2}, head_dim={head_dim}, use_values={use_values}"
 
     def scores(
         self,
@@ -134,13 +151,30 @@ class RelativeGlobalAttention(nn.Module):
         max_len = contract.integer("max_len", max_len, least=1)
         num_heads = contract.integer("num_heads", num_heads, least=1)
         head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         self.table = nn.Parameter(
             torch.empty(num_heads, max_len, head_dim, dtype=dtype, device=device)
         )
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table from a normal distribution with standard deviation `head_dim**-0.5`.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        head_dim = self.table.shape[-1]
         nn.init.normal_(self.table, std=head_dim**-0.5, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        num_heads, max_len, head_dim = self.table.shape
+        return f"max_len={max_len}, num_heads={num_heads}, head_dim={head_dim}"
 
     def scores(
         self,
@@ -164,11 +198,10 @@ class RelativeGlobalAttention(nn.Module):
 
 
 def offsets(query_positions, key_positions):
-    """Key minus query for every head, `(*batch, 1, n_q, n_k)`, in integers that cannot overflow."""
-    query_positions, key_positions = query_positions.long(), key_positions.long()
-    return (key_positions[..., None, :] - query_positions[..., None])[..., None, :, :]
+    """Key minus query for every head, `(*batch, 1, n_q, n_k)`."""
+    return relative_positions(query_positions, key_positions)[..., None, :, :]
 
 
 def pick(products, rows):
     """From the products of each query with all rows, those with the rows that its keys have."""
-    return products.take_along_dim(rows[(None,) * (products.ndim - rows.ndim)], -1)
+    return products.gather(-1, rows.expand(*products.shape[:-1], rows.shape[-1]))

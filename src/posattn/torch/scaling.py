@@ -95,6 +95,9 @@ def yarn(
     trained_length: int,
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
+    truncate: bool = True,
+    mscale: float | None = None,
+    mscale_all_dim: float | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Float[Tensor, " m"], float]:
@@ -111,16 +114,22 @@ def yarn(
     trained_length = contract.integer("trained_length", trained_length, least=1)
     beta_slow = contract.positive("beta_slow", beta_slow)
     beta_fast = contract.above("beta_fast", beta_fast, beta_slow, "beta_slow = ")
+    mscale = contract.sharpening("mscale", mscale)
+    mscale_all_dim = contract.sharpening("mscale_all_dim", mscale_all_dim)
     plain = frequencies(dim, base=base)
     fast, slow = (
         dim * math.log(trained_length / (2 * math.pi * beta)) / (2 * math.log(base))
         for beta in (beta_fast, beta_slow)
     )
-    fast, slow = max(math.floor(fast), 0), min(math.ceil(slow), dim - 1)
+    if truncate:
+        fast, slow = math.floor(fast), math.ceil(slow)
+    fast, slow = max(fast, 0), min(slow, dim - 1)
     pairs = torch.arange(dim // 2, dtype=torch.float64)
     ramp = ((pairs - fast) / max(slow - fast, 1e-3)).clamp(0, 1)
     slowed = ramp * plain / factor + (1 - ramp) * plain
-    return slowed.to(device, dtype), 0.1 * math.log(factor) + 1
+    both = (mscale, mscale_all_dim) if mscale and mscale_all_dim else (1, 0)
+    over, under = (0.1 * weight * math.log(factor) + 1 for weight in both)
+    return slowed.to(device, dtype), over / under
 
 
 def longrope(
@@ -177,13 +186,14 @@ def llama3(
     """
     dim, factor = _even(dim), contract.factor(factor)
     low = contract.positive("low_frequency_factor", low_frequency_factor)
-    high = contract.above(
+    high = contract.at_least(
         "high_frequency_factor", high_frequency_factor, low, "low_frequency_factor = "
     )
     trained_length = contract.integer("trained_length", trained_length, least=1)
     plain = frequencies(dim, base=base)
     turns = trained_length * plain / (2 * math.pi)
-    stay = ((turns - low) / (high - low)).clamp(0, 1)
+    blend = ((turns - low) / ((high - low) or 1)).clamp(0, 1)
+    stay = torch.where(turns < high, blend, 1)
     return ((1 - stay) * plain / factor + stay * plain).to(device, dtype)
 
 

@@ -36,14 +36,30 @@ class SwinBias(nn.Module):
         num_heads = contract.integer("num_heads", num_heads, least=1)
         self.height = contract.integer("height", height, least=1)
         self.width = contract.integer("width", width, least=1)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         displacements = (2 * self.height - 1) * (2 * self.width - 1)
         self.table = nn.Parameter(
             torch.empty(displacements, num_heads, dtype=dtype, device=device)
         )
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
         nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        num_heads = self.table.shape[1]
+        return f"num_heads={num_heads}, height={self.height}, width={self.width}"
 
     def forward(
         self,
@@ -58,8 +74,8 @@ class SwinBias(nn.Module):
         displacements = (2 * height - 1) * (2 * width - 1)
         contract.parameter("table", self.table, (displacements, "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)
-        known = not torch.compiler.is_compiling()
         for name, p in (("query", query_positions), ("key", key_positions)):
+            known = not (torch.compiler.is_compiling() or p.is_meta)
             contract.window_positions(f"{name}_positions", p, height, width, known=known)
         query, key = (
             query_positions.long()[..., :, None],

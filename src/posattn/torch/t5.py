@@ -73,15 +73,34 @@ class T5Bias(nn.Module):
         super().__init__()
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.buckets(num_buckets, max_distance, bidirectional)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         self.max_distance = max_distance
         self.bidirectional = bidirectional
         self.table = nn.Parameter(
             torch.empty(num_buckets, num_heads, dtype=dtype, device=device)
         )
-        nn.init.normal_(self.table, std=0.02, generator=rng)
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table uniformly, within the bounds of Glorot.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        nn.init.xavier_uniform_(self.table, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        num_buckets, num_heads = self.table.shape
+        return (
+            f"num_heads={num_heads}, num_buckets={num_buckets}, "
+            f"max_distance={self.max_distance}, bidirectional={self.bidirectional}"
+        )
 
     def forward(
         self,

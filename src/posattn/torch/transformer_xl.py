@@ -45,15 +45,31 @@ class TransformerXLBias(nn.Module):
         dim = contract.integer("dim", dim, least=1, even=True)
         num_heads = contract.heads(num_heads, dim)
         self.base = contract.base(base)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         shape = (num_heads, dim // num_heads)
         self.content_bias = nn.Parameter(torch.empty(shape, dtype=dtype, device=device))
         self.position_bias = nn.Parameter(torch.empty(shape, dtype=dtype, device=device))
         self.weight = nn.Parameter(torch.empty(dim, dim, dtype=dtype, device=device))
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw all parameters from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        dim, num_heads = len(self.weight), len(self.content_bias)
+        return f"dim={dim}, num_heads={num_heads}, base={self.base}"
 
     def scores(
         self,

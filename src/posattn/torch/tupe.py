@@ -40,15 +40,36 @@ class TUPEBias(nn.Module):
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
         self.num_heads = contract.heads(num_heads, dim)
+        for name, rows in (("table", max_len), ("query_weight", dim), ("key_weight", dim)):
+            empty = torch.empty(rows, dim, dtype=dtype, device=device)
+            self.register_parameter(name, nn.Parameter(empty))
+        of_cls = torch.empty(2, self.num_heads, dtype=dtype, device=device)
+        self.cls_bias = nn.Parameter(of_cls) if use_cls else None
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw table and weights from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
-        for name, rows in (("table", max_len), ("query_weight", dim), ("key_weight", dim)):
-            drawn = nn.Parameter(torch.empty(rows, dim, dtype=dtype, device=device))
-            nn.init.normal_(drawn, std=0.02, generator=rng)
-            self.register_parameter(name, drawn)
-        zeros = torch.zeros(2, self.num_heads, dtype=dtype, device=device)
-        self.cls_bias = nn.Parameter(zeros) if use_cls else None
+        for parameter in (self.table, self.query_weight, self.key_weight):
+            nn.init.normal_(parameter, std=0.02, generator=rng)
+        if self.cls_bias is not None:
+            nn.init.zeros_(self.cls_bias)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        (max_len, dim), use_cls = self.table.shape, self.cls_bias is not None
+        return (
+            f"max_len={max_len}, dim={dim}, num_heads={self.num_heads}, use_cls={use_cls}"
+        )
 
     @property
     def scale(self) -> float:
@@ -68,11 +89,11 @@ class TUPEBias(nn.Module):
             self.table, self.query_weight, self.key_weight, self.cls_bias, self.num_heads
         )
         contract.position_pair(query_positions, key_positions, integers=True)
-        known = not torch.compiler.is_compiling()
         for name, where in (
             ("query_positions", query_positions),
             ("key_positions", key_positions),
         ):
+            known = not (torch.compiler.is_compiling() or where.is_meta)
             contract.table_rows(where, len(self.table), known=known, name=name)
         queries, keys = (
             split_heads(functional.embedding(where, self.table) @ weight, self.num_heads)

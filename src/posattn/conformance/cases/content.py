@@ -82,6 +82,13 @@ def disentangled():
         heads(*PAIRS["six tokens"]),
         {"table": draw(5, 14, 6), **weights},
     )
+    given = {"table": draw(6, 8, 6), **weights}
+    pair = heads(*PAIRS["six tokens"])
+    yield "both terms read the row of the query", pair, {**given, "same_row": True}
+    far = heads(np.array([9, 40]), np.array([0, 3, 6, 7, 9, 12, 40]))
+    options = {"same_row": True, "bucketed_to": 16}
+    yield "buckets of distances up to 15", far, {**given, **options}
+    yield "buckets and the paper's rows", far, {**given, "bucketed_to": 16}
 
 
 def tupe():
