@@ -25,7 +25,10 @@ every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 # what PyTorch's constructor asks for: sizes and options, from the keywords of a case
 CONSTRUCTED = {
     "CoPE": lambda table: (table.shape, {}),
-    "DisentangledBias": lambda table, num_heads, **_: ((len(table) // 2, 6, num_heads), {}),
+    "DisentangledBias": lambda table, num_heads, query_weight, key_weight, **options: (
+        (len(table) // 2, 6, num_heads),
+        options,
+    ),
     "FIRE": lambda hidden_bias, output_bias, threshold=512.0, **_: (
         (len(output_bias),),
         {"hidden_dim": len(hidden_bias), "threshold": threshold},
