@@ -108,5 +108,7 @@ SCHEMES = {
         "wang2024qwen2vl, section 2.1",
         relative=True,
     ),
-    "mixed_rotary": Scheme(mixed, mixed_rotary, HEO, name="MixedRotary"),
+    "mixed_rotary": Scheme(
+        mixed, mixed_rotary, HEO, name="MixedRotary", learned=("frequencies",)
+    ),
 }
