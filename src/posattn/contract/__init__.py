@@ -54,8 +54,11 @@ from posattn.contract.places import (
 )
 from posattn.contract.schemes import (
     axis_frequencies,
+    base_bias,
     buckets,
     columns,
+    function_of_positions,
+    head_network,
     log_gates,
     network,
     offset_table,
@@ -67,6 +70,7 @@ from posattn.contract.schemes import (
     sinusoid_weight,
     tile,
     untied,
+    window_network,
     window_positions,
 )
 
@@ -77,6 +81,7 @@ __all__ = [
     "attention",
     "axis_frequencies",
     "base",
+    "base_bias",
     "bias",
     "buckets",
     "columns",
@@ -86,6 +91,8 @@ __all__ = [
     "factor",
     "factors",
     "floating",
+    "function_of_positions",
+    "head_network",
     "head_sequence",
     "heads",
     "integer",
@@ -125,5 +132,6 @@ __all__ = [
     "tile_positions",
     "token_positions",
     "untied",
+    "window_network",
     "window_positions",
 ]
