@@ -15,6 +15,7 @@ from posattn.jax.axial import (
     rotate_axes,
 )
 from posattn.jax.cope import CoPE
+from posattn.jax.dape import DAPE
 from posattn.jax.disentangled import DisentangledBias
 from posattn.jax.fire import FIRE
 from posattn.jax.forgetting import ForgettingGate, forgetting_bias
@@ -22,6 +23,7 @@ from posattn.jax.kerple import KerpleLog, KerplePower
 from posattn.jax.learned import LearnedPositionalEncoding
 from posattn.jax.masks import causal_mask, length_mask, window_mask
 from posattn.jax.multi_head import MultiHeadAttention, merge_heads, split_heads
+from posattn.jax.polar import PolarKey, polar_query
 from posattn.jax.randomized import randomized_positions
 from posattn.jax.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.jax.rotary import (
@@ -46,13 +48,16 @@ from posattn.jax.sinusoidal import (
     shift_matrix,
     sinusoidal_encoding,
 )
+from posattn.jax.stick_breaking import StickBreaking
 from posattn.jax.swin import SwinBias
+from posattn.jax.swin_v2 import SwinV2Bias
 from posattn.jax.t5 import T5Bias, t5_bucket
 from posattn.jax.transformer_xl import TransformerXLBias
 from posattn.jax.tupe import TUPEBias
 from posattn.jax.xpos import xpos_key, xpos_query
 
 __all__ = [
+    "DAPE",
     "FIRE",
     "CoPE",
     "DisentangledBias",
@@ -62,10 +67,13 @@ __all__ = [
     "LearnedPositionalEncoding",
     "MixedRotary",
     "MultiHeadAttention",
+    "PolarKey",
     "PositionalEncoding",
     "RelativeGlobalAttention",
     "ShawRelative",
+    "StickBreaking",
     "SwinBias",
+    "SwinV2Bias",
     "T5Bias",
     "TUPEBias",
     "TransformerXLBias",
@@ -86,6 +94,7 @@ __all__ = [
     "merge_heads",
     "mrope_frequencies",
     "ntk_aware",
+    "polar_query",
     "position_interpolation",
     "randomized_positions",
     "rotate",

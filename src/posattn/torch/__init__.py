@@ -15,6 +15,7 @@ from posattn.torch.axial import (
     rotate_axes,
 )
 from posattn.torch.cope import CoPE
+from posattn.torch.dape import DAPE
 from posattn.torch.disentangled import DisentangledBias
 from posattn.torch.fire import FIRE
 from posattn.torch.forgetting import ForgettingGate, forgetting_bias
@@ -22,6 +23,7 @@ from posattn.torch.kerple import KerpleLog, KerplePower
 from posattn.torch.learned import LearnedPositionalEncoding
 from posattn.torch.masks import causal_mask, length_mask, window_mask
 from posattn.torch.multi_head import MultiHeadAttention, merge_heads, split_heads
+from posattn.torch.polar import PolarKey, polar_query
 from posattn.torch.randomized import randomized_positions
 from posattn.torch.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.torch.rotary import (
@@ -46,13 +48,16 @@ from posattn.torch.sinusoidal import (
     shift_matrix,
     sinusoidal_encoding,
 )
+from posattn.torch.stick_breaking import StickBreaking
 from posattn.torch.swin import SwinBias
+from posattn.torch.swin_v2 import SwinV2Bias
 from posattn.torch.t5 import T5Bias, t5_bucket
 from posattn.torch.transformer_xl import TransformerXLBias
 from posattn.torch.tupe import TUPEBias
 from posattn.torch.xpos import xpos_key, xpos_query
 
 __all__ = [
+    "DAPE",
     "FIRE",
     "CoPE",
     "DisentangledBias",
@@ -62,10 +67,13 @@ __all__ = [
     "LearnedPositionalEncoding",
     "MixedRotary",
     "MultiHeadAttention",
+    "PolarKey",
     "PositionalEncoding",
     "RelativeGlobalAttention",
     "ShawRelative",
+    "StickBreaking",
     "SwinBias",
+    "SwinV2Bias",
     "T5Bias",
     "TUPEBias",
     "TransformerXLBias",
@@ -86,6 +94,7 @@ __all__ = [
     "merge_heads",
     "mrope_frequencies",
     "ntk_aware",
+    "polar_query",
     "position_interpolation",
     "randomized_positions",
     "rotate",
