@@ -254,7 +254,7 @@ def test_torch_compiles_both_for_every_length(torch_column, unchecked):
         return query(x, positions), key(x, positions)
 
     compiled = torch.compile(run, fullgraph=True, dynamic=True, backend=count)
-    for n in (3, 5, 8):
+    for n in (5, 7, 4):
         x, positions = torch.randn(HEADS, n, WIDTH), torch.arange(n)
         for got, want in zip(compiled(x, positions), run(x, positions), strict=True):
             assert torch.allclose(got, want, atol=1e-6)
