@@ -135,6 +135,11 @@ def _mixed(z):
     return Scheme(rotate=layer, layer=layer)
 
 
+def _polar(z):
+    key, scale = reference.PolarKey.init(HEADS, z.head_dim), z.head_dim**-0.5
+    return Scheme(rotate=(reference.polar_query, key), layer=key, scale=scale)
+
+
 def _longrope(n, z):
     pairs = z.head_dim // 2
     return reference.longrope(
@@ -171,6 +176,7 @@ SCHEMES = {
         rotate=_turn(reference.frequencies(z.head_dim // 2))
     ),
     "xPos": lambda n, z=SMALL: Scheme(rotate=(reference.xpos_query, reference.xpos_key)),
+    "PoPE": lambda n, z=SMALL: _polar(z),
     "rotary, axial": lambda n, z=SMALL: Scheme(
         rotate=_on_axes(reference.axial_frequencies(z.head_dim), z.side)
     ),
@@ -210,6 +216,10 @@ SCHEMES = {
     "FoX": lambda n, z=SMALL: Scheme(
         gate=reference.ForgettingGate.init(_rng(), z.dim, HEADS)
     ),
+    "stick-breaking": lambda n, z=SMALL: Scheme(bias=reference.StickBreaking()),
+    "DAPE": lambda n, z=SMALL: _learned_bias(
+        reference.DAPE, HEADS, reference.alibi_bias(HEADS)
+    ),
     "ALiBi": lambda n, z=SMALL: Scheme(bias=reference.alibi_bias(HEADS)),
     "T5": lambda n, z=SMALL: _learned_bias(reference.T5Bias, HEADS),
     "KERPLE, logarithmic": lambda n, z=SMALL: _learned_bias(reference.KerpleLog, HEADS),
@@ -217,6 +227,9 @@ SCHEMES = {
     "Sandwich": lambda n, z=SMALL: Scheme(bias=reference.sandwich_bias(HEADS)),
     "FIRE": lambda n, z=SMALL: _learned_bias(reference.FIRE, HEADS, threshold=2.0),
     "Swin": lambda n, z=SMALL: _learned_bias(reference.SwinBias, HEADS, z.side, z.side),
+    "Swin V2": lambda n, z=SMALL: _learned_bias(
+        reference.SwinV2Bias, HEADS, z.side, z.side
+    ),
 }
 
 

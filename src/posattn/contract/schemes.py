@@ -70,7 +70,11 @@ def tile(
     """Reject queries and keys of heads that do not fit a table, or have no fitting positions."""
     floating("query", query)
     got = tuple(query.shape)
-    if len(got) < 3 or got[-1] != head_dim or num_heads not in (None, got[-3]):
+    if (
+        len(got) < 3
+        or got[-1] != head_dim
+        or (num_heads is not None and num_heads != got[-3])
+    ):
         h = "h" if num_heads is None else num_heads
         raise ValueError(f"query must have shape (*batch, {h}, n_q, {head_dim}), got {got}")
     floating("key", key, like=query)

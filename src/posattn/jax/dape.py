@@ -46,7 +46,7 @@ class DAPE:
     """
 
     bias: Callable
-    hidden_weight: Float[Array, "2*h m"]
+    hidden_weight: Float[Array, "two_h m"]
     hidden_bias: Float[Array, " m"]
     output_weight: Float[Array, "m h"]
     output_bias: Float[Array, " h"]

@@ -62,7 +62,7 @@ class DAPE:
     """
 
     bias: Callable
-    hidden_weight: Inexact[np.ndarray, "2*h m"]
+    hidden_weight: Inexact[np.ndarray, "two_h m"]
     hidden_bias: Inexact[np.ndarray, " m"]
     output_weight: Inexact[np.ndarray, "m h"]
     output_bias: Inexact[np.ndarray, " h"]

@@ -46,7 +46,7 @@ class StickBreaking:
     Keys after the query have the bias 0: it is for causal attention.
     The sum over all keys between stands in the way of fused kernels; the authors have one of their own.
 
-    Accuracy: each entry is a sum of terms of one sign, with a relative error below $10^{-12}$ in
+    Accuracy: each entry is a sum of terms of one sign, with a relative error below $10^{-10}$ in
     float64 and $2 \cdot 10^{-6}$ in float32 for $2^{20}$ keys.
 
     Variants: the paper gives the remainder $\alpha_{ii}$ to nothing, so that weights sum to less
