@@ -24,6 +24,9 @@ class StickBreaking(nn.Module):
         tensor([[[0.1250, 0.2500, 0.5000, 0.1250]]])
     """
 
+    def __init__(self):
+        super().__init__()
+
     def scores(
         self,
         query: Float[Tensor, "*batch h n_q d_h"],
