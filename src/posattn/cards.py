@@ -114,7 +114,7 @@ CARDS = {
         "Each entry of a query or a key is a length, never negative, and the position alone"
         " turns it: content has no angle. Learned angles say which offset an entry likes best.",
         r"s_{ij} = \textstyle\sum_c \mu(q_{ic})\,\mu(k_{jc})"
-        r" \cos\bigl((j - i)\,\omega_c + \delta_c\bigr) / \sqrt{d_h}, \quad"
+        r" \cos\bigl((j - i)\,\omega_c + \varphi_c\bigr) / \sqrt{d_h}, \quad"
         r" \mu(x) = \ln(1 + e^x)",
         ("gopalakrishnan2025decoupling",),
         "PolarKey",

@@ -23,9 +23,9 @@ def polar_query(
     .. math:: x_c \mapsto \mu_c \begin{bmatrix} \cos p\,\omega_c \\ \sin p\,\omega_c \end{bmatrix},
         \qquad \mu_c = \ln(1 + e^{x_c}), \quad \omega_c = b^{-c/d}, \quad c = 0, \ldots, d - 1.
 
-    With the keys of :class:`PolarKey`, whose arrows have an angle $\delta_c$ more, a score is
+    With the keys of :class:`PolarKey`, whose arrows have an angle $\varphi_c$ more, a score is
 
-    .. math:: \sum_{c=0}^{d-1} \mu(q_c)\,\mu(k_c)\, \cos\bigl((j - i)\,\omega_c + \delta_c\bigr) .
+    .. math:: \sum_{c=0}^{d-1} \mu(q_c)\,\mu(k_c)\, \cos\bigl((j - i)\,\omega_c + \varphi_c\bigr) .
 
     In rotary a pair of entries has a length and an angle of its own, and the position turns it
     further: what a token is and where it stands meet in one angle.
@@ -72,19 +72,19 @@ class PolarKey:
     r"""Make each entry of a key the length of an arrow, which position and a learned angle turn.
 
     .. math:: x_c \mapsto \mu_c
-        \begin{bmatrix} \cos(p\,\omega_c + \delta_c) \\ \sin(p\,\omega_c + \delta_c) \end{bmatrix}
+        \begin{bmatrix} \cos(p\,\omega_c + \varphi_c) \\ \sin(p\,\omega_c + \varphi_c) \end{bmatrix}
 
     with $\mu$ and $\omega$ as in :func:`polar_query`, whose partner it is.
-    The learned $\delta$ of each head and entry is the offset that the entry likes best, times its
-    frequency; at $\delta = 0$ a key before the query counts like one behind it.
+    The learned $\varphi$ of each head and entry is the offset that the entry likes best, times its
+    frequency; at $\varphi = 0$ a key before the query counts like one behind it.
 
-    A $\delta$ counts as the nearest number in $[-2\pi, 0]$, a whole turn; outside of it the
+    A $\varphi$ counts as the nearest number in $[-2\pi, 0]$, a whole turn; outside of it the
     gradient is zero.
 
     Make a layer with `PolarKey.init(num_heads, head_dim)`, or from angles that exist.
 
     Args:
-        phase: $\delta$ in radians, `(h, d)`.
+        phase: $\varphi$ in radians, `(h, d)`.
         base: $b$, positive.
 
     Raises:
@@ -99,7 +99,7 @@ class PolarKey:
         array([[[1.]]])
 
     References:
-        :cite:t:`gopalakrishnan2025decoupling`; the bounds of $\delta$ and its zeros at the start are
+        :cite:t:`gopalakrishnan2025decoupling`; the bounds of $\varphi$ and its zeros at the start are
         those of `lucidrains/PoPE-pytorch`.
     """
 
