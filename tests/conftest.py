@@ -116,10 +116,16 @@ class _Torch(_Reference):
 
     def multi_head(self, weights, num_heads, **options):
         layer = self.MultiHeadAttention(
-            len(weights[0]), num_heads, use_bias=len(weights) == 8, **options
+            len(weights[0]),
+            num_heads,
+            head_dim=weights[0].shape[1] // num_heads,
+            kv_dim=len(weights[1]),
+            use_bias=len(weights) == 8,
+            **options,
         )
         names = [f"{role}.{kind}" for kind in ("weight", "bias") for role in PROJECTIONS]
         state = dict(zip(names, [*(w.mT for w in weights[:4]), *weights[4:]], strict=False))
+        layer.eval()  # in training it warns of a dropout that has nothing to draw from
         return lambda *inputs, **options: torch.func.functional_call(
             layer, state, inputs, options
         )

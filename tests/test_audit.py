@@ -157,7 +157,7 @@ MISSING = """<p id="top"><a href="good.html#top">1</a> <a href="good.html">2</a>
 <a href="https://example.org/x">4</a> <a href="gone.html">5</a> <a href="good.html#gone">6</a>
 <a href="#nowhere">7</a> <a href="../outside.html">8</a> <img src="gone.png" alt=""></p>"""
 SLOW = """<!DOCTYPE html><html><head><meta charset="utf-8"></head><body><p>late</p>
-<script>for (const end = performance.now() + 700; performance.now() < end;);
+<script>for (const end = performance.now() + 3000; performance.now() < end;);
 console.error("wrong")</script></body></html>"""
 
 
@@ -236,12 +236,12 @@ def test_lighthouse_marks_a_bad_page_down(folder, home):
     (folder / "slow.html").write_text(SLOW)
     address = f"{home}/slow.html"
     (line,) = node.lines("lighthouse.mjs", chromium.program(), address)
-    assert line["runs"] == 5
+    assert line["runs"] == 3
     faults = audit.low("slow", line)
     assert set(faults) == set(audit.SCORES)
     score = line["scores"]["performance"]
-    assert score < 97
-    assert faults["performance"][0].startswith(f"{score}, not 97: ")
+    assert score < 80
+    assert faults["performance"][0].startswith(f"{score}, not 80: ")
     assert "Document doesn't have a `<title>` element" in faults["accessibility"][0]
     assert "Browser errors were logged to the console" in faults["best-practices"][0]
     assert "Document does not have a meta description" in faults["seo"][0]

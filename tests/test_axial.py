@@ -351,8 +351,8 @@ def test_attention_looks_coordinates_up(column):
     want = column.numpy(learned(x, x, x))
     assert error(column.numpy(looked_up(x, x, x)), want) <= BOUND["float64"]
     cells = column.positions(np.array([[5, 3, 1, 0, 2, 4], [0, 1, 2, 3, 4, 5]]))
-    want = column.numpy(learned(x, x, x, positions=cells))
-    got = column.numpy(looked_up(x, x, x, positions=cells))
+    want = column.numpy(learned(x, x, x, key_positions=cells))
+    got = column.numpy(looked_up(x, x, x, key_positions=cells))
     assert error(got, want) <= BOUND["float64"]
 
 

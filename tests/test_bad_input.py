@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 import posattn.jax
 from tests.conftest import draw
@@ -26,6 +27,12 @@ GENERATOR = {
 
 def attend(column, *arrays, **options):
     return column.scaled_dot_product_attention(*arrays, **options)
+
+
+def room(c, max_len=4):
+    """An empty cache for the layer."""
+    kind = {"torch": {"dtype": torch.float64}, "jax": {"dtype": "float64"}}.get(c.name, {})
+    return c.KVCache.init((2,), 2, max_len, 2, **kind)
 
 
 def layer(column, **options):
@@ -213,8 +220,8 @@ CASES = [
      RANGE, "key must have shape (2, n_k, 4), got (2, 5, 3)"),
     (lambda c, a: c.attention_weights(a(Q), a(floats(5, 4))),
      RANGE, "key must have shape (2, n_k, 4), got (5, 4)"),
-    (lambda c, a: c.attention_weights(a(Q), a(floats(1, 5, 4))),
-     RANGE, "key must have shape (2, n_k, 4), got (1, 5, 4)"),
+    (lambda c, a: c.attention_weights(a(Q), a(floats(3, 5, 4))),
+     RANGE, "key must have shape (2, n_k, 4), got (3, 5, 4)"),
     (lambda c, a: c.attention_weights(a(floats(2, 3, 0)), a(floats(2, 5, 0))),
      RANGE, "query must have a width of at least 1, got shape (2, 3, 0)"),
     (lambda c, a: c.attention_weights(a(INTS), a(K)), KIND, "query must have a floating dtype, got int64"),
@@ -285,19 +292,19 @@ CASES = [
     (lambda c, a: layer(c)(a(X), a(floats(2, 5, 3)), a(X)),
      RANGE, "key must have shape (2, n_k, 4), got (2, 5, 3)"),
     (lambda c, a: layer(c)(a(X), a(X), a(K)), RANGE, "value must have shape (2, 3, 4), got (2, 5, 4)"),
-    (lambda c, a: layer(c)(a(X), a(X), None), KIND, "value must be an array, got NoneType"),
+    (lambda c, a: layer(c)(a(X), a(X), 3), KIND, "value must be an array, got int"),
     (lambda c, a: layer(c)(a(X), a(X), half(c, 2, 3, 4)),
      KIND, "value must have the dtype of query, float64, got float16"),
     (lambda c, a: layer(c)(a(X), a(X), a(X), mask=a(INTS)),
      KIND, "mask must be bool (True means may attend), got int64"),
-    (lambda c, a: layer(c)(a(X), a(X), a(X), mask=a(BOOLS[:, None, :, :3])),
-     RANGE, "mask must have a shape that broadcasts to (2, 3, 3), got (2, 1, 3, 3)"),
-    (lambda c, a: layer(c)(a(X), a(X), a(X), positions=a([0, 1])),
-     RANGE, "positions must have shape (3,) or (2, 3), got (2,)"),
-    (lambda c, a: layer(c)(a(X), a(X), a(X), positions=[0, 1, 2]),
-     KIND, "positions must be an array, got list"),
-    (lambda c, a: layer(c)(a(X), a(X[:, :2]), a(X[:, :2]), positions=a([0, 1])),
-     RANGE, "positions must cover the 3 queries, got 2 positions, one per key"),
+    (lambda c, a: layer(c)(a(X), a(X), a(X), mask=a(np.stack([BOOLS[..., :3]] * 3, 1))),
+     RANGE, "mask must have a shape that broadcasts to (2, 2, 3, 3), got (2, 3, 3, 3)"),
+    (lambda c, a: layer(c)(a(X), a(X), a(X), key_positions=a([0, 1])),
+     RANGE, "key_positions must have shape (3,) or (2, 3), got (2,)"),
+    (lambda c, a: layer(c)(a(X), a(X), a(X), key_positions=[0, 1, 2]),
+     KIND, "key_positions must be an array, got list"),
+    (lambda c, a: layer(c)(a(X), a(X[:, :2]), a(X[:, :2]), key_positions=a([0, 1])),
+     RANGE, "key_positions must cover the 3 queries where query_positions are not given, got 2"),
     (lambda c, a: layer(c, bias=lambda q, k: a(floats(3, 3, 3)))(a(X), a(X), a(X)),
      RANGE, "bias must have a shape that broadcasts to (2, 2, 3, 3), got (3, 3, 3)"),
     # sinusoidal encoding
@@ -606,9 +613,52 @@ CASES = [
     (lambda c, a: layer(c)(a(X), a(X), a(X), bias=a(INTS)),
      KIND, "bias must have a floating dtype, got int64"),
     (lambda c, a: layer(c)(a(X), a(X), a(X), bias=lambda q, k: None),
-     KIND, "bias must be an array, got function"),
+     KIND, "bias must be an array, got NoneType"),
     (lambda c, a: layer(c, bias=shaw(c))(a(X), a(X), a(X)),
      RANGE, "query must have shape (*batch, h, n_q, 4), got (2, 2, 3, 2)"),
+    # heads, widths and positions of a layer
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, num_kv_heads=3),
+     RANGE, "num_kv_heads must divide num_heads = 2, got 3"),
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, num_kv_heads=0),
+     RANGE, "num_kv_heads must be a positive integer, got 0"),
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, head_dim=2.0),
+     KIND, "head_dim must be a positive integer, got 2.0"),
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, kv_dim=-1),
+     RANGE, "kv_dim must be a positive integer, got -1"),
+    (lambda c, a: layer(c)(a(X), query_positions=a([0, 1])),
+     RANGE, "query_positions must have shape (3,) or (2, 3), got (2,)"),
+    (lambda c, a: attend(c, a(Q), a(K), a(V), key_positions=a([0, 1])),
+     RANGE, "key_positions must have shape (5,) or (5,), got (2,)"),
+    # a cache
+    (lambda c, a: c.KVCache.init((2,), 2, 0, 2), RANGE, "max_len must be a positive integer, got 0"),
+    (lambda c, a: c.KVCache.init((2,), 2, 4, 2, window=0),
+     RANGE, "window must be a positive integer, got 0"),
+    (lambda c, a: c.KVCache.init((2,), "2", 4, 2),
+     KIND, "num_kv_heads must be a positive integer, got '2'"),
+    (lambda c, a: c.KVCache.init((-1,), 2, 4, 2),
+     RANGE, "batch_shape must be a non-negative integer, got -1"),
+    (lambda c, a: layer(c)(a(X), a(X), cache=room(c)),
+     RANGE, "key and value must be None where a cache is given, got arrays"),
+    (lambda c, a: layer(c)(a(X), cache=room(c, 2)),
+     RANGE, "query_positions must be less than max_len = 2 of the cache, got 2"),
+    (lambda c, a: layer(c)(a(X), cache=room(c), query_positions=a(floats(3))),
+     KIND, "query_positions must have an integer dtype, got float64"),
+    (lambda c, a: layer(c)(a(X), cache=room(c), query_positions=a([0, 1])),
+     RANGE, "query_positions must have shape (3,) or (2, 3), got (2,)"),
+    # rotary and ALiBi as values
+    (lambda c, a: c.ALiBi(0), RANGE, "num_heads must be a positive integer, got 0"),
+    (lambda c, a: c.Rotary(rotary_dim=3), RANGE, "rotary_dim must be a positive integer, got 3"),
+    (lambda c, a: c.Rotary(layout="neox"), RANGE, "layout must be 'interleaved' or 'half', got 'neox'"),
+    (lambda c, a: c.Rotary(base=-1.0), RANGE, "base must be a positive finite number, got -1.0"),
+    (lambda c, a: c.Rotary(frequencies="fast"),
+     KIND, "frequencies must be numbers, or a float32 or float64 array (m), got 'fast'"),
+    (lambda c, a: c.Rotary(frequencies=[1.0, np.nan]), RANGE, "frequencies must be finite, got nan"),
+    (lambda c, a: c.Rotary(rotary_dim=8, frequencies=[1.0]),
+     RANGE, "frequencies must hold 4 numbers, half of rotary_dim, got 1"),
+    (lambda c, a: c.Rotary(attention_factor=0.0),
+     RANGE, "attention_factor must be a positive finite number, got 0.0"),
+    (lambda c, a: c.Rotary(frequencies=[1.0, 0.1, 0.01])(a(X), a([0, 1, 2])),
+     RANGE, "frequencies must have shape (m) with m <= 2, got (3,)"),
     # Shaw's relative representations
     (lambda c, a: make(c, "ShawRelative", -1, 4),
      RANGE, "max_distance must be a non-negative integer, got -1"),
@@ -930,14 +980,20 @@ BAD_RNG = [
 ]
 
 
+SEED = ", or a seed: an integer or a tensor () of one"
+
+
 @pytest.mark.parametrize(
-    ("rng", "kind"), [(0, "int"), ("seed", "str"), (range(3), "range")]
+    ("rng", "kind"), [(0.5, "float"), ("seed", "str"), (range(3), "range")]
 )
 @pytest.mark.parametrize("call", BAD_RNG)
 def test_a_wrong_rng_is_named_with_what_the_column_draws_from(column, call, rng, kind):
     with pytest.raises(TypeError) as caught:
         call(column, column.array, rng)
-    assert str(caught.value) == f"rng must be a {GENERATOR[column.name]}, got {kind}"
+    said = f"rng must be a {GENERATOR[column.name]}, got {kind}"
+    assert str(caught.value).replace(SEED, "") == said
+    seeds = column.name == "torch" and BAD_RNG.index(call) < 6  # what drops, not what draws
+    assert (SEED in str(caught.value)) == seeds
 
 
 # what looks bad and is not: the call, the shape of its result

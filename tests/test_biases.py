@@ -270,7 +270,7 @@ def test_a_layer_of_attention_takes_it_with_its_parameters(name, scheme):
 
     def layer(column, x, *rest):
         attend = column.multi_head(rest[:4], HEADS, bias=build(column, *rest[4:]))
-        return attend(x, x, x, causal=True, positions=column.positions(positions))
+        return attend(x, x, x, causal=True, key_positions=column.positions(positions))
 
     with twin.mode():
         assert_twin_agrees(twin, layer, x, *weights, *parameters)

@@ -162,7 +162,9 @@ def test_an_attention_with_these_terms_and_this_scale_is_the_papers(column):
     x, positions = draw(264, 5, DIM) / 2, np.array([0, 1, 2, 5, 9])
     bias = drawn(column)
     assert bias.scale == (3 * WIDTH) ** -0.5
-    got = layer(column, bias)(*[column.array(x)] * 3, positions=column.positions(positions))
+    got = layer(column, bias)(
+        *[column.array(x)] * 3, key_positions=column.positions(positions)
+    )
     q, k, v = (REFERENCE.split_heads(x @ w, HEADS) for w in WEIGHTS[:3])
     s = q @ k.mT / (3 * WIDTH) ** 0.5 + two_terms(((), positions, positions), q, k)
     out = np.exp(s) / np.exp(s).sum(-1, keepdims=True) @ v
@@ -182,7 +184,7 @@ def test_layers_and_the_gradients_of_the_parameters_agree_with_the_reference(twi
 
     def attend(column, x, *parameters):
         bias = deberta(column, *parameters)
-        return layer(column, bias)(x, x, x, positions=column.positions(positions))
+        return layer(column, bias)(x, x, x, key_positions=column.positions(positions))
 
     assert_twin_agrees(twin, attend, draw(266, 2, 4, DIM) / 4, *PARAMETERS.values())
 
@@ -227,7 +229,7 @@ def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     attend = jax_single.MultiHeadAttention.init(
         jax_single.rng(), DIM, HEADS, bias=bias, scale=bias.scale
     )
-    run = jax.jit(lambda layer, x, n: layer(x, x, x, causal=True, positions=n))
+    run = jax.jit(lambda layer, x, n: layer(x, x, x, causal=True, key_positions=n))
     want = np.asarray(attend(x, x, x, causal=True))
     assert_close(jax_single, run(attend, x, n), want)
     assert_close(jax_single, jax.vmap(lambda x: run(attend, x, n))(x), want)

@@ -53,10 +53,10 @@ CASES = {
     "padding": (3, 5, WEIGHTS + OFFSETS, False, {"mask": SEEN}),
     "one mask for all": (3, 5, WEIGHTS, False, {"mask": np.tri(3, 5, 1, dtype=bool)}),
     "positions by default": (3, 5, WEIGHTS, True, {"causal": True}),
-    "shared positions": (3, 5, WEIGHTS, True, {"positions": PACKED}),
-    "positions per example": (3, 5, WEIGHTS, True, {"positions": np.array([PACKED, 7 + PACKED])}),
+    "shared positions": (3, 5, WEIGHTS, True, {"key_positions": PACKED}),
+    "positions per example": (3, 5, WEIGHTS, True, {"key_positions": np.array([PACKED, 7 + PACKED])}),
     "all combined": (
-        3, 5, WEIGHTS + OFFSETS, True, {"positions": PACKED + 3, "causal": True, "mask": SEEN}
+        3, 5, WEIGHTS + OFFSETS, True, {"key_positions": PACKED + 3, "causal": True, "mask": SEEN}
     ),
     "no queries": (0, 5, WEIGHTS, True, {}),
     "no keys": (3, 0, WEIGHTS + OFFSETS, False, {}),
@@ -97,7 +97,7 @@ def test_heads_are_attentions_of_columns(column, case):
     q, k, v = (
         x @ w + o for x, w, o in zip((query, key, value), weights, offsets, strict=False)
     )
-    positions = np.broadcast_to(options.get("positions", np.arange(n_k)), (BATCH, n_k))
+    positions = np.broadcast_to(options.get("key_positions", np.arange(n_k)), (BATCH, n_k))
     mask = np.broadcast_to(options.get("mask", True), (BATCH, n_q, n_k))
     mask = mask & np.tri(n_q, n_k, n_k - n_q, dtype=bool) if options.get("causal") else mask
     heads = []
@@ -187,7 +187,7 @@ def test_left_padding_with_positions_changes_nothing(column, scheming_layer, pad
     seen = column.array((np.arange(pad + 5) >= pad)[None])
     positions = column.array(np.arange(-pad, 5))
     out = scheming_layer(
-        padded, padded, padded, causal=True, mask=seen, positions=positions
+        padded, padded, padded, causal=True, mask=seen, key_positions=positions
     )
     assert_close(column, out[:, pad:], column.numpy(alone))
 
@@ -202,7 +202,7 @@ def test_packed_sequences_with_positions_are_as_if_alone(column, scheming_layer)
         *[column.array(x)] * 3,
         mask=column.array(owner[:, None] == owner),
         causal=True,
-        positions=column.array(positions),
+        key_positions=column.array(positions),
     )
     for part in (slice(0, 3), slice(3, 5)):
         alone = scheming_layer(*[column.array(x[part])] * 3, causal=True)
@@ -211,10 +211,10 @@ def test_packed_sequences_with_positions_are_as_if_alone(column, scheming_layer)
 
 def test_positions_per_example_are_those_of_each_example(column, scheming_layer):
     x, positions = draw(56, BATCH, 5, DIM), np.array([PACKED, 9 - PACKED])
-    both = scheming_layer(*[column.array(x)] * 3, positions=column.array(positions))
+    both = scheming_layer(*[column.array(x)] * 3, key_positions=column.array(positions))
     for i in range(BATCH):
         one = scheming_layer(
-            *[column.array(x[i])] * 3, positions=column.array(positions[i])
+            *[column.array(x[i])] * 3, key_positions=column.array(positions[i])
         )
         assert_close(column, both[i], column.numpy(one))
 
@@ -242,6 +242,7 @@ def test_dropout_of_weights_follows_rng(column):
     layer = column.multi_head([column.array(w) for w in WEIGHTS], HEADS, dropout_rate=0.5)
     if column.name == "torch":
         layer = column.MultiHeadAttention(DIM, HEADS, dropout_rate=0.5, dtype=torch.float64)
+        layer.eval()
     arrays = [column.array(x) for x in inputs(3, 5)]
     none, again, first, second, other = (
         column.numpy(layer(*arrays, rng=rng))
@@ -431,7 +432,7 @@ def test_a_content_bias_adds_to_scores_and_values(column, kind, positions):
     layer = column.multi_head(
         [column.array(w) for w in WEIGHTS], HEADS, bias=echo(column, kind=kind)
     )
-    where = {} if positions[0] == 0 else {"positions": column.array(positions)}
+    where = {} if positions[0] == 0 else {"key_positions": column.array(positions)}
     got = layer(*map(column.array, arrays), causal=True, **where)
     seen = [range(3), range(4), range(5)]
     want = [

@@ -264,7 +264,9 @@ def layer(column, bias, weights=WEIGHTS, **options):
 def test_an_attention_with_shaws_tables_is_the_papers(column):
     x, positions = draw(215, 5, DIM) / 2, np.array([0, 1, 2, 5, 9])
     bias = shaw(column, column.array(KEY_TABLE), column.array(VALUE_TABLE))
-    got = layer(column, bias)(*[column.array(x)] * 3, positions=column.positions(positions))
+    got = layer(column, bias)(
+        *[column.array(x)] * 3, key_positions=column.positions(positions)
+    )
     out = np.zeros((5, DIM))
     for h in range(HEADS):
         columns = slice(WIDTH * h, WIDTH * (h + 1))
@@ -297,11 +299,15 @@ def test_layers_and_the_gradients_of_their_tables_agree_with_the_reference(twin)
 
     def with_shaw(column, x, key_table, value_table):
         where = column.positions(positions)
-        return layer(column, shaw(column, key_table, value_table))(x, x, x, positions=where)
+        return layer(column, shaw(column, key_table, value_table))(
+            x, x, x, key_positions=where
+        )
 
     def with_music(column, x, table):
         where = column.positions(positions)
-        return layer(column, music(column, table))(x, x, x, causal=True, positions=where)
+        return layer(column, music(column, table))(
+            x, x, x, causal=True, key_positions=where
+        )
 
     x = draw(217, 2, 4, DIM) / 4
     assert_twin_agrees(twin, with_shaw, x, KEY_TABLE, VALUE_TABLE)
@@ -378,7 +384,7 @@ def test_jax_schemes_are_pytrees_inside_a_layer(jax_single, name, sizes):
     x, n = jax_single.array(draw(218, 2, 5, DIM)), jax_single.positions(N)
     bias = fresh(jax_single, name, *sizes)
     attend = jax_single.MultiHeadAttention.init(jax_single.rng(), DIM, HEADS, bias=bias)
-    run = jax.jit(lambda layer, x, n: layer(x, x, x, causal=True, positions=n))
+    run = jax.jit(lambda layer, x, n: layer(x, x, x, causal=True, key_positions=n))
     want = np.asarray(attend(x, x, x, causal=True))
     assert_close(jax_single, run(attend, x, n), want)
     assert_close(jax_single, jax.vmap(lambda x: run(attend, x, n))(x), want)

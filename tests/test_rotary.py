@@ -315,7 +315,7 @@ def test_layers_with_rotation_agree_with_the_reference(twin):
 
     def run(column, x, *weights):
         layer = column.multi_head(weights, HEADS, rotate=column.rotate)
-        return layer(x, x, x, causal=True, positions=column.positions(positions))
+        return layer(x, x, x, causal=True, key_positions=column.positions(positions))
 
     assert_twin_agrees(twin, run, draw(214, 2, 4, DIM), *WEIGHTS)
 

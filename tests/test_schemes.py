@@ -154,7 +154,7 @@ def test_multi_head_attention_takes_the_scheme(name):
     )
     x = x if scheme.encode is None else scheme.encode(x, where)
     added = None if scheme.gate is None else reference.forgetting_bias(scheme.gate(x))
-    whole = layer(x, x, x, causal=True, positions=where, bias=added)
+    whole = layer(x, x, x, causal=True, key_positions=where, bias=added)
     assert np.isfinite(whole).all()
     for t in range(n):
         step = None if added is None else added[:, t : t + 1, : t + 1]
@@ -163,7 +163,7 @@ def test_multi_head_attention_takes_the_scheme(name):
             x[: t + 1],
             x[: t + 1],
             causal=True,
-            positions=where[: t + 1],
+            key_positions=where[: t + 1],
             bias=step,
         )
         assert np.allclose(last[0], whole[t], atol=1e-12)

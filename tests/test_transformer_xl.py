@@ -192,7 +192,7 @@ def layer(column, bias):
 def test_an_attention_with_these_terms_is_the_papers(column):
     x, positions = draw(238, 5, DIM) / 2, np.array([0, 1, 2, 5, 9])
     got = layer(column, drawn(column))(
-        *[column.array(x)] * 3, positions=column.positions(positions)
+        *[column.array(x)] * 3, key_positions=column.positions(positions)
     )
     out = np.zeros((5, DIM))
     for h in range(HEADS):
@@ -221,7 +221,7 @@ def test_a_segment_with_the_memory_of_the_last_one_is_as_if_in_one_sequence(colu
     attend, x = layer(column, drawn(column)), column.array(draw(239, 6, DIM))
     whole = column.numpy(attend(x, x, x, causal=True))
     positions = column.positions(np.arange(-1, 4))
-    segment = attend(x[3:], x[1:], x[1:], positions=positions, causal=True)
+    segment = attend(x[3:], x[1:], x[1:], key_positions=positions, causal=True)
     seen = np.arange(6) >= 1
     mask = column.array(np.broadcast_to(seen, (6, 6)))
     short = attend(x, x, x, causal=True, mask=mask)
@@ -234,7 +234,7 @@ def test_layers_and_the_gradients_of_the_parameters_agree_with_the_reference(twi
 
     def attend(column, x, *parameters):
         bias = xl(column, *parameters)
-        return layer(column, bias)(x, x, x, positions=column.positions(positions))
+        return layer(column, bias)(x, x, x, key_positions=column.positions(positions))
 
     assert_twin_agrees(twin, attend, draw(217, 2, 4, DIM) / 4, *PARAMETERS.values())
 
@@ -275,7 +275,7 @@ def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     x, n = jax_single.array(draw(218, 2, 5, DIM)), jax_single.positions(N)
     bias = fresh(jax_single, DIM, HEADS)
     attend = jax_single.MultiHeadAttention.init(jax_single.rng(), DIM, HEADS, bias=bias)
-    run = jax.jit(lambda layer, x, n: layer(x, x, x, causal=True, positions=n))
+    run = jax.jit(lambda layer, x, n: layer(x, x, x, causal=True, key_positions=n))
     want = np.asarray(attend(x, x, x, causal=True))
     assert_close(jax_single, run(attend, x, n), want)
     assert_close(jax_single, jax.vmap(lambda x: run(attend, x, n))(x), want)

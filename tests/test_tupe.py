@@ -127,7 +127,9 @@ def test_an_attention_with_this_bias_and_this_scale_is_the_papers(column, cls):
     x, positions = draw(278, 2, 4, DIM) / 2, np.array([[0, 1, 2, 5], [7, 3, 0, 1]])
     bias = drawn(column, cls)
     assert bias.scale == (2 * WIDTH) ** -0.5
-    got = layer(column, bias)(*[column.array(x)] * 3, positions=column.positions(positions))
+    got = layer(column, bias)(
+        *[column.array(x)] * 3, key_positions=column.positions(positions)
+    )
     q, k, v = (REFERENCE.split_heads(x @ w, HEADS) for w in WEIGHTS[:3])
     s = q @ k.mT / (2 * WIDTH) ** 0.5 + naive((positions, positions), cls)
     out = np.exp(s) / np.exp(s).sum(-1, keepdims=True) @ v
@@ -190,7 +192,7 @@ def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     attend = jax_single.MultiHeadAttention.init(
         jax_single.rng(), DIM, HEADS, bias=bias, scale=bias.scale
     )
-    run = jax.jit(lambda layer, x, n: layer(x, x, x, positions=n))
+    run = jax.jit(lambda layer, x, n: layer(x, x, x, key_positions=n))
     want = np.asarray(attend(x, x, x))
     assert_close(jax_single, run(attend, x, n), want)
     assert_close(jax_single, jax.vmap(lambda x: run(attend, x, n))(x), want)

@@ -223,7 +223,7 @@ def attend(column, weights, x, **options):
 def test_layers_agree_with_the_reference(twin):
     def run(column, x, *weights):
         positions = column.positions(np.array([0, 40, 80, 900]))
-        return attend(column, weights, (x, x, x), positions=positions)
+        return attend(column, weights, (x, x, x), key_positions=positions)
 
     assert_twin_agrees(twin, run, draw(265, 2, 4, DIM), *WEIGHTS)
 

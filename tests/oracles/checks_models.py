@@ -251,7 +251,9 @@ def test_learned_tables(row):
     ours = evaluated(row)
     ours.load_state_dict({"table": theirs.weight})
     want = theirs.weight[WHERE + row["offset"]]
-    got = ours(torch.zeros(len(WHERE), config.hidden_size), positions=WHERE + row["offset"])
+    got = ours(
+        torch.zeros(len(WHERE), config.hidden_size), key_positions=WHERE + row["offset"]
+    )
     assert torch.equal(got, want)
     assert getattr(theirs, "offset", 0) == row["offset"]
 

@@ -1,6 +1,6 @@
 """Checks of shapes and dtypes: sequences, heads, masks and biases."""
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from posattn.contract.numbers import dtype, integer
 
@@ -26,9 +26,10 @@ def array(name, value):
 def floating(name, value, *, like=None, owner="query"):
     """Reject arrays that do not hold floating-point numbers, or hold others than `like` does."""
     array(name, value)
-    if "float" not in dtype(value) and "complex" not in dtype(value):
+    kind = str(value.dtype)
+    if "float" not in kind and "complex" not in kind:
         raise TypeError(f"{name} must have a floating dtype, got {dtype(value)}")
-    if like is not None and dtype(value) != dtype(like):
+    if like is not None and kind != str(like.dtype) and dtype(value) != dtype(like):
         raise TypeError(
             f"{name} must have the dtype of {owner}, {dtype(like)}, got {dtype(value)}"
         )
@@ -79,8 +80,11 @@ def head_sequence(name, value):
         )
 
 
-def attention(query, key, value=None):
-    """Reject queries, keys and values whose shapes or dtypes do not belong together."""
+def attention(query, key, value=None, *, grouped=False):
+    """Reject queries, keys and values whose shapes or dtypes do not belong together.
+
+    If `grouped`, each head of keys and values may serve several heads of queries.
+    """
     sequence("query", query)
     *batch, _, width = query.shape
     if width == 0:
@@ -88,27 +92,75 @@ def attention(query, key, value=None):
             f"query must have a width of at least 1, got shape {tuple(query.shape)}"
         )
     floating("key", key, like=query)
+    own = key.shape[-3] if batch and len(key.shape) == len(query.shape) else 0
+    if grouped and own and batch[-1] % own == 0:
+        batch[-1] = own
     _shape("key", key, (*batch, "n_k", width))
     if value is not None:
         floating("value", value, like=query)
         _shape("value", value, (*batch, key.shape[-2], "d_v"))
 
 
-def layer_inputs(query, key, value, dim):
-    """Reject queries, keys and values that do not all have the width of a layer."""
+def layer_inputs(query, key, value, dim, kv_dim=None, *, mixed=False):
+    """Reject what does not have the widths of a layer, or (unless `mixed`) the dtype of the queries."""
     sequence("query", query, dim)
-    floating("key", key, like=query)
-    floating("value", value, like=query)
+    like = None if mixed else query
+    floating("key", key, like=like)
+    floating("value", value, like=like)
     *batch, _, _ = query.shape
-    _shape("key", key, (*batch, "n_k", dim))
-    _shape("value", value, (*batch, key.shape[-2], dim))
+    kv_dim = dim if kv_dim is None else kv_dim
+    _shape("key", key, (*batch, "n_k", kv_dim))
+    _shape("value", value, (*batch, key.shape[-2], kv_dim))
+
+
+class LayerSizes(NamedTuple):
+    """The numbers of heads of a layer, and the shapes `(inputs, outputs)` of its four weights."""
+
+    num_heads: int
+    num_kv_heads: int
+    weights: tuple
+
+
+def layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim):
+    """Return the sizes of a layer; those that are not given follow from the others."""
+    dim = integer("dim", dim, least=1)
+    kv_dim = dim if kv_dim is None else integer("kv_dim", kv_dim, least=1)
+    if head_dim is None:
+        num_heads = heads(num_heads, dim)
+        head_dim = dim // num_heads
+    num_heads = integer("num_heads", num_heads, least=1)
+    groups = kv_heads(num_kv_heads, num_heads)
+    wide, narrow = (n * integer("head_dim", head_dim, least=1) for n in (num_heads, groups))
+    shapes = (dim, wide), (kv_dim, narrow), (kv_dim, narrow), (wide, dim)
+    return LayerSizes(num_heads, groups, shapes)
+
+
+def layer_mask(value, shape):
+    """Reject masks that fit the scores of neither all heads nor, with an axis for them, of each."""
+    if value is None:
+        return
+    array("mask", value)
+    *batch, _, n_q, n_k = shape
+    mask(value, shape if len(value.shape) == len(shape) else (*batch, n_q, n_k))
+
+
+def kv_heads(num_kv_heads, num_heads):
+    """Return the number of heads of keys and values, which divides that of queries; all if not given."""
+    if num_kv_heads is None:
+        return num_heads
+    num_kv_heads = integer("num_kv_heads", num_kv_heads, least=1)
+    if num_heads % num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads must divide num_heads = {num_heads}, got {num_kv_heads}"
+        )
+    return num_kv_heads
 
 
 def _broadcasts(name, value, expected):
     """Accept axes of size 1, but never on the last axis, and no axes that `expected` lacks."""
     got = tuple(value.shape)
     fits = 2 <= len(got) <= len(expected) and got[-1] == expected[-1]
-    if not (fits and all(g in (1, e) for g, e in zip(got[::-1], expected[::-1]))):
+    if not (fits and all(g == 1 or g == e for g, e in zip(got[::-1], expected[::-1]))):
         raise ValueError(
             f"{name} must have a shape that broadcasts to {tuple(expected)}, got {got}"
         )
@@ -119,7 +171,7 @@ def mask(value, expected):
     if value is None:
         return
     array("mask", value)
-    if dtype(value) != "bool":
+    if "bool" not in str(value.dtype):
         raise TypeError(f"mask must be bool (True means may attend), got {dtype(value)}")
     _broadcasts("mask", value, expected)
 

@@ -10,10 +10,19 @@ def dtype(array):
     return str(array.dtype).strip("'>_").replace("'", ".").rpartition(".")[2]
 
 
+def is_symbolic(value):
+    """Whether `value` is a size that a compiler leaves open: PyTorch's SymInt, or one of JAX's export."""
+    return hasattr(value, "__sym_float__") or hasattr(value, "dimension_as_value")
+
+
 def is_index(value):
     """Whether `value` is an integer: a Python or NumPy one, or an integer scalar of a framework."""
-    if isinstance(value, int):
+    if isinstance(
+        value, int
+    ):  # in a program that PyTorch compiles, a size that is open too
         return not isinstance(value, bool)
+    if is_symbolic(value):
+        return True
     if hasattr(value, "dtype") and (dtype(value) == "bool" or tuple(value.shape) != ()):
         return False  # PyTorch would take an array of one integer for that integer
     try:
@@ -26,8 +35,10 @@ def is_index(value):
 def integer(name, value, *, least=0, even=False):
     """Return `value` as an int that is at least `least` (0 or 1), and even if asked."""
     right_kind = is_index(value)
+    if right_kind and not isinstance(value, int) and is_symbolic(value):
+        return value
     if right_kind and value >= least and not (even and value % 2):
-        return operator.index(value)
+        return value if isinstance(value, int) else operator.index(value)
     kind = (
         "non-negative integer"
         if least == 0
@@ -125,3 +136,50 @@ def multiple(name, value, of):
     raise (ValueError if right_kind else TypeError)(
         f"{name} must be a positive multiple of {of}, got {value!r}"
     )
+
+
+rotary_defaults = {
+    "rotary_dim": None,
+    "base": 10000.0,
+    "layout": "interleaved",
+    "frequencies": None,
+    "attention_factor": 1.0,
+}
+
+
+def rotary(*, rotary_dim, base, layout, frequencies, attention_factor):
+    """Return the options of a rotation as Python numbers, by name."""
+    checked = {"base": _base(base), "layout": layout}
+    _layout(layout)
+    checked["attention_factor"] = positive("attention_factor", attention_factor)
+    if rotary_dim is not None:
+        rotary_dim = integer("rotary_dim", rotary_dim, least=1, even=True)
+    if frequencies is not None:
+        frequencies = _floats("frequencies", frequencies)
+        rotary_dim = 2 * len(frequencies) if rotary_dim is None else rotary_dim
+        if rotary_dim != 2 * len(frequencies):
+            raise ValueError(
+                f"frequencies must hold {rotary_dim // 2} numbers, half of rotary_dim, "
+                f"got {len(frequencies)}"
+            )
+    return checked | {"rotary_dim": rotary_dim, "frequencies": frequencies}
+
+
+def _floats(name, given):
+    """Numbers, or an array of them of at least 32-bit precision, as a tuple of Python numbers."""
+    half = hasattr(given, "dtype") and dtype(given) in ("float16", "bfloat16")
+    try:
+        if half or isinstance(given, str):
+            raise TypeError
+        numbers = tuple(map(float, given.tolist() if hasattr(given, "tolist") else given))
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} must be numbers, or a float32 or float64 array (m), got {given!r}"
+        ) from None
+    for got in numbers:
+        if not -math.inf < got < math.inf:
+            raise ValueError(f"{name} must be finite, got {got!r}")
+    return numbers
+
+
+_base, _layout = base, layout  # under the names of the options they would be hidden

@@ -2,7 +2,7 @@
 
 import operator
 
-from posattn.contract.arrays import array, integer_array
+from posattn.contract.arrays import _shape, array, floating, integer_array
 from posattn.contract.numbers import dtype, integer, is_index
 
 _HALF = ("float16", "bfloat16")
@@ -39,10 +39,9 @@ def length_or_positions(value):
 def positions(name, value):
     """Reject positions that are no numbers, are scalars, or have passed through a half-precision dtype."""
     array(name, value)
-    if ("int" not in dtype(value) and "float" not in dtype(value)) or dtype(value) in _HALF:
-        raise TypeError(
-            f"{name} must hold integers, float32 or float64, got {dtype(value)}"
-        )
+    kind = dtype(value)
+    if ("int" not in kind and "float" not in kind) or kind in _HALF:
+        raise TypeError(f"{name} must hold integers, float32 or float64, got {kind}")
     if len(value.shape) == 0:
         raise ValueError(f"{name} must have shape (*batch, n), got ()")
 
@@ -71,6 +70,61 @@ def key_positions(value, key_shape, n_q):
         raise ValueError(
             f"positions must cover the {n_q} queries, got {n_k} positions, one per key"
         )
+
+
+def attention_positions(query_positions, key_positions, batch, n_q, n_k):
+    """Reject positions that do not belong to the queries and keys of a call, whose heads share them."""
+    named = ("query_positions", query_positions, n_q), ("key_positions", key_positions, n_k)
+    for name, value, n in named:
+        if value is None:
+            continue
+        positions(name, value)
+        got = tuple(value.shape)
+        if got != (n,) and got != (*batch, n):
+            raise ValueError(f"{name} must have shape {(n,)} or {(*batch, n)}, got {got}")
+    if query_positions is None and key_positions is not None and n_q > n_k:
+        raise ValueError(
+            f"key_positions must cover the {n_q} queries where query_positions are not given, got {n_k}"
+        )
+
+
+def cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window):
+    """Return the shape of the keys of a cache: with a window there are no more slots than it holds."""
+    max_len = integer("max_len", max_len, least=1)
+    if window is not None:
+        max_len = min(max_len, integer("window", window, least=1))
+    num_kv_heads = integer("num_kv_heads", num_kv_heads, least=1)
+    batch = [integer("batch_shape", size) for size in batch_shape]
+    return (*batch, num_kv_heads, max_len, integer("head_dim", head_dim, least=1))
+
+
+def cache_entry(key, value, where, kept):
+    """Reject keys, values and positions that do not fit what a cache keeps."""
+    *batch, num_heads, _, head_dim = kept.shape
+    floating("key", key, like=kept, owner="the cache")
+    _shape("key", key, (*batch, num_heads, "n", head_dim))
+    floating("value", value, like=kept, owner="the cache")
+    _shape("value", value, tuple(key.shape))
+    integer_array("query_positions", where)
+    n, got = key.shape[-2], tuple(where.shape)
+    if got != (n,) and got != (*batch, n):
+        raise ValueError(
+            f"query_positions must have shape {(n,)} or {(*batch, n)}, got {got}"
+        )
+
+
+def cache_room(last, max_len):
+    """Reject a position beyond the end of a cache that has no window."""
+    if last >= max_len:
+        raise ValueError(
+            f"query_positions must be less than max_len = {max_len} of the cache, got {last}"
+        )
+
+
+def cached(key, value):
+    """Reject a call with a cache and a memory: the cache holds keys of the queries' own sequence."""
+    if key is not None or value is not None:
+        raise ValueError("key and value must be None where a cache is given, got arrays")
 
 
 def table_length(length, max_len):

@@ -4,7 +4,7 @@ Arrays of any floating dtype come in, float64 comes out.
 Complex input passes through, so that a complex step differentiates each function to rounding error.
 """
 
-from posattn.reference.alibi import alibi_bias, alibi_slopes
+from posattn.reference.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.reference.attention import (
     attention_weights,
     dropout,
@@ -18,6 +18,7 @@ from posattn.reference.axial import (
     mrope_frequencies,
     rotate_axes,
 )
+from posattn.reference.cache import KVCache
 from posattn.reference.complexity import (
     Cost,
     convolution,
@@ -44,6 +45,7 @@ from posattn.reference.polar import PolarKey, polar_query
 from posattn.reference.randomized import randomized_positions
 from posattn.reference.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.reference.rotary import (
+    Rotary,
     rotate,
     to_half,
     to_interleaved,
@@ -76,10 +78,12 @@ from posattn.reference.xpos import xpos_key, xpos_query
 __all__ = [
     "DAPE",
     "FIRE",
+    "ALiBi",
     "CoPE",
     "Cost",
     "DisentangledBias",
     "ForgettingGate",
+    "KVCache",
     "KerpleLog",
     "KerplePower",
     "LearnedPositionalEncoding",
@@ -88,6 +92,7 @@ __all__ = [
     "PolarKey",
     "PositionalEncoding",
     "RelativeGlobalAttention",
+    "Rotary",
     "ShawRelative",
     "StickBreaking",
     "SwinBias",

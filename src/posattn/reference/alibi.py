@@ -1,13 +1,13 @@
 """ALiBi: each head subtracts from its scores in proportion to the distance."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Real
 
 from posattn import contract
 
-__all__ = ["alibi_bias", "alibi_slopes"]
+__all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
 
 
 def relative_positions(
@@ -63,7 +63,8 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     return 2.0 ** -np.array([*exponents, *between][:num_heads])
 
 
-def alibi_bias(num_heads: int) -> Callable:
+@dataclass(frozen=True)
+class ALiBi:
     r"""A linear penalty on distance, in each head with a slope of its own.
 
     .. math:: b_h(i, j) = -m_h \, \lvert j - i \rvert,
@@ -82,16 +83,12 @@ def alibi_bias(num_heads: int) -> Callable:
     Args:
         num_heads: the number of heads $H$, at least 1.
 
-    Returns:
-        A function `bias(query_positions, key_positions)` of positions `(*batch, n_q)` and
-        `(*batch, n_k)`, which may be any real numbers; it returns `(*batch, H, n_q, n_k)`.
-
     Raises:
-        TypeError: if `num_heads` is not an integer, or positions are no numbers.
-        ValueError: if `num_heads` is not positive, or batch axes of positions differ.
+        TypeError: if `num_heads` is not an integer.
+        ValueError: if `num_heads` is not positive.
 
     Examples:
-        >>> bias = alibi_bias(2)
+        >>> bias = ALiBi(2)
         >>> bias(np.array([7]), np.array([4, 5, 6, 8]))
         array([[[-0.1875    , -0.125     , -0.0625    , -0.0625    ]],
         <BLANKLINE>
@@ -100,13 +97,49 @@ def alibi_bias(num_heads: int) -> Callable:
     References:
         :cite:t:`press2022alibi`, section 3.
     """
-    slopes = alibi_slopes(num_heads)[:, None, None]
 
-    def bias(
+    num_heads: int
+
+    def __post_init__(self):
+        contract.integer("num_heads", self.num_heads, least=1)
+
+    def __call__(
+        self,
         query_positions: Real[np.ndarray, "*#batch n_q"],
         key_positions: Real[np.ndarray, "*#batch n_k"],
     ) -> Float[np.ndarray, "*batch h n_q n_k"]:
-        distances = np.abs(relative_positions(query_positions, key_positions))
-        return -slopes * distances[..., None, :, :]
+        """What is added to the scores.
 
-    return bias
+        Args:
+            query_positions: any real numbers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: any real numbers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, H, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ.
+        """
+        distances = np.abs(relative_positions(query_positions, key_positions))
+        return -alibi_slopes(self.num_heads)[:, None, None] * distances[..., None, :, :]
+
+
+def alibi_bias(num_heads: int) -> ALiBi:
+    """The bias of ALiBi as a function of positions: the same as `ALiBi(num_heads)`.
+
+    Args:
+        num_heads: the number of heads, at least 1.
+
+    Returns:
+        A function `bias(query_positions, key_positions)` that returns `(*batch, H, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `num_heads` is not an integer.
+        ValueError: if `num_heads` is not positive.
+
+    Examples:
+        >>> alibi_bias(1)(np.array([7]), np.array([4, 8]))
+        array([[[-0.01171875, -0.00390625]]])
+    """
+    return ALiBi(num_heads)

@@ -1,10 +1,10 @@
 """Attention: a weighted mean of values, the weights from queries and keys."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Inexact
+from jaxtyping import Bool, Inexact, Num
 
 from posattn import contract
 from posattn.reference.masks import causal_mask
@@ -13,7 +13,7 @@ __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product
 
 Scores = Inexact[np.ndarray, "*batch n_q n_k"]
 Mask = Bool[np.ndarray, "*#batch #n_q n_k"]
-Bias = Inexact[np.ndarray, "*#batch #n_q n_k"] | Callable
+Bias = Inexact[np.ndarray, "*#batch #n_q n_k"] | Callable | contract.ContentBias
 
 
 def _double(x: Inexact[np.ndarray, "*shape"]) -> Inexact[np.ndarray, "*shape"]:
@@ -63,11 +63,13 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
 
 def attention_weights(
     query: Inexact[np.ndarray, "*batch n_q d"],
-    key: Inexact[np.ndarray, "*batch n_k d"],
+    key: Inexact[np.ndarray, "*groups n_k d"],
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | None = None,
+    bias: Bias | Sequence[Bias] | None = None,
+    query_positions: Num[np.ndarray, "... n_q"] | None = None,
+    key_positions: Num[np.ndarray, "... n_k"] | None = None,
     scale: float | None = None,
 ) -> Scores:
     r"""How much each query attends to each key.
@@ -79,12 +81,19 @@ def attention_weights(
 
     Args:
         query: $\mathbf{Q}$, `(*batch, n_q, d)`.
-        key: $\mathbf{K}$, `(*batch, n_k, d)`, of the same batch axes, width and dtype.
+        key: $\mathbf{K}$, `(*batch, n_k, d)`, of the same batch axes, width and dtype. The last
+            batch axis is that of heads, and keys may have fewer: each head of keys then serves
+            as many neighboring heads of queries (grouped heads).
         mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
         causal: hide the future; queries are aligned to the end of the keys.
         bias: $\mathbf{B}$, what is added to the scores: an array that broadcasts to
-            `(*batch, n_q, n_k)`, or a function of the positions of queries and keys that
-            returns one.
+            `(*batch, n_q, n_k)`, a function of the positions of queries and keys that returns
+            one, an object with a method `scores` (see :class:`MultiHeadAttention`), or a list of
+            those, which are added up.
+        query_positions: where the queries stand, `(n_q)`, or one row for each example, all heads
+            alike. If not given, they stand at the last $n_q$ positions of the keys. Only
+            biases use positions.
+        key_positions: where the keys stand, likewise; $0, \ldots, n_k - 1$ if not given.
         scale: the factor on the scores, $1/\sqrt{d}$ if not given.
 
     Returns:
@@ -103,21 +112,26 @@ def attention_weights(
     References:
         :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1.
     """
-    contract.attention(query, key)
-    mask, bias = mask_and_bias(query, key, mask, causal, bias)
+    contract.attention(query, key, grouped=True)
+    where = positions_of(query, key, query_positions, key_positions)
+    mask = visible(query, key, mask, causal)
+    key = zero_unattended(key, mask)
+    bias = total_bias(bias, query, key, where)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
-    scores = _double(query) @ _double(zero_unattended(key, mask)).mT * scale
+    scores = by_head(_double(query), _double(key).mT) * scale
     return masked_softmax(scores if bias is None else scores + bias, mask)
 
 
 def scaled_dot_product_attention(
     query: Inexact[np.ndarray, "*batch n_q d"],
-    key: Inexact[np.ndarray, "*batch n_k d"],
-    value: Inexact[np.ndarray, "*batch n_k d_v"],
+    key: Inexact[np.ndarray, "*groups n_k d"],
+    value: Inexact[np.ndarray, "*groups n_k d_v"],
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | None = None,
+    bias: Bias | Sequence[Bias] | None = None,
+    query_positions: Num[np.ndarray, "... n_q"] | None = None,
+    key_positions: Num[np.ndarray, "... n_k"] | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     rng: np.random.Generator | None = None,
@@ -132,13 +146,21 @@ def scaled_dot_product_attention(
 
     Args:
         query: $\mathbf{Q}$, `(*batch, n_q, d)`.
-        key: $\mathbf{K}$, `(*batch, n_k, d)`, of the same batch axes, width and dtype.
-        value: $\mathbf{V}$, `(*batch, n_k, d_v)`, of the same batch axes and dtype.
+        key: $\mathbf{K}$, `(*batch, n_k, d)`, of the same batch axes, width and dtype. The last
+            batch axis is that of heads, and keys may have fewer: each head of keys then serves
+            as many neighboring heads of queries (grouped heads).
+        value: $\mathbf{V}$, `(*batch, n_k, d_v)`, of the same batch axes as the keys and of
+            the same dtype.
         mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
         causal: hide the future; queries are aligned to the end of the keys.
         bias: $\mathbf{B}$, what is added to the scores: an array that broadcasts to
-            `(*batch, n_q, n_k)`, or a function of the positions of queries and keys that
-            returns one.
+            `(*batch, n_q, n_k)`, a function of the positions of queries and keys that returns
+            one, an object with a method `scores` (see :class:`MultiHeadAttention`), or a list of
+            those, which are added up.
+        query_positions: where the queries stand, `(n_q)`, or one row for each example, all heads
+            alike. If not given, they stand at the last $n_q$ positions of the keys. Only
+            biases use positions.
+        key_positions: where the keys stand, likewise; $0, \ldots, n_k - 1$ if not given.
         scale: the factor on the scores, $1/\sqrt{d}$ if not given.
         dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
         rng: where the randomness comes from; None means no dropout.
@@ -159,10 +181,14 @@ def scaled_dot_product_attention(
     References:
         :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1.
     """
-    contract.attention(query, key, value)
-    mask, bias = mask_and_bias(query, key, mask, causal, bias)
-    weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
-    return dropout(weights, dropout_rate, rng) @ _double(zero_unattended(value, mask))
+    contract.attention(query, key, value, grouped=True)
+    where = positions_of(query, key, query_positions, key_positions)
+    mask = visible(query, key, mask, causal)
+    options = {"mask": mask, "bias": bias, "scale": scale}
+    options |= {"query_positions": where[0], "key_positions": where[1]}
+    weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
+    out = by_head(weights, _double(zero_unattended(value, mask)))
+    return sum((b.values(weights, *where) for b in biases(bias) if changes_values(b)), out)
 
 
 def dropout(
@@ -202,19 +228,76 @@ def dropout(
     return _double(x) * (rng.random(x.shape) >= rate) / (1 - rate)
 
 
-def mask_and_bias(query, key, mask, causal, bias):
-    """Turn `causal` into part of the mask, and a function of positions into the bias it returns."""
+def positions_of(query, key, query_positions, key_positions):
+    """Where queries and keys stand: the last query at the last key, unless something else is given."""
     n_q, n_k = query.shape[-2], key.shape[-2]
-    if callable(bias):
-        bias = bias(np.arange(n_k - n_q, n_k), np.arange(n_k))
-    shape = (*query.shape[:-1], n_k)
-    contract.mask(mask, shape)
-    contract.bias(bias, shape)
+    contract.attention_positions(query_positions, key_positions, query.shape[:-3], n_q, n_k)
+    if query_positions is None:
+        query_positions = (
+            np.arange(n_k - n_q, n_k)
+            if key_positions is None
+            else key_positions[..., n_k - n_q :]
+        )
+    return query_positions, np.arange(n_k) if key_positions is None else key_positions
+
+
+def visible(query, key, mask, causal):
+    """Turn `causal` into part of the mask."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    contract.mask(mask, (*query.shape[:-1], n_k))
     if causal:
         mask = causal_mask(n_q, n_k) if mask is None else mask & causal_mask(n_q, n_k)
-    return mask, bias
+    return mask
+
+
+def biases(bias):
+    """The parts of a bias, one if it is no list."""
+    parts = bias if isinstance(bias, list | tuple) else [bias]
+    return [part for part in parts if part is not None]
+
+
+def changes_values(bias):
+    """Whether a bias adds something to the output of the heads, too."""
+    return hasattr(bias, "scores") and hasattr(bias, "values")
+
+
+def total_bias(bias, query, key, where):
+    """Add up what the parts of a bias add to the scores, or give None."""
+    total = None
+    for part in biases(bias):
+        if hasattr(part, "scores"):
+            part = part.scores(query, for_each_head(key, query), *where)
+        elif callable(part):
+            part = part(*where)
+        contract.array("bias", part)
+        contract.bias(part, (*query.shape[:-1], key.shape[-2]))
+        total = part if total is None else total + part
+    return total
+
+
+def by_head(x, y):
+    """Multiply matrices head by head, where each head of `y` may serve several of `x`."""
+    if x.ndim < 3 or x.shape[-3] == y.shape[-3]:
+        return x @ y
+    *batch, heads, n, width = x.shape
+    product = x.reshape(*batch, y.shape[-3], heads // y.shape[-3] * n, width) @ y
+    return product.reshape(*batch, heads, n, y.shape[-1])
+
+
+def for_each_head(x, query):
+    """Give each head of queries the head of keys or values that serves it."""
+    if query.ndim < 3 or x.shape[-3] == query.shape[-3]:
+        return x
+    return np.repeat(x, query.shape[-3] // x.shape[-3], axis=-3)
 
 
 def zero_unattended(x, mask):
     """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
-    return x if mask is None else np.where(np.any(mask, axis=-2)[..., None], x, 0)
+    if mask is None:
+        return x
+    seen = np.any(mask, axis=-2)
+    if seen.ndim > 1 and x.ndim > 2 and seen.shape[-2] not in (1, x.shape[-3]):
+        *batch, heads, n_k = seen.shape  # several heads of queries share one of keys
+        groups = heads // x.shape[-3]
+        seen = np.any(seen.reshape(*batch, x.shape[-3], groups, n_k), axis=-2)
+    return np.where(seen[..., None], x, 0)

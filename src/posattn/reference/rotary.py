@@ -1,12 +1,23 @@
 """Rotary position embedding: queries and keys turn with their position."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
-from jaxtyping import Inexact, Real, Shaped
+from jaxtyping import Float, Inexact, Real, Shaped
 
 from posattn import contract
 from posattn.reference import sinusoidal
 
-__all__ = ["rotate", "to_half", "to_interleaved", "weight_to_half", "weight_to_interleaved"]
+__all__ = [
+    "Rotary",
+    "rotate",
+    "to_half",
+    "to_interleaved",
+    "weight_to_half",
+    "weight_to_interleaved",
+]
 
 
 def rotate(
@@ -15,7 +26,7 @@ def rotate(
     *,
     frequencies: Inexact[np.ndarray, " m"] | None = None,
     base: float = 10000.0,
-    layout: str = "interleaved",
+    layout: Literal["interleaved", "half"] = "interleaved",
     attention_factor: float = 1.0,
 ) -> Inexact[np.ndarray, "*batch n d"]:
     r"""Turn each pair of entries of a token by an angle that grows with the token's position.
@@ -91,6 +102,77 @@ def rotate(
         positions = np.arange(x.shape[-2])
     angles = positions.astype(np.float64)[..., None] * frequencies
     return turn(x, factor * np.cos(angles), factor * np.sin(angles), layout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotary:
+    r"""`rotate` with its options, as a value: what a layer takes and a checkpoint keeps.
+
+    Two of them are equal if they were made equal, and they can be hashed, pickled, copied and printed.
+
+    Args:
+        rotary_dim: how many entries of a head turn, a positive even number: twice the number of
+            frequencies if they are given, otherwise all if not given.
+        base: $b$ of $\omega_j = b^{-2j/m}$ for `rotary_dim` $m$, positive; unused where
+            `frequencies` are given.
+        layout: `"interleaved"` or `"half"`.
+        frequencies: $\omega$ in radians per position, numbers or an array; kept as Python numbers.
+        attention_factor: $c$, positive, on the entries that turn.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range, or `frequencies` are not half of `rotary_dim`.
+
+    Examples:
+        >>> turn = Rotary(base=500000.0, layout="half")
+        >>> turn == Rotary(base=500000.0, layout="half")
+        True
+        >>> turn(np.ones((2, 4))).shape
+        (2, 4)
+        >>> Rotary(rotary_dim=2)(np.array([[1.0, 0.0, 7.0]]), np.array([1])).round(4)
+        array([[0.5403, 0.8415, 7.    ]])
+    """
+
+    rotary_dim: int | None = None
+    base: float = 10000.0
+    layout: Literal["interleaved", "half"] = "interleaved"
+    frequencies: Sequence[float] | Float[np.ndarray, " m"] | None = None
+    attention_factor: float = 1.0
+
+    def __post_init__(self):
+        for name, value in contract.rotary(**vars(self)).items():
+            object.__setattr__(self, name, value)
+
+    def __call__(
+        self,
+        x: Inexact[np.ndarray, "*batch n d"],
+        positions: Real[np.ndarray, "*#batch n"] | None = None,
+    ) -> Inexact[np.ndarray, "*batch n d"]:
+        r"""Turn the pairs of `x`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, n, d)`.
+            positions: where the tokens stand, `(n)` or with batch axes, of which each is that of
+                `x` or 1; $0, \ldots, n - 1$ if not given.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit.
+        """
+        frequencies = self.frequencies
+        if frequencies is None and self.rotary_dim is not None:
+            frequencies = sinusoidal.frequencies(self.rotary_dim, base=self.base)
+        return rotate(
+            x,
+            positions,
+            frequencies=None if frequencies is None else np.array(frequencies),
+            base=self.base,
+            layout=self.layout,
+            attention_factor=self.attention_factor,
+        )
 
 
 def turn(x, cos, sin, layout):

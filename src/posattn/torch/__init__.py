@@ -1,6 +1,6 @@
 """The PyTorch column: the contract of `posattn.reference`, as a PyTorch user would write it."""
 
-from posattn.torch.alibi import alibi_bias, alibi_slopes
+from posattn.torch.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.torch.attention import (
     attention_weights,
     dropout,
@@ -14,6 +14,7 @@ from posattn.torch.axial import (
     mrope_frequencies,
     rotate_axes,
 )
+from posattn.torch.cache import KVCache
 from posattn.torch.cope import CoPE
 from posattn.torch.dape import DAPE
 from posattn.torch.disentangled import DisentangledBias
@@ -27,6 +28,7 @@ from posattn.torch.polar import PolarKey, polar_query
 from posattn.torch.randomized import randomized_positions
 from posattn.torch.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.torch.rotary import (
+    Rotary,
     rotate,
     to_half,
     to_interleaved,
@@ -59,9 +61,11 @@ from posattn.torch.xpos import xpos_key, xpos_query
 __all__ = [
     "DAPE",
     "FIRE",
+    "ALiBi",
     "CoPE",
     "DisentangledBias",
     "ForgettingGate",
+    "KVCache",
     "KerpleLog",
     "KerplePower",
     "LearnedPositionalEncoding",
@@ -70,6 +74,7 @@ __all__ = [
     "PolarKey",
     "PositionalEncoding",
     "RelativeGlobalAttention",
+    "Rotary",
     "ShawRelative",
     "StickBreaking",
     "SwinBias",

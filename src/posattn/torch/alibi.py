@@ -1,14 +1,12 @@
 """ALiBi: each head subtracts from its scores in proportion to the distance."""
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float, Real
-from torch import Tensor
+from torch import Tensor, nn
 
 from posattn import contract
 
-__all__ = ["alibi_bias", "alibi_slopes"]
+__all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
 
 
 def relative_positions(
@@ -46,25 +44,94 @@ def alibi_slopes(
     return torch.tensor(slopes, dtype=torch.float64).to(device, dtype)
 
 
-def alibi_bias(num_heads: int, *, dtype: torch.dtype | None = None) -> Callable:
+class ALiBi(nn.Module):
     """A linear penalty on distance, in each head with a slope of its own.
 
-    Twin of :func:`posattn.reference.alibi_bias`.
-    Computed in float64 where the positions are; the bias has `dtype`, or PyTorch's default one.
+    Twin of :class:`posattn.reference.ALiBi`: a module without parameters, equal to another that was
+    made equal.
+    Computed in float64 where the positions are.
     Up to position 2**20 its relative error is below 2**-23 in float32.
 
+    Args:
+        num_heads: the number of heads, at least 1.
+        dtype: of the bias; PyTorch's default one if not given.
+
+    Raises:
+        TypeError: if `num_heads` is not an integer.
+        ValueError: if `num_heads` is not positive.
+
     Examples:
-        >>> alibi_bias(1)(torch.tensor([7]), torch.tensor([3, 8]))
+        >>> ALiBi(1)(torch.tensor([7]), torch.tensor([3, 8]))
         tensor([[[-0.0156, -0.0039]]])
     """
-    slopes = alibi_slopes(num_heads)[:, None, None]
 
-    def bias(
+    def __init__(self, num_heads: int, *, dtype: torch.dtype | None = None):
+        super().__init__()
+        self.num_heads = contract.integer("num_heads", num_heads, least=1)
+        self.dtype = dtype
+        self.slopes = alibi_slopes(self.num_heads)  # no buffer, whose dtype would change
+
+    def _apply(self, fn, recurse=True):
+        self.slopes = alibi_slopes(self.num_heads, device=fn(torch.empty(0)).device)
+        return super()._apply(fn, recurse)
+
+    def __eq__(self, other):
+        return type(other) is ALiBi and self._value() == other._value()
+
+    def __hash__(self):
+        return hash(self._value())
+
+    def _value(self):
+        return self.num_heads, self.dtype
+
+    def extra_repr(self) -> str:
+        """The arguments it was made with."""
+        return f"{self.num_heads}" + (f", dtype={self.dtype}" if self.dtype else "")
+
+    def forward(
+        self,
         query_positions: Real[Tensor, "*#batch n_q"],
         key_positions: Real[Tensor, "*#batch n_k"],
     ) -> Float[Tensor, "*batch h n_q n_k"]:
-        distances = relative_positions(query_positions, key_positions).abs()
-        exact = -slopes.to(distances.device) * distances[..., None, :, :]
-        return exact.to(torch.get_default_dtype() if dtype is None else dtype)
+        """What is added to the scores.
 
-    return bias
+        Twin of calling :class:`posattn.reference.ALiBi`.
+
+        Args:
+            query_positions: any real numbers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: any real numbers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ.
+        """
+        distances = relative_positions(query_positions, key_positions).abs()
+        slopes = self.slopes.to(distances.device)[:, None, None]
+        exact = -slopes * distances[..., None, :, :]
+        return exact.to(torch.get_default_dtype() if self.dtype is None else self.dtype)
+
+
+def alibi_bias(num_heads: int, *, dtype: torch.dtype | None = None) -> ALiBi:
+    """The bias of ALiBi as a function of positions: the same as `ALiBi(num_heads)`.
+
+    Twin of :func:`posattn.reference.alibi_bias`.
+
+    Args:
+        num_heads: the number of heads, at least 1.
+        dtype: of the bias; PyTorch's default one if not given.
+
+    Returns:
+        A function `bias(query_positions, key_positions)` that returns `(*batch, h, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `num_heads` is not an integer.
+        ValueError: if `num_heads` is not positive.
+
+    Examples:
+        >>> alibi_bias(1)
+        ALiBi(1)
+    """
+    return ALiBi(num_heads, dtype=dtype)

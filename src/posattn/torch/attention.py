@@ -1,11 +1,12 @@
 """Attention: a weighted mean of values, the weights from queries and keys."""
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
+from jaxtyping import Bool, Float, Integer, Real
+from torch import Tensor, nn
 from torch.nn import functional
 
 from posattn import contract
@@ -15,7 +16,8 @@ __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product
 
 Scores = Float[Tensor, "*batch n_q n_k"]
 Mask = Bool[Tensor, "*#batch #n_q n_k"]
-Bias = Float[Tensor, "*#batch #n_q n_k"] | Callable
+Bias = Float[Tensor, "*#batch #n_q n_k"] | Callable | contract.ContentBias
+Rng = torch.Generator | int | Integer[Tensor, ""]
 
 
 def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
@@ -41,11 +43,13 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
 
 def attention_weights(
     query: Float[Tensor, "*batch n_q d"],
-    key: Float[Tensor, "*batch n_k d"],
+    key: Float[Tensor, "*groups n_k d"],
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | None = None,
+    bias: Bias | Sequence[Bias] | None = None,
+    query_positions: Real[Tensor, "... n_q"] | None = None,
+    key_positions: Real[Tensor, "... n_k"] | None = None,
     scale: float | None = None,
 ) -> Scores:
     """How much each query attends to each key.
@@ -58,11 +62,14 @@ def attention_weights(
         tensor([[1.0000, 0.0000],
                 [0.2500, 0.7500]])
     """
-    contract.attention(query, key)
-    mask, bias = mask_and_bias(query, key, mask, causal, bias)
+    contract.attention(query, key, grouped=True)
+    where = positions_of(query, key, query_positions, key_positions)
+    mask = visible(query, key, mask, causal)
+    key = zero_unattended(key, mask)
+    bias = total_bias(bias, query, key, where)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     wide = torch.promote_types(query.dtype, torch.float32)
-    scores = query.to(wide) @ zero_unattended(key, mask).to(wide).mT * scale
+    scores = by_head(query.to(wide), key.to(wide).mT) * scale
     if bias is not None:
         scores = scores + bias.to(wide)
     return masked_softmax(scores, mask).to(query.dtype)
@@ -70,15 +77,17 @@ def attention_weights(
 
 def scaled_dot_product_attention(
     query: Float[Tensor, "*batch n_q d"],
-    key: Float[Tensor, "*batch n_k d"],
-    value: Float[Tensor, "*batch n_k d_v"],
+    key: Float[Tensor, "*groups n_k d"],
+    value: Float[Tensor, "*groups n_k d_v"],
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | None = None,
+    bias: Bias | Sequence[Bias] | None = None,
+    query_positions: Real[Tensor, "... n_q"] | None = None,
+    key_positions: Real[Tensor, "... n_k"] | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
-    rng: torch.Generator | None = None,
+    rng: Rng | None = None,
 ) -> Float[Tensor, "*batch n_q d_v"]:
     """Replace each query by a weighted mean of the values.
 
@@ -91,29 +100,47 @@ def scaled_dot_product_attention(
         tensor([[1.0000, 0.0000],
                 [0.2500, 1.5000]])
     """
-    contract.attention(query, key, value)
-    if causal and mask is None and bias is None and query.shape[-2] == key.shape[-2]:
-        merged, is_causal = None, True
+    contract.attention(query, key, value, grouped=True)
+    where = positions_of(query, key, query_positions, key_positions)
+    parts = biases(bias)
+    if causal and mask is None and not parts and query.shape[-2] == key.shape[-2]:
+        is_causal = True
     else:
-        mask, bias = mask_and_bias(query, key, mask, causal, bias)
+        is_causal, mask = False, visible(query, key, mask, causal)
         key, value = zero_unattended(key, mask), zero_unattended(value, mask)
-        merged, is_causal = _merge(mask, bias, query.dtype), False
+    bias = total_bias(parts, query, key, where)
+    heads = query, key, value, mask, bias
+    if not any(map(changes_values, parts)):
+        return mix(*heads, is_causal, scale, dropout_rate, rng)
+    options = {"mask": mask, "bias": bias, "scale": scale}
+    weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
+    out = by_head(weights, value)
+    return sum((b.values(weights, *where) for b in parts if changes_values(b)), out)
+
+
+def mix(query, key, value, mask, bias, is_causal, scale, dropout_rate, rng):
+    """Attention whose arguments are known to be good, and finite where nobody attends."""
     scale = None if scale is None else contract.scale(scale)
-    contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
+    rng = seed(rng)
     if contract.dropout_rate(dropout_rate) > 0 and rng is not None:
-        weights = attention_weights(
-            query, key, mask=mask, causal=is_causal, bias=bias, scale=scale
-        )
-        return dropout(weights, dropout_rate, rng) @ value
+        options = {"mask": mask, "causal": is_causal, "bias": bias, "scale": scale}
+        weights = attention_weights(query, key, **options)
+        return by_head(dropout(weights, dropout_rate, rng), value)
     lift = (None,) * (4 - query.ndim)
     out = functional.scaled_dot_product_attention(
-        query[lift], key[lift], value[lift], merged, is_causal=is_causal, scale=scale
+        query[lift],
+        key[lift],
+        value[lift],
+        _merge(mask, bias, query.dtype),
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=query.ndim > 2 and query.shape[-3] != key.shape[-3],
     )
     return out[(0,) * len(lift)]
 
 
 def dropout(
-    x: Float[Tensor, "*shape"], dropout_rate: float, rng: torch.Generator | None = None
+    x: Float[Tensor, "*shape"], dropout_rate: float, rng: Rng | None = None
 ) -> Float[Tensor, "*shape"]:
     """Set entries to zero at random and scale the others, so that the mean stays.
 
@@ -126,27 +153,122 @@ def dropout(
     """
     contract.floating("x", x)
     rate = contract.dropout_rate(dropout_rate)
-    contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
+    rng = seed(rng)
     if rng is None or rate == 0:
         return x
-    keep = torch.rand(x.shape, generator=rng, device=x.device) >= rate
+    keep = uniform(rng, x.shape, x.device) >= rate
     return x * keep / (1 - rate)
 
 
-def mask_and_bias(query, key, mask, causal, bias):
-    """Turn `causal` into part of the mask, and a function of positions into the bias it returns."""
-    n_q, n_k, device = query.shape[-2], key.shape[-2], query.device
-    if callable(bias):
-        bias = bias(
-            torch.arange(n_k - n_q, n_k, device=device), torch.arange(n_k, device=device)
+def seed(rng):
+    """A number that fixes what is drawn: `rng` itself, or the next one of a generator."""
+    if not isinstance(rng, torch.Generator):
+        whole = isinstance(rng, Tensor) and rng.ndim == 0 and not rng.is_floating_point()
+        contract.rng(
+            rng,
+            rng is None or whole or contract.is_index(rng),
+            "torch.Generator, or a seed: an integer or a tensor () of one",
         )
-    shape = (*query.shape[:-1], n_k)
-    contract.mask(mask, shape)
-    contract.bias(bias, shape)
+        return rng
+    if torch._C._current_graph_task_id() != -1:
+        raise ValueError(
+            "rng must be a seed where a forward pass is computed again (checkpointing), got a "
+            "torch.Generator, which would draw other numbers than at first"
+        )
+    return torch.randint(2**63 - 1, (), generator=rng, device=rng.device)
+
+
+def uniform(seed, shape, device):
+    """Numbers in [0, 1), a function of the seed and of their place: SplitMix64 at that place."""
+    start = _mix(torch.as_tensor(seed, dtype=torch.int64, device=device) + 1)
+    places = torch.arange(math.prod(shape), device=device).reshape(shape)
+    return (_mix(start + places * _GAMMA) >> 11 & (1 << 53) - 1).double() * 2.0**-53
+
+
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+
+
+def _mix(z):
+    """The output function of SplitMix64, on 64-bit integers that wrap around."""
+    z = (z ^ (z >> 30 & (1 << 34) - 1)) * (0xBF58476D1CE4E5B9 - 2**64)
+    z = (z ^ (z >> 27 & (1 << 37) - 1)) * (0x94D049BB133111EB - 2**64)
+    return z ^ (z >> 31 & (1 << 33) - 1)
+
+
+def warn_of_no_dropout(layer, rng):
+    """Say that a layer in training drops nothing, because nothing was given to draw from."""
+    silent = layer.training and layer.dropout_rate > 0 and rng is None
+    if silent and not torch.compiler.is_compiling():
+        warnings.warn(
+            f"{type(layer).__name__} is in training with dropout_rate = {layer.dropout_rate}, but "
+            "drops nothing without rng: give the call a seed or a torch.Generator",
+            stacklevel=3,
+        )
+
+
+def positions_of(query, key, query_positions, key_positions):
+    """Where queries and keys stand: the last query at the last key, unless something else is given."""
+    n_q, n_k, device = query.shape[-2], key.shape[-2], key.device
+    contract.attention_positions(query_positions, key_positions, query.shape[:-3], n_q, n_k)
+    if query_positions is None:
+        query_positions = (
+            torch.arange(n_k - n_q, n_k, device=device)
+            if key_positions is None
+            else key_positions[..., n_k - n_q :]
+        )
+    if key_positions is None:
+        key_positions = torch.arange(n_k, device=device)
+    return query_positions, key_positions
+
+
+def visible(query, key, mask, causal):
+    """Turn `causal` into part of the mask."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    contract.mask(mask, (*query.shape[:-1], n_k))
     if causal:
-        future_hidden = causal_mask(n_q, n_k, device=device)
+        future_hidden = causal_mask(n_q, n_k, device=query.device)
         mask = future_hidden if mask is None else mask & future_hidden
-    return mask, bias
+    return mask
+
+
+def biases(bias):
+    """The parts of a bias, one if it is no list."""
+    parts = bias if isinstance(bias, list | tuple | nn.ModuleList) else [bias]
+    return [part for part in parts if part is not None]
+
+
+def changes_values(bias):
+    """Whether a bias adds something to the output of the heads, too."""
+    return hasattr(bias, "scores") and hasattr(bias, "values")
+
+
+def total_bias(bias, query, key, where):
+    """Add up what the parts of a bias add to the scores, or give None."""
+    total = None
+    for part in biases(bias):
+        if hasattr(part, "scores"):
+            part = part.scores(query, for_each_head(key, query), *where)
+        elif callable(part):
+            part = part(*where)
+        contract.array("bias", part)
+        contract.bias(part, (*query.shape[:-1], key.shape[-2]))
+        total = part if total is None else total + part
+    return total
+
+
+def by_head(x, y):
+    """Multiply matrices head by head, where each head of `y` may serve several of `x`."""
+    if x.ndim < 3 or x.shape[-3] == y.shape[-3]:
+        return x @ y
+    grouped = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2) @ y
+    return grouped.reshape(*x.shape[:-1], y.shape[-1])
+
+
+def for_each_head(x, query):
+    """Give each head of queries the head of keys or values that serves it."""
+    if query.ndim < 3 or x.shape[-3] == query.shape[-3]:
+        return x
+    return x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3)
 
 
 def _merge(mask, bias, dtype):
@@ -158,4 +280,14 @@ def _merge(mask, bias, dtype):
 
 def zero_unattended(x, mask):
     """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
-    return x if mask is None else x.masked_fill(~mask.any(-2)[..., None], 0)
+    if mask is None:
+        return x
+    seen = mask.any(-2)
+    if (
+        seen.ndim > 1
+        and x.ndim > 2
+        and seen.shape[-2] != 1
+        and seen.shape[-2] != x.shape[-3]
+    ):
+        seen = seen.unflatten(-2, (x.shape[-3], -1)).any(-2)
+    return x.masked_fill(~seen[..., None], 0)

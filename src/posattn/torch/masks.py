@@ -9,16 +9,17 @@ from posattn import contract
 __all__ = ["causal_mask", "length_mask", "window_mask"]
 
 
-def _distances(
-    n_q: int, n_k: int | None, device: torch.device | str | None
-) -> Integer[Tensor, "n_q n_k"]:
-    """Key position minus query position, the last query standing at the last key."""
+def _positions(n_q, n_k, device):
+    """Where queries (as a column) and keys stand, the last query at the last key."""
     n_q = contract.integer("n_q", n_q)
     n_k = n_q if n_k is None else contract.integer("n_k", n_k)
-    return (
-        torch.arange(n_k, device=device)
-        - torch.arange(n_k - n_q, n_k, device=device)[:, None]
-    )
+    queries = torch.arange(n_k - n_q, n_k, device=device)
+    return queries[:, None], torch.arange(n_k, device=device)
+
+
+def readable(x):
+    """Whether the values of `x` are at hand: on the CPU, and not while a program is compiled."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def causal_mask(
@@ -33,7 +34,8 @@ def causal_mask(
         tensor([[ True, False],
                 [ True,  True]])
     """
-    return _distances(n_q, n_k, device) <= 0
+    queries, keys = _positions(n_q, n_k, device)
+    return keys <= queries
 
 
 def length_mask(
@@ -42,7 +44,8 @@ def length_mask(
     """Let queries attend to the first keys only, as many as `lengths` says.
 
     Twin of :func:`posattn.reference.length_mask`; the mask is made where `lengths` are.
-    Under `torch.compile` the values of `lengths` are not checked.
+    The values of `lengths` are checked on the CPU alone, and not under `torch.compile`: to read them
+    elsewhere would stop the program until they are known. One that is too large counts as `n_k`.
 
     Examples:
         >>> length_mask(torch.tensor([3, 1]), 4).int()
@@ -51,7 +54,8 @@ def length_mask(
                 [[1, 0, 0, 0]]], dtype=torch.int32)
     """
     n_k = contract.integer("n_k", n_k)
-    contract.lengths(lengths, n_k, known=not torch.compiler.is_compiling())
+    contract.array("lengths", lengths)
+    contract.lengths(lengths, n_k, known=readable(lengths))
     per_query = lengths[:, None] if lengths.ndim == 1 else lengths
     return torch.arange(n_k, device=lengths.device) < per_query[..., None]
 
@@ -70,4 +74,5 @@ def window_mask(
                 [0, 1, 1]], dtype=torch.int32)
     """
     window = contract.integer("window", window, least=1)
-    return _distances(n_q, n_k, device).abs() < window
+    queries, keys = _positions(n_q, n_k, device)
+    return (keys < queries + window) & (keys > queries - window)

@@ -1,13 +1,23 @@
 """Rotary position embedding: queries and keys turn with their position."""
 
+from collections.abc import Sequence
+from typing import Literal
+
 import torch
 from jaxtyping import Float, Real, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch import sinusoidal
 
-__all__ = ["rotate", "to_half", "to_interleaved", "weight_to_half", "weight_to_interleaved"]
+__all__ = [
+    "Rotary",
+    "rotate",
+    "to_half",
+    "to_interleaved",
+    "weight_to_half",
+    "weight_to_interleaved",
+]
 
 
 def rotate(
@@ -16,7 +26,7 @@ def rotate(
     *,
     frequencies: Float[Tensor, " m"] | None = None,
     base: float = 10000.0,
-    layout: str = "interleaved",
+    layout: Literal["interleaved", "half"] = "interleaved",
     attention_factor: float = 1.0,
 ) -> Float[Tensor, "*batch n d"]:
     """Turn each pair of entries of a token by an angle that grows with the token's position.
@@ -40,7 +50,111 @@ def rotate(
     if positions is None:
         positions = torch.arange(x.shape[-2], device=x.device)
     angles = positions.double()[..., None] * frequencies.double()
-    return turn(x, factor * angles.cos(), factor * angles.sin(), layout)
+    cos, sin = angles.cos(), angles.sin()
+    if factor != 1:
+        cos, sin = factor * cos, factor * sin
+    return turn(x, cos, sin, layout)
+
+
+class Rotary(nn.Module):
+    """`rotate` with its options, as a value: what a layer takes and a checkpoint keeps.
+
+    Twin of :class:`posattn.reference.Rotary`: a module without parameters, equal to another that was
+    made equal.
+
+    Args:
+        rotary_dim: how many entries of a head turn, a positive even number: twice the number of
+            frequencies if they are given, otherwise all if not given.
+        base: of the frequencies `base ** (-2 * j / rotary_dim)`; unused where `frequencies` are given.
+        layout: `"interleaved"` or `"half"`.
+        frequencies: in radians per position, numbers or an array; kept as Python numbers.
+        attention_factor: positive, on the entries that turn.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range, or `frequencies` are not half of `rotary_dim`.
+
+    Examples:
+        >>> turn = Rotary(base=500000.0, layout="half")
+        >>> turn
+        Rotary(base=500000.0, layout='half')
+        >>> turn(torch.ones(2, 4)).shape
+        torch.Size([2, 4])
+    """
+
+    def __init__(
+        self,
+        *,
+        rotary_dim: int | None = None,
+        base: float = 10000.0,
+        layout: Literal["interleaved", "half"] = "interleaved",
+        frequencies: Sequence[float] | Float[Tensor, " m"] | None = None,
+        attention_factor: float = 1.0,
+    ):
+        super().__init__()
+        self.options = contract.rotary(
+            rotary_dim=rotary_dim,
+            base=base,
+            layout=layout,
+            frequencies=frequencies,
+            attention_factor=attention_factor,
+        )
+        self.frequencies = self._frequencies()  # no buffer, whose dtype would change
+
+    def _frequencies(self, device=None):
+        given, dim = self.options["frequencies"], self.options["rotary_dim"]
+        if given is not None:
+            return torch.tensor(given, dtype=torch.float64, device=device)
+        if dim is not None:
+            return sinusoidal.frequencies(dim, base=self.options["base"], device=device)
+        return None  # they depend on the width of the heads
+
+    def _apply(self, fn, recurse=True):
+        self.frequencies = self._frequencies(fn(torch.empty(0)).device)
+        return super()._apply(fn, recurse)
+
+    def __eq__(self, other):
+        return type(other) is Rotary and self.options == other.options
+
+    def __hash__(self):
+        return hash(tuple(self.options.values()))
+
+    def extra_repr(self) -> str:
+        """The arguments that differ from their defaults."""
+        plain = contract.rotary_defaults
+        named = {n: v for n, v in self.options.items() if v != plain[n]}
+        return ", ".join(f"{name}={value!r}" for name, value in named.items())
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch n d"],
+        positions: Real[Tensor, "*#batch n"] | None = None,
+    ) -> Float[Tensor, "*batch n d"]:
+        """Turn the pairs of `x`.
+
+        Twin of calling :class:`posattn.reference.Rotary`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, n, d)`.
+            positions: where the tokens stand, `(n)` or with batch axes, of which each is that of `x` or
+                1; 0 to `n - 1` if not given.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit.
+        """
+        frequencies = self.frequencies
+        return rotate(
+            x,
+            positions,
+            frequencies=None if frequencies is None else frequencies.to(x.device),
+            base=self.options["base"],
+            layout=self.options["layout"],
+            attention_factor=self.options["attention_factor"],
+        )
 
 
 def turn(x, cos, sin, layout):

@@ -5,7 +5,7 @@ from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.attention import dropout
+from posattn.torch.attention import Rng, dropout, warn_of_no_dropout
 
 __all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]
 
@@ -28,10 +28,8 @@ def frequencies(
     """
     dim = contract.integer("dim", dim, least=1)
     base = contract.base(base)
-    exact = torch.tensor(
-        [base ** (-j / dim) for j in range(0, dim, 2)], dtype=torch.float64
-    )
-    return exact.to(device, dtype)
+    exponents = torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim
+    return (base**-exponents).to(torch.float64 if dtype is None else dtype)
 
 
 def sinusoidal_encoding(
@@ -95,9 +93,9 @@ class PositionalEncoding(nn.Module):
     """Add to each token the sinusoidal encoding of its position.
 
     Twin of :class:`posattn.reference.PositionalEncoding`.
-    The table is a cache, no part of the state dict: it grows with the longest sequence seen, and is
-    made anew after the module was moved or cast.
-    Dropout acts when `rng` is given to the call, not in `train` mode.
+    The encodings of the longest sequence so far are kept, in no buffer: nothing of them is saved, cast,
+    or sent to other processes.
+    Dropout acts when `rng` is given to the call; a layer in `train` mode that gets none warns.
 
     Examples:
         >>> layer = PositionalEncoding(4)
@@ -106,26 +104,25 @@ class PositionalEncoding(nn.Module):
                  [0.8415, 0.5403, 0.0100, 0.9999]]])
     """
 
-    table: Tensor
-
     def __init__(self, dim: int, *, dropout_rate: float = 0.0, base: float = 10000.0):
         super().__init__()
         self.dim = contract.integer("dim", dim, least=1)
         self.dropout_rate = contract.dropout_rate(dropout_rate)
         self.base = contract.base(base)
-        self.register_buffer("table", torch.empty(0, self.dim), persistent=False)
+        self._kept = None
 
     def forward(
         self,
         x: Float[Tensor, "*batch n d"],
         *,
         positions: Real[Tensor, "*#batch n"] | None = None,
-        rng: torch.Generator | None = None,
+        rng: Rng | None = None,
     ) -> Float[Tensor, "*batch n d"]:
         """Add the encoding to a sequence of any length.
 
         Twin of calling :class:`posattn.reference.PositionalEncoding`.
         """
+        warn_of_no_dropout(self, rng)
         contract.sequence("x", x, self.dim)
         contract.positions_of(x.shape, positions)
         if positions is None:
@@ -136,18 +133,21 @@ class PositionalEncoding(nn.Module):
             )
         return dropout(x + encoding, self.dropout_rate, rng)
 
-    def _first_rows(
-        self, n: int, dtype: torch.dtype, device: torch.device
-    ) -> Float[Tensor, "n d"]:
-        if len(self.table) < n or self.table.dtype != dtype or self.table.device != device:
-            self.table = sinusoidal_encoding(
-                n, self.dim, base=self.base, dtype=dtype, device=device
+    def _first_rows(self, n, dtype, device):
+        options = {"base": self.base, "dtype": dtype, "device": device}
+        if torch.compiler.is_compiling():
+            return sinusoidal_encoding(torch.arange(n, device=device), self.dim, **options)
+        kept = self._kept
+        if kept is None or len(kept) < n or (kept.dtype, kept.device) != (dtype, device):
+            self._kept = sinusoidal_encoding(
+                torch.arange(n, device=device), self.dim, **options
             )
-        return self.table[:n]
+        return self._kept[:n]
 
     def _apply(self, fn, recurse=True):
-        super()._apply(fn, recurse)
-        self.table = self.table[
-            :0
-        ]  # a cast table has lost digits that a later cast cannot restore
-        return self
+        self._kept = None
+        return super()._apply(fn, recurse)
+
+    def extra_repr(self) -> str:
+        """The arguments it was made with."""
+        return f"{self.dim}, dropout_rate={self.dropout_rate}, base={self.base}"

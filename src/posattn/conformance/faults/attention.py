@@ -4,7 +4,7 @@ import numpy as np
 
 from posattn import reference
 from posattn.conformance.faults.registry import fault, misuse, named_as
-from posattn.reference.attention import mask_and_bias
+from posattn.reference.attention import positions_of, total_bias, visible
 
 attention = reference.scaled_dot_product_attention
 
@@ -25,7 +25,8 @@ def of_the_weights(*, seen=""):
 
 def naive(query, key, value, weigh, *, mask=None, causal=False, bias=None, scale=None):
     """Attention as it is written down, with weights from `weigh(scores, mask)`."""
-    mask, bias = mask_and_bias(query, key, mask, causal, bias)
+    mask = visible(query, key, mask, causal)
+    bias = total_bias(bias, query, key, positions_of(query, key, None, None))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     return weigh(scores if bias is None else scores + bias, mask) @ value
 
@@ -84,7 +85,7 @@ def hidden_nan_leaks(query, key, value, **keywords):
 def empty_rows_have_nan_slopes(name, exact, query, key, value, **keywords):
     """The gradient is NaN where a row may attend to nothing: replacing the NaN of a value keeps its slope."""
     causal = keywords.get("causal", False)
-    mask, _ = mask_and_bias(query, key, keywords.get("mask"), causal, None)
+    mask = visible(query, key, keywords.get("mask"), causal)
     if mask is None or name == "value":
         return exact
     empty = ~np.any(np.broadcast_to(mask, (*query.shape[:-1], key.shape[-2])), axis=-1)

@@ -1,0 +1,162 @@
+"""A cache of keys and values: what decoding need not compute again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Inexact, Integer
+
+from posattn import contract
+
+__all__ = ["KVCache"]
+
+EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any query
+
+
+@dataclass(frozen=True, eq=False)
+class KVCache:
+    r"""The keys and values of the tokens so far, each with its position.
+
+    A token at position $p$ stands in slot $p$, or, in a cache with a window of $w$ tokens, in slot
+    $p \bmod w$, where it takes the place of the token that has left the window.
+    A negative position marks padding: such a token is not kept.
+    So each example of a batch has a length of its own, and what a query may see is a matter of
+    positions alone: slots that hold a position up to its own and less than $w$ before it.
+
+    `MultiHeadAttention` takes a cache in its call and returns the next one.
+    The keys are kept turned, as the layer's `rotate` leaves them, because a rotation by a token's
+    own position never changes.
+    A scheme whose frequencies change with the length of the sequence needs `turned=False`: keys are
+    then kept as they were projected, and turned at every step.
+
+    Make an empty one with `KVCache.init(batch_shape, num_kv_heads, max_len, head_dim)`.
+
+    Args:
+        key: `(*batch, h, slots, d_h)`.
+        value: `(*batch, h, slots, d_h)`.
+        positions: where the token of each slot stands, `(*batch, slots)`; $2^{31} - 1$ if it is empty.
+        window: how many tokens a query sees, its own among them; all if None.
+        turned: whether keys are kept as `rotate` leaves them.
+
+    Examples:
+        >>> cache = KVCache.init((), num_kv_heads=1, max_len=4, head_dim=2)
+        >>> cache, seen = cache.append(np.ones((1, 3, 2)), np.ones((1, 3, 2)), np.arange(3))
+        >>> cache.next_positions(1)
+        array([3])
+        >>> seen.mask(np.array([1])).astype(int)
+        array([[1, 1, 0, 0]])
+    """
+
+    key: Inexact[np.ndarray, "*batch h slots d_h"]
+    value: Inexact[np.ndarray, "*batch h slots d_h"]
+    positions: Integer[np.ndarray, "*batch slots"]
+    window: int | None = None
+    turned: bool = True
+
+    @classmethod
+    def init(
+        cls,
+        batch_shape: Sequence[int],
+        num_kv_heads: int,
+        max_len: int,
+        head_dim: int,
+        *,
+        window: int | None = None,
+        turned: bool = True,
+    ) -> "KVCache":
+        """Make room for tokens, and keep none yet.
+
+        Args:
+            batch_shape: the batch axes, such as `(8,)`.
+            num_kv_heads: the number of heads of keys and values.
+            max_len: how many positions there are, at least 1.
+            head_dim: the width of a head.
+            window: how many tokens a query sees, its own among them; all if not given. The cache
+                then needs room for these only.
+            turned: whether keys are kept as `rotate` leaves them.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        shape = contract.cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window)
+        positions = np.full((*shape[:-3], shape[-2]), EMPTY)
+        return cls(np.zeros(shape), np.zeros(shape), positions, window, turned)
+
+    def next_positions(self, n: int) -> Integer[np.ndarray, "*batch n"]:
+        """Where the next `n` tokens of each example stand: after the last one that is kept.
+
+        Args:
+            n: how many tokens come.
+
+        Returns:
+            `(*batch, n)`.
+        """
+        kept = np.where(self.positions == EMPTY, -1, self.positions)
+        return np.max(kept, axis=-1)[..., None] + 1 + np.arange(n)
+
+    def append(
+        self,
+        key: Inexact[np.ndarray, "*batch h n d_h"],
+        value: Inexact[np.ndarray, "*batch h n d_h"],
+        positions: Integer[np.ndarray, "*#batch n"],
+    ) -> tuple["KVCache", "KVCache"]:
+        """Keep the tokens that come, and say what they may attend to.
+
+        Args:
+            key: `(*batch, h, n, d_h)`.
+            value: `(*batch, h, n, d_h)`.
+            positions: where they stand, `(n)` or `(*batch, n)`; a negative one marks padding.
+
+        Returns:
+            The next cache, and a cache that holds what these tokens may attend to. It is the same,
+            except where several tokens enter a cache with a window: the first of them still see
+            what the last of them have put out.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
+        """
+        batch, slots = self.positions.shape[:-1], self.positions.shape[-1]
+        contract.cache_entry(key, value, positions, self.key)
+        positions = np.broadcast_to(positions, (*batch, key.shape[-2]))
+        kept = positions >= 0
+        wraps = self.window == slots
+        if not wraps:
+            contract.cache_room(np.max(positions, initial=-1), slots)
+        else:
+            last = np.max(positions, axis=-1, keepdims=True, initial=-1)
+            kept = kept & (positions > last - slots)  # of a long chunk its end alone
+        new = KVCache(self.key.copy(), self.value.copy(), self.positions.copy())
+        new = replace(new, window=self.window, turned=self.turned)
+        for *example, token in np.argwhere(kept):
+            at, where = tuple(example), positions[(*example, token)]
+            slot = where % slots
+            new.key[(*at, slice(None), slot)] = key[(*at, slice(None), token)]
+            new.value[(*at, slice(None), slot)] = value[(*at, slice(None), token)]
+            new.positions[(*at, slot)] = where
+        if not wraps or key.shape[-2] == 1:
+            return new, new
+        known = np.where(positions < 0, EMPTY, positions)
+        pairs = (self.key, key), (self.value, value)
+        both = [np.concatenate(pair, axis=-2) for pair in pairs]
+        where = np.concatenate([self.positions, known], axis=-1)
+        return new, KVCache(*both, where, self.window, self.turned)
+
+    def mask(
+        self, query_positions: Integer[np.ndarray, "*#batch n_q"]
+    ) -> Bool[np.ndarray, "*batch n_q slots"]:
+        """Which slots queries may attend to: those with a token of their past that the window holds.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+
+        Returns:
+            True means may attend, `(*batch, n_q, slots)`.
+        """
+        offsets = query_positions[..., :, None] - self.positions[..., None, :]
+        seen = offsets >= 0
+        return seen if self.window is None else seen & (offsets < self.window)

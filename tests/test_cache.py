@@ -1,0 +1,136 @@
+"""The cache of keys and values: prefill, then steps, equal the whole sequence."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import assert_close, draw, error
+
+DIM, HEADS, N = 8, 4, 7
+LAYERS = {
+    "rotary": lambda c: {"rotate": c.Rotary()},
+    "rotary, unturned": lambda c: {"rotate": c.Rotary(base=50.0, layout="half")},
+    "ALiBi": lambda c: {"bias": c.ALiBi(HEADS)},
+    "both": lambda c: {"rotate": c.Rotary(), "bias": c.ALiBi(HEADS)},
+    "nothing": lambda c: {},
+}
+
+
+def weights(groups):
+    """A layer whose heads of keys and values are fewer."""
+    narrow = DIM // HEADS * groups
+    shapes = (DIM, DIM), (DIM, narrow), (DIM, narrow), (DIM, DIM)
+    return [draw(900 + i, *shape) / 4 for i, shape in enumerate(shapes)]
+
+
+def make(column, scheme="rotary", groups=2, **options):
+    options = LAYERS[scheme](column) | options
+    return column.multi_head(
+        [column.array(w) for w in weights(groups)], HEADS, num_kv_heads=groups, **options
+    )
+
+
+def room(column, batch=(2,), groups=2, max_len=10, **options):
+    if column.name != "reference":
+        dtype = column.dtype
+        options["dtype"] = getattr(torch, dtype) if column.name == "torch" else dtype
+    return column.KVCache.init(batch, groups, max_len, DIM // HEADS, **options)
+
+
+def decode(layer, cache, x, sizes, **options):
+    """The outputs of chunks of these sizes, one after the other."""
+    outs, start = [], 0
+    for size in sizes:
+        out, cache = layer(x[..., start : start + size, :], cache=cache, **options)
+        outs.append(out)
+        start += size
+    return outs, cache
+
+
+def joined(column, outs):
+    return np.concatenate([column.numpy(out) for out in outs], axis=-2)
+
+
+@pytest.mark.parametrize("sizes", [(7,), (4, 1, 1, 1), (1,) * 7, (2, 3, 0, 2)], ids=str)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("scheme", LAYERS)
+def test_prefill_and_steps_equal_the_whole_sequence(column, scheme, groups, sizes):
+    layer, x = make(column, scheme, groups), column.array(draw(910, 2, N, DIM))
+    cache = room(column, groups=groups, turned=scheme != "rotary, unturned")
+    outs, cache = decode(layer, cache, x, sizes)
+    whole = column.numpy(layer(x, causal=True))
+    assert error(joined(column, outs), whole) <= 1e-12
+    assert np.array_equal(column.numpy(cache.next_positions(2)), [[7, 8]] * 2)
+
+
+@pytest.mark.parametrize("window", [1, 3, 7, 20])
+@pytest.mark.parametrize("sizes", [(7,), (4, 1, 2), (1,) * 7], ids=str)
+def test_a_window_holds_the_last_tokens(column, window, sizes):
+    layer, x = make(column), column.array(draw(911, 2, N, DIM))
+    cache = room(column, window=window)
+    outs, cache = decode(layer, cache, x, sizes)
+    seen = np.abs(np.arange(N)[:, None] - np.arange(N)) < window
+    whole = layer(x, mask=column.array(seen), causal=True)
+    assert error(joined(column, outs), column.numpy(whole)) <= 1e-12
+    slots = column.numpy(cache.positions).shape[-1] - (column.name == "torch")
+    assert slots == min(10, window)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("left", [True, False], ids=["left", "right"])
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=2))
+def test_padding_changes_nothing(column, window, left, lengths):
+    """Prompts of different lengths in one batch, then two steps of each."""
+    layer, n = make(column), 4
+    prompts, later = draw(912, 2, n, DIM), draw(913, 2, 2, DIM)
+    where = np.stack([
+        np.arange(n) - (n - m) if left else np.where(np.arange(n) < m, np.arange(n), -1)
+        for m in lengths
+    ])  # fmt: skip
+    x = np.full((2, n, DIM), 5.0)
+    for row, m in enumerate(lengths):
+        x[row, where[row] >= 0] = prompts[row, :m]
+    cache = room(column, window=window)
+    first, cache = layer(
+        column.array(x), cache=cache, query_positions=column.positions(where)
+    )
+    rest, cache = decode(layer, cache, column.array(later), (1, 1))
+    for row, m in enumerate(lengths):
+        alone = np.concatenate([prompts[row, :m], later[row]])
+        seen = np.abs(np.arange(m + 2)[:, None] - np.arange(m + 2)) < (window or 99)
+        want = column.numpy(
+            layer(column.array(alone), mask=column.array(seen), causal=True)
+        )
+        got = column.numpy(first)[row, where[row] >= 0]
+        assert error(got, want[:m]) <= 1e-12
+        assert error(joined(column, rest)[row], want[m:]) <= 1e-12
+
+
+def test_a_mask_of_the_call_hides_slots_as_well(column):
+    layer, x = make(column), column.array(draw(914, N, DIM))
+    _, cache = decode(layer, room(column, batch=()), x, (6,))
+    slots = column.numpy(cache.positions).shape[-1]
+    seen = np.ones((1, slots), bool)
+    seen[0, 2] = False
+    out, _ = layer(x[6:], mask=column.array(seen), cache=cache)
+    want = layer(x[6:], x, mask=column.array(np.arange(N)[None] != 2))
+    assert_close(column, out, column.numpy(want))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_nan_in_padding_reaches_nothing(column, window):
+    layer, x = make(column), draw(915, 2, N, DIM)
+    padded = np.concatenate([np.full((2, 2, DIM), np.nan), x], axis=1)
+    where = column.positions(np.arange(-2, 5))
+    first, cache = layer(
+        column.array(padded[:, :7]),
+        cache=room(column, window=window),
+        query_positions=where,
+    )
+    last, _ = layer(column.array(padded[:, 7:]), cache=cache)
+    outs = [first[:, 2:], last]
+    seen = np.abs(np.arange(N)[:, None] - np.arange(N)) < (window or 99)
+    want = layer(column.array(x), mask=column.array(seen), causal=True)
+    assert error(joined(column, outs), column.numpy(want)) <= 1e-12

@@ -1,0 +1,433 @@
+"""The torch column inside of models: compiled, exported, checkpointed, distributed, cast, saved.
+
+A test that compiles runs in a process of its own, in which no annotation is checked.
+"""
+
+import copy
+import inspect
+import io
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from posattn.torch import (
+    ALiBi,
+    KVCache,
+    MultiHeadAttention,
+    PositionalEncoding,
+    Rotary,
+    alibi_bias,
+    causal_mask,
+    dropout,
+    frequencies,
+    length_mask,
+    rotate,
+    scaled_dot_product_attention,
+    window_mask,
+)
+
+
+def alone(test):
+    """Run a test in a process of its own."""
+
+    def run():
+        source = textwrap.dedent(inspect.getsource(test)).split("\n", 1)[1]
+        code = f"import torch\nfrom posattn.torch import *\n{source}\n{test.__name__}()"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@alone
+def test_steps_with_a_cache_share_one_graph():
+    """Positions are numbers in tensors, so no step looks new to the compiler."""
+    layer = MultiHeadAttention(8, 4, num_kv_heads=2, rotate=Rotary(), bias=ALiBi(4))
+    for window in (None, 3):
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        step = torch.compile(
+            lambda x, cache: layer(x, cache=cache), fullgraph=True, backend="eager"
+        )
+        x, cache, outs = (
+            torch.randn(2, 7, 8),
+            KVCache.init((2,), 2, 10, 2, window=window),
+            [],
+        )
+        with torch.no_grad():
+            for t in range(7):
+                out, cache = step(x[:, t : t + 1], cache)
+                outs.append(out)
+            seen = None if window is None else window_mask(7, 7, window)
+            whole = layer(x, mask=seen, causal=True)
+        assert (torch.cat(outs, 1) - whole).abs().max() < 1e-6
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@alone
+def test_a_full_cache_is_loud_where_nothing_can_be_raised():
+    layer = MultiHeadAttention(8, 4)
+    step = torch.compile(
+        lambda x, cache: layer(x, cache=cache), fullgraph=True, backend="eager"
+    )
+    cache, x = KVCache.init((2,), 4, 3, 2), torch.ones(2, 1, 8)
+    with torch.no_grad():
+        for _ in range(3):
+            out, cache = step(x, cache)
+            assert out.isfinite().all()
+        assert step(x, cache)[0].isnan().all()
+
+
+@alone
+def test_one_graph_serves_all_lengths():
+    layers = {
+        "rotary": MultiHeadAttention(8, 2, rotate=Rotary()),
+        "partial rotary": MultiHeadAttention(
+            8, 2, rotate=Rotary(rotary_dim=2, layout="half")
+        ),
+        "rotate": MultiHeadAttention(8, 2, rotate=rotate),
+        "ALiBi": MultiHeadAttention(8, 2, bias=ALiBi(2)),
+        "both, grouped": MultiHeadAttention(
+            8, 4, num_kv_heads=2, rotate=Rotary(), bias=ALiBi(4)
+        ),
+        "sinusoidal": torch.nn.Sequential(PositionalEncoding(8), MultiHeadAttention(8, 2)),
+    }
+    for name, layer in layers.items():
+        options = {} if name == "sinusoidal" else {"causal": True}
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        compiled = torch.compile(layer, fullgraph=True, backend="eager", dynamic=True)
+        for n in (5, 9, 17, 33):
+            x = torch.randn(2, n, 8)
+            assert (compiled(x, **options) - layer(x, **options)).abs().max() < 1e-6, name
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, name
+
+
+@alone
+def test_masks_of_every_shape_compile_with_open_sizes():
+    layer = MultiHeadAttention(8, 2)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager", dynamic=True)
+    for n in (5, 9):
+        x = torch.randn(3, n, 8)
+        for shape in (
+            (n, n),
+            (1, n),
+            (3, n, n),
+            (3, 1, n),
+            (1, 1, n),
+            (3, 2, n, n),
+            (1, 2, 1, n),
+        ):
+            mask = torch.rand(shape) < 0.7
+            assert torch.equal(compiled(x, mask=mask), layer(x, mask=mask)), shape
+
+
+@alone
+def test_layers_export_with_open_lengths():
+    n = torch.export.Dim("n", min=2, max=4096)
+    for layer in (
+        MultiHeadAttention(8, 4, num_kv_heads=2, rotate=Rotary()),
+        MultiHeadAttention(8, 2, rotate=rotate, bias=ALiBi(2)),
+        PositionalEncoding(8),
+    ):
+        program = torch.export.export(
+            layer,
+            (torch.randn(2, 6, 8),),
+            dynamic_shapes={"query" if hasattr(layer, "query") else "x": {1: n}},
+        )
+        for length in (6, 2, 50):
+            x = torch.randn(2, length, 8)
+            assert (program.module()(x) - layer(x)).abs().max() < 1e-6
+
+
+@alone
+def test_compiled_dropout_draws_what_eager_dropout_draws():
+    layer = MultiHeadAttention(8, 2, dropout_rate=0.5)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    x = torch.randn(2, 5, 8)
+    for seed in (torch.tensor(3), torch.tensor(4)):
+        assert (compiled(x, rng=seed) - layer(x, rng=int(seed))).abs().max() < 1e-6
+    assert not torch.equal(
+        compiled(x, rng=torch.tensor(3)), compiled(x, rng=torch.tensor(4))
+    )
+
+
+WORKER = """
+import sys, torch, torch.distributed as dist
+from posattn.torch import MultiHeadAttention, PositionalEncoding, Rotary
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+layer = MultiHeadAttention(8, 2, rotate=Rotary())
+model = torch.nn.Sequential(PositionalEncoding(8), layer)
+model = torch.nn.parallel.DistributedDataParallel(model)
+for n in (4 + 3 * rank, 6 + rank):
+    model(torch.ones(2, n, 8)).sum().backward()
+dist.destroy_process_group()
+"""
+
+
+def test_processes_may_see_different_lengths(tmp_path):
+    """Two processes train one model; what one of them keeps must not be sent to the other."""
+    command = [sys.executable, "-c", WORKER]
+    workers = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "meet")], stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [worker.communicate(timeout=120)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], said
+
+
+def test_recomputation_drops_the_same_weights():
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(8, 2, dropout_rate=0.5), torch.randn(2, 5, 8)
+
+    def slopes(run):
+        layer.zero_grad()
+        run(lambda x: layer(x, causal=True, rng=7)).sum().backward()
+        return [p.grad.clone() for p in layer.parameters()]
+
+    plain = slopes(lambda f: f(x))
+    again = slopes(lambda f: checkpoint(f, x, use_reentrant=False))
+    assert all(map(torch.equal, plain, again))
+
+
+def test_a_generator_cannot_be_drawn_from_twice():
+    layer, x = MultiHeadAttention(8, 2, dropout_rate=0.5), torch.randn(2, 5, 8)
+    rng = torch.Generator().manual_seed(0)
+    out = checkpoint(lambda x: layer(x, rng=rng), x, use_reentrant=False)
+    with pytest.raises(
+        ValueError, match="rng must be a seed where a forward pass is computed"
+    ):
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("layer", [MultiHeadAttention(8, 2, dropout_rate=0.1),
+                                   PositionalEncoding(8, dropout_rate=0.1)])  # fmt: skip
+def test_training_without_a_source_of_randomness_warns(layer):
+    x = torch.ones(1, 2, 8)
+    with pytest.warns(
+        UserWarning, match="in training with dropout_rate = 0.1, but drops nothing"
+    ):
+        layer(x)
+    layer(x, rng=0)
+    layer.eval()(x)
+
+
+def test_seeds_draw_independent_numbers():
+    drawn = torch.stack([dropout(torch.ones(4096), 0.5, s) / 2 for s in range(64)]) - 0.5
+    shares = drawn.mean(1) / (0.25 / 4096) ** 0.5
+    assert shares.abs().max() < 4.5
+    assert 0.7 < shares.std() < 1.3
+    pairs = (drawn @ drawn.T / 4096 * 4).fill_diagonal_(0) * 64
+    assert pairs.abs().max() < 5  # of seeds next to each other as well
+    for shift in (1, 2, 8, 64, 128):  # neighbors in one draw
+        assert abs((drawn[:, shift:] * drawn[:, :-shift]).mean() * 4) < 0.01
+
+
+class Scaling(nn.Module):
+    """A rotation that learns."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(()))
+
+    def forward(self, x, positions):  # noqa: D102
+        return x * self.factor
+
+
+@pytest.mark.parametrize("pair", [
+    lambda: (Scaling(), Scaling()), lambda: (Scaling(), rotate), lambda: [None, Scaling()]
+])  # fmt: skip
+def test_modules_in_a_pair_are_trained_and_saved(pair):
+    layer = MultiHeadAttention(8, 2, rotate=pair())
+    learned = {name for name, _ in layer.named_parameters() if "factor" in name}
+    assert len(learned) == sum(isinstance(s, Scaling) for s in pair())
+    assert learned <= set(layer.state_dict())
+    layer(torch.randn(1, 3, 8)).sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+    layer.rotate = pair()  # also where it is set later
+    assert learned <= set(layer.state_dict())
+
+
+def test_modules_in_a_list_of_biases_are_trained():
+    from posattn.torch import T5Bias
+
+    layer = MultiHeadAttention(8, 2, bias=[T5Bias(2), ALiBi(2), alibi_bias(2)])
+    assert any("bias" in name for name in layer.state_dict())
+    x = torch.randn(1, 5, 8)
+    alone = [MultiHeadAttention(8, 2, bias=b) for b in layer.bias]
+    for other in alone:
+        other.load_state_dict(layer.state_dict(), strict=False)
+    where = torch.arange(5)
+    total = sum(b(where, where) for b in layer.bias)
+    plain = MultiHeadAttention(8, 2)
+    plain.load_state_dict(layer.state_dict(), strict=False)
+    assert (layer(x) - plain(x, bias=total)).abs().max() < 1e-6
+    assert (layer(x) - plain(x, bias=list(layer.bias))).abs().max() < 1e-6
+
+
+VALUES = {
+    "Rotary": lambda: Rotary(
+        base=500.0, layout="half", frequencies=torch.tensor([1.0, 0.1])
+    ),
+    "Rotary of a width": lambda: Rotary(rotary_dim=4),
+    "ALiBi": lambda: ALiBi(2),
+    "alibi_bias": lambda: alibi_bias(2),
+}
+
+
+@pytest.mark.parametrize("make", VALUES.values(), ids=VALUES)
+def test_schemes_are_values(make):
+    first, second = make(), make()
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first != (ALiBi(3) if isinstance(first, ALiBi) else Rotary(base=7.0))
+    assert list(first.parameters()) == list(first.buffers()) == []
+    file = io.BytesIO()
+    torch.save(first, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=False)
+    for other in (pickle.loads(pickle.dumps(first)), copy.deepcopy(first), saved):
+        assert other == first
+        assert repr(other) == repr(first)
+    assert eval(repr(first)) == first
+
+
+@pytest.mark.parametrize("make", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("move", [
+    lambda m: m.half().float(), lambda m: m.bfloat16(), lambda m: m.to("meta").to_empty(device="cpu")
+])  # fmt: skip
+def test_casting_and_moving_loses_nothing(make, move):
+    x, where = torch.randn(2, 3, 4), torch.tensor([5, 1000, 2**20])
+    call = (
+        (lambda m: m(where, where))
+        if "li" in type(make()).__name__
+        else (lambda m: m(x, where))
+    )
+    assert torch.equal(call(move(make())), call(make()))
+
+
+def test_what_was_made_without_memory_works_after_it_gets_some():
+    with torch.device("meta"):
+        layers = [
+            PositionalEncoding(8),
+            MultiHeadAttention(8, 2, use_bias=True, rotate=Rotary()),
+        ]
+    x = torch.randn(2, 5, 8)
+    for layer in layers:
+        assert layer(x.to("meta")).shape == (2, 5, 8)
+        layer.to_empty(device="cpu")
+    assert torch.equal(layers[0](x), PositionalEncoding(8)(x))
+    layers[1].reset_parameters(torch.Generator().manual_seed(0))
+    fresh = MultiHeadAttention(
+        8, 2, use_bias=True, rotate=Rotary(), rng=torch.Generator().manual_seed(0)
+    )
+    assert torch.equal(layers[1](x), fresh(x))
+
+
+def test_autocast_mixes_dtypes_of_a_memory():
+    layer = MultiHeadAttention(
+        8, 2, rotate=Rotary(), query_norm=nn.LayerNorm(4), key_norm=nn.LayerNorm(4)
+    )
+    x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(x, memory.bfloat16())
+    assert out.dtype == torch.bfloat16
+    assert (out.float() - layer(x, memory)).abs().max() < 0.05
+    with pytest.raises(TypeError, match="key must have the dtype of query"):
+        layer(x, memory.bfloat16())
+
+
+class FourBits(nn.Module):
+    """A projection whose weight is no array of floating-point numbers, as quantized ones have it."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.step = linear.weight.abs().max() / 7
+        whole = (linear.weight / self.step).round().to(torch.int8)
+        self.weight = nn.Parameter(whole, requires_grad=False)
+
+    def forward(self, x):  # noqa: D102
+        return x @ (self.weight.to(x.dtype) * self.step).mT
+
+
+def test_projections_may_be_quantized():
+    layer, x = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    want = layer(x)
+    for role in ("query", "key", "value", "output"):
+        setattr(layer, role, FourBits(getattr(layer, role)))
+    assert (layer(x) - want).abs().max() < 0.5
+
+
+class Watch(TorchDispatchMode):
+    """Notes the largest result, and each operation on memory of another device than the given one."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.device, self.largest, self.foreign = device, 0, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in torch.utils._pytree.tree_leaves((args, kwargs, out)):
+            if isinstance(x, torch.Tensor) and x.device.type != self.device and x.ndim:
+                self.foreign.append(str(func))
+        for x in torch.utils._pytree.tree_leaves(out):
+            if isinstance(x, torch.Tensor):
+                self.largest = max(self.largest, x.numel() * x.element_size())
+        return out
+
+
+def on(device):
+    """Calls without positions, by name: all that a model makes at every step."""
+    x = torch.ones(2, 3, 8, device=device)
+    heads = torch.ones(2, 2, 3, 4, device=device)
+    layer = MultiHeadAttention(8, 2, rotate=Rotary(), bias=ALiBi(2)).to(device)
+    partial = Rotary(rotary_dim=2).to(device)
+    steep = ALiBi(2).to(device)
+    cache = KVCache.init((2,), 2, 4, 4, device=device)
+    encode = PositionalEncoding(8)
+    return {
+        "rotate": lambda: rotate(heads),
+        "Rotary": lambda: Rotary()(heads),
+        "partial Rotary": lambda: partial(heads),
+        "ALiBi": lambda: scaled_dot_product_attention(
+            heads, heads, heads, bias=steep, causal=True
+        ),
+        "frequencies": lambda: frequencies(8, device=device),
+        "causal_mask": lambda: causal_mask(3, device=device),
+        "window_mask": lambda: window_mask(3, 3, 2, device=device),
+        "length_mask": lambda: length_mask(
+            torch.ones(2, dtype=torch.long, device=device), 3
+        ),
+        "PositionalEncoding": lambda: encode(x),
+        "MultiHeadAttention": lambda: layer(x, causal=True),
+        "decoding": lambda: layer(x, cache=cache),
+        "dropout": lambda: dropout(x, 0.5, 3),
+    }
+
+
+@pytest.mark.parametrize("name", on("cpu"))
+def test_calls_neither_wait_for_a_device_nor_copy_to_it(name):
+    """The meta device holds no values: to read one is an error, and a tensor of the host is noted."""
+    call = on("meta")[name]
+    with Watch("meta") as watch:
+        call()
+    assert watch.foreign == []
+
+
+def test_causal_mask_makes_nothing_larger_than_itself():
+    with Watch("cpu") as watch:
+        causal_mask(2048)
+        window_mask(2048, 2048, 5)
+    assert watch.largest == 2048**2
