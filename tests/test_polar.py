@@ -189,7 +189,7 @@ def attend(column, weights, phase, x, **options):
 def test_layers_agree_with_the_reference(twin):
     def run(column, x, phase, *weights):
         positions = column.positions(np.array([0, 40, 80, 900]))
-        return attend(column, weights, phase, (x, x, x), positions=positions)
+        return attend(column, weights, phase, (x, x, x), key_positions=positions)
 
     assert_twin_agrees(twin, run, draw(287, 2, 4, HEADS * WIDTH), PHASE, *WEIGHTS)
 
@@ -202,6 +202,20 @@ def test_decoding_with_cached_keys_equals_prefill(column):
         past = x[:, : i + 1]
         one = attend(column, weights, phase, (x[:, i : i + 1], past, past))
         assert error(column.numpy(one)[:, 0], whole[:, i]) <= BOUND["float64"]
+
+
+def test_steps_with_a_cache_of_unturned_keys_equal_prefill(column):
+    """Turned keys would be twice as wide as the values."""
+    rotate = (column.polar_query, made(column, column.array(PHASE)))
+    weights = [column.array(w) for w in WEIGHTS]
+    layer = column.multi_head(weights, HEADS, rotate=rotate, scale=WIDTH**-0.5)
+    x = column.array(draw(290, 2, 4, HEADS * WIDTH))
+    dtype = {} if column is REFERENCE else {"dtype": x.dtype}
+    cache = column.KVCache.init((2,), HEADS, 6, WIDTH, turned=False, **dtype)
+    whole = column.numpy(layer(x, causal=True))
+    for part in (slice(0, 2), slice(2, 3), slice(3, 4)):
+        out, cache = layer(x[:, part], cache=cache)
+        assert error(column.numpy(out), whole[:, part]) <= BOUND["float64"]
 
 
 def test_fresh_phases_are_zero(column):

@@ -190,6 +190,17 @@ def test_decoding_with_cached_keys_repeats_prefill(column, n_q):
     assert_close(column, layer(x[:, N - n_q :], x, x, causal=True), whole[:, N - n_q :])
 
 
+def test_steps_with_a_cache_equal_prefill(column):
+    """Its empty slots stand after all queries, and break off nothing."""
+    layer, x = layer_of(column), column.array(draw(336, 2, N, DIM))
+    dtype = {} if column is REFERENCE else {"dtype": x.dtype}
+    cache = column.KVCache.init((2,), HEADS, N + 3, HEAD_DIM, **dtype)
+    whole = column.numpy(layer(x, causal=True))
+    for part in (slice(0, 2), slice(2, 3), slice(3, N)):
+        out, cache = layer(x[:, part], cache=cache)
+        assert_close(column, out, whole[:, part])
+
+
 def test_padding_at_positions_after_all_queries_changes_nothing(column):
     layer, x, pad = layer_of(column), draw(334, 2, N, DIM), 3
     alone = column.numpy(layer(*[column.array(x)] * 3, causal=True))
@@ -197,7 +208,7 @@ def test_padding_at_positions_after_all_queries_changes_nothing(column):
     seen = column.array((np.arange(pad + N) >= pad)[None])
     where = column.positions(np.r_[np.full(pad, 10**6), np.arange(N)])
     arrays = [column.array(padded)] * 3
-    out = layer(*arrays, causal=True, mask=seen, positions=where)
+    out = layer(*arrays, causal=True, mask=seen, key_positions=where)
     assert_close(column, out[:, pad:], alone)
     other = column.numpy(layer(*arrays, causal=True, mask=seen))[:, pad:]
     assert np.abs(other - alone).max() > 1e-2  # what the docstring warns of

@@ -91,7 +91,7 @@ class PolarKey:
         Twin of :meth:`posattn.reference.PolarKey.init`.
 
         Args:
-            num_heads: the number of heads, at least 1.
+            num_heads: the number of heads of keys, at least 1.
             head_dim: the width of the heads, at least 1.
             base: the base of the frequencies, positive.
             dtype: of the angles, JAX's default one if not given.

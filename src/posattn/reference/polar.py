@@ -35,6 +35,7 @@ def polar_query(
     Use both: `MultiHeadAttention(rotate=(polar_query, PolarKey(...)), scale=head_dim**-0.5)`.
     What comes back is twice as wide, all cosines before all sines, so products and cached keys
     cost twice as much; without `scale` the layer would divide by $\sqrt{2 d_h}$.
+    A `KVCache` has one width for keys and values: make it with `turned=False`.
 
     What it guarantees: scores depend on positions through the offset alone, any positions are
     defined, and keys can be cached once they are turned.
@@ -114,7 +115,7 @@ class PolarKey:
         """Start from angles of zero.
 
         Args:
-            num_heads: the number of heads, at least 1.
+            num_heads: the number of heads of keys, at least 1.
             head_dim: the width of the heads, at least 1.
             base: the base of the frequencies, positive.
 

@@ -52,7 +52,7 @@ class PolarKey(nn.Module):
     The angles are a parameter that weight decay should leave alone.
 
     Args:
-        num_heads: the number of heads, at least 1.
+        num_heads: the number of heads of keys, at least 1.
         head_dim: the width of the heads, at least 1.
         base: the base of the frequencies, positive.
         dtype: of the parameter `phase`, `(num_heads, head_dim)`, in radians.
