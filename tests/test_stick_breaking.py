@@ -220,12 +220,13 @@ def test_bfloat16_heads_stay_bfloat16(twin):
     assert str(got.dtype).rpartition(".")[2] == twin.dtype
 
 
-def test_it_is_a_value(jax_single):
-    made = jax_single.StickBreaking()
-    assert made == jax_single.StickBreaking()
-    assert hash(made) == hash(jax_single.StickBreaking())
-    assert jax.tree.leaves(made) == []
-    assert REFERENCE.StickBreaking() == REFERENCE.StickBreaking()
+def test_it_is_a_value(column):
+    made = column.StickBreaking()
+    assert made == column.StickBreaking()
+    assert hash(made) == hash(column.StickBreaking())
+    assert made != 1
+    if column.name == "jax":
+        assert jax.tree.leaves(made) == []
 
 
 def test_torch_compiles_it_once_for_all_lengths(torch_column, unchecked):

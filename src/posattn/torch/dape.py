@@ -66,7 +66,7 @@ class DAPE(nn.Module):
         self.output_bias = empty(num_heads)
         self.reset_parameters(rng)
 
-    def reset_parameters(self, rng: torch.Generator | None = None):
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
         """Draw the network uniformly, as the authors do, and leave the bias that it adapts.
 
         Args:
@@ -86,7 +86,7 @@ class DAPE(nn.Module):
             nn.init.uniform_(weight, -bound, bound, generator=rng)
             nn.init.uniform_(offset, -bound, bound, generator=rng)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         """What was given, for `repr`."""
         hidden_dim, num_heads = self.output_weight.shape
         return f"{num_heads}, hidden_dim={hidden_dim}"

@@ -86,11 +86,11 @@ class PolarKey(nn.Module):
         )
         self.reset_parameters()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Start from angles of zero."""
         nn.init.zeros_(self.phase)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         """What was given, for `repr`."""
         return "{}, {}, base={}".format(*self.phase.shape, self.base)
 

@@ -16,7 +16,7 @@ class StickBreaking(nn.Module):
     """The bias that makes of a softmax the breaking of a stick, from the newest key to the oldest.
 
     Twin of :class:`posattn.reference.StickBreaking`.
-    A module without parameters; half-precision heads are scored in float32.
+    A module without parameters, equal to any other; half-precision heads are scored in float32.
 
     Examples:
         >>> query, key = torch.zeros(1, 1, 4), torch.zeros(1, 4, 4)
@@ -26,6 +26,12 @@ class StickBreaking(nn.Module):
 
     def __init__(self):
         super().__init__()
+
+    def __eq__(self, other):
+        return type(other) is StickBreaking
+
+    def __hash__(self):
+        return hash(StickBreaking)
 
     def scores(
         self,

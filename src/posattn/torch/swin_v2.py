@@ -73,7 +73,7 @@ class SwinV2Bias(nn.Module):
         self.output_weight = empty(hidden_dim, num_heads)
         self.reset_parameters(rng)
 
-    def reset_parameters(self, rng: torch.Generator | None = None):
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
         """Draw the weights with standard deviation 0.02, and set the offset to zero.
 
         Args:
@@ -89,7 +89,7 @@ class SwinV2Bias(nn.Module):
         nn.init.zeros_(self.hidden_bias)
         nn.init.normal_(self.output_weight, std=0.02, generator=rng)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         """What was given, for `repr`."""
         hidden_dim, num_heads = self.output_weight.shape
         return (
