@@ -8,6 +8,8 @@ This package runs on Python 3.8 too, the last that MXNet knows.
 
 from posattn.contract.arrays import (
     ContentBias,
+    PositionBias,
+    Rotation,
     array,
     attention,
     bias,
@@ -21,6 +23,7 @@ from posattn.contract.arrays import (
     layer_sizes,
     mask,
     parameter,
+    reachable,
     scores,
     sequence,
     square,
@@ -87,6 +90,8 @@ from posattn.contract.schemes import (
 
 __all__ = [
     "ContentBias",
+    "PositionBias",
+    "Rotation",
     "above",
     "array",
     "attention",
@@ -137,6 +142,7 @@ __all__ = [
     "positive",
     "projected_table",
     "projection",
+    "reachable",
     "rng",
     "rotary",
     "rotary_defaults",

@@ -1,8 +1,24 @@
 """Checks of shapes and dtypes: sequences, heads, masks and biases."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from posattn.contract.numbers import dtype, integer
+
+
+@runtime_checkable
+class Rotation(Protocol):
+    """What turns the queries or keys of heads by their positions."""
+
+    def __call__(self, x: Any, positions: Any, /) -> Any:
+        """Return `x`, `(*batch, h, n, d_h)`, turned by `positions`, `(n)` or `(*batch, 1, n)`."""
+
+
+@runtime_checkable
+class PositionBias(Protocol):
+    """What is added to the scores, as a function of positions alone."""
+
+    def __call__(self, query_positions: Any, key_positions: Any, /) -> Any:
+        """Return `(*batch, h, n_q, n_k)` for positions `(*batch, n_q)` and `(*batch, n_k)`."""
 
 
 @runtime_checkable
@@ -13,7 +29,7 @@ class ContentBias(Protocol):
     is added to the output of the heads.
     """
 
-    def scores(self, query, key, query_positions, key_positions):
+    def scores(self, query: Any, key: Any, query_positions: Any, key_positions: Any) -> Any:
         """What is added to the scores, `(*batch, h, n_q, n_k)`."""
 
 
@@ -203,3 +219,12 @@ def square(name, value):
     got = tuple(value.shape)
     if len(got) < 2 or got[-1] != got[-2]:
         raise ValueError(f"{name} must have shape (*batch, n, n), got {got}")
+
+
+def reachable(value, hidden):
+    """Reject what holds arrays where no framework would find them to train."""
+    if hidden:
+        raise TypeError(
+            f"{type(value).__name__} must be registered as a pytree, or be a method of one, "
+            "because it holds arrays that would not be trained"
+        )

@@ -4,17 +4,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import FunctionType
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import Partial, register_dataclass
+from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.attention import is_key
+from posattn.jax.plugged import as_pytree
 
 __all__ = ["DAPE"]
 
@@ -25,8 +25,7 @@ class DAPE:
     r"""A bias, and a correction that a network reads off the scores and the bias of all heads.
 
     Twin of :class:`posattn.reference.DAPE`; a pytree.
-    `bias` is part of the tree, so it may be a pytree with parameters of its own; a plain function
-    must be wrapped in :class:`jax.tree_util.Partial`, as `init` does.
+    `bias` is part of the tree, so it may be a pytree with parameters of its own.
     Half-precision heads are scored, and run through the network, in float32.
 
     Args:
@@ -50,6 +49,9 @@ class DAPE:
     hidden_bias: Float[Array, " m"]
     output_weight: Float[Array, "m h"]
     output_bias: Float[Array, " h"]
+
+    def __post_init__(self):
+        object.__setattr__(self, "bias", as_pytree(self.bias))
 
     @classmethod
     def init(
@@ -84,7 +86,6 @@ class DAPE:
         contract.function_of_positions("bias", bias)
         contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
-        bias = Partial(bias) if isinstance(bias, FunctionType | partial) else bias
         parameters = []
         for of_layer, inputs, outputs in zip(
             jax.random.split(rng),

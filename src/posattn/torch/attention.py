@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Integer, Real
@@ -16,7 +16,7 @@ __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product
 
 Scores = Float[Tensor, "*batch n_q n_k"]
 Mask = Bool[Tensor, "*#batch #n_q n_k"]
-Bias = Float[Tensor, "*#batch #n_q n_k"] | Callable | contract.ContentBias
+Bias = Float[Tensor, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
 Rng = torch.Generator | int | Integer[Tensor, ""]
 
 
@@ -106,8 +106,10 @@ def scaled_dot_product_attention(
     if causal and mask is None and not parts and query.shape[-2] == key.shape[-2]:
         is_causal = True
     else:
-        is_causal, mask = False, visible(query, key, mask, causal)
-        key, value = zero_unattended(key, mask), zero_unattended(value, mask)
+        is_causal, seen = False, visible(query, key, mask, causal)
+        if mask is not None:  # otherwise the last query attends to all keys
+            key, value = zero_unattended(key, seen), zero_unattended(value, seen)
+        mask = seen
     bias = total_bias(parts, query, key, where)
     heads = query, key, value, mask, bias
     if not any(map(changes_values, parts)):
@@ -126,6 +128,7 @@ def mix(query, key, value, mask, bias, is_causal, scale, dropout_rate, rng):
         options = {"mask": mask, "causal": is_causal, "bias": bias, "scale": scale}
         weights = attention_weights(query, key, **options)
         return by_head(dropout(weights, dropout_rate, rng), value)
+    grouped = query.ndim > 2 and query.shape[-3] != key.shape[-3]
     lift = (None,) * (4 - query.ndim)
     out = functional.scaled_dot_product_attention(
         query[lift],
@@ -134,7 +137,7 @@ def mix(query, key, value, mask, bias, is_causal, scale, dropout_rate, rng):
         _merge(mask, bias, query.dtype),
         is_causal=is_causal,
         scale=scale,
-        enable_gqa=query.ndim > 2 and query.shape[-3] != key.shape[-3],
+        enable_gqa=bool(grouped),  # of open sizes it would be no bool
     )
     return out[(0,) * len(lift)]
 

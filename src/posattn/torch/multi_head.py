@@ -1,6 +1,7 @@
 """Multi-head attention: several attentions side by side, each in its own projection."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Real
@@ -21,6 +22,9 @@ from posattn.torch.attention import (
 from posattn.torch.cache import KVCache
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
+
+Bias = contract.PositionBias | contract.ContentBias
+Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 ROLES = ("query", "key", "value", "output")
 OPTIONS = ("dropout_rate", "scale", "rotate", "bias", "query_norm", "key_norm")
@@ -137,11 +141,11 @@ class MultiHeadAttention(nn.Module):
         kv_dim: int | None = None,
         use_bias: bool = False,
         use_output_bias: bool | None = None,
-        query_norm: Callable | None = None,
-        key_norm: Callable | None = None,
+        query_norm: Callable[[Any], Any] | None = None,
+        key_norm: Callable[[Any], Any] | None = None,
         dropout_rate: float = 0.0,
-        rotate: Callable | Sequence[Callable | None] | None = None,
-        bias: Callable | contract.ContentBias | Sequence | None = None,
+        rotate: Rotate | None = None,
+        bias: Bias | Sequence[Bias] | None = None,
         scale: float | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
@@ -204,9 +208,8 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "*#batch_and_heads #n_q n_k"] | None = None,
         causal: bool = False,
         bias: Float[Tensor, "*#batch_and_heads #n_q n_k"]
-        | Callable
-        | contract.ContentBias
-        | Sequence
+        | Bias
+        | Sequence[Bias]
         | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,
@@ -293,9 +296,8 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "*#batch_and_heads #n_q n_k"] | None = None,
         causal: bool = False,
         bias: Float[Tensor, "*#batch_and_heads #n_q n_k"]
-        | Callable
-        | contract.ContentBias
-        | Sequence
+        | Bias
+        | Sequence[Bias]
         | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,
