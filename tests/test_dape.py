@@ -3,6 +3,7 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -235,7 +236,10 @@ def test_jax_layers_are_pytrees_with_the_bias_inside(jax_single):
 
 
 def test_jax_wraps_a_plain_function(jax_single):
-    bias = jax_single.DAPE.init(jax_single.rng(), HEADS, jax_single.alibi_bias(HEADS))
+    def penalty(query_positions, key_positions):
+        return jnp.ones((HEADS, 1, 1)) * -abs(key_positions - query_positions[:, None])
+
+    bias = jax_single.DAPE.init(jax_single.rng(), HEADS, penalty)
     query, key = map(jax_single.array, heads(CASES["no batch axis"]))
     where = [jax_single.positions(np.arange(N))] * 2
     got = jax.jit(lambda bias: bias.scores(query, key, *where))(bias)
