@@ -25,7 +25,10 @@ every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 # what PyTorch's constructor asks for: sizes and options, from the keywords of a case
 CONSTRUCTED = {
     "CoPE": lambda table: (table.shape, {}),
-    "DisentangledBias": lambda table, num_heads, **_: ((len(table) // 2, 6, num_heads), {}),
+    "DisentangledBias": lambda table, num_heads, same_row, bucketed_to=None, **_: (
+        (len(table) // 2, 6, num_heads),
+        {"same_row": same_row, "bucketed_to": bucketed_to},
+    ),
     "FIRE": lambda hidden_bias, output_bias, threshold=512.0, **_: (
         (len(output_bias),),
         {"hidden_dim": len(hidden_bias), "threshold": threshold},
