@@ -41,6 +41,7 @@ CONSTRUCTED = {
         (2 * frequencies.shape[-1], frequencies.shape[1], width),
         {"layout": layout},
     ),
+    "PolarKey": lambda phase, base: (phase.shape, {"base": base}),
     "RelativeGlobalAttention": lambda table: (
         (table.shape[1], table.shape[0], table.shape[2]),
         {},
@@ -50,6 +51,10 @@ CONSTRUCTED = {
         {"use_values": value_table is not None},
     ),
     "SwinBias": lambda table, height, width: ((table.shape[1], height, width), {}),
+    "SwinV2Bias": lambda output_weight, height, width, hidden_weight, hidden_bias, **trained: (
+        (output_weight.shape[1], height, width),
+        {"hidden_dim": len(output_weight), **trained},
+    ),
     "T5Bias": lambda table, max_distance, bidirectional: (
         (table.shape[1],),
         {
@@ -85,6 +90,10 @@ def of(column, scheme):
         return lambda x, positions=None, *, base: column.PositionalEncoding(
             x.shape[-1], base=base
         )(x, positions=positions)
+    if scheme == "stick_breaking":
+        return column.StickBreaking().scores
+    if scheme == "dape":
+        return lambda *arguments, **network: adapted(column, *arguments, network)
     if column.name == "torch" and scheme.startswith(
         "weight_to"
     ):  # Linear has its weight turned
@@ -100,6 +109,17 @@ def of(column, scheme):
     takes_dtype = "dtype" in inspect.signature(function).parameters
     dtype = {"dtype": column.array(0.0).dtype} if takes_dtype else {}
     return functools.partial(function, **dtype)
+
+
+def adapted(column, query, key, bias, network):
+    """DAPE of a column, for the numbers of a bias."""
+    sizes = (bias.shape[-3], lambda *positions: bias) if column.name == "torch" else ()
+    if column.name != "torch":
+        network = {"bias": lambda *positions: bias, **network}
+    hidden = {"hidden_dim": len(network["hidden_bias"])} if sizes else {}
+    layer = column.with_parameters("DAPE", network, *sizes, **hidden)
+    where = (column.positions(np.arange(x.shape[-2])) for x in (query, key))
+    return layer.scores(query, key, *where)
 
 
 def constructed(column, name, method, arguments, keywords):

@@ -163,6 +163,33 @@ def counted(
     return (1 - share) * below + share * above
 
 
+@misuse("stick_breaking")
+def key_after_itself(definition, query, key, *where):
+    """The product begins with the key itself left out of the score: it is ln of the weight, not a bias."""
+    return definition(query, key, *where) + query @ key.mT / query.shape[-1] ** 0.5
+
+
+@misuse("stick_breaking")
+def remainder_to_nothing(definition, query, key, *where):
+    """The query's own key has no weight, as in the paper: here it has what remains."""
+    made = definition(query, key, *where)
+    own = where[1][..., None, :] == where[0][..., None]
+    return np.where(own[..., None, :, :], -np.inf, made)
+
+
+@misuse("dape")
+def bias_not_added(definition, query, key, bias, **network):
+    """The network's output is all that is added: the bias that it reads is missing."""
+    return definition(query, key, bias, **network) - bias
+
+
+@misuse("dape")
+def bias_before_the_scores(definition, query, key, bias, *, hidden_weight, **network):
+    """The network reads the biases of all heads before their scores: they come after."""
+    swapped = np.roll(hidden_weight, len(hidden_weight) // 2, axis=0)
+    return definition(query, key, bias, hidden_weight=swapped, **network)
+
+
 @fault("forgetting")
 def own_gate_counted(log_gates, n_q=None):
     """The gate of the key itself is counted: the sum should begin after the key."""
