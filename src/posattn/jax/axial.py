@@ -38,6 +38,23 @@ def rotate_axes(
 
     Twin of :func:`posattn.reference.rotate_axes`, as exact as :func:`rotate`.
 
+    Args:
+        x: the queries or keys of each head, `(*batch, n, d)`.
+        coordinates: p, any real numbers: `(n, c)`, or with batch axes of which each is that of
+            `x` or 1.
+        frequencies: omega in radians per step, `(c, m)`, or `(c, h, m)` with a set for each of
+            the heads of `x`, `(*batch, h, n, d)`; 2m <= d, and the rest of a token passes
+            through.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind, or coordinates or frequencies are in half
+            precision.
+        ValueError: if shapes do not fit.
+
     Examples:
         >>> x = jnp.array([[1.0, 0.0, 1.0, 0.0]])
         >>> rotate_axes(x, jnp.array([[0, 1]]), jnp.eye(2)).round(4)
@@ -59,6 +76,18 @@ def axial_frequencies(
 
     Twin of :func:`posattn.reference.axial_frequencies`; a NumPy array in float64.
 
+    Args:
+        dim: the number of entries that turn, d, a multiple of 2c.
+        num_axes: c, at least 1.
+        base: b, positive.
+
+    Returns:
+        omega in radians per step, `(c, d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `dim` is no multiple of `2 * num_axes`, or a number is not positive.
+
     Examples:
         >>> axial_frequencies(8)
         array([[1. , 0.1, 0. , 0. ],
@@ -75,6 +104,19 @@ def mrope_frequencies(
     """Give each axis a section of the pairs of a text model.
 
     Twin of :func:`posattn.reference.mrope_frequencies`; a NumPy array in float64.
+
+    Args:
+        dim: the number of entries that turn, d, even.
+        sections: how many pairs belong to each axis, in the order of the coordinates; positive
+            integers with sum d/2.
+        base: b, positive.
+
+    Returns:
+        omega in radians per step, `(len(sections), d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if the sections do not add up, or a number lies outside its range.
 
     Examples:
         >>> mrope_frequencies(8, (1, 1, 2), base=16.0)
@@ -94,6 +136,17 @@ def grid_coordinates(height: int, width: int) -> Integer[Array, "n c"]:
 
     Twin of :func:`posattn.reference.grid_coordinates`.
 
+    Args:
+        height: the number of rows, at least 1.
+        width: the number of columns, at least 1.
+
+    Returns:
+        `(height * width, 2)`, integers.
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if a number is not positive.
+
     Examples:
         >>> grid_coordinates(1, 2)
         Array([[0, 0],
@@ -112,6 +165,11 @@ class MixedRotary:
     Twin of :class:`posattn.reference.MixedRotary`; a pytree.
     In the 32-bit mode angles are products of learned frequencies in float32, and off by up to 6e-8
     of themselves, which is nothing for the coordinates of an image.
+
+    Args:
+        frequencies: omega in radians per row and per column, `(2, H, m)`.
+        width: w, the number of columns, at least 1.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
 
     Examples:
         >>> layer = MixedRotary.init(jax.random.key(0), 8, 2, 14)
@@ -142,6 +200,19 @@ class MixedRotary:
         """Draw a direction for each head, and start its pairs along it and across.
 
         Twin of :meth:`posattn.reference.MixedRotary.init`; `rng` is a JAX key.
+
+        Args:
+            rng: a JAX key, where the parameters are drawn from.
+            head_dim: the width of a head d_h, a multiple of 4.
+            num_heads: the number of heads H, at least 1.
+            width: the number of columns of the grid, at least 1.
+            base: b, positive.
+            layout: `"interleaved"` or `"half"`.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if `head_dim` is no multiple of 4, or a number is not positive.
         """
         head_dim = contract.multiple("head_dim", head_dim, 4)
         num_heads = contract.integer("num_heads", num_heads, least=1)
@@ -161,6 +232,18 @@ class MixedRotary:
         """Turn the heads of a sequence of cells.
 
         Twin of calling :class:`posattn.reference.MixedRotary`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, H, n, d_h)`.
+            positions: p, the numbers of the cells, row by row: integers, `(n)`, or with batch
+                axes of which each is that of `x` or 1; 0, ..., n - 1 if not given.
+
+        Returns:
+            `(*batch, H, n, d_h)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         contract.head_sequence("x", x)
         contract.token_positions(positions, x.shape, integers=True)

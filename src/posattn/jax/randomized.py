@@ -17,6 +17,18 @@ def randomized_positions(length: int, max_len: int, *, rng: Array) -> Integer[Ar
     Twin of :func:`posattn.reference.randomized_positions`; `rng` is a JAX key.
     `jax.vmap` over keys draws once per example.
 
+    Args:
+        length: n, the number of tokens, at most `max_len`.
+        max_len: L, the number of positions to draw from, at least 1.
+        rng: a JAX key, where the numbers are drawn from.
+
+    Returns:
+        `(n)`, increasing integers from 0 to L - 1.
+
+    Raises:
+        TypeError: if an argument is not of its kind; without `rng` nothing can be drawn.
+        ValueError: if `length` is negative or larger than `max_len`.
+
     Examples:
         >>> randomized_positions(3, 3, rng=jax.random.key(0))
         Array([0, 1, 2], dtype=int32)

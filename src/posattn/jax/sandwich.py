@@ -29,6 +29,21 @@ def sandwich_bias(
     The bias has `dtype`, or JAX's default one.
     Up to position 2**20 its error is below 3e-7 of the largest value in float32.
 
+    Args:
+        num_heads: H, at least 1.
+        dim: the width d of the encodings, even; it belongs to the scheme and is not the width
+            of the model.
+        base: b of the frequencies, positive.
+        dtype: of the result.
+
+    Returns:
+        A function `bias(query_positions, key_positions)` of positions `(*batch, n_q)` and
+        `(*batch, n_k)`, which may be any real numbers; it returns `(*batch, H, n_q, n_k)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range, or batch axes of positions differ.
+
     Examples:
         >>> sandwich_bias(1, dim=4)(jnp.array([3]), jnp.arange(4)).round(4)
         Array([[[0.0012, 0.073 , 0.1925, 0.25  ]]], dtype=float32)

@@ -28,6 +28,22 @@ def xpos_query(
     Positions in a NumPy array are turned into angles and powers in float64; others, in the 32-bit
     mode, by an exact reduction of both, so that they are right to 1e-6 of what they are.
 
+    Args:
+        x: the queries of each head, `(*batch, n, d)`, d even.
+        positions: p, any real numbers: `(n)`, or with batch axes of which each is that of `x`
+            or 1; 0, ..., n - 1 if not given.
+        base: b, positive.
+        gamma: gamma, positive; the larger, the less any pair fades.
+        scale_base: tau, positive: over so many positions pair j fades by zeta_j.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
+
     Examples:
         >>> xpos_query(jnp.array([[1.0, 0.0]] * 2)).round(4)
         Array([[1.    , 0.    ],
@@ -48,6 +64,21 @@ def xpos_key(
     """Turn each pair of entries of a key, and make it larger the later it stands.
 
     Twin of :func:`posattn.reference.xpos_key`, as exact as the query.
+
+    Args:
+        x: the keys of each head, `(*batch, n, d)`, d even.
+        positions: as in `xpos_query`, and so are the others.
+        base: b, positive.
+        gamma: gamma, positive.
+        scale_base: tau, positive.
+        layout: `"interleaved"` or `"half"`.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
 
     Examples:
         >>> jnp.linalg.norm(xpos_key(jnp.array([[1.0, 0.0]]), jnp.array([512])))

@@ -32,6 +32,18 @@ def alibi_slopes(
 
     Twin of :func:`posattn.reference.alibi_slopes`; float64 by default, as they multiply distances.
 
+    Args:
+        num_heads: H, at least 1.
+        dtype: of the result.
+        device: where the result lives.
+
+    Returns:
+        m, `(num_heads)`, between 0 and 1.
+
+    Raises:
+        TypeError: if `num_heads` is not an integer.
+        ValueError: if `num_heads` is not positive.
+
     Examples:
         >>> -alibi_slopes(3).log2()
         tensor([4., 8., 2.], dtype=torch.float64)

@@ -25,6 +25,18 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
 
     Twin of :func:`posattn.reference.masked_softmax`.
 
+    Args:
+        scores: s, `(*batch, n_q, n_k)`.
+        mask: m, bool, True means may attend; its shape broadcasts to that of `scores`.
+
+    Returns:
+        The weights w, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if nothing may be
+        attended to, and then so is its gradient.
+
+    Raises:
+        TypeError: if `scores` are not floating or `mask` is not bool.
+        ValueError: if `scores` have fewer than two axes or `mask` does not fit.
+
     Examples:
         >>> masked_softmax(torch.zeros(1, 3), torch.tensor([[True, True, False]]))
         tensor([[0.5000, 0.5000, 0.0000]])
@@ -56,6 +68,29 @@ def attention_weights(
 
     Twin of :func:`posattn.reference.attention_weights`.
     Half-precision scores are computed in float32; the weights have the dtype of `query`.
+
+    Args:
+        query: Q, `(*batch, n_q, d)`.
+        key: K, `(*batch, n_k, d)`, of the same batch axes, width and dtype. The last batch axis
+            is that of heads, and keys may have fewer: each head of keys then serves as many
+            neighboring heads of queries (grouped heads).
+        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        causal: hide the future; queries are aligned to the end of the keys.
+        bias: B, what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`,
+            a function of the positions of queries and keys that returns one, an object with a
+            method `scores` (see `MultiHeadAttention`), or a list of those, which are added up.
+        query_positions: where the queries stand, `(n_q)`, or one row for each example, all
+            heads alike. If not given, they stand at the last n_q positions of the keys. Only
+            biases use positions.
+        key_positions: where the keys stand, likewise; 0, ..., n_k - 1 if not given.
+        scale: the factor on the scores, 1/sqrt(d) if not given.
+
+    Returns:
+        W, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if it may attend to nothing.
+
+    Raises:
+        TypeError: if an array is missing or has a wrong or different dtype.
+        ValueError: if shapes do not fit, or `scale` is not finite.
 
     Examples:
         >>> attention_weights(torch.eye(2), torch.eye(2), causal=True, scale=math.log(3))
@@ -93,6 +128,34 @@ def scaled_dot_product_attention(
 
     Twin of :func:`posattn.reference.scaled_dot_product_attention`.
     Without dropout PyTorch's fused kernel runs; with it the weights are built and thinned out.
+
+    Args:
+        query: Q, `(*batch, n_q, d)`.
+        key: K, `(*batch, n_k, d)`, of the same batch axes, width and dtype. The last batch axis
+            is that of heads, and keys may have fewer: each head of keys then serves as many
+            neighboring heads of queries (grouped heads).
+        value: V, `(*batch, n_k, d_v)`, of the same batch axes as the keys and of the same
+            dtype.
+        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        causal: hide the future; queries are aligned to the end of the keys.
+        bias: B, what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`,
+            a function of the positions of queries and keys that returns one, an object with a
+            method `scores` (see `MultiHeadAttention`), or a list of those, which are added up.
+        query_positions: where the queries stand, `(n_q)`, or one row for each example, all
+            heads alike. If not given, they stand at the last n_q positions of the keys. Only
+            biases use positions.
+        key_positions: where the keys stand, likewise; 0, ..., n_k - 1 if not given.
+        scale: the factor on the scores, 1/sqrt(d) if not given.
+        dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
+        rng: where the numbers are drawn from.
+
+    Returns:
+        One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
+
+    Raises:
+        TypeError: if an array is missing or has a wrong or different dtype, or `rng` is no
+            generator.
+        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> value = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
@@ -148,6 +211,18 @@ def dropout(
     """Set entries to zero at random and scale the others, so that the mean stays.
 
     Twin of :func:`posattn.reference.dropout`.
+
+    Args:
+        x: any shape.
+        dropout_rate: the probability p in [0, 1).
+        rng: where the numbers are drawn from.
+
+    Returns:
+        y, of the same shape.
+
+    Raises:
+        TypeError: if `x` is not floating or `rng` is no generator.
+        ValueError: if `dropout_rate` lies outside [0, 1).
 
     Examples:
         >>> kept = dropout(torch.ones(1000), 0.5, torch.Generator().manual_seed(0))

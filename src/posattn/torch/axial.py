@@ -32,6 +32,23 @@ def rotate_axes(
     Twin of :func:`posattn.reference.rotate_axes`.
     Angles are float64 until sine and cosine are taken.
 
+    Args:
+        x: the queries or keys of each head, `(*batch, n, d)`.
+        coordinates: p, any real numbers: `(n, c)`, or with batch axes of which each is that of
+            `x` or 1.
+        frequencies: omega in radians per step, `(c, m)`, or `(c, h, m)` with a set for each of
+            the heads of `x`, `(*batch, h, n, d)`; 2m <= d, and the rest of a token passes
+            through.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind, or coordinates or frequencies are in half
+            precision.
+        ValueError: if shapes do not fit.
+
     Examples:
         >>> x = torch.tensor([[1.0, 0.0, 1.0, 0.0]])
         >>> rotate_axes(x, torch.tensor([[0, 1]]), torch.eye(2))
@@ -60,6 +77,20 @@ def axial_frequencies(
 
     Twin of :func:`posattn.reference.axial_frequencies`; float64 by default.
 
+    Args:
+        dim: the number of entries that turn, d, a multiple of 2c.
+        num_axes: c, at least 1.
+        base: b, positive.
+        dtype: of the result.
+        device: where the result lives.
+
+    Returns:
+        omega in radians per step, `(c, d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `dim` is no multiple of `2 * num_axes`, or a number is not positive.
+
     Examples:
         >>> axial_frequencies(8)
         tensor([[1.0000, 0.1000, 0.0000, 0.0000],
@@ -83,6 +114,21 @@ def mrope_frequencies(
 
     Twin of :func:`posattn.reference.mrope_frequencies`; float64 by default.
 
+    Args:
+        dim: the number of entries that turn, d, even.
+        sections: how many pairs belong to each axis, in the order of the coordinates; positive
+            integers with sum d/2.
+        base: b, positive.
+        dtype: of the result.
+        device: where the result lives.
+
+    Returns:
+        omega in radians per step, `(len(sections), d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if the sections do not add up, or a number lies outside its range.
+
     Examples:
         >>> mrope_frequencies(8, (1, 1, 2), base=16.0)
         tensor([[1.0000, 0.0000, 0.0000, 0.0000],
@@ -102,6 +148,18 @@ def grid_coordinates(
 
     Twin of :func:`posattn.reference.grid_coordinates`.
 
+    Args:
+        height: the number of rows, at least 1.
+        width: the number of columns, at least 1.
+        device: where the result lives.
+
+    Returns:
+        `(height * width, 2)`, integers.
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if a number is not positive.
+
     Examples:
         >>> grid_coordinates(1, 2)
         tensor([[0, 0],
@@ -118,6 +176,20 @@ class MixedRotary(nn.Module):
 
     Twin of :class:`posattn.reference.MixedRotary`.
     The frequencies are a parameter that weight decay should leave alone, as the authors do.
+
+    Args:
+        head_dim: the width of a head d_h, a multiple of 4.
+        num_heads: the number of heads H, at least 1.
+        width: the number of columns of the grid, at least 1.
+        base: b, positive.
+        layout: `"interleaved"` or `"half"`.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters live.
+        rng: where the parameters are drawn from; PyTorch's own generator if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `head_dim` is no multiple of 4, or a number is not positive.
 
     Examples:
         >>> layer = MixedRotary(8, 2, 14)
@@ -162,6 +234,18 @@ class MixedRotary(nn.Module):
         """Turn the heads of a sequence of cells.
 
         Twin of calling :class:`posattn.reference.MixedRotary`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, H, n, d_h)`.
+            positions: p, the numbers of the cells, row by row: integers, `(n)`, or with batch
+                axes of which each is that of `x` or 1; 0, ..., n - 1 if not given.
+
+        Returns:
+            `(*batch, H, n, d_h)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         contract.head_sequence("x", x)
         contract.token_positions(positions, x.shape, integers=True)

@@ -29,6 +29,18 @@ def causal_mask(
 
     Twin of :func:`posattn.reference.causal_mask`; the mask is made on `device`.
 
+    Args:
+        n_q: number of queries, at least 0.
+        n_k: number of keys, at least 0; the number of queries if not given.
+        device: where the result lives.
+
+    Returns:
+        The mask, `(n_q, n_k)`.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is negative.
+
     Examples:
         >>> causal_mask(2)
         tensor([[ True, False],
@@ -46,6 +58,18 @@ def length_mask(
     Twin of :func:`posattn.reference.length_mask`; the mask is made where `lengths` are.
     The values of `lengths` are checked on the CPU alone, and not under `torch.compile`: to read them
     elsewhere would stop the program until they are known. One that is too large counts as `n_k`.
+
+    Args:
+        lengths: number of keys that may be attended to, from 0 to `n_k`; `(batch)` for one per
+            example, or `(batch, n_q)` for one per query.
+        n_k: number of keys, at least 0.
+
+    Returns:
+        The mask, `(batch, 1, n_k)` or `(batch, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `lengths` or `n_k` holds no integers.
+        ValueError: if `lengths` has another rank, or a length is negative or larger than `n_k`.
 
     Examples:
         >>> length_mask(torch.tensor([3, 1]), 4).int()
@@ -66,6 +90,19 @@ def window_mask(
     """Let each query attend to the keys nearer than `window` positions, on both sides.
 
     Twin of :func:`posattn.reference.window_mask`; the mask is made on `device`.
+
+    Args:
+        n_q: number of queries, at least 0.
+        n_k: number of keys, at least 0.
+        window: the width w, at least 1.
+        device: where the result lives.
+
+    Returns:
+        The mask, `(n_q, n_k)`.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is too small.
 
     Examples:
         >>> window_mask(3, 3, 2).int()

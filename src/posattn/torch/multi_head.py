@@ -37,6 +37,17 @@ def split_heads(
 
     Twin of :func:`posattn.reference.split_heads`; the result is a view.
 
+    Args:
+        x: `(*batch, n, d)`.
+        num_heads: the number of heads H, a divisor of d.
+
+    Returns:
+        `(*batch, H, n, d / H)`.
+
+    Raises:
+        TypeError: if `x` is not floating or `num_heads` is not an integer.
+        ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
+
     Examples:
         >>> split_heads(torch.tensor([[0.0, 1.0, 2.0, 3.0]]), 2)
         tensor([[[0., 1.]],
@@ -52,6 +63,16 @@ def merge_heads(x: Float[Tensor, "*batch h n d_h"]) -> Float[Tensor, "*batch n d
     """Put the heads back side by side: the inverse of `split_heads`.
 
     Twin of :func:`posattn.reference.merge_heads`.
+
+    Args:
+        x: `(*batch, H, n, d_h)`.
+
+    Returns:
+        `(*batch, n, H d_h)`.
+
+    Raises:
+        TypeError: if `x` is not floating.
+        ValueError: if `x` has fewer than three axes.
 
     Examples:
         >>> merge_heads(torch.tensor([[[0.0, 1.0]], [[2.0, 3.0]]]))

@@ -21,6 +21,19 @@ def randomized_positions(
     Twin of :func:`posattn.reference.randomized_positions`; the result lives on `device`, or where
     `rng` draws.
 
+    Args:
+        length: n, the number of tokens, at most `max_len`.
+        max_len: L, the number of positions to draw from, at least 1.
+        rng: where the numbers are drawn from.
+        device: where the result lives.
+
+    Returns:
+        `(n)`, increasing integers from 0 to L - 1.
+
+    Raises:
+        TypeError: if an argument is not of its kind; without `rng` nothing can be drawn.
+        ValueError: if `length` is negative or larger than `max_len`.
+
     Examples:
         >>> randomized_positions(3, 3, rng=torch.Generator())
         tensor([0, 1, 2])

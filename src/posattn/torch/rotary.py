@@ -35,6 +35,27 @@ def rotate(
     Angles are float64 until sine and cosine are taken, so that float32 results are right to 2e-7 of
     the largest entry at any position; half precision is turned in float32 and rounded once.
 
+    Args:
+        x: the queries or keys of each head, `(*batch, n, d)`.
+        positions: p, any real numbers: `(n)`, or with batch axes of which each is that of `x`
+            or 1; 0, ..., n - 1 if not given.
+        frequencies: omega in radians per position, `(m)`, with 2m <= d. If not given, omega_j =
+            b**(-2j/d) with m = d/2, the paper's.
+        base: b, positive; unused where `frequencies` are given.
+        layout: `"interleaved"` or `"half"`.
+        attention_factor: c, positive, on the entries that turn: it multiplies their part of the
+            scores by c**2. YaRN and LongRoPE need it.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind; positions and frequencies in float16 or
+            bfloat16 are rejected, because their angles are off by radians within a few thousand
+            tokens.
+        ValueError: if shapes do not fit, a number lies outside its range, or the width is odd
+            and no frequencies say which part turns.
+
     Examples:
         >>> x = torch.tensor([[1.0, 0.0, 1.0, 0.0]] * 2)
         >>> rotate(x)
@@ -176,6 +197,16 @@ def to_half(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
 
     Twin of :func:`posattn.reference.to_half`.
 
+    Args:
+        x: `(*batch, d)`, of any dtype; d may be odd.
+
+    Returns:
+        The same entries in another order.
+
+    Raises:
+        TypeError: if `x` is no array.
+        ValueError: if `x` has no axes.
+
     Examples:
         >>> to_half(torch.arange(5))
         tensor([0, 2, 4, 1, 3])
@@ -188,6 +219,16 @@ def to_interleaved(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
     """Alternate the columns of the first half with those of the second: the inverse of `to_half`.
 
     Twin of :func:`posattn.reference.to_interleaved`.
+
+    Args:
+        x: `(*batch, d)`, of any dtype; if d is odd, the first half is the larger one.
+
+    Returns:
+        The same entries in another order.
+
+    Raises:
+        TypeError: if `x` is no array.
+        ValueError: if `x` has no axes.
 
     Examples:
         >>> to_interleaved(torch.tensor([0, 2, 4, 1, 3]))
@@ -205,6 +246,20 @@ def weight_to_half(
     Twin of :func:`posattn.reference.weight_to_half`.
     The weight is that of a :class:`torch.nn.Linear`, `(d_out, d_in)`, or its bias, `(d_out)`.
 
+    Args:
+        weight: `(d_in, d_out)` for `x @ weight`, or an offset, `(d_out)`.
+        num_heads: the number of heads in `weight`, which divides d_out; where queries share
+            keys, the keys have fewer.
+        rotary_dim: how many entries of each head turn, even; all if not given.
+
+    Returns:
+        An array of the same shape and the same numbers.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `weight` has not 1 or 2 axes, `num_heads` does not divide the last one,
+            or `rotary_dim` is odd, not positive or larger than a head.
+
     Examples:
         >>> weight_to_half(torch.arange(8.0), 2)
         tensor([0., 2., 1., 3., 4., 6., 5., 7.])
@@ -219,6 +274,18 @@ def weight_to_interleaved(
 
     Twin of :func:`posattn.reference.weight_to_interleaved`.
     The weight is that of a :class:`torch.nn.Linear`, `(d_out, d_in)`, or its bias, `(d_out)`.
+
+    Args:
+        weight: `(d_in, d_out)` for `x @ weight`, or an offset, `(d_out)`.
+        num_heads: the number of heads in `weight`, which divides d_out.
+        rotary_dim: how many entries of each head turn, even; all if not given.
+
+    Returns:
+        An array of the same shape and the same numbers.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: as `weight_to_half`.
 
     Examples:
         >>> weight_to_interleaved(torch.tensor([0.0, 2.0, 1.0, 3.0]), 1)

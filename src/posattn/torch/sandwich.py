@@ -25,6 +25,21 @@ def sandwich_bias(
     The tables and their product are float64; the bias has `dtype`, or PyTorch's default one.
     Up to position 2**20 its error is below 3e-7 of the largest value in float32.
 
+    Args:
+        num_heads: H, at least 1.
+        dim: the width d of the encodings, even; it belongs to the scheme and is not the width
+            of the model.
+        base: b of the frequencies, positive.
+        dtype: of the result.
+
+    Returns:
+        A function `bias(query_positions, key_positions)` of positions `(*batch, n_q)` and
+        `(*batch, n_k)`, which may be any real numbers; it returns `(*batch, H, n_q, n_k)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range, or batch axes of positions differ.
+
     Examples:
         >>> sandwich_bias(1, dim=4)(torch.tensor([3]), torch.arange(4))
         tensor([[[0.0012, 0.0730, 0.1925, 0.2500]]])

@@ -22,6 +22,19 @@ def frequencies(
     Twin of :func:`posattn.reference.frequencies`.
     The default dtype is float64, because angles made from rounded frequencies drift with the position.
 
+    Args:
+        dim: the width d, at least 1.
+        base: b, positive.
+        dtype: of the result.
+        device: where the result lives.
+
+    Returns:
+        omega in radians per position, `ceil(dim / 2)` numbers.
+
+    Raises:
+        TypeError: if `dim` is not an integer or `base` not a number.
+        ValueError: if `dim` or `base` is not positive.
+
     Examples:
         >>> frequencies(4)
         tensor([1.0000, 0.0100], dtype=torch.float64)
@@ -45,6 +58,22 @@ def sinusoidal_encoding(
     Twin of :func:`posattn.reference.sinusoidal_encoding`.
     Angles are float64 until the sines are taken; the result has `dtype`, or PyTorch's default one,
     and lives on `device`, or where the positions are.
+
+    Args:
+        length_or_positions: n, for the positions 0, ..., n - 1; or the positions themselves,
+            `(*batch, n)`.
+        dim: the width d, at least 1.
+        base: b, positive.
+        dtype: of the result.
+        device: where the result lives.
+
+    Returns:
+        `(n, d)` or `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind; float16 and bfloat16 positions are
+            rejected, because they cannot hold 2049 and 257.
+        ValueError: if a number lies outside its range.
 
     Examples:
         >>> sinusoidal_encoding(2, 4)
@@ -74,6 +103,20 @@ def shift_matrix(
 
     Twin of :func:`posattn.reference.shift_matrix`.
 
+    Args:
+        offset: delta in positions, any finite number.
+        dim: the width d, even: a sine without its cosine cannot be shifted.
+        base: b, positive.
+        dtype: of the result.
+        device: where the result lives.
+
+    Returns:
+        R_delta, `(d, d)`. It is orthogonal and has determinant 1.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `dim` is odd or not positive, or `base` not positive.
+
     Examples:
         >>> shift_matrix(1, 2)
         tensor([[ 0.5403,  0.8415],
@@ -96,6 +139,15 @@ class PositionalEncoding(nn.Module):
     The encodings of the longest sequence so far are kept, in no buffer: nothing of them is saved, cast,
     or sent to other processes.
     Dropout acts when `rng` is given to the call; a layer in `train` mode that gets none warns.
+
+    Args:
+        dim: the width d, at least 1.
+        dropout_rate: probability in [0, 1) of dropping an entry of the sum.
+        base: b of the frequencies, positive.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
 
     Examples:
         >>> layer = PositionalEncoding(4)
@@ -121,6 +173,19 @@ class PositionalEncoding(nn.Module):
         """Add the encoding to a sequence of any length.
 
         Twin of calling :class:`posattn.reference.PositionalEncoding`.
+
+        Args:
+            x: X, `(*batch, n, d)`.
+            positions: where the tokens stand, `(n)` or `(*batch, n)`; 0, ..., n - 1 if not
+                given.
+            rng: where the numbers are drawn from.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         warn_of_no_dropout(self, rng)
         contract.sequence("x", x, self.dim)

@@ -25,6 +25,22 @@ def xpos_query(
     Twin of :func:`posattn.reference.xpos_query`.
     Angles and powers are float64 until they meet the query.
 
+    Args:
+        x: the queries of each head, `(*batch, n, d)`, d even.
+        positions: p, any real numbers: `(n)`, or with batch axes of which each is that of `x`
+            or 1; 0, ..., n - 1 if not given.
+        base: b, positive.
+        gamma: gamma, positive; the larger, the less any pair fades.
+        scale_base: tau, positive: over so many positions pair j fades by zeta_j.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
+
     Examples:
         >>> xpos_query(torch.tensor([[1.0, 0.0]] * 2))
         tensor([[1.0000, 0.0000],
@@ -46,6 +62,21 @@ def xpos_key(
 
     Twin of :func:`posattn.reference.xpos_key`.
     Angles and powers are float64 until they meet the key.
+
+    Args:
+        x: the keys of each head, `(*batch, n, d)`, d even.
+        positions: as in `xpos_query`, and so are the others.
+        base: b, positive.
+        gamma: gamma, positive.
+        scale_base: tau, positive.
+        layout: `"interleaved"` or `"half"`.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
 
     Examples:
         >>> xpos_key(torch.tensor([[1.0, 0.0]] * 2))
