@@ -202,3 +202,12 @@ def square(name, value):
     got = tuple(value.shape)
     if len(got) < 2 or got[-1] != got[-2]:
         raise ValueError(f"{name} must have shape (*batch, n, n), got {got}")
+
+
+def reachable(value, hidden):
+    """Reject what holds arrays where no framework would find them to train."""
+    if hidden:
+        raise TypeError(
+            f"{type(value).__name__} must be registered as a pytree, or be a method of one, "
+            "because it holds arrays that would not be trained"
+        )

@@ -12,7 +12,8 @@ def dtype(array):
 
 def is_symbolic(value):
     """Whether `value` is a size that a compiler leaves open: PyTorch's SymInt, or one of JAX's export."""
-    return hasattr(value, "__sym_float__") or hasattr(value, "dimension_as_value")
+    named = hasattr(value, "__sym_float__") or hasattr(value, "dimension_as_value")
+    return named and not hasattr(value, "shape")  # what JAX traces has the second, too
 
 
 def is_index(value):

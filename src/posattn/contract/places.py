@@ -3,7 +3,7 @@
 import operator
 
 from posattn.contract.arrays import _shape, array, floating, integer_array
-from posattn.contract.numbers import dtype, integer, is_index
+from posattn.contract.numbers import dtype, integer, is_index, is_symbolic
 
 _HALF = ("float16", "bfloat16")
 
@@ -29,7 +29,7 @@ def length_or_positions(value):
     if is_index(value):
         if value < 0:
             raise ValueError(f"{expected}, got {value!r}")
-        return operator.index(value)
+        return value if is_symbolic(value) else operator.index(value)
     if not hasattr(value, "shape"):
         raise TypeError(f"{expected}, got {value!r}")
     positions("length_or_positions", value)
@@ -83,7 +83,8 @@ def attention_positions(query_positions, key_positions, batch, n_q, n_k):
         got = tuple(value.shape)
         if got != (n,) and got != (*batch, n):
             raise ValueError(f"{name} must have shape {(n,)} or {(*batch, n)}, got {got}")
-    if query_positions is None and key_positions is not None and n_q > n_k:
+    taken = query_positions is None and key_positions is not None
+    if taken and not (is_symbolic(n_q) or is_symbolic(n_k)) and n_q > n_k:
         raise ValueError(
             f"key_positions must cover the {n_q} queries where query_positions are not given, got {n_k}"
         )

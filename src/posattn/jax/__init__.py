@@ -1,6 +1,6 @@
 """The JAX column: the contract of `posattn.reference`, as a JAX user would write it."""
 
-from posattn.jax.alibi import alibi_bias, alibi_slopes
+from posattn.jax.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.jax.attention import (
     attention_weights,
     dropout,
@@ -14,6 +14,7 @@ from posattn.jax.axial import (
     mrope_frequencies,
     rotate_axes,
 )
+from posattn.jax.cache import KVCache
 from posattn.jax.cope import CoPE
 from posattn.jax.disentangled import DisentangledBias
 from posattn.jax.fire import FIRE
@@ -25,6 +26,7 @@ from posattn.jax.multi_head import MultiHeadAttention, merge_heads, split_heads
 from posattn.jax.randomized import randomized_positions
 from posattn.jax.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.jax.rotary import (
+    Rotary,
     rotate,
     to_half,
     to_interleaved,
@@ -54,9 +56,11 @@ from posattn.jax.xpos import xpos_key, xpos_query
 
 __all__ = [
     "FIRE",
+    "ALiBi",
     "CoPE",
     "DisentangledBias",
     "ForgettingGate",
+    "KVCache",
     "KerpleLog",
     "KerplePower",
     "LearnedPositionalEncoding",
@@ -64,6 +68,7 @@ __all__ = [
     "MultiHeadAttention",
     "PositionalEncoding",
     "RelativeGlobalAttention",
+    "Rotary",
     "ShawRelative",
     "SwinBias",
     "T5Bias",

@@ -1,9 +1,7 @@
 """ALiBi: each head subtracts from its scores in proportion to the distance."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -13,7 +11,7 @@ from jaxtyping import Float, Real
 
 from posattn import contract
 
-__all__ = ["alibi_bias", "alibi_slopes"]
+__all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
 
 
 def relative_positions(
@@ -22,11 +20,11 @@ def relative_positions(
 ) -> Real[Array | np.ndarray, "*batch n_q n_k"]:
     """Key minus query, exactly: integers stay integers, and unsigned ones get a sign.
 
-    Known positions give a NumPy array, so that fractions keep 64 bits.
+    NumPy arrays give a NumPy array, so that fractions keep 64 bits.
     """
     contract.position_pair(query_positions, key_positions)
     given = query_positions, key_positions
-    numpy = jnp if any(isinstance(p, jax.core.Tracer) for p in given) else np
+    numpy = np if all(isinstance(p, np.ndarray) for p in given) else jnp
     query, key = (
         numpy.asarray(p, float if jnp.issubdtype(p.dtype, jnp.floating) else int)
         for p in given
@@ -40,6 +38,16 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     Twin of :func:`posattn.reference.alibi_slopes`.
     A NumPy array in float64, which JAX has only in its 64-bit mode: slopes multiply distances.
 
+    Args:
+        num_heads: number of heads, at least 1.
+
+    Returns:
+        The slopes, positive, one per head, `(h)`.
+
+    Raises:
+        TypeError: if `num_heads` is not an integer.
+        ValueError: if `num_heads` is less than 1.
+
     Examples:
         >>> -np.log2(alibi_slopes(3))
         array([4., 8., 2.])
@@ -51,33 +59,82 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     return 2.0 ** -np.array([*exponents, *between][:num_heads])
 
 
-def alibi_bias(num_heads: int, *, dtype: DTypeLike | None = None) -> Callable:
+@register_dataclass
+@dataclass(frozen=True)
+class ALiBi:
     """A linear penalty on distance, in each head with a slope of its own.
 
-    Twin of :func:`posattn.reference.alibi_bias`; the function is a pytree without leaves.
-    The bias has `dtype`, or JAX's default one.
-    Up to position 2**20 its relative error is below 2**-23 in float32.
+    Twin of :class:`posattn.reference.ALiBi`; a pytree without leaves, equal to all with as many heads.
+
+    Args:
+        num_heads: number of heads, at least 1.
+        dtype: of the bias; JAX's default one if not given.
+
+    Raises:
+        TypeError: if `num_heads` is not an integer.
+        ValueError: if `num_heads` is less than 1.
+
+    Examples:
+        >>> ALiBi(1)(jnp.array([7]), jnp.array([3, 8]))
+        Array([[[-0.015625  , -0.00390625]]], dtype=float32)
+        >>> ALiBi(8) == ALiBi(8)
+        True
+    """
+
+    num_heads: int = field(metadata={"static": True})
+    _: KW_ONLY
+    dtype: DTypeLike | None = field(default=None, metadata={"static": True})
+
+    def __post_init__(self):
+        contract.integer("num_heads", self.num_heads, least=1)
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
+
+    def __call__(
+        self,
+        query_positions: Real[Array | np.ndarray, "*#batch n_q"],
+        key_positions: Real[Array | np.ndarray, "*#batch n_k"],
+    ) -> Float[Array, "*batch h n_q n_k"]:
+        """Compute the bias of each query and key.
+
+        Twin of calling :class:`posattn.reference.ALiBi`.
+        Up to position 2**20 its relative error is below 2**-23 in float32.
+
+        Args:
+            query_positions: where the queries stand, in tokens, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            The bias, at most 0, `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no arrays of integers, float32 or float64.
+            ValueError: if positions are scalars or their batch axes differ.
+        """
+        distances = abs(relative_positions(query_positions, key_positions))
+        slopes = alibi_slopes(self.num_heads)[:, None, None]
+        dtype = jnp.result_type(float if self.dtype is None else self.dtype)
+        return jnp.asarray(-slopes * distances[..., None, :, :], dtype)
+
+
+def alibi_bias(num_heads: int, *, dtype: DTypeLike | None = None) -> ALiBi:
+    """A linear penalty on distance, as :class:`ALiBi`, which `MultiHeadAttention` takes as `bias`.
+
+    Twin of :func:`posattn.reference.alibi_bias`.
+
+    Args:
+        num_heads: number of heads, at least 1.
+        dtype: of the bias; JAX's default one if not given.
+
+    Returns:
+        The bias, a function of the positions of queries and keys.
+
+    Raises:
+        TypeError: if `num_heads` is not an integer.
+        ValueError: if `num_heads` is less than 1.
 
     Examples:
         >>> alibi_bias(1)(jnp.array([7]), jnp.array([3, 8]))
         Array([[[-0.015625  , -0.00390625]]], dtype=float32)
     """
-    num_heads = contract.integer("num_heads", num_heads, least=1)
-    return _Alibi(num_heads, dtype)
-
-
-@register_dataclass
-@dataclass(frozen=True)
-class _Alibi:
-    num_heads: int = field(metadata={"static": True})
-    dtype: DTypeLike | None = field(metadata={"static": True})
-
-    def __call__(
-        self,
-        query_positions: Real[Array, "*#batch n_q"],
-        key_positions: Real[Array, "*#batch n_k"],
-    ) -> Float[Array, "*batch h n_q n_k"]:
-        distances = abs(relative_positions(query_positions, key_positions))
-        slopes = alibi_slopes(self.num_heads)[:, None, None]
-        dtype = jnp.result_type(float if self.dtype is None else self.dtype)
-        return jnp.asarray(-slopes * distances[..., None, :, :], dtype)
+    return ALiBi(num_heads, dtype=dtype)

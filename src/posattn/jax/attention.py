@@ -1,12 +1,13 @@
 """Attention: a weighted mean of values, the weights from queries and keys."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 
 from posattn import contract
 from posattn.jax.masks import causal_mask
@@ -15,13 +16,25 @@ __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product
 
 Scores = Float[Array, "*batch n_q n_k"]
 Mask = Bool[Array, "*#batch #n_q n_k"]
-Bias = Float[Array, "*#batch #n_q n_k"] | Callable
+Bias = Float[Array, "*#batch #n_q n_k"] | Callable | contract.ContentBias
 
 
 def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
     """Normalise scores over the keys that may be attended to.
 
     Twin of :func:`posattn.reference.masked_softmax`.
+
+    Args:
+        scores: `(*batch, n_q, n_k)`; minus infinity counts as masked.
+        mask: bool, True means may attend; its shape broadcasts to that of `scores`.
+
+    Returns:
+        The weights, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if nothing may be attended to,
+        and then so is its gradient.
+
+    Raises:
+        TypeError: if `scores` are not floating or `mask` is not bool.
+        ValueError: if `scores` have fewer than two axes or `mask` does not fit.
 
     Examples:
         >>> masked_softmax(jnp.zeros((1, 3)), jnp.array([[True, True, False]]))
@@ -39,11 +52,13 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
 
 def attention_weights(
     query: Float[Array, "*batch n_q d"],
-    key: Float[Array, "*batch n_k d"],
+    key: Float[Array, "*kv_batch n_k d"],
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | None = None,
+    bias: Bias | Sequence[Bias] | None = None,
+    query_positions: Real[Array | np.ndarray, "*#examples n_q"] | None = None,
+    key_positions: Real[Array | np.ndarray, "*#examples n_k"] | None = None,
     scale: float | None = None,
 ) -> Scores:
     """How much each query attends to each key.
@@ -51,29 +66,61 @@ def attention_weights(
     Twin of :func:`posattn.reference.attention_weights`.
     Half-precision scores are computed in float32; the weights have the dtype of `query`.
 
+    Args:
+        query: `(*batch, n_q, d)`; where there are three axes or more, the last of the batch is that
+            of heads.
+        key: `(*batch, n_k, d)`, of the same batch axes, width and dtype; it may have fewer heads, a
+            divisor of their number, and then each serves as many neighboring heads of queries.
+        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        causal: hide the future; queries are aligned to the end of the keys.
+        bias: what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`, a
+            function of the positions of queries and keys that returns one, an object with a
+            method `scores`, or a list of those, which are added up.
+        query_positions: where the queries stand, in tokens, `(n_q)`, or one row for each example,
+            `(*batch, n_q)` without the axis of heads. If not given, they stand at the last `n_q`
+            positions of the keys. Only biases use positions.
+        key_positions: where the keys stand, likewise; from 0 on if not given.
+        scale: the factor on the products of queries and keys, one over the root of $d$ if not given.
+
+    Returns:
+        The weights, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if it may attend to nothing.
+
+    Raises:
+        TypeError: if an array is missing or has a wrong or different dtype.
+        ValueError: if shapes do not fit, or `scale` is not finite.
+
     Examples:
         >>> attention_weights(jnp.eye(2), jnp.eye(2), causal=True, scale=math.log(3)).round(4)
         Array([[1.  , 0.  ],
                [0.25, 0.75]], dtype=float32)
     """
-    contract.attention(query, key)
-    mask, bias = mask_and_bias(query, key, mask, causal, bias)
+    contract.attention(query, key, grouped=True)
+    where = positions_of(query, key, query_positions, key_positions)
+    mask = visible(query, key, mask, causal)
+    key = zero_unattended(key, mask)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     wide = jnp.promote_types(query.dtype, jnp.float32)
-    scores = query.astype(wide) @ zero_unattended(key, mask).astype(wide).mT * scale
-    if bias is not None:
-        scores = scores + bias.astype(wide)
+    scores = by_head(query.astype(wide), key.astype(wide).mT) * scale
+    for part in biases(bias):
+        if hasattr(part, "scores"):
+            part = part.scores(query, for_each_head(key, query), *where)
+        elif callable(part):
+            part = part(*where)
+        contract.bias(part, scores.shape)
+        scores = scores + part.astype(wide)
     return masked_softmax(scores, mask).astype(query.dtype)
 
 
 def scaled_dot_product_attention(
     query: Float[Array, "*batch n_q d"],
-    key: Float[Array, "*batch n_k d"],
-    value: Float[Array, "*batch n_k d_v"],
+    key: Float[Array, "*kv_batch n_k d"],
+    value: Float[Array, "*kv_batch n_k d_v"],
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | None = None,
+    bias: Bias | Sequence[Bias] | None = None,
+    query_positions: Real[Array | np.ndarray, "*#examples n_q"] | None = None,
+    key_positions: Real[Array | np.ndarray, "*#examples n_k"] | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     rng: Array | None = None,
@@ -82,6 +129,32 @@ def scaled_dot_product_attention(
 
     Twin of :func:`posattn.reference.scaled_dot_product_attention`.
 
+    Args:
+        query: `(*batch, n_q, d)`; where there are three axes or more, the last of the batch is that
+            of heads.
+        key: `(*batch, n_k, d)`, of the same batch axes, width and dtype; it may have fewer heads, a
+            divisor of their number, and then each serves as many neighboring heads of queries.
+        value: `(*batch, n_k, d_v)`, of the batch axes of `key` and the same dtype.
+        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        causal: hide the future; queries are aligned to the end of the keys.
+        bias: what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`, a
+            function of the positions of queries and keys that returns one, an object with a
+            method `scores`, or a list of those, which are added up.
+        query_positions: where the queries stand, in tokens, `(n_q)`, or one row for each example,
+            `(*batch, n_q)` without the axis of heads. If not given, they stand at the last `n_q`
+            positions of the keys. Only biases use positions.
+        key_positions: where the keys stand, likewise; from 0 on if not given.
+        scale: the factor on the products of queries and keys, one over the root of $d$ if not given.
+        dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
+        rng: a JAX key where dropout draws from; None means no dropout.
+
+    Returns:
+        One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
+
+    Raises:
+        TypeError: if an array is missing or has a wrong or different dtype, or `rng` is no key.
+        ValueError: if shapes do not fit, or a number lies outside its range.
+
     Examples:
         >>> value = jnp.array([[1.0, 0.0], [0.0, 2.0]])
         >>> x = jnp.eye(2)
@@ -89,10 +162,14 @@ def scaled_dot_product_attention(
         Array([[1.  , 0.  ],
                [0.25, 1.5 ]], dtype=float32)
     """
-    contract.attention(query, key, value)
-    mask, bias = mask_and_bias(query, key, mask, causal, bias)
-    weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
-    return dropout(weights, dropout_rate, rng) @ zero_unattended(value, mask)
+    contract.attention(query, key, value, grouped=True)
+    where = positions_of(query, key, query_positions, key_positions)
+    mask = visible(query, key, mask, causal)
+    options = {"mask": mask, "bias": bias, "scale": scale}
+    options |= {"query_positions": where[0], "key_positions": where[1]}
+    weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
+    out = by_head(weights, zero_unattended(value, mask))
+    return sum((b.values(weights, *where) for b in biases(bias) if changes_values(b)), out)
 
 
 def dropout(
@@ -101,6 +178,18 @@ def dropout(
     """Set entries to zero at random and scale the others, so that the mean stays.
 
     Twin of :func:`posattn.reference.dropout`; `rng` is a JAX key.
+
+    Args:
+        x: any shape.
+        dropout_rate: probability in [0, 1) of dropping an entry.
+        rng: where the randomness comes from; None means no dropout.
+
+    Returns:
+        `x` with some entries dropped, of the same shape.
+
+    Raises:
+        TypeError: if `x` is not floating or `rng` is no key.
+        ValueError: if `dropout_rate` lies outside [0, 1).
 
     Examples:
         >>> kept = dropout(jnp.ones(1000), 0.5, jax.random.key(0))
@@ -122,19 +211,67 @@ def is_key(rng):
     )
 
 
-def mask_and_bias(query, key, mask, causal, bias):
-    """Turn `causal` into part of the mask, and a function of positions into the bias it returns."""
+def positions_of(query, key, query_positions, key_positions):
+    """Where queries and keys stand: the last query at the last key, unless something else is given."""
     n_q, n_k = query.shape[-2], key.shape[-2]
-    if callable(bias):
-        bias = bias(jnp.arange(n_k - n_q, n_k), jnp.arange(n_k))
-    shape = (*query.shape[:-1], n_k)
-    contract.mask(mask, shape)
-    contract.bias(bias, shape)
+    contract.attention_positions(query_positions, key_positions, query.shape[:-3], n_q, n_k)
+    if query_positions is None:
+        query_positions = (
+            jnp.arange(n_k - n_q, n_k)
+            if key_positions is None
+            else key_positions[..., n_k - n_q :]
+        )
+    return query_positions, jnp.arange(n_k) if key_positions is None else key_positions
+
+
+def visible(query, key, mask, causal):
+    """Turn `causal` into part of the mask."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    contract.mask(mask, (*query.shape[:-1], n_k))
     if causal:
         mask = causal_mask(n_q, n_k) if mask is None else mask & causal_mask(n_q, n_k)
-    return mask, bias
+    return mask
+
+
+def biases(bias):
+    """The parts of a bias, one if it is no list."""
+    parts = bias if isinstance(bias, list | tuple) else [bias]
+    return [part for part in parts if part is not None]
+
+
+def changes_values(bias):
+    """Whether a bias adds something to the output of the heads, too."""
+    return hasattr(bias, "scores") and hasattr(bias, "values")
+
+
+def by_head(x, y):
+    """Multiply matrices head by head, where each head of `y` may serve several of `x`."""
+    if x.ndim < 3 or x.shape[-3] == y.shape[-3]:
+        return x @ y
+    *batch, heads, n, width = x.shape
+    product = x.reshape(*batch, y.shape[-3], heads // y.shape[-3] * n, width) @ y
+    return product.reshape(*batch, heads, n, y.shape[-1])
+
+
+def for_heads(mask, shape):
+    """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, with an axis of heads if it has none."""
+    contract.layer_mask(mask, shape)
+    return mask if mask is None or mask.ndim == len(shape) else mask[..., None, :, :]
+
+
+def for_each_head(x, query):
+    """Give each head of queries the head of keys that serves it."""
+    if query.ndim < 3 or x.shape[-3] == query.shape[-3]:
+        return x
+    return jnp.repeat(x, query.shape[-3] // x.shape[-3], axis=-3)
 
 
 def zero_unattended(x, mask):
     """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
-    return x if mask is None else jnp.where(jnp.any(mask, axis=-2)[..., None], x, 0)
+    if mask is None:
+        return x
+    seen = jnp.any(mask, axis=-2)
+    if seen.ndim > 1 and x.ndim > 2 and seen.shape[-2] not in (1, x.shape[-3]):
+        *batch, heads, n_k = seen.shape  # several heads of queries share one of keys
+        seen = seen.reshape(*batch, x.shape[-3], heads // x.shape[-3], n_k).any(axis=-2)
+    return jnp.where(seen[..., None], x, 0)

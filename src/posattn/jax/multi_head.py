@@ -1,29 +1,35 @@
 """Multi-head attention: several attentions side by side, each in its own projection."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from types import FunctionType
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jax.tree_util import Partial, register_dataclass
+from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Real
 
 from posattn import contract
 from posattn.jax.attention import (
     attention_weights,
-    dropout,
+    biases,
+    for_heads,
     is_key,
-    mask_and_bias,
+    positions_of,
     scaled_dot_product_attention,
-    zero_unattended,
 )
+from posattn.jax.cache import KVCache, beyond
+from posattn.jax.plugged import as_pytree
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
+
+Rotation = Callable | Sequence[Callable | None]
+Bias = Float[Array, "... #n_q n_keys"] | Callable | contract.ContentBias
+QueryPositions = Real[Array | np.ndarray, "*#batch n_q"] | None
+KeyPositions = Real[Array | np.ndarray, "*#batch n_k"] | None
 
 
 def split_heads(
@@ -32,6 +38,17 @@ def split_heads(
     """Cut the width into heads and make the heads a batch axis.
 
     Twin of :func:`posattn.reference.split_heads`.
+
+    Args:
+        x: `(*batch, n, d)`.
+        num_heads: the number of heads, a divisor of $d$.
+
+    Returns:
+        `(*batch, h, n, d / h)`.
+
+    Raises:
+        TypeError: if `x` is not floating or `num_heads` is not an integer.
+        ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
 
     Examples:
         >>> split_heads(jnp.array([[0.0, 1.0, 2.0, 3.0]]), 2)
@@ -50,6 +67,16 @@ def merge_heads(x: Float[Array, "*batch h n d_h"]) -> Float[Array, "*batch n d"]
 
     Twin of :func:`posattn.reference.merge_heads`.
 
+    Args:
+        x: `(*batch, h, n, d_h)`.
+
+    Returns:
+        `(*batch, n, h * d_h)`.
+
+    Raises:
+        TypeError: if `x` is not floating.
+        ValueError: if `x` has fewer than three axes.
+
     Examples:
         >>> merge_heads(jnp.array([[[0.0, 1.0]], [[2.0, 3.0]]]))
         Array([[0., 1., 2., 3.]], dtype=float32)
@@ -65,29 +92,62 @@ class MultiHeadAttention:
     """Several attentions side by side, each in its own projection of the input.
 
     Twin of :class:`posattn.reference.MultiHeadAttention`; a pytree.
-    `rotate` and `bias` are part of the tree, so they may be pytrees with parameters of their own.
-    A plain function must be wrapped in :class:`jax.tree_util.Partial`, as `init` does.
+    What is plugged in is part of the tree, so it may be a pytree with parameters of its own, or a method
+    of one.
+    Any other callable is a constant of the tree, and equal to one that is made equal:
+    a `functools.partial` with equal arguments, arrays among them.
+
+    Make a layer with `MultiHeadAttention.init(rng, dim, num_heads)`, or from weights that exist.
+
+    Args:
+        query_weight: `(d, h * d_h)`; `x @ weight` projects.
+        key_weight: `(d_kv, h_kv * d_h)`.
+        value_weight: `(d_kv, h_kv * d_h)`.
+        output_weight: `(h * d_h, d)`.
+        query_bias: `(h * d_h)`, or None for a projection without an offset; likewise the next three.
+        key_bias: `(h_kv * d_h)` or None.
+        value_bias: `(h_kv * d_h)` or None.
+        output_bias: `(d)` or None.
+        num_heads: the number of heads of queries.
+        dropout_rate: probability in [0, 1) of dropping an attention weight.
+        rotate: None, a function `(x, positions) -> x`, or a pair of them for queries and keys.
+        bias: None, an array, a function `(query_positions, key_positions) -> (h, n_q, n_k)`, an
+            object with a method `scores`, or a list of those, which are added up.
+        scale: the factor on the products of queries and keys, one over the root of `d_h` if None.
+        num_kv_heads: the number of heads of keys and values, a divisor of `num_heads`; that if None.
+        query_norm: None, or a function of the queries of each head, before they are rotated.
+        key_norm: likewise for keys.
 
     Examples:
-        >>> layer = MultiHeadAttention.init(jax.random.key(0), 8, 2)
+        >>> from posattn.jax import Rotary
+        >>> layer = MultiHeadAttention.init(jax.random.key(0), 8, 2, rotate=Rotary())
         >>> x = jnp.ones((3, 5, 8))
-        >>> jax.jit(layer)(x, x, x).shape
+        >>> jax.jit(layer)(x).shape
         (3, 5, 8)
     """
 
-    query_weight: Float[Array, "d d"]
-    key_weight: Float[Array, "d d"]
-    value_weight: Float[Array, "d d"]
-    output_weight: Float[Array, "d d"]
-    query_bias: Float[Array, " d"] | None = None
-    key_bias: Float[Array, " d"] | None = None
-    value_bias: Float[Array, " d"] | None = None
+    query_weight: Float[Array, "d width"]
+    key_weight: Float[Array, "d_kv width_kv"]
+    value_weight: Float[Array, "d_kv width_kv"]
+    output_weight: Float[Array, "width d"]
+    query_bias: Float[Array, " width"] | None = None
+    key_bias: Float[Array, " width_kv"] | None = None
+    value_bias: Float[Array, " width_kv"] | None = None
     output_bias: Float[Array, " d"] | None = None
     num_heads: int = field(default=1, metadata={"static": True})
     dropout_rate: float = field(default=0.0, metadata={"static": True})
-    rotate: Callable | tuple[Callable, Callable] | None = None
-    bias: Callable | contract.ContentBias | None = None
+    rotate: Rotation | None = None
+    bias: Bias | Sequence[Bias] | None = None
     scale: float | None = field(default=None, metadata={"static": True})
+    num_kv_heads: int | None = field(default=None, metadata={"static": True})
+    query_norm: Callable | None = None
+    key_norm: Callable | None = None
+
+    def __post_init__(self):
+        shared = contract.kv_heads(self.num_kv_heads, self.num_heads)
+        object.__setattr__(self, "num_kv_heads", shared)
+        for name in ("rotate", "bias", "query_norm", "key_norm"):
+            object.__setattr__(self, name, as_pytree(getattr(self, name)))
 
     @classmethod
     def init(
@@ -96,96 +156,215 @@ class MultiHeadAttention:
         dim: int,
         num_heads: int,
         *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        kv_dim: int | None = None,
         use_bias: bool = False,
+        use_output_bias: bool | None = None,
+        query_norm: Callable | None = None,
+        key_norm: Callable | None = None,
         dropout_rate: float = 0.0,
-        rotate: Callable | tuple[Callable, Callable] | None = None,
-        bias: Callable | contract.ContentBias | None = None,
+        rotate: Rotation | None = None,
+        bias: Bias | Sequence[Bias] | None = None,
         scale: float | None = None,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
 
-        Twin of :meth:`posattn.reference.MultiHeadAttention.init`; `rng` is a JAX key.
+        Twin of :meth:`posattn.reference.MultiHeadAttention.init`.
+
+        Args:
+            rng: a JAX key, where the weights are drawn from.
+            dim: the width $d$ of queries and output, at least 1.
+            num_heads: the number of heads of queries.
+            num_kv_heads: the number of heads of keys and values, a divisor of `num_heads`; that if not
+                given.
+            head_dim: the width of a head; `dim / num_heads` if not given.
+            kv_dim: the width of keys and values; `dim` if not given.
+            use_bias: give queries, keys and values an offset, which starts at zero.
+            use_output_bias: likewise the output; as `use_bias` if not given.
+            query_norm: a function of the queries of each head, `(*batch, h, n, d_h)`, before they
+                are rotated.
+            key_norm: likewise for keys.
+            dropout_rate: probability in [0, 1) of dropping an attention weight.
+            rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.
+            bias: is added to the scores: an array, a function
+                `(query_positions, key_positions) -> (h, n_q, n_k)`, an object with a method
+                `scores`, or a list of those.
+            scale: the factor on the products of queries and keys, one over the root of `head_dim` if
+                not given.
+            dtype: of the weights; JAX's default one if not given.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if `rng` is no key or a number is not of its kind.
+            ValueError: if a number lies outside its range or does not divide what it should.
         """
-        dim = contract.integer("dim", dim, least=1)
-        num_heads = contract.heads(num_heads, dim)
+        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
         dropout_rate = contract.dropout_rate(dropout_rate)
         contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
-        bound = math.sqrt(3 / dim)
-        weights = jax.random.uniform(rng, (4, dim, dim), dtype, -bound, bound)
-        offsets = jnp.zeros((4, dim), dtype) if use_bias else (None,) * 4
+        ends = np.cumsum([math.prod(shape) for shape in sizes.weights])
+        drawn = jnp.split(jax.random.uniform(rng, (ends[-1],), dtype, -1, 1), ends[:-1])
+        weights = (
+            part.reshape(shape) * math.sqrt(6 / sum(shape))
+            for part, shape in zip(drawn, sizes.weights, strict=True)
+        )
+        used = [use_bias] * 3 + [use_bias if use_output_bias is None else use_output_bias]
+        offsets = (
+            jnp.zeros(shape[1], dtype) if given else None
+            for given, shape in zip(used, sizes.weights, strict=True)
+        )
         return cls(
             *weights,
             *offsets,
-            num_heads,
+            sizes.num_heads,
             dropout_rate,
-            tuple(map(_as_pytree, rotate))
-            if isinstance(rotate, tuple)
-            else _as_pytree(rotate),
-            _as_pytree(bias),
+            rotate,
+            bias,
             None if scale is None else contract.scale(scale),
+            sizes.num_kv_heads,
+            query_norm,
+            key_norm,
         )
 
     def __call__(
         self,
         query: Float[Array, "*batch n_q d"],
-        key: Float[Array, "*batch n_k d"],
-        value: Float[Array, "*batch n_k d"],
+        key: Float[Array, "*batch n_k d_kv"] | None = None,
+        value: Float[Array, "*batch n_k d_kv"] | None = None,
         *,
-        mask: Bool[Array, "*#batch #n_q n_k"] | None = None,
+        mask: Bool[Array, "... #n_q n_keys"] | None = None,
         causal: bool = False,
-        bias: Float[Array, "*#batch_and_heads #n_q n_k"] | None = None,
-        positions: Real[Array, "*#batch n_k"] | None = None,
+        bias: Bias | Sequence[Bias] | None = None,
+        query_positions: QueryPositions = None,
+        key_positions: KeyPositions = None,
+        cache: KVCache | None = None,
         rng: Array | None = None,
-    ) -> Float[Array, "*batch n_q d"]:
+    ) -> Float[Array, "*batch n_q d"] | tuple[Float[Array, "*batch n_q d"], KVCache]:
         """Attend from `query` to `key` and mix `value`.
 
         Twin of calling :class:`posattn.reference.MultiHeadAttention`.
+
+        Args:
+            query: `(*batch, n_q, d)`.
+            key: `(*batch, n_k, d_kv)`; the queries themselves if not given (self-attention).
+            value: `(*batch, n_k, d_kv)`; the keys if not given.
+            mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`, or with
+                one axis more than `query` to `(*batch, h, n_q, n_k)`.
+            causal: hide the future; queries are aligned to the end of the keys.
+            bias: is added to the scores of this call, of the kinds that `init` takes.
+            query_positions: where the queries stand, in tokens, `(n_q)` or `(*batch, n_q)`; if not
+                given, at the last `n_q` positions of the keys. Only `rotate` and biases use positions,
+                and a cache.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; if not given, where the
+                queries stand in self-attention, and else from 0 on.
+            cache: the tokens before. Each query then attends to what it holds up to the query's own
+                position, the query's own token included; `key` and `value` are not given, and tokens
+                at a negative position are padding, which nobody attends to.
+            rng: a JAX key where dropout draws from; None means no dropout.
+
+        Returns:
+            `(*batch, n_q, d)`; the offset of the output projection (or zero) where a query may attend
+            to nothing. With a cache, this and the new cache.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit, or a position has no place in the cache.
         """
-        contract.layer_inputs(query, key, value, self.query_weight.shape[0])
-        contract.floating("query", query, like=self.query_weight, owner="the weights")
-        n_q, n_k = query.shape[-2], key.shape[-2]
-        contract.mask(mask, (*query.shape[:-1], n_k))
-        contract.bias(bias, (*query.shape[:-2], self.num_heads, n_q, n_k))
-        contract.key_positions(positions, key.shape, n_q)
-        if positions is None:
-            query_positions, key_positions = jnp.arange(n_k - n_q, n_k), jnp.arange(n_k)
-        else:
-            query_positions, key_positions = positions[..., n_k - n_q :], positions
-        q = split_heads(_affine(query, self.query_weight, self.query_bias), self.num_heads)
-        k = split_heads(_affine(key, self.key_weight, self.key_bias), self.num_heads)
-        v = split_heads(_affine(value, self.value_weight, self.value_bias), self.num_heads)
-        rotate_query, rotate_key = (
-            self.rotate if isinstance(self.rotate, tuple) else (self.rotate, self.rotate)
+        if cache is not None:
+            contract.cached(key, value)
+            if query_positions is None:
+                query_positions = cache.next_positions(query.shape[-2])
+            key_positions = query_positions
+        q, k, v, where = self._heads(query, key, value, query_positions, key_positions)
+        q = self._turn(0, q, where[0])
+        k = self._turn(1, k, where[1]) if cache is None or cache.turned else k
+        if cache is not None:
+            cache, seen = cache.append(k, v, query_positions)
+            k, v, where = seen.key, seen.value, (query_positions, seen.positions)
+            k = k if cache.turned else self._turn(1, k, seen.positions)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        if cache is not None:
+            past = seen.mask(query_positions)[..., None, :, :]
+            mask, causal = past if mask is None else past & mask, False
+        options = self._options(mask, causal, bias, where)
+        heads = scaled_dot_product_attention(
+            q, k, v, dropout_rate=self.dropout_rate, rng=rng, **options
         )
-        q = q if rotate_query is None else rotate_query(q, query_positions[..., None, :])
-        k = k if rotate_key is None else rotate_key(k, key_positions[..., None, :])
-        mask = None if mask is None else mask[..., None, :, :]
-        where = query_positions, key_positions
-        if hasattr(self.bias, "scores"):
-            mask, bias = mask_and_bias(q, k, mask, causal, bias)
-            causal, k = False, zero_unattended(k, mask)
-            own = self.bias.scores(q, k, *where)
-        else:
-            own = None if self.bias is None else self.bias(*where)
-        if own is not None:
-            bias = own if bias is None else bias + own
-        options = {"mask": mask, "causal": causal, "bias": bias, "scale": self.scale}
-        if hasattr(self.bias, "values"):
-            weights = dropout(attention_weights(q, k, **options), self.dropout_rate, rng)
-            heads = weights @ zero_unattended(v, mask) + self.bias.values(weights, *where)
-        else:
-            heads = scaled_dot_product_attention(
-                q, k, v, dropout_rate=self.dropout_rate, rng=rng, **options
-            )
-        return _affine(merge_heads(heads), self.output_weight, self.output_bias)
+        if cache is not None:
+            lost = beyond(cache, query_positions)[..., None, :, None]
+            heads = jnp.where(lost, jnp.nan, heads)
+        out = _affine(merge_heads(heads), self.output_weight, self.output_bias)
+        return out if cache is None else (out, cache)
+
+    def attention_weights(
+        self,
+        query: Float[Array, "*batch n_q d"],
+        key: Float[Array, "*batch n_k d_kv"] | None = None,
+        *,
+        mask: Bool[Array, "... #n_q n_keys"] | None = None,
+        causal: bool = False,
+        bias: Bias | Sequence[Bias] | None = None,
+        query_positions: QueryPositions = None,
+        key_positions: KeyPositions = None,
+    ) -> Float[Array, "*batch h n_q n_k"]:
+        """How much each query attends to each key, in each head.
+
+        Twin of :meth:`posattn.reference.MultiHeadAttention.attention_weights`.
+
+        Args:
+            query: `(*batch, n_q, d)`.
+            key: `(*batch, n_k, d_kv)`; the queries themselves if not given.
+            mask: True means may attend; this and the others are those of a call of the layer.
+            causal: hide the future.
+            bias: is added to the scores.
+            query_positions: where the queries stand.
+            key_positions: where the keys stand.
+
+        Returns:
+            The weights, `(*batch, h, n_q, n_k)`, before dropout.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit.
+        """
+        q, k, _, where = self._heads(query, key, None, query_positions, key_positions)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        q, k = self._turn(0, q, where[0]), self._turn(1, k, where[1])
+        return attention_weights(q, k, **self._options(mask, causal, bias, where))
+
+    def _heads(self, query, key, value, query_positions, key_positions):
+        """The heads of queries, keys and values, not rotated, and where the first two stand."""
+        if key is None:
+            key = query
+            key_positions = query_positions if key_positions is None else key_positions
+        value = key if value is None else value
+        dim, kv_dim = self.query_weight.shape[0], self.key_weight.shape[0]
+        contract.layer_inputs(query, key, value, dim, kv_dim)
+        contract.floating("query", query, like=self.query_weight, owner="the weights")
+        many, few = self.num_heads, self.num_kv_heads
+        q = split_heads(_affine(query, self.query_weight, self.query_bias), many)
+        k = split_heads(_affine(key, self.key_weight, self.key_bias), few)
+        v = split_heads(_affine(value, self.value_weight, self.value_bias), few)
+        q = q if self.query_norm is None else self.query_norm(q)
+        k = k if self.key_norm is None else self.key_norm(k)
+        return q, k, v, positions_of(q, k, query_positions, key_positions)
+
+    def _options(self, mask, causal, bias, where):
+        """What an attention is told, the layer's own bias included."""
+        named = dict(zip(("query_positions", "key_positions"), where, strict=True))
+        parts = [*biases(self.bias), *biases(bias)]
+        return named | {"mask": mask, "causal": causal, "bias": parts, "scale": self.scale}
+
+    def _turn(self, of, x, positions):
+        """Rotate the heads of queries (0) or keys (1)."""
+        pair = isinstance(self.rotate, list | tuple)
+        rotate = self.rotate[of] if pair else self.rotate
+        return x if rotate is None else rotate(x, positions[..., None, :])
 
 
 def _affine(x, weight, bias):
     return x @ weight if bias is None else x @ weight + bias
-
-
-def _as_pytree(function):
-    """Wrap a plain function, which JAX takes for a leaf that it cannot trace."""
-    return Partial(function) if isinstance(function, FunctionType | partial) else function

@@ -1,14 +1,105 @@
 """Rotary position embedding: queries and keys turn with their position."""
 
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Literal
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.tree_util import register_dataclass
 from jaxtyping import Float, Real, Shaped
 
 from posattn import contract
 from posattn.jax import sinusoidal
 
-__all__ = ["rotate", "to_half", "to_interleaved", "weight_to_half", "weight_to_interleaved"]
+__all__ = [
+    "Rotary",
+    "rotate",
+    "to_half",
+    "to_interleaved",
+    "weight_to_half",
+    "weight_to_interleaved",
+]
+
+Layout = Literal["interleaved", "half"]
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Rotary:
+    """A rotation as a value: :func:`rotate` with these options.
+
+    Twin of :class:`posattn.reference.Rotary`; a pytree without leaves.
+    Frequencies are kept as Python numbers, which have 64 bits, and are constants; for learned ones
+    call :func:`rotate`.
+
+    Args:
+        rotary_dim: how many entries of a head turn, the first ones, an even number; if not given,
+            all, or two for each of the frequencies.
+        base: of the frequencies, positive; unused where `frequencies` are given.
+        layout: which entries make a pair, `"interleaved"` or `"half"`.
+        frequencies: in radians per position, `(m)`, an array or a sequence of numbers.
+        attention_factor: multiplies the entries that turn, positive.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range, or `rotary_dim` is not twice the number of
+            frequencies.
+
+    Examples:
+        >>> Rotary(base=500000.0) == Rotary(base=500000.0)
+        True
+        >>> Rotary(rotary_dim=2, layout="half")(jnp.array([[1.0, 0.0, 1.0, 0.0]] * 2)).round(4)
+        Array([[1.    , 0.    , 1.    , 0.    ],
+               [0.5403, 0.8415, 1.    , 0.    ]], dtype=float32)
+    """
+
+    _: KW_ONLY
+    rotary_dim: int | None = field(default=None, metadata={"static": True})
+    base: float = field(default=10000.0, metadata={"static": True})
+    layout: Layout = field(default="interleaved", metadata={"static": True})
+    frequencies: Float[Array | np.ndarray, " m"] | Sequence[float] | None = field(
+        default=None, metadata={"static": True}
+    )
+    attention_factor: float = field(default=1.0, metadata={"static": True})
+
+    def __post_init__(self):
+        for name, value in contract.rotary(**vars(self)).items():
+            object.__setattr__(self, name, value)
+
+    def __call__(
+        self,
+        x: Float[Array, "*batch n d"],
+        positions: Real[Array | np.ndarray, "*#batch n"] | None = None,
+    ) -> Float[Array, "*batch n d"]:
+        """Turn each pair of entries of a token by an angle that grows with the token's position.
+
+        Twin of calling :class:`posattn.reference.Rotary`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, n, d)`.
+            positions: where they stand, in tokens, any real numbers: `(n)`, or with batch axes of
+                which each is that of `x` or 1; from 0 on if not given.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit, or a head has fewer entries than turn.
+        """
+        frequencies = self.frequencies
+        if frequencies is None and self.rotary_dim is not None:
+            frequencies = sinusoidal.frequencies(self.rotary_dim, base=self.base)
+        return rotate(
+            x,
+            positions,
+            frequencies=None if frequencies is None else np.array(frequencies),
+            base=self.base,
+            layout=self.layout,
+            attention_factor=self.attention_factor,
+        )
 
 
 def rotate(
@@ -17,19 +108,39 @@ def rotate(
     *,
     frequencies: Float[Array | np.ndarray, " m"] | None = None,
     base: float = 10000.0,
-    layout: str = "interleaved",
+    layout: Layout = "interleaved",
     attention_factor: float = 1.0,
 ) -> Float[Array, "*batch n d"]:
     """Turn each pair of entries of a token by an angle that grows with the token's position.
 
     Twin of :func:`posattn.reference.rotate`.
-    Angles are exact, also of traced positions in the 32-bit mode, so that float32 results are right
-    to 5e-7 of the largest entry at any position that int32 holds; half precision is turned in
-    float32 and rounded once.
+    Angles are exact, also in the 32-bit mode, so that float32 results are right to 5e-7 of the largest
+    entry at any position that int32 holds; half precision is turned in float32 and rounded once.
+    Sines are computed on the device unless positions are in a NumPy array: no table is part of the
+    compiled program.
     Traced frequencies are an exception: in the 32-bit mode their angles are products in float32,
     off by up to 6e-8 of the angle.
-    Where they are not learned, keep them out of the tree, as
-    `MultiHeadAttention.init(..., rotate=functools.partial(rotate, frequencies=...))` does.
+    Where they are not learned, keep them out of the tree, as `Rotary(frequencies=...)` does; those
+    in a JAX array that is not traced are copied to the host at each call.
+
+    Args:
+        x: the queries or keys of each head, `(*batch, n, d)`.
+        positions: where they stand, in tokens, any real numbers: `(n)`, or with batch axes of which
+            each is that of `x` or 1; from 0 on if not given.
+        frequencies: in radians per position, `(m)` with $2m$ at most $d$; the first $2m$ entries
+            turn.
+        base: of the frequencies, positive; unused where `frequencies` are given.
+        layout: which entries make a pair, `"interleaved"` or `"half"`.
+        attention_factor: multiplies the entries that turn, positive.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind; positions and frequencies in float16 or
+            bfloat16 are rejected.
+        ValueError: if shapes do not fit, a number lies outside its range, or the width is odd and
+            no frequencies say which part turns.
 
     Examples:
         >>> x = jnp.array([[1.0, 0.0, 1.0, 0.0]] * 2)
@@ -44,7 +155,7 @@ def rotate(
     if frequencies is None:
         frequencies = sinusoidal.frequencies(x.shape[-1], base=base)
     if positions is None:
-        positions = np.arange(x.shape[-2])
+        positions = jnp.arange(x.shape[-2])
     wide = jnp.promote_types(x.dtype, jnp.float32)
     cos, sin = sinusoidal.cos_sin([positions[..., None]], [frequencies], wide)
     return turn(x, factor * cos, factor * sin, layout)
@@ -67,6 +178,16 @@ def to_half(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:
 
     Twin of :func:`posattn.reference.to_half`.
 
+    Args:
+        x: any entries whose last axis is the width, `(*batch, d)`.
+
+    Returns:
+        `(*batch, d)`, the even columns and then the odd ones.
+
+    Raises:
+        TypeError: if `x` is no array.
+        ValueError: if `x` has no axis.
+
     Examples:
         >>> to_half(jnp.arange(5))
         Array([0, 2, 4, 1, 3], dtype=int32)
@@ -79,6 +200,16 @@ def to_interleaved(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:
     """Alternate the columns of the first half with those of the second: the inverse of `to_half`.
 
     Twin of :func:`posattn.reference.to_interleaved`.
+
+    Args:
+        x: any entries whose last axis is the width, `(*batch, d)`.
+
+    Returns:
+        `(*batch, d)`, columns of both halves in turn.
+
+    Raises:
+        TypeError: if `x` is no array.
+        ValueError: if `x` has no axis.
 
     Examples:
         >>> to_interleaved(jnp.array([0, 2, 4, 1, 3]))
@@ -95,6 +226,18 @@ def weight_to_half(
 
     Twin of :func:`posattn.reference.weight_to_half`.
 
+    Args:
+        weight: of the projection, `(d_in, d_out)`, or its offset, `(d_out)`.
+        num_heads: number of heads, a divisor of `d_out`.
+        rotary_dim: how many entries of a head turn, an even number; all if not given.
+
+    Returns:
+        The converted weight, of the same shape.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if shapes or numbers do not fit.
+
     Examples:
         >>> weight_to_half(jnp.arange(8.0), 2)
         Array([0., 2., 1., 3., 4., 6., 5., 7.], dtype=float32)
@@ -108,6 +251,18 @@ def weight_to_interleaved(
     """Convert the projection of queries or keys of a model made for the layout `"half"`.
 
     Twin of :func:`posattn.reference.weight_to_interleaved`.
+
+    Args:
+        weight: of the projection, `(d_in, d_out)`, or its offset, `(d_out)`.
+        num_heads: number of heads, a divisor of `d_out`.
+        rotary_dim: how many entries of a head turn, an even number; all if not given.
+
+    Returns:
+        The converted weight, of the same shape.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if shapes or numbers do not fit.
 
     Examples:
         >>> weight_to_interleaved(jnp.array([0.0, 2.0, 1.0, 3.0]), 1)

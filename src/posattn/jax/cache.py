@@ -1,0 +1,211 @@
+"""A cache of keys and values: each token is projected once, and later queries find it here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.tree_util import register_dataclass
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Integer
+
+from posattn import contract
+
+__all__ = ["KVCache"]
+
+EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any query
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False)
+class KVCache:
+    """The keys and values of the tokens so far, in arrays that never change their shape.
+
+    Twin of :class:`posattn.reference.KVCache`; a pytree whose leaves are the arrays.
+    So one compilation serves all steps, also inside `jax.lax.scan`; jit a step with
+    `donate_argnums` for the cache, and the arrays are written in place.
+
+    Make one with `KVCache.init(batch_shape, num_kv_heads, max_len, head_dim)`.
+
+    Args:
+        key: the keys, `(*batch, h_kv, slots, d_h)`.
+        value: the values, likewise.
+        positions: where the token in each slot stands, `(*batch, slots)`, int32;
+            $2^{31} - 1$ if it is empty.
+        window: how many tokens a query sees, its own among them; all if None.
+        turned: whether keys are rotated before they are stored, rather than at each call.
+
+    Examples:
+        >>> from posattn.jax import MultiHeadAttention, Rotary
+        >>> layer = MultiHeadAttention.init(jax.random.key(0), 8, 2, rotate=Rotary())
+        >>> cache = KVCache.init((3,), 2, 16, 4)
+        >>> x = jax.random.normal(jax.random.key(1), (3, 5, 8))
+        >>> _, cache = layer(x[:, :4], cache=cache)
+        >>> last, cache = jax.jit(layer)(x[:, 4:], cache=cache)
+        >>> bool(jnp.allclose(last, layer(x, causal=True)[:, 4:], atol=1e-6))
+        True
+        >>> cache.next_positions(1)[0]
+        Array([5], dtype=int32)
+    """
+
+    key: Float[Array, "*batch h slots d_h"]
+    value: Float[Array, "*batch h slots d_h"]
+    positions: Integer[Array, "*batch slots"]
+    window: int | None = field(default=None, metadata={"static": True})
+    turned: bool = field(default=True, metadata={"static": True})
+
+    @classmethod
+    def init(
+        cls,
+        batch_shape: Sequence[int],
+        num_kv_heads: int,
+        max_len: int,
+        head_dim: int,
+        *,
+        window: int | None = None,
+        turned: bool = True,
+        dtype: DTypeLike | None = None,
+    ) -> "KVCache":
+        """Make an empty cache.
+
+        Twin of :meth:`posattn.reference.KVCache.init`.
+
+        Args:
+            batch_shape: the batch axes of the sequences, `(b)` for `(b, n, d)`.
+            num_kv_heads: the number of heads of keys and values, at least 1.
+            max_len: how many tokens a row can have, at least 1.
+            head_dim: the width of a head, at least 1.
+            window: how many tokens a query sees, its own among them; a row may then have any length,
+                if the window is not larger than `max_len`. All if not given.
+            turned: store rotated keys, which is right where a rotation depends on a token's own position
+                alone; otherwise all keys are rotated at each call.
+            dtype: of keys and values; JAX's default one if not given.
+
+        Returns:
+            The cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        shape = contract.cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window)
+        dtype = jnp.result_type(float if dtype is None else dtype)
+        empty = jnp.full((*shape[:-3], shape[-2]), EMPTY, jnp.int32)
+        return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), empty, window, turned)
+
+    def next_positions(self, n: int) -> Integer[Array, "*batch n"]:
+        """The positions after the last stored one of each row.
+
+        Twin of :meth:`posattn.reference.KVCache.next_positions`.
+
+        Args:
+            n: how many, at least 0.
+
+        Returns:
+            The positions, `(*batch, n)`.
+
+        Raises:
+            TypeError: if `n` is not an integer.
+            ValueError: if `n` is negative.
+        """
+        n = contract.integer("n", n)
+        last = jnp.max(jnp.where(self.positions == EMPTY, -1, self.positions), axis=-1)
+        return last[..., None] + 1 + jnp.arange(n, dtype=jnp.int32)
+
+    def append(
+        self,
+        key: Float[Array, "*batch h n d_h"],
+        value: Float[Array, "*batch h n d_h"],
+        positions: Integer[Array | np.ndarray, "*#batch n"],
+    ) -> tuple["KVCache", "KVCache"]:
+        """Store tokens, each in the slot of its position.
+
+        Twin of :meth:`posattn.reference.KVCache.append`.
+        Under `jax.jit` a position for which there is no slot cannot raise: the token is dropped, and
+        :class:`MultiHeadAttention` answers it with NaN.
+
+        Args:
+            key: the keys, `(*batch, h_kv, n, d_h)`.
+            value: the values, likewise.
+            positions: where the tokens stand, `(n)` or `(*batch, n)`; a negative one marks padding,
+                which is not stored.
+
+        Returns:
+            The next cache, and a cache that holds what these tokens may attend to. It is the same,
+            except where several tokens enter a cache with a window: the first of them still see
+            what the last of them have put out.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
+        """
+        contract.cache_entry(key, value, positions, self.key)
+        *batch, slots = self.positions.shape
+        if (
+            not isinstance(positions, jax.core.Tracer)
+            and is_finite(self)
+            and positions.size
+        ):
+            contract.cache_room(int(positions.max()), slots)
+        n = key.shape[-2]
+        positions = jnp.broadcast_to(jnp.asarray(positions, jnp.int32), (*batch, n))
+        kept = (positions >= 0) & ~beyond(self, positions)
+        if not is_finite(self):  # of a long chunk its end alone
+            last = jnp.max(positions, axis=-1, keepdims=True, initial=-1)
+            kept &= positions > last - slots
+        slot = jnp.where(kept, positions % slots, slots)  # beyond the last: dropped
+        store = jnp.vectorize(_store, signature="(h,s,d),(h,n,d),(n)->(h,s,d)")
+        place = jnp.vectorize(_place, signature="(s),(n),(n)->(s)")
+        new = replace(
+            self,
+            key=store(self.key, key, slot),
+            value=store(self.value, value, slot),
+            positions=place(self.positions, positions, slot),
+        )
+        if is_finite(self) or n == 1:
+            return new, new
+        known = jnp.where(positions < 0, EMPTY, positions)
+        seen = replace(
+            self,
+            key=jnp.concatenate([self.key, key], axis=-2),
+            value=jnp.concatenate([self.value, value], axis=-2),
+            positions=jnp.concatenate([self.positions, known], axis=-1),
+        )
+        return new, seen
+
+    def mask(
+        self, query_positions: Integer[Array | np.ndarray, "*#batch n_q"]
+    ) -> Bool[Array, "*batch n_q slots"]:
+        """Which tokens of the cache a query may attend to: its own and those before, in the window.
+
+        Twin of :meth:`posattn.reference.KVCache.mask`.
+
+        Args:
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
+
+        Returns:
+            The mask, `(*batch, n_q, slots)`.
+        """
+        query, key = query_positions[..., :, None], self.positions[..., None, :]
+        seen = key <= query
+        return seen if self.window is None else seen & (key > query - self.window)
+
+
+def is_finite(cache):
+    """Whether there is a last position, because no slot is used again."""
+    return cache.window != cache.key.shape[-2]
+
+
+def beyond(cache, positions):
+    """Which positions a cache has no slot for."""
+    return (positions >= cache.key.shape[-2]) & is_finite(cache)
+
+
+def _store(buffer, tokens, slots):
+    return buffer.at[:, slots].set(tokens, mode="drop")
+
+
+def _place(buffer, tokens, slots):
+    return buffer.at[slots].set(tokens, mode="drop")

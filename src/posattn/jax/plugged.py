@@ -1,0 +1,88 @@
+"""What is plugged into a layer, as a part of its tree: equal if made equal, and nothing hidden."""
+
+import inspect
+from collections.abc import Hashable
+from functools import cached_property, partial
+from types import MethodType
+
+import jax
+import numpy as np
+from jax import Array
+from jax.tree_util import Partial, all_leaves, register_static
+
+from posattn import contract
+
+__all__ = []
+
+
+@register_static
+class Constant:
+    """A callable without parameters: a pytree without leaves, equal to another by value."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *arguments, **options):
+        return self.function(*arguments, **options)
+
+    def __getattr__(self, name):
+        if name in ("scores", "values"):  # of a bias that depends on content
+            return getattr(self.function, name)
+        raise AttributeError(name)
+
+    @cached_property
+    def _key(self):
+        return _value(self.function)
+
+    def __eq__(self, other):
+        return self is other or (isinstance(other, Constant) and self._key == other._key)
+
+    def __hash__(self):
+        return hash(self._key)
+
+    def __reduce__(self):
+        return Constant, (self.function,)
+
+    def __repr__(self):
+        return repr(self.function)
+
+
+def as_pytree(plugged):
+    """Make a tree of a callable, or of a list or tuple of them, that JAX would take for a leaf."""
+    if isinstance(plugged, list | tuple):
+        return type(plugged)(map(as_pytree, plugged))
+    if not (all_leaves([plugged]) and (callable(plugged) or hasattr(plugged, "scores"))):
+        return plugged
+    if isinstance(plugged, MethodType) and not all_leaves([plugged.__self__]):
+        return Partial(plugged.__func__, plugged.__self__)
+    contract.reachable(plugged, _hides(plugged))
+    return Constant(plugged)
+
+
+def _hides(x):
+    """Whether arrays are inside `x`, other than as the given arguments of a function."""
+    x = inspect.unwrap(x) if callable(x) else x
+    if isinstance(x, Array | np.ndarray):
+        return False
+    if isinstance(x, list | tuple):
+        return any(map(_hides, x))
+    if isinstance(x, partial):
+        return any(map(_hides, (x.func, *x.args, *x.keywords.values())))
+    if isinstance(x, MethodType):
+        return _hides(x.__self__)
+    inside = getattr(x, "__dict__", None) if all_leaves([x]) else x
+    return any(isinstance(leaf, Array) for leaf in jax.tree.leaves(inside))
+
+
+def _value(x):
+    """What equal things have in common, hashable."""
+    if isinstance(x, Array | np.ndarray) and not isinstance(x, jax.core.Tracer):
+        known = np.asarray(x)
+        return known.dtype.name, known.shape, known.tobytes()
+    if isinstance(x, partial):
+        return partial, _value(x.func), _value(x.args), _value(x.keywords)
+    if isinstance(x, list | tuple):
+        return type(x), *map(_value, x)
+    if isinstance(x, dict):
+        return dict, frozenset((name, _value(given)) for name, given in x.items())
+    return type(x), x if isinstance(x, Hashable) else id(x)
