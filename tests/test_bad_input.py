@@ -135,6 +135,11 @@ def half(column, *shape, dtype="float16"):
     }[column.name]()
 
 
+def on_host(column, array, values):
+    """Values that a check may read without waiting for a device: JAX's are not read."""
+    return np.array(values) if column.name == "jax" else array(values)
+
+
 def kerple(column, name, r1, r2):
     return column.with_parameters(name, {"r1": r1, "r2": r2}, 2)
 
@@ -169,8 +174,10 @@ CASES = [
      RANGE, "lengths must have shape (batch) or (batch, n_q), got ()"),
     (lambda c, a: c.length_mask(a(np.ones((1, 2, 1), int)), 3),
      RANGE, "lengths must have shape (batch) or (batch, n_q), got (1, 2, 1)"),
-    (lambda c, a: c.length_mask(a([2, 4]), 3), RANGE, "lengths must lie between 0 and n_k = 3, got 4"),
-    (lambda c, a: c.length_mask(a([2, -1]), 3), RANGE, "lengths must lie between 0 and n_k = 3, got -1"),
+    (lambda c, a: c.length_mask(on_host(c, a, [2, 4]), 3),
+     RANGE, "lengths must lie between 0 and n_k = 3, got 4"),
+    (lambda c, a: c.length_mask(on_host(c, a, [2, -1]), 3),
+     RANGE, "lengths must lie between 0 and n_k = 3, got -1"),
     (lambda c, a: c.length_mask(a([2]), -3), RANGE, "n_k must be a non-negative integer, got -3"),
     # attention
     (lambda c, a: c.masked_softmax([[1.0]]), KIND, "scores must be an array, got list"),

@@ -119,10 +119,18 @@ def test_a_mask_of_the_call_hides_slots_as_well(column):
     assert_close(column, out, column.numpy(want))
 
 
-def test_slots_that_hold_nothing_may_hold_nan(column):
-    layer, x = make(column), column.array(draw(915, 2, N, DIM))
-    empty = room(column)
-    nan = float("nan")
-    cache = type(empty)(empty.key * nan, empty.value * nan, empty.positions)
-    outs, _ = decode(layer, cache, x, (3, 1))
-    assert error(joined(column, outs), column.numpy(layer(x[:, :4], causal=True))) <= 1e-12
+@pytest.mark.parametrize("window", [None, 3])
+def test_nan_in_padding_reaches_nothing(column, window):
+    layer, x = make(column), draw(915, 2, N, DIM)
+    padded = np.concatenate([np.full((2, 2, DIM), np.nan), x], axis=1)
+    where = column.positions(np.arange(-2, 5))
+    first, cache = layer(
+        column.array(padded[:, :7]),
+        cache=room(column, window=window),
+        query_positions=where,
+    )
+    last, _ = layer(column.array(padded[:, 7:]), cache=cache)
+    outs = [first[:, 2:], last]
+    seen = np.abs(np.arange(N)[:, None] - np.arange(N)) < (window or 99)
+    want = layer(column.array(x), mask=column.array(seen), causal=True)
+    assert error(joined(column, outs), column.numpy(want)) <= 1e-12

@@ -8,6 +8,8 @@ This package runs on Python 3.8 too, the last that MXNet knows.
 
 from posattn.contract.arrays import (
     ContentBias,
+    PositionBias,
+    Rotation,
     array,
     attention,
     bias,
@@ -84,6 +86,8 @@ from posattn.contract.schemes import (
 
 __all__ = [
     "ContentBias",
+    "PositionBias",
+    "Rotation",
     "above",
     "array",
     "attention",

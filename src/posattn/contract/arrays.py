@@ -1,8 +1,24 @@
 """Checks of shapes and dtypes: sequences, heads, masks and biases."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from posattn.contract.numbers import dtype, integer
+
+
+@runtime_checkable
+class Rotation(Protocol):
+    """What turns the queries or keys of heads by their positions."""
+
+    def __call__(self, x: Any, positions: Any, /) -> Any:
+        """Return `x`, `(*batch, h, n, d_h)`, turned by `positions`, `(n)` or `(*batch, 1, n)`."""
+
+
+@runtime_checkable
+class PositionBias(Protocol):
+    """What is added to the scores, as a function of positions alone."""
+
+    def __call__(self, query_positions: Any, key_positions: Any, /) -> Any:
+        """Return `(*batch, h, n_q, n_k)` for positions `(*batch, n_q)` and `(*batch, n_k)`."""
 
 
 @runtime_checkable
@@ -13,7 +29,7 @@ class ContentBias(Protocol):
     is added to the output of the heads.
     """
 
-    def scores(self, query, key, query_positions, key_positions):
+    def scores(self, query: Any, key: Any, query_positions: Any, key_positions: Any) -> Any:
         """What is added to the scores, `(*batch, h, n_q, n_k)`."""
 
 
@@ -26,9 +42,10 @@ def array(name, value):
 def floating(name, value, *, like=None, owner="query"):
     """Reject arrays that do not hold floating-point numbers, or hold others than `like` does."""
     array(name, value)
-    if "float" not in dtype(value) and "complex" not in dtype(value):
+    kind = str(value.dtype)
+    if "float" not in kind and "complex" not in kind:
         raise TypeError(f"{name} must have a floating dtype, got {dtype(value)}")
-    if like is not None and dtype(value) != dtype(like):
+    if like is not None and kind != str(like.dtype) and dtype(value) != dtype(like):
         raise TypeError(
             f"{name} must have the dtype of {owner}, {dtype(like)}, got {dtype(value)}"
         )
@@ -170,7 +187,7 @@ def mask(value, expected):
     if value is None:
         return
     array("mask", value)
-    if dtype(value) != "bool":
+    if "bool" not in str(value.dtype):
         raise TypeError(f"mask must be bool (True means may attend), got {dtype(value)}")
     _broadcasts("mask", value, expected)
 

@@ -39,10 +39,9 @@ def length_or_positions(value):
 def positions(name, value):
     """Reject positions that are no numbers, are scalars, or have passed through a half-precision dtype."""
     array(name, value)
-    if ("int" not in dtype(value) and "float" not in dtype(value)) or dtype(value) in _HALF:
-        raise TypeError(
-            f"{name} must hold integers, float32 or float64, got {dtype(value)}"
-        )
+    kind = dtype(value)
+    if ("int" not in kind and "float" not in kind) or kind in _HALF:
+        raise TypeError(f"{name} must hold integers, float32 or float64, got {kind}")
     if len(value.shape) == 0:
         raise ValueError(f"{name} must have shape (*batch, n), got ()")
 

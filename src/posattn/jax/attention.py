@@ -96,19 +96,9 @@ def attention_weights(
     """
     contract.attention(query, key, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
-    mask = visible(query, key, mask, causal)
-    key = zero_unattended(key, mask)
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
-    wide = jnp.promote_types(query.dtype, jnp.float32)
-    scores = by_head(query.astype(wide), key.astype(wide).mT) * scale
-    for part in biases(bias):
-        if hasattr(part, "scores"):
-            part = part.scores(query, for_each_head(key, query), *where)
-        elif callable(part):
-            part = part(*where)
-        contract.bias(part, scores.shape)
-        scores = scores + part.astype(wide)
-    return masked_softmax(scores, mask).astype(query.dtype)
+    seen = visible(query, key, mask, causal)
+    key = key if mask is None else zero_unattended(key, seen)
+    return weigh(query, key, seen, bias, where, scale)
 
 
 def scaled_dot_product_attention(
@@ -164,12 +154,10 @@ def scaled_dot_product_attention(
     """
     contract.attention(query, key, value, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
-    mask = visible(query, key, mask, causal)
-    options = {"mask": mask, "bias": bias, "scale": scale}
-    options |= {"query_positions": where[0], "key_positions": where[1]}
-    weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
-    out = by_head(weights, zero_unattended(value, mask))
-    return sum((b.values(weights, *where) for b in biases(bias) if changes_values(b)), out)
+    seen = visible(query, key, mask, causal)
+    if mask is not None:  # otherwise the last query attends to all keys
+        key, value = zero_unattended(key, seen), zero_unattended(value, seen)
+    return mix(query, key, value, seen, bias, where, scale, dropout_rate, rng)
 
 
 def dropout(
@@ -209,6 +197,28 @@ def is_key(rng):
     return isinstance(rng, Array) and (
         jnp.issubdtype(rng.dtype, jax.dtypes.prng_key) or rng.dtype == jnp.uint32
     )
+
+
+def weigh(query, key, mask, bias, where, scale):
+    """The weights of attention, from what is checked, for keys that are finite or attended to."""
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
+    wide = jnp.promote_types(query.dtype, jnp.float32)
+    scores = by_head(query.astype(wide), key.astype(wide).mT) * scale
+    for part in biases(bias):
+        if hasattr(part, "scores"):
+            part = part.scores(query, for_each_head(key, query), *where)
+        elif callable(part):
+            part = part(*where)
+        contract.bias(part, scores.shape)
+        scores = scores + part.astype(wide)
+    return masked_softmax(scores, mask).astype(query.dtype)
+
+
+def mix(query, key, value, mask, bias, where, scale, dropout_rate, rng):
+    """Attention, likewise, with what its biases add to the output."""
+    weights = dropout(weigh(query, key, mask, bias, where, scale), dropout_rate, rng)
+    out = by_head(weights, value)
+    return sum((b.values(weights, *where) for b in biases(bias) if changes_values(b)), out)
 
 
 def positions_of(query, key, query_positions, key_positions):

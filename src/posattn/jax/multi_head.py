@@ -18,8 +18,10 @@ from posattn.jax.attention import (
     biases,
     for_heads,
     is_key,
+    mix,
     positions_of,
     scaled_dot_product_attention,
+    zero_unattended,
 )
 from posattn.jax.cache import KVCache, beyond
 from posattn.jax.plugged import as_pytree
@@ -283,17 +285,23 @@ class MultiHeadAttention:
         q = self._turn(0, q, where[0])
         k = self._turn(1, k, where[1]) if cache is None or cache.turned else k
         if cache is not None:
-            cache, seen = cache.append(k, v, query_positions)
-            k, v, where = seen.key, seen.value, (query_positions, seen.positions)
-            k = k if cache.turned else self._turn(1, k, seen.positions)
+            cache, held = cache.append(k, v, query_positions)
+            k, v, where = held.key, held.value, (query_positions, held.positions)
+            k = k if cache.turned else self._turn(1, k, held.positions)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        if cache is not None:
-            past = seen.mask(query_positions)[..., None, :, :]
-            mask, causal = past if mask is None else past & mask, False
-        options = self._options(mask, causal, bias, where)
-        heads = scaled_dot_product_attention(
-            q, k, v, dropout_rate=self.dropout_rate, rng=rng, **options
-        )
+        if cache is None:
+            options = self._options(mask, causal, bias, where)
+            options |= {"dropout_rate": self.dropout_rate, "rng": rng}
+            heads = scaled_dot_product_attention(q, k, v, **options)
+        else:
+            past = held.mask(query_positions)[..., None, :, :]
+            seen = past if mask is None else past & mask
+            if (
+                mask is not None or held is not cache
+            ):  # otherwise what is kept was attended to
+                k, v = zero_unattended(k, seen), zero_unattended(v, seen)
+            bias = [*biases(self.bias), *biases(bias)]
+            heads = mix(q, k, v, seen, bias, where, self.scale, self.dropout_rate, rng)
         if cache is not None:
             lost = beyond(cache, query_positions)[..., None, :, None]
             heads = jnp.where(lost, jnp.nan, heads)

@@ -3,6 +3,8 @@
 import inspect
 from collections.abc import Hashable
 from functools import cached_property, partial
+from importlib import import_module
+from operator import attrgetter
 from types import MethodType
 
 import jax
@@ -40,11 +42,23 @@ class Constant:
     def __hash__(self):
         return hash(self._key)
 
+    def __deepcopy__(self, _):
+        return self
+
     def __reduce__(self):
+        """Go by name if the function is jitted, which JAX does not pickle."""
+        name = self.function.__module__, getattr(self.function, "__qualname__", None)
+        if hasattr(self.function, "__wrapped__") and _imported(*name) == self:
+            return _imported, name
         return Constant, (self.function,)
 
     def __repr__(self):
         return repr(self.function)
+
+
+def _imported(module, name):
+    """The constant whose function has this name."""
+    return Constant(attrgetter(name)(import_module(module)))
 
 
 def as_pytree(plugged):

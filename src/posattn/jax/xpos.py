@@ -25,8 +25,8 @@ def xpos_query(
     """Turn each pair of entries of a query, and make it smaller the later it stands.
 
     Twin of :func:`posattn.reference.xpos_query`.
-    Known positions are turned into angles and powers in float64; traced ones, in the 32-bit mode,
-    by an exact reduction of both, so that they are right to 1e-6 of what they are.
+    Positions in a NumPy array are turned into angles and powers in float64; others, in the 32-bit
+    mode, by an exact reduction of both, so that they are right to 1e-6 of what they are.
 
     Examples:
         >>> xpos_query(jnp.array([[1.0, 0.0]] * 2)).round(4)
@@ -64,7 +64,7 @@ def _fading(x, positions, base, gamma, scale_base, layout, sign):
     gamma = contract.positive("gamma", gamma)
     scale_base = contract.positive("scale_base", scale_base)
     d = x.shape[-1]
-    where = (np.arange(x.shape[-2]) if positions is None else positions)[..., None]
+    where = (jnp.arange(x.shape[-2]) if positions is None else positions)[..., None]
     zeta = (np.arange(0, d, 2) / d + gamma) / (1 + gamma)
     wide = jnp.promote_types(x.dtype, jnp.float32)
     scale = _power(zeta, where, sign * scale_base, wide)
@@ -79,7 +79,7 @@ def _power(base, positions, period, dtype):
     So the exponent of 2 is a sum there: a rate of 8 bits times an integer of up to 16, which is
     exact, and a small rest; the whole part of the first goes into the exponent of the result.
     """
-    if not isinstance(positions, jax.core.Tracer):
+    if isinstance(positions, np.ndarray):
         return jnp.asarray(base ** (np.asarray(positions, np.float64) / period), dtype)
     if jax.config.jax_enable_x64:
         return jnp.power(base, positions.astype(jnp.float64) / period).astype(dtype)

@@ -1,7 +1,7 @@
 """Attention: a weighted mean of values, the weights from queries and keys."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Inexact, Num
@@ -13,7 +13,9 @@ __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product
 
 Scores = Inexact[np.ndarray, "*batch n_q n_k"]
 Mask = Bool[np.ndarray, "*#batch #n_q n_k"]
-Bias = Inexact[np.ndarray, "*#batch #n_q n_k"] | Callable | contract.ContentBias
+Bias = (
+    Inexact[np.ndarray, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
+)
 
 
 def _double(x: Inexact[np.ndarray, "*shape"]) -> Inexact[np.ndarray, "*shape"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Inexact, Num
@@ -73,7 +74,8 @@ def merge_heads(x: Num[np.ndarray, "*batch h n d_h"]) -> Num[np.ndarray, "*batch
     return np.swapaxes(x, -3, -2).reshape(*batch, n, num_heads * head_dim)
 
 
-Bias = Callable | contract.ContentBias
+Bias = contract.PositionBias | contract.ContentBias
+Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 
 def for_each_head(mask, shape):
@@ -152,12 +154,12 @@ class MultiHeadAttention:
     output_bias: Inexact[np.ndarray, " d"] | None = None
     num_heads: int = 1
     dropout_rate: float = 0.0
-    rotate: Callable | tuple[Callable | None, Callable | None] | None = None
+    rotate: Rotate | None = None
     bias: Bias | Sequence[Bias] | None = None
     scale: float | None = None
     num_kv_heads: int | None = None
-    query_norm: Callable | None = None
-    key_norm: Callable | None = None
+    query_norm: Callable[[Any], Any] | None = None
+    key_norm: Callable[[Any], Any] | None = None
 
     @classmethod
     def init(
@@ -171,10 +173,10 @@ class MultiHeadAttention:
         kv_dim: int | None = None,
         use_bias: bool = False,
         use_output_bias: bool | None = None,
-        query_norm: Callable | None = None,
-        key_norm: Callable | None = None,
+        query_norm: Callable[[Any], Any] | None = None,
+        key_norm: Callable[[Any], Any] | None = None,
         dropout_rate: float = 0.0,
-        rotate: Callable | tuple[Callable | None, Callable | None] | None = None,
+        rotate: Rotate | None = None,
         bias: Bias | Sequence[Bias] | None = None,
         scale: float | None = None,
     ) -> "MultiHeadAttention":
@@ -239,7 +241,7 @@ class MultiHeadAttention:
         causal: bool = False,
         bias: Inexact[np.ndarray, "*#batch_and_heads #n_q n_k"]
         | Bias
-        | Sequence
+        | Sequence[Bias]
         | None = None,
         query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
         key_positions: Num[np.ndarray, "*#batch n_k"] | None = None,
@@ -328,7 +330,7 @@ class MultiHeadAttention:
         causal: bool = False,
         bias: Inexact[np.ndarray, "*#batch_and_heads #n_q n_k"]
         | Bias
-        | Sequence
+        | Sequence[Bias]
         | None = None,
         query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
         key_positions: Num[np.ndarray, "*#batch n_k"] | None = None,
@@ -382,7 +384,9 @@ class MultiHeadAttention:
 
     def _turn(self, which, x, positions):
         """Rotate the queries (0) or the keys (1) of all heads."""
-        rotate = self.rotate[which] if isinstance(self.rotate, tuple) else self.rotate
+        rotate = (
+            self.rotate[which] if isinstance(self.rotate, list | tuple) else self.rotate
+        )
         return x if rotate is None else rotate(x, positions[..., None, :])
 
 

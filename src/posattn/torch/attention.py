@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Integer, Real
@@ -16,7 +16,7 @@ __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product
 
 Scores = Float[Tensor, "*batch n_q n_k"]
 Mask = Bool[Tensor, "*#batch #n_q n_k"]
-Bias = Float[Tensor, "*#batch #n_q n_k"] | Callable | contract.ContentBias
+Bias = Float[Tensor, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
 Rng = torch.Generator | int | Integer[Tensor, ""]
 
 
@@ -102,31 +102,42 @@ def scaled_dot_product_attention(
     """
     contract.attention(query, key, value, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
-    scale = None if scale is None else contract.scale(scale)
-    rng = seed(rng)
     parts = biases(bias)
     if causal and mask is None and not parts and query.shape[-2] == key.shape[-2]:
-        is_causal, merged = True, None
+        is_causal = True
     else:
-        is_causal, mask = False, visible(query, key, mask, causal)
-        key, value = zero_unattended(key, mask), zero_unattended(value, mask)
-        bias = total_bias(parts, query, key, where)
-        merged = _merge(mask, bias, query.dtype)
-    thinned = contract.dropout_rate(dropout_rate) > 0 and rng is not None
-    if thinned or any(map(changes_values, parts)):
+        is_causal, seen = False, visible(query, key, mask, causal)
+        if mask is not None:  # otherwise the last query attends to all keys
+            key, value = zero_unattended(key, seen), zero_unattended(value, seen)
+        mask = seen
+    bias = total_bias(parts, query, key, where)
+    heads = query, key, value, mask, bias
+    if not any(map(changes_values, parts)):
+        return mix(*heads, is_causal, scale, dropout_rate, rng)
+    options = {"mask": mask, "bias": bias, "scale": scale}
+    weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
+    out = by_head(weights, value)
+    return sum((b.values(weights, *where) for b in parts if changes_values(b)), out)
+
+
+def mix(query, key, value, mask, bias, is_causal, scale, dropout_rate, rng):
+    """Attention whose arguments are known to be good, and finite where nobody attends."""
+    scale = None if scale is None else contract.scale(scale)
+    rng = seed(rng)
+    if contract.dropout_rate(dropout_rate) > 0 and rng is not None:
         options = {"mask": mask, "causal": is_causal, "bias": bias, "scale": scale}
-        weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
-        out = by_head(weights, value)
-        return sum((b.values(weights, *where) for b in parts if changes_values(b)), out)
+        weights = attention_weights(query, key, **options)
+        return by_head(dropout(weights, dropout_rate, rng), value)
+    grouped = query.ndim > 2 and query.shape[-3] != key.shape[-3]
     lift = (None,) * (4 - query.ndim)
     out = functional.scaled_dot_product_attention(
         query[lift],
         key[lift],
         value[lift],
-        merged,
+        _merge(mask, bias, query.dtype),
         is_causal=is_causal,
         scale=scale,
-        enable_gqa=query.ndim > 2 and query.shape[-3] != key.shape[-3],
+        enable_gqa=bool(grouped),  # of open sizes it would be no bool
     )
     return out[(0,) * len(lift)]
 

@@ -149,9 +149,9 @@ class KVCache:
         slot = positions % slots if wraps else positions.clamp(max=slots - 1)
         slot = slot.where(kept, slots)
         self.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
-        slot = slot[..., None, :, None].expand(key.shape)
-        self.key.scatter_(-2, slot, key)
-        self.value.scatter_(-2, slot, value)
+        slot, kept = (x[..., None, :, None].expand(key.shape) for x in (slot, kept))
+        self.key.scatter_(-2, slot, key.where(kept, 0))
+        self.value.scatter_(-2, slot, value.where(kept, 0))
         new = KVCache(self.key, self.value, self.positions, self.window, self.turned)
         return new, new if together is self else together
 

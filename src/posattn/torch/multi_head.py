@@ -1,6 +1,7 @@
 """Multi-head attention: several attentions side by side, each in its own projection."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Real
@@ -11,13 +12,19 @@ from posattn.torch.attention import (
     Rng,
     attention_weights,
     biases,
+    changes_values,
+    mix,
     positions_of,
     scaled_dot_product_attention,
+    total_bias,
     warn_of_no_dropout,
 )
 from posattn.torch.cache import KVCache
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
+
+Bias = contract.PositionBias | contract.ContentBias
+Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 ROLES = ("query", "key", "value", "output")
 OPTIONS = ("dropout_rate", "scale", "rotate", "bias", "query_norm", "key_norm")
@@ -134,11 +141,11 @@ class MultiHeadAttention(nn.Module):
         kv_dim: int | None = None,
         use_bias: bool = False,
         use_output_bias: bool | None = None,
-        query_norm: Callable | None = None,
-        key_norm: Callable | None = None,
+        query_norm: Callable[[Any], Any] | None = None,
+        key_norm: Callable[[Any], Any] | None = None,
         dropout_rate: float = 0.0,
-        rotate: Callable | Sequence[Callable | None] | None = None,
-        bias: Callable | contract.ContentBias | Sequence | None = None,
+        rotate: Rotate | None = None,
+        bias: Bias | Sequence[Bias] | None = None,
         scale: float | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
@@ -201,9 +208,8 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "*#batch_and_heads #n_q n_k"] | None = None,
         causal: bool = False,
         bias: Float[Tensor, "*#batch_and_heads #n_q n_k"]
-        | Callable
-        | contract.ContentBias
-        | Sequence
+        | Bias
+        | Sequence[Bias]
         | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,
@@ -257,23 +263,29 @@ class MultiHeadAttention(nn.Module):
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
             k = k if cache.turned else self._turn(1, k, seen.positions)
         mask = for_each_head(mask, (*q.shape[:-1], k.shape[-2]))
+        finite = False
         if cache is not None:
+            finite = mask is None and seen is cache  # a cache hides nothing but zeros
             past = seen.mask(query_positions)[..., None, :, :]
             mask, causal = past if mask is None else past & mask, False
-        out = scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            mask=mask,
-            causal=causal,
-            bias=self._biases(bias),
-            query_positions=where[0],
-            key_positions=where[1],
-            scale=self.scale,
-            dropout_rate=self.dropout_rate,
-            rng=rng,
-        )
-        out = self.output(merge_heads(out))
+        parts, drop = self._biases(bias), (self.scale, self.dropout_rate, rng)
+        if finite and not any(map(changes_values, parts)):
+            heads = mix(q, k, v, mask, total_bias(parts, q, k, where), False, *drop)
+        else:
+            heads = scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                mask=mask,
+                causal=causal,
+                bias=parts,
+                query_positions=where[0],
+                key_positions=where[1],
+                scale=self.scale,
+                dropout_rate=self.dropout_rate,
+                rng=rng,
+            )
+        out = self.output(merge_heads(heads))
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -284,9 +296,8 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "*#batch_and_heads #n_q n_k"] | None = None,
         causal: bool = False,
         bias: Float[Tensor, "*#batch_and_heads #n_q n_k"]
-        | Callable
-        | contract.ContentBias
-        | Sequence
+        | Bias
+        | Sequence[Bias]
         | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,

@@ -50,7 +50,10 @@ def rotate(
     if positions is None:
         positions = torch.arange(x.shape[-2], device=x.device)
     angles = positions.double()[..., None] * frequencies.double()
-    return turn(x, factor * angles.cos(), factor * angles.sin(), layout)
+    cos, sin = angles.cos(), angles.sin()
+    if factor != 1:
+        cos, sin = factor * cos, factor * sin
+    return turn(x, cos, sin, layout)
 
 
 class Rotary(nn.Module):

@@ -1,0 +1,162 @@
+"""Programs of the JAX column: one for all lengths, without tables, without waiting for the device."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+from posattn import jax as ours
+from tests.conftest import BOUND, draw, error
+
+DIM, HEADS, WIDTH = 8, 4, 2
+KEY = jax.random.key(0)
+SCHEMES = {
+    "none": {},
+    "rotary": {"rotate": ours.Rotary()},
+    "part": {"rotate": ours.Rotary(frequencies=(1.0,), layout="half")},
+    "xPos": {"rotate": (ours.xpos_query, ours.xpos_key)},
+    "ALiBi": {"bias": ours.ALiBi(HEADS)},
+    "T5": {"bias": ours.T5Bias.init(KEY, HEADS)},
+    "KERPLE log": {"bias": ours.KerpleLog.init(KEY, HEADS)},
+    "KERPLE power": {"bias": ours.KerplePower.init(KEY, HEADS)},
+    "FIRE": {"bias": ours.FIRE.init(KEY, HEADS)},
+    "Sandwich": {"bias": ours.sandwich_bias(HEADS, dim=4)},
+    "Swin": {"bias": ours.SwinBias.init(KEY, HEADS, 4, 4)},
+    "TUPE": {"bias": ours.TUPEBias.init(KEY, 16, DIM, HEADS)},
+    "Shaw": {"bias": ours.ShawRelative.init(KEY, 4, WIDTH)},
+    "Music": {"bias": ours.RelativeGlobalAttention.init(KEY, 16, HEADS, WIDTH)},
+    "Transformer-XL": {"bias": ours.TransformerXLBias.init(KEY, DIM, HEADS)},
+    "DeBERTa": {"bias": ours.DisentangledBias.init(KEY, 4, DIM, HEADS)},
+    "CoPE": {"bias": ours.CoPE.init(KEY, 6, WIDTH)},
+}  # fmt: skip
+
+
+def numbers(seed, *shape):
+    return jnp.asarray(draw(seed, *shape), "float32")
+
+
+def close(got, want):
+    return error(np.asarray(got), np.asarray(want)) <= BOUND["float32"]
+
+
+def exported(function, *shapes, constraints=()):
+    """A program for all sizes that letters stand for; each shape is a string, or a pair with a dtype."""
+    scope = export.SymbolicScope(constraints)
+    named = [(s, "float32") if isinstance(s, str) else s for s in shapes]
+    given = [
+        jax.ShapeDtypeStruct(export.symbolic_shape(s, scope=scope), dtype)
+        for s, dtype in named
+    ]
+    return export.export(jax.jit(function))(*given).call
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_one_program_serves_a_layer_at_all_lengths(unchecked, name):
+    layer = ours.MultiHeadAttention.init(KEY, DIM, HEADS, num_kv_heads=2, **SCHEMES[name])
+    run = exported(lambda x: layer(x, causal=True), f"b, n, {DIM}")
+    for b, n in [(1, 1), (2, 5), (3, 16)]:
+        x = numbers(1, b, n, DIM)
+        assert close(run(x), layer(x, causal=True))
+
+
+@pytest.mark.parametrize(
+    "bias", [None, ours.ALiBi(HEADS), (ours.ALiBi(HEADS), SCHEMES["T5"]["bias"])]
+)
+def test_one_program_serves_attention_at_all_lengths(unchecked, bias):
+    def attend(query, key, value, mask):
+        return ours.scaled_dot_product_attention(
+            ours.rotate(query), ours.rotate(key), value, mask=mask, causal=True, bias=bias
+        )
+
+    shapes = (
+        f"b, {HEADS}, n_q, 4",
+        "b, 2, n_k, 4",
+        "b, 2, n_k, 3",
+        ("b, 1, n_q, n_k", "bool"),
+    )
+    run = exported(attend, *shapes)
+    for b, n_q, n_k in [(1, 1, 1), (2, 3, 5), (2, 5, 3)]:
+        arrays = [
+            numbers(2, b, HEADS, n_q, 4),
+            numbers(3, b, 2, n_k, 4),
+            numbers(4, b, 2, n_k, 3),
+        ]
+        mask = jnp.asarray(draw(5, b, 1, n_q, n_k) < 0.5)
+        assert close(run(*arrays, mask), attend(*arrays, mask))
+
+
+def test_one_program_serves_cross_attention_with_positions(unchecked):
+    layer = ours.MultiHeadAttention.init(KEY, DIM, HEADS, kv_dim=6, **SCHEMES["rotary"])
+
+    def attend(query, key, where):
+        return layer(query, key, key_positions=where)
+
+    shapes = f"b, n_q, {DIM}", "b, n_k, 6", ("b, n_k", "int32")
+    run = exported(attend, *shapes, constraints=["n_k >= n_q"])
+    query, key = numbers(6, 2, 3, DIM), numbers(7, 2, 5, 6)
+    where = jnp.array([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11]])
+    assert close(run(query, key, where), attend(query, key, where))
+
+
+def test_one_program_serves_masks_encodings_and_weights_at_all_lengths(unchecked):
+    layer = ours.MultiHeadAttention.init(KEY, DIM, HEADS, **SCHEMES["rotary"])
+    encode = ours.PositionalEncoding(DIM)
+
+    def run(x, lengths):
+        n = x.shape[-2]
+        mask = ours.length_mask(lengths, n) & ours.window_mask(n, n, 3)
+        return layer.attention_weights(encode(x), mask=mask & ours.causal_mask(n))
+
+    x, lengths = numbers(8, 2, 5, DIM), jnp.array([5, 2])
+    got = exported(run, f"b, n, {DIM}", ("b", "int32"))(x, lengths)
+    assert close(got, run(x, lengths))
+
+
+@pytest.mark.parametrize("function", [
+    ours.rotate, ours.Rotary(layout="half"), ours.PositionalEncoding(64), ours.xpos_query,
+    lambda x: x + ours.sinusoidal_encoding(x.shape[-2], 64),
+    ours.MultiHeadAttention.init(KEY, 64, 1, rotate=ours.Rotary(), bias=ours.ALiBi(1)),
+])  # fmt: skip
+def test_no_table_is_part_of_a_program(unchecked, function):
+    short, long = (
+        len(jax.jit(function).lower(jax.ShapeDtypeStruct((n, 64), "float32")).as_text())
+        for n in (100, 10000)
+    )
+    assert long < 1.01 * short + 1000
+
+
+ON_DEVICE = {
+    "rotate": lambda x, n: ours.rotate(x, n),
+    "Rotary": lambda x, n: ours.Rotary(frequencies=(1.0, 0.5))(x),
+    "PositionalEncoding": lambda x, n: ours.PositionalEncoding(DIM)(x),
+    "length_mask": lambda x, n: ours.length_mask(n, 5),
+    "layer": lambda x, n: ours.MultiHeadAttention.init(KEY, DIM, 2, **SCHEMES["rotary"])(x, causal=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_DEVICE)
+def test_nothing_is_read_from_the_device(unchecked, monkeypatch, name):
+    from jax._src.array import ArrayImpl
+
+    def refuse(*_):
+        raise AssertionError("an array was read on the host")
+
+    x, n = numbers(9, 5, DIM), jnp.arange(5)
+    monkeypatch.setattr(ArrayImpl, "__array__", refuse)
+    monkeypatch.setattr(ArrayImpl, "_value", property(refuse))
+    ON_DEVICE[name](x, n)
+
+
+def test_lengths_on_the_device_are_cut_to_the_keys():
+    got = ours.length_mask(jnp.array([-1, 2, 9]), 3)
+    assert np.array_equal(got[:, 0], [[0, 0, 0], [1, 1, 0], [1, 1, 1]])
+    with pytest.raises(ValueError, match="lengths must lie between 0 and n_k = 3, got 9"):
+        ours.length_mask(np.array([2, 9]), 3)
+
+
+def test_masks_are_made_of_two_ranges():
+    n = 1000
+    for make in (lambda: ours.causal_mask(n), lambda: ours.window_mask(n, n, 9)):
+        made = jax.jit(make).lower().compile().memory_analysis()
+        assert made.temp_size_in_bytes + made.output_size_in_bytes < 2 * n * n
