@@ -67,13 +67,13 @@ def test_a_llama_is_loaded_by_its_lines():
         assert (ours(x, causal=True) - want).abs().max() < 1e-6
 
 
-def test_orbax_brings_back_the_layer(tmp_path, layer):
+def test_orbax_brings_back_the_layer(unchecked, tmp_path, layer):
     restored = in_jax(tmp_path / "layer", layer)["layer"]
     assert jax.tree.structure(restored) == jax.tree.structure(layer)
     assert (restored(X) == layer(X)).all()
 
 
-def test_equinox_trains_a_layer_that_is_a_field(tmp_path, layer):
+def test_equinox_trains_a_layer_that_is_a_field(unchecked, tmp_path, layer):
     block = in_jax(tmp_path / "layer", layer)["EquinoxBlock"](layer)
 
     @equinox.filter_value_and_grad
@@ -105,7 +105,7 @@ def trained(block):
     return [float(step(block, optimizer)) for _ in range(20)]
 
 
-def test_flax_trains_a_layer_that_is_a_parameter(tmp_path, layer):
+def test_flax_trains_a_layer_that_is_a_parameter(unchecked, tmp_path, layer):
     block = in_jax(tmp_path / "layer", layer)["FlaxBlock"](nnx.Rngs(0))
     before = block.attention.get_value()
     losses = trained(block)
@@ -115,7 +115,7 @@ def test_flax_trains_a_layer_that_is_a_parameter(tmp_path, layer):
         assert not np.allclose(getattr(before, name), getattr(after, name))
 
 
-def test_flax_does_not_see_a_layer_that_is_data(layer):
+def test_flax_does_not_see_a_layer_that_is_data(unchecked, layer):
     """The mistake of the page: the rest is trained, and the layer is not."""
 
     class Block(nnx.Module):
