@@ -39,7 +39,9 @@ def test_each_score_is_computed_in_one_call(panels):
     assert sorted(computed) == sorted((j, i) for i in range(5) for j in range(i + 1))
     for axes, size, stop in zip(panels, SIZES, ENDS, strict=True):
         assert {i for _, i in squares(axes, QUERY)} == set(range(stop - size, stop))
-        assert dots(axes) == sorted((j, i) for i in range(stop - size) for j in range(i + 1))
+        assert dots(axes) == sorted(
+            (j, i) for i in range(stop - size) for j in range(i + 1)
+        )
         assert axes.get_xlabel() == f"{len(squares(axes, QUERY))} scores"
 
 
@@ -51,7 +53,9 @@ def test_keys_are_new_once_and_cached_from_then_on(panels):
         assert [line.get_xdata()[0] for line in axes.lines] == new
         assert {to_hex(line.get_color()) for line in axes.lines} == {KEY.lower()}
         said = {text.get_text() for text in axes.texts}
-        assert said == {f"{size} new"} | ({f"{stop - size} cached"} if stop > size else set())
+        assert said == {f"{size} new"} | (
+            {f"{stop - size} cached"} if stop > size else set()
+        )
 
 
 def test_words_name_queries_and_keys(panels):

@@ -56,7 +56,10 @@ def _panel(axes: Axes, start: int, stop: int, n: int) -> None:
     axes.spines[["left", "top", "right"]].set_visible(False)
     for j in range(n):
         kept, new = j < start, start <= j < stop
-        look = {"facecolor": KEY if kept else "none", "edgecolor": KEY if j < stop else GRID}
+        look = {
+            "facecolor": KEY if kept else "none",
+            "edgecolor": KEY if j < stop else GRID,
+        }
         look |= {"linewidth": 1.2} if j < stop else {"linewidth": 0.6, "linestyle": ":"}
         axes.add_patch(Rectangle((j - 0.4, -_ABOVE - 0.4), 0.8, 0.8, **look))
         if new:
