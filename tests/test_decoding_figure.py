@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 from posattn import figures
 from posattn.figures.style import KEY, QUERY
 
-WORDS = "the dog bites the man".split()
+WORDS = ["the", "dog", "bites", "the", "man"]
 SIZES = (3, 1, 1)
 ENDS = np.cumsum(SIZES)
 

@@ -21,7 +21,9 @@ import posattn.jax
 import posattn.torch
 
 PAGE = Path(__file__).parents[2] / "docs" / "model.md"
-LINES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+LINES = re.findall(
+    r"^```\{code-block\} python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
+)
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 64)), jnp.float32)
 TARGET = jnp.flip(X, axis=1)
 
@@ -59,7 +61,8 @@ def layer():
 def test_a_llama_is_loaded_by_its_lines():
     config = LlamaConfig(
         vocab_size=7, hidden_size=32, intermediate_size=8, num_hidden_layers=1,
-        num_attention_heads=4, num_key_value_heads=2, rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+        num_attention_heads=4, num_key_value_heads=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
     )  # fmt: skip
     theirs = LlamaForCausalLM(config).eval().model
     ours = lines(
