@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,9 @@ WITHOUT_TENSORS = {
     "complexity"
 }  # it counts operations on NumPy arrays: no layer of a model calls it
 
+OWN = {
+    "jax": {"plugged"}
+}  # what only one framework needs: JAX asks of all that it be a tree
 # what may be imported together with what
 FOREIGN = {
     "posattn": {"torch", "jax", "matplotlib"},
@@ -50,7 +54,7 @@ ON_NAMES = pytest.mark.parametrize("name", NAMES)
 
 @ON_TWINS
 def test_columns_have_the_same_files(twin):
-    assert concepts(twin) == set(SHARED)
+    assert concepts(twin) == {*SHARED, *OWN.get(twin, ())}
 
 
 @ON_TWINS
@@ -128,6 +132,54 @@ def test_every_twin_says_whose_twin_it_is(twin):
     for name, doc in documented(twin):
         assert "Twin of " in doc, name
         assert f"posattn.reference.{name.split('.')[0]}" in doc, name
+
+
+def described(doc):
+    """What a docstring says of arguments by name, whether of a result, and of which exceptions."""
+    parts, part = {"": []}, ""
+    for line in inspect.cleandoc(doc or "").splitlines():
+        if line in ("Args:", "Returns:", "Raises:", "Examples:", "References:"):
+            parts[part := line] = []
+        else:
+            parts[part].append(line)
+    names = {
+        part: [found[1] for line in lines if (found := ENTRY.match(line))]
+        for part, lines in parts.items()
+    }
+    return names.get("Args:", []), "Returns:" in parts, set(names.get("Raises:", []))
+
+
+ENTRY = re.compile(r" {4}\*{0,2}(\w+): \S")
+
+
+@pytest.mark.parametrize("column", ["reference", *TWINS])
+@ON_NAMES
+def test_every_argument_is_described_where_help_shows_it(column, name):
+    thing = getattr(load(column), name)
+    if not inspect.isclass(thing):
+        assert described(thing.__doc__)[0] == [p[0] for p in parameters(thing)]
+        return
+    assert described(thing.__doc__)[0] == [p[0] for p in parameters(thing.__init__)]
+    for method in ("init", *METHODS):
+        if method in vars(thing):
+            used = getattr(thing, method)
+            taken = [p[0] for p in parameters(used)]
+            assert described(inspect.getdoc(used))[0] == taken, method
+
+
+@ON_TWINS
+@ON_NAMES
+def test_twins_promise_the_same_results_and_errors(twin, name):
+    ours, theirs = getattr(load("reference"), name), getattr(load(twin), name)
+    if not inspect.isclass(ours):
+        assert described(theirs.__doc__)[1:] == described(ours.__doc__)[1:]
+        return
+    for method in METHODS:
+        if method in vars(theirs):
+            same = "__call__" if method == "forward" else method
+            own, other = (described(inspect.getdoc(vars(c)[m]))[1:]
+                          for c, m in ((ours, same), (theirs, method)))  # fmt: skip
+            assert own == other, method
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -25,7 +25,10 @@ every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 # what PyTorch's constructor asks for: sizes and options, from the keywords of a case
 CONSTRUCTED = {
     "CoPE": lambda table: (table.shape, {}),
-    "DisentangledBias": lambda table, num_heads, **_: ((len(table) // 2, 6, num_heads), {}),
+    "DisentangledBias": lambda table, num_heads, same_row, bucketed_to=None, **_: (
+        (len(table) // 2, 6, num_heads),
+        {"same_row": same_row, "bucketed_to": bucketed_to},
+    ),
     "FIRE": lambda hidden_bias, output_bias, threshold=512.0, **_: (
         (len(output_bias),),
         {"hidden_dim": len(hidden_bias), "threshold": threshold},
@@ -148,6 +151,7 @@ def test_every_definition_is_covered():
         *("path_length", "reads", "recurrence", "recurrence_operations", "self_attention"),
         *("self_attention_operations", "dropout", "randomized_positions"),  # random
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
+        *("ALiBi", "Rotary", "KVCache"),  # objects whose functions have theirs
         *("causal_mask", "length_mask", "window_mask", "shift_matrix", "grid_coordinates"),
     }
     assert public - without_vectors <= covered

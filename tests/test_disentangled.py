@@ -1,5 +1,7 @@
 """DeBERTa's disentangled attention."""
 
+from fractions import Fraction
+
 import jax
 import numpy as np
 import pytest
@@ -44,14 +46,14 @@ def heads(case):
     ]
 
 
-def deberta(column, *parameters):
+def deberta(column, *parameters, **options):
     named = dict(zip(PARAMETERS, parameters, strict=True))
-    sizes = (REACH, DIM)
-    return column.with_parameters("DisentangledBias", named, *sizes, num_heads=HEADS)
+    options |= {"num_heads": HEADS}
+    return column.with_parameters("DisentangledBias", named, 4, DIM, **options)
 
 
-def drawn(column):
-    return deberta(column, *map(column.array, PARAMETERS.values()))
+def drawn(column, **options):
+    return deberta(column, *map(column.array, PARAMETERS.values()), **options)
 
 
 def scores(column, bias, case, query, key):
@@ -65,7 +67,7 @@ def delta(i, j, reach=REACH):
     return 2 * reach - 1 if i - j >= reach else i - j + reach
 
 
-def two_terms(case, query, key, second=lambda i, j: delta(j, i)):
+def two_terms(case, query, key, first=delta, second=lambda i, j: delta(j, i), table=TABLE):
     """The paper's content-to-position and position-to-content, pair by pair."""
     batch, *positions = case
     query_positions, key_positions = (
@@ -75,8 +77,8 @@ def two_terms(case, query, key, second=lambda i, j: delta(j, i)):
     for *b, h, i, j in np.ndindex(out.shape):
         columns = slice(WIDTH * h, WIDTH * (h + 1))
         at = int(query_positions[*b, i]), int(key_positions[*b, j])
-        k_r = TABLE[delta(*at)] @ KEY_WEIGHT[:, columns]
-        q_r = TABLE[second(*at)] @ QUERY_WEIGHT[:, columns]
+        k_r = table[first(*at)] @ KEY_WEIGHT[:, columns]
+        q_r = table[second(*at)] @ QUERY_WEIGHT[:, columns]
         out[*b, h, i, j] = query[*b, h, i] @ k_r + key[*b, h, j] @ q_r
     return out / (3 * WIDTH) ** 0.5
 
@@ -113,7 +115,7 @@ def test_clipping_is_not_symmetric(column):
     assert len({tuple(row) for row in rows}) == 2 * REACH
 
 
-def test_the_authors_code_reads_the_row_of_the_query_with_the_other_sign(column):
+def test_with_same_row_the_third_term_is_that_of_the_authors_code(column):
     """It gathers keys' products at clamp(-(j - i) + k), and transposes: that is delta(i, j)."""
     case = CASES["in a row"]
     query, key = heads(case)
@@ -121,10 +123,86 @@ def test_the_authors_code_reads_the_row_of_the_query_with_the_other_sign(column)
     by_head = np.swapaxes((TABLE @ QUERY_WEIGHT).reshape(-1, HEADS, WIDTH), 0, 1)
     products = key @ by_head.mT / (3 * WIDTH) ** 0.5
     theirs = np.take_along_axis(products, np.broadcast_to(index, (2, HEADS, 5, 5)), -1).mT
-    no_query = two_terms(case, 0 * query, key, second=delta)
-    assert np.abs(theirs - no_query).max() < 1e-14
-    ours = scores(column, drawn(column), case, *map(column.array, (0 * query, key)))
-    assert error(column.numpy(ours), theirs) > 0.01
+    assert np.abs(theirs - two_terms(case, 0 * query, key, second=delta)).max() < 1e-14
+    inputs = list(map(column.array, (0 * query, key)))
+    ours = scores(column, drawn(column, same_row=True), case, *inputs)
+    assert_close(column, ours, theirs)
+    assert error(column.numpy(scores(column, drawn(column), case, *inputs)), theirs) > 0.01
+
+
+@every_case
+def test_with_same_row_both_terms_read_the_same_distance(column, case):
+    query, key = heads(case)
+    bias = drawn(column, same_row=True)
+    got = scores(column, bias, case, column.array(query), column.array(key))
+    assert_close(column, got, two_terms(case, query, key, second=delta))
+
+
+# half the rows of a table, where distances end
+BUCKETS = [(256, 512), (32, 128), (16, 64), (50, 1000), (8, 20), (4, 5), (4, 2**20)]
+
+
+def exact(distance, num_buckets, max_distance):
+    """The bucket by its definition, in rational numbers: the logarithms compared as powers."""
+    half = num_buckets // 2
+    if distance <= half:
+        return distance
+    power = Fraction(distance, half) ** (half - 1)
+    ratio = Fraction(max_distance - 1, half)
+    return half + next((k for k in range(half) if ratio**k >= power), half)
+
+
+@pytest.mark.parametrize(("num_buckets", "max_distance"), BUCKETS)
+def test_buckets_are_exact_on_both_sides(column, num_buckets, max_distance):
+    """Exact at both ends of every bucket, and steady between them."""
+    options = {"num_buckets": num_buckets, "max_distance": max_distance}
+    behind = np.arange(min(max_distance, 2000) + 50)
+    got = column.numpy(column.deberta_bucket(column.positions(behind), **options))
+    steps = np.diff(got)
+    assert (steps >= 0).all()
+    ends = {0, len(behind) - 1} | {e for i in np.flatnonzero(steps) for e in (i, i + 1)}
+    assert [got[i] for i in ends] == [
+        exact(int(i), num_buckets, max_distance) for i in ends
+    ]
+    ahead = column.numpy(column.deberta_bucket(column.positions(-behind), **options))
+    assert np.array_equal(ahead, -got)
+    far = column.positions(np.array([max_distance - 1, max_distance, -(2**30)]))
+    assert column.numpy(column.deberta_bucket(far, **options)).tolist() == [
+        num_buckets - 1, num_buckets, -num_buckets
+    ]  # fmt: skip
+
+
+@every_case
+@pytest.mark.parametrize("same_row", [True, False])
+def test_buckets_take_the_place_of_distances(column, case, same_row):
+    """With four buckets of a direction, a distance of 1 or 2 is its own, and 3 to 7 share one."""
+    query, key = heads(case)
+    wide = draw(257, 8, DIM) / 4
+
+    def of_bucket(i, j):
+        return delta(np.sign(i - j) * exact(abs(i - j), 4, 8), 0, reach=4)
+
+    bias = deberta(
+        column,
+        *map(column.array, (wide, QUERY_WEIGHT, KEY_WEIGHT)),
+        same_row=same_row,
+        bucketed_to=8,
+    )
+    got = scores(column, bias, case, column.array(query), column.array(key))
+    back = of_bucket if same_row else lambda i, j: of_bucket(j, i)
+    want = two_terms(case, query, key, of_bucket, back, wide)
+    assert_close(column, got, want)
+
+
+def test_buckets_of_another_reach_are_refused_when_they_are_used(column):
+    case = CASES["in a row"]
+    bias = deberta(
+        column, *map(column.array, PARAMETERS.values()), bucketed_to=9
+    )  # 2 rows of a direction
+    with pytest.raises(
+        ValueError, match="max_distance must be an even integer of at least 4"
+    ):
+        scores(column, bias, case, *map(column.array, heads(case)))
 
 
 @given(shift=st.integers(-(2**20), 2**20), seed=st.integers(0, 99))

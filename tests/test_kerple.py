@@ -3,6 +3,7 @@
 import math
 
 import hypothesis.strategies as st
+import jax
 import numpy as np
 import pytest
 import torch
@@ -113,6 +114,94 @@ def test_clamped_parameters_still_learn(name):
             )
         assert all((np.abs(slope) > 1e-3).all() for slope in outside)
         assert np.allclose(outside, inside, rtol=1e-12)
+
+
+def authors(name, r1, r2, where, pulls, rate):
+    """Their updates: both parameters are clamped before each use, and there the derivative is taken."""
+    distance, path = np.abs(where - where[:, None]).astype(float), []
+    for pull in pulls:
+        r1, r2 = max(r1, 0.01), min(max(r2, 0.01), 2 if name == "KerplePower" else np.inf)
+        path.append((r1, r2))
+        if name == "KerpleLog":
+            of_r1, of_r2 = -np.log1p(r2 * distance), -r1 * distance / (1 + r2 * distance)
+        else:
+            log = np.log(np.where(distance > 0, distance, 1))
+            power = np.where(distance > 0, distance**r2, 0)
+            of_r1, of_r2 = -power, -r1 * power * log
+        r1 -= rate * pull * of_r1.sum()
+        r2 -= rate * pull * of_r2.sum()
+    return np.array(path)
+
+
+def updated(column, made, where, step):
+    """The layer after one update: in place in PyTorch, elsewhere a new one that is then clamped."""
+    positions = column.positions(where)
+    if column.name == "torch":
+        made(positions, positions).sum().backward()
+        with torch.no_grad():
+            for parameter in made.parameters():
+                parameter -= step * parameter.grad
+                parameter.grad = None
+        return made
+    if column.name == "jax":
+        slopes = jax.grad(lambda made: made(positions, positions).sum())(made)
+        return jax.tree.map(lambda p, slope: p - step * slope, made, slopes).clamped()
+    slopes = [
+        REFERENCE.derivative(
+            lambda *p: type(made)(*p)(where, where).sum(), (made.r1, made.r2), direction
+        )
+        for direction in np.eye(2)[:, :, None]
+    ]
+    return type(made)(made.r1 - step * slopes[0], made.r2 - step * slopes[1]).clamped()
+
+
+@every_kernel
+def test_training_is_the_authors(column, name):
+    """Pulled beyond a bound, a parameter stays there, and comes back at the first pull inwards."""
+    where, pulls, rate = np.arange(5), [-1.0, -1, -1, 0.5, 0.5, 2, 2, 2, -0.5, -0.5], 0.02
+    made = layer(column, name, [0.3], [0.6])
+    if column.name == "torch":
+        state = {"r1": column.array([0.3]), "r2": column.array([0.6])}
+        made = getattr(column, name)(1, dtype=torch.float64)
+        made.load_state_dict(state)
+    path = []
+    for pull in pulls:
+        made = updated(column, made, where, rate * pull)
+        made(*2 * [column.positions(where)])
+        path.append([made.r1.item(), made.r2.item()])
+    want = authors(name, 0.3, 0.6, where, [*pulls, 0], rate)[1:]
+    assert np.allclose(path, want, rtol=1e-12)
+    assert (want[:, 0] == 0.01).sum() > 1
+    assert want[-1, 0] > 0.01
+
+
+@every_kernel
+def test_large_parameters_count_in_every_dtype(twin, name):
+    """They counted as 0 where their bound was reached by adding a difference."""
+    where = np.arange(3)
+    got = bias(twin, name, [2.0**40], [0.5], where, where)
+    want = bias(REFERENCE, name, [2.0**40], [0.5], where, where)
+    assert np.allclose(got, want, rtol=2.0**-7, atol=0)
+    got = bias(twin, name, [1.0], [2.0**40], where, where)
+    want = bias(REFERENCE, name, [1.0], [2.0**40], where, where)
+    assert np.allclose(got, want, rtol=2.0**-7, atol=0)
+
+
+@every_kernel
+@pytest.mark.parametrize("changed", [0, 1])
+def test_a_parameter_that_is_no_number_gives_none(column, name, changed):
+    parameters = [[1.0], [1.0]]
+    parameters[changed] = [np.nan]
+    assert np.isnan(bias(column, name, *parameters, np.arange(2), 5 + np.arange(2))).all()
+
+
+@every_kernel
+def test_in_torch_a_call_bounds_the_parameters_themselves(torch_column, name):
+    made = getattr(torch_column, name)(2)
+    made.load_state_dict({"r1": torch.tensor([-3.0, 0.5]), "r2": torch.tensor([9.0, -9.0])})
+    made(torch.arange(2), torch.arange(2))
+    assert made.r1.tolist() == [pytest.approx(0.01), 0.5]
+    assert made.r2.tolist() == [9 if name == "KerpleLog" else 2, pytest.approx(0.01)]
 
 
 @pytest.mark.parametrize(("name", "most"), [("KerpleLog", (2, 1)), ("KerplePower", (1, 2))])

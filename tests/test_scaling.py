@@ -72,6 +72,32 @@ def test_llama3_keeps_29_blends_6_and_slows_29(column):
     assert np.array_equal(got[35:], plain[35:] / 8)
 
 
+def test_the_same_weight_for_all_leaves_turned_queries_as_long_as_they_were(column):
+    options = METHODS["yarn"] | {"mscale": 1.0, "mscale_all_dim": 1.0}  # of DeepSeek-V3
+    assert call(column, "yarn", 8, **options)[1] == 1
+
+
+def test_without_rounding_the_ramp_of_yarn_begins_between_pairs(column):
+    """The configuration of gpt-oss: its ends are 8.09 and 17.40."""
+    options = {"base": 150000.0, "factor": 32.0, "trained_length": 4096}
+    exact, rounded = (
+        call(column, "yarn", 64, truncate=truncate, **options)[0]
+        for truncate in (False, True)
+    )
+    assert np.array_equal(exact[:9], REFERENCE.frequencies(64, base=150000.0)[:9])
+    assert round((rounded / exact).max(), 2) == 1.76
+    assert np.array_equal(exact[18:], rounded[18:])
+
+
+def test_with_equal_factors_llama3_blends_nothing(column):
+    """Llama 4 Scout; a pair with exactly that many turns, where theirs divides 0 by 0, stays."""
+    turns = 8192 / (2 * math.pi)
+    equal = {"low_frequency_factor": turns, "high_frequency_factor": turns}
+    assert call(column, "llama3", 2, **equal)[0] == 1
+    above = dict.fromkeys(equal, math.nextafter(turns, math.inf))
+    assert call(column, "llama3", 2, **above)[0] == 1 / 8
+
+
 def hugging_face(name, dim, base=10000.0, **o):
     """What modeling_rope_utils.py computes, pair by pair, written from its formulas."""
     plain = [1.0 / base ** (i / dim) for i in range(0, dim, 2)]
@@ -90,13 +116,18 @@ def hugging_face(name, dim, base=10000.0, **o):
             / (2 * math.log(base))
             for turns in (o.get("beta_fast", 32), o.get("beta_slow", 1))
         )
-        low, high = max(math.floor(low), 0), min(math.ceil(high), dim - 1)
+        if o.get("truncate", True):
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, dim - 1)
         high += 0.001 if low == high else 0
         ramps = [min(max((i - low) / (high - low), 0), 1) for i in range(dim // 2)]
         mixed = [
             w / o["factor"] * r + w * (1 - r) for w, r in zip(plain, ramps, strict=True)
         ]
-        return mixed, 0.1 * math.log(o["factor"]) + 1.0
+        sharpen = lambda weight=1: 0.1 * weight * math.log(o["factor"]) + 1.0  # noqa: E731
+        if o.get("mscale") and o.get("mscale_all_dim"):
+            return mixed, sharpen(o["mscale"]) / sharpen(o["mscale_all_dim"])
+        return mixed, sharpen()
     if name == "longrope":
         factors = o[
             "long_factors" if o["length"] > o["trained_length"] else "short_factors"
@@ -125,6 +156,12 @@ CASES = [
     ("yarn", 64, {"factor": 16, "trained_length": 4096, "beta_fast": 20.0, "beta_slow": 2.5}),
     ("yarn", 4, {"factor": 2, "trained_length": 30, "beta_fast": 4.9, "beta_slow": 4.7}),
     ("yarn", 8, {"base": 10.0, "factor": 4, "trained_length": 4096, "beta_fast": 250.0}),
+    ("yarn", 64, {"base": 150000.0, "factor": 32.0, "trained_length": 4096, "truncate": False}),
+    ("yarn", 8, {"factor": 4, "trained_length": 128, "mscale": 0.707, "mscale_all_dim": 1.0}),
+    ("yarn", 8, {"factor": 4, "trained_length": 128, "mscale": 0.707}),
+    ("yarn", 8, {"factor": 4, "trained_length": 128, "mscale": 0.707, "mscale_all_dim": 0}),
+    ("yarn", 8, {"factor": 4, "trained_length": 128, "mscale_all_dim": 0.707}),
+    ("llama3", 128, {"base": 5e5, "factor": 16.0, "low_frequency_factor": 1.0, "high_frequency_factor": 1.0}),
     ("dynamic_ntk", 64, {"factor": 1, "length": 5000, "trained_length": 2048}),
     ("longrope", 8, METHODS["longrope"] | {"length": 128}),
     ("longrope", 8, METHODS["longrope"] | {"length": 129}),
@@ -210,7 +247,10 @@ CHANGES = {
     "position_interpolation": {"base": 9e3, "factor": 5.0},
     "ntk_aware": {"base": 9e3, "factor": 5.0},
     "dynamic_ntk": {"base": 9e3, "factor": 5.0, "length": 301, "trained_length": 129},
-    "yarn": {"base": 2e3, "factor": 5.0, "trained_length": 900, "beta_fast": 2.0, "beta_slow": 0.01},
+    "yarn": {
+        "base": 2e3, "factor": 5.0, "trained_length": 900, "beta_fast": 2.0, "beta_slow": 0.01,
+        "truncate": False,
+    },
     "longrope": {
         "base": 9e3, "factor": 5.0, "length": 100, "trained_length": 300, "long_factors": SHORT
     },

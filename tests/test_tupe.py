@@ -100,6 +100,29 @@ def test_every_entry_of_every_parameter_matters(twin):
     assert all(gradient.all() for gradient in gradients[1:])
 
 
+def test_the_authors_code_is_this_with_what_it_makes_of_its_rows(column):
+    """guolinke/TUPE: one more row in front, offsets in the projections, one matrix for all tokens."""
+    rows, n = draw(283, MAX_LEN + 1, DIM), MAX_LEN
+    query_offset, key_offset = draw(284, DIM) / 4, draw(285, DIM) / 4
+    q, k = (
+        REFERENCE.split_heads(rows @ weight + offset, HEADS)
+        for weight, offset in ((QUERY_WEIGHT, query_offset), (KEY_WEIGHT, key_offset))
+    )
+    scores = q * (2 * WIDTH) ** -0.5 @ k.mT
+    from_cls, to_cls = scores[:, 0, 0].copy(), scores[:, 1, 1].copy()
+    theirs = scores[:, 1:, 1:]
+    theirs[:, :, 0] = to_cls[:, None]
+    theirs[:, 0, :] = from_cls[:, None]
+
+    table = np.concatenate([rows[1:], np.ones((n, 1))], axis=1)
+    weights = (
+        np.concatenate([QUERY_WEIGHT, query_offset[None]]),
+        np.concatenate([KEY_WEIGHT, key_offset[None]]),
+    )
+    bias = tupe(column, *map(column.array, (table, *weights, [from_cls, to_cls])))
+    assert_close(column, bias(*2 * [column.positions(np.arange(n))]), theirs)
+
+
 def test_absolute_positions_matter(column):
     bias = drawn(column)
     here, there = (

@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import (
     DebertaConfig,
+    DebertaV2Config,
     GPTNeoXConfig,
     LlamaConfig,
     Qwen2VLTextConfig,
@@ -24,6 +25,7 @@ from transformers.models.deberta.modeling_deberta import (
     DisentangledSelfAttention,
     build_relative_position,
 )
+from transformers.models.deberta_v2 import modeling_deberta_v2 as deberta_v2
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
 from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
@@ -160,6 +162,25 @@ SCALINGS = {
             32, trained_length=TRAINED, beta_fast=16.0, beta_slow=2.0, **o
         ),
     ),
+    "yarn, ends not rounded": (
+        {"truncate": False},
+        lambda c, n, **o: c.yarn(32, trained_length=TRAINED, truncate=False, **o),
+    ),
+    **{
+        f"yarn, {weights}": (
+            weights,
+            lambda c, n, weights=weights, **o: c.yarn(
+                32, trained_length=TRAINED, **weights, **o
+            ),
+        )
+        for weights in (
+            {"mscale": 0.707, "mscale_all_dim": 1.0},
+            {"mscale": 1.0, "mscale_all_dim": 1.0},
+            {"mscale": 0.707},
+            {"mscale_all_dim": 0.707},
+            {"mscale": 0.707, "mscale_all_dim": 0.0},
+        )
+    },
     "longrope": (
         {"short_factor": SHORT, "long_factor": LONG},
         lambda c, n, **o: c.longrope(
@@ -174,6 +195,13 @@ SCALINGS = {
     "llama3": (
         {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
         lambda c, n, **o: (c.llama3(32, trained_length=TRAINED, **o), 1.0),
+    ),
+    "llama3, equal factors": (
+        {"low_freq_factor": 1.0, "high_freq_factor": 1.0},
+        lambda c, n, **o: (
+            c.llama3(32, trained_length=TRAINED, high_frequency_factor=1.0, **o),
+            1.0,
+        ),
     ),
 }  # what they are told beside base and factor, and how we are called for a length of n
 
@@ -428,19 +456,19 @@ def test_deberta_content_to_position(column):
     assert_agree(column, got, want)
 
 
-def disentangled(column, parameters, reach, dim):
+def disentangled(column, parameters, reach, dim, **options):
     sizes = (reach, dim, HEADS) if column.name == "torch" else ()
-    options = {} if sizes else {"num_heads": HEADS}
+    options |= {} if sizes else {"num_heads": HEADS}
     arrays = {name: column.array(x) for name, x in parameters.items()}
     return column.with_parameters("DisentangledBias", arrays, *sizes, **options)
 
 
-def test_deberta_position_to_content_reads_distances_from_the_other_side(column):
+def test_deberta_position_to_content(column):
     """Known difference: the paper's equation has the distance from key to query.
 
     The authors' code reads the row of the distance from query to key there, too (microsoft/DeBERTa
     #162), and so does transformers, of which that thread says the opposite: it negates the number and
-    then transposes the matrix. Their weights belong to a table that is turned around.
+    then transposes the matrix. With `same_row` we do.
     """
     width, reach = 4, N + 1
     dim = width * HEADS
@@ -449,14 +477,94 @@ def test_deberta_position_to_content_reads_distances_from_the_other_side(column)
     query, key = draw(322, *HEADED, width), draw(323, *HEADED, width)
     # their reach is at most the number of tokens, and the middle of the table is used
     want = deberta(["p2c"], table, weight, zero)(query, key) * math.sqrt(2 / 3)
-    turned = np.concatenate([table[:1], table[:0:-1]])
     inputs = column.array(query), column.array(key), *positions_of(column)
-    scores = []
-    for rows in (turned, table):
-        parameters = {"table": rows, "query_weight": weight, "key_weight": zero}
-        scores.append(disentangled(column, parameters, reach, dim).scores(*inputs))
-    assert_agree(column, scores[0], want)
-    assert error(column.numpy(scores[1]), double(want)) > 0.1
+    parameters = {"table": table, "query_weight": weight, "key_weight": zero}
+    same, paper = (
+        disentangled(column, parameters, reach, dim, same_row=same_row).scores(*inputs)
+        for same_row in (True, False)
+    )
+    assert_agree(column, same, want)
+    assert error(column.numpy(paper), double(want)) > 0.1
+
+
+def with_ones(table):
+    """What makes a row of a matrix an offset."""
+    return np.concatenate([table, np.ones((len(table), 1))], axis=1)
+
+
+@pytest.mark.parametrize("kind", ["first", "second"])
+def test_attention_weights_of_deberta(column, kind):
+    """A whole layer of theirs with all its offsets, in the second version with its buckets."""
+    tokens, reach, width = 40, 8, 4
+    dim = width * HEADS
+    torch.manual_seed(0)
+    options = {
+        "hidden_size": dim,
+        "num_attention_heads": HEADS,
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+    }
+    if kind == "first":
+        config = DebertaConfig(max_relative_positions=reach, **options)
+        layer, bucketed_to = DisentangledSelfAttention(config), None
+        relative = torch.arange(tokens)[:, None] - torch.arange(tokens)
+    else:
+        config = DebertaV2Config(
+            position_buckets=reach, max_relative_positions=20, share_att_key=True, **options
+        )
+        layer, bucketed_to = deberta_v2.DisentangledSelfAttention(config), 20
+        x = torch.zeros(1, tokens, 1)
+        relative = deberta_v2.build_relative_position(x, x, reach, 20)[0]
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    x, table = draw(324, 1, tokens, dim), draw(325, 2 * reach, dim)
+    _, probabilities = layer.eval()(
+        single(x),
+        torch.ones(1, 1, tokens, tokens),
+        output_attentions=True,
+        relative_pos=relative[None],
+        rel_embeddings=single(table),
+    )
+    state = {name: double(p) for name, p in layer.named_parameters()}
+    if kind == "first":  # heads first, then query, key and value
+        query_weight, key_weight, _ = (
+            state["in_proj.weight"].reshape(HEADS, 3, width, dim).swapaxes(0, 1)
+        )
+        content = query_weight.reshape(dim, dim).T, key_weight.reshape(dim, dim).T
+        content_offsets = state["q_bias"], np.zeros(dim)
+        places = state["pos_q_proj.weight"].T, state["pos_proj.weight"].T
+        offsets = state["pos_q_proj.bias"], np.zeros(dim)
+    else:
+        content = places = state["query_proj.weight"].T, state["key_proj.weight"].T
+        content_offsets = offsets = state["query_proj.bias"], state["key_proj.bias"]
+    query_weight, key_weight = (
+        np.concatenate([w, b[None]]) for w, b in zip(places, offsets, strict=True)
+    )
+    parameters = {"table": with_ones(table), "query_weight": query_weight}
+    parameters["key_weight"] = key_weight
+    bias = disentangled(
+        column, parameters, reach, dim, same_row=True, bucketed_to=bucketed_to
+    )
+    query, key = (
+        column.array(REFERENCE.split_heads(x @ w + b, HEADS))
+        for w, b in zip(content, content_offsets, strict=True)
+    )
+    where = column.positions(np.arange(tokens))
+    scores = bias.scores(query, key, where, where)
+    got = column.attention_weights(query, key, bias=scores, scale=bias.scale)
+    assert_agree(column, got, probabilities)
+
+
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(256, 512), (32, 128), (8, 20)])
+def test_buckets_of_deberta(column, num_buckets, max_distance):
+    relative = np.arange(-2 * max_distance, 2 * max_distance)
+    theirs = deberta_v2.make_log_bucket_position(
+        torch.tensor(relative), num_buckets, max_distance
+    )
+    want = np.clip(theirs.numpy(), -num_buckets, num_buckets)  # they go on beyond the table
+    sizes = {"num_buckets": num_buckets, "max_distance": max_distance}
+    got = column.deberta_bucket(column.positions(relative), **sizes)
+    assert np.array_equal(np.asarray(got), want)
 
 
 # absolute encodings

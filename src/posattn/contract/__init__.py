@@ -30,6 +30,7 @@ from posattn.contract.arrays import (
 )
 from posattn.contract.numbers import (
     above,
+    at_least,
     base,
     dropout_rate,
     dtype,
@@ -46,6 +47,7 @@ from posattn.contract.numbers import (
     rotary,
     rotary_defaults,
     scale,
+    sharpening,
 )
 from posattn.contract.places import (
     attention_positions,
@@ -68,8 +70,10 @@ from posattn.contract.places import (
 )
 from posattn.contract.schemes import (
     axis_frequencies,
+    bucketed,
     buckets,
     columns,
+    log_buckets,
     log_gates,
     network,
     offset_table,
@@ -90,11 +94,13 @@ __all__ = [
     "Rotation",
     "above",
     "array",
+    "at_least",
     "attention",
     "attention_positions",
     "axis_frequencies",
     "base",
     "bias",
+    "bucketed",
     "buckets",
     "cache_entry",
     "cache_room",
@@ -121,6 +127,7 @@ __all__ = [
     "layout",
     "length_or_positions",
     "lengths",
+    "log_buckets",
     "log_gates",
     "mask",
     "multiple",
@@ -145,6 +152,7 @@ __all__ = [
     "scores",
     "sections",
     "sequence",
+    "sharpening",
     "sinusoid_weight",
     "square",
     "table_length",

@@ -184,3 +184,14 @@ def _floats(name, given):
 
 
 _base, _layout = base, layout  # under the names of the options they would be hidden
+
+
+def at_least(name, value, bound, of=""):
+    """Return a finite number that is not below `bound`, which `of` names."""
+    expected = f"a finite number of at least {of}{bound}"
+    return _number(name, value, expected, lambda v: bound <= v < math.inf)
+
+
+def sharpening(name, value):
+    """Return a weight of the logarithm in YaRN's attention factor, or None."""
+    return None if value is None else at_least(name, value, 0)

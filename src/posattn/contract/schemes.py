@@ -167,3 +167,25 @@ def untied(table, query_weight, key_weight, cls_bias, num_heads):
     heads(num_heads, key_weight.shape[-1])
     if cls_bias is not None:
         parameter("cls_bias", cls_bias, (2, num_heads))
+
+
+def log_buckets(num_buckets, max_distance, *, names=("num_buckets", "max_distance")):
+    """Return the distances of one direction that have buckets of their own, and where the last one ends."""
+    right_kind = is_index(num_buckets)
+    if not right_kind or num_buckets < 4 or num_buckets % 2:
+        raise (ValueError if right_kind else TypeError)(
+            f"{names[0]} must be an even integer of at least 4, got {num_buckets!r}"
+        )
+    alone = operator.index(num_buckets) // 2
+    right_kind = is_index(max_distance)
+    if not right_kind or max_distance <= alone + 1:
+        raise (ValueError if right_kind else TypeError)(
+            f"{names[1]} must be an integer greater than {alone + 1}, got {max_distance!r}"
+        )
+    return alone, operator.index(max_distance)
+
+
+def bucketed(max_distance, bucketed_to):
+    """Reject buckets of distances that do not fit the rows of a table; None stands for no buckets."""
+    if bucketed_to is not None:
+        log_buckets(max_distance, bucketed_to, names=("max_distance", "bucketed_to"))

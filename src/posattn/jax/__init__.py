@@ -16,7 +16,7 @@ from posattn.jax.axial import (
 )
 from posattn.jax.cache import KVCache
 from posattn.jax.cope import CoPE
-from posattn.jax.disentangled import DisentangledBias
+from posattn.jax.disentangled import DisentangledBias, deberta_bucket
 from posattn.jax.fire import FIRE
 from posattn.jax.forgetting import ForgettingGate, forgetting_bias
 from posattn.jax.kerple import KerpleLog, KerplePower
@@ -79,6 +79,7 @@ __all__ = [
     "attention_weights",
     "axial_frequencies",
     "causal_mask",
+    "deberta_bucket",
     "dropout",
     "dynamic_ntk",
     "forgetting_bias",

@@ -19,10 +19,14 @@ __all__ = ["CoPE"]
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class CoPE:
-    """Contextual position encoding: what lies between a query and a key is counted by gates.
+    r"""Contextual position encoding: what lies between a query and a key is counted by gates.
 
     Twin of :class:`posattn.reference.CoPE`; a pytree.
     Half-precision heads are counted in float32.
+
+    Args:
+        table: $\mathbf{e}_0, \ldots, \mathbf{e}_{n_{\max}-1}$, `(max_len, d_h)`; $n_{\max}$ is one
+            more than the largest count.
 
     Examples:
         >>> cope = CoPE.init(jax.random.key(0), 16, 4)
@@ -40,6 +44,19 @@ class CoPE:
         """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
 
         Twin of :meth:`posattn.reference.CoPE.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the table is drawn from.
+            max_len: the number of rows, one more than the largest count, at least 1.
+            head_dim: the width of the heads, at least 1.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The encoding.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number is not positive.
         """
         max_len = contract.integer("max_len", max_len, least=1)
         head_dim = contract.integer("head_dim", head_dim, least=1)
@@ -54,9 +71,23 @@ class CoPE:
         query_positions: Real[Array, "*#batch n_q"],
         key_positions: Real[Array, "*#batch n_k"],
     ) -> Float[Array, "*batch h n_q n_k"]:
-        """What is added to the scaled scores.
+        r"""What is added to the scaled scores.
 
         Twin of `scores` of :class:`posattn.reference.CoPE`.
+
+        Args:
+            query: $\mathbf{q}$ of each head, not yet scaled, `(*batch, h, n_q, d_h)`.
+            key: $\mathbf{k}$ of each head, `(*batch, h, n_k, d_h)`, in the order of their positions.
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; a query counts
+                the keys that stand at or before its own position.
+
+        Returns:
+            $b$, `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit each other or the table.
         """
         max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim)

@@ -18,10 +18,21 @@ __all__ = ["ForgettingGate", "forgetting_bias"]
 def forgetting_bias(
     log_gates: Float[Array, "*batch h n_k"], n_q: int | None = None
 ) -> Float[Array, "*batch h n_q n_k"]:
-    """The bias of the Forgetting Transformer: what the gates between a key and a query let through.
+    r"""The bias of the Forgetting Transformer: what the gates between a key and a query let through.
 
     Twin of :func:`posattn.reference.forgetting_bias`.
     Half-precision gates are summed in float32.
+
+    Args:
+        log_gates: $\log f$, one per token and head, `(*batch, h, n_k)`, none above 0.
+        n_q: the number of queries, which are aligned to the end of the keys; $n_k$ if not given.
+
+    Returns:
+        $d$, `(*batch, h, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `log_gates` are not floating or `n_q` is not an integer.
+        ValueError: if `log_gates` have fewer than two axes, or `n_q` is larger than $n_k$.
 
     Examples:
         >>> jnp.exp(forgetting_bias(jnp.log(jnp.array([[0.5, 0.25, 0.5]]))))
@@ -41,11 +52,15 @@ def forgetting_bias(
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class ForgettingGate:
-    """A gate per token and head, as its logarithm.
+    r"""A gate per token and head, as its logarithm.
 
     Twin of :class:`posattn.reference.ForgettingGate`; a pytree.
     Half-precision tokens are projected in float32; give `x.astype("float32")` for log gates that
     stay float32.
+
+    Args:
+        weight: $\mathbf{W}$, `(d, h)`; `x @ weight` projects.
+        offset: $\mathbf{b}$, `(h)`.
 
     Examples:
         >>> gate = ForgettingGate.init(jax.random.key(0), 8, 2)
@@ -63,6 +78,19 @@ class ForgettingGate:
         """Draw the weight from a normal distribution with standard deviation 0.02; the offset is zero.
 
         Twin of :meth:`posattn.reference.ForgettingGate.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the weight is drawn from.
+            dim: the width of the tokens, at least 1.
+            num_heads: the number of heads, at least 1.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The gate.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number is not positive.
         """
         dim = contract.integer("dim", dim, least=1)
         num_heads = contract.integer("num_heads", num_heads, least=1)
@@ -72,9 +100,19 @@ class ForgettingGate:
         return cls(weight, jnp.zeros(num_heads, dtype))
 
     def __call__(self, x: Float[Array, "*batch n d"]) -> Float[Array, "*batch h n"]:
-        """The log gates of a sequence.
+        r"""The log gates of a sequence.
 
         Twin of calling :class:`posattn.reference.ForgettingGate`.
+
+        Args:
+            x: `(*batch, n, d)`.
+
+        Returns:
+            $\log f$, `(*batch, h, n)`.
+
+        Raises:
+            TypeError: if `x` is not floating.
+            ValueError: if `x` has another width.
         """
         contract.sequence("x", x, self.weight.shape[0])
         wide = jnp.promote_types(x.dtype, jnp.float32)

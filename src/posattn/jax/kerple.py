@@ -16,7 +16,7 @@ from posattn.jax.attention import is_key
 
 __all__ = ["KerpleLog", "KerplePower"]
 
-LEAST = 0.01  # a smaller parameter counts as this
+LEAST, MOST = 0.01, math.inf  # a parameter outside counts as the nearer of these
 
 
 @register_dataclass
@@ -27,6 +27,10 @@ class KerpleLog:
     Twin of :class:`posattn.reference.KerpleLog`; a pytree.
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
     Up to position 2**20 its relative error is below 4e-7 in float32.
+
+    Args:
+        r1: $r_1$, `(num_heads)`: the strength.
+        r2: $r_2$, `(num_heads)`: the inverse of the distance at which the logarithm begins to bend.
 
     Examples:
         >>> layer = KerpleLog.init(jax.random.key(0), 2)
@@ -44,9 +48,31 @@ class KerpleLog:
         """Draw `r1` uniformly from 0 to 2 and `r2` from 0 to 1.
 
         Twin of :meth:`posattn.reference.KerpleLog.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the parameters are drawn from.
+            num_heads: the number of heads, at least 1.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if `num_heads` is not positive.
         """
         uniform = _uniform(rng, num_heads, dtype)
         return cls(2 * uniform[0], uniform[1])
+
+    def clamped(self) -> "KerpleLog":
+        """Set parameters outside their bounds to the bounds, as the authors have them after an update.
+
+        Twin of `clamped` of :class:`posattn.reference.KerpleLog`.
+
+        Returns:
+            The layer.
+        """
+        return KerpleLog(*_bounded(self.r1, self.r2))
 
     def __call__(
         self,
@@ -56,11 +82,20 @@ class KerpleLog:
         """Compute the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.KerpleLog`.
+
+        Args:
+            query_positions: any real numbers, `(*batch, n_q)`.
+            key_positions: any real numbers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
-        _check(self.r1, self.r2)
-        r1, r2 = _clamp(self.r1, math.inf), _clamp(self.r2, math.inf)
-        distances = abs(relative_positions(query_positions, key_positions))
-        distances = jnp.asarray(distances, r1.dtype)[..., None, :, :]
+        r1, r2 = map(_wide, _bounded(self.r1, self.r2))
+        distances = _distances(query_positions, key_positions, r1.dtype)
         return (-r1 * jnp.log1p(r2 * distances)).astype(self.r1.dtype)
 
 
@@ -72,6 +107,10 @@ class KerplePower:
     Twin of :class:`posattn.reference.KerplePower`; a pytree.
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
     Up to position 2**20 its relative error is below 4e-7 in float32.
+
+    Args:
+        r1: $r_1$, `(num_heads)`: the strength.
+        r2: $r_2$, `(num_heads)`: the exponent.
 
     Examples:
         >>> layer = KerplePower.init(jax.random.key(0), 2)
@@ -89,9 +128,31 @@ class KerplePower:
         """Draw `r1` uniformly from 0 to 1 and `r2` from 0 to 2.
 
         Twin of :meth:`posattn.reference.KerplePower.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the parameters are drawn from.
+            num_heads: the number of heads, at least 1.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if `num_heads` is not positive.
         """
         uniform = _uniform(rng, num_heads, dtype)
         return cls(uniform[0], 2 * uniform[1])
+
+    def clamped(self) -> "KerplePower":
+        """Set parameters outside their bounds to the bounds, as the authors have them after an update.
+
+        Twin of `clamped` of :class:`posattn.reference.KerplePower`.
+
+        Returns:
+            The layer.
+        """
+        return KerplePower(*_bounded(self.r1, self.r2, 2))
 
     def __call__(
         self,
@@ -101,11 +162,20 @@ class KerplePower:
         """Compute the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.KerplePower`.
+
+        Args:
+            query_positions: any real numbers, `(*batch, n_q)`.
+            key_positions: any real numbers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
-        _check(self.r1, self.r2)
-        r1, r2 = _clamp(self.r1, math.inf), _clamp(self.r2, 2)
-        distances = abs(relative_positions(query_positions, key_positions))
-        distances = jnp.asarray(distances, r1.dtype)[..., None, :, :]
+        r1, r2 = map(_wide, _bounded(self.r1, self.r2, 2))
+        distances = _distances(query_positions, key_positions, r1.dtype)
         powers = jnp.where(distances > 0, distances, 1) ** r2
         return (-r1 * jnp.where(distances > 0, powers, 0)).astype(self.r1.dtype)
 
@@ -117,12 +187,21 @@ def _uniform(rng, num_heads, dtype):
     return jax.random.uniform(rng, (2, num_heads), dtype)
 
 
-def _check(r1, r2):
+def _bounded(r1, r2, most=MOST):
+    """Both parameters, of which the second is at most `most`; the derivative passes unbounded."""
     contract.parameter("r1", r1, ("num_heads",))
     contract.parameter("r2", r2, r1.shape)
+    for r, bound in ((r1, MOST), (r2, most)):
+        fixed = jax.lax.stop_gradient(r)
+        yield jnp.clip(fixed, LEAST, bound) + (r - fixed)
 
 
-def _clamp(r, most):
-    """Bound the value and not the derivative, with axes for queries and keys."""
-    r = r.astype(jnp.promote_types(r.dtype, jnp.float32))
-    return (r + jax.lax.stop_gradient(jnp.clip(r, LEAST, most) - r))[:, None, None]
+def _wide(r):
+    """In float32 at least, with axes for queries and keys."""
+    return r.astype(jnp.promote_types(r.dtype, jnp.float32))[:, None, None]
+
+
+def _distances(query_positions, key_positions, dtype):
+    """For every head, `(*batch, 1, n_q, n_k)`."""
+    distances = abs(relative_positions(query_positions, key_positions))
+    return jnp.asarray(distances, dtype)[..., None, :, :]

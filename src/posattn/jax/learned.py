@@ -18,10 +18,13 @@ __all__ = ["LearnedPositionalEncoding"]
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class LearnedPositionalEncoding:
-    """Add to each token a learned vector that belongs to its position.
+    r"""Add to each token a learned vector that belongs to its position.
 
     Twin of :class:`posattn.reference.LearnedPositionalEncoding`; a pytree.
     Under `jax.jit` a position outside the table cannot raise: its token becomes NaN.
+
+    Args:
+        table: $\mathbf{T}$, `(max_len, d)`.
 
     Examples:
         >>> layer = LearnedPositionalEncoding.init(jax.random.key(0), 10, 4)
@@ -38,6 +41,19 @@ class LearnedPositionalEncoding:
         """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
 
         Twin of :meth:`posattn.reference.LearnedPositionalEncoding.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the table is drawn from.
+            max_len: the number of positions, at least 1.
+            dim: the width, at least 1.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number is not positive.
         """
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
@@ -51,9 +67,22 @@ class LearnedPositionalEncoding:
         *,
         positions: Integer[Array, "*#batch n"] | None = None,
     ) -> Float[Array, "*batch n d"]:
-        """Add the rows of the table to a sequence.
+        r"""Add the rows of the table to a sequence.
 
         Twin of calling :class:`posattn.reference.LearnedPositionalEncoding`.
+
+        Args:
+            x: `(*batch, n, d)`, with $n \le n_{\max}$ unless `positions` are given.
+            positions: where the tokens stand, integers from 0 to $n_{\max} - 1$, `(n)` or
+                `(*batch, n)`; $0, \ldots, n - 1$ if not given.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit, the sequence is longer than the table, or a position
+                lies outside it.
         """
         max_len, dim = self.table.shape
         contract.sequence("x", x, dim)

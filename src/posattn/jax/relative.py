@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
+from posattn.jax.alibi import relative_positions
 from posattn.jax.attention import is_key
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
@@ -20,11 +21,15 @@ __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class ShawRelative:
-    """Shaw's relative representations: offsets have vectors, which act like keys and like values.
+    r"""Shaw's relative representations: offsets have vectors, which act like keys and like values.
 
     Twin of :class:`posattn.reference.ShawRelative`; a pytree.
     Queries meet each vector once, and their products are then picked by offset, so that no vector is
     copied for a pair; sums are taken in float32 at least.
+
+    Args:
+        key_table: $\mathbf{A}^{(k)}$, `(2 * max_distance + 1, d_h)` with $m$ = `max_distance`.
+        value_table: $\mathbf{A}^{(v)}$, of the same shape, or None.
 
     Examples:
         >>> bias = ShawRelative.init(jax.random.key(0), max_distance=4, head_dim=2)
@@ -49,6 +54,20 @@ class ShawRelative:
         """Draw the tables uniformly, within the bounds of Glorot.
 
         Twin of :meth:`posattn.reference.ShawRelative.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the tables are drawn from.
+            max_distance: $m$, the largest offset with a vector of its own, at least 0.
+            head_dim: the width $d_h$ of a head, at least 1.
+            use_values: whether offsets act on values, too.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number is too small.
         """
         rows = 2 * contract.integer("max_distance", max_distance) + 1
         head_dim = contract.integer("head_dim", head_dim, least=1)
@@ -68,6 +87,19 @@ class ShawRelative:
         """What is added to the scores.
 
         Twin of :meth:`posattn.reference.ShawRelative.scores`.
+
+        Args:
+            query: the queries of each head, `(*batch, h, n_q, d_h)`.
+            key: the keys, `(*batch, h, n_k, d_h)`; only their shape and dtype are looked at.
+            query_positions: where the queries stand, integers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, integers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         head_dim = self.key_table.shape[-1]
         contract.tile(query, key, query_positions, key_positions, head_dim, integers=True)
@@ -86,6 +118,18 @@ class ShawRelative:
         """What is added to the output of the heads.
 
         Twin of :meth:`posattn.reference.ShawRelative.values`; it adds up the weights of each offset first.
+
+        Args:
+            weights: the attention weights $w$, `(*batch, h, n_q, n_k)`.
+            query_positions: where the queries stand, integers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, integers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, d_h)`, zeros without a table of values.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         contract.head_sequence("weights", weights)
         contract.tile_positions(
@@ -101,9 +145,19 @@ class ShawRelative:
 
 
 def skew(x: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
-    """Move products with a table of distances to the keys that stand at these distances.
+    r"""Move products with a table of distances to the keys that stand at these distances.
 
     Twin of :func:`posattn.reference.skew`.
+
+    Args:
+        x: $\mathbf{X}$, `(*batch, n, n)`, for the queries and keys of the same $n$ tokens.
+
+    Returns:
+        `(*batch, n, n)`.
+
+    Raises:
+        TypeError: if `x` is not floating.
+        ValueError: if the last two axes differ.
 
     Examples:
         >>> skew(jnp.array([[0.0, 1.0], [2.0, 3.0]]))
@@ -119,10 +173,13 @@ def skew(x: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class RelativeGlobalAttention:
-    """The relative attention of the Music Transformer: each head has a vector for each distance.
+    r"""The relative attention of the Music Transformer: each head has a vector for each distance.
 
     Twin of :class:`posattn.reference.RelativeGlobalAttention`; a pytree.
     Queries meet each vector once, and their products are then picked by distance.
+
+    Args:
+        table: $\mathbf{E}$, `(h, max_len, d_h)`.
 
     Examples:
         >>> bias = RelativeGlobalAttention.init(jax.random.key(0), 8, num_heads=3, head_dim=2)
@@ -143,9 +200,23 @@ class RelativeGlobalAttention:
         *,
         dtype: DTypeLike | None = None,
     ) -> "RelativeGlobalAttention":
-        """Draw the table from a normal distribution.
+        r"""Draw the table from a normal distribution.
 
         Twin of :meth:`posattn.reference.RelativeGlobalAttention.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the table is drawn from.
+            max_len: $n_{\max}$, the number of distances with a vector, at least 1.
+            num_heads: the number of heads, at least 1.
+            head_dim: the width $d_h$ of a head, at least 1.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number is not positive.
         """
         max_len = contract.integer("max_len", max_len, least=1)
         num_heads = contract.integer("num_heads", num_heads, least=1)
@@ -165,6 +236,19 @@ class RelativeGlobalAttention:
         """What is added to the scores.
 
         Twin of :meth:`posattn.reference.RelativeGlobalAttention.scores`.
+
+        Args:
+            query: the queries of each head, `(*batch, h, n_q, d_h)`.
+            key: the keys, `(*batch, h, n_k, d_h)`; only their shape and dtype are looked at.
+            query_positions: where the queries stand, integers, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, integers, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`, 0 for keys in the future and for those too far away.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         num_heads, max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,
@@ -176,9 +260,8 @@ class RelativeGlobalAttention:
 
 
 def offsets(query_positions, key_positions):
-    """Key minus query for every head, `(*batch, 1, n_q, n_k)`, in integers that cannot overflow."""
-    query_positions, key_positions = query_positions.astype(int), key_positions.astype(int)
-    return (key_positions[..., None, :] - query_positions[..., None])[..., None, :, :]
+    """Key minus query for every head, `(*batch, 1, n_q, n_k)`."""
+    return jnp.asarray(relative_positions(query_positions, key_positions))[..., None, :, :]
 
 
 @partial(jnp.vectorize, signature="(m),(k)->(k)")

@@ -26,9 +26,21 @@ def position_interpolation(
     base: float = 10000.0,
     factor: float,
 ) -> Float[np.ndarray, " m"]:
-    """Slow every pair down alike, so that a longer context meets the angles of training.
+    r"""Slow every pair down alike, so that a longer context meets the angles of training.
 
     Twin of :func:`posattn.reference.position_interpolation`; a NumPy array in float64.
+
+    Args:
+        dim: the number of entries that turn, $d$: the width of a head, or the part of it; even.
+        base: $b$, positive.
+        factor: $s$, how many times longer the context becomes, at least 1.
+
+    Returns:
+        $\omega'$ in radians per position, `(d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
 
     Examples:
         >>> position_interpolation(4, factor=8.0)
@@ -44,9 +56,21 @@ def ntk_aware(
     base: float = 10000.0,
     factor: float,
 ) -> Float[np.ndarray, " m"]:
-    """Slow slow pairs down and leave fast ones almost as they are, by a larger base.
+    r"""Slow slow pairs down and leave fast ones almost as they are, by a larger base.
 
     Twin of :func:`posattn.reference.ntk_aware`; a NumPy array in float64.
+
+    Args:
+        dim: the number of entries that turn, $d$, even.
+        base: $b$, positive.
+        factor: $s$, how many times longer the context becomes, at least 1.
+
+    Returns:
+        $\omega'$ in radians per position, `(d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
 
     Examples:
         >>> ntk_aware(4, factor=8.0)
@@ -65,9 +89,23 @@ def dynamic_ntk(
     length: int,
     trained_length: int,
 ) -> Float[np.ndarray, " m"]:
-    """Choose the larger base for the length that there is, and none within the trained length.
+    r"""Choose the larger base for the length that there is, and none within the trained length.
 
     Twin of :func:`posattn.reference.dynamic_ntk`; a NumPy array in float64.
+
+    Args:
+        dim: the number of entries that turn, $d$, even.
+        base: $b$, positive.
+        factor: $s$, at least 1.
+        length: $n$, the number of tokens up to the last one, cached ones included.
+        trained_length: $L$, the longest length of training.
+
+    Returns:
+        $\omega'$ in radians per position, `(d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
 
     Examples:
         >>> dynamic_ntk(4, factor=2.0, length=5120, trained_length=2048)
@@ -89,10 +127,32 @@ def yarn(
     trained_length: int,
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
+    truncate: bool = True,
+    mscale: float | None = None,
+    mscale_all_dim: float | None = None,
 ) -> tuple[Float[np.ndarray, " m"], float]:
-    """Slow down the pairs that turn rarely within the trained length, and sharpen the scores.
+    r"""Slow down the pairs that turn rarely within the trained length, and sharpen the scores.
 
     Twin of :func:`posattn.reference.yarn`; the frequencies are a NumPy array in float64.
+
+    Args:
+        dim: the number of entries that turn, $d$, even.
+        base: $b$, above 1.
+        factor: $s$, how many times longer the context becomes, at least 1.
+        trained_length: $L$, the longest length of training.
+        beta_fast: $\beta_f$, the number of turns from which a pair stays, above `beta_slow`.
+        beta_slow: $\beta_s$, the number of turns up to which a pair is interpolated, positive.
+        truncate: whether the ends of the blend are rounded to whole pairs.
+        mscale: $m$, not negative, or None.
+        mscale_all_dim: $m'$, not negative, or None.
+
+    Returns:
+        $\omega'$ in radians per position, `(d / 2)`; and $c$, for
+        `rotate(x, positions, frequencies=..., attention_factor=...)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
 
     Examples:
         >>> yarn(4, factor=4.0, trained_length=4096)
@@ -103,14 +163,20 @@ def yarn(
     trained_length = contract.integer("trained_length", trained_length, least=1)
     beta_slow = contract.positive("beta_slow", beta_slow)
     beta_fast = contract.above("beta_fast", beta_fast, beta_slow, "beta_slow = ")
+    mscale = contract.sharpening("mscale", mscale)
+    mscale_all_dim = contract.sharpening("mscale_all_dim", mscale_all_dim)
     plain = frequencies(dim, base=base)
     fast, slow = (
         dim * math.log(trained_length / (2 * math.pi * beta)) / (2 * math.log(base))
         for beta in (beta_fast, beta_slow)
     )
-    fast, slow = max(math.floor(fast), 0), min(math.ceil(slow), dim - 1)
+    if truncate:
+        fast, slow = math.floor(fast), math.ceil(slow)
+    fast, slow = max(fast, 0), min(slow, dim - 1)
     ramp = np.clip((np.arange(dim // 2) - fast) / max(slow - fast, 1e-3), 0, 1)
-    return ramp * plain / factor + (1 - ramp) * plain, 0.1 * math.log(factor) + 1
+    both = (mscale, mscale_all_dim) if mscale and mscale_all_dim else (1, 0)
+    over, under = (0.1 * weight * math.log(factor) + 1 for weight in both)
+    return ramp * plain / factor + (1 - ramp) * plain, over / under
 
 
 def longrope(
@@ -123,9 +189,26 @@ def longrope(
     trained_length: int,
     factor: float,
 ) -> tuple[Float[np.ndarray, " m"], float]:
-    """Slow each pair down by a factor of its own, which a search has found.
+    r"""Slow each pair down by a factor of its own, which a search has found.
 
     Twin of :func:`posattn.reference.longrope`; the frequencies are a NumPy array in float64.
+
+    Args:
+        dim: the number of entries that turn, $d$, even.
+        base: $b$, positive.
+        short_factors: $\lambda$ within the trained length, `(d / 2)` positive numbers.
+        long_factors: $\lambda$ beyond it, `(d / 2)` positive numbers.
+        length: $n$, the number of tokens up to the last one, cached ones included.
+        trained_length: $L$, the longest length of training before the extension, above 1.
+        factor: $s$, how many times longer the context becomes, at least 1.
+
+    Returns:
+        $\omega'$ in radians per position, `(d / 2)`; and $c$, for
+        `rotate(x, positions, frequencies=..., attention_factor=...)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
 
     Examples:
         >>> options = {"short_factors": [1.0, 1.0], "long_factors": [1.0, 20.0]}
@@ -152,9 +235,24 @@ def llama3(
     high_frequency_factor: float = 4.0,
     trained_length: int = 8192,
 ) -> Float[np.ndarray, " m"]:
-    """Slow down the pairs that turn rarely within the trained length: the frequencies of Llama 3.1.
+    r"""Slow down the pairs that turn rarely within the trained length: the frequencies of Llama 3.1.
 
     Twin of :func:`posattn.reference.llama3`; a NumPy array in float64.
+
+    Args:
+        dim: the number of entries that turn, $d$, even.
+        base: $b$, positive.
+        factor: $s$, how much slower the slow pairs become, at least 1.
+        low_frequency_factor: $\alpha$, positive.
+        high_frequency_factor: $\beta$, at least $\alpha$.
+        trained_length: $L$, the longest length of training before the extension.
+
+    Returns:
+        $\omega'$ in radians per position, `(d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
 
     Examples:
         >>> (llama3(16) / frequencies(16, base=500000.0)).round(4)
@@ -162,13 +260,14 @@ def llama3(
     """
     dim, factor = _even(dim), contract.factor(factor)
     low = contract.positive("low_frequency_factor", low_frequency_factor)
-    high = contract.above(
+    high = contract.at_least(
         "high_frequency_factor", high_frequency_factor, low, "low_frequency_factor = "
     )
     trained_length = contract.integer("trained_length", trained_length, least=1)
     plain = frequencies(dim, base=base)
     turns = trained_length * plain / (2 * math.pi)
-    stay = np.clip((turns - low) / (high - low), 0, 1)
+    blend = np.clip((turns - low) / ((high - low) or 1), 0, 1)
+    stay = np.where(turns < high, blend, 1)
     return (1 - stay) * plain / factor + stay * plain
 
 

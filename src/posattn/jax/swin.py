@@ -19,11 +19,20 @@ __all__ = ["SwinBias"]
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class SwinBias:
-    """A learned bias for each head and each displacement inside a two-dimensional window.
+    r"""A learned bias for each head and each displacement inside a two-dimensional window.
 
     Twin of :class:`posattn.reference.SwinBias`; a pytree.
     The gradient of a half-precision table is summed in float32: a row has many pairs.
     Under `jax.jit` a cell outside the window cannot raise: its bias becomes NaN.
+
+    Args:
+        table: $\mathbf{T}$, `((2 * height - 1) * (2 * width - 1), num_heads)`.
+        height: $M_y$, at least 1.
+        width: $M_x$, at least 1.
+
+    Raises:
+        TypeError: if `height` or `width` is not an integer.
+        ValueError: if `height` or `width` is not positive.
 
     Examples:
         >>> layer = SwinBias.init(jax.random.key(0), 2, 4, 4)
@@ -52,6 +61,20 @@ class SwinBias:
         """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
 
         Twin of :meth:`posattn.reference.SwinBias.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the table is drawn from.
+            num_heads: the number of heads, at least 1.
+            height: the number of rows of the window, at least 1.
+            width: the number of columns of the window, at least 1.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number is not positive.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         height = contract.integer("height", height, least=1)
@@ -69,6 +92,18 @@ class SwinBias:
         """Look up the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.SwinBias`.
+
+        Args:
+            query_positions: integers from 0 to `height * width - 1`, `(*batch, n_q)`.
+            key_positions: integers from 0 to `height * width - 1`, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are not integers.
+            ValueError: if a position lies outside the window, batch axes of positions differ, or the
+                table does not fit.
         """
         height, width = self.height, self.width
         displacements = (2 * height - 1) * (2 * width - 1)

@@ -1,5 +1,6 @@
 """T5's relative bias: one learned number per head and bucket of distances."""
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
@@ -28,6 +29,19 @@ def t5_bucket(
 
     Twin of :func:`posattn.reference.t5_bucket`.
 
+    Args:
+        relative_position: position of the key minus position of the query, integers of any shape.
+        num_buckets: at least 2; even and at least 4 if `bidirectional`.
+        max_distance: $D$, greater than $E$.
+        bidirectional: give the two directions buckets of their own.
+
+    Returns:
+        Integers from 0 to `num_buckets - 1`, of the shape of `relative_position`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
+
     Examples:
         >>> t5_bucket(jnp.array([-12, -11, 0, 1, 8]))
         Array([ 9,  8,  0, 17, 24], dtype=int32)
@@ -54,10 +68,15 @@ def _starts(one_way, max_distance):
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class T5Bias:
-    """A learned bias for each head and each bucket of relative positions.
+    r"""A learned bias for each head and each bucket of relative positions.
 
     Twin of :class:`posattn.reference.T5Bias`; a pytree.
     The gradient of a half-precision table is summed in float32: a bucket has many pairs.
+
+    Args:
+        table: $\mathbf{T}$, `(num_buckets, num_heads)`.
+        max_distance: where the last bucket begins.
+        bidirectional: give the two directions buckets of their own.
 
     Examples:
         >>> layer = T5Bias.init(jax.random.key(0), 2)
@@ -80,15 +99,31 @@ class T5Bias:
         bidirectional: bool = True,
         dtype: DTypeLike | None = None,
     ) -> "T5Bias":
-        """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
+        """Draw the table uniformly, within the bounds of Glorot.
 
         Twin of :meth:`posattn.reference.T5Bias.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the table is drawn from.
+            num_heads: the number of heads, at least 1.
+            num_buckets: at least 2; even and at least 4 if `bidirectional`.
+            max_distance: where the last bucket begins.
+            bidirectional: give the two directions buckets of their own.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number lies outside its range.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.buckets(num_buckets, max_distance, bidirectional)
         contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
-        table = 0.02 * jax.random.normal(rng, (num_buckets, num_heads), dtype)
+        shape, bound = (num_buckets, num_heads), math.sqrt(6 / (num_buckets + num_heads))
+        table = jax.random.uniform(rng, shape, dtype, -bound, bound)
         return cls(table, max_distance, bidirectional)
 
     def __call__(
@@ -99,6 +134,17 @@ class T5Bias:
         """Look up the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.T5Bias`.
+
+        Args:
+            query_positions: integers, `(*batch, n_q)`.
+            key_positions: integers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are not integers.
+            ValueError: if batch axes of positions differ, or the table does not fit.
         """
         contract.parameter("table", self.table, ("num_buckets", "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)

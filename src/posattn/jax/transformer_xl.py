@@ -31,6 +31,13 @@ class TransformerXLBias:
     So float64 agrees with the reference to about $10^{-16}$ times the largest distance, and float32 to
     $2 \cdot 10^{-6}$ of the largest score for distances up to $2^{20}$.
 
+    Args:
+        content_bias: $\mathbf{u}$, `(h, d_h)`.
+        position_bias: $\mathbf{v}$, `(h, d_h)`.
+        weight: $\mathbf{W}$, `(d, h * d_h)`, the columns of head after head; $d$, the width of the
+            sinusoids, is even.
+        base: $b$ of the frequencies of the sinusoids, positive.
+
     Examples:
         >>> bias = TransformerXLBias.init(jax.random.key(0), dim=6, num_heads=3)
         >>> query = key = jnp.ones((3, 5, 2))
@@ -60,6 +67,20 @@ class TransformerXLBias:
         """Draw all parameters from a normal distribution with standard deviation 0.02.
 
         Twin of :meth:`posattn.reference.TransformerXLBias.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the parameters are drawn from.
+            dim: the width $d$ of the layer, and of the sinusoids, even.
+            num_heads: the number of heads, a divisor of `dim`.
+            base: $b$ of the frequencies, positive.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         dim = contract.integer("dim", dim, least=1, even=True)
         num_heads = contract.heads(num_heads, dim)
@@ -79,6 +100,19 @@ class TransformerXLBias:
         """What is added to the scores, the last three terms.
 
         Twin of :meth:`posattn.reference.TransformerXLBias.scores`.
+
+        Args:
+            query: the queries of each head, `(*batch, h, n_q, d_h)`.
+            key: the keys, `(*batch, h, n_k, d_h)`.
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         num_heads, head_dim = self.content_bias.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,

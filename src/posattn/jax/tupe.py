@@ -19,10 +19,17 @@ __all__ = ["TUPEBias"]
 @register_dataclass
 @dataclass(frozen=True, eq=False)
 class TUPEBias:
-    """TUPE's term of the score: absolute positions attend to each other, apart from the content.
+    r"""TUPE's term of the score: absolute positions attend to each other, apart from the content.
 
     Twin of :class:`posattn.reference.TUPEBias`; a pytree.
     Under `jax.jit` a position outside the table cannot raise: its scores become NaN.
+
+    Args:
+        table: $\mathbf{T}$, `(max_len, d)`.
+        query_weight: $\mathbf{U}^{(q)}$, `(d, h * d_h)`, the columns of head after head.
+        key_weight: $\mathbf{U}^{(k)}$, `(d, h * d_h)`.
+        cls_bias: $\theta_1$ and $\theta_2$ of each head, `(2, h)`, or None for no reset.
+        num_heads: the number of heads, a divisor of the columns.
 
     Examples:
         >>> bias = TUPEBias.init(jax.random.key(0), 10, dim=6, num_heads=3, use_cls=True)
@@ -53,9 +60,24 @@ class TUPEBias:
         use_cls: bool = False,
         dtype: DTypeLike | None = None,
     ) -> "TUPEBias":
-        """Draw table and weights from a normal distribution with standard deviation 0.02.
+        r"""Draw table and weights from a normal distribution with standard deviation 0.02.
 
         Twin of :meth:`posattn.reference.TUPEBias.init`; `rng` is a JAX key.
+
+        Args:
+            rng: where the parameters are drawn from.
+            max_len: the number of positions, at least 1.
+            dim: the width $d$ of the layer, and of the table, at least 1.
+            num_heads: the number of heads, a divisor of `dim`.
+            use_cls: whether position 0 holds [CLS]; $\theta$ starts at 0.
+            dtype: of the parameters; JAX's default one if not given.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
@@ -77,9 +99,21 @@ class TUPEBias:
         query_positions: Integer[Array, "*#batch n_q"],
         key_positions: Integer[Array, "*#batch n_k"],
     ) -> Float[Array, "*batch_and_heads n_q n_k"]:
-        """What is added to the scores.
+        r"""What is added to the scores.
 
         Twin of calling :class:`posattn.reference.TUPEBias`.
+
+        Args:
+            query_positions: where the queries stand, integers from 0 to $n_{\max} - 1$, `(n_q)` or
+                `(*batch, n_q)`.
+            key_positions: where the keys stand, likewise, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(h, n_q, n_k)`, or `(*batch, h, n_q, n_k)` if positions have batch axes.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if shapes do not fit, or a position lies outside the table.
         """
         contract.untied(
             self.table, self.query_weight, self.key_weight, self.cls_bias, self.num_heads

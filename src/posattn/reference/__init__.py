@@ -33,7 +33,7 @@ from posattn.reference.complexity import (
     self_attention_operations,
 )
 from posattn.reference.cope import CoPE
-from posattn.reference.disentangled import DisentangledBias
+from posattn.reference.disentangled import DisentangledBias, deberta_bucket
 from posattn.reference.fire import FIRE
 from posattn.reference.forgetting import ForgettingGate, forgetting_bias
 from posattn.reference.kerple import KerpleLog, KerplePower
@@ -99,6 +99,7 @@ __all__ = [
     "causal_mask",
     "convolution",
     "convolution_operations",
+    "deberta_bucket",
     "dropout",
     "dynamic_ntk",
     "forgetting_bias",

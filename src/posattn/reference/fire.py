@@ -10,13 +10,15 @@ from posattn.reference.alibi import relative_positions
 
 __all__ = ["FIRE"]
 
+EPSILON = 1e-6  # of the authors, beside a divisor that may be 0
+
 
 @dataclass(frozen=True, eq=False)
 class FIRE:
     r"""A learned function of the distance, divided by the distance to the first token.
 
-    .. math:: b_h(i, j) = f_h\!\left(\frac{\psi(\lvert j - i\rvert)}{\psi(\max(L, i))}\right), \qquad
-        \psi(x) = \ln(1 + \lvert c \rvert\, x), \qquad L = \lvert \mu \rvert\, L_0,
+    .. math:: b_h(i, j) = f_h\!\left(\frac{\psi(\lvert j - i\rvert)}{\psi(\max(L, i)) + 10^{-6}}\right),
+        \qquad \psi(x) = \ln(1 + \lvert c \rvert\, x), \qquad L = \lvert \mu \rvert\, L_0,
 
     .. math:: \mathbf{f}(x) = \mathbf{W}_2^\top \max(0,\, x\,\mathbf{w}_1 + \mathbf{b}_1)
         + \mathbf{b}_2 \in \mathbb{R}^H,
@@ -31,8 +33,8 @@ class FIRE:
     The divisor depends on where the query stands: unlike other biases this one changes when all
     positions are shifted, unless all queries stay below $L$.
     It does not tell the two directions apart, and far into the future the ratio exceeds 1.
-    The authors define it for keys in the past; the absolute value is that of their program.
-    That program adds $10^{-6}$ to the divisor, which is left out here because $\psi(L) > 0$.
+    The authors define it for keys in the past; the absolute value is that of their program, and so is
+    the $10^{-6}$: with it the ratio is 0 where $c$ is, or where a query at 0 meets a threshold of 0.
 
     Make a layer with `FIRE.init(rng, num_heads)`, or from parameters that exist.
 
@@ -57,8 +59,8 @@ class FIRE:
                 [-1.    , -0.8617, -0.774 ]]])
 
     References:
-        :cite:t:`li2024fire`, and for the absolute values and the first values of the parameters the
-        program in its appendix.
+        :cite:t:`li2024fire`, and for the absolute values, the $10^{-6}$ and the first values of the
+        parameters the program in its appendix.
     """
 
     c: Inexact[np.ndarray, ""]
@@ -132,11 +134,12 @@ class FIRE:
         least = _absolute(self.multiplier) * self.threshold
         furthest = np.where(query_positions > least.real, query_positions, least)
         c = _absolute(self.c)
-        ratios = np.log1p(c * distances) / np.log1p(c * furthest)[..., :, None]
+        divisor = np.log1p(c * furthest) + EPSILON
+        ratios = np.log1p(c * distances) / divisor[..., :, None]
         hidden = ratios[..., None] * self.hidden_weight + self.hidden_bias
-        hidden = np.where(hidden.real > 0, hidden, 0)
+        hidden = np.where(hidden.real <= 0, 0, hidden)  # and NaN stays
         return np.moveaxis(hidden @ self.output_weight + self.output_bias, -1, -3)
 
 
 def _absolute(x):
-    return np.where(x.real < 0, -x, x)
+    return x * np.sign(x.real)

@@ -10,7 +10,7 @@ from posattn.reference.alibi import relative_positions
 
 __all__ = ["KerpleLog", "KerplePower"]
 
-LEAST = 0.01  # a smaller parameter counts as this
+LEAST, MOST = 0.01, np.inf  # a parameter outside counts as the nearer of these
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,10 @@ class KerpleLog:
     The factor that it puts on a weight before normalisation, $(1 + r_2\lvert j - i\rvert)^{-r_1}$,
     falls like a power of the distance, where ALiBi's falls exponentially.
 
-    As in the authors' program a parameter below 0.01 counts as 0.01.
-    The gradient passes as if it did not, so that such a parameter can grow again.
+    As in the authors' program a parameter below 0.01 counts as 0.01, and the gradient passes as if it
+    did not.
+    There the parameter itself is set to the bound at each use, so that an update that would lower it
+    further is forgotten: call `clamped` after each update to train as they do.
 
     Make a layer with `KerpleLog.init(rng, num_heads)`, or from parameters that exist.
 
@@ -41,8 +43,9 @@ class KerpleLog:
         array([[[-1.0986, -0.6931, -0.6931, -1.3863]]])
 
     References:
-        :cite:t:`chi2022kerple`, the logarithmic variant; the bounds and the first values of
-        the parameters are those of the authors' program (`ParallelKerpleLog`).
+        :cite:t:`chi2022kerple`, the logarithmic variant; the bounds and the first values of the
+        parameters are those of the authors' program (`ParallelKerpleLog`, whose `p` is $r_1$ and
+        whose `a` is $r_2$).
     """
 
     r1: Inexact[np.ndarray, " h"]
@@ -63,9 +66,16 @@ class KerpleLog:
             TypeError: if an argument is not of its kind.
             ValueError: if `num_heads` is not positive.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
-        return cls(rng.uniform(0, 2, num_heads), rng.uniform(0, 1, num_heads))
+        uniform = _uniform(rng, num_heads)
+        return cls(2 * uniform[0], uniform[1])
+
+    def clamped(self) -> "KerpleLog":
+        """Set parameters outside their bounds to the bounds.
+
+        Returns:
+            The layer, as the authors have it after an update.
+        """
+        return KerpleLog(*_bounded(self.r1, self.r2))
 
     def __call__(
         self,
@@ -85,10 +95,9 @@ class KerpleLog:
             TypeError: if positions are no numbers.
             ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
-        _check(self.r1, self.r2)
-        distances = np.abs(relative_positions(query_positions, key_positions))
-        r1, r2 = _clamp(self.r1, LEAST, np.inf), _clamp(self.r2, LEAST, np.inf)
-        return -r1 * np.log1p(r2 * distances[..., None, :, :])
+        r1, r2 = _bounded(self.r1, self.r2)
+        distances = _distances(query_positions, key_positions)
+        return -_wide(r1) * np.log1p(_wide(r2) * distances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +113,9 @@ class KerplePower:
     positions up to a constant.
     It depends on $j - i$ alone, is defined at any distance and does not tell the two directions apart.
 
-    As in the authors' program a parameter below 0.01 counts as 0.01, and an exponent above 2 as 2.
-    The gradient passes as if they did not, so that such a parameter can come back.
+    As in the authors' program a parameter below 0.01 counts as 0.01, and an exponent above 2 as 2, and
+    the gradient passes as if they did not.
+    There the parameters themselves are set to their bounds at each use: see :class:`KerpleLog`.
 
     Make a layer with `KerplePower.init(rng, num_heads)`, or from parameters that exist.
 
@@ -142,9 +152,16 @@ class KerplePower:
             TypeError: if an argument is not of its kind.
             ValueError: if `num_heads` is not positive.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
-        return cls(rng.uniform(0, 1, num_heads), rng.uniform(0, 2, num_heads))
+        uniform = _uniform(rng, num_heads)
+        return cls(uniform[0], 2 * uniform[1])
+
+    def clamped(self) -> "KerplePower":
+        """Set parameters outside their bounds to the bounds.
+
+        Returns:
+            The layer, as the authors have it after an update.
+        """
+        return KerplePower(*_bounded(self.r1, self.r2, 2))
 
     def __call__(
         self,
@@ -164,19 +181,34 @@ class KerplePower:
             TypeError: if positions are no numbers.
             ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
-        _check(self.r1, self.r2)
-        distances = np.abs(relative_positions(query_positions, key_positions))
-        distances = distances[..., None, :, :].astype(np.float64)
-        r1, r2 = _clamp(self.r1, LEAST, np.inf), _clamp(self.r2, LEAST, 2)
-        powers = np.where(distances > 0, distances, 1) ** r2
-        return -r1 * np.where(distances > 0, powers, 0)
+        r1, r2 = _bounded(self.r1, self.r2, 2)
+        distances = _distances(query_positions, key_positions)
+        powers = np.where(distances > 0, distances, 1) ** _wide(r2)
+        return -_wide(r1) * np.where(distances > 0, powers, 0)
 
 
-def _check(r1, r2):
+def _uniform(rng, num_heads):
+    num_heads = contract.integer("num_heads", num_heads, least=1)
+    contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+    return rng.uniform(0, 1, (2, num_heads))
+
+
+def _bounded(r1, r2, most=MOST):
+    """Both parameters, of which the second is at most `most`; the derivative passes unbounded."""
     contract.parameter("r1", r1, ("num_heads",))
     contract.parameter("r2", r2, r1.shape)
+    return (
+        np.clip(r.real, LEAST, bound) + (r - r.real)
+        for r, bound in ((r1, MOST), (r2, most))
+    )
 
 
-def _clamp(r, least, most):
-    """Bound the value and not the derivative, with axes for queries and keys."""
-    return (r + (np.clip(r.real, least, most) - r.real))[:, None, None]
+def _wide(r):
+    """With axes for queries and keys."""
+    return r[:, None, None]
+
+
+def _distances(query_positions, key_positions):
+    """For every head, `(*batch, 1, n_q, n_k)`."""
+    distances = np.abs(relative_positions(query_positions, key_positions))
+    return distances[..., None, :, :].astype(np.float64)

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
+from posattn.reference.alibi import relative_positions
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 
@@ -110,7 +111,8 @@ class ShawRelative:
         head_dim = self.key_table.shape[-1]
         contract.tile(query, key, query_positions, key_positions, head_dim, integers=True)
         reach = contract.offset_table("key_table", self.key_table, odd=True)
-        rows = np.clip(offsets(query_positions, key_positions), -reach, reach) + reach
+        offsets = relative_positions(query_positions, key_positions)
+        rows = np.clip(offsets, -reach, reach) + reach
         scaled = query / np.sqrt(head_dim)
         return np.einsum("...hid,...ijd->...hij", scaled, self.key_table[rows])
 
@@ -141,7 +143,8 @@ class ShawRelative:
         if self.value_table is None:
             return np.zeros((*weights.shape[:-1], self.key_table.shape[-1]))
         reach = contract.offset_table("value_table", self.value_table, odd=True)
-        rows = np.clip(offsets(query_positions, key_positions), -reach, reach) + reach
+        offsets = relative_positions(query_positions, key_positions)
+        rows = np.clip(offsets, -reach, reach) + reach
         return np.einsum("...hij,...ijd->...hid", weights, self.value_table[rows])
 
 
@@ -276,13 +279,8 @@ class RelativeGlobalAttention:
         num_heads, max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,
                       num_heads=num_heads, integers=True)  # fmt: skip
-        rows = max_len - 1 + offsets(query_positions, key_positions)
+        rows = max_len - 1 + relative_positions(query_positions, key_positions)
         rows = np.where((rows >= 0) & (rows < max_len), rows, max_len)
         padded = np.pad(self.table, [(0, 0), (0, 1), (0, 0)])
         vectors = np.moveaxis(padded[:, rows], 0, -4)
         return np.einsum("...hid,...hijd->...hij", query / np.sqrt(head_dim), vectors)
-
-
-def offsets(query_positions, key_positions):
-    """Key minus query, `(*batch, n_q, n_k)`, in integers that cannot overflow."""
-    return key_positions.astype(int)[..., None, :] - query_positions.astype(int)[..., None]

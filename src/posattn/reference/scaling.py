@@ -153,6 +153,9 @@ def yarn(
     trained_length: int,
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
+    truncate: bool = True,
+    mscale: float | None = None,
+    mscale_all_dim: float | None = None,
 ) -> tuple[Float[np.ndarray, " m"], float]:
     r"""Slow down the pairs that turn rarely within the trained length, and sharpen the scores.
 
@@ -167,9 +170,19 @@ def yarn(
     The attention factor $c$ multiplies turned queries and keys, so their scores are multiplied by
     $c^2$: longer contexts need a sharper softmax.
 
-    This is the authors' code and that of Hugging Face (there with `truncate`), which blend linearly
-    in $j$ and round both ends; the paper's formula blends linearly in the number of turns.
-    Some models replace $c$: DeepSeek's `mscale` does.
+    This is the authors' code and that of Hugging Face, which blend linearly in $j$ and round both ends;
+    the paper's formula blends linearly in the number of turns.
+    With `truncate=False` the ends are not rounded, $j_f = j(\beta_f)$ and $j_s = j(\beta_s)$, as in
+    gpt-oss, whose frequencies would be up to 76 % higher with rounded ends.
+
+    DeepSeek weighs the logarithm, with $m$ for what turns and $m'$ for the whole head:
+
+    .. math:: c = \frac{0.1\,m \ln s + 1}{0.1\,m' \ln s + 1},
+
+    which is 1 where both are the same, as in DeepSeek-V3.
+    Its attention then multiplies the scores by the square of the divisor, so that the part that does not
+    turn is sharpened too: `scale=(0.1 * mscale_all_dim * math.log(factor) + 1) ** 2 / head_dim**0.5`.
+    As in Hugging Face's code this holds only where both are given and neither is 0.
 
     Args:
         dim: the number of entries that turn, $d$, even.
@@ -178,6 +191,9 @@ def yarn(
         trained_length: $L$, the longest length of training.
         beta_fast: $\beta_f$, the number of turns from which a pair stays, above `beta_slow`.
         beta_slow: $\beta_s$, the number of turns up to which a pair is interpolated, positive.
+        truncate: whether the ends of the blend are rounded to whole pairs.
+        mscale: $m$, not negative, or None.
+        mscale_all_dim: $m'$, not negative, or None.
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`; and $c$, for
@@ -195,21 +211,28 @@ def yarn(
         1.1386
 
     References:
-        :cite:t:`peng2024yarn`, sections 3.2 and 3.4.
+        :cite:t:`peng2024yarn`, sections 3.2 and 3.4; `truncate` and the two weights are those of the file
+        `modeling_rope_utils.py` of Hugging Face.
     """
     dim, factor = _even(dim), contract.factor(factor)
     base = contract.above("base", base, 1)
     trained_length = contract.integer("trained_length", trained_length, least=1)
     beta_slow = contract.positive("beta_slow", beta_slow)
     beta_fast = contract.above("beta_fast", beta_fast, beta_slow, "beta_slow = ")
+    mscale = contract.sharpening("mscale", mscale)
+    mscale_all_dim = contract.sharpening("mscale_all_dim", mscale_all_dim)
     plain = frequencies(dim, base=base)
     fast, slow = (
         dim * math.log(trained_length / (2 * math.pi * beta)) / (2 * math.log(base))
         for beta in (beta_fast, beta_slow)
     )
-    fast, slow = max(math.floor(fast), 0), min(math.ceil(slow), dim - 1)
+    if truncate:
+        fast, slow = math.floor(fast), math.ceil(slow)
+    fast, slow = max(fast, 0), min(slow, dim - 1)
     ramp = np.clip((np.arange(dim // 2) - fast) / max(slow - fast, 1e-3), 0, 1)
-    return ramp * plain / factor + (1 - ramp) * plain, 0.1 * math.log(factor) + 1
+    both = (mscale, mscale_all_dim) if mscale and mscale_all_dim else (1, 0)
+    over, under = (0.1 * weight * math.log(factor) + 1 for weight in both)
+    return ramp * plain / factor + (1 - ramp) * plain, over / under
 
 
 def longrope(
@@ -296,6 +319,8 @@ def llama3(
     at most $\alpha$ it is interpolated.
     It is the blend of :cite:t:`peng2024yarn`, section 3.2, linear in the number of turns, with other
     ends and no attention factor.
+    Where $\alpha = \beta$ nothing is blended: a pair with at least $\beta$ turns stays, any other is
+    interpolated, as in the model Llama 4 Scout.
     The defaults are those of Llama 3.1; Llama 3.2 has `factor=32.0`.
 
     Args:
@@ -303,7 +328,7 @@ def llama3(
         base: $b$, positive.
         factor: $s$, how much slower the slow pairs become, at least 1.
         low_frequency_factor: $\alpha$, positive.
-        high_frequency_factor: $\beta$, above $\alpha$.
+        high_frequency_factor: $\beta$, at least $\alpha$.
         trained_length: $L$, the longest length of training before the extension.
 
     Returns:
@@ -323,13 +348,14 @@ def llama3(
     """
     dim, factor = _even(dim), contract.factor(factor)
     low = contract.positive("low_frequency_factor", low_frequency_factor)
-    high = contract.above(
+    high = contract.at_least(
         "high_frequency_factor", high_frequency_factor, low, "low_frequency_factor = "
     )
     trained_length = contract.integer("trained_length", trained_length, least=1)
     plain = frequencies(dim, base=base)
     turns = trained_length * plain / (2 * math.pi)
-    stay = np.clip((turns - low) / (high - low), 0, 1)
+    blend = np.clip((turns - low) / ((high - low) or 1), 0, 1)
+    stay = np.where(turns < high, blend, 1)
     return (1 - stay) * plain / factor + stay * plain
 
 

@@ -124,7 +124,10 @@ class T5Bias:
         max_distance: int = 128,
         bidirectional: bool = True,
     ) -> "T5Bias":
-        """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
+        r"""Draw the table uniformly, within the bounds of Glorot, $\pm\sqrt{6/(B + H)}$.
+
+        As the authors' program does, which leaves the choice to TensorFlow; transformers draws from a
+        normal distribution with standard deviation $1/\sqrt{d}$, for a width $d$ of the model.
 
         Args:
             rng: where the table is drawn from.
@@ -143,9 +146,9 @@ class T5Bias:
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.buckets(num_buckets, max_distance, bidirectional)
         contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
-        return cls(
-            rng.normal(0, 0.02, (num_buckets, num_heads)), max_distance, bidirectional
-        )
+        bound = np.sqrt(6 / (num_buckets + num_heads))
+        table = rng.uniform(-bound, bound, (num_buckets, num_heads))
+        return cls(table, max_distance, bidirectional)
 
     def __call__(
         self,

@@ -39,8 +39,11 @@ class TUPEBias:
 
     This is TUPE-A.
     TUPE-R adds the bias of T5 before the reset.
-    The authors' code normalises the table first, has offsets in the projections, and makes
-    $\theta$ from two more rows of the table.
+    The authors' code normalises the table first and has offsets in the projections: give the normalised
+    table with one more column, of ones, and matrices with one more row, the offsets.
+    Its $\theta$ are made and not free: $\theta_2$ is the score of position 0 with itself, whose row
+    serves nothing else, and $\theta_1$ that of one more row of the table with itself.
+    Here they are parameters of their own, as in the paper, and can hold what the code makes.
 
     Make it with `TUPEBias.init(rng, max_len, dim, num_heads)`, or from parameters that exist.
 

@@ -16,7 +16,7 @@ from posattn.torch.axial import (
 )
 from posattn.torch.cache import KVCache
 from posattn.torch.cope import CoPE
-from posattn.torch.disentangled import DisentangledBias
+from posattn.torch.disentangled import DisentangledBias, deberta_bucket
 from posattn.torch.fire import FIRE
 from posattn.torch.forgetting import ForgettingGate, forgetting_bias
 from posattn.torch.kerple import KerpleLog, KerplePower
@@ -79,6 +79,7 @@ __all__ = [
     "attention_weights",
     "axial_frequencies",
     "causal_mask",
+    "deberta_bucket",
     "dropout",
     "dynamic_ntk",
     "forgetting_bias",

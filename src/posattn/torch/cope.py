@@ -17,6 +17,17 @@ class CoPE(nn.Module):
     Twin of :class:`posattn.reference.CoPE`.
     Half-precision heads are counted in float32.
 
+    Args:
+        max_len: the number of rows, one more than the largest count, at least 1.
+        head_dim: the width of the heads, at least 1.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number is not positive.
+
     Examples:
         >>> cope = CoPE(16, 4)
         >>> query, key = torch.ones(2, 1, 4), torch.ones(2, 3, 4)
@@ -36,13 +47,29 @@ class CoPE(nn.Module):
         super().__init__()
         max_len = contract.integer("max_len", max_len, least=1)
         head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         self.table = nn.Parameter(
             torch.empty(max_len, head_dim, dtype=dtype, device=device)
         )
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
         nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        max_len, head_dim = self.table.shape
+        return f"max_len={max_len}, head_dim={head_dim}"
 
     def scores(
         self,
@@ -51,9 +78,23 @@ class CoPE(nn.Module):
         query_positions: Real[Tensor, "*#batch n_q"],
         key_positions: Real[Tensor, "*#batch n_k"],
     ) -> Float[Tensor, "*batch h n_q n_k"]:
-        """What is added to the scaled scores.
+        r"""What is added to the scaled scores.
 
         Twin of `scores` of :class:`posattn.reference.CoPE`.
+
+        Args:
+            query: $\mathbf{q}$ of each head, not yet scaled, `(*batch, h, n_q, d_h)`.
+            key: $\mathbf{k}$ of each head, `(*batch, h, n_k, d_h)`, in the order of their positions.
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; a query counts
+                the keys that stand at or before its own position.
+
+        Returns:
+            $b$, `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit each other or the table.
         """
         max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim)

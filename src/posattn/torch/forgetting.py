@@ -13,10 +13,21 @@ __all__ = ["ForgettingGate", "forgetting_bias"]
 def forgetting_bias(
     log_gates: Float[Tensor, "*batch h n_k"], n_q: int | None = None
 ) -> Float[Tensor, "*batch h n_q n_k"]:
-    """The bias of the Forgetting Transformer: what the gates between a key and a query let through.
+    r"""The bias of the Forgetting Transformer: what the gates between a key and a query let through.
 
     Twin of :func:`posattn.reference.forgetting_bias`.
     Half-precision gates are summed in float32.
+
+    Args:
+        log_gates: $\log f$, one per token and head, `(*batch, h, n_k)`, none above 0.
+        n_q: the number of queries, which are aligned to the end of the keys; $n_k$ if not given.
+
+    Returns:
+        $d$, `(*batch, h, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `log_gates` are not floating or `n_q` is not an integer.
+        ValueError: if `log_gates` have fewer than two axes, or `n_q` is larger than $n_k$.
 
     Examples:
         >>> forgetting_bias(torch.tensor([[0.5, 0.25, 0.5]]).log()).exp()
@@ -39,6 +50,17 @@ class ForgettingGate(nn.Module):
     Twin of :class:`posattn.reference.ForgettingGate`.
     Half-precision tokens are projected in float32; give `x.float()` for log gates that stay float32.
 
+    Args:
+        dim: the width of the tokens, at least 1.
+        num_heads: the number of heads, at least 1.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number is not positive.
+
     Examples:
         >>> gate = ForgettingGate(8, 2)
         >>> gate(torch.ones(3, 5, 8)).shape
@@ -57,17 +79,44 @@ class ForgettingGate(nn.Module):
         super().__init__()
         dim = contract.integer("dim", dim, least=1)
         num_heads = contract.integer("num_heads", num_heads, least=1)
+        self.weight = nn.Parameter(torch.empty(dim, num_heads, dtype=dtype, device=device))
+        self.offset = nn.Parameter(torch.empty(num_heads, dtype=dtype, device=device))
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the weight from a normal distribution with standard deviation 0.02; the offset is zero.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
-        self.weight = nn.Parameter(torch.empty(dim, num_heads, dtype=dtype, device=device))
-        self.offset = nn.Parameter(torch.zeros(num_heads, dtype=dtype, device=device))
         nn.init.normal_(self.weight, std=0.02, generator=rng)
+        nn.init.zeros_(self.offset)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        dim, num_heads = self.weight.shape
+        return f"dim={dim}, num_heads={num_heads}"
 
     def forward(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch h n"]:
-        """The log gates of a sequence.
+        r"""The log gates of a sequence.
 
         Twin of calling :class:`posattn.reference.ForgettingGate`.
+
+        Args:
+            x: `(*batch, n, d)`.
+
+        Returns:
+            $\log f$, `(*batch, h, n)`.
+
+        Raises:
+            TypeError: if `x` is not floating.
+            ValueError: if `x` has another width.
         """
         contract.sequence("x", x, len(self.weight))
         wide = torch.promote_types(x.dtype, torch.float32)

@@ -11,15 +11,27 @@ from posattn.torch.alibi import relative_positions
 
 __all__ = ["KerpleLog", "KerplePower"]
 
-LEAST = 0.01  # a smaller parameter counts as this
+LEAST, MOST = 0.01, math.inf  # a parameter outside counts as the nearer of these
 
 
 class KerpleLog(nn.Module):
     """A penalty that grows with the logarithm of the distance, in each head in its own measure.
 
     Twin of :class:`posattn.reference.KerpleLog`.
+    As in the authors' program a call first sets parameters outside their bounds to the bounds, so
+    `clamped` is not needed here.
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
     Up to position 2**20 its relative error is below 4e-7 in float32.
+
+    Args:
+        num_heads: the number of heads, at least 1.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `num_heads` is not positive.
 
     Examples:
         >>> layer = KerpleLog(2)
@@ -36,8 +48,23 @@ class KerpleLog(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        self.r1 = _uniform(2, num_heads, dtype, device, rng)
-        self.r2 = _uniform(1, num_heads, dtype, device, rng)
+        self.r1, self.r2 = _empty(num_heads, dtype, device)
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw `r1` uniformly from 0 to 2 and `r2` from 0 to 1.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        _draw(self, 2, 1, rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        return f"num_heads={len(self.r1)}"
 
     def forward(
         self,
@@ -47,19 +74,40 @@ class KerpleLog(nn.Module):
         """Compute the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.KerpleLog`.
+
+        Args:
+            query_positions: any real numbers, `(*batch, n_q)`.
+            key_positions: any real numbers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
-        _check(self.r1, self.r2)
-        r1, r2 = _clamp(self.r1, math.inf), _clamp(self.r2, math.inf)
-        distances = relative_positions(query_positions, key_positions).abs().to(r1.dtype)
-        return (-r1 * torch.log1p(r2 * distances[..., None, :, :])).to(self.r1.dtype)
+        r1, r2, distances = _read(self, MOST, query_positions, key_positions)
+        return (-r1 * torch.log1p(r2 * distances)).to(self.r1.dtype)
 
 
 class KerplePower(nn.Module):
     """A penalty that grows with a power of the distance, in each head in its own measure.
 
     Twin of :class:`posattn.reference.KerplePower`.
+    As in the authors' program a call first sets parameters outside their bounds to the bounds, so
+    `clamped` is not needed here.
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
     Up to position 2**20 its relative error is below 4e-7 in float32.
+
+    Args:
+        num_heads: the number of heads, at least 1.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `num_heads` is not positive.
 
     Examples:
         >>> layer = KerplePower(2)
@@ -76,8 +124,23 @@ class KerplePower(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        self.r1 = _uniform(1, num_heads, dtype, device, rng)
-        self.r2 = _uniform(2, num_heads, dtype, device, rng)
+        self.r1, self.r2 = _empty(num_heads, dtype, device)
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw `r1` uniformly from 0 to 1 and `r2` from 0 to 2.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        _draw(self, 1, 2, rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        return f"num_heads={len(self.r1)}"
 
     def forward(
         self,
@@ -87,29 +150,53 @@ class KerplePower(nn.Module):
         """Compute the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.KerplePower`.
+
+        Args:
+            query_positions: any real numbers, `(*batch, n_q)`.
+            key_positions: any real numbers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
-        _check(self.r1, self.r2)
-        r1, r2 = _clamp(self.r1, math.inf), _clamp(self.r2, 2)
-        distances = relative_positions(query_positions, key_positions).abs().to(r1.dtype)
-        distances = distances[..., None, :, :]
+        r1, r2, distances = _read(self, 2, query_positions, key_positions)
         here = distances == 0
         powers = (distances.masked_fill(here, 1) ** r2).masked_fill(here, 0)
         return (-r1 * powers).to(self.r1.dtype)
 
 
-def _uniform(most, num_heads, dtype, device, rng):
+def _empty(num_heads, dtype, device):
     num_heads = contract.integer("num_heads", num_heads, least=1)
+    return (
+        nn.Parameter(torch.empty(num_heads, dtype=dtype, device=device)) for _ in range(2)
+    )
+
+
+def _draw(layer, most1, most2, rng):
     contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
-    empty = torch.empty(num_heads, dtype=dtype, device=device)
-    return nn.Parameter(nn.init.uniform_(empty, 0, most, generator=rng))
+    nn.init.uniform_(layer.r1, 0, most1, generator=rng)
+    nn.init.uniform_(layer.r2, 0, most2, generator=rng)
 
 
-def _check(r1, r2):
-    contract.parameter("r1", r1, ("num_heads",))
-    contract.parameter("r2", r2, tuple(r1.shape))
+def _read(layer, most, query_positions, key_positions):
+    """The parameters within their bounds, with axes for queries and keys, and the distances."""
+    contract.parameter("r1", layer.r1, ("num_heads",))
+    contract.parameter("r2", layer.r2, tuple(layer.r1.shape))
+    wide = torch.promote_types(layer.r1.dtype, torch.float32)
+    distances = relative_positions(query_positions, key_positions).abs().to(wide)
+    r1, r2 = (
+        _bounded(r, bound).to(wide)[:, None, None]
+        for r, bound in ((layer.r1, MOST), (layer.r2, most))
+    )
+    return r1, r2, distances[..., None, :, :]
 
 
-def _clamp(r, most):
-    """Bound the value and not the derivative, with axes for queries and keys."""
-    r = r.to(torch.promote_types(r.dtype, torch.float32))
-    return (r + (r.detach().clamp(LEAST, most) - r.detach()))[:, None, None]
+def _bounded(r, most):
+    """Bound a parameter itself, and of what stands in its place the value, but not the derivative."""
+    if isinstance(r, nn.Parameter) and not torch.compiler.is_exporting():
+        r.data.clamp_(LEAST, most)
+        return r
+    return r.detach().clamp(LEAST, most) + (r - r.detach())

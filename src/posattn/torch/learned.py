@@ -15,6 +15,17 @@ class LearnedPositionalEncoding(nn.Module):
     Twin of :class:`posattn.reference.LearnedPositionalEncoding`.
     Under `torch.compile` the values of `positions` are not checked here, but by the look-up.
 
+    Args:
+        max_len: the number of positions, at least 1.
+        dim: the width, at least 1.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number is not positive.
+
     Examples:
         >>> layer = LearnedPositionalEncoding(10, 4)
         >>> layer(torch.zeros(2, 3, 4)).shape
@@ -33,11 +44,27 @@ class LearnedPositionalEncoding(nn.Module):
         super().__init__()
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
+        self.table = nn.Parameter(torch.empty(max_len, dim, dtype=dtype, device=device))
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
-        self.table = nn.Parameter(torch.empty(max_len, dim, dtype=dtype, device=device))
         nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        max_len, dim = self.table.shape
+        return f"max_len={max_len}, dim={dim}"
 
     def forward(
         self,
@@ -45,9 +72,22 @@ class LearnedPositionalEncoding(nn.Module):
         *,
         positions: Integer[Tensor, "*#batch n"] | None = None,
     ) -> Float[Tensor, "*batch n d"]:
-        """Add the rows of the table to a sequence.
+        r"""Add the rows of the table to a sequence.
 
         Twin of calling :class:`posattn.reference.LearnedPositionalEncoding`.
+
+        Args:
+            x: `(*batch, n, d)`, with $n \le n_{\max}$ unless `positions` are given.
+            positions: where the tokens stand, integers from 0 to $n_{\max} - 1$, `(n)` or
+                `(*batch, n)`; $0, \ldots, n - 1$ if not given.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit, the sequence is longer than the table, or a position
+                lies outside it.
         """
         max_len, dim = self.table.shape
         contract.sequence("x", x, dim)
@@ -55,5 +95,6 @@ class LearnedPositionalEncoding(nn.Module):
         if positions is None:
             contract.table_length(x.shape[-2], max_len)
             return x + self.table[: x.shape[-2]].to(x.dtype)
-        contract.table_rows(positions, max_len, known=not torch.compiler.is_compiling())
+        known = not (torch.compiler.is_compiling() or positions.is_meta)
+        contract.table_rows(positions, max_len, known=known)
         return x + nn.functional.embedding(positions, self.table).to(x.dtype)

@@ -16,6 +16,18 @@ class SwinBias(nn.Module):
     The gradient of a half-precision table is summed in float32: a row has many pairs.
     Under `torch.compile` a cell outside the window is not named here, but fails in the look-up.
 
+    Args:
+        num_heads: the number of heads, at least 1.
+        height: the number of rows of the window, at least 1.
+        width: the number of columns of the window, at least 1.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number is not positive.
+
     Examples:
         >>> layer = SwinBias(2, 4, 4)
         >>> layer(torch.arange(16), torch.arange(16)).shape
@@ -36,14 +48,30 @@ class SwinBias(nn.Module):
         num_heads = contract.integer("num_heads", num_heads, least=1)
         self.height = contract.integer("height", height, least=1)
         self.width = contract.integer("width", width, least=1)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         displacements = (2 * self.height - 1) * (2 * self.width - 1)
         self.table = nn.Parameter(
             torch.empty(displacements, num_heads, dtype=dtype, device=device)
         )
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
         nn.init.normal_(self.table, std=0.02, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        num_heads = self.table.shape[1]
+        return f"num_heads={num_heads}, height={self.height}, width={self.width}"
 
     def forward(
         self,
@@ -53,13 +81,25 @@ class SwinBias(nn.Module):
         """Look up the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.SwinBias`.
+
+        Args:
+            query_positions: integers from 0 to `height * width - 1`, `(*batch, n_q)`.
+            key_positions: integers from 0 to `height * width - 1`, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are not integers.
+            ValueError: if a position lies outside the window, batch axes of positions differ, or the
+                table does not fit.
         """
         height, width = self.height, self.width
         displacements = (2 * height - 1) * (2 * width - 1)
         contract.parameter("table", self.table, (displacements, "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)
-        known = not torch.compiler.is_compiling()
         for name, p in (("query", query_positions), ("key", key_positions)):
+            known = not (torch.compiler.is_compiling() or p.is_meta)
             contract.window_positions(f"{name}_positions", p, height, width, known=known)
         query, key = (
             query_positions.long()[..., :, None],

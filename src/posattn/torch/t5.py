@@ -23,6 +23,19 @@ def t5_bucket(
 
     Twin of :func:`posattn.reference.t5_bucket`.
 
+    Args:
+        relative_position: position of the key minus position of the query, integers of any shape.
+        num_buckets: at least 2; even and at least 4 if `bidirectional`.
+        max_distance: $D$, greater than $E$.
+        bidirectional: give the two directions buckets of their own.
+
+    Returns:
+        Integers from 0 to `num_buckets - 1`, of the shape of `relative_position`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
+
     Examples:
         >>> t5_bucket(torch.tensor([-12, -11, 0, 1, 8]))
         tensor([ 9,  8,  0, 17, 24])
@@ -53,6 +66,19 @@ class T5Bias(nn.Module):
     Twin of :class:`posattn.reference.T5Bias`.
     The gradient of a half-precision table is summed in float32: a bucket has many pairs.
 
+    Args:
+        num_heads: the number of heads, at least 1.
+        num_buckets: at least 2; even and at least 4 if `bidirectional`.
+        max_distance: where the last bucket begins.
+        bidirectional: give the two directions buckets of their own.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
+
     Examples:
         >>> layer = T5Bias(2)
         >>> layer(torch.arange(3, 6), torch.arange(6)).shape
@@ -73,15 +99,34 @@ class T5Bias(nn.Module):
         super().__init__()
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.buckets(num_buckets, max_distance, bidirectional)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         self.max_distance = max_distance
         self.bidirectional = bidirectional
         self.table = nn.Parameter(
             torch.empty(num_buckets, num_heads, dtype=dtype, device=device)
         )
-        nn.init.normal_(self.table, std=0.02, generator=rng)
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the table uniformly, within the bounds of Glorot.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        nn.init.xavier_uniform_(self.table, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        num_buckets, num_heads = self.table.shape
+        return (
+            f"num_heads={num_heads}, num_buckets={num_buckets}, "
+            f"max_distance={self.max_distance}, bidirectional={self.bidirectional}"
+        )
 
     def forward(
         self,
@@ -91,6 +136,17 @@ class T5Bias(nn.Module):
         """Look up the bias of each query and key.
 
         Twin of calling :class:`posattn.reference.T5Bias`.
+
+        Args:
+            query_positions: integers, `(*batch, n_q)`.
+            key_positions: integers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are not integers.
+            ValueError: if batch axes of positions differ, or the table does not fit.
         """
         contract.parameter("table", self.table, ("num_buckets", "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)

@@ -24,6 +24,18 @@ class TransformerXLBias(nn.Module):
     So float64 agrees with the reference to about $10^{-16}$ times the largest distance, and float32 to
     $2 \cdot 10^{-6}$ of the largest score for distances up to $2^{20}$.
 
+    Args:
+        dim: the width $d$ of the layer, and of the sinusoids, even.
+        num_heads: the number of heads, a divisor of `dim`.
+        base: $b$ of the frequencies, positive.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
+
     Examples:
         >>> bias = TransformerXLBias(dim=6, num_heads=3)
         >>> query = key = torch.ones(3, 5, 2)
@@ -45,15 +57,31 @@ class TransformerXLBias(nn.Module):
         dim = contract.integer("dim", dim, least=1, even=True)
         num_heads = contract.heads(num_heads, dim)
         self.base = contract.base(base)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         shape = (num_heads, dim // num_heads)
         self.content_bias = nn.Parameter(torch.empty(shape, dtype=dtype, device=device))
         self.position_bias = nn.Parameter(torch.empty(shape, dtype=dtype, device=device))
         self.weight = nn.Parameter(torch.empty(dim, dim, dtype=dtype, device=device))
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw all parameters from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02, generator=rng)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        dim, num_heads = len(self.weight), len(self.content_bias)
+        return f"dim={dim}, num_heads={num_heads}, base={self.base}"
 
     def scores(
         self,
@@ -65,6 +93,19 @@ class TransformerXLBias(nn.Module):
         """What is added to the scores, the last three terms.
 
         Twin of :meth:`posattn.reference.TransformerXLBias.scores`.
+
+        Args:
+            query: the queries of each head, `(*batch, h, n_q, d_h)`.
+            key: the keys, `(*batch, h, n_k, d_h)`.
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
         """
         num_heads, head_dim = self.content_bias.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,

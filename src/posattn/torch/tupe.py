@@ -12,10 +12,23 @@ __all__ = ["TUPEBias"]
 
 
 class TUPEBias(nn.Module):
-    """TUPE's term of the score: absolute positions attend to each other, apart from the content.
+    r"""TUPE's term of the score: absolute positions attend to each other, apart from the content.
 
     Twin of :class:`posattn.reference.TUPEBias`.
     Under `torch.compile` the values of positions are not checked here, but by the look-up.
+
+    Args:
+        max_len: the number of positions, at least 1.
+        dim: the width $d$ of the layer, and of the table, at least 1.
+        num_heads: the number of heads, a divisor of `dim`.
+        use_cls: whether position 0 holds [CLS]; $\theta$ starts at 0.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters are made; PyTorch's default one if not given.
+        rng: where they are drawn from; PyTorch's own source if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
 
     Examples:
         >>> bias = TUPEBias(max_len=10, dim=6, num_heads=3, use_cls=True)
@@ -40,15 +53,36 @@ class TUPEBias(nn.Module):
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
         self.num_heads = contract.heads(num_heads, dim)
+        for name, rows in (("table", max_len), ("query_weight", dim), ("key_weight", dim)):
+            empty = torch.empty(rows, dim, dtype=dtype, device=device)
+            self.register_parameter(name, nn.Parameter(empty))
+        of_cls = torch.empty(2, self.num_heads, dtype=dtype, device=device)
+        self.cls_bias = nn.Parameter(of_cls) if use_cls else None
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw table and weights from a normal distribution with standard deviation 0.02.
+
+        Args:
+            rng: where they are drawn from, or None for PyTorch's own source.
+
+        Raises:
+            TypeError: if `rng` is no generator.
+        """
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
-        for name, rows in (("table", max_len), ("query_weight", dim), ("key_weight", dim)):
-            drawn = nn.Parameter(torch.empty(rows, dim, dtype=dtype, device=device))
-            nn.init.normal_(drawn, std=0.02, generator=rng)
-            self.register_parameter(name, drawn)
-        zeros = torch.zeros(2, self.num_heads, dtype=dtype, device=device)
-        self.cls_bias = nn.Parameter(zeros) if use_cls else None
+        for parameter in (self.table, self.query_weight, self.key_weight):
+            nn.init.normal_(parameter, std=0.02, generator=rng)
+        if self.cls_bias is not None:
+            nn.init.zeros_(self.cls_bias)
+
+    def extra_repr(self) -> str:
+        """The sizes, for `repr`."""
+        (max_len, dim), use_cls = self.table.shape, self.cls_bias is not None
+        return (
+            f"max_len={max_len}, dim={dim}, num_heads={self.num_heads}, use_cls={use_cls}"
+        )
 
     @property
     def scale(self) -> float:
@@ -60,19 +94,31 @@ class TUPEBias(nn.Module):
         query_positions: Integer[Tensor, "*#batch n_q"],
         key_positions: Integer[Tensor, "*#batch n_k"],
     ) -> Float[Tensor, "*batch_and_heads n_q n_k"]:
-        """What is added to the scores.
+        r"""What is added to the scores.
 
         Twin of calling :class:`posattn.reference.TUPEBias`.
+
+        Args:
+            query_positions: where the queries stand, integers from 0 to $n_{\max} - 1$, `(n_q)` or
+                `(*batch, n_q)`.
+            key_positions: where the keys stand, likewise, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            `(h, n_q, n_k)`, or `(*batch, h, n_q, n_k)` if positions have batch axes.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if shapes do not fit, or a position lies outside the table.
         """
         contract.untied(
             self.table, self.query_weight, self.key_weight, self.cls_bias, self.num_heads
         )
         contract.position_pair(query_positions, key_positions, integers=True)
-        known = not torch.compiler.is_compiling()
         for name, where in (
             ("query_positions", query_positions),
             ("key_positions", key_positions),
         ):
+            known = not (torch.compiler.is_compiling() or where.is_meta)
             contract.table_rows(where, len(self.table), known=known, name=name)
         queries, keys = (
             split_heads(functional.embedding(where, self.table) @ weight, self.num_heads)

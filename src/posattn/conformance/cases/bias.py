@@ -123,6 +123,8 @@ def fire():
     yield "decoding beyond a threshold of 2", far, {**weights, "threshold": 2.0}
     negative = {**weights, "c": np.array(-0.125), "multiplier": np.array(-1.5)}
     yield "negative c and multiplier", far, {**negative, "threshold": 2.0}
+    yield "a c of 0", PAIRS["six tokens"], {**weights, "c": np.array(0.0)}
+    yield "a multiplier of 0", PAIRS["six tokens"], {**weights, "multiplier": np.array(0.0)}
 
 
 def swin():

@@ -5,6 +5,7 @@ import numpy as np
 from posattn.conformance.cases import PAIRS, Scheme, draw, flat, of_content, of_positions
 from posattn.reference.cope import CoPE
 from posattn.reference.disentangled import DisentangledBias
+from posattn.reference.disentangled import deberta_bucket as bucket
 from posattn.reference.forgetting import ForgettingGate, forgetting_bias
 from posattn.reference.relative import RelativeGlobalAttention, ShawRelative
 from posattn.reference.relative import skew as skewed
@@ -82,6 +83,24 @@ def disentangled():
         heads(*PAIRS["six tokens"]),
         {"table": draw(5, 14, 6), **weights},
     )
+    given = {"table": draw(6, 8, 6), **weights}
+    pair = heads(*PAIRS["six tokens"])
+    yield "both terms read the row of the query", pair, {**given, "same_row": True}
+    far = heads(np.array([9, 40]), np.array([0, 3, 6, 7, 9, 12, 40]))
+    options = {"same_row": True, "bucketed_to": 16}
+    yield "buckets of distances up to 15", far, {**given, **options}
+    yield "buckets and the paper's rows", far, {**given, "bucketed_to": 16}
+
+
+def deberta_bucket():
+    """The bucket of a relative position in DeBERTa's second version, exact at the boundaries."""
+    ends = [127, 128, 129, 130, 131, 132, 133, 134, 499, 500, 505, 506, 511, 512, 2**20]
+    yield "near", (np.arange(-6, 7),), {}
+    yield "boundaries", (np.array(ends),), {}
+    yield "boundaries on the other side", (-np.array(ends),), {}
+    yield "a table of six tokens", (np.arange(6)[:, None] - np.arange(6),), {}
+    few = {"num_buckets": 8, "max_distance": 20}
+    yield "eight buckets", (np.arange(-25, 26),), few
 
 
 def tupe():
@@ -142,6 +161,9 @@ SCHEMES = {
     ),
     "disentangled": of_content(
         DisentangledBias, disentangled, "he2021deberta, equations 3 and 4"
+    ),
+    "deberta_bucket": Scheme(
+        bucket, deberta_bucket, "he2021deberta, and the authors' program"
     ),
     "tupe": of_positions(TUPEBias, tupe, "ke2021rethinking, sections 3.1 and 3.2"),
     "cope": of_content(CoPE, cope, "golovneva2024contextual, section 4"),

@@ -49,6 +49,11 @@ def yarn():
     ramp = {"beta_fast": 16.0, "beta_slow": 2.0}
     yield "another ramp", (128,), {"factor": 4.0, "trained_length": 2048, **ramp}
     yield "another base", (64,), {"base": 1e6, "factor": 8.0, "trained_length": 32768}
+    trained = {"factor": 32.0, "trained_length": 4096}
+    yield "ends not rounded", (64,), {"base": 150000.0, "truncate": False, **trained}
+    weights = {"mscale": 1.0, "mscale_all_dim": 0.5}
+    yield "weights of the logarithm", (64,), {**trained, **weights}
+    yield "one weight of the logarithm counts as none", (64,), {**trained, "mscale": 0.5}
 
 
 def longrope():
@@ -69,6 +74,8 @@ def llama3():
     yield "another base and length", (64,), {"base": 10000.0, "trained_length": 2048}
     ends = {"low_frequency_factor": 2.0, "high_frequency_factor": 3.0}
     yield "a narrower blend", (128,), ends
+    equal = {"low_frequency_factor": 1.0, "high_frequency_factor": 1.0}
+    yield "Llama 4 Scout: no blend", (128,), {"factor": 16.0, **equal}
 
 
 def scheme(function, cases, source):

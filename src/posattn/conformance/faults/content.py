@@ -89,15 +89,34 @@ def content_included(definition, query, key, *positions, num_heads=None, **param
 
 
 @misuse("disentangled", seen="microsoft/DeBERTa #162")
-def same_distance_in_both(
-    definition, query, key, query_positions, key_positions, **parameters
-):
+def same_distance_in_both(definition, *heads, same_row=False, **parameters):
     """Position to content reads the row of i - j: the paper's equation has j - i, the authors' code this."""
-    where = query_positions, key_positions
-    nothing = {**parameters, "query_weight": 0 * parameters["query_weight"]}
-    forward = definition(query, key, *where, **nothing)
-    nothing = {**parameters, "key_weight": 0 * parameters["key_weight"]}
-    return forward + definition(query, key, -where[0], -where[1], **nothing)
+    return definition(*heads, same_row=True, **parameters)
+
+
+@misuse("disentangled")
+def buckets_ignored(definition, *heads, bucketed_to=None, **parameters):
+    """The buckets are ignored: each distance has a row of its own."""
+    return definition(*heads, **parameters)
+
+
+@misuse("deberta_bucket")
+def buckets_rounded_down(definition, relative_position, *, num_buckets=256, **sizes):
+    """The logarithm is rounded down: it should be rounded up."""
+    made = definition(relative_position, num_buckets=num_buckets, **sizes)
+    return made - np.sign(made) * (np.abs(made) > num_buckets // 2)
+
+
+@misuse("deberta_bucket")
+def buckets_without_sign(definition, relative_position, **sizes):
+    """Both directions share their buckets: the sign is missing."""
+    return np.abs(definition(relative_position, **sizes))
+
+
+@misuse("deberta_bucket")
+def buckets_end_one_later(definition, relative_position, *, max_distance=512, **sizes):
+    """The last bucket ends at the largest distance: it should end one before it."""
+    return definition(relative_position, max_distance=max_distance + 1, **sizes)
 
 
 @misuse("disentangled")

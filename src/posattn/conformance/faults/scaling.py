@@ -1,7 +1,5 @@
 """Faults of frequencies."""
 
-import math
-
 import numpy as np
 
 from posattn.conformance.faults.registry import fault, misuse
@@ -103,18 +101,16 @@ def factor_ignored(dim, *, factor, **keywords):
     return scaling.dynamic_ntk(dim, factor=1.0, **keywords)
 
 
-@fault("yarn")
-def ends_not_rounded(
-    dim, *, base=10000.0, factor, trained_length, beta_fast=32.0, beta_slow=1.0
-):
+@misuse("yarn")
+def ends_not_rounded(definition, dim, *, truncate=True, **keywords):
     """The ends of the ramp are not rounded to whole pairs."""
-    fast, slow = (
-        dim * math.log(trained_length / (2 * math.pi * beta)) / (2 * math.log(base))
-        for beta in (beta_fast, beta_slow)
-    )
-    ramp = np.clip((np.arange(dim // 2) - fast) / (slow - fast), 0, 1)
-    plain = frequencies(dim, base=base)
-    return ramp * plain / factor + (1 - ramp) * plain, 0.1 * math.log(factor) + 1
+    return definition(dim, truncate=False, **keywords)
+
+
+@misuse("yarn")
+def weights_ignored(definition, dim, *, mscale=None, mscale_all_dim=None, **keywords):
+    """The weights of the logarithm, mscale and mscale_all_dim, are ignored."""
+    return definition(dim, **keywords)
 
 
 @fault("yarn")
