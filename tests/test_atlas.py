@@ -21,9 +21,10 @@ DIAGONAL = {  # whose scores are functions of the offset alone, for one token at
     *("none", "rotary", "rotary, partial", "xPos", "position interpolation", "NTK-aware"),
     *("dynamic NTK", "YaRN", "LongRoPE", "Llama 3", "Shaw", "Music Transformer"),
     *("Transformer-XL", "DeBERTa", "CoPE", "FoX", "ALiBi", "T5", "KERPLE, logarithmic"),
-    *("KERPLE, power", "Sandwich"),
+    *("KERPLE, power", "Sandwich", "PoPE", "DAPE"),
 }
-IMAGES = ["rotary, axial", "rotary, mixed", "M-RoPE", "Swin"]
+IMAGES = ["rotary, axial", "rotary, mixed", "M-RoPE", "Swin", "Swin V2"]
+REMAINING = ["stick-breaking"]  # on the diagonal stands what all keys before have left
 
 
 def test_each_scheme_has_a_card():
@@ -54,8 +55,17 @@ def test_the_picture_shows_stripes_where_the_scores_see_the_offset_alone(name):
     assert along == (name in DIAGONAL)
     shows = CARDS[name].shows
     assert ("noise" in shows or "waves" in shows or "fan" in shows) == (
-        not along and name not in IMAGES
+        not along and name not in (*IMAGES, *REMAINING)
     )
+
+
+@pytest.mark.parametrize("name", REMAINING)
+def test_only_the_diagonal_shows_how_many_keys_there_are(name):
+    scores = atlas.scores(name)
+    off = ~np.eye(63, dtype=bool)
+    assert np.allclose(scores[1:, 1:][off], scores[:-1, :-1][off])
+    assert (np.diff(np.diag(scores)) < 0).all()
+    assert "the diagonal itself" in CARDS[name].shows
 
 
 @pytest.mark.parametrize("name", IMAGES)

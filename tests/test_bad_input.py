@@ -135,6 +135,36 @@ def half(column, *shape, dtype="float16"):
     }[column.name]()
 
 
+def swin_v2(column, **wrong):
+    """A window of 2 by 3 cells for 2 heads."""
+    right = {
+        "hidden_weight": floats(2, 3),
+        "hidden_bias": floats(3),
+        "output_weight": floats(3, 2),
+    }
+    named = {name: column.array(value) for name, value in {**right, **wrong}.items()}
+    made = column.with_parameters("SwinV2Bias", named, 2, height=2, width=3)
+    return made(*[column.positions(np.arange(6))] * 2)
+
+
+def dape(column, bias=None, **wrong):
+    """DAPE of ALiBi for 3 heads, or of another bias."""
+    right = {"hidden_weight": floats(6, 4), "hidden_bias": floats(4),
+             "output_weight": floats(4, 3), "output_bias": floats(3)}  # fmt: skip
+    named = {name: column.array(value) for name, value in {**right, **wrong}.items()}
+    bias = column.alibi_bias(3) if bias is None else bias
+    if column.name == "torch":
+        return column.with_parameters("DAPE", named, 3, bias)
+    return column.with_parameters("DAPE", {"bias": bias, **named})
+
+
+def polar(column, x):
+    """The keys of PoPE for 3 heads of width 4."""
+    return column.with_parameters("PolarKey", {"phase": column.array(floats(3, 4))}, 3, 4)(
+        x
+    )
+
+
 def on_host(column, array, values):
     """Values that a check may read without waiting for a device: JAX's are not read."""
     return np.array(values) if column.name == "jax" else array(values)
@@ -849,6 +879,78 @@ CASES = [
     (lambda c, a: fire(c, a, output_weight=floats(2, 3))(a([0]), a([0])),
      RANGE, "output_weight must have shape (3, 2), got (2, 3)"),
     # Swin
+    # Swin V2
+    (lambda c, a: make(c, "SwinV2Bias", 0, 2, 2), RANGE, "num_heads must be a positive integer, got 0"),
+    (lambda c, a: make(c, "SwinV2Bias", 2, 0, 2), RANGE, "height must be a positive integer, got 0"),
+    (lambda c, a: make(c, "SwinV2Bias", 2, 2, "3"), KIND, "width must be a positive integer, got '3'"),
+    (lambda c, a: make(c, "SwinV2Bias", 2, 2, 3, trained_height=-1),
+     RANGE, "trained_height must be a positive integer, got -1"),
+    (lambda c, a: make(c, "SwinV2Bias", 2, 2, 3, trained_width=1.5),
+     KIND, "trained_width must be a positive integer, got 1.5"),
+    (lambda c, a: make(c, "SwinV2Bias", 2, 2, 3, hidden_dim=0),
+     RANGE, "hidden_dim must be a positive integer, got 0"),
+    (lambda c, a: make(c, "SwinV2Bias", 2, 2, 3)(a([0]), a([5, 6])),
+     RANGE, "key_positions must lie between 0 and height * width - 1 = 5, got 6"),
+    (lambda c, a: make(c, "SwinV2Bias", 2, 2, 3)(a(floats(2)), a([5])),
+     KIND, "query_positions must have an integer dtype, got float64"),
+    (lambda c, a: swin_v2(c, hidden_weight=floats(3, 3)),
+     RANGE, "hidden_weight must have shape (2, 3), got (3, 3)"),
+    (lambda c, a: swin_v2(c, hidden_bias=floats(1, 3)),
+     RANGE, "hidden_bias must have shape (m), got (1, 3)"),
+    (lambda c, a: swin_v2(c, output_weight=floats(2, 2)),
+     RANGE, "output_weight must have shape (3, num_heads), got (2, 2)"),
+    # DAPE
+    (lambda c, a: make(c, "DAPE", 0, c.alibi_bias(1)),
+     RANGE, "num_heads must be a positive integer, got 0"),
+    (lambda c, a: make(c, "DAPE", 2, c.alibi_bias(2), hidden_dim=2.0),
+     KIND, "hidden_dim must be a positive integer, got 2.0"),
+    (lambda c, a: make(c, "DAPE", 2, "alibi"),
+     KIND, "bias must be a function (query_positions, key_positions), got str"),
+    (lambda c, a: content(c, dape(c, lambda q, k: a(floats(3, 5)))),
+     RANGE, "what bias returns must have shape (3, 3, 5) or (2, 3, 3, 5), got (3, 5)"),
+    (lambda c, a: content(c, dape(c, lambda q, k: a(floats(1, 3, 3, 5)))),
+     RANGE, "what bias returns must have shape (3, 3, 5) or (2, 3, 3, 5), got (1, 3, 3, 5)"),
+    (lambda c, a: content(c, dape(c, lambda q, k: None)),
+     KIND, "what bias returns must be an array, got NoneType"),
+    (lambda c, a: content(c, dape(c), query=(2, 2, 3, 4)),
+     RANGE, "query must have shape (*batch, 3, n_q, 4), got (2, 2, 3, 4)"),
+    (lambda c, a: content(c, dape(c), query=Q.tolist()), KIND, "query must be an array, got list"),
+    (lambda c, a: content(c, dape(c), key=(2, 3, 5, 3)),
+     RANGE, "key must have shape (2, 3, n_k, 4), got (2, 3, 5, 3)"),
+    (lambda c, a: content(c, dape(c), key_positions=np.arange(4)),
+     RANGE, "key_positions must have shape (5,) or (2, 5), got (4,)"),
+    (lambda c, a: content(c, dape(c, hidden_weight=floats(3, 4))),
+     RANGE, "hidden_weight must have shape (6, 4), got (3, 4)"),
+    (lambda c, a: content(c, dape(c, output_weight=floats(4, 2))),
+     RANGE, "output_weight must have shape (4, 3), got (4, 2)"),
+    (lambda c, a: content(c, dape(c, hidden_bias=floats(2, 4))),
+     RANGE, "hidden_bias must have shape (m), got (2, 4)"),
+    (lambda c, a: content(c, dape(c, output_bias=floats(3, 1))),
+     RANGE, "output_bias must have shape (num_heads), got (3, 1)"),
+    # stick-breaking
+    (lambda c, a: content(c, c.StickBreaking(), query=(3, 4)),
+     RANGE, "query must have shape (*batch, h, n, d_h), got (3, 4)"),
+    (lambda c, a: content(c, c.StickBreaking(), query=Q.tolist()),
+     KIND, "query must be an array, got list"),
+    (lambda c, a: content(c, c.StickBreaking(), key=(2, 3, 5, 3)),
+     RANGE, "key must have shape (2, 3, n_k, 4), got (2, 3, 5, 3)"),
+    (lambda c, a: content(c, c.StickBreaking(), query_positions=np.arange(4)),
+     RANGE, "query_positions must have shape (3,) or (2, 3), got (4,)"),
+    # PoPE
+    (lambda c, a: c.polar_query(Q.tolist()), KIND, "x must be an array, got list"),
+    (lambda c, a: c.polar_query(a(Q), base=0.0),
+     RANGE, "base must be a positive finite number, got 0.0"),
+    (lambda c, a: c.polar_query(a(Q), a(np.arange(4))),
+     RANGE, "positions must have shape (3,) or (2, 3), in which a batch axis may be 1, got (4,)"),
+    (lambda c, a: c.PolarKey(3, 0) if c.name == "torch" else c.PolarKey.init(3, 0),
+     RANGE, "head_dim must be a positive integer, got 0"),
+    (lambda c, a: c.PolarKey(True, 4) if c.name == "torch" else c.PolarKey.init(True, 4),
+     KIND, "num_heads must be a positive integer, got True"),
+    (lambda c, a: c.PolarKey(3, 4, base="b") if c.name == "torch" else c.PolarKey.init(3, 4, base="b"),
+     KIND, "base must be a positive finite number, got 'b'"),
+    (lambda c, a: polar(c, a(floats(3, 4))), RANGE, "x must have shape (*batch, h, n, d_h), got (3, 4)"),
+    (lambda c, a: polar(c, a(floats(2, 5, 4))), RANGE, "phase must have shape (2, 4), got (3, 4)"),
+    # Swin
     (lambda c, a: make(c, "SwinBias", 0, 2, 2), RANGE, "num_heads must be a positive integer, got 0"),
     (lambda c, a: make(c, "SwinBias", 2, 0, 2), RANGE, "height must be a positive integer, got 0"),
     (lambda c, a: make(c, "SwinBias", 2, 2, 2.5), KIND, "width must be a positive integer, got 2.5"),
@@ -901,6 +1003,8 @@ BAD_RNG = [
     lambda c, a, rng: make(c, "KerplePower", 2, rng=rng),
     lambda c, a, rng: make(c, "FIRE", 2, rng=rng),
     lambda c, a, rng: make(c, "SwinBias", 2, 2, 3, rng=rng),
+    lambda c, a, rng: make(c, "SwinV2Bias", 2, 2, 3, rng=rng),
+    lambda c, a, rng: make(c, "DAPE", 2, c.alibi_bias(2), rng=rng),
 ]
 
 

@@ -67,6 +67,18 @@ def swin(column, table):
     return column.with_parameters("SwinBias", {"table": table}, HEADS, height=3, width=4)
 
 
+def swin_v2(column, hidden_weight, hidden_bias, output_weight):
+    named = {
+        "hidden_weight": hidden_weight,
+        "hidden_bias": hidden_bias,
+        "output_weight": output_weight,
+    }
+    options = {"height": 3, "width": 4, "trained_width": 3}
+    if column.name == "torch":
+        options["hidden_dim"] = HIDDEN
+    return column.with_parameters("SwinV2Bias", named, HEADS, **options)
+
+
 # how to make it from a column and its parameters, and those
 NETWORK = (draw(204, HIDDEN), draw(205, HIDDEN), draw(206, HIDDEN, HEADS), draw(207, HEADS))
 SCHEMES = {
@@ -78,9 +90,11 @@ SCHEMES = {
     "kerple, power": (kerple_power, (positive(202, HEADS), np.array([0.5, 1.0, 1.875]))),
     "fire": (fire, (np.array(0.75), np.array(0.875), *NETWORK)),
     "swin": (swin, (draw(208, 35, HEADS),)),
+    "swin, v2": (swin_v2, (draw(205, 2, HIDDEN), draw(206, HIDDEN), NETWORK[2] / 4)),
 }
-INTEGERS = {"t5", "t5, causal", "swin"}
-ANYWHERE = set(SCHEMES) - {"swin"}
+WINDOWED = {"swin", "swin, v2"}
+INTEGERS = {"t5", "t5, causal", *WINDOWED}
+ANYWHERE = set(SCHEMES) - WINDOWED
 RELATIVE = ANYWHERE - {"fire"}
 
 # positions of queries and keys
@@ -319,7 +333,7 @@ def test_half_precision_gradients_are_summed_in_single_precision(name, scheme):
 def slopes_of_mean(column, scheme):
     """How each parameter changes the mean bias of thousands of pairs."""
     build, parameters = SCHEMES[scheme]
-    places = np.arange(12 if scheme == "swin" else 200)
+    places = np.arange(12 if scheme in WINDOWED else 200)
     wide = {"torch": torch.float64, "jax": "float64"}[column.name]
 
     def mean(*parameters):
@@ -343,7 +357,7 @@ def test_half_precision_parameters_do_not_round_distances(scheme):
     """Distances that bfloat16 cannot hold give the bias of exact ones, rounded once at the end."""
     query, key = (
         (np.array([11]), np.arange(12))
-        if scheme == "swin"
+        if scheme in WINDOWED
         else (np.array([1003]), np.arange(0, 1003, 37))
     )
     want = truth(scheme, query, key)

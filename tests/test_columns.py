@@ -94,7 +94,7 @@ def entrances(column, name):
         return [parameters(thing)]
     made = parameters(getattr(thing, "init", thing.__init__))
     used = [vars(thing)[method] for method in METHODS if method in vars(thing)]
-    return [made[1:] if made[0][0] == "rng" else made, *map(parameters, used)]
+    return [made[1:] if made and made[0][0] == "rng" else made, *map(parameters, used)]
 
 
 @ON_TWINS

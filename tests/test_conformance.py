@@ -25,9 +25,9 @@ every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 # what PyTorch's constructor asks for: sizes and options, from the keywords of a case
 CONSTRUCTED = {
     "CoPE": lambda table: (table.shape, {}),
-    "DisentangledBias": lambda table, num_heads, same_row, bucketed_to=None, **_: (
+    "DisentangledBias": lambda table, num_heads, query_weight, key_weight, **options: (
         (len(table) // 2, 6, num_heads),
-        {"same_row": same_row, "bucketed_to": bucketed_to},
+        options,
     ),
     "FIRE": lambda hidden_bias, output_bias, threshold=512.0, **_: (
         (len(output_bias),),
@@ -41,6 +41,7 @@ CONSTRUCTED = {
         (2 * frequencies.shape[-1], frequencies.shape[1], width),
         {"layout": layout},
     ),
+    "PolarKey": lambda phase, base: (phase.shape, {"base": base}),
     "RelativeGlobalAttention": lambda table: (
         (table.shape[1], table.shape[0], table.shape[2]),
         {},
@@ -50,6 +51,10 @@ CONSTRUCTED = {
         {"use_values": value_table is not None},
     ),
     "SwinBias": lambda table, height, width: ((table.shape[1], height, width), {}),
+    "SwinV2Bias": lambda output_weight, height, width, hidden_weight, hidden_bias, **trained: (
+        (output_weight.shape[1], height, width),
+        {"hidden_dim": len(output_weight), **trained},
+    ),
     "T5Bias": lambda table, max_distance, bidirectional: (
         (table.shape[1],),
         {
@@ -76,10 +81,19 @@ def of(column, scheme):
     if scheme == "sinusoidal_concatenated":
         encoding = of(column, "sinusoidal")
         return lambda *where, **base: column.to_half(encoding(*where, **base))
+    if scheme == "rotary_scores":
+        return lambda query, key, query_positions, key_positions, **options: (
+            column.rotate(query, query_positions, **options)
+            @ column.rotate(key, key_positions, **options).mT
+        )
     if scheme == "positional_encoding":
         return lambda x, positions=None, *, base: column.PositionalEncoding(
             x.shape[-1], base=base
         )(x, positions=positions)
+    if scheme == "stick_breaking":
+        return column.StickBreaking().scores
+    if scheme == "dape":
+        return lambda *arguments, **network: adapted(column, *arguments, network)
     if column.name == "torch" and scheme.startswith(
         "weight_to"
     ):  # Linear has its weight turned
@@ -95,6 +109,17 @@ def of(column, scheme):
     takes_dtype = "dtype" in inspect.signature(function).parameters
     dtype = {"dtype": column.array(0.0).dtype} if takes_dtype else {}
     return functools.partial(function, **dtype)
+
+
+def adapted(column, query, key, bias, network):
+    """DAPE of a column, for the numbers of a bias."""
+    sizes = (bias.shape[-3], lambda *positions: bias) if column.name == "torch" else ()
+    if column.name != "torch":
+        network = {"bias": lambda *positions: bias, **network}
+    hidden = {"hidden_dim": len(network["hidden_bias"])} if sizes else {}
+    layer = column.with_parameters("DAPE", network, *sizes, **hidden)
+    where = (column.positions(np.arange(x.shape[-2])) for x in (query, key))
+    return layer.scores(query, key, *where)
 
 
 def constructed(column, name, method, arguments, keywords):
@@ -130,7 +155,7 @@ def test_pytorch_passes(scheme, twin):
 
 @every_scheme
 def test_jax_passes(scheme):
-    assert_passes(TWINS[3], scheme, gradients=scheme == "masked_softmax")
+    assert_passes(TWINS[3], scheme, gradients=scheme in ("masked_softmax", "rotary"))
 
 
 @pytest.mark.parametrize("scheme", ["sinusoidal", "rotary"])
@@ -150,8 +175,8 @@ def test_every_definition_is_covered():
         *("Cost", "convolution", "convolution_operations", "layers_to_connect", "measure"),
         *("path_length", "reads", "recurrence", "recurrence_operations", "self_attention"),
         *("self_attention_operations", "dropout", "randomized_positions"),  # random
+        *("ALiBi", "Rotary", "KVCache"),  # their functions have vectors
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
-        *("ALiBi", "Rotary", "KVCache"),  # objects whose functions have theirs
         *("causal_mask", "length_mask", "window_mask", "shift_matrix", "grid_coordinates"),
     }
     assert public - without_vectors <= covered
@@ -222,6 +247,7 @@ def test_a_file_holds_what_the_reference_computes(scheme):
 
 def test_the_generator_writes_all_files(tmp_path, monkeypatch):
     monkeypatch.setattr("posattn.conformance.generate.FOLDER", tmp_path)
+    monkeypatch.setattr("posattn.conformance.generate.gradients", lambda *_: {})  # slow
     main()
     assert sorted(path.stem for path in tmp_path.iterdir()) == names()
 

@@ -47,6 +47,10 @@ def test_every_scheme_of_the_library_has_a_row():
         "learned",
         "sinusoidal",
         "music",
+        "pope",
+        "stickbreaking",
+        "dape",
+        "swinv2",
     ):
         assert word in text
 
@@ -63,21 +67,26 @@ def test_shifts_change_nothing_but_for_these():
 
 def test_lengths_of_vectors_change_for_these_only():
     changed = without(*holding("norm"))
-    assert changed == {"sinusoidal", "learned", "randomized", "xPos", "YaRN", "LongRoPE"}
+    stretched = {"xPos", "YaRN", "LongRoPE", "PoPE"}
+    assert changed == {"sinusoidal", "learned", "randomized", *stretched}
 
 
 def test_the_side_of_a_key_is_hidden_by_these():
     symmetric = {"ALiBi", "KERPLE, logarithmic", "KERPLE, power", "Sandwich", "FIRE"}
-    assert without(*holding("side")) == {"none", *symmetric}
+    untrained = {"PoPE", "DAPE"}  # angles of zero, and a network of a symmetric bias
+    of_two = {
+        "stick-breaking"
+    }  # a key alone with the query takes its sigmoid on either side
+    assert without(*holding("side")) == {"none", *symmetric, *untrained, *of_two}
 
 
 def test_tables_and_growing_factors_end():
     ending = without(*holding("far"))
-    assert ending == {"learned", "TUPE", "Swin", "xPos"}
+    assert ending == {"learned", "TUPE", "Swin", "Swin V2", "xPos"}
 
 
 def test_contextual_positions_need_all_keys_between():
-    assert holding("tiles") == without("CoPE")
+    assert holding("tiles") == without("CoPE", "stick-breaking")
 
 
 def test_some_say_nothing_about_the_future():
@@ -86,13 +95,16 @@ def test_some_say_nothing_about_the_future():
         "Music Transformer",
         "CoPE",
         "FoX",
+        "stick-breaking",
     }
 
 
 def test_parameters_are_counted_where_they_are():
     none = without(*holding("learns"))
-    assert {"none", "sinusoidal", "ALiBi", "Sandwich", "rotary", "YaRN"} <= none
-    assert not none & {"learned", "Shaw", "T5", "FoX", "rotary, mixed"}
+    fixed = {"none", "sinusoidal", "ALiBi", "Sandwich", "rotary", "YaRN", "stick-breaking"}
+    assert fixed <= none
+    learned = {"learned", "Shaw", "T5", "FoX", "rotary, mixed", "PoPE", "DAPE", "Swin V2"}
+    assert not none & learned
 
 
 class Spoiled:

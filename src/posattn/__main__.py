@@ -1,28 +1,30 @@
 """The command `python -m posattn`: check a function of your own, and list what can be checked."""
 
 import argparse
-import ast
-import importlib
-import importlib.util
-import operator
 import os
 import sys
 import textwrap
-from pathlib import Path
+import threading
 
-from posattn.conformance import UsageError, check, load, names
+from posattn.conformance import UsageError, load, names
+from posattn.conformance.apart import TIME_LIMIT, check_apart
 
-PASSED, FAILED, UNUSABLE = 0, 1, 2
+PASSED, UNUSABLE = 0, 2
 
 
 def main(arguments=None):
     """Run the command and return its exit code: 0 all cases pass, 1 some fail, 2 it cannot be run."""
     chosen = parser().parse_args(arguments)
     try:
-        return chosen.run(chosen)
+        text, code = chosen.run(chosen)
     except UsageError as error:
         print(f"posattn: {error}", file=sys.stderr)
         return UNUSABLE
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # as with `| head`; the rest, flushed at the end, goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,7 +43,9 @@ def parser():
     one.add_argument("function", help="module:function, or path/to/file.py:function")
     one.add_argument("--scheme", required=True, help="what it should be: see `schemes`")
     one.add_argument("--framework", help="of its arrays, if its module imports several")
-    one.add_argument("--dtype", default="float32", help="of its data; float32 if not given")
+    one.add_argument(
+        "--dtype", help="of its data; float32 if not given, and float64 for numpy"
+    )
     one.add_argument(
         "--set",
         action="append",
@@ -53,6 +57,13 @@ def parser():
     one.add_argument(
         "--gradients", action="store_true", help="check them, too (torch and jax)"
     )
+    one.add_argument(
+        "--time-limit",
+        type=seconds,
+        default=TIME_LIMIT,
+        metavar="SECONDS",
+        help=f"the most that a case may take; {TIME_LIMIT:g} if not given",
+    )
     one.set_defaults(run=check_function)
     listing = commands.add_parser("schemes", help="list what can be checked")
     listing.add_argument("scheme", nargs="?", help="show how this one is called")
@@ -60,82 +71,32 @@ def parser():
     return whole
 
 
+def seconds(text):
+    """A time limit."""
+    if not 0 < float(text) <= threading.TIMEOUT_MAX:
+        raise ValueError
+    return float(text)
+
+
 def check_function(chosen):
-    """Check a function and print what was found."""
-    function = find(chosen.function)
-    settings = dict(map(setting, chosen.set))
-    report = check(
-        function,
-        chosen.scheme,
-        framework=chosen.framework,
-        dtype=chosen.dtype,
-        settings=settings,
-        only=chosen.only,
-        gradients=chosen.gradients,
-    )
-    print(report)
-    return FAILED if report.failures else PASSED
-
-
-def find(path):
-    """Import the function that the user named."""
-    place, _, name = path.rpartition(":")
-    if not (place and name):
-        raise UsageError(f"function must be given as module:function, got {path!r}")
-    try:
-        module = import_file(Path(place)) if place.endswith(".py") else import_module(place)
-    except (Exception, SystemExit) as error:
-        said = (str(error).strip().splitlines() or [""])[0]
-        raise UsageError(
-            f"{place} cannot be imported: {type(error).__name__}: {said}"
-        ) from None
-    try:
-        return operator.attrgetter(name)(module)
-    except AttributeError:
-        raise UsageError(f"{place} has no function {name!r}") from None
-
-
-def import_module(name):
-    """Import a module, also from the current directory."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    return importlib.import_module(name)
-
-
-def import_file(path):
-    """Import a file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def setting(text):
-    """A keyword and its value, a string if it is nothing else."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--set must be given as keyword=value, got {text!r}")
-    try:
-        return name, ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        return name, value
+    """Check a function in a process of its own."""
+    request = {name: value for name, value in vars(chosen).items() if name != "run"}
+    return check_apart(request, request.pop("time_limit"))
 
 
 def list_schemes(chosen):
-    """Print all schemes, or how one is called and what its cases are."""
+    """All schemes, or how one is called and what its cases are."""
     if chosen.scheme is None:
         width = max(map(len, names()))
-        for name in names():
-            print(f"{name.ljust(width)}  {load(name)['what']}")
-        return PASSED
+        lines = [f"{name.ljust(width)}  {load(name)['what']}" for name in names()]
+        return "\n".join(lines), PASSED
     vectors = load(chosen.scheme)
-    print(textwrap.fill(vectors["what"], 100))
-    print(f"\nfunction({signature(vectors['parameters'])})")
-    print(f"\nposattn: {vectors['function']}; source: {vectors['source']}")
-    print(f"\n{len(vectors['cases'])} cases:")
-    for case in vectors["cases"]:
-        print(f"  {case['name']}")
-    return PASSED
+    lines = [textwrap.fill(vectors["what"], 100)]
+    lines += [f"\nfunction({signature(vectors['parameters'])})"]
+    lines += [f"\nposattn: {vectors['function']}; source: {vectors['source']}"]
+    lines += [f"\n{len(vectors['cases'])} cases:"]
+    lines += [f"  {case['name']}" for case in vectors["cases"]]
+    return "\n".join(lines), PASSED
 
 
 def signature(parameters):

@@ -108,6 +108,18 @@ CARDS = {
         "xpos_query",
         "nearly the stripes of rotary: within 64 positions little fades",
     ),
+    "PoPE": Card(
+        "Polar coordinates (PoPE)",
+        2025,
+        "Each entry of a query or a key is a length, never negative, and the position alone"
+        " turns it: content has no angle. Learned angles say which offset an entry likes best.",
+        r"s_{ij} = \textstyle\sum_c \mu(q_{ic})\,\mu(k_{jc})"
+        r" \cos\bigl((j - i)\,\omega_c + \varphi_c\bigr) / \sqrt{d_h}, \quad"
+        r" \mu(x) = \ln(1 + e^x)",
+        ("gopalakrishnan2025decoupling",),
+        "PolarKey",
+        "stripes along the diagonal, darkest on it",
+    ),
     "rotary, axial": Card(
         "Axial rotary, for images",
         2024,
@@ -271,6 +283,27 @@ CARDS = {
         "ForgettingGate",
         "dark on and above the diagonal, fading evenly into the past",
     ),
+    "stick-breaking": Card(
+        "Stick-breaking",
+        2024,
+        "From the newest key to the oldest, each takes a share of what is left, so that"
+        " of equal keys the nearest gets most; what remains is the query's own.",
+        r"s_{ij} + \textstyle\sum_{l=j}^{i-1} \ln\bigl(1 - \sigma(s_{il})\bigr), \quad j < i",
+        ("tan2025scaling",),
+        "StickBreaking",
+        "dark beside the diagonal, paling evenly into the past; the diagonal itself,"
+        " which has what remains, pales further down, and one shade lies above it",
+    ),
+    "DAPE": Card(
+        "Data-adaptive encoding (DAPE)",
+        2024,
+        "A small network reads scores and biases of all heads, here of ALiBi,"
+        " and corrects the bias.",
+        r"s_{ij} + \beta_{ij} + f(\mathbf{s}_{ij}, \boldsymbol{\beta}_{ij})",
+        ("zheng2024dape",),
+        "DAPE",
+        "fading evenly to both sides of the diagonal",
+    ),
     "ALiBi": Card(
         "ALiBi",
         2021,
@@ -336,6 +369,17 @@ CARDS = {
         r"s_{ij} + t_{(y_i - y_j,\; x_i - x_j)}",
         ("liu2021swin",),
         "SwinBias",
+        "blocks of 8 by 8 that repeat along the diagonals",
+    ),
+    "Swin V2": Card(
+        "Continuous bias of Swin V2",
+        2021,
+        "A small network reads the displacement of two patches in logarithms,"
+        " so that a larger window has biases too.",
+        r"s_{ij} + 16\,\sigma\bigl(f(g(y_i - y_j),\, g(x_i - x_j))\bigr), \quad"
+        r" g(u) = \operatorname{sign}(u) \log_8(1 + 8\,|u| / (M - 1))",
+        ("liu2022swin",),
+        "SwinV2Bias",
         "blocks of 8 by 8 that repeat along the diagonals",
     ),
 }

@@ -125,7 +125,7 @@ def _input(layer):
     return Scheme(encode=lambda x, p: layer(x, positions=p), layer=layer)
 
 
-def _learned_bias(kind, *sizes, **options):
+def _bias(kind, *sizes, **options):
     bias = kind.init(_rng(), *sizes, **options)
     return Scheme(bias=bias, scale=getattr(bias, "scale", None))
 
@@ -133,6 +133,11 @@ def _learned_bias(kind, *sizes, **options):
 def _mixed(z):
     layer = reference.MixedRotary.init(_rng(), z.head_dim, HEADS, z.side)
     return Scheme(rotate=layer, layer=layer)
+
+
+def _polar(z):
+    key, scale = reference.PolarKey.init(HEADS, z.head_dim), z.head_dim**-0.5
+    return Scheme(rotate=(reference.polar_query, key), layer=key, scale=scale)
 
 
 def _longrope(n, z):
@@ -171,6 +176,7 @@ SCHEMES = {
         rotate=_turn(reference.frequencies(z.head_dim // 2))
     ),
     "xPos": lambda n, z=SMALL: Scheme(rotate=(reference.xpos_query, reference.xpos_key)),
+    "PoPE": lambda n, z=SMALL: _polar(z),
     "rotary, axial": lambda n, z=SMALL: Scheme(
         rotate=_on_axes(reference.axial_frequencies(z.head_dim), z.side)
     ),
@@ -193,30 +199,29 @@ SCHEMES = {
     ),
     "LongRoPE": lambda n, z=SMALL: Scheme(rotate=_turn(*_longrope(n, z))),
     "Llama 3": lambda n, z=SMALL: Scheme(rotate=_turn(reference.llama3(z.head_dim))),
-    "Shaw": lambda n, z=SMALL: _learned_bias(
-        reference.ShawRelative, z.trained // 8, z.head_dim
-    ),
-    "Music Transformer": lambda n, z=SMALL: _learned_bias(
+    "Shaw": lambda n, z=SMALL: _bias(reference.ShawRelative, z.trained // 8, z.head_dim),
+    "Music Transformer": lambda n, z=SMALL: _bias(
         reference.RelativeGlobalAttention, z.trained, HEADS, z.head_dim
     ),
-    "Transformer-XL": lambda n, z=SMALL: _learned_bias(
-        reference.TransformerXLBias, z.dim, HEADS
-    ),
-    "DeBERTa": lambda n, z=SMALL: _learned_bias(
+    "Transformer-XL": lambda n, z=SMALL: _bias(reference.TransformerXLBias, z.dim, HEADS),
+    "DeBERTa": lambda n, z=SMALL: _bias(
         reference.DisentangledBias, z.trained // 4, z.dim, HEADS
     ),
-    "TUPE": lambda n, z=SMALL: _learned_bias(reference.TUPEBias, z.trained, z.dim, HEADS),
-    "CoPE": lambda n, z=SMALL: _learned_bias(reference.CoPE, z.trained, z.head_dim),
+    "TUPE": lambda n, z=SMALL: _bias(reference.TUPEBias, z.trained, z.dim, HEADS),
+    "CoPE": lambda n, z=SMALL: _bias(reference.CoPE, z.trained, z.head_dim),
     "FoX": lambda n, z=SMALL: Scheme(
         gate=reference.ForgettingGate.init(_rng(), z.dim, HEADS)
     ),
+    "stick-breaking": lambda n, z=SMALL: Scheme(bias=reference.StickBreaking()),
+    "DAPE": lambda n, z=SMALL: _bias(reference.DAPE, HEADS, reference.alibi_bias(HEADS)),
     "ALiBi": lambda n, z=SMALL: Scheme(bias=reference.alibi_bias(HEADS)),
-    "T5": lambda n, z=SMALL: _learned_bias(reference.T5Bias, HEADS),
-    "KERPLE, logarithmic": lambda n, z=SMALL: _learned_bias(reference.KerpleLog, HEADS),
-    "KERPLE, power": lambda n, z=SMALL: _learned_bias(reference.KerplePower, HEADS),
+    "T5": lambda n, z=SMALL: _bias(reference.T5Bias, HEADS),
+    "KERPLE, logarithmic": lambda n, z=SMALL: _bias(reference.KerpleLog, HEADS),
+    "KERPLE, power": lambda n, z=SMALL: _bias(reference.KerplePower, HEADS),
     "Sandwich": lambda n, z=SMALL: Scheme(bias=reference.sandwich_bias(HEADS)),
-    "FIRE": lambda n, z=SMALL: _learned_bias(reference.FIRE, HEADS, threshold=2.0),
-    "Swin": lambda n, z=SMALL: _learned_bias(reference.SwinBias, HEADS, z.side, z.side),
+    "FIRE": lambda n, z=SMALL: _bias(reference.FIRE, HEADS, threshold=2.0),
+    "Swin": lambda n, z=SMALL: _bias(reference.SwinBias, HEADS, z.side, z.side),
+    "Swin V2": lambda n, z=SMALL: _bias(reference.SwinV2Bias, HEADS, z.side, z.side),
 }
 
 

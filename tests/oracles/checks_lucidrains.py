@@ -59,6 +59,25 @@ def test_x_transformers_rotates_pairs(column, rotated):
     assert_agree(column, got, want)
 
 
+def test_pope_of_x_transformers(column):
+    """Cosines first, as here; positions in float32 there."""
+    theirs = x_transformers.PolarEmbedding(WIDTH, HEADS)
+    phase = -np.abs(draw(350, HEADS, WIDTH))
+    theirs.learned_bias.data = single(phase[:, None])
+    frequencies, bias = theirs(torch.arange(N))
+    query, key = draw(351, *HEADED), draw(352, *HEADED)
+    ours = (
+        column.polar_query(column.array(query)),
+        column.with_parameters("PolarKey", {"phase": column.array(phase)}, HEADS, WIDTH)(
+            column.array(key)
+        ),
+    )
+    for got, x, angles in zip(
+        ours, (query, key), (frequencies, frequencies + bias), strict=True
+    ):
+        assert_agree(column, got, x_transformers.apply_polar_pos_emb(single(x), angles))
+
+
 def test_scaled_frequencies(column):
     ntk = column.ntk_aware(WIDTH, factor=4.0)
     for theirs in (

@@ -37,6 +37,8 @@ from transformers.models.roformer.modeling_roformer import (
     RoFormerSinusoidalPositionalEmbedding,
 )
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
+from transformers.models.swinv2.configuration_swinv2 import Swinv2Config
+from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import (
     _apply_relative_key_position_encoding,
@@ -353,6 +355,48 @@ def test_swin_bias(column, window):
     )
     where = column.positions(np.arange(math.prod(window)))
     assert_agree(column, layer(where, where), theirs()[0])
+
+
+@pytest.mark.parametrize("trained", [(0, 0), (3, 6)])
+@pytest.mark.parametrize("window", [(4, 4), (2, 5)])
+def test_swin_v2_attention(column, window, trained):
+    """The whole attention: cosines with a factor per head are a rotation, and the bias is ours."""
+    dim, n = HEADS * 4, math.prod(window)
+    torch.manual_seed(0)
+    theirs = Swinv2SelfAttention(
+        Swinv2Config(qkv_bias=False), dim, HEADS, window, list(trained)
+    )
+    theirs.logit_scale.data += torch.tensor([0.0, 1.0, 9.0][:HEADS])[:, None, None]
+    network = theirs.continuous_position_bias_mlp
+    x, output = draw(308, 2, n, dim), draw(309, dim, dim) / 4
+    heads = theirs(single(x))[0]
+    factor = double(theirs.logit_scale.clamp(max=math.log(100)).exp())
+
+    def key(x, positions):
+        return x / (x * x).sum(-1)[..., None] ** 0.5
+
+    def query(x, positions):
+        return key(x, positions) * column.array(factor)
+
+    options = dict(zip(("height", "width"), window, strict=True))
+    if trained[0]:
+        options |= dict(zip(("trained_height", "trained_width"), trained, strict=True))
+    named = {
+        "hidden_weight": column.array(double(network[0].weight.T)),
+        "hidden_bias": column.array(double(network[0].bias)),
+        "output_weight": column.array(double(network[2].weight.T)),
+    }
+    bias = column.with_parameters("SwinV2Bias", named, HEADS, **options)
+    weights = [double(layer.weight.T) for layer in (theirs.query, theirs.key, theirs.value)]
+    made = column.multi_head(
+        [column.array(w) for w in (*weights, output)],
+        HEADS,
+        rotate=(query, key),
+        bias=bias,
+        scale=1.0,
+    )
+    got = made(*[column.array(x)] * 3)
+    assert_agree(column, got, heads @ single(output))
 
 
 # terms that depend on content

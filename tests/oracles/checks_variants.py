@@ -38,6 +38,7 @@ SIZES = {
     "pad_token_id": 0,
 }
 BASE = 10000.0
+each_window = pytest.mark.parametrize("window", [None, WINDOW])
 TURNS = {"rope_parameters": {"rope_type": "default", "rope_theta": BASE}}
 
 
@@ -79,7 +80,7 @@ def theirs(layer, x, told, mask=None, **options):
 
 
 def distance(got, want):
-    return float((got - want).abs().max() / want.abs().max())
+    return float((got - want).detach().abs().max() / want.abs().max())
 
 
 @torch.no_grad()
@@ -121,7 +122,7 @@ def from_gemma2(attention):
     return projected(attention, rotate=Rotary(layout="half", base=BASE), bias=cap)
 
 
-@pytest.mark.parametrize("window", [None, WINDOW])
+@each_window
 def test_soft_caps(window):
     config = transformers.Gemma2Config(
         attn_logit_softcapping=2.0,
@@ -166,8 +167,8 @@ def attend_as_gpt_oss(layer, sinks, x, cache):
     return layer.output(merge_heads(out)), cache
 
 
-@pytest.mark.parametrize("window", [None, WINDOW])
-def test_attention_sinks(window):
+def gpt_oss(window):
+    """Its module, our layer with the same weights but no sinks, and what the module says to some states."""
     config = transformers.GptOssConfig(
         sliding_window=WINDOW,
         rope_parameters={
@@ -190,12 +191,52 @@ def test_attention_sinks(window):
     speeds, factor = yarn(8, base=BASE, trained_length=64, **options)
     turn = Rotary(layout="half", frequencies=speeds, attention_factor=factor)
     layer = projected(attention, rotate=turn)
+    assert distance(layer(x, mask=mask), want) > 1e-2
+    return attention.sinks.detach(), layer, x, want
+
+
+@each_window
+@torch.no_grad()
+def test_attention_sinks(window):
+    sinks, layer, x, want = gpt_oss(window)
     cache, outputs = KVCache.init((2,), 2, N, 8, window=window), []
     for part in x.split([5, 1, 3, 1, 1, 1, 1], dim=1):
-        out, cache = attend_as_gpt_oss(layer, attention.sinks, part, cache)
+        out, cache = attend_as_gpt_oss(layer, sinks, part, cache)
         outputs.append(out)
     assert distance(torch.cat(outputs, dim=1), want) <= AGREE
-    assert distance(layer(x, mask=mask), want) > 1e-2
+
+
+class ScoreOfTheFirst:
+    """A number for each head, on the scores of the first position alone."""
+
+    def __init__(self, scores):
+        self.scores_of_first = scores
+
+    def __call__(self, query_positions, key_positions):
+        """`(batch, h, 1, n_k)`."""
+        first = (key_positions == 0)[..., None, None, :]
+        return self.scores_of_first[:, None, None] * first
+
+
+@each_window
+@torch.no_grad()
+def test_attention_sinks_as_a_first_token_of_nothing(window):
+    """The layer itself: positions begin at 1, and the cache with a key and a value of zero at 0.
+
+    That token has to stay, so that a window is a mask here, and not the cache's.
+    """
+    sinks, layer, x, want = gpt_oss(window)
+    layer.bias = ScoreOfTheFirst(sinks)
+    cache, outputs = KVCache.init((2,), 2, 1 + N, 8), []
+    nothing = torch.zeros(2, 2, 1, 8)
+    cache, _ = cache.append(nothing, nothing, torch.zeros(1, dtype=torch.long))
+    for part in x.split([5, 1, 3, 1, 1, 1, 1], dim=1):
+        positions = cache.next_positions(part.shape[1])
+        slots = torch.arange(cache.key.shape[-2])
+        near = slots > positions[..., None] - (window or N)
+        out, cache = layer(part, cache=cache, mask=near | (slots == 0))
+        outputs.append(out)
+    assert distance(torch.cat(outputs, dim=1), want) <= AGREE
 
 
 # sliding windows: Mistral
@@ -307,11 +348,6 @@ class OfEachHead(nn.Module):
     def __init__(self, projection, norm, num_heads):
         super().__init__()
         self.projection, self.norm, self.num_heads = projection, norm, num_heads
-
-    @property
-    def weight(self):
-        """That of the projection."""
-        return self.projection.weight
 
     def forward(self, x):
         """Project, and normalise."""

@@ -55,9 +55,9 @@ BASES = {
 class InTheirPlace(nn.Module):
     """Our layer, which is called as one of theirs, and keeps the cache of its tokens if there is one."""
 
-    def __init__(self, layer, *, causal=True, window=None, answer=None):
+    def __init__(self, layer, *, causal=True, window=None, padded=False, answer=None):
         super().__init__()
-        self.layer, self.causal, self.window = layer, causal, window
+        self.layer, self.causal, self.window, self.padded = layer, causal, window, padded
         self.answer = answer or (lambda out, *others: (out, None))
         self.cache = self.positions = None
 
@@ -66,17 +66,18 @@ class InTheirPlace(nn.Module):
         if key_value_states is not None:
             out = self.layer(hidden_states, key_value_states)
         elif self.cache is None:
-            out = self.layer(
-                hidden_states, mask=self.mask(hidden_states), causal=self.causal
-            )
+            mask = self.mask(hidden_states, *others)
+            out = self.layer(hidden_states, mask=mask, causal=self.causal)
         else:
             out, self.cache = self.layer(
                 hidden_states, query_positions=self.positions, cache=self.cache
             )
         return self.answer(out, hidden_states, *others)
 
-    def mask(self, hidden_states):
-        """The window, or none."""
+    def mask(self, hidden_states, *others):
+        """The module's own where it hides padding, the window, or none."""
+        if self.padded:
+            return others[0].bool()
         n = hidden_states.shape[-2]
         return None if self.window is None else window_mask(n, n, self.window)
 
@@ -349,7 +350,10 @@ def place_in_deberta_v2(attention, table):
     layer = loading.from_deberta_v2(attention, table)
     norm = attention.output.LayerNorm
     return InTheirPlace(
-        layer, causal=False, answer=lambda out, x, *others: (norm(out + x), None)
+        layer,
+        causal=False,
+        padded=True,
+        answer=lambda out, x, *others: (norm(out + x), None),
     )
 
 
@@ -370,17 +374,21 @@ def test_logits_of_deberta_v2():
     place = partial(place_in_deberta_v2, table=table)
     model = replace(theirs, DebertaV2Attention, place)
     assert len(ours(model)) == 3
-    inputs = {"input_ids": tokens(2, 40)}
-    want = logits_at_once(theirs, **inputs)
-    assert distance(logits_at_once(model, **inputs), want) <= LOGITS
-    for place in ours(model):
-        place.layer.bias = None
-    assert distance(logits_at_once(model, **inputs), want) > 1e-2
+    inputs = {"input_ids": tokens(2, 40), "attention_mask": torch.ones(2, 40).long()}
+    inputs["attention_mask"][1, 30:] = 0
+    want = logits_of_words(theirs, **inputs)
+    assert distance(logits_of_words(model, **inputs), want) <= LOGITS
+    for part in ("bias", "padded"):
+        changed = deepcopy(model)
+        for place in ours(changed):
+            setattr(place if part == "padded" else place.layer, part, None)
+        assert distance(logits_of_words(changed, **inputs), want) > 1e-2
 
 
 @torch.no_grad()
-def logits_at_once(model, **inputs):
-    return model(**inputs).logits
+def logits_of_words(model, **inputs):
+    """Those of the tokens that are no padding."""
+    return model(**inputs).logits[inputs["attention_mask"].bool()]
 
 
 # Qwen2-VL: tokens stand in time, height and width

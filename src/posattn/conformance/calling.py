@@ -1,29 +1,39 @@
-"""Call a function that was not written for us: leave out what it does not know, or skip the case."""
+"""Call what was not written for us: leave out what it does not know, or skip the case."""
 
+import functools
 import inspect
 
 from posattn.conformance.vectors import UsageError
 
-__all__ = ["Skip", "call", "choose", "name_of", "same", "signature_of"]
+__all__ = ["Skip", "call", "choose", "inner", "left_out", "name_of", "same", "signature_of"]
 
 
 class Skip(Exception):
     """A case that the function has no parameters for."""
 
 
+def inner(function):
+    """What a `functools.partial` calls, or the function itself."""
+    return function.func if isinstance(function, functools.partial) else function
+
+
 def name_of(function):
     """What the user calls the function."""
-    inner = getattr(function, "func", function)  # of a functools.partial
-    return getattr(inner, "__name__", type(inner).__name__)
+    return getattr(inner(function), "__name__", type(inner(function)).__name__)
 
 
 def signature_of(function):
-    """The signature of a callable."""
+    """The signature of a callable; of a layer of PyTorch, which takes anything, that of its `forward`."""
     if not callable(function):
         raise UsageError(f"function must be callable, got {type(function).__name__}")
+    layer = inner(function)
+    layer = getattr(layer, "_orig_mod", layer)  # of torch.compile
+    forward = None if isinstance(layer, type) else getattr(layer, "forward", None)
+    if callable(forward) and isinstance(function, functools.partial):
+        forward = functools.partial(forward, *function.args, **function.keywords)
     try:
-        return inspect.signature(function)
-    except ValueError:
+        return inspect.signature(forward if callable(forward) else function)
+    except (TypeError, ValueError):
         raise UsageError(
             f"{name_of(function)} must have a signature; wrap it in a function of Python"
         ) from None
@@ -34,22 +44,33 @@ def same(value, other):
     return not hasattr(value, "shape") and value == other
 
 
+def known(function, names):
+    """Those of the names that the function has a keyword for."""
+    taken = signature_of(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in taken):
+        return set(names)
+    return {p.name for p in taken if p.kind is not p.POSITIONAL_ONLY} & set(names)
+
+
 def choose(function, defaults, keywords, settings):
     """The keywords that the function knows: the case's own, and the contract's defaults.
 
     One that it does not know is left out if it has its default, or if the user has set it.
     """
-    taken = signature_of(function).parameters.values()
-    known = {p.name for p in taken if p.kind is not p.POSITIONAL_ONLY}
-    everything = any(p.kind is p.VAR_KEYWORD for p in taken)
     plain = {name: value for name, value in defaults.items() if value is not None}
     chosen = {**plain, **keywords}
-    for name, value in list(chosen.items()):
-        if not (everything or name in known):
-            if name not in settings and not (name in plain and same(value, plain[name])):
-                raise Skip(f"{name_of(function)} has no parameter {name}")
-            del chosen[name]
-    return chosen
+    taken = known(function, chosen)
+    for name, value in chosen.items():
+        default = name in plain and same(value, plain[name])
+        if name not in taken and name not in settings and not default:
+            raise Skip(f"{name_of(function)} has no parameter {name}")
+    return {name: value for name, value in chosen.items() if name in taken}
+
+
+def left_out(function, defaults, settings):
+    """The keywords that the function does not know, and whose defaults it is taken to mean."""
+    plain = [name for name in defaults if name not in settings]
+    return [name for name in plain if name not in known(function, plain)]
 
 
 def call(function, named, keywords, method=""):

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 
+from posattn.conformance.calling import inner
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["MAKERS", "detect", "differentiate", "make", "read"]
@@ -19,13 +20,12 @@ MAKERS = {
     "tensorflow": ("tensorflow", "constant"),
     "torch": ("torch", "tensor"),
 }
-DIFFERENTIATORS = {"jax": "jax", "torch": "torch.func"}  # where `vjp` stands
+DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
 def detect(function):
     """The framework that the module of `function` imports, or else the one that is loaded."""
-    inner = getattr(function, "func", function)  # of a functools.partial
-    module = sys.modules.get(getattr(inner, "__module__", None))
+    module = sys.modules.get(getattr(inner(function), "__module__", None))
     origins = (
         value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
         for value in vars(module or sys).values()
@@ -48,21 +48,29 @@ def make(framework, array, dtype=None):
         raise UsageError(
             f"framework must be an installed one, got {framework}: {error}"
         ) from None
-    if dtype is not None and not hasattr(home, dtype):
-        raise UsageError(f"dtype must be one that {framework} has, got {dtype!r}")
+    if dtype is not None and not (dtype in DTYPES and hasattr(home, dtype)):
+        has = ", ".join(name for name in DTYPES if hasattr(home, name))
+        raise UsageError(f"dtype must be one that {framework} has, {has}, got {dtype!r}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # JAX says that it is in its 32-bit mode
         return getattr(home, maker)(array, dtype=dtype and getattr(home, dtype))
 
 
+def differentiable(framework):
+    """Refuse a framework whose gradients are not known here."""
+    if framework not in ("jax", "torch"):
+        raise UsageError(
+            f"framework must be jax or torch to check gradients, got {framework}"
+        )
+
+
 def differentiate(framework, function, arguments, cotangent):
     """The gradients of the product of `function(*arguments)` with `cotangent`."""
-    if framework not in DIFFERENTIATORS:
-        known = " or ".join(DIFFERENTIATORS)
-        raise UsageError(f"framework must be {known} to check gradients, got {framework}")
-    _, pull_back = importlib.import_module(DIFFERENTIATORS[framework]).vjp(
-        function, *arguments
-    )
+    if framework == "torch":
+        leaves = [x.detach().requires_grad_() for x in arguments]
+        grad = importlib.import_module("torch.autograd").grad
+        return grad(function(*leaves), leaves, cotangent, materialize_grads=True)
+    _, pull_back = importlib.import_module("jax").vjp(function, *arguments)
     return pull_back(cotangent)
 
 

@@ -66,6 +66,41 @@ def rotary_with_slow_frequencies(x, positions, *, base=10000.0):
     return turned(x, positions[..., None] * base ** (-j / x.shape[-1]))
 
 
+def rotary_of_mixed_layouts(x, positions, *, base=10000.0):
+    """Angles of neighbors, and halves are paired: raiyanyahya/how-to-train-your-gpt #6."""
+    by = np.repeat(angles(positions, x.shape[-1], base), 2, axis=-1)
+    half = x.shape[-1] // 2
+    across = np.concatenate([-x[..., half:], x[..., :half]], -1)
+    return x * np.cos(by) + across * np.sin(by)
+
+
+def rotary_back_in_halves(x, positions, *, base=10000.0):
+    """Neighbors are paired, and come back as halves: vllm-project/vllm-metal #44."""
+    by = angles(positions, x.shape[-1], base)
+    even, odd = x[..., 0::2], x[..., 1::2]
+    pairs = [even * np.cos(by) - odd * np.sin(by), even * np.sin(by) + odd * np.cos(by)]
+    return np.concatenate(pairs, -1)
+
+
+def scores_of_mixed_layouts(query, key, query_positions, key_positions, *, base=10000.0):
+    """Neighbors of the query are paired, and halves of the key."""
+    halves = rotary_by_halves(key, key_positions, base=base)
+    by = angles(query_positions, query.shape[-1], base)
+    return turned(query, by) @ np.swapaxes(halves, -1, -2)
+
+
+def rotary_of_the_model(x, positions, *, base=10000.0):
+    """Frequencies are those of a model of 512 columns, and not those of the head."""
+    by = angles(positions, 512, base)[..., : x.shape[-1] // 2]
+    return turned(x, by)
+
+
+def rotary_of_eight_heads(x, positions, *, base=10000.0):
+    """Frequencies are those of eight heads together."""
+    by = angles(positions, 8 * x.shape[-1], base)[..., : x.shape[-1] // 2]
+    return turned(x, by)
+
+
 def rotary_in_float32(x, positions, *, base=10000.0):
     """Angles are float32, as almost everywhere."""
     exponents = np.arange(0, x.shape[-1], 2, dtype=np.float32) / np.float32(x.shape[-1])

@@ -92,15 +92,25 @@ def finish(scheme, name, arguments, keywords):
         "expected": [np.asarray(x) for x in expected] if several else expected,
         "tolerance": tolerance(scheme, arguments, expected),
     }
-    if scheme.differentiate:
-        cotangent = draw(COTANGENT, *expected.shape)
-        moving = [x for x in arguments if x.dtype.kind == "f"]
-        fixed = arguments[len(moving) :]
-        case["cotangent"] = cotangent
+    moving = differentiable(scheme, arguments, keywords)
+    if moving:
+        case["cotangent"] = draw(COTANGENT, *expected.shape)
         case["gradients"] = gradients(
-            lambda *xs: scheme.function(*xs, *fixed, **keywords), moving, cotangent
+            scheme, arguments, keywords, moving, case["cotangent"]
         )
     return case
+
+
+def differentiable(scheme, arguments, keywords):
+    """The arrays that have gradients, by name: the data, and what is learned."""
+    names = list(inspect.signature(scheme.function).parameters)
+    given = {**dict(zip(names, arguments, strict=False)), **keywords}
+    return {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        if name not in EXACT or name in scheme.learned
+    }
 
 
 def tolerance(scheme, arguments, expected):
@@ -122,21 +132,22 @@ def tolerance(scheme, arguments, expected):
     }
 
 
-def gradients(function, arguments, cotangent):
-    """The gradients of `sum(cotangent * function(*arguments))`, entry by entry."""
-    return [
-        np.array(
-            [slope(function, arguments, k, at, cotangent) for at in np.ndindex(x.shape)]
-        ).reshape(x.shape)
-        for k, x in enumerate(arguments)
-    ]
+def gradients(scheme, arguments, keywords, moving, cotangent):
+    """The gradients of `sum(cotangent * function(*arguments, **keywords))`, by name, entry by entry."""
+    names = list(inspect.signature(scheme.function).parameters)[: len(arguments)]
 
+    def slope(name, at):
+        """How the sum changes with one entry."""
+        moved = {name: x.astype(complex) for name, x in moving.items()}
+        moved[name][at] += 1j * STEP
+        given = {**dict(zip(names, arguments, strict=True)), **keywords, **moved}
+        first = [given.pop(name) for name in names]
+        return np.sum(cotangent * scheme.function(*first, **given).imag) / STEP
 
-def slope(function, arguments, k, at, cotangent):
-    """How the sum changes with one entry of argument `k`."""
-    moved = [x.astype(complex) for x in arguments]
-    moved[k][at] += 1j * STEP
-    return np.sum(cotangent * function(*moved).imag) / STEP
+    return {
+        name: np.array([slope(name, at) for at in np.ndindex(x.shape)]).reshape(x.shape)
+        for name, x in moving.items()
+    }
 
 
 def encode(value):

@@ -1,9 +1,14 @@
 """What a check found, and how it is told."""
 
+import re
 import textwrap
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
+
+from posattn.conformance.raised import said, where
 
 __all__ = ["Report", "Run", "as_list"]
 
@@ -21,23 +26,24 @@ class Run:
     got: object
     tolerance: float = 0.0
     relative: bool = False
+    complaints: list = field(default_factory=list)
 
     def agrees(self, other, slack=0.0, limit=None):
-        """Whether `other` came, up to the tolerance and `slack`; any exception is like another."""
-        if isinstance(self.got, Exception) or isinstance(other, Exception):
-            return isinstance(self.got, Exception) and isinstance(other, Exception)
-        ours, theirs = as_list(self.got), as_list(other)
-        if [np.shape(x) for x in ours] != [np.shape(x) for x in theirs]:
+        """Whether `other` came, up to the tolerance and `slack`; or an exception about the same sizes."""
+        if isinstance(self.got, BaseException) or isinstance(other, BaseException):
+            return alike(self.got, other)
+        if shapes(self.got) != shapes(other):
             return False
         limit = self.tolerance if limit is None else limit
-        return all(np.all(self.gap(*pair, slack) <= limit) for pair in zip(ours, theirs))
+        pairs = zip(as_list(self.got), as_list(other))
+        return all(np.all(self.gap(*pair, slack) <= limit) for pair in pairs)
 
     def repeats(self, other, slack=0.0):
         """Whether `other` came, or leaves no more than a hundredth of the error."""
-        if not self.failed or isinstance(self.got, Exception):
+        if not self.wrong or not self.comparable:
             return self.agrees(other, slack)
-        wanted = as_list(self.case["expected"])
-        error = max(np.max(self.gap(*pair)) for pair in zip(as_list(self.got), wanted))
+        pairs = zip(as_list(self.got), as_list(self.case["expected"]))
+        error = max(np.max(self.gap(*pair)) for pair in pairs)
         limit = max(self.tolerance, error / 100) if np.isfinite(error) else None
         return self.agrees(other, slack, limit)
 
@@ -52,16 +58,28 @@ class Run:
         return np.where(equal, 0.0, np.nan_to_num(gap, nan=np.inf))
 
     @property
-    def failed(self):
+    def comparable(self):
+        """Whether as many arrays came as expected, of the same shapes."""
+        raised = isinstance(self.got, BaseException)
+        return not raised and shapes(self.got) == shapes(self.case["expected"])
+
+    @property
+    def wrong(self):
         """Whether something else came than was expected."""
         return not self.agrees(self.case["expected"])
+
+    @property
+    def failed(self):
+        """Whether it is wrong, or something else is: a dtype, or an argument that was changed."""
+        return self.wrong or bool(self.complaints)
 
     def row(self):
         """The name of the case; where its largest error stands, the error, expected and got."""
         name = self.case["name"]
-        if isinstance(self.got, Exception):
-            said = (str(self.got).strip().splitlines() or [""])[0]
-            return name, "", "", "", f"{type(self.got).__name__}: {said}"[:60]
+        if isinstance(self.got, BaseException):
+            return name, "", "", "", said(self.got)[:60]
+        if not (self.wrong and self.comparable):
+            return name, "", "", "", self.complaints[0]
         got, want = as_list(self.got), as_list(self.case["expected"])
         gaps = [self.gap(*pair) for pair in zip(got, want)]
         k = max(range(len(gaps)), key=lambda k: np.max(gaps[k], initial=0))
@@ -69,6 +87,21 @@ class Run:
         place = [*([k] if len(gaps) > 1 else []), *map(int, at)]
         got, want = np.asarray(got[k])[at], np.asarray(want[k])[at]
         return name, str(place), f"{abs(got - want):.2g}", f"{want:.6g}", f"{got:.6g}"
+
+
+def shapes(value):
+    """The shapes of the results."""
+    return [np.shape(x) for x in as_list(value)]
+
+
+def alike(error, other):
+    """Whether two exceptions tell of the same sizes, in whatever words."""
+    if not (isinstance(error, BaseException) and isinstance(other, BaseException)):
+        return False
+    ours, theirs = (set(re.findall(r"\d+", said(x))) for x in (error, other))
+    if said(error) == said(other):
+        return True
+    return min(len(ours), len(theirs)) > 1 and (ours <= theirs or theirs <= ours)
 
 
 @dataclass
@@ -79,14 +112,16 @@ class Report:
         title: what was checked against which scheme, in which framework and dtype.
         runs: an entry for each case that was run; its `case` is that of the vectors.
         skipped: the name of each case that was not run, and the reason.
-        causes: the known faults that explain failures, the likeliest first, each with its `name`,
-            `sentence`, `seen` and `runs`.
+        causes: the known faults that explain nearly all failures, each with its `name`, `sentence`
+            and `seen`, the `runs` that it explains, and how many there are, `of`.
+        notes: sentences on what was not checked.
     """
 
     title: str
     runs: list
     skipped: dict
     causes: list
+    notes: list = field(default_factory=list)
 
     @property
     def failures(self):
@@ -102,17 +137,29 @@ class Report:
         if failures:
             head = ("failing case", "at", "error", "expected", "got")
             lines += ["", *table([head, *(run.row() for run in failures)])]
+        for problem, count in Counter(chain(*map(problems, failures))).items():
+            what, *at = problem.splitlines()
+            lines += ["", wrapped(f"in {count} of {total} cases it {what}"), *at]
         for cause in self.causes:
-            share = f"{len(cause.runs)} of {len(failures)} failures"
+            share = f"{len(cause.runs)} of {cause.of} failures"
             lines += ["", wrapped(f"likely cause ({share}): {cause.sentence}")]
             lines += [f"  seen in {cause.seen}"] if cause.seen else []
-        if failures and not self.causes:
+        if any(run.wrong for run in failures) and not self.causes:
             lines += ["", "no known fault explains this"]
         for reason in sorted(set(self.skipped.values())):
             names = [name for name, why in self.skipped.items() if why == reason]
             lines += ["", f"{len(names)} skipped, since {reason}:"]
             lines += [f"  {name}" for name in names]
+        lines += [line for note in self.notes for line in ("", wrapped(note))]
         return "\n".join(lines)
+
+
+def problems(run):
+    """What a run did beside returning wrong numbers."""
+    if isinstance(run.got, BaseException):
+        at = where(run.got)
+        return [f"raises {said(run.got)}" + (f"\n  at {at}" if at else "")]
+    return run.complaints
 
 
 def wrapped(text):

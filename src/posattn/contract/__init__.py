@@ -70,9 +70,12 @@ from posattn.contract.places import (
 )
 from posattn.contract.schemes import (
     axis_frequencies,
+    base_bias,
     bucketed,
     buckets,
     columns,
+    function_of_positions,
+    head_network,
     log_buckets,
     log_gates,
     network,
@@ -85,6 +88,7 @@ from posattn.contract.schemes import (
     sinusoid_weight,
     tile,
     untied,
+    window_network,
     window_positions,
 )
 
@@ -99,6 +103,7 @@ __all__ = [
     "attention_positions",
     "axis_frequencies",
     "base",
+    "base_bias",
     "bias",
     "bucketed",
     "buckets",
@@ -113,6 +118,8 @@ __all__ = [
     "factor",
     "factors",
     "floating",
+    "function_of_positions",
+    "head_network",
     "head_sequence",
     "heads",
     "integer",
@@ -161,5 +168,6 @@ __all__ = [
     "tile_positions",
     "token_positions",
     "untied",
+    "window_network",
     "window_positions",
 ]

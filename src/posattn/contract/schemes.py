@@ -70,7 +70,11 @@ def tile(
     """Reject queries and keys of heads that do not fit a table, or have no fitting positions."""
     floating("query", query)
     got = tuple(query.shape)
-    if len(got) < 3 or got[-1] != head_dim or num_heads not in (None, got[-3]):
+    if (
+        len(got) < 3
+        or got[-1] != head_dim
+        or (num_heads is not None and num_heads != got[-3])
+    ):
         h = "h" if num_heads is None else num_heads
         raise ValueError(f"query must have shape (*batch, {h}, n_q, {head_dim}), got {got}")
     floating("key", key, like=query)
@@ -167,6 +171,42 @@ def untied(table, query_weight, key_weight, cls_bias, num_heads):
     heads(num_heads, key_weight.shape[-1])
     if cls_bias is not None:
         parameter("cls_bias", cls_bias, (2, num_heads))
+
+
+def window_network(hidden_weight, hidden_bias, output_weight):
+    """Reject parameters of a network of two coordinates, without a last offset, whose shapes do not fit."""
+    parameter("hidden_bias", hidden_bias, ("m",))
+    parameter("hidden_weight", hidden_weight, (2, *hidden_bias.shape))
+    parameter("output_weight", output_weight, (*hidden_bias.shape, "num_heads"))
+
+
+def head_network(hidden_weight, hidden_bias, output_weight, output_bias):
+    """Return the number of heads of a network that reads two numbers of each head and writes one."""
+    parameter("output_bias", output_bias, ("num_heads",))
+    (num_heads,) = output_bias.shape
+    parameter("hidden_bias", hidden_bias, ("m",))
+    parameter("hidden_weight", hidden_weight, (2 * num_heads, *hidden_bias.shape))
+    parameter("output_weight", output_weight, (*hidden_bias.shape, num_heads))
+    return num_heads
+
+
+def function_of_positions(name, value):
+    """Reject what cannot be called."""
+    if not callable(value):
+        raise TypeError(
+            f"{name} must be a function (query_positions, key_positions), "
+            f"got {type(value).__name__}"
+        )
+
+
+def base_bias(value, shape):
+    """Reject what a bias has returned if it does not fit scores of shape `(*batch, h, n_q, n_k)`."""
+    floating("what bias returns", value)
+    got, expected = tuple(value.shape), tuple(shape)
+    if got != expected[-3:] and got != expected:
+        raise ValueError(
+            f"what bias returns must have shape {expected[-3:]} or {expected}, got {got}"
+        )
 
 
 def log_buckets(num_buckets, max_distance, *, names=("num_buckets", "max_distance")):

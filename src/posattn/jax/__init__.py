@@ -16,6 +16,7 @@ from posattn.jax.axial import (
 )
 from posattn.jax.cache import KVCache
 from posattn.jax.cope import CoPE
+from posattn.jax.dape import DAPE
 from posattn.jax.disentangled import DisentangledBias, deberta_bucket
 from posattn.jax.fire import FIRE
 from posattn.jax.forgetting import ForgettingGate, forgetting_bias
@@ -23,6 +24,7 @@ from posattn.jax.kerple import KerpleLog, KerplePower
 from posattn.jax.learned import LearnedPositionalEncoding
 from posattn.jax.masks import causal_mask, length_mask, window_mask
 from posattn.jax.multi_head import MultiHeadAttention, merge_heads, split_heads
+from posattn.jax.polar import PolarKey, polar_query
 from posattn.jax.randomized import randomized_positions
 from posattn.jax.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.jax.rotary import (
@@ -48,13 +50,16 @@ from posattn.jax.sinusoidal import (
     shift_matrix,
     sinusoidal_encoding,
 )
+from posattn.jax.stick_breaking import StickBreaking
 from posattn.jax.swin import SwinBias
+from posattn.jax.swin_v2 import SwinV2Bias
 from posattn.jax.t5 import T5Bias, t5_bucket
 from posattn.jax.transformer_xl import TransformerXLBias
 from posattn.jax.tupe import TUPEBias
 from posattn.jax.xpos import xpos_key, xpos_query
 
 __all__ = [
+    "DAPE",
     "FIRE",
     "ALiBi",
     "CoPE",
@@ -66,11 +71,14 @@ __all__ = [
     "LearnedPositionalEncoding",
     "MixedRotary",
     "MultiHeadAttention",
+    "PolarKey",
     "PositionalEncoding",
     "RelativeGlobalAttention",
     "Rotary",
     "ShawRelative",
+    "StickBreaking",
     "SwinBias",
+    "SwinV2Bias",
     "T5Bias",
     "TUPEBias",
     "TransformerXLBias",
@@ -92,6 +100,7 @@ __all__ = [
     "merge_heads",
     "mrope_frequencies",
     "ntk_aware",
+    "polar_query",
     "position_interpolation",
     "randomized_positions",
     "rotate",

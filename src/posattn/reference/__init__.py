@@ -33,6 +33,7 @@ from posattn.reference.complexity import (
     self_attention_operations,
 )
 from posattn.reference.cope import CoPE
+from posattn.reference.dape import DAPE
 from posattn.reference.disentangled import DisentangledBias, deberta_bucket
 from posattn.reference.fire import FIRE
 from posattn.reference.forgetting import ForgettingGate, forgetting_bias
@@ -40,6 +41,7 @@ from posattn.reference.kerple import KerpleLog, KerplePower
 from posattn.reference.learned import LearnedPositionalEncoding
 from posattn.reference.masks import causal_mask, length_mask, window_mask
 from posattn.reference.multi_head import MultiHeadAttention, merge_heads, split_heads
+from posattn.reference.polar import PolarKey, polar_query
 from posattn.reference.randomized import randomized_positions
 from posattn.reference.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.reference.rotary import (
@@ -65,13 +67,16 @@ from posattn.reference.sinusoidal import (
     shift_matrix,
     sinusoidal_encoding,
 )
+from posattn.reference.stick_breaking import StickBreaking
 from posattn.reference.swin import SwinBias
+from posattn.reference.swin_v2 import SwinV2Bias
 from posattn.reference.t5 import T5Bias, t5_bucket
 from posattn.reference.transformer_xl import TransformerXLBias
 from posattn.reference.tupe import TUPEBias
 from posattn.reference.xpos import xpos_key, xpos_query
 
 __all__ = [
+    "DAPE",
     "FIRE",
     "ALiBi",
     "CoPE",
@@ -84,11 +89,14 @@ __all__ = [
     "LearnedPositionalEncoding",
     "MixedRotary",
     "MultiHeadAttention",
+    "PolarKey",
     "PositionalEncoding",
     "RelativeGlobalAttention",
     "Rotary",
     "ShawRelative",
+    "StickBreaking",
     "SwinBias",
+    "SwinV2Bias",
     "T5Bias",
     "TUPEBias",
     "TransformerXLBias",
@@ -115,6 +123,7 @@ __all__ = [
     "mrope_frequencies",
     "ntk_aware",
     "path_length",
+    "polar_query",
     "position_interpolation",
     "randomized_positions",
     "reads",

@@ -16,6 +16,7 @@ from posattn.torch.axial import (
 )
 from posattn.torch.cache import KVCache
 from posattn.torch.cope import CoPE
+from posattn.torch.dape import DAPE
 from posattn.torch.disentangled import DisentangledBias, deberta_bucket
 from posattn.torch.fire import FIRE
 from posattn.torch.forgetting import ForgettingGate, forgetting_bias
@@ -23,6 +24,7 @@ from posattn.torch.kerple import KerpleLog, KerplePower
 from posattn.torch.learned import LearnedPositionalEncoding
 from posattn.torch.masks import causal_mask, length_mask, window_mask
 from posattn.torch.multi_head import MultiHeadAttention, merge_heads, split_heads
+from posattn.torch.polar import PolarKey, polar_query
 from posattn.torch.randomized import randomized_positions
 from posattn.torch.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.torch.rotary import (
@@ -48,13 +50,16 @@ from posattn.torch.sinusoidal import (
     shift_matrix,
     sinusoidal_encoding,
 )
+from posattn.torch.stick_breaking import StickBreaking
 from posattn.torch.swin import SwinBias
+from posattn.torch.swin_v2 import SwinV2Bias
 from posattn.torch.t5 import T5Bias, t5_bucket
 from posattn.torch.transformer_xl import TransformerXLBias
 from posattn.torch.tupe import TUPEBias
 from posattn.torch.xpos import xpos_key, xpos_query
 
 __all__ = [
+    "DAPE",
     "FIRE",
     "ALiBi",
     "CoPE",
@@ -66,11 +71,14 @@ __all__ = [
     "LearnedPositionalEncoding",
     "MixedRotary",
     "MultiHeadAttention",
+    "PolarKey",
     "PositionalEncoding",
     "RelativeGlobalAttention",
     "Rotary",
     "ShawRelative",
+    "StickBreaking",
     "SwinBias",
+    "SwinV2Bias",
     "T5Bias",
     "TUPEBias",
     "TransformerXLBias",
@@ -92,6 +100,7 @@ __all__ = [
     "merge_heads",
     "mrope_frequencies",
     "ntk_aware",
+    "polar_query",
     "position_interpolation",
     "randomized_positions",
     "rotate",

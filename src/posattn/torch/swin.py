@@ -94,23 +94,26 @@ class SwinBias(nn.Module):
             ValueError: if a position lies outside the window, batch axes of positions differ, or the
                 table does not fit.
         """
-        height, width = self.height, self.width
-        displacements = (2 * height - 1) * (2 * width - 1)
-        contract.parameter("table", self.table, (displacements, "num_heads"))
-        contract.position_pair(query_positions, key_positions, integers=True)
-        for name, p in (("query", query_positions), ("key", key_positions)):
-            known = not (torch.compiler.is_compiling() or p.is_meta)
-            contract.window_positions(f"{name}_positions", p, height, width, known=known)
-        query, key = (
-            query_positions.long()[..., :, None],
-            key_positions.long()[..., None, :],
-        )
-        row = query // width - key // width + height - 1
-        column = query % width - key % width + width - 1
-        outside = (torch.minimum(query, key) < 0) | (
-            torch.maximum(query, key) >= height * width
-        )
-        index = (row * (2 * width - 1) + column).masked_fill(outside, displacements)
-        table = self.table.to(torch.promote_types(self.table.dtype, torch.float32))
-        bias = nn.functional.embedding(index, table).movedim(-1, -3)
-        return bias.to(self.table.dtype)
+        return look_up(self.table, query_positions, key_positions, self.height, self.width)
+
+
+def look_up(table, query_positions, key_positions, height, width):
+    """The rows of a table of displacements that belong to pairs of cells of a window."""
+    displacements = (2 * height - 1) * (2 * width - 1)
+    contract.parameter("table", table, (displacements, "num_heads"))
+    contract.position_pair(query_positions, key_positions, integers=True)
+    for name, p in (("query", query_positions), ("key", key_positions)):
+        known = not (torch.compiler.is_compiling() or p.is_meta)
+        contract.window_positions(f"{name}_positions", p, height, width, known=known)
+    query, key = (
+        query_positions.long()[..., :, None],
+        key_positions.long()[..., None, :],
+    )
+    row = query // width - key // width + height - 1
+    column = query % width - key % width + width - 1
+    outside = (torch.minimum(query, key) < 0) | (
+        torch.maximum(query, key) >= height * width
+    )
+    index = (row * (2 * width - 1) + column).masked_fill(outside, displacements)
+    wide = table.to(torch.promote_types(table.dtype, torch.float32))
+    return nn.functional.embedding(index, wide).movedim(-1, -3).to(table.dtype)

@@ -24,7 +24,7 @@ class Scheme:
         name: what the definition is called in each column, if not as `function`.
         method: the method that is called on what `name` makes, if it is an object.
         relative: measure the error against each number, where the small ones matter.
-        differentiate: add gradients.
+        learned: arrays that must not be rounded and yet are learned, so that they have gradients.
     """
 
     function: Callable
@@ -33,7 +33,7 @@ class Scheme:
     name: str = ""
     method: str = ""
     relative: bool = False
-    differentiate: bool = False
+    learned: tuple = ()
 
 
 def flat(make, *arguments, method="__call__"):

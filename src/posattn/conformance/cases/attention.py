@@ -55,12 +55,10 @@ SCHEMES = {
         reference.masked_softmax,
         masked_softmax,
         f"{PAPER}, section 3.2",
-        differentiate=True,
     ),
     "attention": Scheme(
         reference.scaled_dot_product_attention,
         attention,
         f"{PAPER}, equation 1",
-        differentiate=True,
     ),
 }

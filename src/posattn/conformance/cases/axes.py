@@ -1,9 +1,9 @@
-"""Cases of rotations with more than one rotation's worth of options: xPos, images and video."""
+"""Cases of rotations with more than one rotation's worth of options: xPos, PoPE, images and video."""
 
 import numpy as np
 
 from posattn.conformance.cases import Scheme, draw, single
-from posattn.reference import axial, xpos
+from posattn.reference import axial, polar, xpos
 
 VIDEO = np.array([[0, 0, 0], [1, 1, 1], [2, 2, 3], [2, 3, 2], [4, 4, 4]])
 
@@ -35,6 +35,45 @@ def xpos_query():
 def xpos_key():
     """The key of xPos: rotation, and a factor that grows with the position."""
     yield from xpos_query()
+
+
+def polar_query():
+    """The query of PoPE: each entry is the length of an arrow, which the position turns; cosines first."""
+    x, later = draw(0, 2, 3, 5, 4), np.arange(7, 12)
+    yield "positions that do not begin at 0", (x, later), {}
+    yield "no positions given", (x,), {}
+    yield "another base", (x, later), {"base": 500.0}
+    yield "an odd width", (x[..., :3], later), {}
+    yield "negative positions and fractions", (x, np.array([-700.5, -2.25, 0, 1, 512])), {}
+    yield (
+        "positions that bfloat16 cannot hold",
+        (x, np.array([257, 511, 999, 1021, 1500])),
+        {},
+    )
+    yield (
+        "positions per example",
+        (x, np.array([[[0, 0, 0, 1, 2]], [[0, 1, 2, 3, 4]]])),
+        {},
+    )
+    yield "decoding: one token", (x[:1, :, :1], np.array([41])), {}
+
+
+def polar_key():
+    """The key of PoPE: as the query, and turned by a learned angle of each head and entry."""
+    phase = -np.abs(draw(1, 3, 4)) / 4
+    for name, (x, *where), options in polar_query():
+        yield name, (x, *where), {"phase": phase[:, : x.shape[-1]], **options}
+    beyond = draw(2, 3, 4) * 7
+    yield (
+        "angles beyond a turn",
+        (draw(0, 2, 3, 5, 4),),
+        {"phase": np.clip(beyond, -16, 16)},
+    )
+
+
+def turned_key(x, positions=None, *, phase, base=10000.0):
+    """The layer, as one function."""
+    return polar.PolarKey(phase, base)(x, positions)
 
 
 def axial_rotation():
@@ -98,6 +137,10 @@ SUN, HEO = "sun2023length, section 3.2, algorithm 1", "heo2024rotary, section 3.
 SCHEMES = {
     "xpos_query": Scheme(xpos.xpos_query, xpos_query, SUN),
     "xpos_key": Scheme(xpos.xpos_key, xpos_key, SUN),
+    "polar_query": Scheme(polar.polar_query, polar_query, "gopalakrishnan2025decoupling"),
+    "polar_key": Scheme(
+        turned_key, polar_key, "gopalakrishnan2025decoupling", name="PolarKey"
+    ),
     "axial": Scheme(axial.rotate_axes, axial_rotation, HEO),
     "axial_frequencies": Scheme(
         axial.axial_frequencies, axial_frequencies, HEO, relative=True
@@ -108,5 +151,7 @@ SCHEMES = {
         "wang2024qwen2vl, section 2.1",
         relative=True,
     ),
-    "mixed_rotary": Scheme(mixed, mixed_rotary, HEO, name="MixedRotary"),
+    "mixed_rotary": Scheme(
+        mixed, mixed_rotary, HEO, name="MixedRotary", learned=("frequencies",)
+    ),
 }

@@ -9,6 +9,7 @@ from posattn.reference.fire import FIRE
 from posattn.reference.kerple import KerpleLog, KerplePower
 from posattn.reference.sandwich import sandwich_bias
 from posattn.reference.swin import SwinBias
+from posattn.reference.swin_v2 import SwinV2Bias
 from posattn.reference.t5 import T5Bias
 from posattn.reference.t5 import t5_bucket as bucket
 
@@ -146,6 +147,24 @@ def swin():
     yield "some of the cells", some, {"table": table, "height": 2, "width": 3}
 
 
+def swin_v2():
+    """The bias of a window of an image as a network of its displacements, scaled by the trained window."""
+    cells = np.arange(6), np.arange(6)
+    given = {
+        "hidden_weight": draw(0, 2, 5),
+        "hidden_bias": draw(1, 5) / 4,
+        "output_weight": draw(2, 5, 3) / 4,
+        "height": 2,
+        "width": 3,
+    }
+    yield "two rows of three cells", cells, given
+    yield "three rows of two cells", cells, {**given, "height": 3, "width": 2}
+    larger = {**given, "trained_height": 3, "trained_width": 2}
+    yield "another window in training", cells, larger
+    yield "one row", cells, {**given, "height": 1, "width": 6, "trained_height": 4}
+    yield "some of the cells", (np.array([4, 1]), np.array([0, 5, 2])), given
+
+
 TABLE = "raffel2020exploring, section 2.1"
 SCHEMES = {
     "alibi_slopes": Scheme(
@@ -161,4 +180,7 @@ SCHEMES = {
     "sandwich": of_positions(sandwich_bias, sandwich, "chi2023dissecting"),
     "fire": of_positions(FIRE, fire, "li2024fire"),
     "swin": of_positions(SwinBias, swin, "liu2021swin, section 3.2, equation 4"),
+    "swin_v2": of_positions(
+        SwinV2Bias, swin_v2, "liu2022swin, section 3.3, as in the authors' program"
+    ),
 }

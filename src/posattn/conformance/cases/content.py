@@ -4,11 +4,13 @@ import numpy as np
 
 from posattn.conformance.cases import PAIRS, Scheme, draw, flat, of_content, of_positions
 from posattn.reference.cope import CoPE
+from posattn.reference.dape import DAPE
 from posattn.reference.disentangled import DisentangledBias
 from posattn.reference.disentangled import deberta_bucket as bucket
 from posattn.reference.forgetting import ForgettingGate, forgetting_bias
 from posattn.reference.relative import RelativeGlobalAttention, ShawRelative
 from posattn.reference.relative import skew as skewed
+from posattn.reference.stick_breaking import StickBreaking
 from posattn.reference.transformer_xl import TransformerXLBias
 from posattn.reference.tupe import TUPEBias
 
@@ -124,6 +126,40 @@ def cope():
     yield "counts below the end", heads(*PAIRS["six tokens"]), {"table": draw(3, 9, WIDTH)}
 
 
+def stick_breaking():
+    """Stick-breaking, as what is added to the scores: each key takes a share of what is left."""
+    yield from everywhere()
+    query, key, *where = heads(*PAIRS["six tokens"])
+    yield "large scores", (query, 6 * np.round(key), *where), {}
+
+
+def adapted(query, key, bias, *, hidden_weight, hidden_bias, output_weight, output_bias):
+    """DAPE, given the numbers of the bias that it adapts."""
+    network = hidden_weight, hidden_bias, output_weight, output_bias
+    where = np.arange(query.shape[-2]), np.arange(key.shape[-2])
+    return DAPE(lambda *positions: bias, *network).scores(query, key, *where)
+
+
+def dape():
+    """A bias, given as numbers, and what a network of it and of the scores of all heads adds."""
+    network = {
+        "hidden_weight": draw(3, 2 * HEADS, 5) / 4,
+        "hidden_bias": draw(4, 5) / 4,
+        "output_weight": draw(5, 5, HEADS) / 4,
+        "output_bias": draw(6, HEADS) / 4,
+    }
+    for name in (
+        "six tokens",
+        "decoding: three queries, five keys",
+        "positions per example",
+    ):
+        query, key, *_ = heads(*PAIRS[name])
+        bias = draw(7, HEADS, query.shape[-2], key.shape[-2])
+        yield name, (query, key, bias), network
+    each = draw(8, *query.shape[:-1], key.shape[-2])
+    yield "a bias per example", (query, key, each), network
+
+
 def forgetting():
     """The bias of the forgetting gate: the log gates between a key and a query."""
     gates = -np.abs(draw(0, 2, 3, 6))
@@ -167,6 +203,10 @@ SCHEMES = {
     ),
     "tupe": of_positions(TUPEBias, tupe, "ke2021rethinking, sections 3.1 and 3.2"),
     "cope": of_content(CoPE, cope, "golovneva2024contextual, section 4"),
+    "stick_breaking": of_content(
+        StickBreaking, stick_breaking, "tan2025scaling, the remainder kept"
+    ),
+    "dape": Scheme(adapted, dape, "zheng2024dape, section 3", name="DAPE"),
     "forgetting": Scheme(forgetting_bias, forgetting, "lin2025forgetting, section 3"),
     "forgetting_gate": Scheme(
         flat(ForgettingGate, "x"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posattn.conformance.cases import Scheme, draw, single
+from posattn.conformance.cases import PAIRS, Scheme, draw, single
 from posattn.reference import rotary as definition
 from posattn.reference.sinusoidal import frequencies
 
@@ -55,6 +55,28 @@ def rotary():
     )
 
 
+def rotary_scores():
+    """Scores of queries and keys that were both rotated: `rotate(query, ...) @ rotate(key, ...)`."""
+    for name, where in PAIRS.items():
+        shapes = ((*at.shape[:-1], 3, at.shape[-1], 8) for at in where)
+        heads = [draw(seed, *shape) for seed, shape in enumerate(shapes)]
+        if name == "positions per example":
+            where = tuple(at[:, None] for at in where)
+        yield name, (*heads, *where), {}
+        if name in ("six tokens", "positions per example"):
+            yield f"{name}, layout half", (*heads, *where), {"layout": "half"}
+            yield f"{name}, another base", (*heads, *where), {"base": 500.0}
+
+
+def scores(
+    query, key, query_positions, key_positions, *, base=10000.0, layout="interleaved"
+):
+    """The two rotations and the product, as one function."""
+    options = {"base": base, "layout": layout}
+    turned = definition.rotate(query, query_positions, **options)
+    return turned @ definition.rotate(key, key_positions, **options).mT
+
+
 def to_half():
     """Activations of the layout interleaved, put into the layout half."""
     yield "eight columns", (draw(0, 2, 3, 8),), {}
@@ -85,6 +107,9 @@ def weight_to_interleaved():
 LAYOUTS = "biderman2021rotary, the two layouts"
 SCHEMES = {
     "rotary": Scheme(definition.rotate, rotary, "su2024roformer, section 3.2.2"),
+    "rotary_scores": Scheme(
+        scores, rotary_scores, "su2024roformer, section 3.2.2", name="rotate"
+    ),
     "to_half": Scheme(definition.to_half, to_half, LAYOUTS),
     "to_interleaved": Scheme(definition.to_interleaved, to_interleaved, LAYOUTS),
     "weight_to_half": Scheme(definition.weight_to_half, weight_to_half, LAYOUTS),

@@ -134,30 +134,6 @@ def turned_backwards(x, positions=None, **keywords):
 
 
 @fault("rotary")
-def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, **keywords):
-    """Two layouts are mixed: angles are laid out as in the one, entries paired as in the other."""
-    plain = reference.frequencies(x.shape[-1], base=keywords.get("base", 10000.0))
-    angles = tokens(x, positions)[..., None] * (
-        plain if frequencies is None else frequencies
-    )
-    wrong = np.repeat(angles, 2, -1) if layout == "half" else np.tile(angles, 2)
-    head, rest = x[..., : wrong.shape[-1]], x[..., wrong.shape[-1] :]
-    across = turn(head, 0 * angles, 1 + 0 * angles, layout)
-    turned = head * np.cos(wrong) + across * np.sin(wrong)
-    return np.concatenate([keywords.get("attention_factor", 1) * turned, rest], -1)
-
-
-@fault("rotary")
-def halves_of_the_whole_head(
-    x, positions=None, *, layout="interleaved", frequencies=None, **keywords
-):
-    """Partial rotation in the layout half pairs the halves of the whole head, (x[j], x[j + d/2])."""
-    if layout == "half" and frequencies is not None:
-        frequencies = np.pad(frequencies, (0, x.shape[-1] // 2 - len(frequencies)))
-    return rotate(x, positions, layout=layout, frequencies=frequencies, **keywords)
-
-
-@fault("rotary")
 def attention_factor_ignored(x, positions=None, *, attention_factor=1.0, **keywords):
     """The attention factor is ignored."""
     return rotate(x, positions, **keywords)

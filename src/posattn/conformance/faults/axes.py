@@ -46,6 +46,30 @@ def zero_in_the_middle(definition, x, positions=None, *, layout="interleaved", *
     return rotate(faded, where - shift, base=keywords.get("base", 10000.0), layout=layout)
 
 
+@misuse("polar_query", "polar_key")
+def sine_and_cosine_in_turn(definition, x, *where, **keywords):
+    """Sines and cosines alternate: here all cosines come first; scores are the same."""
+    cos, sin = np.split(definition(x, *where, **keywords), 2, axis=-1)
+    return np.stack([cos, sin], axis=-1).reshape(*x.shape[:-1], -1)
+
+
+@misuse("polar_query", "polar_key")
+def lengths_may_be_negative(definition, x, *where, **keywords):
+    """The entries themselves are the lengths: the softplus is missing."""
+    return definition(np.log(np.expm1(np.abs(x) + 1e-9)), *where, **keywords) * np.tile(
+        np.sign(x), 2
+    )
+
+
+@misuse("polar_key")
+def angle_subtracted(definition, x, *where, phase, **keywords):
+    """The learned angle is subtracted: it belongs to the key, whose angle it adds to."""
+    nothing, turn = 0 * phase, np.clip(phase, -2 * np.pi, 0)[:, None, :]
+    cos, sin = np.split(definition(x, *where, phase=nothing, **keywords), 2, axis=-1)
+    cosine, sine = np.cos(turn), np.sin(turn)
+    return np.concatenate([cos * cosine + sin * sine, sin * cosine - cos * sine], axis=-1)
+
+
 @fault("axial")
 def first_axis_only(x, coordinates, frequencies, **keywords):
     """The first coordinate alone counts."""

@@ -200,3 +200,23 @@ def rows_and_columns_exchanged(
     order = np.arange(height * width).reshape(width, height).T.ravel()
     options = {"table": table, "height": height, "width": width}
     return definition(order[query_positions], order[key_positions], **options)
+
+
+@misuse("swin_v2")
+def trained_window_ignored(
+    definition, *positions, trained_height=None, trained_width=None, **parameters
+):
+    """The window in training is ignored: displacements are divided by the sides of the one at hand."""
+    return definition(*positions, **parameters)
+
+
+@misuse("swin_v2")
+def coordinates_in_the_order_x_y(definition, *positions, hidden_weight, **parameters):
+    """The network reads the columns first: its first input is the row."""
+    return definition(*positions, hidden_weight=hidden_weight[::-1], **parameters)
+
+
+@misuse("swin_v2")
+def sigmoid_missing(definition, *positions, **parameters):
+    """The output of the network is added as it is: the authors' code has 16 times its sigmoid."""
+    return -np.log(16 / definition(*positions, **parameters) - 1)

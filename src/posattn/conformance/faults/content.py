@@ -38,10 +38,8 @@ def table_reversed(definition, *heads, **parameters):
 @misuse("shaw")
 def not_clipped(definition, query, key, query_positions, key_positions, *, key_table):
     """Offsets are not clipped: those that are too large fail."""
-    reach = (len(key_table) - 1) // 2
     offsets = key_positions[..., None, :] - query_positions[..., None]
-    if np.any(np.abs(offsets) > reach):
-        raise IndexError("an offset lies outside the table")
+    key_table[offsets + len(key_table) // 2]  # fails as others do
     return definition(query, key, query_positions, key_positions, key_table=key_table)
 
 
@@ -163,6 +161,33 @@ def counted(
     rows = query @ table.T
     below, above = (np.take_along_axis(rows, at, -1) for at in (low, high))
     return (1 - share) * below + share * above
+
+
+@misuse("stick_breaking")
+def key_after_itself(definition, query, key, *where):
+    """The product begins with the key itself left out of the score: it is ln of the weight, not a bias."""
+    return definition(query, key, *where) + query @ key.mT / query.shape[-1] ** 0.5
+
+
+@misuse("stick_breaking")
+def remainder_to_nothing(definition, query, key, *where):
+    """The query's own key has no weight, as in the paper: here it has what remains."""
+    made = definition(query, key, *where)
+    own = where[1][..., None, :] == where[0][..., None]
+    return np.where(own[..., None, :, :], -np.inf, made)
+
+
+@misuse("dape")
+def bias_not_added(definition, query, key, bias, **network):
+    """The network's output is all that is added: the bias that it reads is missing."""
+    return definition(query, key, bias, **network) - bias
+
+
+@misuse("dape")
+def bias_before_the_scores(definition, query, key, bias, *, hidden_weight, **network):
+    """The network reads the biases of all heads before their scores: they come after."""
+    swapped = np.roll(hidden_weight, len(hidden_weight) // 2, axis=0)
+    return definition(query, key, bias, hidden_weight=swapped, **network)
 
 
 @fault("forgetting")

@@ -19,11 +19,33 @@ OTHER = {"interleaved": "half", "half": "interleaved"}
     *TURNED,
     "axial",
     "mixed_rotary",
+    "rotary_scores",
     seen="huggingface/transformers #25199, #33826, Dao-AILab/flash-attention #288",
 )
 def other_layout(definition, x, *where, layout="interleaved", **keywords):
     """The other layout: (x[j], x[j + m]) are the pairs where (x[2j], x[2j+1]) should be, or vice versa."""
     return definition(x, *where, layout=OTHER[layout], **keywords)
+
+
+@misuse("rotary_scores")
+def layouts_differ(definition, query, key, *where, layout="interleaved", base=10000.0):
+    """Layouts are mixed: the query has the one asked for, and the key the other."""
+    turned = rotate(query, where[0], layout=layout, base=base)
+    return turned @ rotate(key, where[1], layout=OTHER[layout], base=base).mT
+
+
+@misuse("rotary_scores")
+def layouts_differ_in_the_query(
+    definition, query, key, *where, layout="interleaved", base=10000.0
+):
+    """Layouts are mixed: the key has the one asked for, and the query the other."""
+    return layouts_differ(definition, query, key, *where, layout=OTHER[layout], base=base)
+
+
+@misuse("rotary_scores")
+def key_not_turned(definition, query, key, *where, **keywords):
+    """The query is turned, and the key is not."""
+    return rotate(query, where[0], **keywords) @ key.mT
 
 
 @misuse(*ADDED, *TURNED, "mixed_rotary", seen="huggingface/transformers #22161")
@@ -51,7 +73,14 @@ def rows_counted_from_one(definition, length_or_positions, dim, **keywords):
     return definition(rows(length_or_positions) + 1, dim, **keywords)
 
 
-@misuse(*ENCODINGS, "positional_encoding", *TURNED, "sandwich", "transformer_xl")
+@misuse(
+    *ENCODINGS,
+    "positional_encoding",
+    *TURNED,
+    "rotary_scores",
+    "sandwich",
+    "transformer_xl",
+)
 def base_ignored(definition, *arguments, base=None, **keywords):
     """The base is ignored: it is 10000, whatever was asked."""
     return definition(*arguments, **keywords)
@@ -63,7 +92,7 @@ def queries_from_zero(definition, query_positions, key_positions, **keywords):
     return definition(query_positions - np.min(query_positions), key_positions, **keywords)
 
 
-@misuse(*CONTENT)
+@misuse(*CONTENT, "rotary_scores")
 def heads_from_zero(definition, query, key, query_positions, key_positions, **keywords):
     """Queries are counted from 0: with cached keys they should stand at the end of them."""
     early = query_positions - np.min(query_positions)
@@ -147,10 +176,10 @@ class CacheOfHalfTheWidth:
         self.key = None
 
     def __call__(self, x, positions=None, **keywords):
-        """Fail if the last key, half of a width, is this width at the same positions."""
+        """Fail, as others do, if the last key is this width at the same positions."""
         where = tokens(x, positions).tolist()
         if self.key == (x.shape[-1], where):
-            raise ValueError("the table is twice as wide as the head")
+            np.multiply(x[..., 0::2], np.ones((len(where), x.shape[-1])))
         self.key = x.shape[-1] // 2, where
         return rotate(x, positions, **keywords)
 

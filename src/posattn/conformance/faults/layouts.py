@@ -1,0 +1,83 @@
+"""Faults of rotations: layouts that are mixed, and frequencies of another width than the head's."""
+
+import numpy as np
+
+from posattn import reference
+from posattn.conformance.faults.registry import fault, tokens
+from posattn.reference.rotary import rotate, to_half, to_interleaved, turn
+
+OTHER = {"interleaved": "half", "half": "interleaved"}
+HEADS = (4, 8, 12, 16, 32)
+WIDTHS = (64, 128, 256, 512, 768, 1024, 2048, 4096)
+
+
+@fault("rotary", seen="facebookresearch/vjepa2 #15")
+def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, **keywords):
+    """Layouts are mixed: entries are paired as asked for, angles laid out as in the other layout."""
+    plain = reference.frequencies(x.shape[-1], base=keywords.get("base", 10000.0))
+    angles = tokens(x, positions)[..., None] * (
+        plain if frequencies is None else frequencies
+    )
+    wrong = np.repeat(angles, 2, -1) if layout == "half" else np.tile(angles, 2)
+    head, rest = x[..., : wrong.shape[-1]], x[..., wrong.shape[-1] :]
+    across = turn(head, 0 * angles, 1 + 0 * angles, layout)
+    turned = head * np.cos(wrong) + across * np.sin(wrong)
+    return np.concatenate([keywords.get("attention_factor", 1) * turned, rest], -1)
+
+
+@fault("rotary", seen="raiyanyahya/how-to-train-your-gpt #6")
+def layouts_mixed_the_other_way(x, positions=None, *, layout="interleaved", **keywords):
+    """Layouts are mixed: angles are laid out as asked for, entries paired as in the other layout."""
+    return layouts_mixed(x, positions, layout=OTHER[layout], **keywords)
+
+
+@fault("rotary")
+def halves_of_the_whole_head(
+    x, positions=None, *, layout="interleaved", frequencies=None, **keywords
+):
+    """Partial rotation in the layout half pairs the halves of the whole head, (x[j], x[j + d/2])."""
+    if layout == "half" and frequencies is not None:
+        frequencies = np.pad(frequencies, (0, x.shape[-1] // 2 - len(frequencies)))
+    return rotate(x, positions, layout=layout, frequencies=frequencies, **keywords)
+
+
+@fault("rotary", seen="vllm-project/vllm-metal #44")
+def pairs_come_back_in_the_other_layout(
+    x, positions=None, *, layout="interleaved", frequencies=None, **keywords
+):
+    """Layouts are mixed: the pairs are those asked for, and they come back in the other order."""
+    turned = rotate(x, positions, layout=layout, frequencies=frequencies, **keywords)
+    width = x.shape[-1] if frequencies is None else 2 * frequencies.shape[-1]
+    head, rest = turned[..., :width], turned[..., width:]
+    back = to_half(head) if layout == "interleaved" else to_interleaved(head)
+    return np.concatenate([back, rest], -1)
+
+
+@fault("rotary")
+def pairs_of_the_other_layout(x, positions=None, *, layout="interleaved", **keywords):
+    """Layouts are mixed: the pairs are those of the other, and they come back in the order asked for."""
+    return pairs_come_back_in_the_other_layout(
+        x, positions, layout=OTHER[layout], **keywords
+    )
+
+
+def of_the_model(name, width):
+    """Enter the frequencies of the width of a model, `width(x)`, for heads `x`."""
+
+    def frequencies_of_the_model(
+        x, positions=None, *, frequencies=None, base=10000.0, **keywords
+    ):
+        """The frequencies are of the model's width, where the head's should be: they fall too slowly."""
+        if frequencies is None:
+            frequencies = base ** -(np.arange(0, x.shape[-1], 2) / width(x))
+        return rotate(x, positions, frequencies=frequencies, **keywords)
+
+    frequencies_of_the_model.__name__ = name
+    fault("rotary")(frequencies_of_the_model)
+
+
+of_the_model("frequencies_of_all_heads", lambda x: x.shape[-1] * (*x.shape[:-2], 1)[-2])
+for heads in HEADS:
+    of_the_model(f"frequencies_of_{heads}_heads", lambda x, h=heads: x.shape[-1] * h)
+for wide in WIDTHS:
+    of_the_model(f"frequencies_of_width_{wide}", lambda x, wide=wide: wide)

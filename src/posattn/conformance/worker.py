@@ -1,0 +1,108 @@
+"""The process that runs somebody's function for the command; `apart` starts it and listens.
+
+What it has to say goes line by line, in JSON, where its standard output was; what the function
+prints goes to standard error.
+"""
+
+import ast
+import importlib
+import importlib.util
+import json
+import operator
+import os
+import sys
+from pathlib import Path
+
+from posattn.conformance.checker import examine
+from posattn.conformance.raised import said, where
+from posattn.conformance.vectors import UsageError
+
+PASSED, FAILED = 0, 1
+
+
+def work(request, say):
+    """Find a function, check it, and say how it goes: each case, then the report, or what is amiss."""
+    try:
+        function = find(request["function"])
+        settings = dict(map(setting, request["set"]))
+        names = ("scheme", "framework", "dtype")
+        options = [*(request[name] for name in names), settings]
+        options += [request["only"], request["gradients"]]
+        report = examine(
+            function,
+            *options,
+            lambda runs, name: say(
+                case=name, before=len(runs), failed=sum(run.failed for run in runs)
+            ),
+        )
+    except UsageError as error:
+        say(unusable=str(error))
+    else:
+        say(report=str(report), code=FAILED if report.failures else PASSED)
+
+
+def find(path):
+    """Import the function that the user named."""
+    place, _, name = path.rpartition(":")
+    if not (place and name):
+        raise UsageError(f"function must be given as module:function, got {path!r}")
+    try:
+        module = import_file(Path(place)) if place.endswith(".py") else import_module(place)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        at = where(error)
+        raise UsageError(
+            f"{place} cannot be imported: {said(error)}" + (f" (at {at})" if at else "")
+        ) from None
+    try:
+        return operator.attrgetter(name)(module)
+    except AttributeError:
+        raise UsageError(f"{place} has no function {name!r}") from None
+
+
+def import_module(name):
+    """Import a module, also from the current directory."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return importlib.import_module(name)
+
+
+def import_file(path):
+    """Import a file, which may import those beside it, and hides no module of its name."""
+    sys.path.append(str(path.resolve().parent))
+    spec = importlib.util.spec_from_file_location(f"{path.stem} of {path.parent}", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def setting(text):
+    """A keyword and its value, a string if it is nothing else."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set must be given as keyword=value, got {text!r}")
+    try:
+        return name, ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return name, value
+
+
+def main():
+    """Work on the request among the arguments, with standard output to itself."""
+    request = json.loads(sys.argv.pop())
+    with open(os.dup(1), "w", encoding="utf-8") as output:
+        os.dup2(2, 1)
+
+        def say(**what):
+            print(json.dumps(what), file=output, flush=True)
+
+        try:
+            work(request, say)
+        except KeyboardInterrupt:
+            say(interrupted=True)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

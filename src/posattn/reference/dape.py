@@ -1,0 +1,140 @@
+"""DAPE: a bias that a small network adapts to the scores of the same pair of tokens."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Inexact, Num
+
+from posattn import contract
+
+__all__ = ["DAPE"]
+
+
+@dataclass(frozen=True, eq=False)
+class DAPE:
+    r"""A bias, and a correction that a network reads off the scores and the bias of all heads.
+
+    .. math:: \mathbf{b}_{ij} = \boldsymbol{\beta}_{ij} + \mathbf{W}_2^\top
+        \operatorname{lrelu}\left(\mathbf{W}_1^\top
+        \begin{bmatrix} \mathbf{s}_{ij} \\ \boldsymbol{\beta}_{ij} \end{bmatrix} + \mathbf{w}_1\right)
+        + \mathbf{w}_2, \qquad
+        \operatorname{lrelu}(z) = \max(z, z / 100),
+
+    where $\mathbf{s}_{ij} = (\mathbf{q}_{i}^\top\mathbf{k}_{j} / \sqrt{d_h})_h$ are the scores of one
+    pair of tokens in all $H$ heads, and $\boldsymbol{\beta}_{ij} = (\beta_h(i, j))_h$ any bias that is
+    a function of positions: :func:`alibi_bias`, :class:`KerpleLog` and :class:`FIRE` are the authors'.
+    The pair is given what its position alone would get, and more or less of it where the scores say so:
+    a far key that matches need not fade.
+
+    Give it to a layer as `MultiHeadAttention(bias=...)`; $\mathbf{b}_{ij}$ is added to the scores.
+
+    What it guarantees: the correction of a pair follows from that pair alone, so tiles, cached keys
+    and padding are as for the bias that it adapts, and so are shifts and far positions.
+    Where it fails: every pair of tokens runs through the network, $6 H m$ operations beside the
+    $2 H d_h$ of its scores, and no fused kernel offers that; heads must lie together.
+    The network sees $\mathbf{q}^\top\mathbf{k} / \sqrt{d_h}$, also where the layer has another `scale`.
+
+    Make a layer with `DAPE.init(rng, num_heads, bias)`, or from parameters that exist.
+
+    Args:
+        bias: $\boldsymbol{\beta}$, a function `(query_positions, key_positions)` that returns
+            `(h, n_q, n_k)` or `(*batch, h, n_q, n_k)`.
+        hidden_weight: $\mathbf{W}_1$, `(2 h, m)`: the scores of all heads, then their biases.
+        hidden_bias: $\mathbf{w}_1$, `(m)`.
+        output_weight: $\mathbf{W}_2$, `(m, h)`.
+        output_bias: $\mathbf{w}_2$, `(h)`.
+
+    Raises:
+        TypeError: if `bias` cannot be called.
+
+    Examples:
+        >>> from posattn.reference import alibi_bias
+        >>> weights = np.array([[0.0], [-1.0]]), np.zeros(1), np.ones((1, 1)), np.zeros(1)
+        >>> layer = DAPE(alibi_bias(1), *weights)  # takes the bias back
+        >>> layer.scores(np.ones((1, 1, 4)), np.ones((1, 3, 4)), np.array([2]), np.arange(3))
+        array([[[0., 0., 0.]]])
+
+    References:
+        :cite:t:`zheng2024dape`, section 3; the sum of the bias and its correction is that of the
+        authors' program.
+    """
+
+    bias: Callable
+    hidden_weight: Inexact[np.ndarray, "two_h m"]
+    hidden_bias: Inexact[np.ndarray, " m"]
+    output_weight: Inexact[np.ndarray, "m h"]
+    output_bias: Inexact[np.ndarray, " h"]
+
+    def __post_init__(self):
+        contract.function_of_positions("bias", self.bias)
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        num_heads: int,
+        bias: Callable,
+        *,
+        hidden_dim: int = 32,
+    ) -> "DAPE":
+        r"""Draw the network uniformly from $\pm 1 / \sqrt{2 H}$ and $\pm 1 / \sqrt{m}$, as the authors do.
+
+        Args:
+            rng: where the network is drawn from.
+            num_heads: the number of heads, at least 1.
+            bias: the bias to adapt, `(query_positions, key_positions) -> (num_heads, n_q, n_k)`.
+            hidden_dim: the width $m$ of the hidden layer, at least 1.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number is not positive.
+        """
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        hidden = rng.uniform(-1, 1, (2 * num_heads + 1, hidden_dim)) / np.sqrt(
+            2 * num_heads
+        )
+        output = rng.uniform(-1, 1, (hidden_dim + 1, num_heads)) / np.sqrt(hidden_dim)
+        return cls(bias, hidden[:-1], hidden[-1], output[:-1], output[-1])
+
+    def scores(
+        self,
+        query: Inexact[np.ndarray, "*batch h n_q d_h"],
+        key: Inexact[np.ndarray, "*batch h n_k d_h"],
+        query_positions: Num[np.ndarray, "*#batch n_q"],
+        key_positions: Num[np.ndarray, "*#batch n_k"],
+    ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
+        r"""What is added to the scaled scores.
+
+        Args:
+            query: $\mathbf{q}$ of each head, not yet scaled, `(*batch, h, n_q, d_h)`.
+            key: $\mathbf{k}$ of each head, `(*batch, h, n_k, d_h)`.
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            $b$, `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit each other, the network or the bias.
+        """
+        network = self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias
+        num_heads = contract.head_network(*network)
+        contract.head_sequence("query", query)
+        where = query_positions, key_positions
+        contract.tile(query, key, *where, query.shape[-1], num_heads=num_heads)
+        products = query @ key.mT / math.sqrt(query.shape[-1])
+        bias = self.bias(*where)
+        contract.base_bias(bias, products.shape)
+        bias = np.broadcast_to(bias, products.shape)
+        features = np.moveaxis(np.concatenate([products, bias], axis=-3), -3, -1)
+        hidden = features @ self.hidden_weight + self.hidden_bias
+        hidden = np.where(hidden.real > 0, hidden, hidden / 100)
+        return bias + np.moveaxis(hidden @ self.output_weight + self.output_bias, -1, -3)

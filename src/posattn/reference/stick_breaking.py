@@ -1,0 +1,104 @@
+"""Stick-breaking: each key takes a share of what the keys after it have left."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Inexact, Num
+
+from posattn import contract
+
+__all__ = ["StickBreaking"]
+
+
+@dataclass(frozen=True)
+class StickBreaking:
+    r"""The bias that makes of a softmax the breaking of a stick, from the newest key to the oldest.
+
+    .. math:: \alpha_{ij} = \sigma(s_{ij}) \prod_{l=j+1}^{i-1} \bigl(1 - \sigma(s_{il})\bigr)
+        \quad (j < i), \qquad
+        \alpha_{ii} = \prod_{l=0}^{i-1} \bigl(1 - \sigma(s_{il})\bigr), \qquad
+        \sigma(z) = \frac{1}{1 + e^{-z}},
+
+    with $s_{ij} = \mathbf{q}_i^\top\mathbf{k}_j / \sqrt{d_h}$.
+    The query at $i$ holds a stick of length 1; the key just before it breaks off the share
+    $\sigma(s_{i,i-1})$, the next one its share of what is left, and what remains of it at last is the
+    query's own.
+    Of two keys that match alike the nearer one gets more, so order needs no other encoding.
+
+    These weights sum to one, so a softmax returns them if it is given their logarithms, and the
+    difference to the scores is a bias:
+
+    .. math:: b_{ij} = \ln \alpha_{ij} - s_{ij} = \sum_{l=j}^{i-1} \ln\bigl(1 - \sigma(s_{il})\bigr)
+        \quad (j < i), \qquad
+        b_{ii} = \ln \alpha_{ii} - s_{ii} .
+
+    It resembles the bias of :func:`forgetting_bias`, with gates that depend on the query too.
+    Give it to a layer as `MultiHeadAttention(bias=StickBreaking())`, with causal attention and the
+    default `scale`.
+
+    What it guarantees: of the positions only their order matters, so any offset changes
+    nothing, and every length is defined; decoding with cached keys repeats prefill.
+
+    Where it fails: a key that a mask hides has broken off its share all the same. Where padding is
+    hidden, give it positions after all queries, and it breaks off nothing; packed sequences need
+    the mask in the sum, which a bias is not given.
+    Keys after the query have the bias 0: it is for causal attention.
+    The sum over all keys between stands in the way of fused kernels; the authors have one of their own.
+
+    Accuracy: each entry is a sum of terms of one sign, with a relative error below $10^{-10}$ in
+    float64 and $2 \cdot 10^{-6}$ in float32 for $2^{20}$ keys.
+
+    Variants: the paper gives the remainder $\alpha_{ii}$ to nothing, so that weights sum to less
+    than one, which no bias can do; that needs a key whose value is zero.
+    The authors' training code adds the remainder times the query's own value unless told otherwise
+    (`sb_remainder` of IBM's `dolomite-engine`), as is done here.
+
+    Examples:
+        >>> query, key = np.zeros((1, 1, 4)), np.zeros((1, 4, 4))
+        >>> bias = StickBreaking().scores(query, key, np.array([3]), np.arange(4))
+        >>> np.exp(bias)  # of equal scores of 0 each key takes half of what is left
+        array([[[0.125, 0.25 , 0.5  , 0.125]]])
+
+    References:
+        :cite:t:`tan2025scaling`, and `stickbreaking` of the authors' `sb_ref.py`.
+    """
+
+    def scores(
+        self,
+        query: Inexact[np.ndarray, "*batch h n_q d_h"],
+        key: Inexact[np.ndarray, "*batch h n_k d_h"],
+        query_positions: Num[np.ndarray, "*#batch n_q"],
+        key_positions: Num[np.ndarray, "*#batch n_k"],
+    ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
+        r"""What is added to the scaled scores.
+
+        Args:
+            query: $\mathbf{q}$ of each head, not yet scaled, `(*batch, h, n_q, d_h)`.
+            key: $\mathbf{k}$ of each head, `(*batch, h, n_k, d_h)`, in the order of their positions.
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; the keys before a query
+                break its stick, and the key at its own position gets what remains.
+
+        Returns:
+            $b$, `(*batch, h, n_q, n_k)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit each other.
+        """
+        contract.head_sequence("query", query)
+        contract.tile(query, key, query_positions, key_positions, query.shape[-1])
+        query_positions = query_positions[..., :, None]
+        before = (key_positions[..., None, :] < query_positions)[..., None, :, :]
+        at = (key_positions[..., None, :] == query_positions)[..., None, :, :]
+        products = query @ key.mT / math.sqrt(query.shape[-1])
+        left = np.where(before, -_softplus(products), 0)
+        kept = np.cumsum(left[..., ::-1], axis=-1)[..., ::-1]
+        own = left.sum(axis=-1, keepdims=True) - products
+        return np.where(before, kept, np.where(at, own, 0))
+
+
+def _softplus(z):
+    positive = z.real > 0
+    return np.where(positive, z, 0) + np.log1p(np.exp(np.where(positive, -z, z)))
