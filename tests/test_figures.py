@@ -50,6 +50,7 @@ CALLS = {
     "columns": lambda: figures.columns(ENCODING, [6, 7, 8, 9]),
     "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
     "dates": lambda: figures.dates({"lane": {"a": 2017.5}, "two": {"b": 2019.25}}),
+    "decoding": lambda: figures.decoding([2, 1], ["a", "b", "c"]),
     "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
     "offset_tables": lambda: figures.offset_tables(
         [OFFSETS, OFFSETS.clip(-1, 1)], WORDS, ["offsets", "clipped"]

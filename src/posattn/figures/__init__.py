@@ -12,6 +12,7 @@ from posattn.figures.blocks import (
 from posattn.figures.circle import rotation
 from posattn.figures.clocks import clocks
 from posattn.figures.dates import dates
+from posattn.figures.decoding import decoding
 from posattn.figures.heat_maps import (
     attention_weights,
     binary_counting,
@@ -32,6 +33,7 @@ __all__ = [
     "columns",
     "curves",
     "dates",
+    "decoding",
     "masks",
     "offset_tables",
     "offsets",
