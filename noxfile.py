@@ -208,9 +208,11 @@ def serve(session: nox.Session) -> None:
 
 @tool
 def lint(session: nox.Session) -> None:
-    """Check the code, and the files that other machines read against their schemas."""
+    """Check the code, a user's types, and the files that other machines read against their schemas."""
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
+    run(session, "mypy", "--strict", "tests/types")
+    run(session, "basedpyright", "--pythonpath", BIN / "python")
     schemas = {
         "vendor.github-workflows": sorted(Path(".github", "workflows").glob("*.yml")),
         "vendor.dependabot": [Path(".github", "dependabot.yml")],

@@ -1,7 +1,6 @@
 """What a user of JAX writes, in the strict mode of type checkers."""
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from posattn.jax import (
@@ -20,7 +19,7 @@ layer = MultiHeadAttention.init(
     key, 16, 4, num_kv_heads=2, rotate=Rotary(layout="half"), bias=[ALiBi(4)]
 )
 pair = MultiHeadAttention.init(key, 16, 4, rotate=(rotate, None))
-x: Array = PositionalEncoding(16)(jnp.ones((1, 5, 16)), rng=key)
+x: Array = PositionalEncoding(16)(jax.random.normal(key, (1, 5, 16)), rng=key)
 out: Array = scaled_dot_product_attention(x, x, x, mask=causal_mask(5), rng=key)
 cache = KVCache.init((1,), 2, 8, 4, window=4)
 result = layer(x, cache=cache, rng=key)

@@ -1,7 +1,7 @@
 """Attention: a weighted mean of values, the weights from queries and keys."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product
 
 Scores = Float[Array, "*batch n_q n_k"]
 Mask = Bool[Array, "*#batch #n_q n_k"]
-Bias = Float[Array, "*#batch #n_q n_k"] | Callable | contract.ContentBias
+Bias = Float[Array, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
 
 
 def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:

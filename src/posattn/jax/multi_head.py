@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +29,8 @@ from posattn.jax.plugged import as_pytree
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
-Rotation = Callable | Sequence[Callable | None]
-Bias = Float[Array, "... #n_q n_keys"] | Callable | contract.ContentBias
+Rotate = contract.Rotation | Sequence[contract.Rotation | None]
+Bias = Float[Array, "... #n_q n_keys"] | contract.PositionBias | contract.ContentBias
 QueryPositions = Real[Array | np.ndarray, "*#batch n_q"] | None
 KeyPositions = Real[Array | np.ndarray, "*#batch n_k"] | None
 
@@ -138,12 +139,12 @@ class MultiHeadAttention:
     output_bias: Float[Array, " d"] | None = None
     num_heads: int = field(default=1, metadata={"static": True})
     dropout_rate: float = field(default=0.0, metadata={"static": True})
-    rotate: Rotation | None = None
+    rotate: Rotate | None = None
     bias: Bias | Sequence[Bias] | None = None
     scale: float | None = field(default=None, metadata={"static": True})
     num_kv_heads: int | None = field(default=None, metadata={"static": True})
-    query_norm: Callable | None = None
-    key_norm: Callable | None = None
+    query_norm: Callable[[Any], Any] | None = None
+    key_norm: Callable[[Any], Any] | None = None
 
     def __post_init__(self):
         shared = contract.kv_heads(self.num_kv_heads, self.num_heads)
@@ -163,10 +164,10 @@ class MultiHeadAttention:
         kv_dim: int | None = None,
         use_bias: bool = False,
         use_output_bias: bool | None = None,
-        query_norm: Callable | None = None,
-        key_norm: Callable | None = None,
+        query_norm: Callable[[Any], Any] | None = None,
+        key_norm: Callable[[Any], Any] | None = None,
         dropout_rate: float = 0.0,
-        rotate: Rotation | None = None,
+        rotate: Rotate | None = None,
         bias: Bias | Sequence[Bias] | None = None,
         scale: float | None = None,
         dtype: DTypeLike | None = None,
