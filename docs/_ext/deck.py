@@ -113,7 +113,7 @@ def copy_engine(app, error):
         for name in ENGINE:
             target = Path(app.outdir, "_static", "revealjs", name)
             source = get_revealjs_path() / name
-            copy_asset(source, target if source.is_dir() else target.parent)
+            copy_asset(source, target.parent)
 
 
 def finish(app, error):

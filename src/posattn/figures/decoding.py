@@ -21,9 +21,9 @@ def decoding(sizes: Sequence[int], words: Sequence[str]) -> Figure:
         words: the tokens, as many as all calls together are given.
 
     Returns:
-        A figure with one panel per call. Above, the keys: full squares come from the cache, those
-        with a cross are new. Below, the lower triangle of the scores, query by key: those of this
-        call are full, those of the calls before are dots.
+        A figure with one panel per call. Above stand the keys, where full squares come from the cache,
+        and those with a cross are new. Below stands the lower triangle of the scores, query by key;
+        those of this call are full, those of the calls before are dots.
 
     Raises:
         ValueError: if a size is not positive, or the words are not as many as the tokens.
