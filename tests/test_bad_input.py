@@ -658,7 +658,7 @@ CASES = [
      RANGE, "query_positions must have shape (3,) or (2, 3), got (2,)"),
     # rotary and ALiBi as values
     (lambda c, a: c.ALiBi(0), RANGE, "num_heads must be a positive integer, got 0"),
-    (lambda c, a: c.Rotary(rotary_dim=3), RANGE, "rotary_dim must be a positive integer, got 3"),
+    (lambda c, a: c.Rotary(rotary_dim=3), RANGE, "rotary_dim must be a positive even integer, got 3"),
     (lambda c, a: c.Rotary(layout="neox"), RANGE, "layout must be 'interleaved' or 'half', got 'neox'"),
     (lambda c, a: c.Rotary(base=-1.0), RANGE, "base must be a positive finite number, got -1.0"),
     (lambda c, a: c.Rotary(frequencies="fast"),
@@ -842,7 +842,7 @@ CASES = [
      RANGE, "key_positions must have shape (n_k) or (3, n_k), got (2, 4)"),
     # buckets of DeBERTa
     (lambda c, a: c.deberta_bucket(a([0.5])),
-     KIND, "relative_position must have an integer dtype, got float"),
+     KIND, "relative_position must have an integer dtype, got float64"),
     (lambda c, a: c.deberta_bucket(a([0]), num_buckets=2),
      RANGE, "num_buckets must be an even integer of at least 4, got 2"),
     (lambda c, a: c.deberta_bucket(a([0]), num_buckets=7),

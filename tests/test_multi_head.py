@@ -651,3 +651,177 @@ def test_the_order_of_the_past_is_hidden_from_one_causal_layer_but_not_from_two(
         twice.append(column.numpy(layer(z, z, z, causal=True))[-1])
     assert error(*once) <= BOUND["float64"]
     assert error(*twice) > 1e-6
+
+
+# Grouped heads, masks per head, a memory of another width, weights on request.
+
+GROUPED = [
+    draw(970, 6, 12) / 4,
+    draw(971, 5, 6) / 4,
+    draw(972, 5, 6) / 4,
+    draw(973, 12, 6) / 4,
+]
+PER_HEAD = np.array([np.tri(3, 4, 1), np.ones((3, 4)), np.eye(3, 4), np.tri(3, 4, 0)], bool)
+
+
+def grouped(column, **options):
+    """A layer of 4 heads of width 3 for queries and 2 for keys, whose memory has width 5."""
+    return column.multi_head(
+        [column.array(w) for w in GROUPED], 4, num_kv_heads=2, **options
+    )
+
+
+def memory(column):
+    return column.array(draw(974, 2, 3, 6)), column.array(draw(975, 2, 4, 5))
+
+
+def naive_grouped(x, y, seen, bias):
+    """Outputs and weights, head by head."""
+    heads, weights = [], []
+    for h in range(4):
+        own, shared = slice(3 * h, 3 * h + 3), slice(3 * (h // 2), 3 * (h // 2) + 3)
+        q, k, v = (
+            (z @ w)[..., part]
+            for z, w, part in zip((x, y, y), GROUPED, (own, shared, shared), strict=False)
+        )
+        scores = q @ k.mT / 3**0.5 + bias[h]
+        scores = np.where(seen[h], scores, -np.inf)
+        exp = np.exp(scores - scores.max(-1, keepdims=True))
+        weights.append(exp / exp.sum(-1, keepdims=True))
+        heads.append(weights[-1] @ v)
+    return np.concatenate(heads, axis=-1) @ GROUPED[3], np.stack(weights, axis=1)
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_heads_may_share_keys_and_masks_may_differ_by_head(column, per_head):
+    x, y = memory(column)
+    seen = PER_HEAD if per_head else np.broadcast_to(PER_HEAD[0], PER_HEAD.shape)
+    given = column.array(PER_HEAD[None] if per_head else PER_HEAD[0])
+    bias = draw(976, 4, 3, 4)
+    out = grouped(column)(x, y, mask=given, bias=column.array(bias))
+    want, _ = naive_grouped(column.numpy(x), column.numpy(y), seen, bias)
+    assert_close(column, out, want)
+
+
+def test_weights_on_request_are_those_of_the_call(column):
+    x, y = memory(column)
+    if column.name == "torch":
+        layer = column.MultiHeadAttention(
+            6, 4, num_kv_heads=2, kv_dim=5, head_dim=3, dtype=torch.float64
+        )
+        names = [f"{role}.weight" for role in PROJECTIONS]
+        layer.load_state_dict(
+            {n: torch.tensor(w.T) for n, w in zip(names, GROUPED, strict=True)}
+        )
+    else:
+        layer = grouped(column)
+    bias = draw(976, 4, 3, 4)
+    got = layer.attention_weights(
+        x, y, mask=column.array(PER_HEAD[None]), bias=column.array(bias)
+    )
+    _, want = naive_grouped(column.numpy(x), column.numpy(y), PER_HEAD, bias)
+    assert_close(column, got.detach() if column.name == "torch" else got, want)
+
+
+def test_a_content_bias_is_given_each_head_the_key_that_serves_it(column):
+    x, y = memory(column)
+    strength = draw(977, 4, 1, 1) / 4
+    scheme = echo(column, strength, draw(978, 3) / 4, kind=Whisper)
+    out = grouped(column, bias=scheme)(x, y)
+    whole = [
+        np.repeat(w.reshape(5, 2, 3), 2, axis=1).reshape(5, 12) if w.shape == (5, 6) else w
+        for w in GROUPED
+    ]
+    same = column.multi_head([column.array(w) for w in whole], 4, bias=scheme)
+    assert_close(column, out, column.numpy(same(x, y)))
+
+
+def test_nan_that_no_head_of_a_group_attends_to_reaches_nothing(column):
+    x, y = memory(column)
+    hidden = np.array(PER_HEAD)
+    hidden[..., 3] = False
+    bad = column.numpy(y).copy()
+    bad[:, 3] = np.nan
+    layer, mask = grouped(column), column.array(hidden[None])
+    assert_close(
+        column, layer(x, column.array(bad), mask=mask), column.numpy(layer(x, y, mask=mask))
+    )
+
+
+def test_norms_act_on_heads_before_they_turn(column):
+    def norm(x):
+        return x / (x * x).sum(-1, keepdims=True) ** 0.5
+
+    def turned(x, positions):
+        return turn(norm(x), positions)
+
+    x, y = memory(column)
+    layer = grouped(column, rotate=turn, query_norm=norm, key_norm=norm)
+    composed = grouped(column, rotate=(turned, turned))
+    assert_close(column, layer(x, y), column.numpy(composed(x, y)))
+
+
+def test_positions_of_queries_alone_are_those_of_their_own_keys(column, scheming_layer):
+    x, where = column.array(draw(979, 5, DIM)), column.array(PACKED)
+    want = column.numpy(scheming_layer(x, key_positions=where))
+    assert_close(column, scheming_layer(x, query_positions=where), want)
+    far = column.array(np.arange(3) + 7)
+    memory_first = scheming_layer(x[:3], x, query_positions=far)
+    both = scheming_layer(
+        x[:3], x, query_positions=far, key_positions=column.array(np.arange(5))
+    )
+    assert_close(column, memory_first, column.numpy(both))
+
+
+@pytest.mark.parametrize("kind", ["inputs", "heads"])
+def test_a_list_of_biases_adds_up(column, kind):
+    x, y = memory(column)
+    first, second = draw(980, 4, 3, 4), draw(981, 3, 4)
+    total = column.array(first + second)
+    parts = [column.array(first), lambda q, k: column.array(second), None]
+    layer = grouped(column)
+    if kind == "inputs":
+        assert_close(column, layer(x, y, bias=parts), column.numpy(layer(x, y, bias=total)))
+        return
+    heads = [column.array(draw(982 + i, 2, 4, n, 3)) for i, n in enumerate((3, 4, 4))]
+    got = column.scaled_dot_product_attention(*heads, bias=parts)
+    assert_close(
+        column, got, column.numpy(column.scaled_dot_product_attention(*heads, bias=total))
+    )
+
+
+def test_fresh_layers_have_the_sizes_asked_for(column):
+    options = {"num_kv_heads": 1, "head_dim": 5, "kv_dim": 7, "use_bias": True}
+    options["use_output_bias"] = False
+    if column.name == "torch":
+        layer = column.MultiHeadAttention(6, 3, **options)
+        shapes = [tuple(getattr(layer, role).weight.shape)[::-1] for role in PROJECTIONS]
+        offsets = [getattr(layer, role).bias is None for role in PROJECTIONS]
+    else:
+        layer = column.MultiHeadAttention.init(column.rng(), 6, 3, **options)
+        shapes = [getattr(layer, f"{role}_weight").shape for role in PROJECTIONS]
+        offsets = [getattr(layer, f"{role}_bias") is None for role in PROJECTIONS]
+    assert shapes == [(6, 15), (7, 5), (7, 5), (15, 6)]
+    assert offsets == [False, False, False, True]
+    x, y = np.ones((2, 3, 6), np.float32), np.ones((2, 4, 7), np.float32)
+    if column.name == "torch":
+        x, y = torch.tensor(x), torch.tensor(y)
+    elif column.name == "jax":
+        x, y = (column.array(z) for z in (x, y))
+    assert tuple(layer(x, y).shape) == (2, 3, 6)
+
+
+def test_torch_layers_print_what_they_were_given(torch_column):
+    from posattn.torch import ALiBi, PositionalEncoding, rotate
+
+    shown = repr(
+        torch_column.MultiHeadAttention(
+            4, 2, scale=0.5, rotate=(rotate, None), bias=ALiBi(2)
+        )
+    )
+    assert "num_heads=2, num_kv_heads=2, scale=0.5" in shown
+    assert "Given(<function rotate" in shown
+    assert "(bias): ALiBi(2)" in shown
+    assert repr(PositionalEncoding(4)) == (
+        "PositionalEncoding(4, dropout_rate=0.0, base=10000.0)"
+    )

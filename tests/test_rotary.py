@@ -340,7 +340,7 @@ def test_left_padding_changes_nothing(column, layer):
     x = draw(217, 1, 4, DIM)
     padded = np.concatenate([np.full((1, 3, DIM), 7.0), x], axis=1)
     options = {
-        "positions": column.positions(np.array([[0, 0, 0, 0, 1, 2, 3]])),
+        "key_positions": column.positions(np.array([[0, 0, 0, 0, 1, 2, 3]])),
         "mask": column.positions(np.arange(7) >= 3)[None],
     }
     plain = layer(*[column.array(x)] * 3, causal=True)

@@ -277,10 +277,10 @@ def test_bfloat16_layers_add_the_rounded_rows(twin):
         .double()
         .numpy()
     )
-    assert (
-        error(twin.numpy(twin.PositionalEncoding(8)(x)), want)
-        <= {**ROUNDING, "bfloat16": 0}[twin.dtype]
-    )
+    bound = {**ROUNDING, "bfloat16": 0}[twin.dtype]
+    if (twin.name, twin.dtype) == ("jax", "float32"):
+        bound = 3e-7  # sines of angles that were reduced in 32 bits
+    assert error(twin.numpy(twin.PositionalEncoding(8)(x)), want) <= bound
 
 
 def test_sequences_may_be_longer_than_any_seen(column):

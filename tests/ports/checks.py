@@ -295,7 +295,7 @@ def test_rotate_and_bias_act_on_the_heads_at_the_positions_given(port):
     layer = port.attention(4, 2, rotate=rotate, bias=bias)
     query, key = (port.array(np.ones((1, n, 4)), "float32") for n in (1, 3))
     layer(query, key, key)
-    layer(query, key, key, positions=port.array(np.array([4, 5, 9])))
+    layer(query, key, key, key_positions=port.array(np.array([4, 5, 9])))
     assert asked[0] == ((1, 2, 1, 2), [[2]])
     assert asked[1] == ((1, 2, 3, 2), [[0, 1, 2]])
     assert asked[2] == ([2], [0, 1, 2])

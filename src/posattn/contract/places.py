@@ -60,18 +60,6 @@ def positions_of(x_shape, value):
         raise ValueError(f"positions must have shape {(n,)} or {(*batch, n)}, got {got}")
 
 
-def key_positions(value, key_shape, n_q):
-    """Reject positions of keys that do not fit the keys, or from which n_q queries cannot be taken."""
-    if value is None:
-        return
-    positions_of(key_shape, value)
-    n_k = key_shape[-2]
-    if n_q > n_k:
-        raise ValueError(
-            f"positions must cover the {n_q} queries, got {n_k} positions, one per key"
-        )
-
-
 def attention_positions(query_positions, key_positions, batch, n_q, n_k):
     """Reject positions that do not belong to the queries and keys of a call, whose heads share them."""
     named = ("query_positions", query_positions, n_q), ("key_positions", key_positions, n_k)

@@ -56,7 +56,7 @@ def attention_weights(
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | Sequence[Bias] | None = None,
+    bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Real[Array | np.ndarray, "*#examples n_q"] | None = None,
     key_positions: Real[Array | np.ndarray, "*#examples n_k"] | None = None,
     scale: float | None = None,
@@ -108,7 +108,7 @@ def scaled_dot_product_attention(
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | Sequence[Bias] | None = None,
+    bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Real[Array | np.ndarray, "*#examples n_q"] | None = None,
     key_positions: Real[Array | np.ndarray, "*#examples n_k"] | None = None,
     scale: float | None = None,
@@ -209,6 +209,7 @@ def weigh(query, key, mask, bias, where, scale):
             part = part.scores(query, for_each_head(key, query), *where)
         elif callable(part):
             part = part(*where)
+        contract.array("bias", part)
         contract.bias(part, scores.shape)
         scores = scores + part.astype(wide)
     return masked_softmax(scores, mask).astype(query.dtype)

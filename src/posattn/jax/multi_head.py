@@ -140,7 +140,7 @@ class MultiHeadAttention:
     num_heads: int = field(default=1, metadata={"static": True})
     dropout_rate: float = field(default=0.0, metadata={"static": True})
     rotate: Rotate | None = None
-    bias: Bias | Sequence[Bias] | None = None
+    bias: Bias | Sequence[Bias | None] | None = None
     scale: float | None = field(default=None, metadata={"static": True})
     num_kv_heads: int | None = field(default=None, metadata={"static": True})
     query_norm: Callable[[Any], Any] | None = None
@@ -168,7 +168,7 @@ class MultiHeadAttention:
         key_norm: Callable[[Any], Any] | None = None,
         dropout_rate: float = 0.0,
         rotate: Rotate | None = None,
-        bias: Bias | Sequence[Bias] | None = None,
+        bias: Bias | Sequence[Bias | None] | None = None,
         scale: float | None = None,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
@@ -241,7 +241,7 @@ class MultiHeadAttention:
         *,
         mask: Bool[Array, "... #n_q n_keys"] | None = None,
         causal: bool = False,
-        bias: Bias | Sequence[Bias] | None = None,
+        bias: Bias | Sequence[Bias | None] | None = None,
         query_positions: QueryPositions = None,
         key_positions: KeyPositions = None,
         cache: KVCache | None = None,
@@ -316,7 +316,7 @@ class MultiHeadAttention:
         *,
         mask: Bool[Array, "... #n_q n_keys"] | None = None,
         causal: bool = False,
-        bias: Bias | Sequence[Bias] | None = None,
+        bias: Bias | Sequence[Bias | None] | None = None,
         query_positions: QueryPositions = None,
         key_positions: KeyPositions = None,
     ) -> Float[Array, "*batch h n_q n_k"]:

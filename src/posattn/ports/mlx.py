@@ -79,7 +79,7 @@ class MultiHeadAttention(nn.Module):
         mask: mx.array | None = None,
         causal: bool = False,
         bias: mx.array | None = None,
-        positions: mx.array | None = None,
+        key_positions: mx.array | None = None,
         rng: mx.array | None = None,
     ) -> mx.array:
         """Attend from `query`, `(*batch, n_q, d)`, to `key` and mix `value`, `(*batch, n_k, d)`."""
@@ -88,11 +88,11 @@ class MultiHeadAttention(nn.Module):
         n_q, n_k = query.shape[-2], key.shape[-2]
         contract.mask(mask, (*query.shape[:-1], n_k))
         contract.bias(bias, (*query.shape[:-2], self.num_heads, n_q, n_k))
-        contract.key_positions(positions, key.shape, n_q)
-        if positions is None:
+        contract.attention_positions(None, key_positions, query.shape[:-2], n_q, n_k)
+        if key_positions is None:
             query_positions, key_positions = _positions(n_q, n_k)
         else:
-            query_positions, key_positions = positions[..., n_k - n_q :], positions
+            query_positions = key_positions[..., n_k - n_q :]
         q = _split_heads(self.query(query), self.num_heads)
         k = _split_heads(self.key(key), self.num_heads)
         v = _split_heads(self.value(value), self.num_heads)

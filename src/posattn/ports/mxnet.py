@@ -87,25 +87,26 @@ class MultiHeadAttention(gluon.Block):
         mask: np.ndarray | None = None,
         causal: bool = False,
         bias: np.ndarray | None = None,
-        positions: np.ndarray | None = None,
+        key_positions: np.ndarray | None = None,
         rng: numpy.random.Generator | None = None,
     ) -> np.ndarray:
         """Attend from `query`, `(*batch, n_q, d)`, to `key` and mix `value`, `(*batch, n_k, d)`."""
         # blocks are called without keywords
-        return super().__call__(query, key, value, mask, causal, bias, positions, rng)
+        given = mask, causal, bias, key_positions, rng
+        return super().__call__(query, key, value, *given)
 
-    def forward(self, query, key, value, mask, causal, bias, positions, rng):
+    def forward(self, query, key, value, mask, causal, bias, key_positions, rng):
         """Compute what calling the layer returns."""
         contract.layer_inputs(query, key, value, self.dim)
         contract.floating("query", query, like=self.query.weight, owner="the weights")
         n_q, n_k = query.shape[-2], key.shape[-2]
         contract.mask(mask, (*query.shape[:-1], n_k))
         contract.bias(bias, (*query.shape[:-2], self.num_heads, n_q, n_k))
-        contract.key_positions(positions, key.shape, n_q)
-        if positions is None:
+        contract.attention_positions(None, key_positions, query.shape[:-2], n_q, n_k)
+        if key_positions is None:
             query_positions, key_positions = _positions(query, key)
         else:
-            query_positions, key_positions = positions[..., n_k - n_q :], positions
+            query_positions = key_positions[..., n_k - n_q :]
         q = _split_heads(_project(self.query, query), self.num_heads)
         k = _split_heads(_project(self.key, key), self.num_heads)
         v = _split_heads(_project(self.value, value), self.num_heads)

@@ -94,7 +94,7 @@ class MultiHeadAttention(keras.layers.Layer):
         mask: tf.Tensor | None = None,
         causal: bool = False,
         bias: tf.Tensor | None = None,
-        positions: tf.Tensor | None = None,
+        key_positions: tf.Tensor | None = None,
         rng: tf.random.Generator | None = None,
         **context,
     ) -> tf.Tensor:
@@ -106,17 +106,19 @@ class MultiHeadAttention(keras.layers.Layer):
         (*batch, n_q, _), n_k = _shown(query).shape, _shown(key).shape[-2]
         contract.mask(_shown(mask), (*batch, n_q, n_k))
         contract.bias(_shown(bias), (*batch, self.num_heads, n_q, n_k))
-        contract.key_positions(_shown(positions), _shown(key).shape, n_q)
+        contract.attention_positions(None, _shown(key_positions), batch, n_q, n_k)
         _check_rng(rng)
-        given = {"mask": mask, "causal": causal, "bias": bias, "positions": positions}
-        return super().__call__(query, key, value, **given, rng=rng, **context)
+        given = {"mask": mask, "causal": causal, "bias": bias, "rng": rng}
+        given |= {"key_positions": key_positions} | context
+        return super().__call__(query, key, value, **given)
 
-    def call(self, query, key, value, mask, causal, bias, positions, rng):
+    def call(self, query, key, value, mask, causal, bias, key_positions, rng):
         """Compute what calling the layer returns."""
-        query_positions, key_positions = _positions(query, key)
-        if positions is not None:
+        if key_positions is None:
+            query_positions, key_positions = _positions(query, key)
+        else:
             skipped = tf.shape(key)[-2] - tf.shape(query)[-2]
-            query_positions, key_positions = positions[..., skipped:], positions
+            query_positions = key_positions[..., skipped:]
         q, k, v = (
             tf.stack(tf.split(x, self.num_heads, -1), -3)  # (*batch, h, n, d_h)
             for x in (self.query(query), self.key(key), self.value(value))

@@ -75,6 +75,9 @@ def merge_heads(x: Num[np.ndarray, "*batch h n d_h"]) -> Num[np.ndarray, "*batch
 
 
 Bias = contract.PositionBias | contract.ContentBias
+CallBias = (
+    Inexact[np.ndarray, "..."] | Bias | Sequence[Inexact[np.ndarray, "..."] | Bias | None]
+)
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 
@@ -239,10 +242,7 @@ class MultiHeadAttention:
         *,
         mask: Bool[np.ndarray, "*#batch_and_heads #n_q n_k"] | None = None,
         causal: bool = False,
-        bias: Inexact[np.ndarray, "*#batch_and_heads #n_q n_k"]
-        | Bias
-        | Sequence[Bias]
-        | None = None,
+        bias: CallBias | None = None,
         query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
         key_positions: Num[np.ndarray, "*#batch n_k"] | None = None,
         cache: KVCache | None = None,
@@ -328,10 +328,7 @@ class MultiHeadAttention:
         *,
         mask: Bool[np.ndarray, "*#batch_and_heads #n_q n_k"] | None = None,
         causal: bool = False,
-        bias: Inexact[np.ndarray, "*#batch_and_heads #n_q n_k"]
-        | Bias
-        | Sequence[Bias]
-        | None = None,
+        bias: CallBias | None = None,
         query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
         key_positions: Num[np.ndarray, "*#batch n_k"] | None = None,
     ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:

@@ -59,7 +59,7 @@ def attention_weights(
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | Sequence[Bias] | None = None,
+    bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Real[Tensor, "... n_q"] | None = None,
     key_positions: Real[Tensor, "... n_k"] | None = None,
     scale: float | None = None,
@@ -117,7 +117,7 @@ def scaled_dot_product_attention(
     *,
     mask: Mask | None = None,
     causal: bool = False,
-    bias: Bias | Sequence[Bias] | None = None,
+    bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Real[Tensor, "... n_q"] | None = None,
     key_positions: Real[Tensor, "... n_k"] | None = None,
     scale: float | None = None,
@@ -191,7 +191,11 @@ def mix(query, key, value, mask, bias, is_causal, scale, dropout_rate, rng):
         options = {"mask": mask, "causal": is_causal, "bias": bias, "scale": scale}
         weights = attention_weights(query, key, **options)
         return by_head(dropout(weights, dropout_rate, rng), value)
-    grouped = query.ndim > 2 and query.shape[-3] != key.shape[-3]
+    grouped = {}
+    if query.ndim > 2 and query.shape[-3] != key.shape[-3]:
+        grouped = {
+            "enable_gqa": True
+        }  # of open sizes the comparison itself would be no bool
     lift = (None,) * (4 - query.ndim)
     out = functional.scaled_dot_product_attention(
         query[lift],
@@ -200,7 +204,7 @@ def mix(query, key, value, mask, bias, is_causal, scale, dropout_rate, rng):
         _merge(mask, bias, query.dtype),
         is_causal=is_causal,
         scale=scale,
-        enable_gqa=bool(grouped),  # of open sizes it would be no bool
+        **grouped,
     )
     return out[(0,) * len(lift)]
 

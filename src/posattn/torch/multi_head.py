@@ -24,6 +24,7 @@ from posattn.torch.cache import KVCache
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
 Bias = contract.PositionBias | contract.ContentBias
+CallBias = Float[Tensor, "..."] | Bias | Sequence[Float[Tensor, "..."] | Bias | None]
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 ROLES = ("query", "key", "value", "output")
@@ -228,10 +229,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Bool[Tensor, "*#batch_and_heads #n_q n_k"] | None = None,
         causal: bool = False,
-        bias: Float[Tensor, "*#batch_and_heads #n_q n_k"]
-        | Bias
-        | Sequence[Bias]
-        | None = None,
+        bias: CallBias | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,
         cache: KVCache | None = None,
@@ -316,10 +314,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Bool[Tensor, "*#batch_and_heads #n_q n_k"] | None = None,
         causal: bool = False,
-        bias: Float[Tensor, "*#batch_and_heads #n_q n_k"]
-        | Bias
-        | Sequence[Bias]
-        | None = None,
+        bias: CallBias | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,
     ) -> Float[Tensor, "*batch h n_q n_k"]:
