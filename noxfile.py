@@ -212,7 +212,7 @@ def lint(session: nox.Session) -> None:
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "mypy", "--strict", "tests/types")
-    run(session, "basedpyright", "--pythonpath", BIN / "python")
+    run(session, "basedpyright", "--project", ".", "--pythonpath", BIN / "python")
     schemas = {
         "vendor.github-workflows": sorted(Path(".github", "workflows").glob("*.yml")),
         "vendor.dependabot": [Path(".github", "dependabot.yml")],
