@@ -431,3 +431,20 @@ def test_causal_mask_makes_nothing_larger_than_itself():
         causal_mask(2048)
         window_mask(2048, 2048, 5)
     assert watch.largest == 2048**2
+
+
+def test_a_program_that_is_compiled_keeps_no_encodings(monkeypatch):
+    layer, x = PositionalEncoding(8), torch.zeros(1, 4, 8)
+    want = PositionalEncoding(8)(x)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert torch.equal(layer(x), want)
+    assert layer._kept is None
+
+
+def test_a_full_cache_of_a_device_is_told_by_nan(monkeypatch):
+    layer, cache = MultiHeadAttention(8, 2), KVCache.init((1,), 2, 3, 4)
+    monkeypatch.setattr("posattn.torch.cache.readable", lambda positions: False)
+    with torch.no_grad():
+        out, cache = layer(torch.ones(1, 3, 8), cache=cache)
+        assert out.isfinite().all()
+        assert layer(torch.ones(1, 1, 8), cache=cache)[0].isnan().all()
