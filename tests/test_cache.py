@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posattn import contract
 from tests.conftest import assert_close, draw, error
 
 DIM, HEADS, N = 8, 4, 7
@@ -134,3 +135,15 @@ def test_nan_in_padding_reaches_nothing(column, window):
     seen = np.abs(np.arange(N)[:, None] - np.arange(N)) < (window or 99)
     want = layer(column.array(x), mask=column.array(seen), causal=True)
     assert error(joined(column, outs), column.numpy(want)) <= 1e-12
+
+
+def test_a_cache_refuses_positions_that_are_not_one_per_token(column, unchecked):
+    key = column.array(draw(916, 2, 2, 3, DIM // HEADS))
+    with pytest.raises(
+        ValueError, match=r"query_positions must have shape \(3,\) or \(2, 3\)"
+    ):
+        room(column).append(key, key, column.positions(np.arange(2)))
+
+
+def test_no_bias_is_no_fault():
+    assert contract.bias(None, (2, 2)) is None  # as the ports ask

@@ -279,8 +279,6 @@ def for_each_head(x, query):
 
 def zero_unattended(x, mask):
     """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
-    if mask is None:
-        return x
     seen = jnp.any(mask, axis=-2)
     if seen.ndim > 1 and x.ndim > 2 and seen.shape[-2] not in (1, x.shape[-3]):
         *batch, heads, n_k = seen.shape  # several heads of queries share one of keys
