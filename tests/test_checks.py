@@ -30,9 +30,7 @@ def built(tmp_path, pages):
 
 
 def test_the_number_of_an_equation_leads_to_its_check(tmp_path, fingerprint):
-    there = cell("assert True").replace(
-        "tags: []\n", f'checks: {{eq_sum: "{fingerprint}"}}\n'
-    )
+    there = CHECK.replace("BOUND", f'eq_sum: "{fingerprint}"')
     pages = {"one": page("c", f'eq_sum: "{fingerprint}"'), "two": there}
     out, code, said = built(tmp_path, pages)
     assert (code, "WARNING" in said) == (0, False)

@@ -45,7 +45,6 @@ from posattn.contract.numbers import (
     positive,
     rng,
     rotary,
-    rotary_defaults,
     scale,
     sharpening,
 )
@@ -150,7 +149,6 @@ __all__ = [
     "reachable",
     "rng",
     "rotary",
-    "rotary_defaults",
     "rotary_dim",
     "sample",
     "scale",

@@ -139,15 +139,6 @@ def multiple(name, value, of):
     )
 
 
-rotary_defaults = {
-    "rotary_dim": None,
-    "base": 10000.0,
-    "layout": "interleaved",
-    "frequencies": None,
-    "attention_factor": 1.0,
-}
-
-
 def rotary(*, rotary_dim, base, layout, frequencies, attention_factor):
     """Return the options of a rotation as Python numbers, by name."""
     checked = {"base": _base(base), "layout": layout}

@@ -110,10 +110,14 @@ def cache_room(last, max_len):
         )
 
 
-def cached(key, value):
-    """Reject a call with a cache and a memory: the cache holds keys of the queries' own sequence."""
-    if key is not None or value is not None:
-        raise ValueError("key and value must be None where a cache is given, got arrays")
+def cached(**others):
+    """Reject a memory beside a cache, which holds the keys of the queries' own sequence."""
+    for name, value in others.items():
+        if value is not None:
+            array(name, value)
+            raise ValueError(
+                f"{name} must be None where a cache is given, got shape {tuple(value.shape)}"
+            )
 
 
 def table_length(length, max_len):

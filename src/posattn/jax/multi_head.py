@@ -278,7 +278,7 @@ class MultiHeadAttention:
             ValueError: if shapes do not fit, or a position has no place in the cache.
         """
         if cache is not None:
-            contract.cached(key, value)
+            contract.cached(key=key, value=value, key_positions=key_positions)
             if query_positions is None:
                 query_positions = cache.next_positions(query.shape[-2])
             key_positions = query_positions

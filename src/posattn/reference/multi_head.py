@@ -81,7 +81,7 @@ CallBias = (
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 
-def for_each_head(mask, shape):
+def for_heads(mask, shape):
     """Give a mask that holds for every head an axis for them: it fits scores of `shape` then."""
     contract.layer_mask(mask, shape)
     return mask if mask is None or mask.ndim == len(shape) else mask[..., None, :, :]
@@ -283,7 +283,7 @@ class MultiHeadAttention:
             ValueError: if shapes do not fit, or the cache is full.
         """
         if cache is not None:
-            contract.cached(key, value)
+            contract.cached(key=key, value=value, key_positions=key_positions)
             key_positions = query_positions = (
                 cache.next_positions(query.shape[-2])
                 if query_positions is None
@@ -301,7 +301,7 @@ class MultiHeadAttention:
             cache, seen = cache.append(k, v, query_positions)
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
             k = k if cache.turned else self._turn(1, k, seen.positions)
-        mask = for_each_head(mask, (*q.shape[:-1], k.shape[-2]))
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         if cache is not None:
             past = seen.mask(query_positions)[..., None, :, :]
             mask, causal = past if mask is None else past & mask, False
@@ -356,7 +356,7 @@ class MultiHeadAttention:
         return attention_weights(
             self._turn(0, q, where[0]),
             self._turn(1, k, where[1]),
-            mask=for_each_head(mask, (*q.shape[:-1], k.shape[-2])),
+            mask=for_heads(mask, (*q.shape[:-1], k.shape[-2])),
             causal=causal,
             bias=[*biases(self.bias), *biases(bias)],
             query_positions=where[0],

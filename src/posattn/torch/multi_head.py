@@ -107,7 +107,7 @@ def as_given(schemes):
     return [s.scheme if isinstance(s, Given) else s for s in schemes]
 
 
-def for_each_head(mask, shape):
+def for_heads(mask, shape):
     """Give a mask that holds for every head an axis for them: it fits scores of `shape` then."""
     contract.layer_mask(mask, shape)
     return mask if mask is None or mask.ndim == len(shape) else mask[..., None, :, :]
@@ -266,7 +266,7 @@ class MultiHeadAttention(nn.Module):
         """
         warn_of_no_dropout(self, rng)
         if cache is not None:
-            contract.cached(key, value)
+            contract.cached(key=key, value=value, key_positions=key_positions)
             if query_positions is None:
                 query_positions = cache.next_positions(query.shape[-2])
             key_positions = query_positions
@@ -281,7 +281,7 @@ class MultiHeadAttention(nn.Module):
             cache, seen = cache.append(k, v, query_positions)
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
             k = k if cache.turned else self._turn(1, k, seen.positions)
-        mask = for_each_head(mask, (*q.shape[:-1], k.shape[-2]))
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         finite = False
         if cache is not None:
             finite = mask is None and seen is cache  # a cache hides nothing but zeros
@@ -344,7 +344,7 @@ class MultiHeadAttention(nn.Module):
         return attention_weights(
             self._turn(0, q, where[0]),
             self._turn(1, k, where[1]),
-            mask=for_each_head(mask, (*q.shape[:-1], k.shape[-2])),
+            mask=for_heads(mask, (*q.shape[:-1], k.shape[-2])),
             causal=causal,
             bias=self._biases(bias),
             query_positions=where[0],

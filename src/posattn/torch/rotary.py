@@ -1,5 +1,6 @@
 """Rotary position embedding: queries and keys turn with their position."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Literal
 
@@ -142,8 +143,8 @@ class Rotary(nn.Module):
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
-        plain = contract.rotary_defaults
-        named = {n: v for n, v in self.options.items() if v != plain[n]}
+        declared = inspect.signature(type(self)).parameters
+        named = {n: v for n, v in self.options.items() if v != declared[n].default}
         return ", ".join(f"{name}={value!r}" for name, value in named.items())
 
     def forward(
