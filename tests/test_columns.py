@@ -21,7 +21,7 @@ WITHOUT_TENSORS = {
 }  # it counts operations on NumPy arrays: no layer of a model calls it
 
 OWN = {
-    "jax": {"plugged"}
+    "jax": {"trees"}
 }  # what only one framework needs: JAX asks of all that it be a tree
 # what may be imported together with what
 FOREIGN = {

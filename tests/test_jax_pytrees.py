@@ -1,6 +1,7 @@
 """Layers of the JAX column as values: equal if made equal, stacked, scanned, pickled, and nothing hidden."""
 
 import copy
+import operator
 import pickle
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -233,6 +234,14 @@ def test_what_is_plugged_in_prints_as_itself_and_has_no_more_attributes():
     assert not hasattr(layer.bias, "values")
     assert not hasattr(layer.bias, "rows")
     assert layer.rotate != shift
+    assert hash(layer.rotate) == hash(layer_of(rotate=partial(shift)).rotate)
+
+
+def test_layers_of_different_classes_are_different_trees():
+    """Else a compiled function runs the one for the other when their hashes collide."""
+    r = jnp.ones(HEADS)
+    trees = map(jax.tree.structure, (ours.KerpleLog(r, r), ours.KerplePower(r, r)))
+    assert operator.ne(*trees)
 
 
 @pytest.mark.parametrize("value", [

@@ -5,11 +5,11 @@ from dataclasses import KW_ONLY, dataclass, field
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
+from posattn.jax.trees import register
 
 __all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
 
@@ -59,7 +59,7 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     return 2.0 ** -np.array([*exponents, *between][:num_heads])
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True)
 class ALiBi:
     """A linear penalty on distance, in each head with a slope of its own.

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer, Real
 
@@ -17,6 +16,7 @@ from posattn.jax.attention import is_key
 from posattn.jax.rotary import turn
 from posattn.jax.sinusoidal import cos_sin
 from posattn.jax.sinusoidal import frequencies as sinusoidal_frequencies
+from posattn.jax.trees import register
 
 __all__ = [
     "MixedRotary",
@@ -157,7 +157,7 @@ def grid_coordinates(height: int, width: int) -> Integer[Array, "n c"]:
     return jnp.indices((height, width)).reshape(2, -1).T
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class MixedRotary:
     """Turn queries and keys by row and column, with learned frequencies for both in every pair.

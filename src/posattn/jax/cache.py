@@ -7,18 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer
 
 from posattn import contract
+from posattn.jax.trees import register
 
 __all__ = ["KVCache"]
 
 EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any query
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class KVCache:
     """The keys and values of the tokens so far, in arrays that never change their shape.

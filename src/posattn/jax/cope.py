@@ -6,17 +6,17 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.attention import is_key
+from posattn.jax.trees import register
 
 __all__ = ["CoPE"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class CoPE:
     r"""Contextual position encoding: what lies between a query and a key is counted by gates.

@@ -8,18 +8,17 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.attention import is_key
-from posattn.jax.plugged import as_pytree
+from posattn.jax.trees import as_pytree, register
 
 __all__ = ["DAPE"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class DAPE:
     r"""A bias, and a correction that a network reads off the scores and the bias of all heads.

@@ -7,7 +7,6 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
@@ -15,6 +14,7 @@ from posattn import contract
 from posattn.jax.attention import is_key
 from posattn.jax.multi_head import split_heads
 from posattn.jax.relative import offsets, pick
+from posattn.jax.trees import register
 
 __all__ = ["DisentangledBias", "deberta_bucket"]
 
@@ -65,7 +65,7 @@ def _starts(alone, max_distance):
     return (*range(1, alone + 1), *first)
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class DisentangledBias:
     r"""DeBERTa's terms of the score: content to position, and position to content.

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.alibi import relative_positions
 from posattn.jax.attention import is_key
+from posattn.jax.trees import register
 
 __all__ = ["FIRE"]
 
 EPSILON = 1e-6  # of the authors, beside a divisor that may be 0
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class FIRE:
     r"""A learned function of the distance, divided by the distance to the first token.

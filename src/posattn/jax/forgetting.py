@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from posattn import contract
 from posattn.jax.attention import is_key
+from posattn.jax.trees import register
 
 __all__ = ["ForgettingGate", "forgetting_bias"]
 
@@ -49,7 +49,7 @@ def forgetting_bias(
     return sums.astype(log_gates.dtype)
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class ForgettingGate:
     r"""A gate per token and head, as its logarithm.

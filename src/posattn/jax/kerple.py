@@ -6,20 +6,20 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.alibi import relative_positions
 from posattn.jax.attention import is_key
+from posattn.jax.trees import register
 
 __all__ = ["KerpleLog", "KerplePower"]
 
 LEAST, MOST = 0.01, math.inf  # a parameter outside counts as the nearer of these
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class KerpleLog:
     """A penalty that grows with the logarithm of the distance, in each head in its own measure.
@@ -99,7 +99,7 @@ class KerpleLog:
         return (-r1 * jnp.log1p(r2 * distances)).astype(self.r1.dtype)
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class KerplePower:
     """A penalty that grows with a power of the distance, in each head in its own measure.

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.attention import is_key
+from posattn.jax.trees import register
 
 __all__ = ["LearnedPositionalEncoding"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class LearnedPositionalEncoding:
     r"""Add to each token a learned vector that belongs to its position.

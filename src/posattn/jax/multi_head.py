@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Real
 
@@ -25,7 +24,7 @@ from posattn.jax.attention import (
     zero_unattended,
 )
 from posattn.jax.cache import KVCache, beyond
-from posattn.jax.plugged import as_pytree
+from posattn.jax.trees import as_pytree, register
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
@@ -89,7 +88,7 @@ def merge_heads(x: Float[Array, "*batch h n d_h"]) -> Float[Array, "*batch n d"]
     return x.swapaxes(-3, -2).reshape(*batch, n, num_heads * head_dim)
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class MultiHeadAttention:
     """Several attentions side by side, each in its own projection of the input.

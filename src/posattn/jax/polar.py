@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax import sinusoidal
+from posattn.jax.trees import register
 
 __all__ = ["PolarKey", "polar_query"]
 
@@ -50,7 +50,7 @@ def polar_query(
     return jnp.concatenate([size * cos, size * sin], axis=-1).astype(x.dtype)
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class PolarKey:
     r"""Make each entry of a key the length of an arrow, which position and a learned angle turn.

@@ -7,18 +7,18 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.alibi import relative_positions
 from posattn.jax.attention import is_key
+from posattn.jax.trees import register
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class ShawRelative:
     r"""Shaw's relative representations: offsets have vectors, which act like keys and like values.
@@ -170,7 +170,7 @@ def skew(x: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     return padded.reshape(*batch, n + 1, n)[..., 1:, :]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class RelativeGlobalAttention:
     r"""The relative attention of the Music Transformer: each head has a vector for each distance.

@@ -7,11 +7,11 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jaxtyping import Float, Real, Shaped
 
 from posattn import contract
 from posattn.jax import sinusoidal
+from posattn.jax.trees import register
 
 __all__ = [
     "Rotary",
@@ -25,7 +25,7 @@ __all__ = [
 Layout = Literal["interleaved", "half"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True)
 class Rotary:
     """A rotation as a value: :func:`rotate` with these options.

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.sinusoidal import sinusoidal_encoding
+from posattn.jax.trees import register
 
 __all__ = ["sandwich_bias"]
 
@@ -53,7 +53,7 @@ def sandwich_bias(
     return _Sandwich(num_heads, dim, contract.base(base), dtype)
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True)
 class _Sandwich:
     num_heads: int = field(metadata={"static": True})

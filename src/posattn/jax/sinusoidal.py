@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.attention import dropout
+from posattn.jax.trees import register
 
 __all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]
 
@@ -123,7 +123,7 @@ def shift_matrix(
     return jnp.asarray(shift, jnp.result_type(float if dtype is None else dtype))
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True)
 class PositionalEncoding:
     """Add to each token the sinusoidal encoding of its position.

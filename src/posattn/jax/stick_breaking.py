@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jaxtyping import Float, Real
 
 from posattn import contract
+from posattn.jax.trees import register
 
 __all__ = ["StickBreaking"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True)
 class StickBreaking:
     """The bias that makes of a softmax the breaking of a stick, from the newest key to the oldest.

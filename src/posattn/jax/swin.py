@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.attention import is_key
+from posattn.jax.trees import register
 
 __all__ = ["SwinBias"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class SwinBias:
     r"""A learned bias for each head and each displacement inside a two-dimensional window.

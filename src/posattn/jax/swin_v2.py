@@ -6,18 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.attention import is_key
 from posattn.jax.swin import SwinBias
+from posattn.jax.trees import register
 
 __all__ = ["SwinV2Bias"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class SwinV2Bias:
     """A learned function of the displacement inside a window, which a larger window can use too.

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.alibi import relative_positions
 from posattn.jax.attention import is_key
+from posattn.jax.trees import register
 
 __all__ = ["T5Bias", "t5_bucket"]
 
@@ -65,7 +65,7 @@ def _starts(one_way, max_distance):
     return [*range(1, exact), *first]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class T5Bias:
     r"""A learned bias for each head and each bucket of relative positions.

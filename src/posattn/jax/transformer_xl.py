@@ -6,18 +6,18 @@ from dataclasses import KW_ONLY, dataclass, field
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.attention import is_key
 from posattn.jax.sinusoidal import sinusoidal_encoding
+from posattn.jax.trees import register
 
 __all__ = ["TransformerXLBias"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class TransformerXLBias:
     r"""Transformer-XL's terms of the score: relative position, and preferences of every query.

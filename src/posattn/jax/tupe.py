@@ -5,18 +5,18 @@ from dataclasses import KW_ONLY, dataclass, field
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.tree_util import register_dataclass
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.attention import is_key
 from posattn.jax.multi_head import split_heads
+from posattn.jax.trees import register
 
 __all__ = ["TUPEBias"]
 
 
-@register_dataclass
+@register
 @dataclass(frozen=True, eq=False)
 class TUPEBias:
     r"""TUPE's term of the score: absolute positions attend to each other, apart from the content.

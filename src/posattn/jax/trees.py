@@ -1,7 +1,8 @@
-"""What is plugged into a layer, as a part of its tree: equal if made equal, and nothing hidden."""
+"""Layers as trees, told apart by class, and what is plugged into them: equal if made equal."""
 
 import inspect
 from collections.abc import Hashable
+from dataclasses import fields
 from functools import cached_property, partial
 from importlib import import_module
 from operator import attrgetter
@@ -10,11 +11,43 @@ from types import MethodType
 import jax
 import numpy as np
 from jax import Array
-from jax.tree_util import Partial, all_leaves, register_static
+from jax.tree_util import (
+    GetAttrKey,
+    Partial,
+    all_leaves,
+    register_pytree_with_keys,
+    register_static,
+)
 
 from posattn import contract
 
 __all__ = []
+
+
+def register(cls):
+    """Make a pytree of a dataclass: fields marked static are part of its structure, the others its children.
+
+    As `jax.tree_util.register_dataclass`, under which two classes with fields alike are equal structures
+    (jax 0.10.2), so that a compiled function may, if their hashes collide, run the one for the other.
+    """
+    static = tuple(f.name for f in fields(cls) if f.metadata.get("static"))
+    children = tuple(f.name for f in fields(cls) if f.name not in static)
+
+    def values(names, tree):
+        return tuple(getattr(tree, name) for name in names)
+
+    register_pytree_with_keys(
+        cls,
+        lambda tree: (
+            tuple((GetAttrKey(name), getattr(tree, name)) for name in children),
+            values(static, tree),
+        ),
+        lambda meta, data: cls(
+            **dict(zip((*static, *children), (*meta, *data), strict=True))
+        ),
+        lambda tree: (values(children, tree), values(static, tree)),
+    )
+    return cls
 
 
 @register_static
