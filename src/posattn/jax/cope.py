@@ -35,6 +35,7 @@ class CoPE:
         (2, 1, 3)
     """
 
+    needs_all_keys = True
     table: Float[Array, "max_len d_h"]
 
     @classmethod

@@ -28,6 +28,8 @@ class StickBreaking:
         Array([[[0.125, 0.25 , 0.5  , 0.125]]], dtype=float32)
     """
 
+    needs_all_keys = True
+
     def scores(
         self,
         query: Float[Array, "*batch h n_q d_h"],
