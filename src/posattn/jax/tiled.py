@@ -261,7 +261,10 @@ def _tiles(query, key, value, mask, parts, where, rng, *, causal, scale, rate, s
             return each_tile(i, mask, step, sums)
 
         sums = (
-            *(jnp.zeros(x.shape if moves else (), wide) for x, moves in zip(given, moving)),
+            *(
+                jnp.zeros(x.shape if moves else (), wide)
+                for x, moves in zip(given, moving, strict=True)
+            ),
             jnp.zeros(value.shape, wide),
         )
         sums = lax.fori_loop(0, -(-n_q // rows), block, sums)
