@@ -157,12 +157,8 @@ def scaled_dot_product_attention(
     where = positions_of(query, key, query_positions, key_positions)
     contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
     options = bias, where, scale, dropout_rate, rng
-    if not tiled.at_once(query, key, where):
-        return tiled.attend(query, key, value, mask, causal, *options)
-    seen = visible(query, key, mask, causal)
-    if mask is not None:  # otherwise the last query attends to all keys
-        key, value = zero_unattended(key, seen), zero_unattended(value, seen)
-    return mix(query, key, value, seen, *options)
+    # without a mask the last query attends to all keys
+    return attend(query, key, value, mask, *options, causal=causal, clean=mask is None)
 
 
 def dropout(
@@ -223,6 +219,16 @@ def score(query, key, bias, where, scale):
         contract.bias(part, scores.shape)
         scores = scores + part.astype(wide)
     return scores
+
+
+def attend(query, key, value, mask, *options, causal=False, clean=False):
+    """Attention, likewise, in tiles if it is large; `clean` says that no key is hidden from all queries."""
+    if not tiled.at_once(query, key, options[1]):
+        return tiled.attend(query, key, value, mask, causal, *options)
+    seen = visible(query, key, mask, causal)
+    if not clean:
+        key, value = zero_unattended(key, seen), zero_unattended(value, seen)
+    return mix(query, key, value, seen, *options)
 
 
 def mix(query, key, value, mask, bias, where, scale, dropout_rate, rng):

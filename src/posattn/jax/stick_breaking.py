@@ -21,6 +21,7 @@ class StickBreaking:
 
     Twin of :class:`posattn.reference.StickBreaking`; a pytree without leaves.
     Half-precision heads are scored in float32.
+    A share depends on all later keys, so that keys cannot come tile by tile: `needs_all_keys` is true.
 
     Examples:
         >>> query, key = jnp.zeros((1, 1, 4)), jnp.zeros((1, 4, 4))
