@@ -1,259 +1,283 @@
-"""Attention in tiles: equal to the definition, with no array of all pairs."""
+"""Attention in tiles is attention: values, gradients, what nobody may see, and the memory it takes."""
 
-from functools import partial
+import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from jax.extend.core import ClosedJaxpr, Jaxpr
+import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from posattn import jax as ours
-from posattn import reference
-from posattn.jax import tiled
+import posattn.torch as ours
+from posattn.torch import tiled
 from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
 
-HEADS, WIDTH, KEY = 4, 6, jax.random.key(0)
-COLUMNS = [twin for twin in TWINS if twin.name == "jax"]
-PRECISE, HALF = (
-    [twin for twin in COLUMNS if twin.dtype == d] for d in ("float64", "bfloat16")
-)
+HEADS, KV_HEADS, WIDTH = 4, 2, 3
+SIZES = {
+    "alike": (7, 7),
+    "decoding": (4, 9),
+    "more queries": (9, 5),
+    "no keys": (5, 0),
+}
+SMALL = {"SMALL": 0, "ROWS": 3}
 
 
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch, unchecked):
-    """Tiles of 16 at most, for sequences of any length."""
-    for name, value in {"SMALL": 0, "SIDE": 16, "TILE": 2**11}.items():
-        monkeypatch.setattr(tiled, name, value)
+@pytest.fixture
+def small(monkeypatch):
+    """Tiles so small that short sequences have several."""
+    for name, size in SMALL.items():
+        monkeypatch.setattr(tiled, name, size)
 
 
-def arrays(seed, batch, n_q, n_k, kv_heads=2):
-    """Queries, keys and values, whose width is another one."""
-    shapes = (HEADS, n_q, WIDTH), (kv_heads, n_k, WIDTH), (kv_heads, n_k, 5)
-    return [draw(seed + i, *batch, *shape) for i, shape in enumerate(shapes)]
+def alibi(column, *_):
+    return column.alibi_bias(HEADS)
 
 
-def attend(column, query, key, value, **options):
-    return column.scaled_dot_product_attention(query, key, value, **options)
+def sandwich(column, *_):
+    options = {} if column is REFERENCE else {"dtype": getattr(torch, column.dtype)}
+    return column.sandwich_bias(HEADS, dim=4, **options)
 
 
-@st.composite
-def problems(draw_from):
-    """Sizes, which queries see which keys, and where they stand."""
-    batch = draw_from(st.sampled_from([(), (2,), (1, 3)]))
-    n_q, n_k = draw_from(st.integers(1, 40)), draw_from(st.integers(1, 40))
-    shape = draw_from(st.sampled_from([(n_q, n_k), (1, n_k), (*batch, HEADS, n_q, n_k)]))
-    kind = draw_from(st.sampled_from(["none", "window", "random"]))
-    mask = None
-    if kind == "window":
-        mask = reference.window_mask(n_q, n_k, 5)
-    elif kind == "random":
-        mask = np.random.default_rng(n_q).random(shape) < 0.5
-        mask[..., 0, :] = False  # one that attends to nothing
-    return batch, n_q, n_k, mask, draw_from(st.booleans()), draw_from(st.integers(0, 9))
+def t5(column, table):
+    return column.with_parameters("T5Bias", {"table": table}, HEADS, max_distance=12)
 
 
-def learned(problem):
-    """Attention with biases that learn, as a function of a column and arrays, and the arrays."""
-    batch, n_q, n_k, mask, causal, start = problem
-
-    def run(column, query, key, value, slopes, table):
-        where = {
-            "query_positions": column.positions(np.arange(start, start + n_q)),
-            "key_positions": column.positions(np.arange(n_k)),
-        }
-        seen = None if mask is None else column.array(mask)
-        t5 = column.with_parameters("T5Bias", {"table": table}, HEADS)
-        options = {"mask": seen, "causal": causal, "bias": [slopes, t5]}
-        return attend(column, query, key, value, **options, **where)
-
-    return run, (*arrays(1, batch, n_q, n_k), draw(7, HEADS, 1, n_k), draw(8, 32, HEADS))
+def shaw(column, key_table, value_table):
+    named = {"key_table": key_table, "value_table": value_table}
+    return column.with_parameters("ShawRelative", named, 2, WIDTH)
 
 
-@pytest.mark.parametrize("column", PRECISE, ids=str)
-@settings(max_examples=4)
-@given(problem=problems())
-@example(problem=((2,), 33, 40, reference.window_mask(33, 40, 5), True, 3))
-@example(problem=((), 40, 17, None, True, 0))
-def test_tiles_give_what_the_reference_gives(column, problem):
-    with column.mode():
-        run, inputs = learned(problem)
-        assert_twin_agrees(column, run, *inputs)
+def cope(column, table):
+    return column.with_parameters("CoPE", {"table": table}, 4, WIDTH)
 
 
-@pytest.mark.parametrize("column", HALF, ids=str)
-@settings(max_examples=2)
-@given(problem=problems())
-def test_half_precision_loses_what_rounding_loses(column, problem):
-    run, inputs = learned(problem)
-    (precise,) = (twin for twin in PRECISE if twin.name == column.name)
-    found = []
-    for twin in (column, precise):
-        with twin.mode():
-            value, gradients = twin.value_and_gradients(partial(run, twin), inputs)
-        found.append([value, *gradients])
-    assert error(found[0][0], run(REFERENCE, *inputs)) <= BOUND["bfloat16"]
-    for got, want in zip(*found, strict=True):
-        assert error(got, want) <= BOUND["bfloat16"]
+def stick(column, *_):
+    return column.StickBreaking()
 
 
+def several(column, table, key_table, value_table):
+    return [alibi(column), t5(column, table), None, shaw(column, key_table, value_table)]
+
+
+FLOATS = next(twin for twin in TWINS if str(twin) == "torch-float32")
+TABLES = draw(300, 5, WIDTH), draw(301, 5, WIDTH)
 SCHEMES = {
-    "ALiBi": lambda: ours.ALiBi(HEADS),
-    "function": lambda: lambda q, k: jnp.cos(q[:, None] - 2.0 * k),
-    "method": lambda: ours.ALiBi(HEADS).__call__,
-    "rows and columns": lambda: [draw(5, 1, 40).astype("f"), draw(6, HEADS, 35, 40)],
-    "Transformer-XL": lambda: ours.TransformerXLBias.init(KEY, HEADS * WIDTH, HEADS),
-    "DAPE": lambda: ours.DAPE.init(KEY, HEADS, ours.ALiBi(HEADS)),
-    "Shaw": lambda: ours.ShawRelative.init(KEY, 4, WIDTH, use_values=False),
-    "CoPE": lambda: ours.CoPE.init(KEY, 9, WIDTH),
-    "stick": lambda: ours.StickBreaking(),
-    "plugged": lambda: ours.MultiHeadAttention.init(
-        KEY, 8, 2, bias=lambda q, k: 0.1 * (k - q[:, None])
-    ).bias,
-}  # fmt: skip
+    "none": (lambda column: None, ()),
+    "ALiBi": (alibi, ()),
+    "Sandwich": (sandwich, ()),
+    "T5": (t5, (draw(302, 32, HEADS),)),
+    "Shaw": (shaw, TABLES),
+    "CoPE": (cope, (draw(303, 4, WIDTH),)),
+    "stick-breaking": (stick, ()),
+    "several": (several, (draw(302, 32, HEADS), *TABLES)),
+}
 
 
-def value_and_gradients(function, *inputs):
-    """What a function returns and its gradients, all in one program."""
-
-    def run(*inputs):
-        value, pull_back = jax.vjp(function, *inputs)
-        return value, *pull_back(jnp.cos(jnp.arange(value.size * 1.0)).reshape(value.shape))
-
-    return jax.jit(run)(*inputs)
+def inputs(n_q, n_k):
+    return (
+        draw(1, 2, HEADS, n_q, WIDTH),
+        draw(2, 2, KV_HEADS, n_k, WIDTH),
+        draw(3, 2, KV_HEADS, n_k, WIDTH),
+    )
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_each_kind_of_bias_gives_what_the_definition_gives(jax_single, monkeypatch, name):
-    bias = SCHEMES[name]()
-    inputs = [jnp.asarray(x, "float32") for x in arrays(1, (), 35, 40)[:2]]
-
-    def run(query, key):
-        return attend(ours, query, key, key, bias=bias, causal=True)
-
-    got = value_and_gradients(run, *inputs)
-    monkeypatch.setattr(tiled, "SMALL", 10**9)
-    for x, y in zip(got, value_and_gradients(run, *inputs), strict=True):
-        assert error(x, y) <= BOUND["float32"]
+def mask_of(n_q, n_k):
+    """Random, different in each head; the first query sees nothing and nobody the last key but one."""
+    mask = np.random.default_rng(4).random((2, HEADS, n_q, n_k)) < 0.7
+    mask[..., 0, :] = False
+    mask[..., max(n_k - 2, 0) : n_k - 1] = False
+    return mask
 
 
-def test_gradients_reach_what_a_function_encloses(jax_single, monkeypatch):
-    inputs = [jnp.asarray(x, "float32") for x in arrays(1, (), 20, 20)]
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_tiles_agree_with_the_reference(torch_column, small, scheme, sizes, causal, masked):
+    build, parameters = SCHEMES[scheme]
+    mask = mask_of(*SIZES[sizes]) if masked else None
 
-    def run(slope, places):
-        def bias(query, key):
-            return -slope * abs(key - query[:, None])
+    def attention(column, query, key, value, *parameters):
+        return column.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask=None if mask is None else column.array(mask),
+            causal=causal,
+            bias=build(column, *parameters),
+        )
 
-        options = {"bias": bias, "query_positions": places, "key_positions": places}
-        return attend(ours, *inputs, **options)
-
-    at = jnp.float32(0.5), jnp.linspace(0, 3, 20)
-    got = value_and_gradients(run, *at)
-    monkeypatch.setattr(tiled, "SMALL", 10**9)
-    for x, y in zip(got, value_and_gradients(run, *at), strict=True):
-        assert error(x, y) <= BOUND["float32"]
-
-
-@pytest.mark.parametrize("bias", [None, ours.StickBreaking()], ids=["tiles", "rows"])
-def test_what_nobody_attends_to_reaches_nothing(jax_single, bias):
-    query, key, value = (jnp.asarray(x, "float32") for x in arrays(1, (), 20, 40))
-    mask = (jnp.arange(40) != 35) & (jnp.arange(20) != 4)[:, None]
-    nan = [query, *(x.at[:, 35].set(jnp.nan) for x in (key, value))]
-
-    def run(*inputs):
-        return attend(ours, *inputs, mask=mask, bias=bias)
-
-    value, d_query, d_key, d_value = value_and_gradients(run, *nan)
-    hidden = value[:, 4], d_query[:, 4], d_key[:, 35], d_value[:, 35]
-    assert all(np.all(x == 0) for x in hidden)
-    clean = value_and_gradients(run, query, *(jnp.nan_to_num(x) for x in nan[1:]))
-    assert all(map(np.array_equal, (value, d_query, d_key, d_value), clean))
+    assert_twin_agrees(torch_column, attention, *inputs(*SIZES[sizes]), *parameters)
 
 
-def test_rows_draw_what_they_drop_for_themselves(jax_single):
-    ones = jnp.ones((HEADS, 40, WIDTH))
+class Largest(TorchDispatchMode):
+    """Remember the size of the largest array that any operation makes."""
 
-    def run(value):
-        return attend(ours, ones, ones, value, dropout_rate=0.5, rng=KEY)
+    entries = 0
 
-    value, gradient = value_and_gradients(run, ones)
-    assert np.array_equal(value, run(ones))
-    assert len(np.unique(value[0, :, 0])) > 10
-    assert abs(value.mean() - 1) < 0.05
-    kept = jax.vjp(run, ones)[1](ones)[0]  # what is recomputed drops the same
-    assert abs(kept.sum() - value.sum()) < 1e-2
-    assert np.isfinite(gradient).all()
-
-
-def test_tiles_may_be_mapped_and_scanned(jax_single):
-    x = jnp.asarray(draw(1, 3, 2, 20, WIDTH), "float32")
-
-    def run(x):
-        return attend(ours, x, x, x, causal=True, bias=ours.ALiBi(2))
-
-    whole, gradient = value_and_gradients(run, x)
-    mapped, of_mapped = value_and_gradients(jax.vmap(run), x)
-    _, scanned = jax.lax.scan(lambda _, x: (None, run(x)), None, x)
-    assert error(mapped, whole) + error(scanned, whole) < BOUND["float32"]
-    assert error(of_mapped, gradient) < BOUND["float32"]
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        made = function(*arguments, **(options or {}))
+        for x in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(x, torch.Tensor) and x.untyped_storage().nbytes() > 0:
+                stored = x.untyped_storage().nbytes() // x.element_size()
+                self.entries = max(self.entries, min(x.numel(), stored))
+        return made
 
 
-def sizes(jaxpr):
-    """How many numbers each array of a program has, those of its loops and branches included."""
-    for equation in jaxpr.eqns:
-        yield from (v.aval.size for v in equation.outvars)
-        for inner in jax.tree.leaves(
-            list(equation.params.values()),
-            is_leaf=lambda x: isinstance(x, Jaxpr | ClosedJaxpr),
-        ):
-            inner = getattr(inner, "jaxpr", inner)
-            if isinstance(inner, Jaxpr):
-                yield from sizes(inner)
+def long_inputs(n, dtype=torch.float32, grad=True):
+    return [
+        torch.tensor(draw(seed, 1, HEADS, n, WIDTH), dtype=dtype, requires_grad=grad)
+        for seed in (5, 6, 7)
+    ]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_memory_grows_with_the_length(monkeypatch, unchecked, scheme):
+    """Forward and backward, each doubling of the length doubles the largest array."""
+    monkeypatch.setattr(tiled, "SMALL", 0)
+    monkeypatch.setattr(tiled, "ROWS", 8)
+    build, parameters = SCHEMES[scheme]
+    entries = []
+    for n in (64, 128):
+        arrays, extra = (
+            long_inputs(n),
+            [torch.tensor(p).float().requires_grad_() for p in parameters],
+        )
+        with Largest() as largest:
+            bias = build(FLOATS, *extra)
+            out = ours.scaled_dot_product_attention(*arrays, causal=True, bias=bias)
+            out.sum().backward()
+        entries.append(largest.entries)
+    assert entries[1] <= 2 * entries[0] <= 2 * 64 * 64 * HEADS / 4
+
+
+def test_dropout_in_tiles_drops_the_same_weights(small, unchecked):
+    query, key, value = long_inputs(10)
+    mask = (
+        torch.ones(10, 10, dtype=torch.bool).tril().triu(-4)
+    )  # a window, which tiles cut out
+    options = {"mask": mask, "dropout_rate": 0.5, "rng": 3}
+    got = ours.scaled_dot_product_attention(query, key, value, **options)
+    tiled.SMALL = 1000
+    want = ours.scaled_dot_product_attention(query, key, value, **options)
+    assert torch.allclose(got, want, atol=1e-6)
+    assert not torch.allclose(
+        got, ours.scaled_dot_product_attention(query, key, value, mask=mask)
+    )
+    for one, other in zip(
+        *(torch.autograd.grad(x.sum(), (query, key, value)) for x in (got, want)),
+        strict=True,
+    ):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [None, ours.ALiBi(HEADS), ours.StickBreaking()])
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_hide_what_is_not_a_number(small, unchecked, bias, causal):
+    query, key, value = long_inputs(9)
+    mask = torch.rand(9, 9, generator=torch.Generator().manual_seed(0)) < 0.8
+    mask[:, 5], mask[0] = False, False
+    with torch.no_grad():
+        key[..., 5, :] = value[..., 5, :] = math.nan
+    out = ours.scaled_dot_product_attention(
+        query, key, value, mask=mask, causal=causal, bias=bias
+    )
+    out.sum().backward()
+    assert (out[..., 0, :] == 0).all()
+    assert (query.grad[..., 0, :] == 0).all()
+    for x in (out, query.grad, key.grad, value.grad):
+        assert x.isfinite().all()
+
+
+def test_tiles_skip_what_a_window_hides(monkeypatch, unchecked):
+    """A narrow window computes scores near the diagonal alone."""
+    monkeypatch.setattr(tiled, "SMALL", 0)
+    monkeypatch.setattr(tiled, "ROWS", 8)
+    widths, run = [], functional.scaled_dot_product_attention
+
+    def count(query, key, *arguments, **options):
+        widths.append(key.shape[-2])
+        return run(query, key, *arguments, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", count)
+    arrays, mask = long_inputs(64, grad=False), ours.window_mask(64, 64, 4)
+    for causal in (False, True):
+        got = ours.scaled_dot_product_attention(*arrays, mask=mask, causal=causal)
+        seen = mask & ours.causal_mask(64) if causal else mask
+        assert torch.allclose(got, run(*arrays, attn_mask=seen), atol=1e-6)
+    assert max(widths) <= 8 + 2 * 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_far_keys_that_are_left_out_are_lost_in_rounding(unchecked, dtype):
+    """ALiBi's steepest slope, long enough for scores of minus a thousand."""
+    n = 3000
+    arrays = [x.to(getattr(torch, dtype)) for x in long_inputs(n, grad=False)]
+    got = ours.scaled_dot_product_attention(*arrays, causal=True, bias=ours.ALiBi(HEADS))
+    want = REFERENCE.scaled_dot_product_attention(
+        *(x.double().numpy() for x in arrays), causal=True, bias=REFERENCE.ALiBi(HEADS)
+    )
+    assert error(got.double().numpy(), want) <= BOUND[dtype]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_functional_transformations_run_in_tiles(small, unchecked):
+    query, key, value = long_inputs(10, grad=False)
+    bias = ours.T5Bias(HEADS, rng=torch.Generator().manual_seed(0))
+
+    def loss(query, table):
+        return torch.func.functional_call(
+            Loss(bias), {"bias.table": table}, (query, key, value)
+        )
+
+    class Loss(torch.nn.Module):
+        def __init__(self, bias):
+            super().__init__()
+            self.bias = bias
+
+        def forward(self, *arrays):
+            mask = torch.ones(10, 10, dtype=torch.bool).tril()
+            return ours.scaled_dot_product_attention(
+                *arrays, mask=mask, bias=self.bias
+            ).sum()
+
+    table = bias.table.detach()
+    got = torch.func.grad(loss, argnums=(0, 1))(query, table)
+    leaves = query.clone().requires_grad_(), table.clone().requires_grad_()
+    want = torch.autograd.grad(loss(*leaves), leaves)
+    for one, other in zip(got, want, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+    each = torch.func.vmap(
+        lambda x: ours.scaled_dot_product_attention(
+            x, x, x, causal=True, bias=ours.ALiBi(HEADS)
+        )
+    )
+    assert torch.allclose(
+        each(query)[0],
+        ours.scaled_dot_product_attention(
+            *[query[0]] * 3, causal=True, bias=ours.ALiBi(HEADS)
+        ),
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize(
-    "bias",
-    [None, ours.ALiBi(HEADS), ours.CoPE.init(KEY, 9, WIDTH)],
-    ids=["none", "ALiBi", "CoPE"],
+    "bias", [None, ours.ALiBi(HEADS), ours.T5Bias(HEADS), ours.StickBreaking()]
 )
-def test_no_array_holds_all_pairs(jax_single, bias):
-    n = 512
-    shapes = [jax.ShapeDtypeStruct(x.shape, "float32") for x in arrays(1, (), n, n)]
-
-    def run(*inputs):
-        value, pull_back = jax.vjp(
-            lambda *xs: attend(ours, *xs, causal=True, bias=bias), *inputs
-        )
-        return pull_back(value)
-
-    most = max(sizes(jax.make_jaxpr(run)(*shapes).jaxpr))
-    assert HEADS * n * WIDTH <= most < n * n / 4
-
-
-def test_a_bias_that_does_not_fit_is_named(jax_single):
-    inputs = [jnp.asarray(x, "float32") for x in arrays(1, (), 20, 40)]
-    with pytest.raises(ValueError, match="bias must have a shape that broadcasts to"):
-        attend(ours, *inputs, bias=jnp.zeros((3, 20, 40)))
-    with pytest.raises(ValueError, match="bias must have a shape that broadcasts to"):
-        attend(ours, *inputs, bias=ours.ALiBi(3))
-
-
-def test_positions_that_need_64_bits_keep_the_definition(jax_single):
-    inputs = [jnp.asarray(x, "float32") for x in arrays(1, (), 20, 20)]
-    whole, third = np.arange(20.0), np.arange(20) / 3
-    for where, wanted in [(whole, False), (third, True), (jnp.asarray(third), False)]:
-        assert tiled.at_once(*inputs[:2], (where, where)) == wanted
-
-
-def test_prefilled_caches_attend_in_tiles(jax_single, monkeypatch):
-    layer = ours.MultiHeadAttention.init(
-        KEY, 16, HEADS, num_kv_heads=2, bias=ours.ALiBi(HEADS)
+def test_tiles_compile_to_one_graph(small, unchecked, bias):
+    torch.compiler.reset()
+    arrays, mask = long_inputs(10), torch.ones(10, 10, dtype=torch.bool).triu(-2)
+    run = torch.compile(
+        ours.scaled_dot_product_attention,
+        fullgraph=True,
+        backend="aot_eager",
+        dynamic=False,
     )
-    cache = ours.KVCache.init((2,), 2, 40, 4)
-    x = jnp.asarray(draw(1, 2, 20, 16), "float32")
-    got, _ = layer(x, cache=cache)
-    monkeypatch.setattr(tiled, "SMALL", 10**9)
-    want, _ = layer(x, cache=cache)
-    assert error(got, want) < BOUND["float32"]
+    for options in ({}, {"mask": mask}):
+        got = run(*arrays, causal=True, bias=bias, **options)
+        want = ours.scaled_dot_product_attention(*arrays, causal=True, bias=bias, **options)
+        assert torch.allclose(got, want, atol=1e-6)
+        for one, other in zip(
+            *(torch.autograd.grad(x.sum(), arrays) for x in (got, want)), strict=True
+        ):
+            assert torch.allclose(one, other, atol=1e-5)
