@@ -24,7 +24,7 @@ def cases_of(parts):
 
 def key(case, about):
     """Changes with whatever a case's result belongs to, the library apart."""
-    module = importlib.import_module(case.make.__module__)
+    module = importlib.import_module(f"tests.benchmarks.{case.part}")
     said = [case.part, case.name, case.setting, json.dumps(about, sort_keys=True)]
     said += [inspect.getsource(module), inspect.getsource(measuring)]
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:8]
@@ -37,24 +37,25 @@ def load(path, about):
     return {"machine": about, "cases": {}}
 
 
-def save(path, record):
-    """Replace the file as a whole: whoever reads it, or stops this, finds the old one or the new one."""
+def save(path, about, entry):
+    """Add a case to the file, or replace it there: who reads the file finds the old one or the new one."""
+    record = load(path, about)  # another run may have added to it
+    record["cases"][f"{entry['part']}/{entry['name']}"] = entry
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
-    fresh.write_text(
-        json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    fresh.write_text(text + "\n", encoding="utf-8")
     os.replace(fresh, path)
 
 
 def measure_all(cases, path, about, again=False, say=print):
     """Measure what is not recorded yet, and record each case at once; return whether all is right."""
-    record, good = load(path, about), True
+    good = True
     for number, case in enumerate(cases, start=1):
         name = f"{case.part}/{case.name}"
         head = f"[{number:2}/{len(cases)}] {name}:"
         marks = {"case": key(case, about), "library": timings.fingerprint(case.code)}
-        known = record["cases"].get(name, {})
+        known = load(path, about)["cases"].get(name, {})
         if not again and "ratio" in known and marks.items() <= known.items():
             say(head, "recorded before")
             continue
@@ -73,8 +74,7 @@ def measure_all(cases, path, about, again=False, say=print):
         entry = {"part": case.part, "name": case.name, "setting": case.setting}
         entry |= {"code": list(case.code), **marks}
         entry |= {"date": datetime.date.today().isoformat(), **found}
-        record["cases"][name] = entry
-        save(path, record)
+        save(path, about, entry)
         good &= not found["wrong"]
         say(head, told(entry), f"({perf_counter() - start:.0f} s)")
     return good

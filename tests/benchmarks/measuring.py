@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import torch
 
-BUDGET = 20.0  # seconds for the rounds of a case
-LEAST, MOST = 7, 101  # rounds of a case, whatever they take
+BUDGET = 10.0  # seconds for the rounds of a case
+LEAST, MOST = 5, 101  # rounds of a case, whatever they take
 
 
 class NotHere(Exception):
