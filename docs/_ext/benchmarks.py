@@ -10,90 +10,86 @@ from sphinx.util.docutils import SphinxDirective
 from timings import FOLDER, PARTS, is_stale, machines
 
 VIEWS = ("machines", "slower", *PARTS)
-COLUMNS = (
-    ("Work", "Against", "Ours", "Theirs", "Ratio", "Middle half", "Error, ours and theirs")
-)  # fmt: skip
+COLUMNS = ("Work", "Against", "Ours", "Theirs", "Ratio", "Middle half")
+COLUMNS += ("Our error", "Their error")
 STALE = "\\*"
 DASH = "–"  # noqa: RUF001
 
 
-def amount(value, unit):
-    """A time or a size with three digits and its unit."""
+def amount(value, entry):
+    """A time, a size, or tokens in a second, with three digits and the unit."""
     if value is None:
         return "too much"
-    scales = {
+    if entry["tokens"]:
+        return f"{digits(entry['tokens'] / value)} tokens/s"
+    units = {
         "seconds": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")),
         "bytes": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")),
-    }[unit]
-    scale, name = next(((s, n) for s, n in scales if value >= s), scales[-1])
+    }[entry["unit"]]
+    scale, name = next((unit for unit in units if value >= unit[0]), units[-1])
     return f"{digits(value / scale)} {name}"
 
 
 def digits(value):
     """Three digits of a positive number."""
-    if value == 0:
-        return "0"
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}"
 
 
 def small(error):
-    """An error with one digit, or a dash where nobody made one."""
-    return DASH if error is None else f"{error:.0e}".replace("e-0", "e-")
+    """An error with one digit, or a dash where there is none."""
+    return f"{error:.0e}".replace("e-0", "e-") if error else DASH
 
 
-def rows(part, entry):
+def rows(entry):
     """The rows of a case, one for each that it was compared with."""
-    ours, *others = entry["median"]
-    for peer in others:
-        ratio = entry["ratio"][peer]
-        value, spread = DASH, DASH
-        if ratio is not None:
-            value = f"**{digits(ratio[1])}**"
-            if entry["rounds"] > 1:
-                spread = f"{digits(ratio[0])} to {digits(ratio[2])}"
-        errors = f"{small(entry['error'][ours])}, {small(entry['error'][peer])}"
-        name = entry["name"] + (STALE if is_stale(entry) else "")
-        sizes = (amount(entry["median"][who], entry["unit"]) for who in (ours, peer))
-        yield [name, peer, *sizes, value, spread, errors]
+    median, error = entry["median"], entry["error"]
+    for peer, ratio in entry["ratio"].items():
+        value = f"**{digits(ratio[1])}**" if ratio else DASH
+        several = ratio and entry["rounds"] > 1
+        spread = f"{digits(ratio[0])} to {digits(ratio[2])}" if several else DASH
+        yield [
+            entry["name"] + (STALE if is_stale(entry) else ""),
+            peer,
+            *(amount(median[who], entry) for who in ("ours", peer)),
+            value,
+            spread,
+            *(small(error[who]) for who in ("ours", peer)),
+        ]
 
 
 def table(part, machine):
-    """The table of a part as MyST."""
+    """The tables of a part as MyST, one for each setting, and what was wrong."""
     cases = [entry for entry in machine["cases"].values() if entry["part"] == part]
-    settings = {entry["setting"]: None for entry in cases}
-    lines = []
-    for setting in settings:
-        of_setting = [entry for entry in cases if entry["setting"] == setting]
-        timed = [entry for entry in of_setting if "ratio" in entry]
-        lines += ["", f"{setting}:", "", "```{table}", ":class: longtable small", ""]
-        lines += ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
-        lines += [
-            "| " + " | ".join(r) + " |" for entry in timed for r in rows(part, entry)
-        ]
-        lines += ["```", ""]
-        for entry in of_setting:
+    for setting in dict.fromkeys(entry["setting"] for entry in cases):
+        same = [entry for entry in cases if entry["setting"] == setting]
+        yield from ("", f"{setting[0].upper()}{setting[1:]}:", "")
+        yield from ("```{table}", ":class: longtable small", "")
+        yield "| " + " | ".join(COLUMNS) + " |"
+        yield "|---" * len(COLUMNS) + "|"
+        for entry in same:
+            for row in rows(entry) if "ratio" in entry else ():
+                yield "| " + " | ".join(row) + " |"
+        yield from ("```", "")
+        for entry in same:
             for who, error in entry["wrong"].items():
-                lines.append(
-                    f"- {entry['name']}: {who} is wrong by {small(error)}, more than "
-                    f"{small(entry['bound'])}, and was not timed."
+                yield (
+                    f"- {entry['name']}, {who}: wrong by {small(error)}, more than "
+                    f"{small(entry['bound'])}, and so not measured."
                 )
-    return lines
 
 
 def describe(machine):
-    """A machine in a sentence."""
+    """What a machine is, and what ran on it."""
     about = machine["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    return (
-        f"{about['name']}, {about['cores']} cores, {about['memory']} GiB of memory, "
-        f"{about['system']}; {versions}"
-    )
+    size = f"{about['cores']} cores, {about['memory']} GiB of memory"
+    return f"{size}, {about['system']}, {versions}"
 
 
 def days(machine):
     """When a machine was measured."""
     dates = sorted({entry["date"] for entry in machine["cases"].values()})
-    return dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return f"on {dates[0]}" if len(dates) == 1 else f"from {dates[0]} to {dates[-1]}"
 
 
 def slower(machine):
@@ -110,7 +106,7 @@ def view(name):
     for machine in machines():
         said = machine["machine"]["name"]
         if name == "machines":
-            lines.append(f"- **{said}**, {days(machine)}: {describe(machine)}.")
+            lines.append(f"- **{said}**: {describe(machine)}. Measured {days(machine)}.")
         elif name == "slower":
             lines += [
                 f"- {entry['part']}, {entry['name']}: {digits(ratio[1])} times the time of "

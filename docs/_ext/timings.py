@@ -6,6 +6,7 @@ A measured case names the modules of the library that did the work, and has thei
 import ast
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1]
@@ -17,44 +18,42 @@ PARTS = ("rotate", "attention", "layer", "memory", "decoding")
 def machines():
     """What was recorded, a machine each."""
     return [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(FOLDER.glob("*.json"))
     ]
 
 
 def closure(modules):
     """The files of some modules of the library, and of all that they import from it."""
-    found, open_ones = {}, list(modules)
-    while open_ones:
-        module = open_ones.pop()
+    found, awaited = {}, list(modules)
+    while awaited:
+        module = awaited.pop()
         path = SOURCE / (module.replace(".", "/") + ".py")
         if module not in found and path.is_file():
             found[module] = path
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ImportFrom) and node.module:
-                    names = [f"{node.module}.{alias.name}" for alias in node.names]
-                    open_ones += [node.module, *names]
+            awaited += parse(path.read_text(encoding="utf-8"))[0]
     return [found[module] for module in sorted(found)]
 
 
-def code(path):
-    """The lines of a file that run: no docstrings, no comments, nothing empty."""
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
+@cache
+def parse(text):
+    """The modules that a source may import names from, and its lines that run: no docstring, no comment."""
+    lines, modules = text.splitlines(), []
     for node in ast.walk(ast.parse(text)):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            first = body[0]
-            if isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-                lines[first.lineno - 1 : first.end_lineno] = [""] * (
-                    first.end_lineno - first.lineno + 1
-                )
-    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            modules += [node.module, *names]
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            for line in range(node.lineno - 1, node.end_lineno):
+                lines[line] = ""
+    running = [x for x in lines if x.strip() and not x.lstrip().startswith("#")]
+    return tuple(modules), tuple(running)
 
 
 def fingerprint(modules):
     """Eight digits that change with the code of these modules and of what they import."""
-    lines = [line for path in closure(modules) for line in (path.stem, *code(path))]
+    texts = ((path.stem, path.read_text(encoding="utf-8")) for path in closure(modules))
+    lines = [line for stem, text in texts for line in (stem, *parse(text)[1])]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
 
 

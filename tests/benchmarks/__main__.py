@@ -9,7 +9,6 @@ import inspect
 import json
 import os
 import sys
-from pathlib import Path
 from time import perf_counter
 
 from docs._ext import timings
@@ -32,9 +31,10 @@ def key(case, about):
 
 def load(path, about):
     """What is recorded of this machine, or the beginning of it."""
-    if path.is_file():
-        return json.loads(path.read_text(encoding="utf-8")) | {"machine": about}
-    return {"machine": about, "cases": {}}
+    known = (
+        json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"cases": {}}
+    )
+    return {"device": machine.device(), "machine": about, "cases": known["cases"]}
 
 
 def save(path, about, entry):
@@ -87,7 +87,11 @@ def told(entry):
         for name, error in entry["wrong"].items()
     ]
     for peer, ratio in entry.get("ratio", {}).items():
-        times = "too much" if ratio is None else f"{ratio[1]:.2f} [{ratio[0]:.2f}, {ratio[2]:.2f}]"
+        times = (
+            "too much"
+            if ratio is None
+            else f"{ratio[1]:.2f} [{ratio[0]:.2f}, {ratio[2]:.2f}]"
+        )
         said.append(f"{times} of {peer}")
     if "rounds" in entry:
         said.append(f"{entry['rounds']} rounds")
@@ -98,19 +102,28 @@ def main(arguments=None):
     """Run the parts that are named, or all; return the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(timings.PARTS))
-    parser.add_argument("--again", action="store_true", help="measure what is recorded, too")
+    parser.add_argument(
+        "--again", action="store_true", help="measure what is recorded, too"
+    )
     given = parser.parse_args(arguments)
     if unknown := [part for part in given.parts if part not in timings.PARTS]:
-        parser.error(f"no part is called {unknown[0]!r}; there are {', '.join(timings.PARTS)}")
+        parser.error(
+            f"no part is called {unknown[0]!r}; there are {', '.join(timings.PARTS)}"
+        )
     about = machine.describe()
     path = timings.FOLDER / f"{machine.kind(about)}.json"
-    print(f"{about['name']}, {about['cores']} cores; recorded in {os.path.relpath(path)}", flush=True)
+    print(
+        f"{about['name']}, {about['cores']} cores; recorded in {os.path.relpath(path)}",
+        flush=True,
+    )
 
     def say(*words):
         print(*words, flush=True)
 
     try:
-        good = measure_all(cases_of(given.parts or timings.PARTS), path, about, given.again, say)
+        good = measure_all(
+            cases_of(given.parts or timings.PARTS), path, about, given.again, say
+        )
     except KeyboardInterrupt:
         say("\nstopped; what was measured is kept, and the same command goes on from here")
         return 130

@@ -94,7 +94,11 @@ def torch_attention(scheme, heads, device):
         bias.table.data = torch.tensor(table(heads), device=device)
         bias.requires_grad_(False)
         return partial(ours, bias=bias)
-    return partial(ours, bias=posattn.torch.ALiBi(heads).to(device)) if scheme == ALIBI else ours
+    return (
+        partial(ours, bias=posattn.torch.ALiBi(heads).to(device))
+        if scheme == ALIBI
+        else ours
+    )
 
 
 def flex(scheme, shape, device):
@@ -126,9 +130,15 @@ def fused(backend, q, k, v):
 def in_torch(scheme, shape, dtype, slopes=False):
     """Ours, the fused attention, and FlexAttention where it knows the scheme."""
     device = machine.device()
-    arrays = [torch.tensor(x, device=device).to(getattr(torch, dtype)) for x in drawn(shape)]
+    arrays = [
+        torch.tensor(x, device=device).to(getattr(torch, dtype)) for x in drawn(shape)
+    ]
     *inputs, cotangent = arrays
-    check = partial(backward, shape=shape) if slopes else partial(forward, shape=shape, dtype=dtype)
+    check = (
+        partial(backward, shape=shape)
+        if slopes
+        else partial(forward, shape=shape, dtype=dtype)
+    )
 
     def entered(attend, scheme=scheme, limit=False):
         def call():
@@ -144,7 +154,10 @@ def in_torch(scheme, shape, dtype, slopes=False):
     contenders = {"ours": entered(torch_attention(scheme, shape[-3], device))}
     contenders["SDPA, no position"] = entered(sdpa, PLAIN, scheme != PLAIN)
     if device == "cuda":
-        kernels = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FlashAttention": SDPBackend.FLASH_ATTENTION}
+        kernels = {
+            "cuDNN": SDPBackend.CUDNN_ATTENTION,
+            "FlashAttention": SDPBackend.FLASH_ATTENTION,
+        }
         for name, backend in kernels.items():
             attend = partial(fused, backend)
             contenders[f"{name}, no position"] = entered(attend, PLAIN, scheme != PLAIN)
@@ -167,7 +180,11 @@ def jax_attention(scheme, heads):
 def in_jax(scheme, shape, dtype, slopes=False):
     """Ours beside `jax.nn.dot_product_attention`, both compiled; theirs wants heads after tokens."""
     *inputs, cotangent = [jnp.asarray(x, dtype) for x in drawn(shape)]
-    check = partial(backward, shape=shape) if slopes else partial(forward, shape=shape, dtype=dtype)
+    check = (
+        partial(backward, shape=shape)
+        if slopes
+        else partial(forward, shape=shape, dtype=dtype)
+    )
 
     def entered(attend, scheme=scheme, theirs=False):
         def turn(x):
@@ -180,7 +197,9 @@ def in_jax(scheme, shape, dtype, slopes=False):
         given = tuple(map(turn, inputs)), turn(cotangent)
         call = partial(jax.jit(function), *jax.block_until_ready(given))
         limit = theirs and scheme != named
-        return Contender(call, lambda got: check(scheme, got=jax.tree.map(turn, got)), limit=limit)
+        return Contender(
+            call, lambda got: check(scheme, got=jax.tree.map(turn, got)), limit=limit
+        )
 
     named = scheme
     kind = {"implementation": "cudnn"} if machine.device() == "cuda" else {}

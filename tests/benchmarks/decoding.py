@@ -16,7 +16,9 @@ from tests.benchmarks.measuring import Case, Contender, error
 
 DIM, HEADS, PROMPT, STEPS = 512, 8, 1024, 32
 N = PROMPT + STEPS
-SETTING = f"1 example, width {DIM}, {HEADS} rotated heads, {STEPS} tokens after {PROMPT}, float32"
+SETTING = (
+    f"1 example, width {DIM}, {HEADS} rotated heads, {STEPS} tokens after {PROMPT}, float32"
+)
 BOUND = 5e-4  # the angles of transformers are float32 from the beginning
 CODE = ("multi_head", "cache", "rotary")
 
@@ -41,7 +43,9 @@ def right():
     )
     where = np.arange(PROMPT, N)
     mask = np.arange(N) <= where[:, None]
-    return layer(x[:, where].astype(float), x.astype(float), mask=mask, query_positions=where)
+    return layer(
+        x[:, where].astype(float), x.astype(float), mask=mask, query_positions=where
+    )
 
 
 def check(got):
@@ -55,7 +59,10 @@ def their_attention(x):
     from transformers.models.llama import modeling_llama as llama
 
     config = LlamaConfig(
-        hidden_size=DIM, num_attention_heads=HEADS, num_hidden_layers=1, max_position_embeddings=N
+        hidden_size=DIM,
+        num_attention_heads=HEADS,
+        num_hidden_layers=1,
+        max_position_embeddings=N,
     )
     config._attn_implementation = "sdpa"
     theirs = llama.LlamaAttention(config, 0).to(x.device).eval()
@@ -95,8 +102,12 @@ def in_torch():
     def step(cache, start, stop):
         hidden = None
         if stop - start > 1 or isinstance(cache, StaticCache):
-            keys = torch.arange(N if isinstance(cache, StaticCache) else stop, device=x.device)
-            hidden = (keys <= torch.arange(start, stop, device=x.device)[:, None])[None, None]
+            keys = torch.arange(
+                N if isinstance(cache, StaticCache) else stop, device=x.device
+            )
+            hidden = (keys <= torch.arange(start, stop, device=x.device)[:, None])[
+                None, None
+            ]
         angles = cos[:, start:stop], sin[:, start:stop]
         return theirs(x[:, start:stop], angles, hidden, past_key_values=cache)[0]
 
@@ -128,13 +139,17 @@ def in_jax():
     """Our cache beside reading all again, each with one compilation for all steps."""
     x = jnp.asarray(drawn()[0])
     layer = posattn.jax.MultiHeadAttention(
-        *map(jnp.asarray, drawn()[1]), num_heads=HEADS, rotate=posattn.jax.Rotary(layout="half")
+        *map(jnp.asarray, drawn()[1]),
+        num_heads=HEADS,
+        rotate=posattn.jax.Rotary(layout="half"),
     )
     empty = posattn.jax.KVCache.init((1,), HEADS, N, DIM // HEADS)
     held = jax.jit(layer)(x[:, :PROMPT], cache=empty)[1]
     tokens = [x[:, t : t + 1] for t in range(PROMPT, N)]
     advance = jax.jit(lambda token, cache: layer(token, cache=cache), donate_argnums=1)
-    whole = jax.jit(lambda x, t: jax.lax.dynamic_slice_in_dim(layer(x, causal=True), t, 1, 1))
+    whole = jax.jit(
+        lambda x, t: jax.lax.dynamic_slice_in_dim(layer(x, causal=True), t, 1, 1)
+    )
 
     def ours(cache):
         out = []

@@ -51,7 +51,9 @@ def exact(scheme, x):
     """Some rows of the right output, in float64 (or of a complex one)."""
     where = rows(SHAPE[-2])
     held = [w.astype(float) for w in weights()]
-    layer = reference.MultiHeadAttention(*held, num_heads=HEADS, **options(reference, scheme))
+    layer = reference.MultiHeadAttention(
+        *held, num_heads=HEADS, **options(reference, scheme)
+    )
     mask = np.arange(SHAPE[-2]) <= where[:, None]
     return layer(x[:, where], x, mask=mask, query_positions=where)
 
@@ -100,7 +102,9 @@ def their_torch_layers():
     q, k, v, out = (torch.tensor(w.T.copy()) for w in weights())
     own = nn.MultiheadAttention(SHAPE[-1], HEADS, bias=False, batch_first=True)
     own.in_proj_weight.data, own.out_proj.weight.data = torch.cat([q, k, v]), out
-    theirs = Attention(SHAPE[-1], dim_head=SHAPE[-1] // HEADS, heads=HEADS, causal=True, flash=True)
+    theirs = Attention(
+        SHAPE[-1], dim_head=SHAPE[-1] // HEADS, heads=HEADS, causal=True, flash=True
+    )
     for name, w in {"to_q": q, "to_k": k, "to_v": v, "to_out": out}.items():
         getattr(theirs, name).weight.data = w
     own, theirs = (layer.to(machine.device()).eval() for layer in (own, theirs))
@@ -134,7 +138,9 @@ def of_jax(slopes, layer, attend):
         return (attend(layer, x) * cotangent).sum()
 
     function = jax.jit(jax.grad(weighted, (0, 1)) if slopes else lambda x, a: attend(a, x))
-    return Contender(partial(function, x, layer), partial(backward if slopes else forward, PLAIN))
+    return Contender(
+        partial(function, x, layer), partial(backward if slopes else forward, PLAIN)
+    )
 
 
 def in_torch(scheme, slopes):
@@ -158,7 +164,9 @@ def in_jax(slopes):
     ours = posattn.jax.MultiHeadAttention(*held, num_heads=HEADS)
     mask = jnp.tri(SHAPE[-2], dtype=bool)
 
-    flax = nnx.MultiHeadAttention(HEADS, dim, use_bias=False, decode=False, rngs=nnx.Rngs(0))
+    flax = nnx.MultiHeadAttention(
+        HEADS, dim, use_bias=False, decode=False, rngs=nnx.Rngs(0)
+    )
     for name, w in {"query": q, "key": k, "value": v}.items():
         getattr(flax, name).kernel[...] = w.reshape(dim, HEADS, width)
     flax.out.kernel[...] = out.reshape(HEADS, width, dim)
@@ -196,7 +204,9 @@ def cases():
             names = {PLAIN: (), ROTARY: ("rotary",), ALIBI: ("alibi",)}[scheme]
             code = tuple(f"posattn.torch.{name}" for name in ("multi_head", *names))
             make = partial(in_torch, scheme, slopes)
-            found.append(Case("layer", f"PyTorch, {scheme}{tail}", SETTING, code, make, bound))
+            found.append(
+                Case("layer", f"PyTorch, {scheme}{tail}", SETTING, code, make, bound)
+            )
         code = ("posattn.jax.multi_head", "posattn.torch.multi_head")
         make = partial(in_jax, slopes)
         found.append(Case("layer", f"JAX, no position{tail}", SETTING, code, make, bound))

@@ -40,7 +40,9 @@ def processor():
         return re.sub(r"\((?:R|TM)\)", "", named[1]).strip()
     if platform.system() == "Darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout.strip()
     return platform.processor() or platform.machine()
 
 

@@ -96,13 +96,18 @@ def run(case):
     right = {name: c for name, c in contenders.items() if name not in wrong}
     samples = case.measure(right, results)
     del results
-    medians = {n: None if None in taken else statistics.median(taken) for n, taken in samples.items()}
+    medians = {
+        n: None if None in taken else statistics.median(taken)
+        for n, taken in samples.items()
+    }
     return found | {
         "tokens": case.tokens,
         "limits": [name for name, c in right.items() if c.limit],
         "rounds": len(samples[ours]),
         "median": medians,
-        "ratio": {name: ratio(samples[ours], samples[name]) for name in samples if name != ours},
+        "ratio": {
+            name: ratio(samples[ours], samples[name]) for name in samples if name != ours
+        },
     }
 
 
@@ -111,7 +116,11 @@ def ratio(ours, theirs):
     if None in (*ours, *theirs):
         return None
     pairs = [a / b for a, b in zip(ours, theirs, strict=True)]
-    return statistics.quantiles(pairs, n=4, method="inclusive") if len(pairs) > 1 else pairs * 3
+    return (
+        statistics.quantiles(pairs, n=4, method="inclusive")
+        if len(pairs) > 1
+        else pairs * 3
+    )
 
 
 def finish(result):

@@ -14,8 +14,16 @@ import jax
 import torch
 
 from tests.benchmarks import machine
-from tests.benchmarks.attention import ALIBI, BOUNDS, PLAIN, code, drawn, forward
-from tests.benchmarks.attention import jax_attention, torch_attention
+from tests.benchmarks.attention import (
+    ALIBI,
+    BOUNDS,
+    PLAIN,
+    code,
+    drawn,
+    forward,
+    jax_attention,
+    torch_attention,
+)
 from tests.benchmarks.measuring import Case, Contender, NotHere, samples_of_results
 
 LENGTHS = (2048, 4096, 8192, 16384)
@@ -64,7 +72,9 @@ def in_this_process(column, scheme, n, theirs):
         inputs = [torch.tensor(x, device=machine.device()) for x in drawn(shape)[:3]]
         attend = torch_attention(scheme, HEADS, machine.device())
         if theirs:
-            attend = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
+            attend = partial(
+                torch.nn.functional.scaled_dot_product_attention, is_causal=True
+            )
         with torch.no_grad():
             peak, out = peak_in_torch(attend, inputs)
         found = peak and peak()
@@ -76,7 +86,11 @@ def in_this_process(column, scheme, n, theirs):
             attend = partial(jax.nn.dot_product_attention, is_causal=True)
         compiled = jax.jit(attend).lower(*inputs).compile()
         plan = compiled.memory_analysis()
-        found = plan.argument_size_in_bytes + plan.output_size_in_bytes + plan.temp_size_in_bytes
+        found = (
+            plan.argument_size_in_bytes
+            + plan.output_size_in_bytes
+            + plan.temp_size_in_bytes
+        )
         found = found if found <= ALLOWED else None
         out = None if found is None else compiled(*inputs)
         out = out.swapaxes(1, 2) if theirs and out is not None else out
@@ -89,7 +103,9 @@ def in_a_process(*call):
     command = [sys.executable, "-m", "tests.benchmarks.memory", json.dumps(call)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError((done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1])
+        raise RuntimeError(
+            (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
+        )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -114,7 +130,9 @@ def make(column, scheme, n):
 
 def cases():
     """What this machine can measure."""
-    setting = f"causal, 1 example, {HEADS} heads of {WIDTH}, float32; at most {ALLOWED >> 30} GiB"
+    setting = (
+        f"causal, 1 example, {HEADS} heads of {WIDTH}, float32; at most {ALLOWED >> 30} GiB"
+    )
     return [
         Case(
             "memory",

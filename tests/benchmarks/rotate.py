@@ -96,7 +96,14 @@ def cases():
     torch_code, jax_code = ("posattn.torch.rotary",), ("posattn.jax.rotary",)
     return [
         Case("rotate", "PyTorch", SETTING, torch_code, partial(in_torch, False), BOUND),
-        Case("rotate", "PyTorch, compiled", SETTING, torch_code, partial(in_torch, True), BOUND),
+        Case(
+            "rotate",
+            "PyTorch, compiled",
+            SETTING,
+            torch_code,
+            partial(in_torch, True),
+            BOUND,
+        ),
         Case("rotate", "JAX", SETTING, jax_code, partial(in_jax, False), BOUND),
         Case("rotate", "JAX, compiled", SETTING, jax_code, partial(in_jax, True), BOUND),
     ]
