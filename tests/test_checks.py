@@ -67,7 +67,7 @@ def built(folder, pages, read):
     """Build a book of these pages, and of those that stand in files as they are."""
     for name, text in read.items():
         (folder / f"{name}.md").write_text(text)
-    settings = 'extensions.remove("gates")\nextensions.extend(["checks", "prose"])\n'
+    settings = 'extensions.extend(["checks", "prose"])\n'
     return build(folder, pages, settings=settings + "suppress_warnings = ['toc']\n")
 
 
