@@ -52,6 +52,8 @@ def tests(session: nox.Session) -> None:
     arguments = session.posargs or [
         "--numprocesses",
         "2",
+        "--dist",
+        "worksteal",  # neighbours stay together, and share what they have compiled or built
         "--cov",
         "--cov-report",
         "term-missing",
