@@ -39,7 +39,8 @@ def short(monkeypatch):
     """Three rounds for each case, and no more."""
     monkeypatch.setattr(measuring, "BUDGET", 0.0)
     monkeypatch.setattr(measuring, "LEAST", 3)
-    monkeypatch.setattr(command.gc, "collect", lambda: None)  # which takes long beside two frameworks
+    # collecting takes long beside two frameworks
+    monkeypatch.setattr(command.gc, "collect", lambda: None)
 
 
 @pytest.fixture
