@@ -83,6 +83,9 @@ class Case:
     tokens: int | None = None
 
 
+@jax.default_matmul_precision(
+    "highest"
+)  # on a GPU it would round float32, and PyTorch does not
 def run(case):
     """Check and measure a case; a wrong contender is not measured, and nobody is if we are wrong."""
     contenders = case.make()

@@ -65,6 +65,7 @@ def peak_in_torch(attend, inputs):
     return lambda: now("VmHWM") - before + held, out
 
 
+@jax.default_matmul_precision("highest")
 def in_this_process(column, scheme, n, theirs):
     """Print bytes and error of a call."""
     shape = (1, HEADS, n, WIDTH)
