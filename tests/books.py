@@ -18,7 +18,7 @@ import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
               "sphinxcontrib.katex", "sphinx_proof", "cells", "deck", "ebook", "exercises", "explorers",
-              "gates", "assets", "notebooks", "pages", "paper", "place", "scratch", "slides", "twins"]
+              "notebooks", "pages", "paper", "place", "scratch", "slides", "twins"]
 html_theme = "furo"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
@@ -38,6 +38,8 @@ revealjs_use_section_ids = True
 katex_prerender = True
 katex_css_path = "katex/katex.min.css"
 """
+ASSETS = 'extensions.append("assets")\n'  # mathematics and fonts, which take long to pack
+GATES = 'extensions.append("gates")\n'  # all that belongs to a whole book
 FIGURE = """
 from posattn import figures
 figures.offsets([1, 2, {last}])

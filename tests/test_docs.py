@@ -5,7 +5,7 @@ import re
 import pytest
 
 from docs._ext import chromium
-from tests.books import FIGURE, ROOT, build, cell, need
+from tests.books import ASSETS, FIGURE, GATES, ROOT, build, cell, need
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -73,6 +73,7 @@ def good(tmp_path_factory):
             + "\n\n$$\nx\n$$\n",
             "first": "There are {glue:text}`parts.md::hidden:.1f`.\n\n:::{place}\n:::\n",
         },
+        settings=ASSETS,
     )
 
 
@@ -92,6 +93,7 @@ def bad(tmp_path_factory):
             "api": ":::{place}\n:::\n",
         },
         "@misc{unread2024, title={Unread}, author={Nobody}, year={2024}}",
+        settings=GATES,
     )
 
 
@@ -248,7 +250,7 @@ def test_the_build_names_each_fault(bad, message):
 
 
 def test_a_wrong_formula_fails_the_build(tmp_path):
-    _, code, said = build(tmp_path, {"formula": "$\\notacommand{x}$\n"})
+    _, code, said = build(tmp_path, {"formula": "$\\notacommand{x}$\n"}, settings=ASSETS)
     assert code != 0
     assert "Undefined control sequence: \\notacommand" in said
 

@@ -26,7 +26,7 @@ SIZES = """[...document.querySelectorAll("section section")].map((section) => {
 @pytest.fixture(scope="module")
 def sizes(tmp_path_factory):
     need(chromium.program(), chromium.MISSING)
-    settings = 'extensions.remove("gates")\nextensions.append("heights")\n'
+    settings = 'extensions += ["assets", "heights"]\n'
     out, code, said = build(tmp_path_factory.mktemp("tall"), PAGES, settings=settings)
     assert code == 0, said
     with chromium.started() as browser:

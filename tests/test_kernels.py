@@ -8,7 +8,7 @@ import pytest
 
 from tests.books import build, cell, need
 
-SETTINGS = 'extensions.remove("gates")\nextensions.append("kernels")\n'
+SETTINGS = 'extensions.append("kernels")\n'
 LOOK = """import os, sys
 before = sorted({"torch", "jax", "posattn"} & set(sys.modules))
 print(before, "mark" in globals(), os.getpid(), os.getppid())

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from docs._ext import chromium
-from tests.books import FIGURE, ROOT, build, cell, need
+from tests.books import ASSETS, FIGURE, ROOT, build, cell, need
 
 SITE = (ROOT / "build" / "html").resolve()
 DECK = SITE / "slides" / "index.html"
@@ -75,10 +75,10 @@ def book(folder, number, slides):
         "print(21 * 2)\n" + FIGURE.format(last=3), "out-one, code-one", figure=NUMBERED
     )
     pages = {"page": page, "deck": slides}
-    out, code, said = build(folder, pages, builder="revealjs", only=["deck.md"])
-    said = [
-        line for line in re.findall("WARNING: .*", said) if "not documented" not in line
-    ]
+    out, code, said = build(
+        folder, pages, builder="revealjs", only=["deck.md"], settings=ASSETS
+    )
+    said = re.findall("WARNING: .*", said)
     return (out / "deck.html").read_text(encoding="utf-8"), said, code
 
 

@@ -11,8 +11,7 @@ INJECT = """document.body.append(
     Object.assign(document.createElement("script"), { textContent: "window.broken = true" }))"""
 ADDRESS = "https://example.org/book"
 CONF = f"""
-extensions += ["website"]
-extensions.remove("gates")
+extensions += ["assets", "website"]
 html_theme = "furo"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
