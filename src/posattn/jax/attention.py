@@ -119,6 +119,8 @@ def scaled_dot_product_attention(
     """Replace each query by a weighted mean of the values.
 
     Twin of :func:`posattn.reference.scaled_dot_product_attention`.
+    Long sequences, of more than 2**18 pairs of queries and keys, are attended to in tiles, with memory
+    that grows with the length; their derivatives are those of the reverse mode, and first ones only.
 
     Args:
         query: `(*batch, n_q, d)`; where there are three axes or more, the last of the batch is that
