@@ -28,6 +28,7 @@ extensions = [
     "sphinxcontrib.bibtex",
     "sphinxcontrib.katex",
     "api",
+    "benchmarks",
     "cells",
     "checks",
     "deck",

@@ -16,12 +16,14 @@ BUILD = Path("build")
 WORK = BUILD / "work"
 ENVIRONMENT = Path(".nox", "environment").resolve()
 BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
+PEERS = Path(".nox", "peers", BIN.name).resolve()
 LATEX = (
     "latexmk texlive-xetex texlive-latex-extra texlive-fonts-recommended "
     "fonts-texgyre fonts-texgyre-math fonts-inconsolata"
 )
 
 tool = nox.session(requires=["environment"], venv_backend="none")
+beside = nox.session(requires=["peers"], venv_backend="none", default=False)
 
 
 @nox.session(default=False)
@@ -88,24 +90,28 @@ def ports(session: nox.Session, port: str) -> None:
 
 
 @nox.session(python="3.11", venv_backend="venv", default=False)
-def oracles(session: nox.Session) -> None:
-    """Compare the columns with well-known implementations, in an environment of their own."""
+def peers(session: nox.Session) -> None:
+    """Install the libraries that ours is compared with, in an environment of their own."""
     groups = nox.project.dependency_groups(
         nox.project.load_toml("pyproject.toml"), "tests", "oracles"
     )
     package = ["--editable", ".[torch,jax]"]
     session.install("--constraint", "constraints.txt", *package, *groups)
+
+
+@beside
+def oracles(session: nox.Session) -> None:
+    """Compare the columns with well-known implementations."""
+    options = ["--override-ini=addopts=--import-mode=importlib"]
+    options += ["--override-ini=filterwarnings="]
     checks = sorted(map(str, Path("tests", "oracles").glob("checks_*.py")))
-    session.run(
-        "python",
-        "-m",
-        "pytest",
-        "--override-ini=addopts=--import-mode=importlib",
-        "--override-ini=filterwarnings=",
-        *checks,
-        *session.posargs,
-        env={"HF_HUB_OFFLINE": "1"},
-    )
+    run_beside(session, "pytest", *options, *checks, *session.posargs)
+
+
+@beside
+def bench(session: nox.Session) -> None:
+    """Measure our speed beside others', and record it for the book: `nox -s bench -- rotate` for a part."""
+    run_beside(session, "tests.benchmarks", *session.posargs)
 
 
 @tool
@@ -251,6 +257,19 @@ def run(session: nox.Session, module: str, *arguments: object) -> None:
         *map(str, arguments),
         external=True,
         env={"PATH": path},
+    )
+
+
+def run_beside(session: nox.Session, module: str, *arguments: str) -> None:
+    """Run a module where the peers are; when it is interrupted, it ends by itself."""
+    session.run(
+        str(PEERS / "python"),
+        "-m",
+        module,
+        *arguments,
+        external=True,
+        env={"HF_HUB_OFFLINE": "1"},
+        interrupt_timeout=None,
     )
 
 

@@ -20,9 +20,8 @@ WITHOUT_TENSORS = {
     "complexity"
 }  # it counts operations on NumPy arrays: no layer of a model calls it
 
-OWN = {
-    "jax": {"trees"}
-}  # what only one framework needs: JAX asks of all that it be a tree
+# what only a framework needs: fast paths, and JAX asks of all that it be a tree
+OWN = {"torch": {"tiled"}, "jax": {"tiled", "trees"}}
 # what may be imported together with what
 FOREIGN = {
     "posattn": {"torch", "jax", "matplotlib"},

@@ -27,6 +27,8 @@ class ContentBias(Protocol):
 
     It may also have `values(weights, query_positions, key_positions)`, `(*batch, h, n_q, d_h)`, which
     is added to the output of the heads.
+    Where a score depends on its own query and key alone, an attribute `needs_all_keys` that is false says
+    so, and long sequences are scored tile by tile; otherwise each query is given together with all keys.
     """
 
     def scores(self, query: Any, key: Any, query_positions: Any, key_positions: Any) -> Any:

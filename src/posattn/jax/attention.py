@@ -10,6 +10,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Real
 
 from posattn import contract
+from posattn.jax import tiled
 from posattn.jax.masks import causal_mask
 
 __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
@@ -154,10 +155,10 @@ def scaled_dot_product_attention(
     """
     contract.attention(query, key, value, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
-    seen = visible(query, key, mask, causal)
-    if mask is not None:  # otherwise the last query attends to all keys
-        key, value = zero_unattended(key, seen), zero_unattended(value, seen)
-    return mix(query, key, value, seen, bias, where, scale, dropout_rate, rng)
+    contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
+    options = bias, where, scale, dropout_rate, rng
+    # without a mask the last query attends to all keys
+    return attend(query, key, value, mask, *options, causal=causal, clean=mask is None)
 
 
 def dropout(
@@ -201,6 +202,11 @@ def is_key(rng):
 
 def weigh(query, key, mask, bias, where, scale):
     """The weights of attention, from what is checked, for keys that are finite or attended to."""
+    return masked_softmax(score(query, key, bias, where, scale), mask).astype(query.dtype)
+
+
+def score(query, key, bias, where, scale):
+    """The scores of attention, likewise, with their biases, in float32 or more."""
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     wide = jnp.promote_types(query.dtype, jnp.float32)
     scores = by_head(query.astype(wide), key.astype(wide).mT) * scale
@@ -212,7 +218,17 @@ def weigh(query, key, mask, bias, where, scale):
         contract.array("bias", part)
         contract.bias(part, scores.shape)
         scores = scores + part.astype(wide)
-    return masked_softmax(scores, mask).astype(query.dtype)
+    return scores
+
+
+def attend(query, key, value, mask, *options, causal=False, clean=False):
+    """Attention, likewise, in tiles if it is large; `clean` says that no key is hidden from all queries."""
+    if not tiled.at_once(query, key, options[1]):
+        return tiled.attend(query, key, value, mask, causal, *options)
+    seen = visible(query, key, mask, causal)
+    if not clean:
+        key, value = zero_unattended(key, seen), zero_unattended(value, seen)
+    return mix(query, key, value, seen, *options)
 
 
 def mix(query, key, value, mask, bias, where, scale, dropout_rate, rng):

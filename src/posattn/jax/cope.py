@@ -23,6 +23,7 @@ class CoPE:
 
     Twin of :class:`posattn.reference.CoPE`; a pytree.
     Half-precision heads are counted in float32.
+    It counts over all keys of a query, so that keys cannot come tile by tile: `needs_all_keys` is true.
 
     Args:
         table: $\mathbf{e}_0, \ldots, \mathbf{e}_{n_{\max}-1}$, `(max_len, d_h)`; $n_{\max}$ is one
@@ -35,6 +36,7 @@ class CoPE:
         (2, 1, 3)
     """
 
+    needs_all_keys = True
     table: Float[Array, "max_len d_h"]
 
     @classmethod

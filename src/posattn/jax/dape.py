@@ -43,6 +43,7 @@ class DAPE:
         (2, 1, 3)
     """
 
+    needs_all_keys = False
     bias: Callable
     hidden_weight: Float[Array, "two_h m"]
     hidden_bias: Float[Array, " m"]

@@ -91,6 +91,7 @@ class DisentangledBias:
         0.4082
     """
 
+    needs_all_keys = False
     table: Float[Array, "rows d"]
     query_weight: Float[Array, "d width"]
     key_weight: Float[Array, "d width"]

@@ -14,14 +14,13 @@ from jaxtyping import Bool, Float, Real
 
 from posattn import contract
 from posattn.jax.attention import (
+    attend,
     attention_weights,
     biases,
     for_heads,
     is_key,
-    mix,
     positions_of,
     scaled_dot_product_attention,
-    zero_unattended,
 )
 from posattn.jax.cache import KVCache, beyond
 from posattn.jax.trees import as_pytree, register
@@ -296,12 +295,11 @@ class MultiHeadAttention:
         else:
             past = held.mask(query_positions)[..., None, :, :]
             seen = past if mask is None else past & mask
-            if (
-                mask is not None or held is not cache
-            ):  # otherwise what is kept was attended to
-                k, v = zero_unattended(k, seen), zero_unattended(v, seen)
+            # otherwise what is kept was attended to
+            clean = mask is None and held is cache
             bias = [*biases(self.bias), *biases(bias)]
-            heads = mix(q, k, v, seen, bias, where, self.scale, self.dropout_rate, rng)
+            options = bias, where, self.scale, self.dropout_rate, rng
+            heads = attend(q, k, v, seen, *options, clean=clean)
         if cache is not None:
             lost = beyond(cache, query_positions)[..., None, :, None]
             heads = jnp.where(lost, jnp.nan, heads)

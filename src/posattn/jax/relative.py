@@ -38,6 +38,7 @@ class ShawRelative:
         (3, 5, 5)
     """
 
+    needs_all_keys = False
     key_table: Float[Array, "offsets d_h"]
     value_table: Float[Array, "offsets d_h"] | None = None
 
@@ -188,6 +189,7 @@ class RelativeGlobalAttention:
         (3, 5, 5)
     """
 
+    needs_all_keys = False
     table: Float[Array, "h max_len d_h"]
 
     @classmethod

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float, Real, Shaped
 
 from posattn import contract
@@ -164,6 +166,14 @@ def rotate(
 def turn(x, cos, sin, layout):
     """Multiply the first pairs of `x` by rotations, as many as there are, and pass the rest through."""
     contract.layout(layout)
+    return _turn(x, cos, sin, layout)
+
+
+@partial(jax.jit, static_argnames="layout")
+def _turn(x, cos, sin, layout):
+    cos, sin = lax.platform_dependent(
+        cos, sin, cpu=_computed_once, default=lambda *tables: tables
+    )
     m = cos.shape[-1]
     axis, pairs = (-2, (2, m)) if layout == "half" else (-1, (m, 2))
     turning = x[..., : 2 * m].astype(cos.dtype).reshape(*x.shape[:-1], *pairs)
@@ -171,6 +181,13 @@ def turn(x, cos, sin, layout):
     turned = jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=axis)
     turned = turned.reshape(*x.shape[:-1], 2 * m).astype(x.dtype)
     return jnp.concatenate([turned, x[..., 2 * m :]], axis=-1)
+
+
+def _computed_once(cos, sin):
+    """The same numbers, out of a loop: XLA computes others on CPUs anew for each head (jaxlib 0.10.2)."""
+    return tuple(
+        lax.map(lambda first: jnp.where(first, cos, sin), jnp.array([True, False]))
+    )
 
 
 def to_half(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:

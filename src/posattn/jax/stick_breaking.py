@@ -21,12 +21,15 @@ class StickBreaking:
 
     Twin of :class:`posattn.reference.StickBreaking`; a pytree without leaves.
     Half-precision heads are scored in float32.
+    A share depends on all later keys, so that keys cannot come tile by tile: `needs_all_keys` is true.
 
     Examples:
         >>> query, key = jnp.zeros((1, 1, 4)), jnp.zeros((1, 4, 4))
         >>> jnp.exp(StickBreaking().scores(query, key, jnp.array([3]), jnp.arange(4))).round(4)
         Array([[[0.125, 0.25 , 0.5  , 0.125]]], dtype=float32)
     """
+
+    needs_all_keys = True
 
     def scores(
         self,

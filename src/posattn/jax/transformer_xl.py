@@ -45,6 +45,7 @@ class TransformerXLBias:
         (3, 5, 5)
     """
 
+    needs_all_keys = False
     content_bias: Float[Array, "h d_h"]
     position_bias: Float[Array, "h d_h"]
     weight: Float[Array, "d width"]

@@ -61,7 +61,11 @@ class Constant:
         return self.function(*arguments, **options)
 
     def __getattr__(self, name):
-        if name in ("scores", "values"):  # of a bias that depends on content
+        if name in (
+            "scores",
+            "values",
+            "needs_all_keys",
+        ):  # of a bias that depends on content
             return getattr(self.function, name)
         raise AttributeError(name)
 

@@ -75,6 +75,8 @@ class CoPE:
         :cite:t:`golovneva2024contextual`, section 4 and the listing in the appendix.
     """
 
+    needs_all_keys = True  # a score counts the other keys, too
+
     table: Inexact[np.ndarray, "max_len d_h"]
 
     @classmethod

@@ -61,6 +61,8 @@ class DAPE:
         authors' program.
     """
 
+    needs_all_keys = False  # a score needs its own query and key alone
+
     bias: Callable
     hidden_weight: Inexact[np.ndarray, "two_h m"]
     hidden_bias: Inexact[np.ndarray, " m"]

@@ -139,6 +139,8 @@ class DisentangledBias:
         :cite:t:`he2021deberta`, equations 3 and 4.
     """
 
+    needs_all_keys = False  # a score needs its own query and key alone
+
     table: Inexact[np.ndarray, "rows d"]
     query_weight: Inexact[np.ndarray, "d width"]
     key_weight: Inexact[np.ndarray, "d width"]

@@ -52,6 +52,8 @@ class ShawRelative:
         :cite:t:`shaw2018self`, equations 3 and 4 and section 3.2.
     """
 
+    needs_all_keys = False  # a score needs its own query and key alone
+
     key_table: Inexact[np.ndarray, "offsets d_h"]
     value_table: Inexact[np.ndarray, "offsets d_h"] | None = None
 
@@ -226,6 +228,8 @@ class RelativeGlobalAttention:
     References:
         :cite:t:`huang2019music`, relative global attention.
     """
+
+    needs_all_keys = False  # a score needs its own query and key alone
 
     table: Inexact[np.ndarray, "h max_len d_h"]
 

@@ -64,6 +64,8 @@ class StickBreaking:
         :cite:t:`tan2025scaling`, and `stickbreaking` of the authors' `sb_ref.py`.
     """
 
+    needs_all_keys = True  # a score counts the other keys, too
+
     def scores(
         self,
         query: Inexact[np.ndarray, "*batch h n_q d_h"],

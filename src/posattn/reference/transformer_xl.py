@@ -60,6 +60,8 @@ class TransformerXLBias:
         :cite:t:`dai2019transformerxl`, section 3.3.
     """
 
+    needs_all_keys = False  # a score needs its own query and key alone
+
     content_bias: Inexact[np.ndarray, "h d_h"]
     position_bias: Inexact[np.ndarray, "h d_h"]
     weight: Inexact[np.ndarray, "d width"]

@@ -77,6 +77,8 @@ class ALiBi(nn.Module):
         tensor([[[-0.0156, -0.0039]]])
     """
 
+    relative = True  # a function of distances alone
+
     def __init__(self, num_heads: int, *, dtype: torch.dtype | None = None):
         super().__init__()
         self.num_heads = contract.integer("num_heads", num_heads, least=1)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Bool, Float, Integer, Real
 from torch import Tensor, nn
-from torch.nn import functional
 
 from posattn import contract
-from posattn.torch.masks import causal_mask
+from posattn.torch import tiled
+from posattn.torch.masks import causal_mask, zero_unattended
 
 __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
 
@@ -164,49 +164,44 @@ def scaled_dot_product_attention(
                 [0.2500, 1.5000]])
     """
     contract.attention(query, key, value, grouped=True)
-    where = positions_of(query, key, query_positions, key_positions)
+    contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
     parts = biases(bias)
+    drop = contract.dropout_rate(dropout_rate), seed(rng), None
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
+    aligned = query_positions is None and key_positions is None
+    where = positions_of(query, key, query_positions, key_positions)
+    arguments = query, key, value, mask, causal, parts, where, scale, drop
+    if tiled.is_small(query, key):
+        return attend(*arguments)
+    return tiled.attend(attend, *arguments, aligned=aligned)
+
+
+def attend(query, key, value, mask, causal, parts, where, scale, drop, finite=False):
+    """Attention whose arguments are known to be good, all queries at once.
+
+    `finite` says that so are the keys and values to which nobody attends.
+    """
     if causal and mask is None and not parts and query.shape[-2] == key.shape[-2]:
-        is_causal = True
+        lower = True  # a bool of its own: of open sizes the comparison would be none
     else:
-        is_causal, seen = False, visible(query, key, mask, causal)
-        if mask is not None:  # otherwise the last query attends to all keys
+        lower, seen = False, visible(query, key, mask, causal)
+        if not finite and mask is not None:  # else the last query attends to all keys
             key, value = zero_unattended(key, seen), zero_unattended(value, seen)
         mask = seen
     bias = total_bias(parts, query, key, where)
-    heads = query, key, value, mask, bias
-    if not any(map(changes_values, parts)):
-        return mix(*heads, is_causal, scale, dropout_rate, rng)
-    options = {"mask": mask, "bias": bias, "scale": scale}
-    weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
-    out = by_head(weights, value)
-    return sum((b.values(weights, *where) for b in parts if changes_values(b)), out)
+    return mix(query, key, value, mask, bias, lower, parts, where, scale, drop)
 
 
-def mix(query, key, value, mask, bias, is_causal, scale, dropout_rate, rng):
-    """Attention whose arguments are known to be good, and finite where nobody attends."""
-    scale = None if scale is None else contract.scale(scale)
-    rng = seed(rng)
-    if contract.dropout_rate(dropout_rate) > 0 and rng is not None:
-        options = {"mask": mask, "causal": is_causal, "bias": bias, "scale": scale}
-        weights = attention_weights(query, key, **options)
-        return by_head(dropout(weights, dropout_rate, rng), value)
-    grouped = {}
-    if query.ndim > 2 and query.shape[-3] != key.shape[-3]:
-        grouped = {
-            "enable_gqa": True
-        }  # of open sizes the comparison itself would be no bool
-    lift = (None,) * (4 - query.ndim)
-    out = functional.scaled_dot_product_attention(
-        query[lift],
-        key[lift],
-        value[lift],
-        _merge(mask, bias, query.dtype),
-        is_causal=is_causal,
-        scale=scale,
-        **grouped,
-    )
-    return out[(0,) * len(lift)]
+def mix(query, key, value, mask, bias, causal, parts, where, scale, drop):
+    """Attention, likewise, to keys that are finite where nobody attends, with what `parts` add to values."""
+    rate, rng, place = drop
+    changing = [part for part in parts if changes_values(part)]
+    if changing or (rate > 0 and rng is not None):
+        options = {"mask": mask, "causal": causal, "bias": bias, "scale": scale}
+        weights = _thin(attention_weights(query, key, **options), rate, rng, place)
+        out = by_head(weights, value)
+        return sum((part.values(weights, *where) for part in changing), out)
+    return tiled.fused(query, key, value, _merge(mask, bias, query.dtype), causal, scale)
 
 
 def dropout(
@@ -234,12 +229,14 @@ def dropout(
         tensor([0., 2.])
     """
     contract.floating("x", x)
-    rate = contract.dropout_rate(dropout_rate)
-    rng = seed(rng)
+    return _thin(x, contract.dropout_rate(dropout_rate), seed(rng))
+
+
+def _thin(x, rate, rng, place=None):
+    """Drop entries of `x`, which may be a part of a larger array: see `uniform`."""
     if rng is None or rate == 0:
         return x
-    keep = uniform(rng, x.shape, x.device) >= rate
-    return x * keep / (1 - rate)
+    return x * (uniform(rng, x.shape, x.device, place) >= rate) / (1 - rate)
 
 
 def seed(rng):
@@ -260,10 +257,21 @@ def seed(rng):
     return torch.randint(2**63 - 1, (), generator=rng, device=rng.device)
 
 
-def uniform(seed, shape, device):
-    """Numbers in [0, 1), a function of the seed and of their place: SplitMix64 at that place."""
+def uniform(seed, shape, device, place=None):
+    """Numbers in [0, 1), a function of the seed and of their place: SplitMix64 at that place.
+
+    What is given as `place` says of which array the last two axes are a part: in which row
+    and column they start, and how many rows and columns it has.
+    """
     start = _mix(torch.as_tensor(seed, dtype=torch.int64, device=device) + 1)
-    places = torch.arange(math.prod(shape), device=device).reshape(shape)
+    if place is None:
+        places = torch.arange(math.prod(shape), device=device).reshape(shape)
+    else:
+        *batch, n, m = shape
+        row, column, rows, columns = place
+        places = torch.arange(math.prod(batch), device=device).reshape(*batch, 1, 1) * rows
+        places = (places + torch.arange(row, row + n, device=device)[:, None]) * columns
+        places = places + torch.arange(column, column + m, device=device)
     return (_mix(start + places * _GAMMA) >> 11 & (1 << 53) - 1).double() * 2.0**-53
 
 
@@ -358,18 +366,3 @@ def _merge(mask, bias, dtype):
     if bias is None:
         return mask
     return bias.to(dtype) if mask is None else torch.where(mask, bias.to(dtype), -math.inf)
-
-
-def zero_unattended(x, mask):
-    """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
-    if mask is None:
-        return x
-    seen = mask.any(-2)
-    if (
-        seen.ndim > 1
-        and x.ndim > 2
-        and seen.shape[-2] != 1
-        and seen.shape[-2] != x.shape[-3]
-    ):
-        seen = seen.unflatten(-2, (x.shape[-3], -1)).any(-2)
-    return x.masked_fill(~seen[..., None], 0)

@@ -35,6 +35,8 @@ class CoPE(nn.Module):
         torch.Size([2, 1, 3])
     """
 
+    needs_all_keys = True  # a score counts the other keys, too
+
     def __init__(
         self,
         max_len: int,

@@ -41,6 +41,8 @@ class DAPE(nn.Module):
         torch.Size([2, 1, 3])
     """
 
+    needs_all_keys = False  # a score needs its own query and key alone
+
     def __init__(
         self,
         num_heads: int,

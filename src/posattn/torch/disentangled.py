@@ -93,6 +93,8 @@ class DisentangledBias(nn.Module):
         0.4082
     """
 
+    needs_all_keys = False  # a score needs its own query and key alone
+
     def __init__(
         self,
         max_distance: int,

@@ -39,6 +39,8 @@ class KerpleLog(nn.Module):
         torch.Size([2, 3, 6])
     """
 
+    relative = True  # a function of distances alone
+
     def __init__(
         self,
         num_heads: int,
@@ -114,6 +116,8 @@ class KerplePower(nn.Module):
         >>> layer(torch.arange(3, 6), torch.arange(6)).shape
         torch.Size([2, 3, 6])
     """
+
+    relative = True  # a function of distances alone
 
     def __init__(
         self,

@@ -113,3 +113,18 @@ def window_mask(
     window = contract.integer("window", window, least=1)
     queries, keys = _positions(n_q, n_k, device)
     return (keys < queries + window) & (keys > queries - window)
+
+
+def zero_unattended(x, mask):
+    """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
+    if mask is None:
+        return x
+    seen = mask.any(-2)
+    if (
+        seen.ndim > 1
+        and x.ndim > 2
+        and seen.shape[-2] != 1
+        and seen.shape[-2] != x.shape[-3]
+    ):
+        seen = seen.unflatten(-2, (x.shape[-3], -1)).any(-2)
+    return x.masked_fill(~seen[..., None], 0)

@@ -12,14 +12,15 @@ from posattn.torch.attention import (
     Rng,
     attention_weights,
     biases,
-    changes_values,
     mix,
     positions_of,
     scaled_dot_product_attention,
+    seed,
     total_bias,
     warn_of_no_dropout,
 )
 from posattn.torch.cache import KVCache
+from posattn.torch.tiled import is_small
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
@@ -265,6 +266,7 @@ class MultiHeadAttention(nn.Module):
             ValueError: if shapes do not fit, or the cache is full.
         """
         warn_of_no_dropout(self, rng)
+        aligned = cache is None and query_positions is None and key_positions is None
         if cache is not None:
             contract.cached(key=key, value=value, key_positions=key_positions)
             if query_positions is None:
@@ -287,9 +289,14 @@ class MultiHeadAttention(nn.Module):
             finite = mask is None and seen is cache  # a cache hides nothing but zeros
             past = seen.mask(query_positions)[..., None, :, :]
             mask, causal = past if mask is None else past & mask, False
-        parts, drop = self._biases(bias), (self.scale, self.dropout_rate, rng)
-        if finite and not any(map(changes_values, parts)):
-            heads = mix(q, k, v, mask, total_bias(parts, q, k, where), False, *drop)
+        parts = self._biases(bias)
+        if finite and is_small(q, k):
+            added, drop = (
+                total_bias(parts, q, k, where),
+                (self.dropout_rate, seed(rng), None),
+            )
+            scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+            heads = mix(q, k, v, mask, added, False, parts, where, scale, drop)
         else:
             heads = scaled_dot_product_attention(
                 q,
@@ -298,8 +305,8 @@ class MultiHeadAttention(nn.Module):
                 mask=mask,
                 causal=causal,
                 bias=parts,
-                query_positions=where[0],
-                key_positions=where[1],
+                query_positions=None if aligned else where[0],
+                key_positions=None if aligned else where[1],
                 scale=self.scale,
                 dropout_rate=self.dropout_rate,
                 rng=rng,

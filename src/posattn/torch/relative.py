@@ -39,6 +39,8 @@ class ShawRelative(nn.Module):
         torch.Size([3, 5, 5])
     """
 
+    needs_all_keys = False  # a score needs its own query and key alone
+
     def __init__(
         self,
         max_distance: int,
@@ -195,6 +197,8 @@ class RelativeGlobalAttention(nn.Module):
         >>> bias.scores(query, key, torch.arange(5), torch.arange(5)).shape
         torch.Size([3, 5, 5])
     """
+
+    needs_all_keys = False  # a score needs its own query and key alone
 
     def __init__(
         self,

@@ -24,6 +24,8 @@ class StickBreaking(nn.Module):
         tensor([[[0.1250, 0.2500, 0.5000, 0.1250]]])
     """
 
+    needs_all_keys = True  # a score counts the other keys, too
+
     def __init__(self):
         super().__init__()
 

@@ -85,6 +85,8 @@ class T5Bias(nn.Module):
         torch.Size([2, 3, 6])
     """
 
+    relative = True  # a function of distances alone
+
     def __init__(
         self,
         num_heads: int,

@@ -43,6 +43,8 @@ class TransformerXLBias(nn.Module):
         torch.Size([3, 5, 5])
     """
 
+    needs_all_keys = False  # a score needs its own query and key alone
+
     def __init__(
         self,
         dim: int,

@@ -1,0 +1,201 @@
+"""Attention whose memory grows with the length, not with its square: some queries at a time.
+
+Each block of queries goes through PyTorch's fused kernel, or through the definition where the weights
+themselves are needed; what the backward pass wants of a block is computed again.
+A bias of distances alone is never an array of pairs: all its numbers are those of one row, which each
+next query reads from one place further on.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from posattn.torch.masks import readable, zero_unattended
+
+__all__ = []
+
+ROWS = 1024  # queries of a block: PyTorch's kernel for CPUs is slower with less than 768
+PAIRS = 2**24  # numbers of a block, over all examples and heads
+SMALL = 2**22  # what has fewer pairs is done at once
+
+
+def is_small(query, key):
+    """Whether all pairs of queries and keys may be held at once; where sizes are open, they are."""
+    pairs = (
+        query.numel() // max(query.shape[-1], 1) * key.shape[-2]
+        if _concrete(query, key)
+        else 0
+    )
+    return pairs <= SMALL
+
+
+def attend(whole, query, key, value, mask, causal, parts, where, scale, drop, *, aligned):
+    """What `whole` computes of these arguments, with memory that grows with the length.
+
+    `aligned` says that tokens stand at 0, 1, ..., and the queries are the last of them.
+    """
+    arguments = query, key, value, mask, causal, parts, where, scale, drop
+    rate, rng, _ = drop
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    thinned = rate > 0 and rng is not None
+    if mask is None and not parts and not thinned and (n_q == n_k or not causal):
+        return whole(*arguments)  # the kernel needs no array of pairs
+    distances = aligned and all(getattr(part, "relative", False) for part in parts)
+    if distances and mask is None and not thinned and query.device.type == "cpu":
+        row = sum(part(*_distances(n_q, n_k)) for part in parts)
+        if not (isinstance(row, Tensor) and row.requires_grad and torch.is_grad_enabled()):
+            return _by_distance(query, key, value, causal, row, scale)
+    return _by_rows(whole, *arguments)
+
+
+def fused(query, key, value, mask, causal, scale):
+    """PyTorch's own attention, for any number of batch axes and with heads that share keys."""
+    grouped = {}
+    if query.ndim > 2 and query.shape[-3] != key.shape[-3]:
+        grouped = {"enable_gqa": True}  # of open sizes the comparison would be no bool
+    lift = (None,) * (4 - query.ndim)
+    query, key, value = query[lift], key[lift], value[lift]
+    mask = None if mask is None else mask[(None,) * (4 - mask.ndim)]  # else it is not fused
+    options = {"attn_mask": mask, "is_causal": causal, "scale": scale}
+    out = functional.scaled_dot_product_attention(query, key, value, **options, **grouped)
+    return out[(0,) * len(lift)]
+
+
+def _by_rows(whole, query, key, value, mask, causal, parts, where, scale, drop):
+    """Block by block, each of which `whole` computes as if there were no other queries."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    pairs = query.shape[:-2].numel() * n_k
+    rows = max(1, min(ROWS, PAIRS // max(pairs, 1)))
+    tiles = all(_tiles(part) for part in parts)
+    again = torch.is_grad_enabled() and not _transformed()
+    blocks = [(start, min(start + rows, n_q)) for start in range(0, n_q, rows)]
+    if mask is not None:
+        key, value = _finite(key, value, mask, causal, blocks, n_q)
+    outs = []
+    for start, stop in blocks:
+        keys = slice(0, max(n_k - n_q + stop, 0) if causal and tiles else n_k)
+        seen, lower = _tile(mask, start, stop, keys), causal
+        if causal and not tiles:
+            past = _past(n_k, n_k - n_q + start, n_k - n_q + stop, query.device)
+            seen, lower = past if seen is None else past & seen, False
+        elif seen is not None and readable(seen) and not _transformed():
+            keys, seen = _visible(keys, seen, causal)
+        block = (
+            query[..., start:stop, :],
+            key[..., keys, :],
+            value[..., keys, :],
+            seen,
+            lower,
+            [_tile(part, start, stop, keys) for part in parts],
+            (where[0][..., start:stop], where[1][..., keys]),
+            scale,
+            (*drop[:2], (start, keys.start, n_q, n_k)),
+            True,
+        )
+        if again:
+            outs.append(
+                checkpoint(whole, *block, use_reentrant=False, preserve_rng_state=False)
+            )
+        else:
+            outs.append(whole(*block))
+    return torch.cat(outs, dim=-2)
+
+
+def _past(n_k, start, stop, device):
+    """The keys that queries from `start` to `stop`, places among the keys, may attend to."""
+    ends = torch.arange(start, stop, device=device)
+    return torch.arange(n_k, device=device) <= ends[:, None]
+
+
+def _finite(key, value, mask, causal, blocks, n_q):
+    """Keys and values, zero where nobody attends to them."""
+    n_k, seen = key.shape[-2], None
+    for start, stop in blocks:
+        tile = _tile(mask, start, stop, slice(None))
+        if causal:
+            tile = tile & _past(n_k, n_k - n_q + start, n_k - n_q + stop, key.device)
+        tile = tile.any(-2, keepdim=True)
+        seen = tile if seen is None else seen | tile
+    return zero_unattended(key, seen), zero_unattended(value, seen)
+
+
+def _tiles(part):
+    """Whether what a part adds to the score of a query and a key is a matter of these two alone."""
+    return not getattr(part, "needs_all_keys", hasattr(part, "scores"))
+
+
+def _visible(keys, mask, causal):
+    """Leave out the keys before the first that a query sees, and if their end is free, after the last."""
+    seen = mask.expand(*mask.shape[:-1], keys.stop).flatten(0, -2).any(0).nonzero().tolist()
+    first, last = (seen[0][0], seen[-1][0]) if seen else (keys.stop - 1, 0)
+    kept = slice(max(first, 0), keys.stop if causal else max(last, first) + 1)
+    return kept, mask if mask.shape[-1] == 1 else mask[..., kept]
+
+
+def _tile(x, start, stop, keys):
+    """The part of a mask or of a bias that some queries and keys need, if it is an array."""
+    if not isinstance(x, Tensor):
+        return x
+    x = x[..., keys] if x.shape[-1] != 1 else x
+    return x if x.ndim < 2 or x.shape[-2] == 1 else x[..., start:stop, :]
+
+
+def _distances(n_q, n_k):
+    """A query and keys at all distances that there are, from the farthest key before to the last after."""
+    return torch.zeros(1, dtype=torch.int64), torch.arange(1 - n_k, n_q)
+
+
+def _by_distance(query, key, value, causal, row, scale):
+    """Attention with a bias that depends on the distance alone, given for all distances at once.
+
+    Number `d + n_k - 1` of `row`, `(h, 1, n_q + n_k - 1)`, is for a key that stands `d` after its query.
+    With the queries in reversed order, number `t` of them reads its keys from number `t` on: so the bias
+    of a block is a view of the row, whose strides are one.
+    """
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    last = n_k - 1  # the number of the distance 0
+    row = torch.zeros(1, n_q + n_k - 1) if isinstance(row, int) else row.detach()[..., 0, :]
+    row = row.to(torch.promote_types(query.dtype, torch.float32))
+    if causal:
+        row = row.index_fill(-1, torch.arange(n_k, n_k + n_q - 1), -math.inf)
+    row = row.masked_fill(_negligible(query, key, row, last, scale), -math.inf).to(
+        query.dtype
+    )
+    row = row.contiguous()
+    outs = []
+    for start in range(0, n_q, ROWS):
+        stop = min(start + ROWS, n_q)
+        end = max(n_k - n_q + stop, 0) if causal else n_k
+        shape = len(row), stop - start, end
+        bias = row.as_strided(shape, (row.stride(0), 1, 1), n_q - stop)
+        block = query[..., start:stop, :].flip(-2)
+        out = fused(block, key[..., :end, :], value[..., :end, :], bias, False, scale)
+        outs.append(out.flip(-2))
+    return torch.cat(outs, dim=-2)
+
+
+def _negligible(query, key, row, here, scale):
+    """Which distances get weights that are lost in rounding, beside that of a query's own place.
+
+    A product of a query and a key lies within the product of their largest norms, `bound`; what is beyond
+    twice that and the logarithm of the rounding error adds nothing. Without it, weights that are too
+    small for a normal number make the kernel slow.
+    """
+    with torch.no_grad():
+        norms = [x.norm(dim=-1).amax().to(row.dtype) for x in (query, key)]
+        bound = abs(scale) * norms[0] * norms[1]
+        smallest = torch.finfo(row.dtype).eps / row.shape[-1] / 16
+        return row < row[..., here : here + 1] - 2 * bound + math.log(smallest)
+
+
+def _concrete(*arrays):
+    """Whether all sizes are numbers, rather than open ones of a program that is compiled."""
+    return all(isinstance(size, int) for x in arrays for size in x.shape)
+
+
+def _transformed():
+    """Whether a transformation of `torch.func` runs, under which nothing is computed again."""
+    return torch._C._functorch.peek_interpreter_stack() is not None

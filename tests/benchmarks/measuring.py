@@ -1,0 +1,147 @@
+"""Measure what is right: check every result first, then let all take turns in one process."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+BUDGET = 10.0  # seconds for the rounds of a case
+LEAST, MOST = 5, 101  # rounds of a case, whatever they take
+
+
+class NotHere(Exception):
+    """This machine, or its software, has no place for a case."""
+
+
+def samples_of_results(contenders, results):
+    """What the calls themselves have measured, once."""
+    return {name: [result[0]] for name, result in results.items()}
+
+
+def interleaved(contenders, results):
+    """Seconds of each call, all in turn, round by round; a first round is not counted."""
+    # pyperf and asv measure in processes one after the other, and the Timer of torch does not wait for JAX
+    samples = {name: [] for name in contenders}
+    start = perf_counter()
+    rounds = -1
+    while rounds < LEAST or (rounds < MOST and perf_counter() - start < BUDGET):
+        for name, contender in contenders.items():
+            given = contender.prepare()
+            begin = perf_counter()
+            finish(contender.call(*given))
+            samples[name].append(perf_counter() - begin)
+        rounds += 1
+    return {name: taken[1:] for name, taken in samples.items()}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to do the work.
+
+    Args:
+        call: what is measured.
+        error: how far a result is from the right one.
+        prepare: makes the arguments of a call, and is not measured.
+        limit: it does less than the others, as a plain copy does.
+    """
+
+    call: Callable[..., Any]
+    error: Callable[[Any], float]
+    prepare: Callable[[], tuple] = tuple
+    limit: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured.
+
+    Args:
+        part: the part of the benchmarks, which can be run alone.
+        name: of the case within its part.
+        setting: shapes, dtype and what else holds for all contenders.
+        code: the modules of the library that do the work.
+        make: the contenders by name, ours first.
+        bound: the largest error of a right result.
+        measure: samples of each contender, from the contenders and their checked results.
+        unit: of the samples, `"seconds"` or `"bytes"`.
+        tokens: how many tokens a call decodes.
+    """
+
+    part: str
+    name: str
+    setting: str
+    code: tuple[str, ...]
+    make: Callable[[], dict[str, Contender]]
+    bound: float
+    measure: Callable[..., dict[str, list[float]]] = interleaved
+    unit: str = "seconds"
+    tokens: int | None = None
+
+
+def run(case):
+    """Check and measure a case; a wrong contender is not measured, and nobody is if we are wrong."""
+    contenders = case.make()
+    results = {name: finish(c.call(*c.prepare())) for name, c in contenders.items()}
+    errors = {name: c.error(results[name]) for name, c in contenders.items()}
+    wrong = {n: e for n, e in errors.items() if e is not None and not e <= case.bound}
+    found = {"error": errors, "wrong": wrong, "bound": case.bound, "unit": case.unit}
+    ours = next(iter(contenders))
+    if ours in wrong:
+        return found
+    right = {name: c for name, c in contenders.items() if name not in wrong}
+    samples = case.measure(right, results)
+    del results
+    medians = {
+        n: None if None in taken else statistics.median(taken)
+        for n, taken in samples.items()
+    }
+    return found | {
+        "tokens": case.tokens,
+        "limits": [name for name, c in right.items() if c.limit],
+        "rounds": len(samples[ours]),
+        "median": medians,
+        "ratio": {
+            name: ratio(samples[ours], samples[name]) for name in samples if name != ours
+        },
+    }
+
+
+def ratio(ours, theirs):
+    """Quartiles of our share of their time, round by round."""
+    if None in (*ours, *theirs):
+        return None
+    pairs = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return (
+        statistics.quantiles(pairs, n=4, method="inclusive")
+        if len(pairs) > 1
+        else pairs * 3
+    )
+
+
+def finish(result):
+    """Wait until a result is there, on whatever device it is made."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return jax.block_until_ready(result)
+
+
+def plain(x):
+    """An array of any framework as NumPy's, in float64."""
+    if isinstance(x, torch.Tensor):
+        return x.detach().double().cpu().numpy()
+    return np.asarray(x, dtype=np.float64)
+
+
+def error(got, want):
+    """The largest difference, relative to the largest number that is wanted, or to 1."""
+    return float(np.abs(plain(got) - want).max() / max(1, np.abs(want).max()))
+
+
+def rows(n):
+    """The 64 queries of which a long result is checked, the first and the last among them."""
+    return np.linspace(0, n - 1, 64).astype(int)

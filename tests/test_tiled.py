@@ -1,0 +1,283 @@
+"""Attention in tiles is attention: values, gradients, what nobody may see, and the memory it takes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import posattn.torch as ours
+from posattn.torch import tiled
+from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
+
+HEADS, KV_HEADS, WIDTH = 4, 2, 3
+SIZES = {
+    "alike": (7, 7),
+    "decoding": (4, 9),
+    "more queries": (9, 5),
+    "no keys": (5, 0),
+}
+SMALL = {"SMALL": 0, "ROWS": 3}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Tiles so small that short sequences have several."""
+    for name, size in SMALL.items():
+        monkeypatch.setattr(tiled, name, size)
+
+
+def alibi(column, *_):
+    return column.alibi_bias(HEADS)
+
+
+def sandwich(column, *_):
+    options = {} if column is REFERENCE else {"dtype": getattr(torch, column.dtype)}
+    return column.sandwich_bias(HEADS, dim=4, **options)
+
+
+def t5(column, table):
+    return column.with_parameters("T5Bias", {"table": table}, HEADS, max_distance=12)
+
+
+def shaw(column, key_table, value_table):
+    named = {"key_table": key_table, "value_table": value_table}
+    return column.with_parameters("ShawRelative", named, 2, WIDTH)
+
+
+def cope(column, table):
+    return column.with_parameters("CoPE", {"table": table}, 4, WIDTH)
+
+
+def stick(column, *_):
+    return column.StickBreaking()
+
+
+def several(column, table, key_table, value_table):
+    return [alibi(column), t5(column, table), None, shaw(column, key_table, value_table)]
+
+
+FLOATS = next(twin for twin in TWINS if str(twin) == "torch-float32")
+TABLES = draw(300, 5, WIDTH), draw(301, 5, WIDTH)
+SCHEMES = {
+    "none": (lambda column: None, ()),
+    "ALiBi": (alibi, ()),
+    "Sandwich": (sandwich, ()),
+    "T5": (t5, (draw(302, 32, HEADS),)),
+    "Shaw": (shaw, TABLES),
+    "CoPE": (cope, (draw(303, 4, WIDTH),)),
+    "stick-breaking": (stick, ()),
+    "several": (several, (draw(302, 32, HEADS), *TABLES)),
+}
+
+
+def inputs(n_q, n_k):
+    return (
+        draw(1, 2, HEADS, n_q, WIDTH),
+        draw(2, 2, KV_HEADS, n_k, WIDTH),
+        draw(3, 2, KV_HEADS, n_k, WIDTH),
+    )
+
+
+def mask_of(n_q, n_k):
+    """Random, different in each head; the first query sees nothing and nobody the last key but one."""
+    mask = np.random.default_rng(4).random((2, HEADS, n_q, n_k)) < 0.7
+    mask[..., 0, :] = False
+    mask[..., max(n_k - 2, 0) : n_k - 1] = False
+    return mask
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_tiles_agree_with_the_reference(torch_column, small, scheme, sizes, causal, masked):
+    build, parameters = SCHEMES[scheme]
+    mask = mask_of(*SIZES[sizes]) if masked else None
+
+    def attention(column, query, key, value, *parameters):
+        return column.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask=None if mask is None else column.array(mask),
+            causal=causal,
+            bias=build(column, *parameters),
+        )
+
+    assert_twin_agrees(torch_column, attention, *inputs(*SIZES[sizes]), *parameters)
+
+
+class Largest(TorchDispatchMode):
+    """Remember the size of the largest array that any operation makes."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        made = function(*arguments, **(options or {}))
+        for x in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(x, torch.Tensor) and x.untyped_storage().nbytes() > 0:
+                stored = x.untyped_storage().nbytes() // x.element_size()
+                self.entries = max(self.entries, min(x.numel(), stored))
+        return made
+
+
+def long_inputs(n, dtype=torch.float32, grad=True):
+    return [
+        torch.tensor(draw(seed, 1, HEADS, n, WIDTH), dtype=dtype, requires_grad=grad)
+        for seed in (5, 6, 7)
+    ]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_memory_grows_with_the_length(monkeypatch, unchecked, scheme):
+    """Forward and backward, each doubling of the length doubles the largest array."""
+    monkeypatch.setattr(tiled, "SMALL", 0)
+    monkeypatch.setattr(tiled, "ROWS", 8)
+    build, parameters = SCHEMES[scheme]
+    entries = []
+    for n in (64, 128):
+        arrays, extra = (
+            long_inputs(n),
+            [torch.tensor(p).float().requires_grad_() for p in parameters],
+        )
+        with Largest() as largest:
+            bias = build(FLOATS, *extra)
+            out = ours.scaled_dot_product_attention(*arrays, causal=True, bias=bias)
+            out.sum().backward()
+        entries.append(largest.entries)
+    assert entries[1] <= 2 * entries[0] <= 2 * 64 * 64 * HEADS / 4
+
+
+def test_dropout_in_tiles_drops_the_same_weights(small, unchecked):
+    query, key, value = long_inputs(10)
+    mask = (
+        torch.ones(10, 10, dtype=torch.bool).tril().triu(-4)
+    )  # a window, which tiles cut out
+    options = {"mask": mask, "dropout_rate": 0.5, "rng": 3}
+    got = ours.scaled_dot_product_attention(query, key, value, **options)
+    tiled.SMALL = 1000
+    want = ours.scaled_dot_product_attention(query, key, value, **options)
+    assert torch.allclose(got, want, atol=1e-6)
+    assert not torch.allclose(
+        got, ours.scaled_dot_product_attention(query, key, value, mask=mask)
+    )
+    for one, other in zip(
+        *(torch.autograd.grad(x.sum(), (query, key, value)) for x in (got, want)),
+        strict=True,
+    ):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [None, ours.ALiBi(HEADS), ours.StickBreaking()])
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_hide_what_is_not_a_number(small, unchecked, bias, causal):
+    query, key, value = long_inputs(9)
+    mask = torch.rand(9, 9, generator=torch.Generator().manual_seed(0)) < 0.8
+    mask[:, 5], mask[0] = False, False
+    with torch.no_grad():
+        key[..., 5, :] = value[..., 5, :] = math.nan
+    out = ours.scaled_dot_product_attention(
+        query, key, value, mask=mask, causal=causal, bias=bias
+    )
+    out.sum().backward()
+    assert (out[..., 0, :] == 0).all()
+    assert (query.grad[..., 0, :] == 0).all()
+    for x in (out, query.grad, key.grad, value.grad):
+        assert x.isfinite().all()
+
+
+def test_tiles_skip_what_a_window_hides(monkeypatch, unchecked):
+    """A narrow window computes scores near the diagonal alone."""
+    monkeypatch.setattr(tiled, "SMALL", 0)
+    monkeypatch.setattr(tiled, "ROWS", 8)
+    widths, run = [], functional.scaled_dot_product_attention
+
+    def count(query, key, *arguments, **options):
+        widths.append(key.shape[-2])
+        return run(query, key, *arguments, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", count)
+    arrays, mask = long_inputs(64, grad=False), ours.window_mask(64, 64, 4)
+    for causal in (False, True):
+        got = ours.scaled_dot_product_attention(*arrays, mask=mask, causal=causal)
+        seen = mask & ours.causal_mask(64) if causal else mask
+        assert torch.allclose(got, run(*arrays, attn_mask=seen), atol=1e-6)
+    assert max(widths) <= 8 + 2 * 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_far_keys_that_are_left_out_are_lost_in_rounding(unchecked, dtype):
+    """ALiBi's steepest slope, long enough for scores of minus a thousand."""
+    n = 3000
+    arrays = [x.to(getattr(torch, dtype)) for x in long_inputs(n, grad=False)]
+    got = ours.scaled_dot_product_attention(*arrays, causal=True, bias=ours.ALiBi(HEADS))
+    want = REFERENCE.scaled_dot_product_attention(
+        *(x.double().numpy() for x in arrays), causal=True, bias=REFERENCE.ALiBi(HEADS)
+    )
+    assert error(got.double().numpy(), want) <= BOUND[dtype]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_functional_transformations_run_in_tiles(small, unchecked):
+    query, key, value = long_inputs(10, grad=False)
+    bias = ours.T5Bias(HEADS, rng=torch.Generator().manual_seed(0))
+
+    def loss(query, table):
+        return torch.func.functional_call(
+            Loss(bias), {"bias.table": table}, (query, key, value)
+        )
+
+    class Loss(torch.nn.Module):
+        def __init__(self, bias):
+            super().__init__()
+            self.bias = bias
+
+        def forward(self, *arrays):
+            mask = torch.ones(10, 10, dtype=torch.bool).tril()
+            return ours.scaled_dot_product_attention(
+                *arrays, mask=mask, bias=self.bias
+            ).sum()
+
+    table = bias.table.detach()
+    got = torch.func.grad(loss, argnums=(0, 1))(query, table)
+    leaves = query.clone().requires_grad_(), table.clone().requires_grad_()
+    want = torch.autograd.grad(loss(*leaves), leaves)
+    for one, other in zip(got, want, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+    each = torch.func.vmap(
+        lambda x: ours.scaled_dot_product_attention(
+            x, x, x, causal=True, bias=ours.ALiBi(HEADS)
+        )
+    )
+    assert torch.allclose(
+        each(query)[0],
+        ours.scaled_dot_product_attention(
+            *[query[0]] * 3, causal=True, bias=ours.ALiBi(HEADS)
+        ),
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize(
+    "bias", [None, ours.ALiBi(HEADS), ours.T5Bias(HEADS), ours.StickBreaking()]
+)
+def test_tiles_compile_to_one_graph(small, unchecked, bias):
+    torch.compiler.reset()
+    arrays, mask = long_inputs(10), torch.ones(10, 10, dtype=torch.bool).triu(-2)
+    run = torch.compile(
+        ours.scaled_dot_product_attention,
+        fullgraph=True,
+        backend="aot_eager",
+        dynamic=False,
+    )
+    for options in ({}, {"mask": mask}):
+        got = run(*arrays, causal=True, bias=bias, **options)
+        want = ours.scaled_dot_product_attention(*arrays, causal=True, bias=bias, **options)
+        assert torch.allclose(got, want, atol=1e-6)
+        for one, other in zip(
+            *(torch.autograd.grad(x.sum(), arrays) for x in (got, want)), strict=True
+        ):
+            assert torch.allclose(one, other, atol=1e-5)
