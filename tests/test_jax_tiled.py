@@ -153,7 +153,7 @@ def test_gradients_reach_what_a_function_encloses(jax_single, monkeypatch):
     got = value_and_gradients(run, *at)
     monkeypatch.setattr(tiled, "SMALL", 10**9)
     for x, y in zip(got, value_and_gradients(run, *at), strict=True):
-        assert error(x, y) <= BOUND["float32"]
+        assert error(x, y) <= 2 * BOUND["float32"]  # each may be off by one of it
 
 
 @pytest.mark.parametrize("bias", [None, ours.StickBreaking()], ids=["tiles", "rows"])
