@@ -61,6 +61,7 @@ CALLS = {
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "score_map": lambda: figures.score_map(WEIGHTS[0]),
     "self_attention_layer": figures.self_attention_layer,
+    "tiling": lambda: figures.tiling(3, (2, 1)),
     "transformer_block": figures.transformer_block,
     "turned_hands": lambda: figures.turned_hands(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]

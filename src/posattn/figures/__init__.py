@@ -23,6 +23,7 @@ from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
 from posattn.figures.score_maps import score_map
+from posattn.figures.tiling import tiling
 from posattn.figures.turns import turned_hands
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "rotation",
     "score_map",
     "self_attention_layer",
+    "tiling",
     "transformer_block",
     "turned_hands",
     "ways",
