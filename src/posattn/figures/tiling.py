@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 
-from posattn.figures.style import GRID, KEY, QUERY, Drawing, drawn, phone, width
+from posattn.figures.style import GRID, INK, KEY, QUERY, Drawing, drawn, phone, width
 
 
 @drawn
@@ -64,4 +64,9 @@ def _tile(axes: Axes, i: int, j: int, full: bool) -> None:
         return
     seen = [corners[0], corners[2], corners[3]] if i == j else corners
     axes.add_patch(Polygon(seen, facecolor=QUERY, alpha=1 if full else 0.25, linewidth=0))
-    axes.add_patch(Polygon(corners, facecolor="none", edgecolor=QUERY, linewidth=0.8))
+    edge = (
+        {"edgecolor": INK, "linewidth": 1.5}
+        if full
+        else {"edgecolor": QUERY, "linewidth": 0.8}
+    )
+    axes.add_patch(Polygon(corners, facecolor="none", **edge))
