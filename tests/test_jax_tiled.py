@@ -76,7 +76,7 @@ def learned(problem):
 @settings(max_examples=4)
 @given(problem=problems())
 @example(problem=((2,), 33, 40, reference.window_mask(33, 40, 5), True, 3))
-@example(problem=((), 40, 17, None, True, 0))
+@example(problem=((), 48, 17, None, True, 0))
 def test_tiles_give_what_the_reference_gives(column, problem):
     with column.mode():
         run, inputs = learned(problem)
