@@ -239,10 +239,10 @@ def _tiles(query, key, value, mask, parts, where, rng, *, causal, scale, rate, s
             row = query_tile(i)
             here = {-2: row}
             d, total, mean = (_cut(x, here) for x in (d_out, log_total, along))
-            d = d.astype(wide)
             if n_q % rows:
                 again = (row[0] + jnp.arange(rows) < i * rows)[:, None]
                 total = jnp.where(again, jnp.inf, total)  # weights of 0: it was counted
+            d = d.astype(wide)
 
             def step(seen, column, sums):
                 tile = *inside, *of_tile(whole, row, column)
