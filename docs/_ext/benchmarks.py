@@ -12,7 +12,6 @@ from timings import FOLDER, PARTS, is_stale, machines
 VIEWS = ("machines", "slower", *PARTS)
 COLUMNS = ("Work", "Against", "Ours", "Theirs", "Ratio", "Middle half")
 COLUMNS += ("Our error", "Their error")
-WIDTHS = (19, 25, 11, 11, 8, 12, 7, 7)  # in the PDF, of a hundred
 STALE = "\\*"
 DASH = "–"  # noqa: RUF001
 
@@ -64,8 +63,6 @@ def table(part, machine):
     for setting in dict.fromkeys(entry["setting"] for entry in cases):
         same = [entry for entry in cases if entry["setting"] == setting]
         yield from ("", f"{setting[0].upper()}{setting[1:]}:", "")
-        columns = "".join(f"\\X{{{width}}}{{100}}" for width in WIDTHS)
-        yield from (f"```{{tabularcolumns}} {columns}", "```", "")
         yield from ("```{table}", ":class: longtable small", "")
         yield "| " + " | ".join(COLUMNS) + " |"
         yield "|---" * len(COLUMNS) + "|"

@@ -113,7 +113,7 @@ def their_torch_layers():
     def attend(x):
         return own(x, x, x, attn_mask=hidden, is_causal=True, need_weights=False)[0]
 
-    return {"nn.MultiheadAttention": (own, attend), "x-transformers": (theirs, theirs)}
+    return {"PyTorch's layer": (own, attend), "x-transformers": (theirs, theirs)}
 
 
 def of_torch(scheme, slopes, layer, attend, limit=False):
