@@ -78,7 +78,7 @@ def build(folder, pages, bibliography="", builder="html", only=(), settings=""):
         *(str(folder / name) for name in only),
     ]
     result = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False
+        command, capture_output=True, text=True, timeout=900, check=False
     )
     return folder / "build" / builder, result.returncode, result.stderr
 
