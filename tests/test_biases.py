@@ -198,6 +198,11 @@ def test_jax_computes_known_positions_as_traced_ones(jax_single, scheme):
 
 
 @every_scheme
+def test_what_depends_on_distances_alone_says_so(torch_column, scheme):
+    assert getattr(make(torch_column, scheme), "relative", False) == (scheme in RELATIVE)
+
+
+@every_scheme
 def test_a_tile_is_a_part_of_the_whole(column, scheme):
     bias = make(column, scheme)
     query, key = np.arange(12), np.arange(12)

@@ -8,7 +8,9 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import posattn.jax as theirs
 import posattn.torch as ours
+from posattn.schemes import SCHEMES as SCHEMES_OF_ALL
 from posattn.torch import tiled
 from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
 
@@ -218,6 +220,44 @@ def test_far_keys_that_are_left_out_are_lost_in_rounding(unchecked, dtype):
         *(x.double().numpy() for x in arrays), causal=True, bias=REFERENCE.ALiBi(HEADS)
     )
     assert error(got.double().numpy(), want) <= BOUND[dtype]
+
+
+def test_a_query_far_from_all_keys_still_sees_them(unchecked):
+    """With more queries than keys, the first ones stand before all keys, and see none of their own place."""
+    query, key = (long_inputs(n, torch.float64, grad=False)[0] for n in (3000, 400))
+    bias = ours.ALiBi(HEADS)
+    got = ours.scaled_dot_product_attention(query, key, key, bias=bias)
+    where = torch.arange(400 - 3000, 400), torch.arange(400)
+    want = ours.attention_weights(query, key, bias=bias(*where)) @ key
+    assert error(got.numpy(), want.numpy()) <= BOUND["float64"]
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [torch.zeros(HEADS, 12, 12), torch.zeros(HEADS, 1, 12), ours.ALiBi(3), lambda *_: torch.zeros(3, 1, 1)],
+    ids=["array", "row", "distances", "function"],
+)  # fmt: skip
+def test_tiles_refuse_a_bias_that_does_not_fit(small, unchecked, bias):
+    with pytest.raises(ValueError, match=r"^bias must"):
+        ours.scaled_dot_product_attention(*long_inputs(10), bias=bias)
+
+
+CONTENT = [
+    name for name, make in SCHEMES_OF_ALL.items() if hasattr(make(16).bias, "scores")
+]
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_what_needs_all_keys_says_so(name):
+    """A tile of the scores is a part of the whole, or the scheme says that it need not be."""
+    bias = SCHEMES_OF_ALL[name](16).bias
+    query, key, where = draw(8, 2, 9, 8), draw(9, 2, 9, 8), np.arange(9)
+    rows, columns = slice(2, 7), slice(1, 4)
+    whole = bias.scores(query, key, where, where)[:, rows, columns]
+    tile = bias.scores(query[:, rows], key[:, columns], where[rows], where[columns])
+    assert np.allclose(whole, tile) != bias.needs_all_keys
+    for column in (ours, theirs):
+        assert getattr(column, type(bias).__name__).needs_all_keys == bias.needs_all_keys
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

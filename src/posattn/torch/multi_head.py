@@ -291,12 +291,9 @@ class MultiHeadAttention(nn.Module):
             mask, causal = past if mask is None else past & mask, False
         parts = self._biases(bias)
         if finite and is_small(q, k):
-            added, drop = (
-                total_bias(parts, q, k, where),
-                (self.dropout_rate, seed(rng), None),
-            )
-            scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
-            heads = mix(q, k, v, mask, added, False, parts, where, scale, drop)
+            added = total_bias(parts, q, k, where)
+            drop = self.dropout_rate, seed(rng), None
+            heads = mix(q, k, v, mask, added, False, parts, where, self.scale, drop)
         else:
             heads = scaled_dot_product_attention(
                 q,

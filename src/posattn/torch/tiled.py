@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from posattn import contract
 from posattn.torch.masks import readable, zero_unattended
 
 __all__ = []
@@ -24,12 +25,8 @@ SMALL = 2**22  # what has fewer pairs is done at once
 
 def is_small(query, key):
     """Whether all pairs of queries and keys may be held at once; where sizes are open, they are."""
-    pairs = (
-        query.numel() // max(query.shape[-1], 1) * key.shape[-2]
-        if _concrete(query, key)
-        else 0
-    )
-    return pairs <= SMALL
+    sizes = *query.shape[:-1], key.shape[-2]
+    return not all(isinstance(n, int) for n in sizes) or math.prod(sizes) <= SMALL
 
 
 def attend(whole, query, key, value, mask, causal, parts, where, scale, drop, *, aligned):
@@ -41,11 +38,17 @@ def attend(whole, query, key, value, mask, causal, parts, where, scale, drop, *,
     rate, rng, _ = drop
     n_q, n_k = query.shape[-2], key.shape[-2]
     thinned = rate > 0 and rng is not None
+    for part in parts:
+        if isinstance(part, Tensor):  # a part of it may fit where the whole does not
+            contract.bias(part, (*query.shape[:-1], n_k))
     if mask is None and not parts and not thinned and (n_q == n_k or not causal):
         return whole(*arguments)  # the kernel needs no array of pairs
     distances = aligned and all(getattr(part, "relative", False) for part in parts)
     if distances and mask is None and not thinned and query.device.type == "cpu":
-        row = sum(part(*_distances(n_q, n_k)) for part in parts)
+        rows = [part(*_distances(n_q, n_k)) for part in parts]
+        for row in rows:
+            contract.bias(row[..., :n_k], (*query.shape[:-1], n_k))
+        row = sum(rows)
         if not (isinstance(row, Tensor) and row.requires_grad and torch.is_grad_enabled()):
             return _by_distance(query, key, value, causal, row, scale)
     return _by_rows(whole, *arguments)
@@ -161,10 +164,9 @@ def _by_distance(query, key, value, causal, row, scale):
     row = row.to(torch.promote_types(query.dtype, torch.float32))
     if causal:
         row = row.index_fill(-1, torch.arange(n_k, n_k + n_q - 1), -math.inf)
-    row = row.masked_fill(_negligible(query, key, row, last, scale), -math.inf).to(
-        query.dtype
-    )
-    row = row.contiguous()
+    if n_q <= n_k:  # then every query sees its own place
+        row = row.masked_fill(_negligible(query, key, row, last, scale), -math.inf)
+    row = row.to(query.dtype).contiguous()
     outs = []
     for start in range(0, n_q, ROWS):
         stop = min(start + ROWS, n_q)
@@ -189,11 +191,6 @@ def _negligible(query, key, row, here, scale):
         bound = abs(scale) * norms[0] * norms[1]
         smallest = torch.finfo(row.dtype).eps / row.shape[-1] / 16
         return row < row[..., here : here + 1] - 2 * bound + math.log(smallest)
-
-
-def _concrete(*arrays):
-    """Whether all sizes are numbers, rather than open ones of a program that is compiled."""
-    return all(isinstance(size, int) for x in arrays for size in x.shape)
 
 
 def _transformed():
