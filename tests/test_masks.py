@@ -1,9 +1,13 @@
 """Masks."""
 
+import pickle
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+
+from tests.conftest import assert_close, draw
 
 SIZES = st.integers(0, 7)
 
@@ -39,6 +43,57 @@ def test_windows_are_bands(column, n_q, n_k, window):
     mask = column.numpy(column.window_mask(n_q, n_k, window))
     band = np.tri(n_q, n_k, n_k - n_q + window - 1) - np.tri(n_q, n_k, n_k - n_q - window)
     assert np.array_equal(mask, band.astype(bool))
+
+
+@given(SIZES, SIZES, st.integers(1, 9))
+def test_a_window_is_its_mask_as_a_function_of_positions(column, n_q, n_k, window):
+    where = (column.array(p) for p in (np.arange(n_k - n_q, n_k), np.arange(n_k)))
+    got = column.numpy(column.Window(window)(*where))
+    assert np.array_equal(got, column.numpy(column.window_mask(n_q, n_k, window)))
+
+
+def test_windows_are_values(column):
+    assert column.Window(3) == column.Window(3) != column.Window(4)
+    assert hash(column.Window(3)) == hash(column.Window(3))
+    assert pickle.loads(pickle.dumps(column.Window(3))) == column.Window(3)
+    assert repr(column.Window(3)) == "Window(window=3)"
+
+
+MASKS = {
+    "window": lambda column: column.Window(3),
+    "packed": lambda column: (  # two texts in one row, whose positions begin again
+        lambda q, k: (q[..., :, None] // 100) == (k[..., None, :] // 100)
+    ),
+}
+WHERE = {
+    "one row": np.array([0, 1, 2, 3, 100, 101, 102]),
+    "one for each": np.array([[0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 100, 101, 102, 103]]),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_mask_may_be_a_function_of_positions(column, mask, where, causal):
+    mask, where = MASKS[mask](column), column.array(WHERE[where])
+    q, k, v = (column.array(draw(seed, 2, 2, 7, 4)) for seed in range(3))
+    pairs = mask(where, where)
+    pairs = pairs[:, None] if where.ndim == 2 else pairs
+    options = {"causal": causal, "query_positions": where, "key_positions": where}
+    for function, arrays in [
+        (column.attention_weights, (q, k)),
+        (column.scaled_dot_product_attention, (q, k, v)),
+    ]:
+        got = function(*arrays, mask=mask, **options)
+        assert_close(column, got, column.numpy(function(*arrays, mask=pairs, **options)))
+
+
+def test_layers_take_a_mask_that_is_a_function(column):
+    x = column.array(draw(4, 2, 6, 8))
+    layer = column.multi_head([column.array(draw(5, 8, 8))] * 4, 2)
+    got = layer(x, mask=column.Window(2), causal=True)
+    want = layer(x, mask=column.window_mask(6, 6, 2), causal=True)
+    assert_close(column, got, column.numpy(want))
 
 
 @given(st.integers(1, 5), st.integers(1, 9))

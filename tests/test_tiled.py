@@ -210,6 +210,83 @@ def test_tiles_skip_what_a_window_hides(monkeypatch, unchecked):
     assert max(widths) <= 8 + 2 * 4
 
 
+def near(query_positions, key_positions):
+    """Every second key near the query."""
+    offsets = key_positions[..., None, :] - query_positions[..., :, None]
+    return (abs(offsets) < 4) & (offsets % 2 == 0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", ["alike", "decoding", "more queries"])
+@pytest.mark.parametrize("scheme", ["none", "ALiBi", "T5", "Shaw", "stick-breaking"])
+@pytest.mark.parametrize("mask", ["window", "function"])
+def test_masks_that_are_functions_agree(torch_column, small, mask, scheme, sizes, causal):
+    build, parameters = SCHEMES[scheme]
+
+    def attention(column, query, key, value, *parameters):
+        return column.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask=column.Window(2) if mask == "window" else near,
+            causal=causal,
+            bias=build(column, *parameters),
+        )
+
+    assert_twin_agrees(torch_column, attention, *inputs(*SIZES[sizes]), *parameters)
+
+
+@pytest.mark.parametrize("scheme", ["none", "ALiBi", "T5", "Shaw"])
+def test_a_mask_that_is_a_function_is_never_whole(monkeypatch, unchecked, scheme):
+    """Memory for a window does not grow with the square of the length, and NaN outside it reaches nothing."""
+    monkeypatch.setattr(tiled, "SMALL", 0)
+    monkeypatch.setattr(tiled, "ROWS", 8)
+    build, parameters = SCHEMES[scheme]
+    parameters = [torch.tensor(p).float().requires_grad_() for p in parameters]
+    for mask in (ours.Window(4), near):
+        entries = []
+        for n in (64, 128):
+            arrays = long_inputs(n)
+            with Largest() as largest:
+                out = ours.scaled_dot_product_attention(
+                    *arrays, mask=mask, bias=build(FLOATS, *parameters)
+                )
+                out.sum().backward()
+            entries.append(largest.entries)
+        assert entries[1] <= 2 * entries[0] <= 2 * 64 * 64 * HEADS / 4
+
+
+@pytest.mark.parametrize("bias", [None, ours.ALiBi(HEADS)])
+def test_what_a_window_never_shows_reaches_nothing(small, unchecked, bias):
+    query, (key, value) = long_inputs(5)[0], long_inputs(20)[1:]
+    with torch.no_grad():
+        key[..., :10, :] = value[..., :10, :] = math.nan
+    out = ours.scaled_dot_product_attention(
+        query, key, value, mask=ours.Window(4), bias=bias
+    )
+    out.sum().backward()
+    for x in (out, query.grad, key.grad, value.grad):
+        assert x.isfinite().all()
+
+
+def test_a_window_that_is_a_function_computes_what_it_shows(monkeypatch, unchecked):
+    monkeypatch.setattr(tiled, "SMALL", 0)
+    monkeypatch.setattr(tiled, "ROWS", 8)
+    widths, run = [], functional.scaled_dot_product_attention
+
+    def count(query, key, *arguments, **options):
+        widths.append(key.shape[-2])
+        return run(query, key, *arguments, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", count)
+    for causal, widest in [(False, 8 + 2 * 3), (True, 8 + 3)]:
+        widths.clear()
+        for mask in (ours.Window(4), lambda q, k: ours.Window(4)(q, k)):
+            arrays = long_inputs(64, grad=False)
+            ours.scaled_dot_product_attention(*arrays, mask=mask, causal=causal)
+        assert max(widths) == widest
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_far_keys_that_are_left_out_are_lost_in_rounding(unchecked, dtype):
     """ALiBi's steepest slope, long enough for scores of minus a thousand."""
@@ -313,7 +390,7 @@ def test_tiles_compile_to_one_graph(small, unchecked, bias):
         backend="aot_eager",
         dynamic=False,
     )
-    for options in ({}, {"mask": mask}):
+    for options in ({}, {"mask": mask}, {"mask": ours.Window(3)}):
         got = run(*arrays, causal=True, bias=bias, **options)
         want = ours.scaled_dot_product_attention(*arrays, causal=True, bias=bias, **options)
         assert torch.allclose(got, want, atol=1e-6)

@@ -9,6 +9,7 @@ This package runs on Python 3.8 too, the last that MXNet knows.
 from posattn.contract.arrays import (
     ContentBias,
     PositionBias,
+    PositionMask,
     Rotation,
     array,
     attention,
@@ -93,6 +94,7 @@ from posattn.contract.schemes import (
 __all__ = [
     "ContentBias",
     "PositionBias",
+    "PositionMask",
     "Rotation",
     "above",
     "array",

@@ -22,6 +22,14 @@ class PositionBias(Protocol):
 
 
 @runtime_checkable
+class PositionMask(Protocol):
+    """Which query may attend to which key, as a function of their positions."""
+
+    def __call__(self, query_positions: Any, key_positions: Any, /) -> Any:
+        """Return bool, `(*batch, n_q, n_k)` for positions `(*batch, n_q)` and `(*batch, n_k)`."""
+
+
+@runtime_checkable
 class ContentBias(Protocol):
     """A bias that depends on content, and not on positions alone.
 
@@ -155,7 +163,7 @@ def layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim):
 
 def layer_mask(value, shape):
     """Reject masks that fit the scores of neither all heads nor, with an axis for them, of each."""
-    if value is None:
+    if value is None or callable(value):
         return
     array("mask", value)
     *batch, _, n_q, n_k = shape

@@ -39,7 +39,7 @@ from posattn.reference.fire import FIRE
 from posattn.reference.forgetting import ForgettingGate, forgetting_bias
 from posattn.reference.kerple import KerpleLog, KerplePower
 from posattn.reference.learned import LearnedPositionalEncoding
-from posattn.reference.masks import causal_mask, length_mask, window_mask
+from posattn.reference.masks import Window, causal_mask, length_mask, window_mask
 from posattn.reference.multi_head import MultiHeadAttention, merge_heads, split_heads
 from posattn.reference.polar import PolarKey, polar_query
 from posattn.reference.randomized import randomized_positions
@@ -100,6 +100,7 @@ __all__ = [
     "T5Bias",
     "TUPEBias",
     "TransformerXLBias",
+    "Window",
     "alibi_bias",
     "alibi_slopes",
     "attention_weights",

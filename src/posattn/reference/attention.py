@@ -7,12 +7,13 @@ import numpy as np
 from jaxtyping import Bool, Inexact, Num
 
 from posattn import contract
-from posattn.reference.masks import causal_mask
+from posattn.reference.masks import causal_mask, of_pairs
 
 __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
 
 Scores = Inexact[np.ndarray, "*batch n_q n_k"]
 Mask = Bool[np.ndarray, "*#batch #n_q n_k"]
+PairMask = Mask | contract.PositionMask
 Bias = (
     Inexact[np.ndarray, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
 )
@@ -67,7 +68,7 @@ def attention_weights(
     query: Inexact[np.ndarray, "*batch n_q d"],
     key: Inexact[np.ndarray, "*groups n_k d"],
     *,
-    mask: Mask | None = None,
+    mask: PairMask | None = None,
     causal: bool = False,
     bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Num[np.ndarray, "... n_q"] | None = None,
@@ -86,7 +87,8 @@ def attention_weights(
         key: $\mathbf{K}$, `(*batch, n_k, d)`, of the same batch axes, width and dtype. The last
             batch axis is that of heads, and keys may have fewer: each head of keys then serves
             as many neighboring heads of queries (grouped heads).
-        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        mask: bool, True means may attend: an array that broadcasts to `(*batch, n_q, n_k)`, or a
+            function of the positions of queries and keys that returns one, such as `Window`.
         causal: hide the future; queries are aligned to the end of the keys.
         bias: $\mathbf{B}$, what is added to the scores: an array that broadcasts to
             `(*batch, n_q, n_k)`, a function of the positions of queries and keys that returns
@@ -94,7 +96,7 @@ def attention_weights(
             those, which are added up.
         query_positions: where the queries stand, `(n_q)`, or one row for each example, all heads
             alike. If not given, they stand at the last $n_q$ positions of the keys. Only
-            biases use positions.
+            biases and masks use positions.
         key_positions: where the keys stand, likewise; $0, \ldots, n_k - 1$ if not given.
         scale: the factor on the scores, $1/\sqrt{d}$ if not given.
 
@@ -116,7 +118,7 @@ def attention_weights(
     """
     contract.attention(query, key, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
-    mask = visible(query, key, mask, causal)
+    mask = visible(query, key, of_pairs(mask, query, key, where), causal)
     key = zero_unattended(key, mask)
     bias = total_bias(bias, query, key, where)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
@@ -129,7 +131,7 @@ def scaled_dot_product_attention(
     key: Inexact[np.ndarray, "*groups n_k d"],
     value: Inexact[np.ndarray, "*groups n_k d_v"],
     *,
-    mask: Mask | None = None,
+    mask: PairMask | None = None,
     causal: bool = False,
     bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Num[np.ndarray, "... n_q"] | None = None,
@@ -153,7 +155,8 @@ def scaled_dot_product_attention(
             as many neighboring heads of queries (grouped heads).
         value: $\mathbf{V}$, `(*batch, n_k, d_v)`, of the same batch axes as the keys and of
             the same dtype.
-        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        mask: bool, True means may attend: an array that broadcasts to `(*batch, n_q, n_k)`, or a
+            function of the positions of queries and keys that returns one, such as `Window`.
         causal: hide the future; queries are aligned to the end of the keys.
         bias: $\mathbf{B}$, what is added to the scores: an array that broadcasts to
             `(*batch, n_q, n_k)`, a function of the positions of queries and keys that returns
@@ -161,7 +164,7 @@ def scaled_dot_product_attention(
             those, which are added up.
         query_positions: where the queries stand, `(n_q)`, or one row for each example, all heads
             alike. If not given, they stand at the last $n_q$ positions of the keys. Only
-            biases use positions.
+            biases and masks use positions.
         key_positions: where the keys stand, likewise; $0, \ldots, n_k - 1$ if not given.
         scale: the factor on the scores, $1/\sqrt{d}$ if not given.
         dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
@@ -185,7 +188,7 @@ def scaled_dot_product_attention(
     """
     contract.attention(query, key, value, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
-    mask = visible(query, key, mask, causal)
+    mask = visible(query, key, of_pairs(mask, query, key, where), causal)
     options = {"mask": mask, "bias": bias, "scale": scale}
     options |= {"query_positions": where[0], "key_positions": where[1]}
     weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)

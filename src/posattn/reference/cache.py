@@ -147,16 +147,20 @@ class KVCache:
         return new, KVCache(*both, where, self.window, self.turned)
 
     def mask(
-        self, query_positions: Integer[np.ndarray, "*#batch n_q"]
+        self,
+        query_positions: Integer[np.ndarray, "*#batch n_q"],
+        key_positions: Integer[np.ndarray, "*#batch slots"] | None = None,
     ) -> Bool[np.ndarray, "*batch n_q slots"]:
         """Which slots queries may attend to: those with a token of their past that the window holds.
 
         Args:
             query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the tokens of the slots stand, if not where this cache says.
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
         """
-        offsets = query_positions[..., :, None] - self.positions[..., None, :]
+        kept = self.positions if key_positions is None else key_positions
+        offsets = query_positions[..., :, None] - kept[..., None, :]
         seen = offsets >= 0
         return seen if self.window is None else seen & (offsets < self.window)

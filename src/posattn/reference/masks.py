@@ -1,11 +1,14 @@
 """Masks: which query may attend to which key. True means may attend."""
 
+from dataclasses import dataclass
+
 import numpy as np
-from jaxtyping import Bool, Integer
+from jaxtyping import Bool, Integer, Num
 
 from posattn import contract
+from posattn.reference.alibi import relative_positions
 
-__all__ = ["causal_mask", "length_mask", "window_mask"]
+__all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
 
 
 def _distances(n_q: int, n_k: int | None) -> Integer[np.ndarray, "n_q n_k"]:
@@ -112,3 +115,66 @@ def window_mask(n_q: int, n_k: int, window: int) -> Bool[np.ndarray, "n_q n_k"]:
     """
     window = contract.integer("window", window, least=1)
     return np.abs(_distances(n_q, n_k)) < window
+
+
+@dataclass(frozen=True)
+class Window:
+    r"""Let each query attend to the keys nearer than `window` positions, on both sides.
+
+    Key $j$ is seen by query $i$ where $|k_j - q_i| < w$, with $q_i$ and $k_j$ their positions.
+    The rule of :func:`window_mask` as a function of positions, to be given as a mask: so no array of
+    $n_q \times n_k$ entries is made, and a fast path skips what the window hides.
+
+    Args:
+        window: the width $w$, at least 1.
+
+    Raises:
+        TypeError: if `window` is not an integer.
+        ValueError: if `window` is too small.
+
+    Examples:
+        >>> Window(2)(np.array([3]), np.arange(6)).astype(int)
+        array([[0, 0, 1, 1, 1, 0]])
+        >>> Window(2) == Window(2)
+        True
+
+    References:
+        :cite:t:`beltagy2020longformer`, section 3.1; :cite:t:`jiang2023mistral`.
+    """
+
+    window: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "window", contract.integer("window", self.window, least=1))
+
+    def __call__(
+        self,
+        query_positions: Num[np.ndarray, "*#batch n_q"],
+        key_positions: Num[np.ndarray, "*#batch n_k"],
+    ) -> Bool[np.ndarray, "*batch n_q n_k"]:
+        """Which query may attend to which key.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            True means may attend, `(*batch, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ.
+        """
+        return np.abs(relative_positions(query_positions, key_positions)) < self.window
+
+
+def of_pairs(mask, query, key, where):
+    """A mask of pairs of queries and keys, also of one that is a function of their positions."""
+    if not callable(mask):
+        return mask
+    found = mask(*where)
+    contract.array("mask", found)
+    heads = max(len(x.shape) for x in where) > 1  # all heads of an example stand alike
+    found = found[..., None, :, :] if heads else found
+    contract.mask(found, (*query.shape[:-1], key.shape[-2]))
+    return found

@@ -15,6 +15,7 @@ from posattn.reference.attention import (
     scaled_dot_product_attention,
 )
 from posattn.reference.cache import KVCache
+from posattn.reference.masks import of_pairs
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
@@ -75,6 +76,7 @@ def merge_heads(x: Num[np.ndarray, "*batch h n d_h"]) -> Num[np.ndarray, "*batch
 
 
 Bias = contract.PositionBias | contract.ContentBias
+CallMask = Bool[np.ndarray, "*#batch_and_heads #n_q n_k"] | contract.PositionMask
 CallBias = (
     Inexact[np.ndarray, "..."] | Bias | Sequence[Inexact[np.ndarray, "..."] | Bias | None]
 )
@@ -84,7 +86,8 @@ Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 def for_heads(mask, shape):
     """Give a mask that holds for every head an axis for them: it fits scores of `shape` then."""
     contract.layer_mask(mask, shape)
-    return mask if mask is None or mask.ndim == len(shape) else mask[..., None, :, :]
+    shared = mask is not None and not callable(mask) and mask.ndim < len(shape)
+    return mask[..., None, :, :] if shared else mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +243,7 @@ class MultiHeadAttention:
         key: Inexact[np.ndarray, "*batch n_k d_kv"] | None = None,
         value: Inexact[np.ndarray, "*batch n_k d_kv"] | None = None,
         *,
-        mask: Bool[np.ndarray, "*#batch_and_heads #n_q n_k"] | None = None,
+        mask: CallMask | None = None,
         causal: bool = False,
         bias: CallBias | None = None,
         query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
@@ -259,7 +262,7 @@ class MultiHeadAttention:
             value: `(*batch, n_k, d_kv)`; the keys' sequence if not given.
             mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`, and it
                 holds for every head; with one axis more than `query` it has one for the heads,
-                `(*batch, H, n_q, n_k)`.
+                `(*batch, H, n_q, n_k)`; or a function of positions that returns `(*batch, n_q, n_k)`.
             causal: hide the future; queries are aligned to the end of the keys.
             bias: is added to the scores of this call, beside the layer's own: an array whose shape
                 broadcasts to `(*batch, H, n_q, n_k)`, a function of positions, an object with a
@@ -268,7 +271,7 @@ class MultiHeadAttention:
                 take the last $n_q$ positions of the keys.
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`. If not given:
                 those of the queries if `key` is not given either, otherwise $0, \ldots, n_k - 1$.
-                Only `rotate`, `bias` and `cache` use positions.
+                Only `rotate`, `bias`, `cache` and masks use positions.
             cache: the keys and values of the tokens before. Then each query attends to what the
                 cache holds up to its own position, its own token included, `key` and `value` are
                 not given, and tokens at a negative position are padding: nobody attends to them.
@@ -303,7 +306,8 @@ class MultiHeadAttention:
             k = k if cache.turned else self._turn(1, k, seen.positions)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         if cache is not None:
-            past = seen.mask(query_positions)[..., None, :, :]
+            mask = of_pairs(mask, q, k, where)
+            past = of_pairs(seen.mask, q, k, where)
             mask, causal = past if mask is None else past & mask, False
         out = scaled_dot_product_attention(
             q,
@@ -326,7 +330,7 @@ class MultiHeadAttention:
         query: Inexact[np.ndarray, "*batch n_q d"],
         key: Inexact[np.ndarray, "*batch n_k d_kv"] | None = None,
         *,
-        mask: Bool[np.ndarray, "*#batch_and_heads #n_q n_k"] | None = None,
+        mask: CallMask | None = None,
         causal: bool = False,
         bias: CallBias | None = None,
         query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,

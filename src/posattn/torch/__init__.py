@@ -22,7 +22,7 @@ from posattn.torch.fire import FIRE
 from posattn.torch.forgetting import ForgettingGate, forgetting_bias
 from posattn.torch.kerple import KerpleLog, KerplePower
 from posattn.torch.learned import LearnedPositionalEncoding
-from posattn.torch.masks import causal_mask, length_mask, window_mask
+from posattn.torch.masks import Window, causal_mask, length_mask, window_mask
 from posattn.torch.multi_head import MultiHeadAttention, merge_heads, split_heads
 from posattn.torch.polar import PolarKey, polar_query
 from posattn.torch.randomized import randomized_positions
@@ -82,6 +82,7 @@ __all__ = [
     "T5Bias",
     "TUPEBias",
     "TransformerXLBias",
+    "Window",
     "alibi_bias",
     "alibi_slopes",
     "attention_weights",

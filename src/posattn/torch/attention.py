@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch import tiled
-from posattn.torch.masks import causal_mask, zero_unattended
+from posattn.torch.masks import causal_mask, of_pairs, zero_unattended
 
 __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
 
 Scores = Float[Tensor, "*batch n_q n_k"]
 Mask = Bool[Tensor, "*#batch #n_q n_k"]
+PairMask = Mask | contract.PositionMask
 Bias = Float[Tensor, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
 Rng = torch.Generator | int | Integer[Tensor, ""]
 
@@ -57,7 +58,7 @@ def attention_weights(
     query: Float[Tensor, "*batch n_q d"],
     key: Float[Tensor, "*groups n_k d"],
     *,
-    mask: Mask | None = None,
+    mask: PairMask | None = None,
     causal: bool = False,
     bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Real[Tensor, "... n_q"] | None = None,
@@ -74,14 +75,15 @@ def attention_weights(
         key: K, `(*batch, n_k, d)`, of the same batch axes, width and dtype. The last batch axis
             is that of heads, and keys may have fewer: each head of keys then serves as many
             neighboring heads of queries (grouped heads).
-        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        mask: bool, True means may attend: an array that broadcasts to `(*batch, n_q, n_k)`, or a
+            function of the positions of queries and keys that returns one, such as `Window`.
         causal: hide the future; queries are aligned to the end of the keys.
         bias: B, what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`,
             a function of the positions of queries and keys that returns one, an object with a
             method `scores` (see `MultiHeadAttention`), or a list of those, which are added up.
         query_positions: where the queries stand, `(n_q)`, or one row for each example, all
             heads alike. If not given, they stand at the last n_q positions of the keys. Only
-            biases use positions.
+            biases and masks use positions.
         key_positions: where the keys stand, likewise; 0, ..., n_k - 1 if not given.
         scale: the factor on the scores, 1/sqrt(d) if not given.
 
@@ -99,7 +101,7 @@ def attention_weights(
     """
     contract.attention(query, key, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
-    mask = visible(query, key, mask, causal)
+    mask = visible(query, key, of_pairs(mask, query, key, where), causal)
     key = zero_unattended(key, mask)
     bias = total_bias(bias, query, key, where)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
@@ -115,7 +117,7 @@ def scaled_dot_product_attention(
     key: Float[Tensor, "*groups n_k d"],
     value: Float[Tensor, "*groups n_k d_v"],
     *,
-    mask: Mask | None = None,
+    mask: PairMask | None = None,
     causal: bool = False,
     bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Real[Tensor, "... n_q"] | None = None,
@@ -136,14 +138,15 @@ def scaled_dot_product_attention(
             neighboring heads of queries (grouped heads).
         value: V, `(*batch, n_k, d_v)`, of the same batch axes as the keys and of the same
             dtype.
-        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        mask: bool, True means may attend: an array that broadcasts to `(*batch, n_q, n_k)`, or a
+            function of the positions of queries and keys that returns one, such as `Window`.
         causal: hide the future; queries are aligned to the end of the keys.
         bias: B, what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`,
             a function of the positions of queries and keys that returns one, an object with a
             method `scores` (see `MultiHeadAttention`), or a list of those, which are added up.
         query_positions: where the queries stand, `(n_q)`, or one row for each example, all
             heads alike. If not given, they stand at the last n_q positions of the keys. Only
-            biases use positions.
+            biases and masks use positions.
         key_positions: where the keys stand, likewise; 0, ..., n_k - 1 if not given.
         scale: the factor on the scores, 1/sqrt(d) if not given.
         dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
@@ -164,7 +167,8 @@ def scaled_dot_product_attention(
                 [0.2500, 1.5000]])
     """
     contract.attention(query, key, value, grouped=True)
-    contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
+    if not callable(mask):
+        contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
     parts = biases(bias)
     drop = contract.dropout_rate(dropout_rate), seed(rng), None
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
@@ -184,7 +188,7 @@ def attend(query, key, value, mask, causal, parts, where, scale, drop, finite=Fa
     if causal and mask is None and not parts and query.shape[-2] == key.shape[-2]:
         lower = True  # a bool of its own: of open sizes the comparison would be none
     else:
-        lower, seen = False, visible(query, key, mask, causal)
+        lower, seen = False, visible(query, key, of_pairs(mask, query, key, where), causal)
         if not finite and mask is not None:  # else the last query attends to all keys
             key, value = zero_unattended(key, seen), zero_unattended(value, seen)
         mask = seen

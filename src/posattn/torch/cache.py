@@ -156,7 +156,9 @@ class KVCache:
         return new, new if together is self else together
 
     def mask(
-        self, query_positions: Integer[Tensor, "*#batch n_q"]
+        self,
+        query_positions: Integer[Tensor, "*#batch n_q"],
+        key_positions: Integer[Tensor, "*#batch slots"] | None = None,
     ) -> Bool[Tensor, "*batch n_q slots"]:
         """Which slots queries may attend to: those with a token of their past that the window holds.
 
@@ -164,10 +166,12 @@ class KVCache:
 
         Args:
             query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the tokens of the slots stand, if not where this cache says.
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
         """
-        queries, kept = query_positions[..., :, None], self.positions[..., None, :]
+        kept = self.positions if key_positions is None else key_positions
+        queries, kept = query_positions[..., :, None], kept[..., None, :]
         seen = kept <= queries
         return seen if self.window is None else seen & (kept > queries - self.window)

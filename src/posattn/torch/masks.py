@@ -1,12 +1,15 @@
 """Masks: which query may attend to which key. True means may attend."""
 
+from dataclasses import dataclass
+
 import torch
-from jaxtyping import Bool, Integer
+from jaxtyping import Bool, Integer, Real
 from torch import Tensor
 
 from posattn import contract
+from posattn.torch.alibi import relative_positions
 
-__all__ = ["causal_mask", "length_mask", "window_mask"]
+__all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
 
 
 def _positions(n_q, n_k, device):
@@ -113,6 +116,64 @@ def window_mask(
     window = contract.integer("window", window, least=1)
     queries, keys = _positions(n_q, n_k, device)
     return (keys < queries + window) & (keys > queries - window)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Let each query attend to the keys nearer than `window` positions, on both sides.
+
+    Twin of :class:`posattn.reference.Window`; the mask is made where the positions are.
+
+    Args:
+        window: the width w, at least 1.
+
+    Raises:
+        TypeError: if `window` is not an integer.
+        ValueError: if `window` is too small.
+
+    Examples:
+        >>> Window(2)(torch.tensor([3]), torch.arange(6)).int()
+        tensor([[0, 0, 1, 1, 1, 0]], dtype=torch.int32)
+    """
+
+    window: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "window", contract.integer("window", self.window, least=1))
+
+    def __call__(
+        self,
+        query_positions: Real[Tensor, "*#batch n_q"],
+        key_positions: Real[Tensor, "*#batch n_k"],
+    ) -> Bool[Tensor, "*batch n_q n_k"]:
+        """Which query may attend to which key.
+
+        Twin of calling :class:`posattn.reference.Window`.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            True means may attend, `(*batch, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ.
+        """
+        return relative_positions(query_positions, key_positions).abs() < self.window
+
+
+def of_pairs(mask, query, key, where):
+    """A mask of pairs of queries and keys, also of one that is a function of their positions."""
+    if not callable(mask):
+        return mask
+    found = mask(*where)
+    contract.array("mask", found)
+    heads = max(x.ndim for x in where) > 1  # all heads of an example stand alike
+    found = found[..., None, :, :] if heads else found
+    contract.mask(found, (*query.shape[:-1], key.shape[-2]))
+    return found
 
 
 def zero_unattended(x, mask):

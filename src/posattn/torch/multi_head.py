@@ -20,11 +20,13 @@ from posattn.torch.attention import (
     warn_of_no_dropout,
 )
 from posattn.torch.cache import KVCache
+from posattn.torch.masks import of_pairs
 from posattn.torch.tiled import is_small
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
 Bias = contract.PositionBias | contract.ContentBias
+CallMask = Bool[Tensor, "*#batch_and_heads #n_q n_k"] | contract.PositionMask
 CallBias = Float[Tensor, "..."] | Bias | Sequence[Float[Tensor, "..."] | Bias | None]
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
@@ -111,7 +113,8 @@ def as_given(schemes):
 def for_heads(mask, shape):
     """Give a mask that holds for every head an axis for them: it fits scores of `shape` then."""
     contract.layer_mask(mask, shape)
-    return mask if mask is None or mask.ndim == len(shape) else mask[..., None, :, :]
+    shared = mask is not None and not callable(mask) and mask.ndim < len(shape)
+    return mask[..., None, :, :] if shared else mask
 
 
 class MultiHeadAttention(nn.Module):
@@ -228,7 +231,7 @@ class MultiHeadAttention(nn.Module):
         key: Float[Tensor, "*batch n_k d_kv"] | None = None,
         value: Float[Tensor, "*batch n_k d_kv"] | None = None,
         *,
-        mask: Bool[Tensor, "*#batch_and_heads #n_q n_k"] | None = None,
+        mask: CallMask | None = None,
         causal: bool = False,
         bias: CallBias | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
@@ -245,7 +248,8 @@ class MultiHeadAttention(nn.Module):
             key: `(*batch, n_k, d_kv)`; the queries' own sequence if not given.
             value: `(*batch, n_k, d_kv)`; the keys' sequence if not given.
             mask: bool, True means may attend; it broadcasts to `(*batch, n_q, n_k)` and holds for every
-                head, or has one axis more, `(*batch, h, n_q, n_k)`.
+                head, or has one axis more, `(*batch, h, n_q, n_k)`; or a function of positions that
+                returns `(*batch, n_q, n_k)`, such as `Window`.
             causal: hide the future; queries are aligned to the end of the keys.
             bias: is added to the scores of this call, beside the layer's own: an array that broadcasts
                 to `(*batch, h, n_q, n_k)`, a function of positions, an object with `scores`, or a list.
@@ -287,12 +291,16 @@ class MultiHeadAttention(nn.Module):
         finite = False
         if cache is not None:
             finite = mask is None and seen is cache  # a cache hides nothing but zeros
-            past = seen.mask(query_positions)[..., None, :, :]
-            mask, causal = past if mask is None else past & mask, False
+            causal = False
+            if mask is None:
+                mask = seen.mask
+            else:
+                mask = of_pairs(seen.mask, q, k, where) & of_pairs(mask, q, k, where)
         parts = self._biases(bias)
         if finite and is_small(q, k):
             added = total_bias(parts, q, k, where)
             drop = self.dropout_rate, seed(rng), None
+            mask = of_pairs(mask, q, k, where)
             heads = mix(q, k, v, mask, added, False, parts, where, self.scale, drop)
         else:
             heads = scaled_dot_product_attention(
@@ -316,7 +324,7 @@ class MultiHeadAttention(nn.Module):
         query: Float[Tensor, "*batch n_q d"],
         key: Float[Tensor, "*batch n_k d_kv"] | None = None,
         *,
-        mask: Bool[Tensor, "*#batch_and_heads #n_q n_k"] | None = None,
+        mask: CallMask | None = None,
         causal: bool = False,
         bias: CallBias | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from posattn import contract
-from posattn.torch.masks import readable, zero_unattended
+from posattn.torch.masks import Window, of_pairs, readable, zero_unattended
 
 __all__ = []
 
@@ -43,14 +43,14 @@ def attend(whole, query, key, value, mask, causal, parts, where, scale, drop, *,
             contract.bias(part, (*query.shape[:-1], n_k))
     if mask is None and not parts and not thinned and (n_q == n_k or not causal):
         return whole(*arguments)  # the kernel needs no array of pairs
+    aligned = aligned and (mask is None or isinstance(mask, Window))
     distances = aligned and all(getattr(part, "relative", False) for part in parts)
-    if distances and mask is None and not thinned and query.device.type == "cpu":
-        rows = [part(*_distances(n_q, n_k)) for part in parts]
-        for row in rows:
-            contract.bias(row[..., :n_k], (*query.shape[:-1], n_k))
-        row = sum(rows)
-        if not (isinstance(row, Tensor) and row.requires_grad and torch.is_grad_enabled()):
-            return _by_distance(query, key, value, causal, row, scale)
+    if distances and not thinned and query.device.type == "cpu":
+        row = _row(mask, causal, parts, query, key)
+        if not (row.requires_grad and torch.is_grad_enabled()):
+            before = n_k if mask is None else mask.window - 1
+            after = 0 if causal else n_q if mask is None else before
+            return _by_distance(query, key, value, row, scale, before, after)
     return _by_rows(whole, *arguments)
 
 
@@ -76,18 +76,20 @@ def _by_rows(whole, query, key, value, mask, causal, parts, where, scale, drop):
     again = torch.is_grad_enabled() and not _transformed()
     blocks = [(start, min(start + rows, n_q)) for start in range(0, n_q, rows)]
     if mask is not None:
-        key, value = _finite(key, value, mask, causal, blocks, n_q)
+        key, value = _finite(query, key, value, mask, causal, where, blocks)
     outs = []
     for start, stop in blocks:
         keys = slice(0, max(n_k - n_q + stop, 0) if causal and tiles else n_k)
-        seen, lower = _tile(mask, start, stop, keys), causal
-        if causal and not tiles:
-            past = _past(n_k, n_k - n_q + start, n_k - n_q + stop, query.device)
-            seen, lower = past if seen is None else past & seen, False
-        elif seen is not None and readable(seen) and not _transformed():
-            keys, seen = _visible(keys, seen, causal)
+        q, lower = query[..., start:stop, :], causal
+        if tiles:
+            if mask is not None and readable(key) and not _transformed():
+                seen = _seen(mask, False, query, key, where, start, stop)
+                keys = _visible(keys, seen, causal)
+            seen = _tile(mask, start, stop, keys)
+        else:
+            seen, lower = _seen(mask, causal, query, key, where, start, stop), False
         block = (
-            query[..., start:stop, :],
+            q,
             key[..., keys, :],
             value[..., keys, :],
             seen,
@@ -107,21 +109,28 @@ def _by_rows(whole, query, key, value, mask, causal, parts, where, scale, drop):
     return torch.cat(outs, dim=-2)
 
 
-def _past(n_k, start, stop, device):
-    """The keys that queries from `start` to `stop`, places among the keys, may attend to."""
-    ends = torch.arange(start, stop, device=device)
-    return torch.arange(n_k, device=device) <= ends[:, None]
+def _seen(mask, causal, query, key, where, start, stop):
+    """Which keys some of the queries may attend to."""
+    everything = slice(0, key.shape[-2])
+    at = where[0][..., start:stop], where[1]
+    seen = of_pairs(
+        _tile(mask, start, stop, everything), query[..., start:stop, :], key, at
+    )
+    if causal:
+        ends = (
+            torch.arange(start, stop, device=key.device) + key.shape[-2] - query.shape[-2]
+        )
+        past = torch.arange(key.shape[-2], device=key.device) <= ends[:, None]
+        seen = past if seen is None else past & seen
+    return seen
 
 
-def _finite(key, value, mask, causal, blocks, n_q):
+def _finite(query, key, value, mask, causal, where, blocks):
     """Keys and values, zero where nobody attends to them."""
-    n_k, seen = key.shape[-2], None
+    seen = False
     for start, stop in blocks:
-        tile = _tile(mask, start, stop, slice(None))
-        if causal:
-            tile = tile & _past(n_k, n_k - n_q + start, n_k - n_q + stop, key.device)
-        tile = tile.any(-2, keepdim=True)
-        seen = tile if seen is None else seen | tile
+        tile = _seen(mask, causal, query, key, where, start, stop)
+        seen = seen | tile.any(-2, keepdim=True)
     return zero_unattended(key, seen), zero_unattended(value, seen)
 
 
@@ -132,10 +141,9 @@ def _tiles(part):
 
 def _visible(keys, mask, causal):
     """Leave out the keys before the first that a query sees, and if their end is free, after the last."""
-    seen = mask.expand(*mask.shape[:-1], keys.stop).flatten(0, -2).any(0).nonzero().tolist()
+    seen = mask[..., keys].flatten(0, -2).any(0).nonzero().tolist()
     first, last = (seen[0][0], seen[-1][0]) if seen else (keys.stop - 1, 0)
-    kept = slice(max(first, 0), keys.stop if causal else max(last, first) + 1)
-    return kept, mask if mask.shape[-1] == 1 else mask[..., kept]
+    return slice(max(first, 0), keys.stop if causal else max(last, first) + 1)
 
 
 def _tile(x, start, stop, keys):
@@ -146,40 +154,57 @@ def _tile(x, start, stop, keys):
     return x if x.ndim < 2 or x.shape[-2] == 1 else x[..., start:stop, :]
 
 
-def _distances(n_q, n_k):
-    """A query and keys at all distances that there are, from the farthest key before to the last after."""
-    return torch.zeros(1, dtype=torch.int64), torch.arange(1 - n_k, n_q)
+def _row(mask, causal, parts, query, key):
+    """What is added to the score of a query and a key, by their distance: `(h, n_q + n_k - 1)`.
+
+    Number `d + n_k - 1` is for a key that stands `d` after its query; what is hidden is minus infinity.
+    """
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    at = torch.zeros(1, dtype=torch.int64), torch.arange(1 - n_k, n_q)
+    row = torch.zeros(
+        1, n_q + n_k - 1, dtype=torch.promote_types(query.dtype, torch.float32)
+    )
+    for part in parts:
+        found = part(*at)
+        contract.bias(found[..., :n_k], (*query.shape[:-1], n_k))
+        row = row + found[..., 0, :]
+    if mask is not None:
+        row = row.masked_fill(~mask(*at), -math.inf)
+    return row.masked_fill(at[1] > 0, -math.inf) if causal else row
 
 
-def _by_distance(query, key, value, causal, row, scale):
-    """Attention with a bias that depends on the distance alone, given for all distances at once.
+def _by_distance(query, key, value, row, scale, before, after):
+    """Attention with what depends on the distance alone, given by `row` for all distances at once.
 
-    Number `d + n_k - 1` of `row`, `(h, 1, n_q + n_k - 1)`, is for a key that stands `d` after its query.
+    A query sees keys at most so far before and after its own place.
     With the queries in reversed order, number `t` of them reads its keys from number `t` on: so the bias
     of a block is a view of the row, whose strides are one.
     """
     n_q, n_k = query.shape[-2], key.shape[-2]
-    last = n_k - 1  # the number of the distance 0
-    row = torch.zeros(1, n_q + n_k - 1) if isinstance(row, int) else row.detach()[..., 0, :]
-    row = row.to(torch.promote_types(query.dtype, torch.float32))
-    if causal:
-        row = row.index_fill(-1, torch.arange(n_k, n_k + n_q - 1), -math.inf)
+    row = row.detach()
     if n_q <= n_k:  # then every query sees its own place
-        row = row.masked_fill(_negligible(query, key, row, last, scale), -math.inf)
+        row = row.masked_fill(_negligible(query, key, row, scale), -math.inf)
     row = row.to(query.dtype).contiguous()
+    if readable(row) and not _transformed():
+        seen = (row != -math.inf).any(0).nonzero()
+        before = n_k - 1 - int(seen[0])
+        after = int(seen[-1]) + 1 - n_k
     outs = []
     for start in range(0, n_q, ROWS):
         stop = min(start + ROWS, n_q)
-        end = max(n_k - n_q + stop, 0) if causal else n_k
-        shape = len(row), stop - start, end
-        bias = row.as_strided(shape, (row.stride(0), 1, 1), n_q - stop)
+        end = min(max(stop + n_k - n_q + after, 0), n_k)
+        first = min(max(start + n_k - n_q - before, 0), end)
+        shape = len(row), stop - start, end - first
+        bias = row.as_strided(shape, (row.stride(0), 1, 1), n_q - stop + first)
         block = query[..., start:stop, :].flip(-2)
-        out = fused(block, key[..., :end, :], value[..., :end, :], bias, False, scale)
+        out = fused(
+            block, key[..., first:end, :], value[..., first:end, :], bias, False, scale
+        )
         outs.append(out.flip(-2))
     return torch.cat(outs, dim=-2)
 
 
-def _negligible(query, key, row, here, scale):
+def _negligible(query, key, row, scale):
     """Which distances get weights that are lost in rounding, beside that of a query's own place.
 
     A product of a query and a key lies within the product of their largest norms, `bound`; what is beyond
@@ -190,7 +215,8 @@ def _negligible(query, key, row, here, scale):
         norms = [x.norm(dim=-1).amax().to(row.dtype) for x in (query, key)]
         bound = abs(scale) * norms[0] * norms[1]
         smallest = torch.finfo(row.dtype).eps / row.shape[-1] / 16
-        return row < row[..., here : here + 1] - 2 * bound + math.log(smallest)
+        own = row[..., key.shape[-2] - 1, None]
+        return row < own - 2 * bound + math.log(smallest)
 
 
 def _transformed():
