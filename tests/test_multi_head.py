@@ -825,3 +825,44 @@ def test_torch_layers_print_what_they_were_given(torch_column):
     assert repr(PositionalEncoding(4)) == (
         "PositionalEncoding(4, dropout_rate=0.0, base=10000.0)"
     )
+
+
+def test_an_attention_of_its_own_gets_what_the_layer_knows(column):
+    """It is called as the library's own is, without dropout where nothing may be drawn."""
+    asked = {}
+
+    def attend(*arrays, **options):
+        asked.update(options)
+        return column.scaled_dot_product_attention(*arrays, **options)
+
+    weights = [column.array(w) for w in WEIGHTS]
+    queries, keys = (column.array(draw(seed, 2, n, DIM)) for seed, n in [(1, 3), (2, 5)])
+    own, none = (
+        column.multi_head(
+            weights, HEADS, bias=nearness(column), dropout_rate=0.5, attention=attention
+        )
+        for attention in (attend, None)
+    )
+    assert_close(column, own(queries, keys, keys), column.numpy(none(queries, keys, keys)))
+    assert set(asked) == {
+        *("mask", "causal", "bias", "query_positions", "key_positions", "scale")
+    }
+    drawn = {"rng": column.rng(3)}
+    thinned = column.numpy(own(queries, keys, keys, **drawn))
+    assert asked["dropout_rate"] == 0.5
+    assert asked["rng"] is drawn["rng"]
+    drawn = {"rng": column.rng(3)}
+    assert np.array_equal(thinned, column.numpy(none(queries, keys, keys, **drawn)))
+
+
+def test_an_attention_of_its_own_is_told_where_tokens_stand(column):
+    weights, x = [column.array(w) for w in WEIGHTS], column.array(draw(1, 2, 3, DIM))
+    attend = column.scaled_dot_product_attention
+    layer = column.multi_head(weights, HEADS, rotate=column.Rotary(), attention=attend)
+    with pytest.raises(
+        ValueError, match=r"^query_positions must be given where .*, got None$"
+    ):
+        layer(x)
+    where = column.array(np.arange(3))
+    own = column.multi_head(weights, HEADS, rotate=column.Rotary())
+    assert_close(column, layer(x, query_positions=where), column.numpy(own(x)))

@@ -7,6 +7,7 @@ This package runs on Python 3.8 too, the last that MXNet knows.
 """
 
 from posattn.contract.arrays import (
+    Attention,
     ContentBias,
     PositionBias,
     PositionMask,
@@ -58,6 +59,7 @@ from posattn.contract.places import (
     coordinates,
     length_or_positions,
     lengths,
+    placed,
     position_pair,
     positions,
     positions_of,
@@ -92,6 +94,7 @@ from posattn.contract.schemes import (
 )
 
 __all__ = [
+    "Attention",
     "ContentBias",
     "PositionBias",
     "PositionMask",
@@ -142,6 +145,7 @@ __all__ = [
     "offset_table",
     "pair_frequencies",
     "parameter",
+    "placed",
     "position_pair",
     "positions",
     "positions_of",

@@ -43,6 +43,14 @@ class ContentBias(Protocol):
         """What is added to the scores, `(*batch, h, n_q, n_k)`."""
 
 
+@runtime_checkable
+class Attention(Protocol):
+    """What computes the output of the heads, called as `scaled_dot_product_attention` is."""
+
+    def __call__(self, query: Any, key: Any, value: Any, /, **options: Any) -> Any:
+        """Return `(*batch, h, n_q, d_v)`."""
+
+
 def array(name, value):
     """Reject what has no shape and dtype: lists, numbers, None."""
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):

@@ -120,6 +120,15 @@ def cached(**others):
             )
 
 
+def placed(query_positions, rotate, attention):
+    """Reject tokens that turn as if they were all there are, where an attention may know others."""
+    if query_positions is None and None not in (rotate, attention):
+        raise ValueError(
+            "query_positions must be given where a layer has rotate and an attention of its own, "
+            "which may see other tokens than those of the call, got None"
+        )
+
+
 def table_length(length, max_len):
     """Reject a sequence that is longer than a learned table."""
     if length > max_len:

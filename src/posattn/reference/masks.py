@@ -178,3 +178,10 @@ def of_pairs(mask, query, key, where):
     found = found[..., None, :, :] if heads else found
     contract.mask(found, (*query.shape[:-1], key.shape[-2]))
     return found
+
+
+def for_heads(mask, shape):
+    """Give a mask that holds for every head an axis for them: it fits scores of `shape` then."""
+    contract.layer_mask(mask, shape)
+    shared = mask is not None and not callable(mask) and mask.ndim < len(shape)
+    return mask[..., None, :, :] if shared else mask

@@ -15,7 +15,7 @@ from posattn.reference.attention import (
     scaled_dot_product_attention,
 )
 from posattn.reference.cache import KVCache
-from posattn.reference.masks import of_pairs
+from posattn.reference.masks import for_heads, of_pairs
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
@@ -83,13 +83,6 @@ CallBias = (
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 
-def for_heads(mask, shape):
-    """Give a mask that holds for every head an axis for them: it fits scores of `shape` then."""
-    contract.layer_mask(mask, shape)
-    shared = mask is not None and not callable(mask) and mask.ndim < len(shape)
-    return mask[..., None, :, :] if shared else mask
-
-
 @dataclass(frozen=True, eq=False)
 class MultiHeadAttention:
     r"""Several attentions side by side, each in its own projection of the input.
@@ -138,6 +131,8 @@ class MultiHeadAttention:
         query_norm: None, or a function of the queries of each head, `(*batch, H, n_q, d_h)`,
             before they turn.
         key_norm: the same for the keys, `(*batch, H_kv, n_k, d_h)`.
+        attention: computes the output of the heads, called as `scaled_dot_product_attention`, which it
+            is if not given; such as `functools.partial(ring_attention, across=...)`.
 
     Examples:
         >>> layer = MultiHeadAttention.init(np.random.default_rng(0), 8, 2)
@@ -166,6 +161,7 @@ class MultiHeadAttention:
     num_kv_heads: int | None = None
     query_norm: Callable[[Any], Any] | None = None
     key_norm: Callable[[Any], Any] | None = None
+    attention: contract.Attention | None = None
 
     @classmethod
     def init(
@@ -185,6 +181,7 @@ class MultiHeadAttention:
         rotate: Rotate | None = None,
         bias: Bias | Sequence[Bias] | None = None,
         scale: float | None = None,
+        attention: contract.Attention | None = None,
     ) -> "MultiHeadAttention":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
 
@@ -204,6 +201,8 @@ class MultiHeadAttention:
             bias: is added to the scores, `(query_positions, key_positions) -> (H, n_q, n_k)`, or
                 an object with a method `scores`, or a list of those.
             scale: the factor on the products of queries and keys, $1/\sqrt{d_h}$ if not given.
+            attention: computes the output of the heads, called as `scaled_dot_product_attention`,
+                which it is if not given; such as `functools.partial(ring_attention, across=...)`.
 
         Returns:
             The layer.
@@ -235,6 +234,7 @@ class MultiHeadAttention:
             num_kv_heads=sizes.num_kv_heads,
             query_norm=query_norm,
             key_norm=key_norm,
+            attention=attention,
         )
 
     def __call__(
@@ -285,7 +285,9 @@ class MultiHeadAttention:
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit, or the cache is full.
         """
-        if cache is not None:
+        if cache is None:
+            contract.placed(query_positions, self.rotate, self.attention)
+        else:
             contract.cached(key=key, value=value, key_positions=key_positions)
             key_positions = query_positions = (
                 cache.next_positions(query.shape[-2])
@@ -309,7 +311,9 @@ class MultiHeadAttention:
             mask = of_pairs(mask, q, k, where)
             past = of_pairs(seen.mask, q, k, where)
             mask, causal = past if mask is None else past & mask, False
-        out = scaled_dot_product_attention(
+        attend = self.attention or scaled_dot_product_attention
+        thinned = {"dropout_rate": self.dropout_rate, "rng": rng}
+        out = attend(
             q,
             k,
             v,
@@ -319,8 +323,7 @@ class MultiHeadAttention:
             query_positions=where[0],
             key_positions=where[1],
             scale=self.scale,
-            dropout_rate=self.dropout_rate,
-            rng=rng,
+            **(thinned if rng is not None else {}),
         )
         out = _affine(merge_heads(out), self.output_weight, self.output_bias)
         return out if cache is None else (out, cache)

@@ -176,6 +176,13 @@ def of_pairs(mask, query, key, where):
     return found
 
 
+def for_heads(mask, shape):
+    """Give a mask that holds for every head an axis for them: it fits scores of `shape` then."""
+    contract.layer_mask(mask, shape)
+    shared = mask is not None and not callable(mask) and mask.ndim < len(shape)
+    return mask[..., None, :, :] if shared else mask
+
+
 def zero_unattended(x, mask):
     """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
     if mask is None:

@@ -20,7 +20,7 @@ from posattn.torch.attention import (
     warn_of_no_dropout,
 )
 from posattn.torch.cache import KVCache
-from posattn.torch.masks import of_pairs
+from posattn.torch.masks import for_heads, of_pairs
 from posattn.torch.tiled import is_small
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
@@ -31,7 +31,7 @@ CallBias = Float[Tensor, "..."] | Bias | Sequence[Float[Tensor, "..."] | Bias | 
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 ROLES = ("query", "key", "value", "output")
-OPTIONS = ("dropout_rate", "scale", "rotate", "bias", "query_norm", "key_norm")
+OPTIONS = ("dropout_rate", "scale", "rotate", "bias", "query_norm", "key_norm", "attention")
 
 
 def split_heads(
@@ -110,13 +110,6 @@ def as_given(schemes):
     return [s.scheme if isinstance(s, Given) else s for s in schemes]
 
 
-def for_heads(mask, shape):
-    """Give a mask that holds for every head an axis for them: it fits scores of `shape` then."""
-    contract.layer_mask(mask, shape)
-    shared = mask is not None and not callable(mask) and mask.ndim < len(shape)
-    return mask[..., None, :, :] if shared else mask
-
-
 class MultiHeadAttention(nn.Module):
     """Several attentions side by side, each in its own projection of the input.
 
@@ -143,6 +136,8 @@ class MultiHeadAttention(nn.Module):
         bias: is added to the scores, `(query_positions, key_positions) -> (h, n_q, n_k)`, or an object
             with a method `scores`, or a list of those.
         scale: the factor on the products of queries and keys, `1 / sqrt(d_h)` if not given.
+        attention: computes the output of the heads, called as `scaled_dot_product_attention`, which it
+            is if not given; such as `functools.partial(ring_attention, across=...)`.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -173,6 +168,7 @@ class MultiHeadAttention(nn.Module):
         rotate: Rotate | None = None,
         bias: Bias | Sequence[Bias] | None = None,
         scale: float | None = None,
+        attention: contract.Attention | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
@@ -191,7 +187,7 @@ class MultiHeadAttention(nn.Module):
             self.add_module(role, linear)
         self.dim, self.kv_dim = sizes.weights[0][0], sizes.weights[1][0]
         self.query_norm, self.key_norm = query_norm, key_norm
-        self.rotate, self.bias = rotate, bias
+        self.rotate, self.bias, self.attention = rotate, bias, attention
         self.reset_parameters(rng)
 
     def __setattr__(self, name, value):
@@ -271,7 +267,9 @@ class MultiHeadAttention(nn.Module):
         """
         warn_of_no_dropout(self, rng)
         aligned = cache is None and query_positions is None and key_positions is None
-        if cache is not None:
+        if cache is None:
+            contract.placed(query_positions, self.rotate, self.attention)
+        else:
             contract.cached(key=key, value=value, key_positions=key_positions)
             if query_positions is None:
                 query_positions = cache.next_positions(query.shape[-2])
@@ -297,13 +295,15 @@ class MultiHeadAttention(nn.Module):
             else:
                 mask = of_pairs(seen.mask, q, k, where) & of_pairs(mask, q, k, where)
         parts = self._biases(bias)
-        if finite and is_small(q, k):
+        attend = self.attention or scaled_dot_product_attention
+        if finite and attend is scaled_dot_product_attention and is_small(q, k):
             added = total_bias(parts, q, k, where)
             drop = self.dropout_rate, seed(rng), None
             mask = of_pairs(mask, q, k, where)
             heads = mix(q, k, v, mask, added, False, parts, where, self.scale, drop)
         else:
-            heads = scaled_dot_product_attention(
+            thinned = {"dropout_rate": self.dropout_rate, "rng": rng}
+            heads = attend(
                 q,
                 k,
                 v,
@@ -313,8 +313,7 @@ class MultiHeadAttention(nn.Module):
                 query_positions=None if aligned else where[0],
                 key_positions=None if aligned else where[1],
                 scale=self.scale,
-                dropout_rate=self.dropout_rate,
-                rng=rng,
+                **(thinned if rng is not None else {}),
             )
         out = self.output(merge_heads(heads))
         return out if cache is None else (out, cache)
