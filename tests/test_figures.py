@@ -58,6 +58,7 @@ CALLS = {
     "offsets": lambda: figures.offsets(PRODUCTS),
     "order": lambda: figures.order(["a", "b"], [1, 0], {"layer": (BEFORE[:2], AFTER[:2])}),
     "positional_encoding_layer": figures.positional_encoding_layer,
+    "ring": lambda: figures.ring(4, [0, 1]),
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "score_map": lambda: figures.score_map(WEIGHTS[0]),
     "self_attention_layer": figures.self_attention_layer,

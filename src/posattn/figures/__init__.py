@@ -22,6 +22,7 @@ from posattn.figures.heat_maps import (
 from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
+from posattn.figures.ring import ring
 from posattn.figures.score_maps import score_map
 from posattn.figures.tiling import tiling
 from posattn.figures.turns import turned_hands
@@ -40,6 +41,7 @@ __all__ = [
     "offsets",
     "order",
     "positional_encoding_layer",
+    "ring",
     "rotation",
     "score_map",
     "self_attention_layer",
