@@ -10,6 +10,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -19,7 +20,7 @@ from posattn.torch.masks import Window, of_pairs, readable, zero_unattended
 __all__ = []
 
 ROWS = 1024  # queries of a block: PyTorch's kernel for CPUs is slower with less than 768
-PAIRS = 2**24  # numbers of a block, over all examples and heads
+PAIRS = 2**23  # numbers of a block, over all examples and heads
 SMALL = 2**22  # what has fewer pairs is done at once
 
 
@@ -47,10 +48,13 @@ def attend(whole, query, key, value, mask, causal, parts, where, scale, drop, *,
     distances = aligned and all(getattr(part, "relative", False) for part in parts)
     if distances and not thinned and query.device.type == "cpu":
         row = _row(mask, causal, parts, query, key)
-        if not (row.requires_grad and torch.is_grad_enabled()):
-            before = n_k if mask is None else mask.window - 1
-            after = 0 if causal else n_q if mask is None else before
+        learned = row.requires_grad and torch.is_grad_enabled()
+        before = n_k if mask is None else mask.window - 1
+        after = 0 if causal else n_q if mask is None else before
+        if not learned:
             return _by_distance(query, key, value, row, scale, before, after)
+        if readable(row) and not _transformed():
+            return _Learned.apply(query, key, value, row, scale, before, after)
     return _by_rows(whole, *arguments)
 
 
@@ -70,11 +74,9 @@ def fused(query, key, value, mask, causal, scale):
 def _by_rows(whole, query, key, value, mask, causal, parts, where, scale, drop):
     """Block by block, each of which `whole` computes as if there were no other queries."""
     n_q, n_k = query.shape[-2], key.shape[-2]
-    pairs = query.shape[:-2].numel() * n_k
-    rows = max(1, min(ROWS, PAIRS // max(pairs, 1)))
     tiles = all(_tiles(part) for part in parts)
     again = torch.is_grad_enabled() and not _transformed()
-    blocks = [(start, min(start + rows, n_q)) for start in range(0, n_q, rows)]
+    blocks = list(_equal(query, n_k, causal and tiles))
     if mask is not None:
         key, value = _finite(query, key, value, mask, causal, where, blocks)
     outs = []
@@ -107,6 +109,23 @@ def _by_rows(whole, query, key, value, mask, causal, parts, where, scale, drop):
         else:
             outs.append(whole(*block))
     return torch.cat(outs, dim=-2)
+
+
+def _equal(query, n_k, causal):
+    """Blocks of queries, by where they start and stop, with about as many pairs in each.
+
+    Larger ones later on would not fit into the memory that the smaller ones have left.
+    """
+    pairs, n_q, stop = PAIRS // max(query.shape[:-2].numel(), 1), query.shape[-2], 0
+    while (start := stop) < n_q:
+        before = max(n_k - n_q + start, 0)  # keys that all queries of the block see
+        rows = (
+            math.isqrt(before**2 // 4 + pairs) - before // 2
+            if causal
+            else pairs // max(n_k, 1)
+        )
+        stop = min(start + max(1, min(ROWS, rows)), n_q)
+        yield start, stop
 
 
 def _seen(mask, causal, query, key, where, start, stop):
@@ -177,31 +196,112 @@ def _by_distance(query, key, value, row, scale, before, after):
     """Attention with what depends on the distance alone, given by `row` for all distances at once.
 
     A query sees keys at most so far before and after its own place.
-    With the queries in reversed order, number `t` of them reads its keys from number `t` on: so the bias
-    of a block is a view of the row, whose strides are one.
     """
-    n_q, n_k = query.shape[-2], key.shape[-2]
-    row = row.detach()
-    if n_q <= n_k:  # then every query sees its own place
+    row = _shortened(query, key, row, scale)
+    outs = [
+        _block(
+            query[..., rows, :], key[..., keys, :], value[..., keys, :], row, start, scale
+        )
+        for rows, keys, start in _blocks(query, key, row, before, after, ROWS)
+    ]
+    return torch.cat(outs, dim=-2)
+
+
+class _Learned(torch.autograd.Function):
+    """The same with a row that learns: its gradient needs the weights, block by block."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, row, *options):
+        ctx.save_for_backward(query, key, value, row)
+        ctx.options = options
+        return _by_distance(query, key, value, row, *options)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        query, key, value, row = ctx.saved_tensors
+        scale, before, after = ctx.options
+        size = max(1, min(ROWS, PAIRS // (query.shape[:-2].numel() * key.shape[-2])))
+        row = _shortened(query, key, row, scale)
+        sums = [torch.zeros_like(x, dtype=_wide(x)) for x in (query, key, value, row)]
+        for rows, keys, start in _blocks(query, key, row, before, after, size):
+            parts = query[..., rows, :], key[..., keys, :], value[..., keys, :], row
+            leaves = [x.detach().requires_grad_() for x in parts]
+            with torch.enable_grad():
+                out = _block(*leaves, start, scale)
+            unused = {
+                "allow_unused": True,
+                "materialize_grads": True,
+            }  # where no key is seen
+            found = torch.autograd.grad(out, leaves, grad[..., rows, :], **unused)
+            for total, part, place in zip(sums, found, (rows, keys, keys), strict=False):
+                total[..., place, :] += part
+            sums[-1] += found[-1]
+        return (
+            *(x.to(y.dtype) for x, y in zip(sums, ctx.saved_tensors, strict=True)),
+            None,
+            None,
+            None,
+        )
+
+
+def _shortened(query, key, row, scale):
+    """The row as the kernel takes it, with minus infinity where nothing is added to a sum."""
+    if query.shape[-2] <= key.shape[-2]:  # then every query sees its own place
         row = row.masked_fill(_negligible(query, key, row, scale), -math.inf)
-    row = row.to(query.dtype).contiguous()
+    return row.detach().to(query.dtype).contiguous()
+
+
+def _blocks(query, key, row, before, after, size):
+    """Some queries, the keys that they see, and where in the row their biases begin."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
     if readable(row) and not _transformed():
         seen = (row != -math.inf).any(0).nonzero()
         before = n_k - 1 - int(seen[0])
         after = int(seen[-1]) + 1 - n_k
-    outs = []
-    for start in range(0, n_q, ROWS):
-        stop = min(start + ROWS, n_q)
+    for start in range(0, n_q, size):
+        stop = min(start + size, n_q)
         end = min(max(stop + n_k - n_q + after, 0), n_k)
         first = min(max(start + n_k - n_q - before, 0), end)
-        shape = len(row), stop - start, end - first
-        bias = row.as_strided(shape, (row.stride(0), 1, 1), n_q - stop + first)
-        block = query[..., start:stop, :].flip(-2)
-        out = fused(
-            block, key[..., first:end, :], value[..., first:end, :], bias, False, scale
-        )
-        outs.append(out.flip(-2))
-    return torch.cat(outs, dim=-2)
+        yield slice(start, stop), slice(first, end), n_q - stop + first
+
+
+def _block(query, key, value, row, start, scale):
+    """Attention of some queries whose last one reads the row from `start` on.
+
+    With the queries in reversed order, each next one reads it from one place further on: so their bias
+    is a view of the row, whose strides are one.
+    """
+    shift = _Shifts.apply if row.requires_grad else _shifts
+    bias = shift(row, query.shape[-2], key.shape[-2], start)
+    return fused(query.flip(-2), key, value, bias, False, scale).flip(-2)
+
+
+def _shifts(row, rows, columns, start):
+    """`(h, rows, columns)`, whose entry `(t, j)` is that of the row at `start + t + j`."""
+    return row.as_strided((len(row), rows, columns), (row.stride(0), 1, 1), start)
+
+
+class _Shifts(torch.autograd.Function):
+    """The same, whose derivative adds up along the lines of equal `t + j`."""
+
+    @staticmethod
+    def forward(ctx, row, rows, columns, start):
+        ctx.length, ctx.start = row.shape[-1], start
+        return _shifts(row, rows, columns, start).clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        heads, rows, columns = grad.shape
+        grad = functional.pad(grad, (0, rows)).flatten(1)[:, :-rows]
+        line = grad.reshape(heads, rows, columns + rows - 1).sum(1)
+        after = ctx.length - ctx.start - line.shape[-1]
+        return functional.pad(line, (ctx.start, after)), None, None, None
+
+
+def _wide(x):
+    """The dtype in which numbers like those of `x` are added up."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _negligible(query, key, row, scale):
