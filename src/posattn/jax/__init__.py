@@ -22,7 +22,7 @@ from posattn.jax.fire import FIRE
 from posattn.jax.forgetting import ForgettingGate, forgetting_bias
 from posattn.jax.kerple import KerpleLog, KerplePower
 from posattn.jax.learned import LearnedPositionalEncoding
-from posattn.jax.masks import causal_mask, length_mask, window_mask
+from posattn.jax.masks import Window, causal_mask, length_mask, window_mask
 from posattn.jax.multi_head import MultiHeadAttention, merge_heads, split_heads
 from posattn.jax.polar import PolarKey, polar_query
 from posattn.jax.randomized import randomized_positions
@@ -82,6 +82,7 @@ __all__ = [
     "T5Bias",
     "TUPEBias",
     "TransformerXLBias",
+    "Window",
     "alibi_bias",
     "alibi_slopes",
     "attention_weights",
