@@ -1,5 +1,6 @@
 """Attention in tiles: equal to the definition, with no array of all pairs."""
 
+import math
 from functools import partial
 
 import jax
@@ -156,10 +157,109 @@ def test_gradients_reach_what_a_function_encloses(jax_single, monkeypatch):
         assert error(x, y) <= 2 * BOUND["float32"]  # each may be off by one of it
 
 
+def packed(query_positions, key_positions):
+    """Texts of 100 positions at most, in one row."""
+    return query_positions[..., :, None] // 100 == key_positions[..., None, :] // 100
+
+
+def by_head(query_positions, key_positions):
+    """A window for each head."""
+    distance = abs(key_positions[..., None, :] - query_positions[..., :, None])
+    return distance < jnp.array([1, 5, 9, 40])[:, None, None]
+
+
+MASKS = {"window": ours.Window(5), "packed": packed, "by head": by_head}
+BIASES = {"tiles": ours.ALiBi(HEADS), "rows": ours.StickBreaking()}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize(("mask", "batch"), [*((m, ()) for m in MASKS), ("window", (2,))])
+def test_masks_may_be_functions_of_positions(
+    jax_single, monkeypatch, mask, batch, bias, causal
+):
+    mask, bias = MASKS[mask], BIASES[bias]
+    inputs = [jnp.asarray(x, "float32") for x in arrays(1, batch, 35, 40)]
+    start = jnp.arange(math.prod(batch)).reshape(*batch, 1)  # each row begins elsewhere
+    places = start + jnp.where(jnp.arange(40) < 17, jnp.arange(40), jnp.arange(40) + 90)
+    where = {"query_positions": places[..., 5:], "key_positions": places}
+
+    def run(mask, *inputs):
+        return attend(ours, *inputs, mask=mask, bias=bias, causal=causal, **where)
+
+    got = value_and_gradients(partial(run, mask), *inputs)
+    monkeypatch.setattr(tiled, "SMALL", 10**9)
+    pairs = mask(places[..., 5:], places)
+    pairs = pairs[:, None] if batch else pairs
+    for seen in (mask, pairs):  # the definition itself, too
+        want = value_and_gradients(partial(run, seen), *inputs)
+        for x, y in zip(got, want, strict=True):
+            assert error(x, y) <= BOUND["float32"]
+
+
+def test_masks_may_be_functions_of_what_is_mapped_over(jax_single):
+    x = jnp.asarray(draw(1, 3, 2, 40, WIDTH), "float32")
+    texts = jnp.asarray(np.sort(np.random.default_rng(0).integers(0, 3, (3, 40))))
+
+    def run(x, text):
+        def same(query_positions, key_positions):
+            return text[query_positions][:, None] == text[key_positions]
+
+        return attend(ours, x, x, x, mask=same)
+
+    @jax.jit
+    def mapped(x):
+        return jax.vmap(run)(x, texts)
+
+    got = value_and_gradients(mapped, x)
+    pairs = (texts[:, :, None] == texts[:, None])[:, None]
+    want = value_and_gradients(lambda x: attend(ours, x, x, x, mask=pairs), x)
+    for a, b in zip(got, want, strict=True):
+        assert error(a, b) <= BOUND["float32"]
+
+
+def test_tiles_that_a_function_hides_are_skipped(jax_single):
+    seen = []
+
+    def bias(query_positions, key_positions):
+        jax.debug.callback(
+            lambda q, k: seen.append((q, k)), query_positions[0], key_positions[0]
+        )
+        return jnp.zeros((len(query_positions), len(key_positions)))
+
+    x = jnp.ones((HEADS, 64, WIDTH))
+    jax.block_until_ready(
+        attend(ours, x, x, x, mask=ours.Window(3), causal=True, bias=bias)
+    )
+    jax.effects_barrier()
+    corners = [(q, k) for q in range(0, 64, 16) for k in (q - 16, q) if k >= 0]
+    assert sorted((int(q), int(k)) for q, k in seen) == corners
+
+
+@pytest.mark.parametrize(
+    ("mask", "text"),
+    [
+        (lambda q, k: q[:, None] - k, "must be bool .* got int32"),
+        (
+            lambda q, k: jnp.ones((3, 40), bool),
+            r"must have .* broadcasts to \(4, 1, 40\), got \(3, 40\)",
+        ),
+        (lambda q, k: None, "must be an array, got NoneType"),
+    ],
+)
+def test_a_function_that_is_no_mask_is_named(jax_single, mask, text):
+    inputs = [jnp.asarray(x, "float32") for x in arrays(1, (), 20, 40)]
+    with pytest.raises((TypeError, ValueError), match="mask " + text):
+        attend(ours, *inputs, mask=mask)
+
+
+@pytest.mark.parametrize("function", [False, True], ids=["array", "function"])
 @pytest.mark.parametrize("bias", [None, ours.StickBreaking()], ids=["tiles", "rows"])
-def test_what_nobody_attends_to_reaches_nothing(jax_single, bias):
+def test_what_nobody_attends_to_reaches_nothing(jax_single, bias, function):
     query, key, value = (jnp.asarray(x, "float32") for x in arrays(1, (), 20, 40))
     mask = (jnp.arange(40) != 35) & (jnp.arange(20) != 4)[:, None]
+    if function:
+        mask = lambda q, k: (k != 35) & (q[:, None] != 24)  # noqa: E731
     nan = [query, *(x.at[:, 35].set(jnp.nan) for x in (key, value))]
 
     def run(*inputs):
@@ -213,18 +313,19 @@ def sizes(jaxpr):
                 yield from sizes(inner)
 
 
+@pytest.mark.parametrize("mask", [None, ours.Window(9)], ids=["all", "window"])
 @pytest.mark.parametrize(
     "bias",
     [None, ours.ALiBi(HEADS), ours.CoPE.init(KEY, 9, WIDTH)],
     ids=["none", "ALiBi", "CoPE"],
 )
-def test_no_array_holds_all_pairs(jax_single, bias):
+def test_no_array_holds_all_pairs(jax_single, bias, mask):
     n = 512
     shapes = [jax.ShapeDtypeStruct(x.shape, "float32") for x in arrays(1, (), n, n)]
 
     def run(*inputs):
         value, pull_back = jax.vjp(
-            lambda *xs: attend(ours, *xs, causal=True, bias=bias), *inputs
+            lambda *xs: attend(ours, *xs, mask=mask, causal=True, bias=bias), *inputs
         )
         return pull_back(value)
 
@@ -254,6 +355,17 @@ def test_prefilled_caches_attend_in_tiles(jax_single, monkeypatch):
     cache = ours.KVCache.init((2,), 2, 40, 4)
     x = jnp.asarray(draw(1, 2, 20, 16), "float32")
     got, _ = layer(x, cache=cache)
+    near, _ = layer(x, cache=cache, mask=ours.Window(3))
     monkeypatch.setattr(tiled, "SMALL", 10**9)
     want, _ = layer(x, cache=cache)
     assert error(got, want) < BOUND["float32"]
+    want = layer(x, mask=ours.window_mask(20, 20, 3), causal=True)
+    assert error(near, want) < BOUND["float32"]
+
+
+def test_a_prefill_holds_no_array_of_all_slots(jax_single):
+    n = 256
+    layer = ours.MultiHeadAttention.init(KEY, 16, 2)
+    cache = ours.KVCache.init((), 2, n, 8)
+    program = jax.make_jaxpr(lambda x: layer(x, cache=cache)[0])(jnp.ones((n, 16)))
+    assert 2 * n * 8 <= max(sizes(program.jaxpr)) < n * n / 4

@@ -118,3 +118,19 @@ def ring_of_processes(started):
             "across must name processes that work together, got no process group: "
             "call torch.distributed.init_process_group first"
         )
+
+
+def mesh_axis(across, axes):
+    """Reject what is no axis of the mesh over which JAX has spread a program."""
+    if across not in axes:
+        known = ", ".join(map(repr, axes)) or "none: call it inside jax.shard_map"
+        raise ValueError(f"across must name an axis of the mesh ({known}), got {across!r}")
+
+
+def same_everywhere(function):
+    """Reject a function with gradients that JAX would sum over devices again and again."""
+    if function:
+        raise ValueError(
+            "bias must be a pytree of its arrays, such as jax.tree_util.Partial, where jax.shard_map has "
+            "check_vma, got a function that encloses an array which is the same on several devices"
+        )

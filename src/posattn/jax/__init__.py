@@ -22,11 +22,12 @@ from posattn.jax.fire import FIRE
 from posattn.jax.forgetting import ForgettingGate, forgetting_bias
 from posattn.jax.kerple import KerpleLog, KerplePower
 from posattn.jax.learned import LearnedPositionalEncoding
-from posattn.jax.masks import causal_mask, length_mask, window_mask
+from posattn.jax.masks import Window, causal_mask, length_mask, window_mask
 from posattn.jax.multi_head import MultiHeadAttention, merge_heads, split_heads
 from posattn.jax.polar import PolarKey, polar_query
 from posattn.jax.randomized import randomized_positions
 from posattn.jax.relative import RelativeGlobalAttention, ShawRelative, skew
+from posattn.jax.ring import balanced_order, ring_attention
 from posattn.jax.rotary import (
     Rotary,
     rotate,
@@ -82,10 +83,12 @@ __all__ = [
     "T5Bias",
     "TUPEBias",
     "TransformerXLBias",
+    "Window",
     "alibi_bias",
     "alibi_slopes",
     "attention_weights",
     "axial_frequencies",
+    "balanced_order",
     "causal_mask",
     "deberta_bucket",
     "dropout",
@@ -103,6 +106,7 @@ __all__ = [
     "polar_query",
     "position_interpolation",
     "randomized_positions",
+    "ring_attention",
     "rotate",
     "rotate_axes",
     "sandwich_bias",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +12,18 @@ from jaxtyping import Bool, Float, Real
 
 from posattn import contract
 from posattn.jax import tiled
-from posattn.jax.masks import causal_mask
+from posattn.jax.masks import causal_mask, of_pairs
 
 __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
 
 Scores = Float[Array, "*batch n_q n_k"]
-Mask = Bool[Array, "*#batch #n_q n_k"]
+Mask = Bool[Array, "*#batch #n_q n_k"] | contract.PositionMask
 Bias = Float[Array, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
 
 
-def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
+def masked_softmax(
+    scores: Scores, mask: Bool[Array, "*#batch #n_q n_k"] | None = None
+) -> Scores:
     """Normalise scores over the keys that may be attended to.
 
     Twin of :func:`posattn.reference.masked_softmax`.
@@ -72,14 +75,15 @@ def attention_weights(
             of heads.
         key: `(*batch, n_k, d)`, of the same batch axes, width and dtype; it may have fewer heads, a
             divisor of their number, and then each serves as many neighboring heads of queries.
-        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`; or a function
+            of the positions of queries and keys that returns one, such as `Window`.
         causal: hide the future; queries are aligned to the end of the keys.
         bias: what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`, a
             function of the positions of queries and keys that returns one, an object with a
             method `scores`, or a list of those, which are added up.
         query_positions: where the queries stand, in tokens, `(n_q)`, or one row for each example,
             `(*batch, n_q)` without the axis of heads. If not given, they stand at the last `n_q`
-            positions of the keys. Only biases use positions.
+            positions of the keys. Only biases and masks use positions.
         key_positions: where the keys stand, likewise; from 0 on if not given.
         scale: the factor on the products of queries and keys, one over the root of $d$ if not given.
 
@@ -97,7 +101,7 @@ def attention_weights(
     """
     contract.attention(query, key, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
-    seen = visible(query, key, mask, causal)
+    seen = visible(query, key, [mask], causal, where)
     key = key if mask is None else zero_unattended(key, seen)
     return weigh(query, key, seen, bias, where, scale)
 
@@ -128,14 +132,15 @@ def scaled_dot_product_attention(
         key: `(*batch, n_k, d)`, of the same batch axes, width and dtype; it may have fewer heads, a
             divisor of their number, and then each serves as many neighboring heads of queries.
         value: `(*batch, n_k, d_v)`, of the batch axes of `key` and the same dtype.
-        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`.
+        mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`; or a function
+            of the positions of queries and keys that returns one, such as `Window`.
         causal: hide the future; queries are aligned to the end of the keys.
         bias: what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`, a
             function of the positions of queries and keys that returns one, an object with a
             method `scores`, or a list of those, which are added up.
         query_positions: where the queries stand, in tokens, `(n_q)`, or one row for each example,
             `(*batch, n_q)` without the axis of heads. If not given, they stand at the last `n_q`
-            positions of the keys. Only biases use positions.
+            positions of the keys. Only biases and masks use positions.
         key_positions: where the keys stand, likewise; from 0 on if not given.
         scale: the factor on the products of queries and keys, one over the root of $d$ if not given.
         dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
@@ -157,10 +162,9 @@ def scaled_dot_product_attention(
     """
     contract.attention(query, key, value, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
-    contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
     options = bias, where, scale, dropout_rate, rng
     # without a mask the last query attends to all keys
-    return attend(query, key, value, mask, *options, causal=causal, clean=mask is None)
+    return attend(query, key, value, [mask], *options, causal=causal, clean=mask is None)
 
 
 def dropout(
@@ -223,11 +227,13 @@ def score(query, key, bias, where, scale):
     return scores
 
 
-def attend(query, key, value, mask, *options, causal=False, clean=False):
+def attend(query, key, value, masks, *options, causal=False, clean=False):
     """Attention, likewise, in tiles if it is large; `clean` says that no key is hidden from all queries."""
-    if not tiled.at_once(query, key, options[1]):
-        return tiled.attend(query, key, value, mask, causal, *options)
-    seen = visible(query, key, mask, causal)
+    where = options[1]
+    masks = [mask for mask in masks if mask is not None]
+    if not tiled.at_once(query, key, where):
+        return tiled.attend(query, key, value, masks, causal, *options)
+    seen = visible(query, key, masks, causal, where)
     if not clean:
         key, value = zero_unattended(key, seen), zero_unattended(value, seen)
     return mix(query, key, value, seen, *options)
@@ -253,13 +259,17 @@ def positions_of(query, key, query_positions, key_positions):
     return query_positions, jnp.arange(n_k) if key_positions is None else key_positions
 
 
-def visible(query, key, mask, causal):
-    """Turn `causal` into part of the mask."""
+def visible(query, key, masks, causal, where):
+    """What masks let queries see, and `causal`; None if it is all."""
     n_q, n_k = query.shape[-2], key.shape[-2]
-    contract.mask(mask, (*query.shape[:-1], n_k))
-    if causal:
-        mask = causal_mask(n_q, n_k) if mask is None else mask & causal_mask(n_q, n_k)
-    return mask
+    past = causal_mask(n_q, n_k) if causal else None
+    return all_of([*masks, past], where, (*query.shape[:-1], n_k))
+
+
+def all_of(masks, where, shape):
+    """What masks for scores of `shape` let see together, some of them functions of positions."""
+    masks = [of_pairs(mask, where, shape) for mask in masks if mask is not None]
+    return reduce(jnp.logical_and, masks) if masks else None
 
 
 def biases(bias):
@@ -285,7 +295,11 @@ def by_head(x, y):
 def for_heads(mask, shape):
     """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, with an axis of heads if it has none."""
     contract.layer_mask(mask, shape)
-    return mask if mask is None or mask.ndim == len(shape) else mask[..., None, :, :]
+    return (
+        mask
+        if mask is None or callable(mask) or mask.ndim == len(shape)
+        else mask[..., None, :, :]
+    )
 
 
 def for_each_head(x, query):

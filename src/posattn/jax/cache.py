@@ -176,7 +176,9 @@ class KVCache:
         return new, seen
 
     def mask(
-        self, query_positions: Integer[Array | np.ndarray, "*#batch n_q"]
+        self,
+        query_positions: Integer[Array | np.ndarray, "*#batch n_q"],
+        key_positions: Integer[Array, "*#batch slots"] | None = None,
     ) -> Bool[Array, "*batch n_q slots"]:
         """Which tokens of the cache a query may attend to: its own and those before, in the window.
 
@@ -184,11 +186,13 @@ class KVCache:
 
         Args:
             query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the tokens of the slots stand, if not where this cache says.
 
         Returns:
             The mask, `(*batch, n_q, slots)`.
         """
-        query, key = query_positions[..., :, None], self.positions[..., None, :]
+        kept = self.positions if key_positions is None else key_positions
+        query, key = query_positions[..., :, None], kept[..., None, :]
         seen = key <= query
         return seen if self.window is None else seen & (key > query - self.window)
 

@@ -1,13 +1,17 @@
 """Masks: which query may attend to which key. True means may attend."""
 
+from dataclasses import dataclass, field
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Integer
+from jaxtyping import Bool, Integer, Real
 
 from posattn import contract
+from posattn.jax.alibi import relative_positions
+from posattn.jax.trees import register
 
-__all__ = ["causal_mask", "length_mask", "window_mask"]
+__all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
 
 
 def _places(n_q, n_k):
@@ -107,3 +111,61 @@ def window_mask(n_q: int, n_k: int, window: int) -> Bool[Array, "n_q n_k"]:
     window = contract.integer("window", window, least=1)
     query, key = _places(n_q, n_k)
     return (key > query - window) & (key < query + window)
+
+
+@register
+@dataclass(frozen=True)
+class Window:
+    """Let each query attend to the keys nearer than `window` positions, on both sides.
+
+    Twin of :class:`posattn.reference.Window`; a pytree without leaves, equal to all of the same width.
+
+    Args:
+        window: the width, at least 1.
+
+    Raises:
+        TypeError: if `window` is not an integer.
+        ValueError: if `window` is too small.
+
+    Examples:
+        >>> Window(2)(jnp.array([3]), jnp.arange(6)).astype(int)
+        Array([[0, 0, 1, 1, 1, 0]], dtype=int32)
+    """
+
+    window: int = field(metadata={"static": True})
+
+    def __post_init__(self):
+        object.__setattr__(self, "window", contract.integer("window", self.window, least=1))
+
+    def __call__(
+        self,
+        query_positions: Real[Array | np.ndarray, "*#batch n_q"],
+        key_positions: Real[Array | np.ndarray, "*#batch n_k"],
+    ) -> Bool[Array | np.ndarray, "*batch n_q n_k"]:
+        """Which query may attend to which key.
+
+        Twin of calling :class:`posattn.reference.Window`.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            True means may attend, `(*batch, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ.
+        """
+        return abs(relative_positions(query_positions, key_positions)) < self.window
+
+
+def of_pairs(mask, where, shape):
+    """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, also of one that is a function of positions."""
+    if callable(mask):
+        mask = mask(*where)
+        contract.array("mask", mask)
+        heads = max(len(x.shape) for x in where) > 1  # all heads of an example stand alike
+        mask = jnp.asarray(mask)[..., None, :, :] if heads else jnp.asarray(mask)
+    contract.mask(mask, shape)
+    return mask

@@ -28,6 +28,7 @@ from posattn.jax.trees import as_pytree, register
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
+Mask = Bool[Array, "... #n_q n_keys"] | contract.PositionMask
 Bias = Float[Array, "... #n_q n_keys"] | contract.PositionBias | contract.ContentBias
 QueryPositions = Real[Array | np.ndarray, "*#batch n_q"] | None
 KeyPositions = Real[Array | np.ndarray, "*#batch n_k"] | None
@@ -237,7 +238,7 @@ class MultiHeadAttention:
         key: Float[Array, "*batch n_k d_kv"] | None = None,
         value: Float[Array, "*batch n_k d_kv"] | None = None,
         *,
-        mask: Bool[Array, "... #n_q n_keys"] | None = None,
+        mask: Mask | None = None,
         causal: bool = False,
         bias: Bias | Sequence[Bias | None] | None = None,
         query_positions: QueryPositions = None,
@@ -254,12 +255,13 @@ class MultiHeadAttention:
             key: `(*batch, n_k, d_kv)`; the queries themselves if not given (self-attention).
             value: `(*batch, n_k, d_kv)`; the keys if not given.
             mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`, or with
-                one axis more than `query` to `(*batch, h, n_q, n_k)`.
+                one axis more than `query` to `(*batch, h, n_q, n_k)`; or a function of the positions
+                of queries and keys that returns one, such as `Window`.
             causal: hide the future; queries are aligned to the end of the keys.
             bias: is added to the scores of this call, of the kinds that `init` takes.
             query_positions: where the queries stand, in tokens, `(n_q)` or `(*batch, n_q)`; if not
-                given, at the last `n_q` positions of the keys. Only `rotate` and biases use positions,
-                and a cache.
+                given, at the last `n_q` positions of the keys. Only `rotate`, biases, masks
+                and a cache use positions.
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; if not given, where the
                 queries stand in self-attention, and else from 0 on.
             cache: the tokens before. Each query then attends to what it holds up to the query's own
@@ -293,13 +295,11 @@ class MultiHeadAttention:
             options |= {"dropout_rate": self.dropout_rate, "rng": rng}
             heads = scaled_dot_product_attention(q, k, v, **options)
         else:
-            past = held.mask(query_positions)[..., None, :, :]
-            seen = past if mask is None else past & mask
             # otherwise what is kept was attended to
             clean = mask is None and held is cache
             bias = [*biases(self.bias), *biases(bias)]
             options = bias, where, self.scale, self.dropout_rate, rng
-            heads = attend(q, k, v, seen, *options, clean=clean)
+            heads = attend(q, k, v, [as_pytree(held.mask), mask], *options, clean=clean)
         if cache is not None:
             lost = beyond(cache, query_positions)[..., None, :, None]
             heads = jnp.where(lost, jnp.nan, heads)
@@ -311,7 +311,7 @@ class MultiHeadAttention:
         query: Float[Array, "*batch n_q d"],
         key: Float[Array, "*batch n_k d_kv"] | None = None,
         *,
-        mask: Bool[Array, "... #n_q n_keys"] | None = None,
+        mask: Mask | None = None,
         causal: bool = False,
         bias: Bias | Sequence[Bias | None] | None = None,
         query_positions: QueryPositions = None,
