@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Real
 
 from posattn import contract
 from posattn.jax.attention import (
+    all_of,
     attend,
     attention_weights,
     biases,
@@ -119,6 +120,8 @@ class MultiHeadAttention:
         num_kv_heads: the number of heads of keys and values, a divisor of `num_heads`; that if None.
         query_norm: None, or a function of the queries of each head, before they are rotated.
         key_norm: likewise for keys.
+        attention: computes the output of the heads, called as `scaled_dot_product_attention`, which
+            it is if not given; such as `functools.partial(ring_attention, across=...)`.
 
     Examples:
         >>> from posattn.jax import Rotary
@@ -144,11 +147,12 @@ class MultiHeadAttention:
     num_kv_heads: int | None = field(default=None, metadata={"static": True})
     query_norm: Callable[[Any], Any] | None = None
     key_norm: Callable[[Any], Any] | None = None
+    attention: contract.Attention | None = None
 
     def __post_init__(self):
         shared = contract.kv_heads(self.num_kv_heads, self.num_heads)
         object.__setattr__(self, "num_kv_heads", shared)
-        for name in ("rotate", "bias", "query_norm", "key_norm"):
+        for name in ("rotate", "bias", "query_norm", "key_norm", "attention"):
             object.__setattr__(self, name, as_pytree(getattr(self, name)))
 
     @classmethod
@@ -169,6 +173,7 @@ class MultiHeadAttention:
         rotate: Rotate | None = None,
         bias: Bias | Sequence[Bias | None] | None = None,
         scale: float | None = None,
+        attention: contract.Attention | None = None,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -195,6 +200,8 @@ class MultiHeadAttention:
                 `scores`, or a list of those.
             scale: the factor on the products of queries and keys, one over the root of `head_dim` if
                 not given.
+            attention: computes the output of the heads, called as `scaled_dot_product_attention`, which
+                it is if not given; such as `functools.partial(ring_attention, across=...)`.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
@@ -230,6 +237,7 @@ class MultiHeadAttention:
             sizes.num_kv_heads,
             query_norm,
             key_norm,
+            attention,
         )
 
     def __call__(
@@ -277,7 +285,9 @@ class MultiHeadAttention:
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit, or a position has no place in the cache.
         """
-        if cache is not None:
+        if cache is None:
+            contract.placed(query_positions, self.rotate, self.attention)
+        else:
             contract.cached(key=key, value=value, key_positions=key_positions)
             if query_positions is None:
                 query_positions = cache.next_positions(query.shape[-2])
@@ -290,10 +300,14 @@ class MultiHeadAttention:
             k, v, where = held.key, held.value, (query_positions, held.positions)
             k = k if cache.turned else self._turn(1, k, held.positions)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        if cache is None:
+        if cache is None or self.attention is not None:
+            if cache is not None:
+                shape = *q.shape[:-1], k.shape[-2]
+                mask, causal = all_of([held.mask, mask], where, shape), False
             options = self._options(mask, causal, bias, where)
-            options |= {"dropout_rate": self.dropout_rate, "rng": rng}
-            heads = scaled_dot_product_attention(q, k, v, **options)
+            if rng is not None:
+                options |= {"dropout_rate": self.dropout_rate, "rng": rng}
+            heads = (self.attention or scaled_dot_product_attention)(q, k, v, **options)
         else:
             # otherwise what is kept was attended to
             clean = mask is None and held is cache
