@@ -44,6 +44,7 @@ from posattn.reference.multi_head import MultiHeadAttention, merge_heads, split_
 from posattn.reference.polar import PolarKey, polar_query
 from posattn.reference.randomized import randomized_positions
 from posattn.reference.relative import RelativeGlobalAttention, ShawRelative, skew
+from posattn.reference.ring import balanced_order, ring_attention
 from posattn.reference.rotary import (
     Rotary,
     rotate,
@@ -105,6 +106,7 @@ __all__ = [
     "alibi_slopes",
     "attention_weights",
     "axial_frequencies",
+    "balanced_order",
     "causal_mask",
     "convolution",
     "convolution_operations",
@@ -130,6 +132,7 @@ __all__ = [
     "reads",
     "recurrence",
     "recurrence_operations",
+    "ring_attention",
     "rotate",
     "rotate_axes",
     "sandwich_bias",
