@@ -27,6 +27,7 @@ from posattn.torch.multi_head import MultiHeadAttention, merge_heads, split_head
 from posattn.torch.polar import PolarKey, polar_query
 from posattn.torch.randomized import randomized_positions
 from posattn.torch.relative import RelativeGlobalAttention, ShawRelative, skew
+from posattn.torch.ring import balanced_order, ring_attention
 from posattn.torch.rotary import (
     Rotary,
     rotate,
@@ -87,6 +88,7 @@ __all__ = [
     "alibi_slopes",
     "attention_weights",
     "axial_frequencies",
+    "balanced_order",
     "causal_mask",
     "deberta_bucket",
     "dropout",
@@ -104,6 +106,7 @@ __all__ = [
     "polar_query",
     "position_interpolation",
     "randomized_positions",
+    "ring_attention",
     "rotate",
     "rotate_axes",
     "sandwich_bias",

@@ -1,0 +1,415 @@
+"""Ring attention: every process holds a shard of a sequence, and keys and values go round.
+
+While a process reads one shard of keys, the next one arrives.
+Forward and backward, it holds no more than its own shard and two of others, and scores of one tile: what
+the backward pass needs of other shards goes round once more, and the gradients of keys and values with it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Integer, Real
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.autograd.function import once_differentiable
+from torch.distributed.device_mesh import DeviceMesh
+from torch.func import functional_call
+
+from posattn import contract
+from posattn.torch.attention import biases, by_head, total_bias
+from posattn.torch.masks import readable, zero_unattended
+
+__all__ = ["balanced_order", "ring_attention"]
+
+BLOCK = {"cpu": 256}  # queries and keys of a tile: a few heads of it fit into a cache
+LARGE = 1024  # where starting a program costs more than memory
+MESSAGE = 1024  # bytes in which a worker describes its call
+
+Bias = contract.PositionBias | contract.ContentBias
+
+
+def balanced_order(
+    n: int, workers: int, *, device: torch.device | str | None = None
+) -> Integer[Tensor, " n"]:
+    """The order in which tokens are spread over workers so that causal attention costs each the same.
+
+    Twin of :func:`posattn.reference.balanced_order`; the result lives on `device`.
+
+    Args:
+        n: the number of tokens, a multiple of `2 * workers`.
+        workers: W, at least 1.
+        device: where the result lives.
+
+    Returns:
+        `(n)`, the positions 0 to n - 1.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is too small, or `n` is no multiple of `2 * workers`.
+
+    Examples:
+        >>> balanced_order(8, 2)
+        tensor([0, 1, 6, 7, 2, 3, 4, 5])
+    """
+    n, workers = contract.balanced(n, workers)
+    pieces = torch.arange(n, device=device).reshape(2 * workers, n // (2 * workers))
+    return torch.cat([pieces[:workers], pieces[workers:].flip(0)], dim=1).flatten()
+
+
+def ring_attention(
+    query: Float[Tensor, "*batch n_q d"],
+    key: Float[Tensor, "*groups n_k d"],
+    value: Float[Tensor, "*groups n_k d_v"],
+    *,
+    across: dist.ProcessGroup | DeviceMesh | None,
+    mask: Bool[Tensor, "*#batch 1 n_k"] | Callable | None = None,
+    causal: bool = False,
+    bias: Bias | Sequence[Bias | None] | None = None,
+    query_positions: Real[Tensor, "... n_q"] | None = None,
+    key_positions: Real[Tensor, "... n_k"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "*batch n_q d_v"]:
+    """Attention to a sequence that no worker holds as a whole.
+
+    Twin of :func:`posattn.reference.ring_attention`: each process of `across` calls it with its own
+    shard of every array, all of the same shapes, and gets its own shard of the result.
+    Half precision is computed in float32.
+    The first message of a call, 1 KiB from each worker to each, compares the shapes; then keys and
+    values go round once in the forward pass, and in the backward pass once more with their gradients.
+    The gradient of a bias with parameters is the share of the worker's own queries: the gradient of
+    the whole is the sum over the workers.
+    If a worker dies, the others raise, at the latest after the timeout of the group.
+
+    Args:
+        query: Q, `(*batch, n_q, d)`, as all arrays the shard of this worker.
+        key: K, `(*batch, n_k, d)`, of the same batch axes, width and dtype. The last batch axis
+            is that of heads, and keys may have fewer: each head of keys then serves as many
+            neighboring heads of queries (grouped heads).
+        value: V, `(*batch, n_k, d_v)`, of the same batch axes as the keys and of the same
+            dtype.
+        across: the workers: a process group, a mesh of one axis, or None for all processes.
+        mask: bool, True means may attend: which keys all queries may attend to, of a shape that
+            broadcasts to `(*batch, 1, n_k)`, or a function of the positions of queries and keys
+            that returns `(n_q, n_k)`, or one for each example if its positions are; it is called
+            for some queries and some keys at a time.
+        causal: hide the keys whose position is larger than that of the query.
+        bias: what is added to the scores: a function of the positions of queries and keys, an
+            object with a method `scores` that needs no other keys (see `MultiHeadAttention`), or
+            a list of those, which are added up; called likewise. What it learns must be
+            parameters of modules.
+        query_positions: where the queries stand, `(n_q)`, or one row for each example, all
+            heads alike. If not given, they stand where the keys do, and fewer queries at the
+            last keys of the sequence.
+        key_positions: where the keys stand, likewise; if not given, the shards follow each other:
+            n_k * r, ..., n_k * (r + 1) - 1 on worker r.
+        scale: the factor on the scores, 1/sqrt(d) if not given.
+
+    Returns:
+        One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
+
+    Raises:
+        TypeError: if an array is missing or has a wrong or different dtype, or `mask` or `bias`
+            is of a wrong kind.
+        ValueError: if shapes do not fit or differ between workers, `scale` is not finite, `across`
+            does not name workers, or `bias` needs all keys.
+
+    Examples:
+        >>> alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+        >>> dist.init_process_group("gloo", **alone)
+        >>> value = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+        >>> options = {"across": None, "causal": True, "scale": math.log(3)}
+        >>> ring_attention(torch.eye(2), torch.eye(2), value, **options)
+        tensor([[1.0000, 0.0000],
+                [0.2500, 1.5000]])
+        >>> dist.destroy_process_group()
+    """
+    contract.attention(query, key, value, grouped=True)
+    contract.shard_mask(mask, query.shape, key.shape[-2])
+    parts = biases(bias)
+    for part in parts:
+        contract.shard_bias(part)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
+    group = _group(across)
+    places = _places(query, key, query_positions, key_positions, group)
+    allowed, known = (mask, None) if callable(mask) else (None, mask)
+    ring = _Ring(group, causal, allowed, _Bias(parts, query.dtype), scale)
+    tensors = query, key, value, *places, known, *ring.bias.parameters()
+    with torch.autocast(query.device.type, enabled=False):
+        ring.bias.check(query, key, *places)
+        ring.agree(*tensors)
+        return _Attention.apply(ring, *tensors)
+
+
+def _group(across):
+    """The process group that is meant by `across`."""
+    contract.ring_of_processes(dist.is_available() and dist.is_initialized())
+    if isinstance(across, DeviceMesh):
+        contract.group(across, known=True, axes=across.ndim)
+        return across.get_group()
+    group = dist.group.WORLD if across is None else across
+    contract.group(across, isinstance(group, dist.ProcessGroup))
+    return group
+
+
+def _places(query, key, query_positions, key_positions, group):
+    """Where the queries and keys of this worker stand, shard after shard if nothing else is given."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    contract.shard_positions(query_positions, key_positions, query.shape[:-3], n_q, n_k)
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if query_positions is None:
+        first = rank * n_q + size * (n_k - n_q)
+        query_positions = (
+            torch.arange(first, first + n_q, device=query.device)
+            if key_positions is None
+            else key_positions
+        )
+    if key_positions is None:
+        key_positions = torch.arange(rank * n_k, (rank + 1) * n_k, device=key.device)
+    return query_positions, key_positions
+
+
+class _Bias(nn.Module):
+    """What all parts of a bias add to the scores of a tile; their parameters are its own."""
+
+    def __init__(self, parts, dtype):
+        super().__init__()
+        self.learned = nn.ModuleList(part for part in parts if isinstance(part, nn.Module))
+        self.parts, self.dtype = parts, dtype
+
+    def forward(self, query, key, *where):
+        return total_bias(self.parts, query.to(self.dtype), key.to(self.dtype), where)
+
+    def leaves(self, parameters):
+        """The parameters by name, as leaves of what is computed from them."""
+        names = [name for name, _ in self.named_parameters()]
+        own = [p.detach().requires_grad_(p.requires_grad) for p in parameters]
+        return dict(zip(names, own, strict=True))
+
+    def check(self, query, key, here, there):
+        """Try it on one query and one key, before others wait for the result."""
+        pair = query[..., :1, :].detach(), key[..., :1, :].detach()
+        fixed = {name: parameter.detach() for name, parameter in self.named_parameters()}
+        added = functional_call(self, fixed, (*pair, here[..., :1], there[..., :1]))
+        contract.shard_gradient(added is None or not added.requires_grad)
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """The workers, and what they do to every tile."""
+
+    group: dist.ProcessGroup
+    causal: bool
+    allowed: Callable | None  # the mask, where it is a function
+    bias: _Bias
+    scale: float
+
+    def agree(self, query, key, value, here, there, known, *parameters):
+        """Compare the calls of all workers, which would otherwise wait for what never comes."""
+        learns = any(x.requires_grad for x in (query, key, value, *parameters))
+        shapes = {
+            "query": query,
+            "key": key,
+            "value": value,
+            "positions": there,
+            "mask": known,
+        }
+        said = {name: x if x is None else tuple(x.shape) for name, x in shapes.items()}
+        said |= {
+            "dtype": query.dtype,
+            "dtype of positions": there.dtype,
+            "scale": self.scale,
+        }
+        said |= {"causal": self.causal, "bias": [type(p).__name__ for p in self.bias.parts]}
+        said["gradient"] = torch.is_grad_enabled() and learns
+        text = ", ".join(f"{name} {value}" for name, value in said.items())
+        message = bytearray(text.encode().ljust(MESSAGE)[:MESSAGE])
+        message = torch.frombuffer(message, dtype=torch.uint8).to(query.device)
+        heard = [torch.empty_like(message) for _ in range(dist.get_world_size(self.group))]
+        dist.all_gather(heard, message, group=self.group)
+        contract.alike([bytes(x.tolist()).decode().rstrip() for x in heard])
+
+    def pass_on(self, tensors):
+        """Begin to send to the next worker, and to receive as much from the one before."""
+        rank, size = dist.get_rank(self.group), dist.get_world_size(self.group)
+        if size == 1:
+            return tensors, []
+        after, before = (
+            dist.get_global_rank(self.group, (rank + step) % size) for step in (1, -1)
+        )
+        arriving = [x if x is None else torch.empty_like(x) for x in tensors]
+        messages = []
+        for x, y in zip(tensors, arriving, strict=True):
+            if x is not None:
+                messages.append(dist.P2POp(dist.isend, x, after, self.group))
+                messages.append(dist.P2POp(dist.irecv, y, before, self.group))
+        return arriving, dist.batch_isend_irecv(messages)
+
+    def around(self, *shard):
+        """The shards of all workers, the own one first; while one is read, the next one arrives."""
+        shard = [x if x is None else x.contiguous() for x in shard]
+        for left in reversed(range(dist.get_world_size(self.group))):
+            following, work = self.pass_on(shard) if left else (shard, [])
+            yield shard
+            _wait(work)
+            shard = following
+
+    def tiles(self, here, key, value, there, known):
+        """The tiles in which a query may see a key, of keys and values that are finite where none may."""
+        size = BLOCK.get(key.device.type, LARGE)
+        wide = _wide(key)
+        keys = list(_blocks(there, size))
+        for rows, first, last in _blocks(here, size):
+            for columns, earliest, latest in keys:
+                if self.causal and earliest > last:
+                    continue
+                where = here[..., rows], there[..., columns]
+                seen = None if known is None else known[..., columns]
+                if self.causal and latest > first:
+                    seen = _both(seen, where[1][..., None, :] <= where[0][..., :, None])
+                if self.allowed is not None:
+                    seen = _both(seen, self.allows(*where))
+                if seen is None or not readable(seen) or seen.any():
+                    k, v = (x[..., columns, :].to(wide) for x in (key, value))
+                    k, v = zero_unattended(k, seen), zero_unattended(v, seen)
+                    yield _Tile(rows, columns, where, seen, k, v)
+
+    def allows(self, here, there):
+        """What a mask that is a function says of a tile."""
+        allowed = self.allowed(here, there)
+        batch = max(here.shape[:-1], there.shape[:-1], key=len)
+        contract.mask(allowed, (*batch, here.shape[-1], there.shape[-1]))
+        return allowed
+
+    def scores(self, query, key, where, parameters):
+        """What a tile adds up to before anything is hidden, with these parameters of the bias."""
+        scores = by_head(query * self.scale, key.mT)
+        added = functional_call(self.bias, parameters, (query, key, *where))
+        return scores if added is None else scores + added.to(scores.dtype)
+
+
+class _Tile(NamedTuple):
+    """Some queries of this worker and some keys that it has in hand."""
+
+    rows: slice
+    columns: slice
+    where: tuple[Tensor, Tensor]
+    seen: Tensor | None
+    key: Tensor
+    value: Tensor
+
+
+class _Attention(torch.autograd.Function):
+    """The online softmax around the ring, and its derivative."""
+
+    @staticmethod
+    def forward(ctx, ring, query, key, value, here, there, known, *parameters):
+        wide = _wide(query)
+        mixed = query.new_zeros((*query.shape[:-1], value.shape[-1]), dtype=wide)
+        total = query.new_zeros((*query.shape[:-1], 1), dtype=wide)
+        peak = torch.full_like(total, torch.finfo(wide).min)
+        for shard in ring.around(key, value, there, known):
+            for tile in ring.tiles(here, *shard):
+                rows = tile.rows
+                scores = ring.scores(query[..., rows, :].to(wide), tile.key, tile.where, {})
+                scores = _hide(scores, tile.seen)
+                before = peak[..., rows, :]
+                larger = torch.maximum(before, scores.amax(-1, keepdim=True))
+                shrink, exp = torch.exp(before - larger), torch.exp(scores - larger)
+                total[..., rows, :] = shrink * total[..., rows, :] + exp.sum(
+                    -1, keepdim=True
+                )
+                mixed[..., rows, :] = shrink * mixed[..., rows, :] + by_head(
+                    exp, tile.value
+                )
+                peak[..., rows, :] = larger
+        total = total.masked_fill(total == 0, 1)
+        out = (mixed / total).to(query.dtype)
+        ctx.ring = ring
+        own = query, key, value, here, there, known
+        ctx.save_for_backward(*own, out, peak + total.log(), *parameters)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        ring = ctx.ring
+        query, key, value, here, there, known, out, level, *parameters = ctx.saved_tensors
+        wide = level.dtype
+        grad = grad.to(wide)
+        mean = (grad * out).sum(-1, keepdim=True)
+        bias = ring.bias.leaves(parameters)
+        learned = [x for x in bias.values() if x.requires_grad]
+        sums = [torch.zeros_like(x, dtype=_wide(x)) for x in learned]
+        to_query = torch.zeros_like(query, dtype=wide)
+        travelled, work = (0, 0), []
+        for shard in ring.around(key, value, there, known):
+            to_key, to_value = (torch.zeros_like(x, dtype=wide) for x in shard[:2])
+            for tile in ring.tiles(here, *shard):
+                rows, columns = tile.rows, tile.columns
+                part = query[..., rows, :].to(wide).requires_grad_()
+                tile_key = tile.key.detach().requires_grad_()
+                with torch.enable_grad():
+                    scores = ring.scores(part, tile_key, tile.where, bias)
+                weights = torch.exp(_hide(scores.detach(), tile.seen) - level[..., rows, :])
+                pull = grad[..., rows, :]
+                change = weights * (by_head(pull, tile.value.mT) - mean[..., rows, :])
+                found = torch.autograd.grad(
+                    scores,
+                    [part, tile_key, *learned],
+                    change,
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+                to_query[..., rows, :] += found[0]
+                to_key[..., columns, :] += found[1]
+                to_value[..., columns, :] += _fold(weights, value).mT @ _fold(pull, value)
+                for total, x in zip(sums, found[2:], strict=True):
+                    total += x
+            _wait(work)
+            grown = [x.add_(y) for x, y in zip((to_key, to_value), travelled, strict=True)]
+            travelled, work = ring.pass_on(grown)
+        _wait(work)
+        to_key, to_value = travelled
+        ready = iter(sums)
+        to_bias = (
+            next(ready).to(x.dtype) if x.requires_grad else None for x in bias.values()
+        )
+        to_heads = (x.to(query.dtype) for x in (to_query, to_key, to_value))
+        return None, *to_heads, None, None, None, *to_bias
+
+
+def _wide(x):
+    """The dtype in which numbers like those of `x` are added up."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _blocks(positions, size):
+    """Places of at most `size` tokens, and their first and last positions."""
+    for start in range(0, positions.shape[-1] if positions.numel() else 0, size):
+        block = positions[..., start : start + size]
+        yield slice(start, start + size), *torch.stack(block.aminmax()).tolist()
+
+
+def _both(seen, more):
+    """What two masks let through, the second of positions, which all heads share."""
+    more = more[..., None, :, :] if more.ndim > 2 else more
+    return more if seen is None else seen & more
+
+
+def _hide(scores, seen):
+    return scores if seen is None else scores.masked_fill(~seen, -math.inf)
+
+
+def _fold(x, like):
+    """Put the heads that share keys below each other, as many as serve one head of `like`."""
+    if x.ndim < 3 or x.shape[-3] == like.shape[-3]:
+        return x
+    return x.unflatten(-3, (like.shape[-3], -1)).flatten(-3, -2)
+
+
+def _wait(work):
+    for each in work:
+        each.wait()
