@@ -8,7 +8,6 @@ the backward pass needs of other shards goes round once more, and the gradients 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Integer, Real
@@ -207,24 +206,23 @@ class _Ring:
     scale: float
 
     def agree(self, query, key, value, here, there, known, *parameters):
-        """Compare the calls of all workers, which would otherwise wait for what never comes."""
-        learns = any(x.requires_grad for x in (query, key, value, *parameters))
-        shapes = {
+        """Compare the calls of all workers, which else would wait for what never comes."""
+        given = {
             "query": query,
             "key": key,
             "value": value,
-            "positions": there,
+            "key_positions": there,
             "mask": known,
         }
-        said = {name: x if x is None else tuple(x.shape) for name, x in shapes.items()}
-        said |= {
-            "dtype": query.dtype,
-            "dtype of positions": there.dtype,
-            "scale": self.scale,
-        }
-        said |= {"causal": self.causal, "bias": [type(p).__name__ for p in self.bias.parts]}
-        said["gradient"] = torch.is_grad_enabled() and learns
-        text = ", ".join(f"{name} {value}" for name, value in said.items())
+        arrays = {name: x for name, x in given.items() if x is not None}
+        said = [
+            f"{name} {contract.dtype(x)} {tuple(x.shape)}" for name, x in arrays.items()
+        ]
+        said += [] if self.allowed is None else ["mask a function"]
+        said += [f"bias {type(part).__name__}" for part in self.bias.parts]
+        learns = any(x.requires_grad for x in (query, key, value, *parameters))
+        said.append(f"gradient {torch.is_grad_enabled() and learns}")
+        text = ", ".join([*said, f"causal {self.causal}", f"scale {self.scale}"])
         message = bytearray(text.encode().ljust(MESSAGE)[:MESSAGE])
         message = torch.frombuffer(message, dtype=torch.uint8).to(query.device)
         heard = [torch.empty_like(message) for _ in range(dist.get_world_size(self.group))]
@@ -257,9 +255,11 @@ class _Ring:
             shard = following
 
     def tiles(self, here, key, value, there, known):
-        """The tiles in which a query may see a key, of keys and values that are finite where none may."""
+        """The tiles in which a query may see a key: places, what is seen, None for all, keys and values.
+
+        Keys and values are zero where none of the queries may see them.
+        """
         size = BLOCK.get(key.device.type, LARGE)
-        wide = _wide(key)
         keys = list(_blocks(there, size))
         for rows, first, last in _blocks(here, size):
             for columns, earliest, latest in keys:
@@ -272,9 +272,14 @@ class _Ring:
                 if self.allowed is not None:
                     seen = _both(seen, self.allows(*where))
                 if seen is None or not readable(seen) or seen.any():
-                    k, v = (x[..., columns, :].to(wide) for x in (key, value))
-                    k, v = zero_unattended(k, seen), zero_unattended(v, seen)
-                    yield _Tile(rows, columns, where, seen, k, v)
+                    wide = (x[..., columns, :].to(_wide(x)) for x in (key, value))
+                    yield (
+                        rows,
+                        columns,
+                        where,
+                        seen,
+                        *(zero_unattended(x, seen) for x in wide),
+                    )
 
     def allows(self, here, there):
         """What a mask that is a function says of a tile."""
@@ -283,22 +288,12 @@ class _Ring:
         contract.mask(allowed, (*batch, here.shape[-1], there.shape[-1]))
         return allowed
 
-    def scores(self, query, key, where, parameters):
-        """What a tile adds up to before anything is hidden, with these parameters of the bias."""
+    def scores(self, query, key, where, seen, parameters):
+        """The scores of a tile, with these parameters of the bias."""
         scores = by_head(query * self.scale, key.mT)
         added = functional_call(self.bias, parameters, (query, key, *where))
-        return scores if added is None else scores + added.to(scores.dtype)
-
-
-class _Tile(NamedTuple):
-    """Some queries of this worker and some keys that it has in hand."""
-
-    rows: slice
-    columns: slice
-    where: tuple[Tensor, Tensor]
-    seen: Tensor | None
-    key: Tensor
-    value: Tensor
+        scores = scores if added is None else scores + added.to(scores.dtype)
+        return scores if seen is None else scores.masked_fill(~seen, -math.inf)
 
 
 class _Attention(torch.autograd.Function):
@@ -311,21 +306,15 @@ class _Attention(torch.autograd.Function):
         total = query.new_zeros((*query.shape[:-1], 1), dtype=wide)
         peak = torch.full_like(total, torch.finfo(wide).min)
         for shard in ring.around(key, value, there, known):
-            for tile in ring.tiles(here, *shard):
-                rows = tile.rows
-                scores = ring.scores(query[..., rows, :].to(wide), tile.key, tile.where, {})
-                scores = _hide(scores, tile.seen)
-                before = peak[..., rows, :]
-                larger = torch.maximum(before, scores.amax(-1, keepdim=True))
-                shrink, exp = torch.exp(before - larger), torch.exp(scores - larger)
-                total[..., rows, :] = shrink * total[..., rows, :] + exp.sum(
-                    -1, keepdim=True
-                )
-                mixed[..., rows, :] = shrink * mixed[..., rows, :] + by_head(
-                    exp, tile.value
-                )
-                peak[..., rows, :] = larger
-        total = total.masked_fill(total == 0, 1)
+            for rows, _, where, seen, k, v in ring.tiles(here, *shard):
+                q, top, sum_, mix = (x[..., rows, :] for x in (query, peak, total, mixed))
+                scores = ring.scores(q.to(wide), k, where, seen, {})
+                larger = torch.maximum(top, scores.amax(-1, keepdim=True))
+                shrink, exp = torch.exp(top - larger), torch.exp(scores - larger)
+                sum_.mul_(shrink).add_(exp.sum(-1, keepdim=True))
+                mix.mul_(shrink).add_(by_head(exp, v))
+                top.copy_(larger)
+        total.masked_fill_(total == 0, 1)
         out = (mixed / total).to(query.dtype)
         ctx.ring = ring
         own = query, key, value, here, there, known
@@ -337,47 +326,39 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad):
         ring = ctx.ring
         query, key, value, here, there, known, out, level, *parameters = ctx.saved_tensors
-        wide = level.dtype
-        grad = grad.to(wide)
+        grad = grad.to(level.dtype)
         mean = (grad * out).sum(-1, keepdim=True)
         bias = ring.bias.leaves(parameters)
         learned = [x for x in bias.values() if x.requires_grad]
-        sums = [torch.zeros_like(x, dtype=_wide(x)) for x in learned]
-        to_query = torch.zeros_like(query, dtype=wide)
+        sums = [torch.zeros_like(x, dtype=_wide(x)) for x in (query, *learned)]
         travelled, work = (0, 0), []
         for shard in ring.around(key, value, there, known):
-            to_key, to_value = (torch.zeros_like(x, dtype=wide) for x in shard[:2])
-            for tile in ring.tiles(here, *shard):
-                rows, columns = tile.rows, tile.columns
-                part = query[..., rows, :].to(wide).requires_grad_()
-                tile_key = tile.key.detach().requires_grad_()
+            grown = [torch.zeros_like(x, dtype=level.dtype) for x in shard[:2]]
+            for rows, columns, where, seen, k, v in ring.tiles(here, *shard):
+                q, top, pull, pulled = (x[..., rows, :] for x in (query, level, grad, mean))
+                leaves = q.to(level.dtype).requires_grad_(), k.detach().requires_grad_()
                 with torch.enable_grad():
-                    scores = ring.scores(part, tile_key, tile.where, bias)
-                weights = torch.exp(_hide(scores.detach(), tile.seen) - level[..., rows, :])
-                pull = grad[..., rows, :]
-                change = weights * (by_head(pull, tile.value.mT) - mean[..., rows, :])
-                found = torch.autograd.grad(
-                    scores,
-                    [part, tile_key, *learned],
-                    change,
-                    allow_unused=True,
-                    materialize_grads=True,
+                    scores = ring.scores(*leaves, where, seen, bias)
+                weights = torch.exp(scores.detach() - top)
+                change = weights * (by_head(pull, v.mT) - pulled)
+                slopes = torch.autograd.grad(
+                    scores, [*leaves, *learned], change, materialize_grads=True
                 )
-                to_query[..., rows, :] += found[0]
-                to_key[..., columns, :] += found[1]
-                to_value[..., columns, :] += _fold(weights, value).mT @ _fold(pull, value)
-                for total, x in zip(sums, found[2:], strict=True):
-                    total += x
+                sums[0][..., rows, :] += slopes[0]
+                grown[0][..., columns, :] += slopes[1]
+                grown[1][..., columns, :] += _fold(weights, v).mT @ _fold(pull, v)
+                for each, slope in zip(sums[1:], slopes[2:], strict=True):
+                    each += slope
             _wait(work)
-            grown = [x.add_(y) for x, y in zip((to_key, to_value), travelled, strict=True)]
+            grown = [x.add_(y) for x, y in zip(grown, travelled, strict=True)]
             travelled, work = ring.pass_on(grown)
         _wait(work)
-        to_key, to_value = travelled
-        ready = iter(sums)
-        to_bias = (
+        to_query, *to_bias = sums
+        ready = iter(to_bias)
+        to_bias = [
             next(ready).to(x.dtype) if x.requires_grad else None for x in bias.values()
-        )
-        to_heads = (x.to(query.dtype) for x in (to_query, to_key, to_value))
+        ]
+        to_heads = (x.to(query.dtype) for x in (to_query, *travelled))
         return None, *to_heads, None, None, None, *to_bias
 
 
@@ -397,10 +378,6 @@ def _both(seen, more):
     """What two masks let through, the second of positions, which all heads share."""
     more = more[..., None, :, :] if more.ndim > 2 else more
     return more if seen is None else seen & more
-
-
-def _hide(scores, seen):
-    return scores if seen is None else scores.masked_fill(~seen, -math.inf)
 
 
 def _fold(x, like):

@@ -1,0 +1,332 @@
+"""Processes that stand in a ring, this one the first of them, and what each does for a test."""
+
+import datetime
+import os
+import time
+from multiprocessing import get_context
+
+import torch
+from torch import distributed as dist
+
+import posattn.torch as ours
+from posattn.torch import ring
+
+WORKERS, N, HEADS, KV_HEADS, WIDTH = 4, 32, 4, 2, 6
+
+
+def join(rank, path, seconds=60):
+    """Become a worker of the ring, with tiles so small that a shard has several."""
+    torch.set_num_threads(1)
+    ring.BLOCK = {"cpu": 4}
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{path}",
+        rank=rank,
+        world_size=WORKERS,
+        timeout=datetime.timedelta(seconds=seconds),
+    )
+
+
+def attempt(check, arguments):
+    """What a check returns, or raises: the others wait for an answer, whatever it is."""
+    try:
+        return check(*arguments)
+    except Exception as error:
+        return error
+
+
+def serve(rank, path, pipe):
+    """Do what the first worker asks for, until it asks for nothing."""
+    join(rank, path)
+    while task := pipe.recv():
+        pipe.send(attempt(*task))
+    dist.destroy_process_group()
+
+
+def start(target, rank, path):
+    """A process and the other end of its pipe."""
+    context = get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=target, args=(rank, path, there), daemon=True)
+    process.start()
+    there.close()
+    return process, here
+
+
+class Ring:
+    """The other workers of this process, which is number 0."""
+
+    def __init__(self, path):
+        self.others = [start(serve, rank, path) for rank in range(1, WORKERS)]
+        join(0, path)
+
+    def __call__(self, check, *arguments):
+        """What `check(*arguments)` returns or raises on each worker."""
+        for _, pipe in self.others:
+            pipe.send((check, arguments))
+        results = [attempt(check, arguments)]
+        for _, pipe in self.others:
+            assert pipe.poll(60)
+            results.append(pipe.recv())
+        return results
+
+    def close(self):
+        """Let the others go."""
+        for _, pipe in self.others:
+            pipe.send(None)
+        dist.destroy_process_group()
+        for process, _ in self.others:
+            process.join(60)
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def window(here, there):
+    return (here[..., :, None] - there[..., None, :]).abs() < 5
+
+
+def texts(here, there):
+    """Two texts, one behind the other, each of which sees itself alone."""
+    return (here[..., :, None] < 13) == (there[..., None, :] < 13)
+
+
+def shifted():
+    """Positions of two examples, the second of which begins with padding."""
+    return torch.stack([torch.arange(N), torch.arange(N) - 3])
+
+
+def padding(seen=0):
+    """The last keys of the second example are hidden."""
+    mask = torch.ones(2, 1, 1, N, dtype=torch.bool)
+    mask[1, ..., N - 7 :] = False
+    return mask
+
+
+def several(dtype):
+    return [ours.ALiBi(HEADS), None, t5(dtype), fire(dtype)]
+
+
+def t5(dtype):
+    return ours.T5Bias(HEADS, max_distance=20, num_buckets=8, dtype=dtype, rng=seeded(1))
+
+
+def fire(dtype):
+    return ours.FIRE(HEADS, dtype=dtype, rng=seeded(2))
+
+
+def dape(dtype):
+    return ours.DAPE(HEADS, t5(dtype), hidden_dim=4, dtype=dtype, rng=seeded(3))
+
+
+def kerple(dtype):
+    return ours.KerpleLog(HEADS, dtype=dtype, rng=seeded(4))
+
+
+CASES = {
+    "no position": {},
+    "causal": {"causal": True},
+    "rotary": {"causal": True, "rotate": True},
+    "ALiBi": {"causal": True, "bias": lambda dtype: ours.ALiBi(HEADS)},
+    "T5": {"bias": t5},
+    "FIRE": {"causal": True, "bias": fire},
+    "KERPLE": {"causal": True, "bias": kerple},
+    "DAPE": {"causal": True, "bias": dape},
+    "several": {"causal": True, "bias": several},
+    "window": {"mask": window},
+    "causal window": {"causal": True, "mask": window, "scale": 0.3},
+    "padding": {"mask": padding()},
+    "causal padding": {"causal": True, "mask": padding(), "bias": t5},
+    "examples": {"causal": True, "mask": texts, "bias": t5, "positions": shifted()},
+}
+
+
+def problem(case, dtype, wide=None):
+    """The whole arrays of a case, what is pulled at the result, its bias and its other options."""
+    dtype = getattr(torch, dtype)
+    options = dict(CASES[case])
+    random = seeded(0)
+    shapes = [(2, heads, N, WIDTH) for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)]
+    *arrays, pull = (torch.randn(shape, generator=random).to(dtype) for shape in shapes)
+    if isinstance(options.get("mask"), torch.Tensor):
+        for x in arrays[1:]:  # what is hidden must not reach anything
+            x[1, :, N - 7 :] = torch.nan
+    bias = options.pop("bias", lambda dtype: None)(dtype)
+    if wide is not None:
+        arrays, pull = [x.to(wide) for x in arrays], pull.to(wide)
+        for part in bias if isinstance(bias, list) else [bias]:
+            if part is not None:
+                part.to(wide)
+    return arrays, pull, bias, options
+
+
+def parameters(bias):
+    parts = bias if isinstance(bias, list) else [bias]
+    return [p for part in parts if part is not None for p in part.parameters()]
+
+
+def differentiate(function, arrays, pull, bias):
+    """The value of a function of three arrays, and its gradients, those of a bias as well."""
+    arrays = [x.clone().requires_grad_() for x in arrays]
+    value = function(*arrays)
+    leaves = [*arrays, *parameters(bias)]
+    grads = torch.autograd.grad(value, leaves, pull, materialize_grads=True)
+    return [x.detach().double().numpy() for x in (value, *grads)]
+
+
+def attend(case, dtype, balanced):
+    """This worker's shards of the result and of its gradients, and its share of those of the bias."""
+    arrays, pull, bias, options = problem(case, dtype)
+    rank = dist.get_rank()
+    order = ours.balanced_order(N, WORKERS) if balanced else torch.arange(N)
+    own = order.view(WORKERS, -1)[rank]
+    arrays, pull = [x[..., own, :] for x in arrays], pull[..., own, :]
+    rotate = options.pop("rotate", False)
+    positions = options.pop("positions", None)
+    if isinstance(options.get("mask"), torch.Tensor):
+        options["mask"] = options["mask"][..., own]
+    if positions is not None or balanced:
+        where = own if positions is None else positions[:, own]
+        options |= {"query_positions": where, "key_positions": where}
+
+    def run(query, key, value):
+        if rotate:
+            query, key = (ours.rotate(x, own) for x in (query, key))
+        return ours.ring_attention(query, key, value, across=None, bias=bias, **options)
+
+    return differentiate(run, arrays, pull, bias)
+
+
+def whole(case, dtype):
+    """What one process computes in float64 of the same numbers."""
+    arrays, pull, bias, options = problem(case, dtype, wide=torch.float64)
+    positions = options.pop("positions", torch.arange(N))
+    mask = options.pop("mask", None)
+    if callable(mask):
+        mask = mask(positions, positions)
+        mask = mask[:, None] if mask.ndim > 2 else mask
+    rotate = options.pop("rotate", False)
+
+    def run(query, key, value):
+        if rotate:
+            query, key = ours.rotate(query), ours.rotate(key)
+        where = {"query_positions": positions, "key_positions": positions}
+        return ours.scaled_dot_product_attention(
+            query, key, value, mask=mask, bias=bias, **where, **options
+        )
+
+    return differentiate(run, arrays, pull, bias)
+
+
+def shards(n=N // WORKERS, seed=0, **options):
+    """Queries, keys and values of a worker."""
+    random = seeded(seed + 100 * dist.get_rank())
+    shapes = [(2, heads, n, WIDTH) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    return [torch.randn(shape, generator=random, **options) for shape in shapes]
+
+
+def unlike(argument):
+    """A call in which worker 2 differs from the others."""
+    odd = dist.get_rank() == 2
+    arrays = shards(n=5 if odd and argument == "shape" else 8)
+    if odd and argument == "dtype":
+        arrays = [x.double() for x in arrays]
+    if odd and argument == "gradient":
+        arrays[0].requires_grad_()
+    options = {"mask": window} if odd and argument == "mask" else {}
+    options |= {"bias": ours.ALiBi(HEADS)} if odd and argument == "bias" else {}
+    ours.ring_attention(
+        *arrays, across=None, causal=odd and argument == "causal", **options
+    )
+
+
+def team_of(kind):
+    """The processes among which this one is, and their ranks."""
+    rank = dist.get_rank()
+    if kind == "all":
+        return None, range(WORKERS)
+    if kind == "mesh":
+        mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("pair", "own"))
+        return mesh["own"], [rank // 2 * 2, rank // 2 * 2 + 1]
+    teams = {"alone": [[0], [1], [2], [3]], "pairs": [[0, 3], [1, 2]]}[kind]
+    groups = [dist.new_group(team) for team in teams]
+    return next(both for both in zip(groups, teams, strict=True) if rank in both[1])
+
+
+def among_fewer(kind):
+    """How far a ring of some processes is from attention, and how many bytes it saves."""
+    group, ranks = team_of(kind)
+    arrays = shards()
+    everybody = [None] * WORKERS
+    dist.all_gather_object(everybody, arrays)
+    team = [torch.cat(x, -2) for x in zip(*(everybody[r] for r in ranks), strict=True)]
+    want = ours.scaled_dot_product_attention(*team, causal=True)
+    own = want.split(N // WORKERS, dim=-2)[list(ranks).index(dist.get_rank())]
+    saved = []
+
+    def count(x):
+        saved.append(x.numel() * x.element_size())
+        return x
+
+    arrays = [x.requires_grad_() for x in arrays]
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
+        out = ours.ring_attention(*arrays, across=group, causal=True)
+    return (out.detach() - own).abs().max().item(), sum(saved)
+
+
+def count_tiles(balanced):
+    """How many tiles this worker computes of a causal call."""
+    tiles = 0
+
+    def bias(here, there):
+        nonlocal tiles
+        tiles += 1
+        return torch.zeros(1, len(here), len(there))
+
+    order = ours.balanced_order(N, WORKERS) if balanced else torch.arange(N)
+    own = order.view(WORKERS, -1)[dist.get_rank()]
+    where = {"query_positions": own, "key_positions": own}
+    ours.ring_attention(*shards(), across=None, causal=True, bias=bias, **where)
+    return tiles - 1  # the first is a trial on one query and one key
+
+
+def count_bytes(dtype):
+    """How many bytes this worker sends forward and backward, and those of its keys, values and positions."""
+    sent, message = [], dist.P2POp
+
+    def send(operation, x, *rest):
+        if operation is dist.isend:
+            sent.append(x.numel() * x.element_size())
+        return message(operation, x, *rest)
+
+    arrays = [x.requires_grad_() for x in shards(dtype=getattr(torch, dtype))]
+    try:
+        dist.P2POp = send
+        out = ours.ring_attention(*arrays, across=None)
+        forward = sum(sent)
+        out.sum().backward()
+    finally:
+        dist.P2POp = message
+    return forward, sum(sent) - forward
+
+
+def last_words(rank, path, pipe):
+    """Attend three times in a ring; worker 1 leaves, or falls silent, while the first keys go round."""
+    how = pipe.recv()
+    join(rank, path, seconds=5)
+    tiles = 0
+
+    def bias(here, there):
+        nonlocal tiles
+        tiles += 1
+        if rank == 1 and tiles == 6:
+            if how == "leaves":
+                os._exit(3)
+            time.sleep(60)
+        return torch.zeros(1, len(here), len(there))
+
+    start = time.monotonic()
+    steps = [lambda: ours.ring_attention(*shards(), across=None, bias=bias)] * 3
+    error = attempt(lambda: [step() for step in steps], ())
+    pipe.send((type(error), time.monotonic() - start))

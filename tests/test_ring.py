@@ -1,0 +1,231 @@
+"""Ring attention is attention: one program that plays all workers, and processes that are workers."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import posattn.torch as ours
+from tests import rings
+from tests.conftest import BOUND, REFERENCE, draw, error
+from tests.rings import CASES, HEADS, KV_HEADS, WIDTH, WORKERS, N
+
+
+@pytest.mark.parametrize(("n", "workers"), [(8, 2), (24, 3), (6, 1), (0, 4)])
+def test_each_worker_gets_a_piece_from_either_end(column, n, workers):
+    order = column.numpy(column.balanced_order(n, workers))
+    assert sorted(order) == list(range(n))
+    piece = n // (2 * workers)
+    for r, shard in enumerate(np.split(order, workers)):
+        last = n - (r + 1) * piece
+        ends = [*range(r * piece, (r + 1) * piece), *range(last, last + piece)]
+        assert shard.tolist() == ends
+
+
+def test_the_order_is_made_where_it_is_wanted(torch_column):
+    assert torch_column.balanced_order(8, 2, device="meta").device.type == "meta"
+
+
+@st.composite
+def problems(draw):
+    """Sizes, options and places of a call, with a ring that fits."""
+    workers, q, k = (draw(st.integers(1, 4)) for _ in range(3))
+    groups, per_group = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    batch = draw(st.lists(st.integers(1, 2), max_size=1))
+    return {
+        "workers": workers,
+        "sizes": (workers * q, workers * k),
+        "heads": (groups * per_group, groups),
+        "batch": batch,
+        "causal": draw(st.booleans()),
+        "mask": draw(st.sampled_from(["none", "keys", "window"])),
+        "bias": draw(st.sampled_from(["none", "ALiBi", "several", "content"])),
+        "shuffled": draw(st.booleans()),
+    }
+
+
+def biases_of(name, heads):
+    return {
+        "none": None,
+        "ALiBi": REFERENCE.ALiBi(heads),
+        "several": [REFERENCE.ALiBi(heads), None, REFERENCE.T5Bias(draw(7, 32, heads))],
+        "content": REFERENCE.RelativeGlobalAttention(draw(8, heads, 8, 3)),
+    }[name]
+
+
+def near(here, there):
+    return abs(here[..., :, None] - there[..., None, :]) < 3
+
+
+@given(problems())
+def test_one_program_that_plays_all_workers_computes_attention(p):
+    (n_q, n_k), (heads, groups) = p["sizes"], p["heads"]
+    query = draw(1, *p["batch"], heads, n_q, 3)
+    key, value = (draw(s, *p["batch"], groups, n_k, 3) for s in (2, 3))
+    bias = biases_of(p["bias"], heads)
+    here, there = np.arange(n_k - n_q, n_k), np.arange(n_k)
+    keys = np.random.default_rng(4).random((*p["batch"], 1, 1, n_k)) < 0.7
+    mask = {"none": None, "keys": keys, "window": near(here, there)}[p["mask"]]
+    options = {"causal": p["causal"], "bias": bias}
+    want = REFERENCE.scaled_dot_product_attention(query, key, value, mask=mask, **options)
+    mask = near if p["mask"] == "window" else mask
+    rows, columns = np.arange(n_q), np.arange(n_k)
+    if p["shuffled"]:  # tokens are spread in any order, if they say where they stand
+        rows, columns = (np.random.default_rng(5).permutation(n) for n in (n_q, n_k))
+        options |= {"query_positions": here[rows], "key_positions": there[columns]}
+        mask = mask[..., columns] if p["mask"] == "keys" else mask
+    got = REFERENCE.ring_attention(
+        query[..., rows, :],
+        key[..., columns, :],
+        value[..., columns, :],
+        across=p["workers"],
+        mask=mask,
+        **options,
+    )
+    assert error(got, want[..., rows, :]) <= BOUND["float64"]
+
+
+def test_the_derivative_of_the_definition_is_that_of_attention():
+    arrays = [draw(s, 2, 6, 3) for s in (1, 2, 3)]
+    directions = [draw(s, 2, 6, 3) for s in (4, 5, 6)]
+
+    def ring(*arrays):
+        return REFERENCE.ring_attention(*arrays, across=3, causal=True)
+
+    def plain(*arrays):
+        return REFERENCE.scaled_dot_product_attention(*arrays, causal=True)
+
+    changes = [REFERENCE.derivative(run, arrays, directions) for run in (ring, plain)]
+    assert error(*changes) <= BOUND["float64"]
+
+
+def test_positions_may_be_those_of_each_example():
+    """Two rows that are padded at the front, and a mask that is a function of their positions."""
+    query, key, value = (draw(s, 2, 4, 8, 3) for s in (1, 2, 3))
+    where = np.stack([np.arange(8), np.arange(8) - 3])
+    places = {"query_positions": where, "key_positions": where}
+
+    def real(here, there):
+        return (there >= 0)[:, None] & near(here, there)
+
+    got = REFERENCE.ring_attention(
+        query,
+        key,
+        value,
+        across=4,
+        causal=True,
+        mask=real,
+        bias=REFERENCE.ALiBi(4),
+        **places,
+    )
+    mask = real(where, where)[:, None]
+    want = REFERENCE.scaled_dot_product_attention(
+        query, key, value, causal=True, mask=mask, bias=REFERENCE.ALiBi(4), **places
+    )
+    assert error(got, want) <= BOUND["float64"]
+    assert not got[1, :, :3].any()  # which see nothing
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory):
+    """Four processes, of which this is one."""
+    workers = rings.Ring(tmp_path_factory.mktemp("ring") / "meet")
+    yield workers
+    workers.close()
+
+
+def gathered(results, balanced):
+    """Arrays of the whole sequence from those of the workers, and the sum of what they learned."""
+    order = ours.balanced_order(N, WORKERS) if balanced else torch.arange(N)
+    back = order.argsort().numpy()
+    named = list(zip(*results, strict=True))
+    wholes = [np.concatenate(x, axis=-2)[..., back, :] for x in named[:4]]
+    return wholes + [sum(x) for x in named[4:]]
+
+
+@pytest.mark.parametrize("balanced", [False, True], ids=["in order", "balanced"])
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("case", CASES)
+def test_processes_in_a_ring_compute_attention_and_its_gradients(
+    ring, unchecked, case, dtype, balanced
+):
+    results = ring(rings.attend, case, dtype, balanced)
+    names = "result", "query", "key", "value", *["parameter"] * len(results[0])
+    for name, got, want in zip(
+        names, gathered(results, balanced), rings.whole(case, dtype), strict=False
+    ):
+        assert np.isfinite(got).all()
+        print(name, error(got, want) / BOUND[dtype])
+        assert error(got, want) <= BOUND[dtype] * (3 if name == "parameter" else 1), name
+
+
+@pytest.mark.parametrize(
+    ("argument", "one", "other"),
+    [
+        ("shape", "query float32 (2, 4, 8, 6)", "query float32 (2, 4, 5, 6)"),
+        ("dtype", "key float32", "key float64"),
+        ("gradient", "gradient False", "gradient True"),
+        ("mask", "key_positions int64 (8,), gradient", "mask a function"),
+        ("bias", "gradient", "bias ALiBi"),
+        ("causal", "causal False", "causal True"),
+    ],
+)
+def test_calls_that_differ_are_named_by_every_worker(ring, unchecked, argument, one, other):
+    said = ring(rings.unlike, argument)
+    assert {type(error) for error in said} == {ValueError}
+    assert len(set(map(str, said))) == 1
+    text = str(said[0])
+    assert text.startswith("all workers must call ring_attention alike, got (query float32")
+    first, second = text.split(" on worker 0 and ")
+    assert one in first
+    assert other in second
+    assert second.endswith("on worker 2")
+
+
+@pytest.mark.parametrize("kind", ["alone", "pairs", "mesh", "all"])
+def test_some_of_the_processes_may_stand_in_a_ring(ring, unchecked, kind):
+    for apart, _ in ring(rings.among_fewer, kind):
+        assert apart <= 1e-6
+
+
+def test_what_is_saved_does_not_grow_with_the_number_of_workers(ring, unchecked):
+    saved = {
+        kind: ring(rings.among_fewer, kind)[0][1] for kind in ("alone", "pairs", "all")
+    }
+    heads = 2 * HEADS * 2 + HEADS + 2 * KV_HEADS * 2
+    print(saved, heads)
+    assert len(set(saved.values())) == 1
+
+
+def test_every_worker_has_the_same_to_do_in_balanced_order(ring, unchecked):
+    balanced, in_order = (ring(rings.count_tiles, kind) for kind in (True, False))
+    assert max(balanced) - min(balanced) <= 1
+    assert sum(balanced) == sum(in_order) == 8 * 9 / 2  # of 8 by 8 tiles
+    assert max(in_order) - min(in_order) > 8
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_no_more_is_sent_than_keys_values_and_positions(ring, unchecked, dtype):
+    size = {"float32": 4, "bfloat16": 2}[dtype]
+    shard = N // WORKERS
+    numbers = 2 * 2 * shard * KV_HEADS * WIDTH  # of keys and values, in two examples
+    for forward, backward in ring(rings.count_bytes, dtype):
+        assert forward == (WORKERS - 1) * (numbers * size + 8 * shard)
+        assert backward == forward + WORKERS * numbers * 4  # gradients are float32
+
+
+@pytest.mark.parametrize("how", ["leaves", "falls silent"])
+def test_who_stays_in_a_broken_ring_raises(tmp_path, how):
+    workers = [rings.start(rings.last_words, rank, tmp_path / "meet") for rank in range(4)]
+    for _, pipe in workers:
+        pipe.send(how)
+    for rank in (0, 2, 3):
+        pipe = workers[rank][1]
+        assert pipe.poll(60)
+        error, seconds = pipe.recv()
+        assert issubclass(error, RuntimeError)
+        assert seconds < 3 * 5 + 15  # three waits of five seconds on a busy machine
+    for process, _ in workers:
+        process.kill()
+        process.join(60)
