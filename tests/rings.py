@@ -14,8 +14,8 @@ from posattn.torch import ring
 WORKERS, N, HEADS, KV_HEADS, WIDTH = 4, 32, 4, 2, 6
 
 
-def join(rank, path, seconds=60):
-    """Become a worker of the ring, with tiles so small that a shard has several."""
+def join(rank, path):
+    """Become a worker, with tiles so small that a shard has several; return the group of it alone."""
     torch.set_num_threads(1)
     ring.BLOCK = {"cpu": 4}
     dist.init_process_group(
@@ -23,8 +23,9 @@ def join(rank, path, seconds=60):
         init_method=f"file://{path}",
         rank=rank,
         world_size=WORKERS,
-        timeout=datetime.timedelta(seconds=seconds),
+        timeout=datetime.timedelta(seconds=60),
     )
+    return [dist.new_group([worker]) for worker in range(WORKERS)][rank]
 
 
 def attempt(check, arguments):
@@ -58,7 +59,7 @@ class Ring:
 
     def __init__(self, path):
         self.others = [start(serve, rank, path) for rank in range(1, WORKERS)]
-        join(0, path)
+        self.alone = join(0, path)
 
     def __call__(self, check, *arguments):
         """What `check(*arguments)` returns or raises on each worker."""
@@ -85,6 +86,11 @@ def seeded(seed):
 
 def window(here, there):
     return (here[..., :, None] - there[..., None, :]).abs() < 5
+
+
+def third(here, there):
+    """No query before the fifth sees anything, and nobody sees the last keys."""
+    return (here[..., :, None] > 4) & (there[..., None, :] < N - 7)
 
 
 def texts(here, there):
@@ -136,6 +142,7 @@ CASES = {
     "several": {"causal": True, "bias": several},
     "window": {"mask": window},
     "causal window": {"causal": True, "mask": window, "scale": 0.3},
+    "some see nothing": {"mask": third, "bias": t5},
     "padding": {"mask": padding()},
     "causal padding": {"causal": True, "mask": padding(), "bias": t5},
     "examples": {"causal": True, "mask": texts, "bias": t5, "positions": shifted()},
@@ -149,7 +156,7 @@ def problem(case, dtype, wide=None):
     random = seeded(0)
     shapes = [(2, heads, N, WIDTH) for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)]
     *arrays, pull = (torch.randn(shape, generator=random).to(dtype) for shape in shapes)
-    if isinstance(options.get("mask"), torch.Tensor):
+    if options.get("mask") is third or isinstance(options.get("mask"), torch.Tensor):
         for x in arrays[1:]:  # what is hidden must not reach anything
             x[1, :, N - 7 :] = torch.nan
     bias = options.pop("bias", lambda dtype: None)(dtype)
@@ -275,6 +282,30 @@ def among_fewer(kind):
     return (out.detach() - own).abs().max().item(), sum(saved)
 
 
+def odd_arrays(kind):
+    """How far a ring is from attention where arrays lack heads, tokens, a width, or are not contiguous."""
+    shape = {"no heads": (8, 6), "no tokens": (2, 0, 6), "no width": (2, 8, 6)}.get(
+        kind, (6, 2, 8)
+    )
+    arrays = [torch.randn(shape, generator=seeded(s)) for s in range(3)]
+    if kind == "not contiguous":
+        arrays = [x.movedim(0, -1) for x in arrays]
+    if kind == "no width":
+        arrays[2] = arrays[2][..., :0]
+    arrays = [x.requires_grad_() for x in arrays]
+    out = ours.ring_attention(*arrays, across=None)
+    team = [arrays[0], *(torch.cat([x] * WORKERS, -2) for x in arrays[1:])]
+    want = ours.scaled_dot_product_attention(*team)
+    out.sum().backward()
+    sizes = [x.grad.shape == x.shape for x in arrays]
+    return (out - want).detach().abs().sum().item() if all(sizes) else sizes
+
+
+def around_a_square():
+    """A call across a mesh of two axes."""
+    ours.ring_attention(*shards(), across=dist.init_device_mesh("cpu", (2, 2)))
+
+
 def count_tiles(balanced):
     """How many tiles this worker computes of a causal call."""
     tiles = 0
@@ -314,7 +345,8 @@ def count_bytes(dtype):
 def last_words(rank, path, pipe):
     """Attend three times in a ring; worker 1 leaves, or falls silent, while the first keys go round."""
     how = pipe.recv()
-    join(rank, path, seconds=5)
+    join(rank, path)
+    patience = dist.new_group(timeout=datetime.timedelta(seconds=5))
     tiles = 0
 
     def bias(here, there):
@@ -327,6 +359,6 @@ def last_words(rank, path, pipe):
         return torch.zeros(1, len(here), len(there))
 
     start = time.monotonic()
-    steps = [lambda: ours.ring_attention(*shards(), across=None, bias=bias)] * 3
+    steps = [lambda: ours.ring_attention(*shards(), across=patience, bias=bias)] * 3
     error = attempt(lambda: [step() for step in steps], ())
     pipe.send((type(error), time.monotonic() - start))

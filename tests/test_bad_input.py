@@ -29,6 +29,12 @@ def attend(column, *arrays, **options):
     return column.scaled_dot_product_attention(*arrays, **options)
 
 
+def ring(column, *arrays, **options):
+    """Attention around a ring, whose workers nobody asks for before the arrays are good."""
+    across = {"reference": 1, "torch": None, "jax": "workers"}[column.name]
+    return column.ring_attention(*arrays, across=across, **options)
+
+
 def room(c, max_len=4):
     """An empty cache for the layer."""
     kind = {"torch": {"dtype": torch.float64}, "jax": {"dtype": "float64"}}.get(c.name, {})
@@ -384,6 +390,34 @@ CASES = [
     (lambda c, a: learned(c)(a(X), positions=a([0, 1])),
      RANGE, "positions must have shape (3,) or (2, 3), got (2,)"),
     (lambda c, a: learned(c)(a(X), positions=[0, 1, 2]), KIND, "positions must be an array, got list"),
+    # ring
+    (lambda c, a: c.balanced_order(10, 4),
+     RANGE, "n must be a multiple of 2 * workers = 8, got 10"),
+    (lambda c, a: c.balanced_order(8, 0), RANGE, "workers must be a positive integer, got 0"),
+    (lambda c, a: c.balanced_order(8.0, 2), KIND, "n must be a non-negative integer, got 8.0"),
+    (lambda c, a: ring(c, a(Q), K.tolist(), a(V)), KIND, "key must be an array, got list"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), scale=np.inf),
+     RANGE, "scale must be a finite number, got inf"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), mask=[True]), KIND,
+     "mask must be a bool array of keys or a function (query_positions, key_positions), got list"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), mask=a(BOOLS)),
+     RANGE, "mask must have a shape that broadcasts to (2, 1, 5), got (2, 3, 5)"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), mask=a(np.ones((1, 5), int))),
+     KIND, "mask must be bool (True means may attend), got int64"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), bias=a(floats(3, 5))), KIND,
+     "bias must be a function of positions where keys are spread over workers, "
+     "got an array of shape (3, 5)"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), bias="ALiBi"), KIND,
+     "bias must be a function (query_positions, key_positions) or have a method scores, got str"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), bias=[c.StickBreaking()]),
+     RANGE, "bias must score each query and key alone, got StickBreaking, which needs all keys"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), bias=make(c, "ShawRelative", 2, 4)),
+     RANGE, "bias must change scores alone, got ShawRelative, which changes values, too"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), query_positions=a(np.arange(4))),
+     RANGE, "query_positions must have shape (3,) or (3,), got (4,)"),
+    (lambda c, a: ring(c, a(Q), a(K), a(V), key_positions=a(np.arange(5))), RANGE,
+     "query_positions must be given where key_positions are, unless each query is a key, "
+     "got 3 queries and 5 keys"),
     # randomised positions
     (lambda c, a: c.randomized_positions(5, 4, rng=c.rng()),
      RANGE, "length must be at most max_len = 4, got 5"),
@@ -1047,6 +1081,7 @@ EMPTY = [
     (lambda c, a: sines(c, 0, 5), (0, 5)),
     (lambda c, a: encoding(c)(a(X[:, :0])), (2, 0, 4)),
     (lambda c, a: learned(c)(a(X[:, :0])), (2, 0, 4)),
+    (lambda c, a: c.balanced_order(0, 4), (0,)),
     (lambda c, a: c.randomized_positions(0, 4, rng=c.rng()), (0,)),
     (lambda c, a: c.forgetting_bias(a(floats(2, 0))), (2, 0, 0)),
     (lambda c, a: gate(c)(a(X[:, :0])), (2, 2, 0)),

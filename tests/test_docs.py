@@ -297,6 +297,7 @@ WITHOUT_PAGE = {
         "randomized",
     ),
     *(
+        "ring",
         "sandwich",
         "scaling",
         "stick_breaking",

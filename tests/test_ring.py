@@ -5,11 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import distributed as dist
 
 import posattn.torch as ours
 from tests import rings
 from tests.conftest import BOUND, REFERENCE, draw, error
 from tests.rings import CASES, HEADS, KV_HEADS, WIDTH, WORKERS, N
+from tests.test_tiled import Largest
 
 
 @pytest.mark.parametrize(("n", "workers"), [(8, 2), (24, 3), (6, 1), (0, 4)])
@@ -229,3 +231,129 @@ def test_who_stays_in_a_broken_ring_raises(tmp_path, how):
     for process, _ in workers:
         process.kill()
         process.join(60)
+
+
+@pytest.mark.parametrize("kind", ["no heads", "no tokens", "no width", "not contiguous"])
+def test_arrays_of_odd_shapes_go_round(ring, unchecked, kind):
+    for apart in ring(rings.odd_arrays, kind):
+        assert apart <= 1e-4
+
+
+def arrays_of(n, dtype=torch.float32):
+    return [torch.tensor(draw(s, 2, n, 3)).to(dtype).requires_grad_() for s in (1, 2, 3)]
+
+
+def test_a_worker_alone_computes_attention_again_and_again(ring, unchecked):
+    arrays = arrays_of(9)
+    out = ours.ring_attention(*arrays, across=ring.alone, causal=True)
+    want = ours.scaled_dot_product_attention(*arrays, causal=True)
+    assert torch.allclose(out, want, atol=1e-6)
+    for _ in range(2):  # nothing is used up by the first
+        slopes = [
+            torch.autograd.grad(x.sum(), arrays, retain_graph=True) for x in (out, want)
+        ]
+        for one, other in zip(*slopes, strict=True):
+            assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_no_derivative_of_a_derivative_is_claimed(ring, unchecked):
+    arrays = arrays_of(5)
+    out = ours.ring_attention(*arrays, across=ring.alone)
+    with pytest.raises(
+        ValueError, match=r"^create_graph must be False where ring_attention is"
+    ):
+        torch.autograd.grad(out.sum(), arrays[0], create_graph=True)
+
+
+def test_half_precision_that_is_asked_for_elsewhere_changes_nothing(ring, unchecked):
+    arrays = arrays_of(9)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = ours.ring_attention(*arrays, across=ring.alone)
+    assert torch.equal(got, ours.ring_attention(*arrays, across=ring.alone))
+
+
+def test_no_tile_is_large(ring, unchecked):
+    """Forward and backward, nothing is made that grows with the square of the length."""
+    arrays = arrays_of(96)
+    with Largest() as largest:
+        out = ours.ring_attention(*arrays, across=ring.alone, bias=ours.FIRE(2))
+        out.sum().backward()
+    assert largest.entries <= arrays[0].numel()
+
+
+class Offset(torch.nn.Module):
+    """A bias with a number that is no parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.ones(()))
+        self.offset = torch.ones((), requires_grad=True)
+
+    def forward(self, here, there):  # noqa: D102
+        return self.factor * torch.zeros(1, len(here), len(there)) + self.offset
+
+
+@pytest.mark.parametrize(
+    "bias", [Offset(), lambda *where: Offset()(*where), ours.T5Bias(2).forward]
+)
+def test_a_gradient_that_would_be_lost_is_refused(ring, unchecked, bias):
+    arrays = arrays_of(4)
+    with pytest.raises(ValueError, match=r"^bias must have its gradient in the parameters"):
+        ours.ring_attention(*arrays, across=ring.alone, bias=bias)
+    with torch.no_grad():  # then there is none
+        assert ours.ring_attention(*arrays, across=ring.alone, bias=bias).isfinite().all()
+
+
+MASKS = {
+    "mask must be an array, got NoneType": lambda here, there: None,
+    "mask must be bool (True means may attend), got int64": lambda here, there: (
+        here[:, None] + there
+    ),
+    "mask must have a shape that broadcasts to (4, 4), got (1, 4, 4)": lambda here, there: (
+        here[:, None] + there > 0
+    )[None],
+}
+
+
+@pytest.mark.parametrize("text", MASKS)
+def test_a_mask_that_returns_something_else_is_named(ring, unchecked, text):
+    arrays = [draw(s, 2, 4, 3) for s in (1, 2, 3)]
+    calls = {
+        REFERENCE.ring_attention: (arrays, 1),
+        ours.ring_attention: (map(torch.tensor, arrays), ring.alone),
+    }
+    for attend, (own, across) in calls.items():
+        with pytest.raises((TypeError, ValueError)) as caught:
+            attend(*own, across=across, mask=MASKS[text])
+        assert str(caught.value) == text
+
+
+KIND = "across must be a process group of this process, a DeviceMesh of one axis, or None"
+
+
+def test_across_must_name_processes(ring, unchecked, monkeypatch):
+    arrays = arrays_of(4)
+    for across, got in (("all", "str"), (dist.GroupMember.NON_GROUP_MEMBER, "int")):
+        with pytest.raises(TypeError) as caught:
+            ours.ring_attention(*arrays, across=across)
+        assert str(caught.value) == f"{KIND}, got {got}"
+    for raised in ring(rings.around_a_square):
+        assert isinstance(raised, ValueError)
+        assert str(raised) == f"{KIND}, got a DeviceMesh of 2 axes"
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    with pytest.raises(
+        ValueError, match=r"got no process group: call torch\.distributed\.init"
+    ):
+        ours.ring_attention(*arrays, across=None)
+
+
+@pytest.mark.parametrize(("across", "text"), [
+    (3, "across must divide n_q = 8 and n_k = 6, got 3"),
+    (4, "across must divide n_q = 8 and n_k = 6, got 4"),
+    (0, "across must be a positive integer, got 0"),
+])  # fmt: skip
+def test_across_must_divide_the_sequence(unchecked, across, text):
+    query, key = draw(1, 2, 8, 3), draw(2, 2, 6, 3)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011, the text is compared
+        REFERENCE.ring_attention(query, key, key, across=across)
+    assert str(caught.value) == text

@@ -1,5 +1,6 @@
 """Checks of a sequence that is spread over several workers."""
 
+from posattn.contract.arrays import array
 from posattn.contract.arrays import mask as _mask
 from posattn.contract.numbers import integer
 from posattn.contract.places import attention_positions
@@ -26,7 +27,7 @@ def shard_positions(query_positions, key_positions, batch, n_q, n_k):
     attention_positions(query_positions, key_positions, batch, n_q, n_k)
     if query_positions is None and key_positions is not None and n_q != n_k:
         raise ValueError(
-            "query_positions must be given where key_positions are and queries are no keys, "
+            "query_positions must be given where key_positions are, unless each query is a key, "
             f"got {n_q} queries and {n_k} keys"
         )
 
@@ -41,6 +42,12 @@ def shard_mask(value, query_shape, n_k):
             f"got {type(value).__name__}"
         )
     _mask(value, (*query_shape[:-2], 1, n_k))
+
+
+def mask_of_positions(value, expected):
+    """Reject what a mask that is a function has returned, if it does not fit."""
+    array("mask", value)
+    _mask(value, expected)
 
 
 def shard_bias(value):
@@ -72,6 +79,14 @@ def shard_gradient(reached):
         raise ValueError(
             "bias must have its gradient in the parameters of a module, got a function or "
             "module of positions whose result requires grad by something else"
+        )
+
+
+def first_derivative(recorded):
+    """Reject a backward pass that is itself to be differentiated."""
+    if recorded:
+        raise ValueError(
+            "create_graph must be False where ring_attention is differentiated, got True"
         )
 
 

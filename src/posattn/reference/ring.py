@@ -194,7 +194,7 @@ def _visible(here, there, mask, causal):
     if callable(mask):
         allowed = mask(here, there)
         batch = max(here.shape[:-1], there.shape[:-1], key=len)
-        contract.mask(allowed, (*batch, here.shape[-1], there.shape[-1]))
+        contract.mask_of_positions(allowed, (*batch, here.shape[-1], there.shape[-1]))
         seen = seen & allowed
     return seen[..., None, :, :] if seen.ndim > 2 else seen
 

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float, Integer, Real
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.func import functional_call
 
@@ -126,7 +125,9 @@ def ring_attention(
         >>> dist.destroy_process_group()
     """
     contract.attention(query, key, value, grouped=True)
-    contract.shard_mask(mask, query.shape, key.shape[-2])
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    contract.shard_mask(mask, query.shape, n_k)
+    contract.shard_positions(query_positions, key_positions, query.shape[:-3], n_q, n_k)
     parts = biases(bias)
     for part in parts:
         contract.shard_bias(part)
@@ -156,7 +157,6 @@ def _group(across):
 def _places(query, key, query_positions, key_positions, group):
     """Where the queries and keys of this worker stand, shard after shard if nothing else is given."""
     n_q, n_k = query.shape[-2], key.shape[-2]
-    contract.shard_positions(query_positions, key_positions, query.shape[:-3], n_q, n_k)
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     if query_positions is None:
         first = rank * n_q + size * (n_k - n_q)
@@ -285,7 +285,7 @@ class _Ring:
         """What a mask that is a function says of a tile."""
         allowed = self.allowed(here, there)
         batch = max(here.shape[:-1], there.shape[:-1], key=len)
-        contract.mask(allowed, (*batch, here.shape[-1], there.shape[-1]))
+        contract.mask_of_positions(allowed, (*batch, here.shape[-1], there.shape[-1]))
         return allowed
 
     def scores(self, query, key, where, seen, parameters):
@@ -322,8 +322,8 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad):
+        contract.first_derivative(torch.is_grad_enabled())
         ring = ctx.ring
         query, key, value, here, there, known, out, level, *parameters = ctx.saved_tensors
         grad = grad.to(level.dtype)
