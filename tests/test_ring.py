@@ -274,7 +274,7 @@ def test_half_precision_that_is_asked_for_elsewhere_changes_nothing(ring, unchec
 
 def test_no_tile_is_large(ring, unchecked):
     """Forward and backward, nothing is made that grows with the square of the length."""
-    arrays = arrays_of(96)
+    arrays = arrays_of(192)
     with Largest() as largest:
         out = ours.ring_attention(*arrays, across=ring.alone, bias=ours.FIRE(2))
         out.sum().backward()

@@ -16,6 +16,7 @@ NAMES = {
     "jax.jaxlib._jax.Array": "jax.Array",
     "jaxlib._jax.Array": "jax.Array",
     "torch._C.Generator": "torch.Generator",
+    "torch.distributed.distributed_c10d.ProcessGroup": "torch.distributed.ProcessGroup",
     "numpy.random._generator.Generator": "numpy.random.Generator",
     "[ndarray,": "[numpy.ndarray,",  # jaxtyping keeps the last word only
     "[Tensor,": "[torch.Tensor,",

@@ -1,8 +1,8 @@
 """Ring attention: every process holds a shard of a sequence, and keys and values go round.
 
 While a process reads one shard of keys, the next one arrives.
-Forward and backward, it holds no more than its own shard and two of others, and scores of one tile: what
-the backward pass needs of other shards goes round once more, and the gradients of keys and values with it.
+It holds a few shards, however many workers there are, and the scores of one tile: what the backward pass
+needs of other shards goes round once more, and the gradients of keys and values with it until they are home.
 """
 
 import math
@@ -73,13 +73,13 @@ def ring_attention(
     """Attention to a sequence that no worker holds as a whole.
 
     Twin of :func:`posattn.reference.ring_attention`: each process of `across` calls it with its own
-    shard of every array, all of the same shapes, and gets its own shard of the result.
-    Half precision is computed in float32.
-    The first message of a call, 1 KiB from each worker to each, compares the shapes; then keys and
-    values go round once in the forward pass, and in the backward pass once more with their gradients.
-    The gradient of a bias with parameters is the share of the worker's own queries: the gradient of
-    the whole is the sum over the workers.
-    If a worker dies, the others raise, at the latest after the timeout of the group.
+    shard of every array, all of the same shapes, and gets its own shard of the result; the backward
+    pass must run on all of them, too. Half precision is computed in float32.
+    The first message of a call, 1 KiB from each worker to each, compares the shapes; then keys,
+    values and positions go round, and in the backward pass once more with float32 gradients.
+    A bias gets the gradient of the worker's own queries: that of the whole is the sum over workers.
+    If a worker dies, the others raise, at the latest in their next call and after the timeout of
+    their group.
 
     Args:
         query: Q, `(*batch, n_q, d)`, as all arrays the shard of this worker.
