@@ -115,14 +115,14 @@ def ring_attention(
             does not name workers, or `bias` needs all keys.
 
     Examples:
-        >>> alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-        >>> dist.init_process_group("gloo", **alone)
+        >>> alone = {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}
+        >>> torch.distributed.init_process_group("gloo", **alone)
         >>> value = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
         >>> options = {"across": None, "causal": True, "scale": math.log(3)}
         >>> ring_attention(torch.eye(2), torch.eye(2), value, **options)
         tensor([[1.0000, 0.0000],
                 [0.2500, 1.5000]])
-        >>> dist.destroy_process_group()
+        >>> torch.distributed.destroy_process_group()
     """
     contract.attention(query, key, value, grouped=True)
     n_q, n_k = query.shape[-2], key.shape[-2]
