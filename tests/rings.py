@@ -3,6 +3,7 @@
 import datetime
 import os
 import time
+from functools import partial
 from multiprocessing import get_context
 
 import torch
@@ -141,7 +142,7 @@ CASES = {
     "DAPE": {"causal": True, "bias": dape},
     "several": {"causal": True, "bias": several},
     "window": {"mask": window},
-    "causal window": {"causal": True, "mask": window, "scale": 0.3},
+    "causal window": {"causal": True, "mask": ours.Window(5), "scale": 0.3},
     "some see nothing": {"mask": third, "bias": t5},
     "padding": {"mask": padding()},
     "causal padding": {"causal": True, "mask": padding(), "bias": t5},
@@ -299,6 +300,23 @@ def odd_arrays(kind):
     out.sum().backward()
     sizes = [x.grad.shape == x.shape for x in arrays]
     return (out - want).detach().abs().sum().item() if all(sizes) else sizes
+
+
+def run_a_layer():
+    """How far a layer on shards is from the layer on the whole, with its parameters' gradients."""
+    x = torch.randn(2, N, 8, generator=seeded(5))
+    options = {"rotate": ours.Rotary(), "bias": t5(torch.float32)}
+    layer = ours.MultiHeadAttention(8, HEADS, num_kv_heads=2, rng=seeded(6), **options)
+    want = layer(x, causal=True)
+    slopes = torch.autograd.grad(want.square().sum(), list(layer.parameters()))
+    layer.attention = partial(ours.ring_attention, across=None)
+    own = ours.balanced_order(N, WORKERS).view(WORKERS, -1)[dist.get_rank()]
+    out = layer(x[:, own], causal=True, query_positions=own)
+    shares = torch.autograd.grad(out.square().sum(), list(layer.parameters()))
+    for share in shares:
+        dist.all_reduce(share)
+    both = zip([out, *shares], [want[:, own], *slopes], strict=True)
+    return max((got - wanted).detach().abs().max().item() for got, wanted in both)
 
 
 def around_a_square():

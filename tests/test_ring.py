@@ -233,6 +233,11 @@ def test_who_stays_in_a_broken_ring_raises(tmp_path, how):
         process.join(60)
 
 
+def test_a_layer_may_spread_its_sequence(ring, unchecked):
+    for apart in ring(rings.run_a_layer):
+        assert apart <= 1e-4  # of gradients up to a hundred
+
+
 @pytest.mark.parametrize("kind", ["no heads", "no tokens", "no width", "not contiguous"])
 def test_arrays_of_odd_shapes_go_round(ring, unchecked, kind):
     for apart in ring(rings.odd_arrays, kind):
@@ -309,9 +314,9 @@ MASKS = {
     "mask must be bool (True means may attend), got int64": lambda here, there: (
         here[:, None] + there
     ),
-    "mask must have a shape that broadcasts to (4, 4), got (1, 4, 4)": lambda here, there: (
-        here[:, None] + there > 0
-    )[None],
+    "mask must have a shape that broadcasts to (2, 4, 4), got (4, 1)": lambda here, there: (
+        here[:, None] > 0
+    ),
 }
 
 
