@@ -12,6 +12,7 @@ from torch import distributed as dist
 import posattn.torch as ours
 from posattn.torch import ring
 
+USUAL = ring.BLOCK
 WORKERS, N, HEADS, KV_HEADS, WIDTH = 4, 32, 4, 2, 6
 
 
@@ -77,6 +78,7 @@ class Ring:
         for _, pipe in self.others:
             pipe.send(None)
         dist.destroy_process_group()
+        ring.BLOCK = USUAL
         for process, _ in self.others:
             process.join(60)
 
@@ -183,18 +185,23 @@ def differentiate(function, arrays, pull, bias):
     return [x.detach().double().numpy() for x in (value, *grads)]
 
 
-def attend(case, dtype, balanced):
+ORDERS = {
+    "in order": torch.arange(N),
+    "balanced": ours.balanced_order(N, WORKERS),
+    "shuffled": torch.randperm(N, generator=seeded(8)),
+}
+
+
+def attend(case, dtype, order):
     """This worker's shards of the result and of its gradients, and its share of those of the bias."""
     arrays, pull, bias, options = problem(case, dtype)
-    rank = dist.get_rank()
-    order = ours.balanced_order(N, WORKERS) if balanced else torch.arange(N)
-    own = order.view(WORKERS, -1)[rank]
+    own = ORDERS[order].view(WORKERS, -1)[dist.get_rank()]
     arrays, pull = [x[..., own, :] for x in arrays], pull[..., own, :]
     rotate = options.pop("rotate", False)
     positions = options.pop("positions", None)
     if isinstance(options.get("mask"), torch.Tensor):
         options["mask"] = options["mask"][..., own]
-    if positions is not None or balanced:
+    if positions is not None or order != "in order":
         where = own if positions is None else positions[:, own]
         options |= {"query_positions": where, "key_positions": where}
 
@@ -310,7 +317,7 @@ def run_a_layer():
     want = layer(x, causal=True)
     slopes = torch.autograd.grad(want.square().sum(), list(layer.parameters()))
     layer.attention = partial(ours.ring_attention, across=None)
-    own = ours.balanced_order(N, WORKERS).view(WORKERS, -1)[dist.get_rank()]
+    own = ORDERS["balanced"].view(WORKERS, -1)[dist.get_rank()]
     out = layer(x[:, own], causal=True, query_positions=own)
     shares = torch.autograd.grad(out.square().sum(), list(layer.parameters()))
     for share in shares:
@@ -324,7 +331,7 @@ def around_a_square():
     ours.ring_attention(*shards(), across=dist.init_device_mesh("cpu", (2, 2)))
 
 
-def count_tiles(balanced):
+def count_tiles(order):
     """How many tiles this worker looks at in a causal call."""
     tiles = []
 
@@ -332,8 +339,7 @@ def count_tiles(balanced):
         tiles.append((here, there))
         return torch.ones(len(here), len(there), dtype=torch.bool)
 
-    order = ours.balanced_order(N, WORKERS) if balanced else torch.arange(N)
-    own = order.view(WORKERS, -1)[dist.get_rank()]
+    own = ORDERS[order].view(WORKERS, -1)[dist.get_rank()]
     where = {"query_positions": own, "key_positions": own}
     ours.ring_attention(*shards(), across=None, causal=True, mask=mask, **where)
     return len(tiles)

@@ -177,9 +177,21 @@ class _Bias(nn.Module):
         super().__init__()
         self.learned = nn.ModuleList(part for part in parts if isinstance(part, nn.Module))
         self.parts, self.dtype = parts, dtype
+        self.relative = parts and all(getattr(part, "relative", False) for part in parts)
 
-    def forward(self, query, key, *where):
-        return total_bias(self.parts, query.to(self.dtype), key.to(self.dtype), where)
+    def forward(self, query, key, here, there):
+        if self.relative and _in_a_row(here) and _in_a_row(there):
+            return self.by_distance(query, here, there)
+        query, key = query.to(self.dtype), key.to(self.dtype)
+        return total_bias(self.parts, query, key, (here, there))
+
+    def by_distance(self, query, here, there):
+        """Likewise of distances: a row of numbers, which each next query reads from one place before."""
+        n_q, n_k = len(here), len(there)
+        keys = torch.arange(1 - n_q, n_k, device=there.device) + there[0]
+        row = sum(part(here[:1], keys) for part in self.parts)
+        contract.bias(row[..., :n_k], (*query.shape[:-2], 1, n_k))
+        return row[..., 0, :].to(_wide(row)).unfold(-1, n_k, 1).flip(-2)
 
     def leaves(self, parameters):
         """The parameters by name, as leaves of what is computed from them."""
@@ -360,6 +372,12 @@ def _blocks(positions, size):
     for start in range(0, positions.shape[-1] if positions.numel() else 0, size):
         block = positions[..., start : start + size]
         yield slice(start, start + size), *torch.stack(block.aminmax()).tolist()
+
+
+def _in_a_row(positions):
+    """Whether tokens are known to stand one after the other, alike in all examples."""
+    one_by_one = positions.ndim == 1 and len(positions) > 0 and readable(positions)
+    return one_by_one and bool((positions.diff() == 1).all())
 
 
 def _past(here, there):
