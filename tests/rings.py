@@ -3,6 +3,7 @@
 import datetime
 import os
 import time
+from functools import partial
 from multiprocessing import get_context
 
 import torch
@@ -11,6 +12,7 @@ from torch import distributed as dist
 import posattn.torch as ours
 from posattn.torch import ring
 
+USUAL = ring.BLOCK
 WORKERS, N, HEADS, KV_HEADS, WIDTH = 4, 32, 4, 2, 6
 
 
@@ -76,6 +78,7 @@ class Ring:
         for _, pipe in self.others:
             pipe.send(None)
         dist.destroy_process_group()
+        ring.BLOCK = USUAL
         for process, _ in self.others:
             process.join(60)
 
@@ -141,7 +144,7 @@ CASES = {
     "DAPE": {"causal": True, "bias": dape},
     "several": {"causal": True, "bias": several},
     "window": {"mask": window},
-    "causal window": {"causal": True, "mask": window, "scale": 0.3},
+    "causal window": {"causal": True, "mask": ours.Window(5), "scale": 0.3},
     "some see nothing": {"mask": third, "bias": t5},
     "padding": {"mask": padding()},
     "causal padding": {"causal": True, "mask": padding(), "bias": t5},
@@ -182,18 +185,23 @@ def differentiate(function, arrays, pull, bias):
     return [x.detach().double().numpy() for x in (value, *grads)]
 
 
-def attend(case, dtype, balanced):
+ORDERS = {
+    "in order": torch.arange(N),
+    "balanced": ours.balanced_order(N, WORKERS),
+    "shuffled": torch.randperm(N, generator=seeded(8)),
+}
+
+
+def attend(case, dtype, order):
     """This worker's shards of the result and of its gradients, and its share of those of the bias."""
     arrays, pull, bias, options = problem(case, dtype)
-    rank = dist.get_rank()
-    order = ours.balanced_order(N, WORKERS) if balanced else torch.arange(N)
-    own = order.view(WORKERS, -1)[rank]
+    own = ORDERS[order].view(WORKERS, -1)[dist.get_rank()]
     arrays, pull = [x[..., own, :] for x in arrays], pull[..., own, :]
     rotate = options.pop("rotate", False)
     positions = options.pop("positions", None)
     if isinstance(options.get("mask"), torch.Tensor):
         options["mask"] = options["mask"][..., own]
-    if positions is not None or balanced:
+    if positions is not None or order != "in order":
         where = own if positions is None else positions[:, own]
         options |= {"query_positions": where, "key_positions": where}
 
@@ -301,12 +309,29 @@ def odd_arrays(kind):
     return (out - want).detach().abs().sum().item() if all(sizes) else sizes
 
 
+def run_a_layer():
+    """How far a layer on shards is from the layer on the whole, with its parameters' gradients."""
+    x = torch.randn(2, N, 8, generator=seeded(5))
+    options = {"rotate": ours.Rotary(), "bias": t5(torch.float32)}
+    layer = ours.MultiHeadAttention(8, HEADS, num_kv_heads=2, rng=seeded(6), **options)
+    want = layer(x, causal=True)
+    slopes = torch.autograd.grad(want.square().sum(), list(layer.parameters()))
+    layer.attention = partial(ours.ring_attention, across=None)
+    own = ORDERS["balanced"].view(WORKERS, -1)[dist.get_rank()]
+    out = layer(x[:, own], causal=True, query_positions=own)
+    shares = torch.autograd.grad(out.square().sum(), list(layer.parameters()))
+    for share in shares:
+        dist.all_reduce(share)
+    both = zip([out, *shares], [want[:, own], *slopes], strict=True)
+    return max((got - wanted).detach().abs().max().item() for got, wanted in both)
+
+
 def around_a_square():
     """A call across a mesh of two axes."""
     ours.ring_attention(*shards(), across=dist.init_device_mesh("cpu", (2, 2)))
 
 
-def count_tiles(balanced):
+def count_tiles(order):
     """How many tiles this worker looks at in a causal call."""
     tiles = []
 
@@ -314,8 +339,7 @@ def count_tiles(balanced):
         tiles.append((here, there))
         return torch.ones(len(here), len(there), dtype=torch.bool)
 
-    order = ours.balanced_order(N, WORKERS) if balanced else torch.arange(N)
-    own = order.view(WORKERS, -1)[dist.get_rank()]
+    own = ORDERS[order].view(WORKERS, -1)[dist.get_rank()]
     where = {"query_positions": own, "key_positions": own}
     ours.ring_attention(*shards(), across=None, causal=True, mask=mask, **where)
     return len(tiles)

@@ -177,6 +177,7 @@ def test_every_definition_is_covered():
         *("self_attention_operations", "dropout", "randomized_positions"),  # random
         *("ALiBi", "Rotary", "KVCache"),  # their functions have vectors
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
+        *("balanced_order", "ring_attention"),  # as many programs as workers
         *(
             "Window",
             "causal_mask",

@@ -10,7 +10,7 @@ from torch import distributed as dist
 import posattn.torch as ours
 from tests import rings
 from tests.conftest import BOUND, REFERENCE, draw, error
-from tests.rings import CASES, HEADS, KV_HEADS, WIDTH, WORKERS, N
+from tests.rings import CASES, HEADS, KV_HEADS, ORDERS, WIDTH, WORKERS, N
 from tests.test_tiled import Largest
 
 
@@ -137,25 +137,24 @@ def ring(tmp_path_factory):
     workers.close()
 
 
-def gathered(results, balanced):
+def gathered(results, order):
     """Arrays of the whole sequence from those of the workers, and the sum of what they learned."""
-    order = ours.balanced_order(N, WORKERS) if balanced else torch.arange(N)
-    back = order.argsort().numpy()
+    back = ORDERS[order].argsort().numpy()
     named = list(zip(*results, strict=True))
     wholes = [np.concatenate(x, axis=-2)[..., back, :] for x in named[:4]]
     return wholes + [sum(x) for x in named[4:]]
 
 
-@pytest.mark.parametrize("balanced", [False, True], ids=["in order", "balanced"])
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("dtype", BOUND)
 @pytest.mark.parametrize("case", CASES)
 def test_processes_in_a_ring_compute_attention_and_its_gradients(
-    ring, unchecked, case, dtype, balanced
+    ring, unchecked, case, dtype, order
 ):
-    results = ring(rings.attend, case, dtype, balanced)
+    results = ring(rings.attend, case, dtype, order)
     names = "result", "query", "key", "value", *["parameter"] * len(results[0])
     for name, got, want in zip(
-        names, gathered(results, balanced), rings.whole(case, dtype), strict=False
+        names, gathered(results, order), rings.whole(case, dtype), strict=False
     ):
         assert np.isfinite(got).all()
         print(name, error(got, want) / BOUND[dtype])
@@ -201,7 +200,9 @@ def test_what_is_saved_does_not_grow_with_the_number_of_workers(ring, unchecked)
 
 
 def test_every_worker_has_the_same_to_do_in_balanced_order(ring, unchecked):
-    balanced, in_order = (ring(rings.count_tiles, kind) for kind in (True, False))
+    balanced, in_order = (
+        ring(rings.count_tiles, order) for order in ("balanced", "in order")
+    )
     assert max(balanced) - min(balanced) <= 1
     assert sum(balanced) == sum(in_order) == 8 * 9 / 2  # of 8 by 8 tiles
     assert max(in_order) - min(in_order) > 8
@@ -231,6 +232,11 @@ def test_who_stays_in_a_broken_ring_raises(tmp_path, how):
     for process, _ in workers:
         process.kill()
         process.join(60)
+
+
+def test_a_layer_may_spread_its_sequence(ring, unchecked):
+    for apart in ring(rings.run_a_layer):
+        assert apart <= 1e-4  # of gradients up to a hundred
 
 
 @pytest.mark.parametrize("kind", ["no heads", "no tokens", "no width", "not contiguous"])
@@ -309,9 +315,9 @@ MASKS = {
     "mask must be bool (True means may attend), got int64": lambda here, there: (
         here[:, None] + there
     ),
-    "mask must have a shape that broadcasts to (4, 4), got (1, 4, 4)": lambda here, there: (
-        here[:, None] + there > 0
-    )[None],
+    "mask must have a shape that broadcasts to (2, 4, 4), got (4, 1)": lambda here, there: (
+        here[:, None] > 0
+    ),
 }
 
 
@@ -326,6 +332,14 @@ def test_a_mask_that_returns_something_else_is_named(ring, unchecked, text):
         with pytest.raises((TypeError, ValueError)) as caught:
             attend(*own, across=across, mask=MASKS[text])
         assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("scheme", ["ALiBi", "FIRE"])
+def test_a_bias_for_other_heads_is_named(ring, unchecked, scheme):
+    text = "bias must have a shape that broadcasts to (2, 1, 1), got (3, 1, 1)"
+    with pytest.raises(ValueError) as caught:  # noqa: PT011, the text is compared
+        ours.ring_attention(*arrays_of(5), across=ring.alone, bias=getattr(ours, scheme)(3))
+    assert str(caught.value) == text
 
 
 KIND = "across must be a process group of this process, a DeviceMesh of one axis, or None"

@@ -1,6 +1,5 @@
 """Checks of a sequence that is spread over several workers."""
 
-from posattn.contract.arrays import array
 from posattn.contract.arrays import mask as _mask
 from posattn.contract.numbers import integer
 from posattn.contract.places import attention_positions
@@ -42,12 +41,6 @@ def shard_mask(value, query_shape, n_k):
             f"got {type(value).__name__}"
         )
     _mask(value, (*query_shape[:-2], 1, n_k))
-
-
-def mask_of_positions(value, expected):
-    """Reject what a mask that is a function has returned, if it does not fit."""
-    array("mask", value)
-    _mask(value, expected)
 
 
 def shard_bias(value):

@@ -1,7 +1,7 @@
 """Ring attention: a sequence spread over workers, whose keys and values go round."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Inexact, Integer, Num
@@ -14,6 +14,7 @@ from posattn.reference.attention import (
     total_bias,
     zero_unattended,
 )
+from posattn.reference.masks import of_pairs
 
 __all__ = ["balanced_order", "ring_attention"]
 
@@ -61,7 +62,7 @@ def ring_attention(
     value: Inexact[np.ndarray, "*groups n_k d_v"],
     *,
     across: int,
-    mask: Bool[np.ndarray, "*#batch 1 n_k"] | Callable | None = None,
+    mask: Bool[np.ndarray, "*#batch 1 n_k"] | contract.PositionMask | None = None,
     causal: bool = False,
     bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Num[np.ndarray, "... n_q"] | None = None,
@@ -143,11 +144,14 @@ def ring_attention(
     here, there = _places(query, n_k, query_positions, key_positions)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     known = mask if isinstance(mask, np.ndarray) else np.ones((1, n_k), bool)
+    rules = [rule for rule in (mask, _past if causal else None) if callable(rule)]
 
     def read(asking, held):
         """The state of queries after one shard of keys: largest scores, sums and mixtures."""
         (query, here), (key, value, there, known) = asking, held
-        seen = known & _visible(here, there, mask, causal)
+        seen = known
+        for rule in rules:
+            seen = seen & of_pairs(rule, query, key, (here, there))
         key, value = zero_unattended(key, seen), zero_unattended(value, seen)
         scores = by_head(query, key.mT) * scale
         added = total_bias(parts, query, key, (here, there))
@@ -186,17 +190,9 @@ def _shards(workers, *arrays):
     return list(zip(*(np.split(x, workers, axis) for x, axis in arrays), strict=True))
 
 
-def _visible(here, there, mask, causal):
-    """Which queries may see which keys by their positions, with an axis for heads if there are examples."""
-    seen = np.ones((here.shape[-1], there.shape[-1]), bool)
-    if causal:
-        seen = there[..., None, :] <= here[..., :, None]
-    if callable(mask):
-        allowed = mask(here, there)
-        batch = max(here.shape[:-1], there.shape[:-1], key=len)
-        contract.mask_of_positions(allowed, (*batch, here.shape[-1], there.shape[-1]))
-        seen = seen & allowed
-    return seen[..., None, :, :] if seen.ndim > 2 else seen
+def _past(here, there):
+    """A mask that lets each query see the keys whose position is not larger than its own."""
+    return there[..., None, :] <= here[..., :, None]
 
 
 def _merge(state, tile):

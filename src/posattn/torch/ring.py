@@ -6,7 +6,7 @@ needs of other shards goes round once more, and the gradients of keys and values
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from torch.func import functional_call
 
 from posattn import contract
 from posattn.torch.attention import biases, by_head, total_bias
-from posattn.torch.masks import readable, zero_unattended
+from posattn.torch.masks import of_pairs, readable, zero_unattended
 
 __all__ = ["balanced_order", "ring_attention"]
 
@@ -63,7 +63,7 @@ def ring_attention(
     value: Float[Tensor, "*groups n_k d_v"],
     *,
     across: dist.ProcessGroup | DeviceMesh | None,
-    mask: Bool[Tensor, "*#batch 1 n_k"] | Callable | None = None,
+    mask: Bool[Tensor, "*#batch 1 n_k"] | contract.PositionMask | None = None,
     causal: bool = False,
     bias: Bias | Sequence[Bias | None] | None = None,
     query_positions: Real[Tensor, "... n_q"] | None = None,
@@ -177,9 +177,21 @@ class _Bias(nn.Module):
         super().__init__()
         self.learned = nn.ModuleList(part for part in parts if isinstance(part, nn.Module))
         self.parts, self.dtype = parts, dtype
+        self.relative = parts and all(getattr(part, "relative", False) for part in parts)
 
-    def forward(self, query, key, *where):
-        return total_bias(self.parts, query.to(self.dtype), key.to(self.dtype), where)
+    def forward(self, query, key, here, there):
+        if self.relative and _in_a_row(here) and _in_a_row(there):
+            return self.by_distance(query, here, there)
+        query, key = query.to(self.dtype), key.to(self.dtype)
+        return total_bias(self.parts, query, key, (here, there))
+
+    def by_distance(self, query, here, there):
+        """Likewise of distances: a row of numbers, which each next query reads from one place before."""
+        n_q, n_k = len(here), len(there)
+        keys = torch.arange(1 - n_q, n_k, device=there.device) + there[0]
+        row = sum(part(here[:1], keys) for part in self.parts)
+        contract.bias(row[..., :n_k], (*query.shape[:-2], 1, n_k))
+        return row[..., 0, :].to(_wide(row)).unfold(-1, n_k, 1).flip(-2)
 
     def leaves(self, parameters):
         """The parameters by name, as leaves of what is computed from them."""
@@ -201,7 +213,7 @@ class _Ring:
 
     group: dist.ProcessGroup
     causal: bool
-    allowed: Callable | None  # the mask, where it is a function
+    allowed: contract.PositionMask | None  # the mask, where it is a function
     bias: _Bias
     scale: float
 
@@ -254,7 +266,7 @@ class _Ring:
             _wait(work)
             shard = following
 
-    def tiles(self, here, key, value, there, known):
+    def tiles(self, query, here, key, value, there, known):
         """The tiles in which a query may see a key: places, what is seen, None for all, keys and values.
 
         Keys and values are zero where none of the queries may see them.
@@ -266,27 +278,15 @@ class _Ring:
                 if self.causal and earliest > last:
                     continue
                 where = here[..., rows], there[..., columns]
+                q, k, v = query[..., rows, :], key[..., columns, :], value[..., columns, :]
                 seen = None if known is None else known[..., columns]
-                if self.causal and latest > first:
-                    seen = _both(seen, where[1][..., None, :] <= where[0][..., :, None])
-                if self.allowed is not None:
-                    seen = _both(seen, self.allows(*where))
+                rules = self.allowed, _past if self.causal and latest > first else None
+                for rule in (rule for rule in rules if rule is not None):
+                    found = of_pairs(rule, q, k, where)
+                    seen = found if seen is None else seen & found
                 if seen is None or not readable(seen) or seen.any():
-                    wide = (x[..., columns, :].to(_wide(x)) for x in (key, value))
-                    yield (
-                        rows,
-                        columns,
-                        where,
-                        seen,
-                        *(zero_unattended(x, seen) for x in wide),
-                    )
-
-    def allows(self, here, there):
-        """What a mask that is a function says of a tile."""
-        allowed = self.allowed(here, there)
-        batch = max(here.shape[:-1], there.shape[:-1], key=len)
-        contract.mask_of_positions(allowed, (*batch, here.shape[-1], there.shape[-1]))
-        return allowed
+                    k, v = (zero_unattended(x.to(_wide(x)), seen) for x in (k, v))
+                    yield rows, columns, where, seen, k, v
 
     def scores(self, query, key, where, seen, parameters):
         """The scores of a tile, with these parameters of the bias."""
@@ -306,7 +306,7 @@ class _Attention(torch.autograd.Function):
         total = query.new_zeros((*query.shape[:-1], 1), dtype=wide)
         peak = torch.full_like(total, torch.finfo(wide).min)
         for shard in ring.around(key, value, there, known):
-            for rows, _, where, seen, k, v in ring.tiles(here, *shard):
+            for rows, _, where, seen, k, v in ring.tiles(query, here, *shard):
                 q, top, sum_, mix = (x[..., rows, :] for x in (query, peak, total, mixed))
                 scores = ring.scores(q.to(wide), k, where, seen, {})
                 larger = torch.maximum(top, scores.amax(-1, keepdim=True))
@@ -334,7 +334,7 @@ class _Attention(torch.autograd.Function):
         travelled, work = (0, 0), []
         for shard in ring.around(key, value, there, known):
             grown = [torch.zeros_like(x, dtype=level.dtype) for x in shard[:2]]
-            for rows, columns, where, seen, k, v in ring.tiles(here, *shard):
+            for rows, columns, where, seen, k, v in ring.tiles(query, here, *shard):
                 q, top, pull, pulled = (x[..., rows, :] for x in (query, level, grad, mean))
                 leaves = q.to(level.dtype).requires_grad_(), k.detach().requires_grad_()
                 with torch.enable_grad():
@@ -374,10 +374,15 @@ def _blocks(positions, size):
         yield slice(start, start + size), *torch.stack(block.aminmax()).tolist()
 
 
-def _both(seen, more):
-    """What two masks let through, the second of positions, which all heads share."""
-    more = more[..., None, :, :] if more.ndim > 2 else more
-    return more if seen is None else seen & more
+def _in_a_row(positions):
+    """Whether tokens are known to stand one after the other, alike in all examples."""
+    one_by_one = positions.ndim == 1 and len(positions) > 0 and readable(positions)
+    return one_by_one and bool((positions.diff() == 1).all())
+
+
+def _past(here, there):
+    """A mask that lets each query see the keys whose position is not larger than its own."""
+    return there[..., None, :] <= here[..., :, None]
 
 
 def _fold(x, like):
