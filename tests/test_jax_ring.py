@@ -1,8 +1,14 @@
 """Ring attention on several devices of one program: equal to attention on one, with the memory of a shard."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -336,3 +342,25 @@ def test_rings_run_without_jit(jax_single):
         assert (
             error(in_shards(ring, *inputs), on_one(*inputs, causal=True)) < BOUND["float32"]
         )
+
+
+def test_a_worker_that_dies_is_an_error_for_the_other():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    package = Path(ours.__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(package), "XLA_FLAGS": ""}
+    script, piped = Path(__file__).with_name("jax_worker.py"), subprocess.PIPE
+    options = {"env": environment, "stdout": piped, "stderr": piped, "text": True}
+    workers = [
+        subprocess.Popen([sys.executable, script, str(rank), address], **options)
+        for rank in range(2)
+    ]
+    try:
+        (said, trouble), _ = (worker.communicate(timeout=120) for worker in workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [worker.returncode for worker in workers] == [0, -signal.SIGKILL], trouble
+    assert "\nequal\n" in said
+    assert "Gloo collective permute failed" in said
