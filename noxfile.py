@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -135,15 +136,19 @@ def docs(session: nox.Session) -> None:
     ):
         session.log("nothing changed since the last build")
     else:
-        sphinx(session, "doctest")
-        made = sphinx(session, "html")
-        deck = sphinx(session, "revealjs", "docs/slides/index.md") / "slides"
+        sphinx(session, "doctest")  # which reads the pages
+        # no notebook outlives its page
+        shutil.rmtree(WORK / "notebooks", ignore_errors=True)
+        with ThreadPoolExecutor() as writers:
+            site_of = writers.submit(write, session, "html")
+            deck = write(session, "revealjs", "docs/slides/index.md") / "slides"
+            books = write(session, "notebooks")
+        made = site_of.result()
         shutil.rmtree(made / "slides")
         shutil.copytree(deck, made / "slides")
-        for folder in (WORK / "notebooks", made / "_notebooks"):
-            shutil.rmtree(folder, ignore_errors=True)  # no notebook outlives its page
+        shutil.rmtree(made / "_notebooks", ignore_errors=True)
         only = shutil.ignore_patterns("_static", "reports")  # which MyST-NB adds
-        shutil.copytree(sphinx(session, "notebooks"), made / "_notebooks", ignore=only)
+        shutil.copytree(books, made / "_notebooks", ignore=only)
         publish(made, site)
         stamp.write_text(made_from)
     session.log(f"open {site / 'index.html'}")
@@ -285,14 +290,18 @@ def typeset(session: nox.Session, folder: Path, *names: str) -> None:
 
 
 def sphinx(
-    session: nox.Session, builder: str, *pages: str, settings: Sequence[str] = ()
+    session: nox.Session,
+    builder: str,
+    *pages: str,
+    settings: Sequence[str] = (),
+    doctrees: Path = WORK / "doctrees",
 ) -> Path:
     """Run one builder on the pages, which all builders share once they are executed.
 
     Unless told which, it writes all of them (`-a`): a page that another builder has read anew does
     not look new to it.
     """
-    out, doctrees = WORK / builder, WORK / "doctrees"
+    out = WORK / builder
     processes = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
     options = ["-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
     try:
@@ -308,11 +317,18 @@ def sphinx(
             *(pages or session.posargs or ["-a"]),
         )
     except nox.command.CommandFailed:
-        shutil.rmtree(
-            doctrees, ignore_errors=True
-        )  # its warnings must come again next time
+        # its warnings must come again next time
+        shutil.rmtree(WORK / "doctrees", ignore_errors=True)
         raise
     return out
+
+
+def write(session: nox.Session, builder: str, *pages: str) -> Path:
+    """Run one builder on pages that are read, beside others: each has a copy of what was read."""
+    copy = WORK / f"doctrees-{builder}"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(WORK / "doctrees", copy)
+    return sphinx(session, builder, *pages, doctrees=copy)
 
 
 def publish(made: Path, place: Path) -> None:

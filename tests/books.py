@@ -51,7 +51,9 @@ def cell(code, tags="", alt="waves", figure=""):
     return f"```{{code-cell}} python\n{head}{code}\n```\n\n"
 
 
-def build(folder, pages, bibliography="", builder="html", only=(), settings=""):
+def build(
+    folder, pages, bibliography="", builder="html", only=(), settings="", processes=1
+):
     """Build a small book, or some of its files; return its folder, its exit code and what was said."""
     (folder / "conf.py").write_text(CONF + settings)
     (folder / "references.bib").write_text(bibliography)
@@ -69,6 +71,7 @@ def build(folder, pages, bibliography="", builder="html", only=(), settings=""):
         "--keep-going",
         "-q",
         "--no-color",
+        f"--jobs={processes}",
         "-b",
         builder,
         "-d",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 # Most of the time goes into compiling for JAX what runs once: let it not optimise. The book and the
 # oracles compile as a user does.
 os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=4 "  # for rings
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
     + os.environ.get("XLA_FLAGS", "")

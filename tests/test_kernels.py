@@ -12,6 +12,7 @@ SETTINGS = 'extensions.append("kernels")\n'
 LOOK = """import os, sys
 before = sorted({"torch", "jax", "posattn"} & set(sys.modules))
 print(before, "mark" in globals(), os.getpid(), os.getppid())
+print(os.environ["XLA_FLAGS"].split()[0])
 mark = 1"""
 
 
@@ -30,6 +31,7 @@ def test_a_page_begins_with_the_frameworks_in_a_process_of_its_own(made):
         text = html.unescape(re.sub("<[^>]+>", "", page))
         found = re.search(r"\['jax', 'posattn', 'torch'\] False (\d+) (\d+)", text)
         pids.append(found[1])
+        assert "--xla_cpu_use_fusion_emitters=false" in text
     assert pids[0] != pids[1]
 
 

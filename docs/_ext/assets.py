@@ -117,7 +117,11 @@ def fetch(package, target):
                         path = unpacked / found.expand(place)
                         path.parent.mkdir(parents=True, exist_ok=True)
                         path.write_bytes(tar.extractfile(member).read())
-        unpacked.rename(target)
+        try:
+            unpacked.rename(target)
+        except OSError:
+            if not target.is_dir():  # or a builder beside this one was faster
+                raise
 
 
 def start_server(folder, timeout):
@@ -162,8 +166,11 @@ def prepare(app):
 
 
 def trim(app, error):
-    """Leave in each font the characters that the pages set in it, and in text all of ASCII for scripts."""
-    if app.builder.format != "html" or app.builder.name == "epub" or error:
+    """Leave in each font the characters that the pages set in it, and in text all of ASCII for scripts.
+
+    The slides, which stand in the site, use its fonts.
+    """
+    if app.builder.name not in ("html", "dirhtml") or error:
         return
     static = Path(app.outdir) / "_static"
     used, symbols = {*map(chr, range(32, 127))}, {name: set() for name in SET_IN}

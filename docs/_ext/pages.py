@@ -10,6 +10,7 @@ from pathlib import Path
 
 import recordings
 from docutils import nodes
+from sphinx import builders
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -31,6 +32,7 @@ COLORS = {INK: "currentColor"} | {
     }.items()
 }
 OUTLINE = re.compile(r'<path id="([^"]+)" d="[^"]*"[^>]*/>')
+HANDS = 6  # for each process
 PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
 
 
@@ -170,11 +172,15 @@ def depend_on_code(app, doctree):
                 app.env.note_dependency(str(path))
 
 
-def deal(app, env, docnames):
-    """Spread long pages and short ones, of which each process is given a few in a row."""
-    long_first = sorted(docnames, key=lambda name: -Path(env.doc2path(name)).stat().st_size)
-    hands = 2 * app.parallel
-    docnames[:] = [name for hand in range(hands) for name in long_first[hand::hands]]
+def put_long_first(app, env, docnames):
+    """Put long pages before short ones, so that each hand has its share."""
+    docnames.sort(key=lambda name: -Path(env.doc2path(name)).stat().st_size)
+
+
+def deal(docnames, processes):
+    """Deal the pages into hands; a process that has read one takes the next, so that all end together."""
+    hands = min(HANDS * processes, len(docnames))
+    return [docnames[hand::hands] for hand in range(hands)]
 
 
 def level_captions(app, pagename, templatename, context, doctree):
@@ -192,8 +198,9 @@ def setup(app):
     app.add_directive("aside", Aside, override=True)  # sphinx-design's floats in the text
     app.add_post_transform(NameAsides)
     app.connect("doctree-read", depend_on_code)
-    app.connect("env-before-read-docs", deal)
+    app.connect("env-before-read-docs", put_long_first)
     app.connect("html-page-context", level_captions, priority=900)
+    builders.make_chunks = deal
     # It keeps its list in the environment and merges it there; Sphinx asks its domain as well.
     ProofDomain.merge_domaindata = lambda *read: None
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,366 @@
+"""Ring attention on several devices of one program: equal to attention on one, with the memory of a shard."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as Spec
+
+from posattn import jax as ours
+from posattn.jax import tiled
+from tests.conftest import BOUND, TWINS, draw, error
+
+N, HEADS, GROUPS, WIDTH, KEY = 64, 4, 2, 6, jax.random.key(0)
+COLUMNS = [twin for twin in TWINS if twin.name == "jax"]
+SHARDS = Spec(None, None, "ring", None)
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def mesh_of(**axes):
+    """A mesh of so many devices along each axis."""
+    count = int(np.prod([*axes.values()]))
+    devices = np.array(jax.devices()[:count]).reshape(*axes.values())
+    return Mesh(devices, [*axes])
+
+
+def arrays(dtype="float32", n_q=N, n_k=N):
+    """Queries, keys and values, whose width is another one."""
+    shapes = (HEADS, n_q, WIDTH), (GROUPS, n_k, WIDTH), (GROUPS, n_k, 5)
+    return [jnp.asarray(draw(i, 2, *shape), dtype) for i, shape in enumerate(shapes)]
+
+
+def on_one(query, key, value, bias=None, turn=None, mask=None, **options):
+    """Attention of whole sequences on one device."""
+    if turn is not None:
+        query, key = turn(query), turn(key)
+    return ours.scaled_dot_product_attention(
+        query, key, value, bias=bias, mask=mask, **options
+    )
+
+
+def in_ring(
+    query, key, value, bias=None, turn=None, mask=None, *, mesh, order, check, **options
+):
+    """The same, from shards on several devices, whose tokens are in some order."""
+    rows = "data" if "data" in mesh.shape else None
+    tokens, where = Spec(rows, None, "ring", None), Spec("ring")
+    keys = jnp.ones((1, N), bool) if mask is None or callable(mask) else mask
+    of_mask = Spec(
+        *[rows] * (keys.ndim > 2), *[None] * (keys.ndim - 1 - (keys.ndim > 2)), "ring"
+    )
+
+    def run(query, key, value, bias, keys, places):
+        if turn is not None:
+            query, key = turn(query, places), turn(key, places)
+        return ours.ring_attention(
+            query,
+            key,
+            value,
+            across="ring",
+            bias=bias,
+            mask=mask if callable(mask) else keys,
+            query_positions=places,
+            key_positions=places,
+            **options,
+        )
+
+    specs = {
+        "in_specs": (tokens, tokens, tokens, Spec(), of_mask, where),
+        "out_specs": tokens,
+    }
+    run = jax.shard_map(run, mesh=mesh, check_vma=check, **specs)
+    cut = [x[:, :, order] for x in (query, key, value)]
+    return run(*cut, bias, keys[..., order], order)[:, :, jnp.argsort(order)]
+
+
+def value_and_gradients(function, *inputs):
+    """What a function returns, and the gradients of all that moves, from one program."""
+
+    @jax.jit
+    def run(*inputs):
+        out, pull_back = jax.vjp(function, *inputs)
+        change = jnp.cos(jnp.arange(out.size)).reshape(out.shape).astype(out.dtype)
+        return out, *jax.tree.leaves(pull_back(change))
+
+    return [np.asarray(x, "float64") for x in run(*inputs)]
+
+
+BALANCED = {"mesh": {"ring": 4}, "balanced": True, "check": True}
+ROWS = {"mesh": {"data": 2, "ring": 2}, "balanced": False, "check": False}
+T5 = ours.T5Bias.init(KEY, HEADS, num_buckets=8)
+PADDING = jnp.asarray(np.random.default_rng(1).random((2, 1, 1, N)) < 0.7)
+CASES = {
+    "no position": (BALANCED, {}),
+    "rotary": (BALANCED, {"turn": ours.Rotary(), "causal": True}),
+    "ALiBi": (ROWS, {"bias": ours.ALiBi(HEADS), "causal": True}),
+    "T5": (BALANCED, {"bias": T5, "causal": True}),
+    "T5 beside ALiBi": (ROWS | {"check": True}, {"bias": (ours.ALiBi(HEADS), T5)}),
+    "T5 in a ring of one": (ROWS | {"mesh": {"data": 2, "ring": 1}}, {"bias": T5}),
+    "FIRE": (BALANCED | {"check": False}, {"bias": ours.FIRE.init(KEY, HEADS), "causal": True}),
+    "content": (BALANCED, {"bias": ours.TransformerXLBias.init(KEY, HEADS * WIDTH, HEADS)}),
+    "window": (BALANCED, {"mask": ours.Window(9), "causal": True}),
+    "padding": (ROWS, {"mask": PADDING, "bias": ours.ALiBi(HEADS)}),
+    "scale": (ROWS, {"mask": PADDING[0, 0], "scale": 0.3}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_ring_gives_what_one_device_gives(jax_single, name):
+    spread, options = CASES[name]
+    compare(arrays(), spread, options, BOUND["float32"])
+
+
+@pytest.mark.parametrize("column", COLUMNS[:1] + COLUMNS[2:], ids=str)
+def test_a_ring_in_other_dtypes(column):
+    with column.mode():
+        table = jnp.asarray(T5.table, column.dtype)
+        options = {"bias": replace(T5, table=table), "causal": True}
+        compare(arrays(column.dtype), BALANCED, options, 2 * BOUND[column.dtype])
+
+
+def compare(inputs, spread, options, bound):
+    """Values and gradients in a ring are those on one device."""
+    mesh = mesh_of(**spread["mesh"])
+    order = ours.balanced_order(N, mesh.shape["ring"])
+    order = order if spread["balanced"] else jnp.arange(N)
+    options = dict(options)
+    bias = options.pop("bias", None)
+    ring = partial(in_ring, mesh=mesh, order=order, check=spread["check"], **options)
+    got = value_and_gradients(ring, *inputs, bias)
+    want = value_and_gradients(partial(on_one, **options), *inputs, bias)
+    assert len(got) == len(want) == 4 + len(jax.tree.leaves(bias))
+    for x, y in zip(got, want, strict=True):
+        assert error(x, y) <= 2 * bound  # each may be off by one of it
+
+
+def in_shards(function, *inputs, mesh=None, specs=SHARDS, out=SHARDS, **options):
+    """Call a function inside `jax.shard_map`."""
+    mesh = mesh_of(ring=4) if mesh is None else mesh
+    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, **options)(
+        *inputs
+    )
+
+
+def test_shards_follow_each_other_and_fewer_queries_stand_at_the_end(jax_single):
+    for n_q in (N, 32):
+        inputs = arrays(n_q=n_q)
+        options = {"causal": True, "bias": ours.ALiBi(HEADS)}
+        ring = partial(ours.ring_attention, across="ring", **options)
+        assert (
+            error(in_shards(ring, *inputs), on_one(*inputs, **options)) < BOUND["float32"]
+        )
+
+
+def test_positions_may_be_those_of_each_example_and_have_gradients(jax_single):
+    inputs = arrays()
+    places = jnp.arange(N) + 0.25 * jnp.arange(2.0)[:, None]
+    slope = jnp.linspace(0.1, 0.4, HEADS)[:, None, None]
+
+    def near(slope, query, key):
+        return -slope * jnp.square(0.1 * (key[..., None, :] - query[..., None]))[:, None]
+
+    def run(attention, query, key, value, places, slope):
+        where = {"query_positions": places, "key_positions": places}
+        bias = jax.tree_util.Partial(near, slope)
+        return attention(query, key, value, bias=bias, mask=ours.Window(12), **where)
+
+    def ring(*inputs):
+        specs = SHARDS, SHARDS, SHARDS, Spec(None, "ring"), Spec()
+        attention = partial(run, partial(ours.ring_attention, across="ring"))
+        return in_shards(attention, *inputs, specs=specs)
+
+    one = partial(run, ours.scaled_dot_product_attention)
+    got, want = (value_and_gradients(f, *inputs, places, slope) for f in (ring, one))
+    for x, y in zip(got, want, strict=True):
+        assert error(x, y) <= 2 * BOUND["float32"]
+
+
+@pytest.mark.parametrize("mask", ["keys", "function"])
+def test_what_nobody_attends_to_reaches_nothing(jax_single, mask):
+    query, key, value = arrays()
+    hidden = jnp.arange(N) % 7 == 3
+    key, value = (x.at[:, :, hidden].set(jnp.nan) for x in (key, value))
+    seen = (
+        ~hidden[None] if mask == "keys" else lambda q, k: (k % 7 != 3) & (q[:, None] != 9)
+    )
+    order = ours.balanced_order(N, 4)
+    ring = partial(in_ring, mesh=mesh_of(ring=4), order=order, check=True, mask=seen)
+    got = value_and_gradients(ring, query, key, value)
+    clean = value_and_gradients(ring, query, *map(jnp.nan_to_num, (key, value)))
+    assert all(map(np.array_equal, got, clean))
+    assert all(np.all(x[:, :, hidden] == 0) for x in got[2:])
+    nothing = [x[:, :, 9] for x in got[:2]]
+    assert all(np.all(x == 0) == (mask == "function") for x in nothing)
+
+
+def test_no_keys_and_no_queries_are_no_trouble():
+    query, key, value = arrays()
+    ring = partial(ours.ring_attention, across="ring")
+    assert np.all(in_shards(ring, query, key[:, :, :0], value[:, :, :0]) == 0)
+    assert in_shards(ring, query[:, :, :0], key, value).shape == (2, HEADS, 0, 5)
+
+
+def tiles_of_each(order):
+    """How many tiles each of 4 devices computes."""
+    seen = []
+
+    def bias(query_positions, key_positions):
+        jax.debug.callback(
+            lambda device: seen.append(int(device)), jax.lax.axis_index("ring")
+        )
+        return jnp.zeros((query_positions.size, key_positions.size))
+
+    def run(x, where):
+        options = {"query_positions": where, "key_positions": where, "causal": True}
+        return ours.ring_attention(x, x, x, across="ring", bias=bias, **options)
+
+    specs = SHARDS, Spec("ring")
+    run = jax.jit(partial(in_shards, run, specs=specs, check_vma=False))
+    jax.block_until_ready(run(jnp.ones((1, 1, N, 2)), order))
+    jax.effects_barrier()
+    return [count for _, count in sorted(Counter(seen).items())]
+
+
+def test_balanced_shards_cost_each_device_the_same():
+    assert tiles_of_each(ours.balanced_order(N, 4)) == [9, 9, 9, 9]
+    assert tiles_of_each(jnp.arange(N)) == [3, 7, 11, 15]
+
+
+def planned(devices, n=2048):
+    """The bytes on each device that a program of attention and its gradients plans for."""
+    shape = jax.ShapeDtypeStruct((1, 2, n, 16), "float32")
+    ring = partial(ours.ring_attention, across="ring", causal=True, bias=ours.ALiBi(2))
+    mesh = mesh_of(ring=devices)
+
+    def loss(*inputs):
+        return jnp.sum(in_shards(ring, *inputs, mesh=mesh) ** 2)
+
+    shards = jax.sharding.NamedSharding(mesh, SHARDS)
+    program = jax.jit(jax.grad(loss, (0, 1, 2)), in_shardings=shards, out_shardings=shards)
+    plan = program.lower(shape, shape, shape).compile().memory_analysis()
+    return plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
+
+
+def test_memory_is_that_of_a_shard(monkeypatch):
+    monkeypatch.setattr(tiled, "SIDE", 64)
+    one, two, four = (planned(devices) for devices in (1, 2, 4))
+    assert two < one  # which sends nothing
+    assert four < 0.55 * two
+    assert one < 2048**2  # bytes, a quarter of the scores of one head
+
+
+def slope(of):
+    return lambda query, key: -of * abs(key - query[:, None])
+
+
+ERRORS = {
+    "axis": ({"across": "rows"}, r"across must name an axis of the mesh \('ring'\), got 'rows'"),
+    "array": ({"bias": jnp.zeros((1, 16))}, "bias must be a function of positions where keys"),
+    "all keys": ({"bias": ours.CoPE.init(KEY, 4, WIDTH)}, "got CoPE, which needs all keys"),
+    "values": ({"bias": ours.ShawRelative.init(KEY, 4, WIDTH)}, "which changes values, too"),
+    "heads": ({"bias": ours.ALiBi(3)}, "bias must have a shape that broadcasts to"),
+    "pairs": ({"mask": jnp.ones((16, 16), bool)}, r"mask must .* \(2, 4, 1, 16\), got \(16, 16\)"),
+    "mask": ({"mask": "all"}, "mask must be a bool array of keys or a function"),
+    "numbers": ({"mask": lambda q, k: k - q[:, None]}, "mask must be bool"),
+    "positions": ({"key_positions": jnp.arange(9)}, "key_positions must have shape"),
+    "scale": ({"scale": float("nan")}, "scale must be a finite number"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_a_ring_cannot_do_is_named(jax_single, name):
+    options, text = ERRORS[name]
+    ring = partial(ours.ring_attention, **{"across": "ring"} | options)
+    with pytest.raises((TypeError, ValueError), match=text):
+        in_shards(ring, *arrays())
+
+
+def test_a_ring_is_called_where_there_is_a_mesh(jax_single):
+    with pytest.raises(
+        ValueError, match=r"across .* \(none: call it inside jax.shard_map\)"
+    ):
+        ours.ring_attention(*arrays(), across="ring")
+
+
+def test_queries_that_are_no_keys_say_where_they_stand(jax_single):
+    ring = partial(ours.ring_attention, across="ring", key_positions=jnp.arange(16))
+    with pytest.raises(
+        ValueError, match="query_positions must be given where key_positions"
+    ):
+        in_shards(ring, *arrays(n_q=32))
+
+
+@pytest.mark.parametrize("attention", ["ring", "tiles"])
+def test_an_array_that_a_function_encloses_has_its_gradient_or_an_error(
+    monkeypatch, attention
+):
+    monkeypatch.setattr(tiled, "SMALL", 0)
+    run, mesh, spec = ours.scaled_dot_product_attention, mesh_of(data=2), Spec("data")
+    if attention == "ring":
+        run, mesh, spec = (
+            partial(ours.ring_attention, across="ring"),
+            mesh_of(ring=4),
+            SHARDS,
+        )
+
+    def loss(of, *, plugged=slope, **options):
+        def one(query, key, value, of):
+            return run(query, key, value, bias=plugged(of))
+
+        specs = {"specs": (spec, spec, spec, Spec()), "out": spec, "mesh": mesh}
+        return jnp.sum(in_shards(one, *arrays(), of, **specs, **options) ** 2)
+
+    def derivative(**options):
+        return jax.jit(jax.grad(partial(loss, **options)))(0.1)
+
+    tree = derivative(plugged=lambda of: jax.tree_util.Partial(penalty, of))
+    assert error(derivative(check_vma=False), tree) <= BOUND["float32"]
+    with pytest.raises(ValueError, match="bias must be a pytree of its arrays"):
+        derivative()
+
+
+def penalty(of, query, key):
+    return slope(of)(query, key)
+
+
+def test_rings_run_without_jit(jax_single):
+    inputs = arrays()
+    ring = partial(ours.ring_attention, across="ring", causal=True)
+    with jax.disable_jit(False):
+        assert (
+            error(in_shards(ring, *inputs), on_one(*inputs, causal=True)) < BOUND["float32"]
+        )
+
+
+def test_a_worker_that_dies_is_an_error_for_the_other():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    package = Path(ours.__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(package), "XLA_FLAGS": ""}
+    script, piped = Path(__file__).with_name("jax_worker.py"), subprocess.PIPE
+    options = {"env": environment, "stdout": piped, "stderr": piped, "text": True}
+    workers = [
+        subprocess.Popen([sys.executable, script, str(rank), address], **options)
+        for rank in range(2)
+    ]
+    try:
+        (said, trouble), _ = (worker.communicate(timeout=120) for worker in workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [worker.returncode for worker in workers] == [0, -signal.SIGKILL], trouble
+    assert "\nequal\n" in said
+    assert "Gloo collective permute failed" in said
