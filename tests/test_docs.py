@@ -297,7 +297,6 @@ WITHOUT_PAGE = {
         "randomized",
     ),
     *(
-        "ring",
         "sandwich",
         "scaling",
         "stick_breaking",
