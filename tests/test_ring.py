@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import posattn.torch as ours
 from tests import rings
@@ -285,6 +286,34 @@ def test_no_tile_is_large(ring, unchecked):
         out = ours.ring_attention(*arrays, across=ring.alone, bias=ours.FIRE(2))
         out.sum().backward()
     assert largest.entries <= arrays[0].numel()
+
+
+class Tiny(TorchDispatchMode):
+    """Count the numbers that are too small for a normal one, on which processors are slow."""
+
+    found = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        made = function(*arguments, **(options or {}))
+        for x in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(x, torch.Tensor) and x.dtype == torch.float32:
+                size = x.detach().abs()
+                self.found += int(((size > 0) & (size < torch.finfo(x.dtype).tiny)).sum())
+        return made
+
+
+def test_far_keys_cost_no_more_than_near_ones(ring, unchecked):
+    arrays = arrays_of(192)
+
+    def bias(here, there):
+        return -(here[:, None] - there).abs().float()[None]
+
+    with Tiny() as tiny:
+        out = ours.ring_attention(*arrays, across=ring.alone, bias=bias)
+        out.sum().backward()
+    assert tiny.found == 0
+    want = ours.scaled_dot_product_attention(*arrays, bias=bias)
+    assert torch.allclose(out, want, atol=1e-6)
 
 
 class Offset(torch.nn.Module):

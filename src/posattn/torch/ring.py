@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.func import functional_call
+from torch.nn import functional
 
 from posattn import contract
 from posattn.torch.attention import biases, by_head, total_bias
@@ -219,17 +220,10 @@ class _Ring:
 
     def agree(self, query, key, value, here, there, known, *parameters):
         """Compare the calls of all workers, which else would wait for what never comes."""
-        given = {
-            "query": query,
-            "key": key,
-            "value": value,
-            "key_positions": there,
-            "mask": known,
-        }
-        arrays = {name: x for name, x in given.items() if x is not None}
-        said = [
-            f"{name} {contract.dtype(x)} {tuple(x.shape)}" for name, x in arrays.items()
-        ]
+        names = "query", "key", "value", "key_positions", "mask"
+        given = zip(names, (query, key, value, there, known), strict=True)
+        given = [(name, x) for name, x in given if x is not None]
+        said = [f"{name} {contract.dtype(x)} {tuple(x.shape)}" for name, x in given]
         said += [] if self.allowed is None else ["mask a function"]
         said += [f"bias {type(part).__name__}" for part in self.bias.parts]
         learns = any(x.requires_grad for x in (query, key, value, *parameters))
@@ -310,7 +304,7 @@ class _Attention(torch.autograd.Function):
                 q, top, sum_, mix = (x[..., rows, :] for x in (query, peak, total, mixed))
                 scores = ring.scores(q.to(wide), k, where, seen, {})
                 larger = torch.maximum(top, scores.amax(-1, keepdim=True))
-                shrink, exp = torch.exp(top - larger), torch.exp(scores - larger)
+                shrink, exp = torch.exp(top - larger), _exp(scores - larger)
                 sum_.mul_(shrink).add_(exp.sum(-1, keepdim=True))
                 mix.mul_(shrink).add_(by_head(exp, v))
                 top.copy_(larger)
@@ -339,7 +333,7 @@ class _Attention(torch.autograd.Function):
                 leaves = q.to(level.dtype).requires_grad_(), k.detach().requires_grad_()
                 with torch.enable_grad():
                     scores = ring.scores(*leaves, where, seen, bias)
-                weights = torch.exp(scores.detach() - top)
+                weights = _exp(scores.detach() - top)
                 change = weights * (by_head(pull, v.mT) - pulled)
                 slopes = torch.autograd.grad(
                     scores, [*leaves, *learned], change, materialize_grads=True
@@ -365,6 +359,12 @@ class _Attention(torch.autograd.Function):
 def _wide(x):
     """The dtype in which numbers like those of `x` are added up."""
     return torch.promote_types(x.dtype, torch.float32)
+
+
+def _exp(x):
+    """Weights beside one of 1; those that are lost in rounding are 0: what has no normal product is slow."""
+    least = math.log(torch.finfo(x.dtype).tiny) / 2
+    return functional.threshold(x, least, -math.inf, inplace=True).exp_()
 
 
 def _blocks(positions, size):
