@@ -43,6 +43,7 @@ def passes(query, key, value, masks, parts, where, causal, scale, sizes):
     query, key, value, masks, parts, where = _alike(given)
 
     def query_tile(i):
+        """Where queries lie; those of two tiles weigh twice all that they see, and so nothing changes."""
         return jnp.minimum(i * rows, n_q - rows), rows
 
     def key_tile(j):
@@ -80,6 +81,7 @@ def passes(query, key, value, masks, parts, where, causal, scale, sizes):
     score, of_biases = _opened(score, first, 1)
     for x in filter(_moves, of_biases):
         contract.same_everywhere(jax.typeof(_zero(x)) != jax.typeof(_zero(query)))
+    given = given._replace(enclosed=(of_masks, of_biases))
 
     def each_tile(given, i, step, state):
         """Take each tile of keys that queries may attend to, with what they see there."""
@@ -88,9 +90,7 @@ def passes(query, key, value, masks, parts, where, causal, scale, sizes):
         def tile(j, state):
             column = key_tile(j)
             seen = [past(row, column, n_q, n_k)] if causal else []
-            if n_q % rows:  # the last tile begins earlier, so that it is whole
-                seen.append((row[0] + jnp.arange(rows) >= i * rows)[:, None])
-            if n_k % columns:
+            if n_k % columns:  # the last tile begins earlier, so that it is whole
                 seen.append(column[0] + jnp.arange(columns) >= j * columns)
             if masks:
                 seen.append(see(tile_of(given, row, column)))
@@ -144,7 +144,7 @@ def passes(query, key, value, masks, parts, where, causal, scale, sizes):
 
         return lax.fori_loop(0, -(-n_q // rows), block, sums)
 
-    return given._replace(enclosed=(of_masks, of_biases)), forward, backward
+    return given, forward, backward
 
 
 def attention_of(given, forward, backward):

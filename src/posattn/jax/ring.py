@@ -114,7 +114,6 @@ def ring_attention(
     for part in parts:
         contract.shard_bias(part)
     contract.mesh_axis(across, jax.sharding.get_abstract_mesh().manual_axes)
-    scale = None if scale is None else contract.scale(scale)
     where = _places(query, key, query_positions, key_positions, across)
     masks = [_past] if causal else []
     masks += [] if mask is None else [mask]

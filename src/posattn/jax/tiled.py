@@ -115,11 +115,10 @@ def _rows(query, key, value, masks, parts, where, rng, *, causal, scale, rate, s
             tiles.append(past(row, (0, n_k), n_q, n_k))
         return attention.all_of(tiles, at(i), (*query.shape[:-2], rows, n_k))
 
+    def attended(i):
+        return jnp.any(seen(i), axis=-2, keepdims=True)
+
     if masks:
-
-        def attended(i):
-            return jnp.any(seen(i), axis=-2, keepdims=True)
-
         by_anybody = lax.fori_loop(1, blocks, lambda i, x: x | attended(i), attended(0))
         key, value = (attention.zero_unattended(x, by_anybody) for x in (key, value))
 
