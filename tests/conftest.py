@@ -1,6 +1,7 @@
 """Three columns behind one fixture: a test is written once and runs in NumPy, PyTorch and JAX."""
 
 import contextlib
+import gc
 import importlib
 import os
 from dataclasses import dataclass
@@ -43,6 +44,12 @@ BOUND = {"float64": 1e-12, "float32": 2e-6, "bfloat16": 2e-2}
 STEP = 1e-30  # of complex differentiation, which subtracts nothing and so may be as small as it likes
 COTANGENT, DIRECTIONS = 1, (2, 3, 4)  # seeds
 PROJECTIONS = ("query", "key", "value", "output")
+
+
+def pytest_collection_finish():
+    """Keep what is imported out of the garbage collector, which would walk it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def draw(seed, *shape):

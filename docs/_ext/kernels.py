@@ -8,6 +8,7 @@ and compares what they print.
 """
 
 import asyncio
+import gc
 import importlib
 import os
 import signal
@@ -84,6 +85,7 @@ def preload(app, env, docnames):
     if docnames:
         for name in PRELOADED:
             importlib.import_module(name)
+        gc.freeze()  # the collector would walk, and so copy, all of it in each process
         local_provisioner.launch_kernel = launch
 
 
