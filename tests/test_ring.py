@@ -106,6 +106,7 @@ def test_the_derivative_of_the_definition_is_that_of_attention():
 def test_positions_may_be_those_of_each_example():
     """Two rows that are padded at the front, and a mask that is a function of their positions."""
     query, key, value = (draw(s, 2, 4, 8, 3) for s in (1, 2, 3))
+    key[1, :, :3] = value[1, :, :3] = np.nan  # the padding
     where = np.stack([np.arange(8), np.arange(8) - 3])
     places = {"query_positions": where, "key_positions": where}
 

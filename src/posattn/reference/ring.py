@@ -166,9 +166,7 @@ def ring_attention(
     )
     states = [read(asking[r], held[r]) for r in range(workers)]
     for _ in range(1, workers):
-        held = [
-            held[r - 1] for r in range(workers)
-        ]  # from the worker before, the last at first
+        held = held[-1:] + held[:-1]  # each from the worker before, the first from the last
         states = [_merge(states[r], read(asking[r], held[r])) for r in range(workers)]
     outs = [mixed / np.where(total == 0, 1, total) for _, total, mixed in states]
     return np.concatenate(outs, axis=-2)
