@@ -113,12 +113,15 @@ def ring_attention(
     parts = attention.biases(bias)
     for part in parts:
         contract.shard_bias(part)
+    batch, n_q, n_k = query.shape[:-3], query.shape[-2], key.shape[-2]
+    contract.shard_positions(query_positions, key_positions, batch, n_q, n_k)
+    scale = None if scale is None else contract.scale(scale)
     contract.mesh_axis(across, jax.sharding.get_abstract_mesh().manual_axes)
     where = _places(query, key, query_positions, key_positions, across)
     masks = [_past] if causal else []
     masks += [] if mask is None else [mask]
     tiled.check(query, key, masks, parts, where)
-    if 0 in (query.shape[-2], key.shape[-2]):
+    if 0 in (n_q, n_k):
         return jnp.zeros_like(query, shape=(*query.shape[:-1], value.shape[-1]))
     # tiles of half a shard at most: the halves of a balanced one lie apart
     halves = (x[..., : -(-x.shape[-2] // 2), :] for x in (query, key))
@@ -153,7 +156,6 @@ def ring_attention(
 def _places(query, key, query_positions, key_positions, across):
     """Where the queries and keys of a shard stand, shard after shard if nothing else is given."""
     n_q, n_k = query.shape[-2], key.shape[-2]
-    contract.shard_positions(query_positions, key_positions, query.shape[:-3], n_q, n_k)
     rank, workers = lax.axis_index(across), lax.axis_size(across)
     if query_positions is None:
         query_positions = (
