@@ -236,6 +236,27 @@ def test_masks_that_are_functions_agree(torch_column, small, mask, scheme, sizes
     assert_twin_agrees(torch_column, attention, *inputs(*SIZES[sizes]), *parameters)
 
 
+@pytest.mark.parametrize("scheme", ["none", "ALiBi", "T5"])
+@pytest.mark.parametrize("mask", [None, "window"])
+def test_tokens_may_stand_anywhere(torch_column, small, mask, scheme):
+    """What depends on distances alone then has others in each row."""
+    build, parameters = SCHEMES[scheme]
+    places = np.array([0, 1, 5, 6, 7, 20, 3])
+
+    def attention(column, query, key, value, *parameters):
+        return column.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask=column.Window(3) if mask else None,
+            bias=build(column, *parameters),
+            query_positions=column.positions(places),
+            key_positions=column.positions(places),
+        )
+
+    assert_twin_agrees(torch_column, attention, *inputs(7, 7), *parameters)
+
+
 @pytest.mark.parametrize("scheme", ["none", "ALiBi", "T5", "Shaw"])
 def test_a_mask_that_is_a_function_is_never_whole(monkeypatch, unchecked, scheme):
     """Memory for a window does not grow with the square of the length, and NaN outside it reaches nothing."""
