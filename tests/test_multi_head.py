@@ -866,3 +866,17 @@ def test_an_attention_of_its_own_is_told_where_tokens_stand(column):
     where = column.array(np.arange(3))
     own = column.multi_head(weights, HEADS, rotate=column.Rotary())
     assert_close(column, layer(x, query_positions=where), column.numpy(own(x)))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_an_attention_of_its_own_reads_a_cache(column, masked):
+    weights, x = [column.array(w) for w in WEIGHTS], column.array(draw(1, 2, 5, DIM))
+    attend, outs = column.scaled_dot_product_attention, []
+    for attention in (attend, lambda *arrays, **options: attend(*arrays, **options), None):
+        layer = column.multi_head(weights, HEADS, attention=attention)
+        options = {"dtype": x.dtype} if column is not REFERENCE else {}
+        cache = column.KVCache.init((2,), HEADS, 8, DIM // HEADS, **options)
+        mask = {"mask": column.Window(3)} if masked else {}
+        outs.append(column.numpy(layer(x, cache=cache, **mask)[0]))
+    assert_close(column, column.array(outs[0]), outs[2])
+    assert_close(column, column.array(outs[1]), outs[2])

@@ -28,6 +28,7 @@ WHERE = {
 }
 FRAMEWORK_ONLY = {"dtype", "device", "rng"}
 COLUMNS_ONLY = {
+    "attention",
     "num_kv_heads",
     "head_dim",
     "kv_dim",

@@ -359,7 +359,8 @@ def test_what_needs_all_keys_says_so(name):
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_functional_transformations_run_in_tiles(small, unchecked):
+@pytest.mark.parametrize("masked", [False, True])
+def test_functional_transformations_run_in_tiles(small, unchecked, masked):
     query, key, value = long_inputs(10, grad=False)
     bias = ours.T5Bias(HEADS, rng=torch.Generator().manual_seed(0))
 
@@ -374,7 +375,7 @@ def test_functional_transformations_run_in_tiles(small, unchecked):
             self.bias = bias
 
         def forward(self, *arrays):
-            mask = torch.ones(10, 10, dtype=torch.bool).tril()
+            mask = torch.ones(10, 10, dtype=torch.bool).tril() if masked else None
             return ours.scaled_dot_product_attention(
                 *arrays, mask=mask, bias=self.bias
             ).sum()
