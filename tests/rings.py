@@ -25,7 +25,7 @@ def join(rank, path):
         init_method=f"file://{path}",
         rank=rank,
         world_size=WORKERS,
-        timeout=datetime.timedelta(seconds=60),
+        timeout=datetime.timedelta(seconds=300),
     )
     return [dist.new_group([worker]) for worker in range(WORKERS)][rank]
 
@@ -69,7 +69,7 @@ class Ring:
             pipe.send((check, arguments))
         results = [attempt(check, arguments)]
         for _, pipe in self.others:
-            assert pipe.poll(60)
+            assert pipe.poll(300)
             results.append(pipe.recv())
         return results
 

@@ -147,8 +147,13 @@ def gathered(results, order):
     return wholes + [sum(x) for x in named[4:]]
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize(
+    ("dtype", "order"),
+    [
+        *(("float64", order) for order in ORDERS),
+        *((x, "balanced") for x in list(BOUND)[1:]),
+    ],
+)
 @pytest.mark.parametrize("case", CASES)
 def test_processes_in_a_ring_compute_attention_and_its_gradients(
     ring, unchecked, case, dtype, order
@@ -159,7 +164,6 @@ def test_processes_in_a_ring_compute_attention_and_its_gradients(
         names, gathered(results, order), rings.whole(case, dtype), strict=False
     ):
         assert np.isfinite(got).all()
-        print(name, error(got, want) / BOUND[dtype])
         assert error(got, want) <= BOUND[dtype] * (3 if name == "parameter" else 1), name
 
 
@@ -227,10 +231,10 @@ def test_who_stays_in_a_broken_ring_raises(tmp_path, how):
         pipe.send(how)
     for rank in (0, 2, 3):
         pipe = workers[rank][1]
-        assert pipe.poll(60)
+        assert pipe.poll(120)
         error, seconds = pipe.recv()
         assert issubclass(error, RuntimeError)
-        assert seconds < 3 * 5 + 15  # three waits of five seconds on a busy machine
+        assert seconds < 60  # three waits of five seconds, on a machine that may be busy
     for process, _ in workers:
         process.kill()
         process.join(60)
