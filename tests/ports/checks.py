@@ -382,50 +382,47 @@ def test_the_encoding_has_a_slope_along_the_position(port):
     assert error(slope, want) <= BOUND["float64"]
 
 
-@pytest.mark.skipif(
-    NAME != "tensorflow", reason="only TensorFlow has graphs of unknown sizes"
-)
-def test_tensorflow_takes_sizes_that_only_the_graph_knows(port):
-    tf, attention = port.tf, port.attention(4, 2)
-    encode = port.port.PositionalEncoding(4)
-    unknown = tf.TensorSpec((None, None, 4))
+if NAME == "tensorflow":  # graphs of unknown sizes, whole models, mixed precision
 
-    @tf.function(input_signature=[unknown, unknown, tf.TensorSpec((None,), tf.int32)])
-    def run(query, key, lengths):
-        mask = port.port.length_mask(lengths, tf.shape(key)[-2])
-        rows = port.port.sinusoidal_encoding(tf.shape(key)[-2], 4)
-        encoded = encode(key)
-        return attention(query, encoded, encoded, mask=mask), rows
+    def test_tensorflow_takes_sizes_that_only_the_graph_knows(port):
+        tf, attention = port.tf, port.attention(4, 2)
+        encode = port.port.PositionalEncoding(4)
+        unknown = tf.TensorSpec((None, None, 4))
 
-    for batch, n_q, n_k in ((2, 3, 5), (1, 4, 4)):
-        query, key = tf.ones((batch, n_q, 4)), tf.ones((batch, n_k, 4))
-        lengths = tf.range(batch)
-        got, rows = run(query, key, lengths)
-        encoded = encode(key)
-        want = attention(query, encoded, encoded, mask=port.port.length_mask(lengths, n_k))
-        assert error(port.numpy(got), port.numpy(want)) <= BOUND["float32"]
-        assert rows.shape == (n_k, 4)
+        @tf.function(input_signature=[unknown, unknown, tf.TensorSpec((None,), tf.int32)])
+        def run(query, key, lengths):
+            mask = port.port.length_mask(lengths, tf.shape(key)[-2])
+            rows = port.port.sinusoidal_encoding(tf.shape(key)[-2], 4)
+            encoded = encode(key)
+            return attention(query, encoded, encoded, mask=mask), rows
 
+        for batch, n_q, n_k in ((2, 3, 5), (1, 4, 4)):
+            query, key = tf.ones((batch, n_q, 4)), tf.ones((batch, n_k, 4))
+            lengths = tf.range(batch)
+            got, rows = run(query, key, lengths)
+            encoded = encode(key)
+            want = attention(
+                query, encoded, encoded, mask=port.port.length_mask(lengths, n_k)
+            )
+            assert error(port.numpy(got), port.numpy(want)) <= BOUND["float32"]
+            assert rows.shape == (n_k, 4)
 
-@pytest.mark.skipif(NAME != "tensorflow", reason="only Keras saves whole models")
-def test_keras_saves_a_model_with_both_layers_and_loads_it(port, tmp_path):
-    import keras
+    def test_keras_saves_a_model_with_both_layers_and_loads_it(port, tmp_path):
+        import keras
 
-    tokens = keras.Input((None, 4))
-    encoded = port.port.PositionalEncoding(4, base=100.0)(tokens)
-    layer = port.attention(4, 2, use_bias=True)
-    model = keras.Model(tokens, layer(encoded, encoded, encoded, causal=True))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    x = port.array(np.random.default_rng(5).normal(size=(2, 3, 4)), "float32")
-    assert np.array_equal(port.numpy(loaded(x)), port.numpy(model(x)))
+        tokens = keras.Input((None, 4))
+        encoded = port.port.PositionalEncoding(4, base=100.0)(tokens)
+        layer = port.attention(4, 2, use_bias=True)
+        model = keras.Model(tokens, layer(encoded, encoded, encoded, causal=True))
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        x = port.array(np.random.default_rng(5).normal(size=(2, 3, 4)), "float32")
+        assert np.array_equal(port.numpy(loaded(x)), port.numpy(model(x)))
 
-
-@pytest.mark.skipif(NAME != "tensorflow", reason="only Keras has mixed precision")
-def test_keras_casts_where_its_policy_says_so(port):
-    x = port.array(np.ones((1, 3, 4)), "float32")
-    layer = port.attention(4, 2, dtype="mixed_bfloat16")
-    assert layer(x, x, x).dtype == "bfloat16"
+    def test_keras_casts_where_its_policy_says_so(port):
+        x = port.array(np.ones((1, 3, 4)), "float32")
+        layer = port.attention(4, 2, dtype="mixed_bfloat16")
+        assert layer(x, x, x).dtype == "bfloat16"
 
 
 BAD = [
