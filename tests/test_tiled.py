@@ -191,22 +191,28 @@ def test_tiles_hide_what_is_not_a_number(small, unchecked, bias, causal):
         assert x.isfinite().all()
 
 
-def test_tiles_skip_what_a_window_hides(monkeypatch, unchecked):
-    """A narrow window computes scores near the diagonal alone."""
+@pytest.fixture
+def widths(monkeypatch, unchecked):
+    """How many keys each block of eight queries is given."""
     monkeypatch.setattr(tiled, "SMALL", 0)
     monkeypatch.setattr(tiled, "ROWS", 8)
-    widths, run = [], functional.scaled_dot_product_attention
+    found, run = [], functional.scaled_dot_product_attention
 
     def count(query, key, *arguments, **options):
-        widths.append(key.shape[-2])
+        found.append(key.shape[-2])
         return run(query, key, *arguments, **options)
 
     monkeypatch.setattr(functional, "scaled_dot_product_attention", count)
+    return found
+
+
+def test_tiles_skip_what_a_window_hides(widths):
+    """A narrow window computes scores near the diagonal alone."""
     arrays, mask = long_inputs(64, grad=False), ours.window_mask(64, 64, 4)
     for causal in (False, True):
         got = ours.scaled_dot_product_attention(*arrays, mask=mask, causal=causal)
-        seen = mask & ours.causal_mask(64) if causal else mask
-        assert torch.allclose(got, run(*arrays, attn_mask=seen), atol=1e-6)
+        want = ours.attention_weights(*arrays[:2], mask=mask, causal=causal) @ arrays[2]
+        assert torch.allclose(got, want, atol=1e-6)
     assert max(widths) <= 8 + 2 * 4
 
 
@@ -290,16 +296,7 @@ def test_what_a_window_never_shows_reaches_nothing(small, unchecked, bias):
         assert x.isfinite().all()
 
 
-def test_a_window_that_is_a_function_computes_what_it_shows(monkeypatch, unchecked):
-    monkeypatch.setattr(tiled, "SMALL", 0)
-    monkeypatch.setattr(tiled, "ROWS", 8)
-    widths, run = [], functional.scaled_dot_product_attention
-
-    def count(query, key, *arguments, **options):
-        widths.append(key.shape[-2])
-        return run(query, key, *arguments, **options)
-
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", count)
+def test_a_window_that_is_a_function_computes_what_it_shows(widths):
     for causal, widest in [(False, 8 + 2 * 3), (True, 8 + 3)]:
         widths.clear()
         for mask in (ours.Window(4), lambda q, k: ours.Window(4)(q, k)):

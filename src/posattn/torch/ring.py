@@ -20,6 +20,7 @@ from torch.nn import functional
 from posattn import contract
 from posattn.torch.attention import biases, by_head, total_bias
 from posattn.torch.masks import of_pairs, readable, zero_unattended
+from posattn.torch.tiled import wide_dtype
 
 __all__ = ["balanced_order", "ring_attention"]
 
@@ -192,7 +193,7 @@ class _Bias(nn.Module):
         keys = torch.arange(1 - n_q, n_k, device=there.device) + there[0]
         row = sum(part(here[:1], keys) for part in self.parts)
         contract.bias(row[..., :n_k], (*query.shape[:-2], 1, n_k))
-        return row[..., 0, :].to(_wide(row)).unfold(-1, n_k, 1).flip(-2)
+        return row[..., 0, :].to(wide_dtype(row)).unfold(-1, n_k, 1).flip(-2)
 
     def leaves(self, parameters):
         """The parameters by name, as leaves of what is computed from them."""
@@ -279,7 +280,7 @@ class _Ring:
                     found = of_pairs(rule, q, k, where)
                     seen = found if seen is None else seen & found
                 if seen is None or not readable(seen) or seen.any():
-                    k, v = (zero_unattended(x.to(_wide(x)), seen) for x in (k, v))
+                    k, v = (zero_unattended(x.to(wide_dtype(x)), seen) for x in (k, v))
                     yield rows, columns, where, seen, k, v
 
     def scores(self, query, key, where, seen, parameters):
@@ -295,7 +296,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, ring, query, key, value, here, there, known, *parameters):
-        wide = _wide(query)
+        wide = wide_dtype(query)
         mixed = query.new_zeros((*query.shape[:-1], value.shape[-1]), dtype=wide)
         total = query.new_zeros((*query.shape[:-1], 1), dtype=wide)
         peak = torch.full_like(total, torch.finfo(wide).min)
@@ -324,7 +325,7 @@ class _Attention(torch.autograd.Function):
         mean = (grad * out).sum(-1, keepdim=True)
         bias = ring.bias.leaves(parameters)
         learned = [x for x in bias.values() if x.requires_grad]
-        sums = [torch.zeros_like(x, dtype=_wide(x)) for x in (query, *learned)]
+        sums = [torch.zeros_like(x, dtype=wide_dtype(x)) for x in (query, *learned)]
         travelled, work = (0, 0), []
         for shard in ring.around(key, value, there, known):
             grown = [torch.zeros_like(x, dtype=level.dtype) for x in shard[:2]]
@@ -354,11 +355,6 @@ class _Attention(torch.autograd.Function):
         ]
         to_heads = (x.to(query.dtype) for x in (to_query, *travelled))
         return None, *to_heads, None, None, None, *to_bias
-
-
-def _wide(x):
-    """The dtype in which numbers like those of `x` are added up."""
-    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _exp(x):

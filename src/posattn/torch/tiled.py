@@ -223,7 +223,7 @@ class _Learned(torch.autograd.Function):
         scale, before, after = ctx.options
         size = max(1, min(ROWS, PAIRS // (query.shape[:-2].numel() * key.shape[-2])))
         row = _shortened(query, key, row, scale)
-        sums = [torch.zeros_like(x, dtype=_wide(x)) for x in (query, key, value, row)]
+        sums = [torch.zeros_like(x, dtype=wide_dtype(x)) for x in (query, key, value, row)]
         for rows, keys, start in _blocks(query, key, row, before, after, size):
             parts = query[..., rows, :], key[..., keys, :], value[..., keys, :], row
             leaves = [x.detach().requires_grad_() for x in parts]
@@ -299,7 +299,7 @@ class _Shifts(torch.autograd.Function):
         return functional.pad(line, (ctx.start, after)), None, None, None
 
 
-def _wide(x):
+def wide_dtype(x):
     """The dtype in which numbers like those of `x` are added up."""
     return torch.promote_types(x.dtype, torch.float32)
 
