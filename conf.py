@@ -38,6 +38,7 @@ extensions = [
     "gates",
     "heights",
     "kernels",
+    "mathematics",
     "assets",
     "notebooks",
     "pages",
@@ -69,6 +70,7 @@ python_maximum_signature_line_length = 88
 
 # Cells: executed at every build.
 nb_execution_mode = "force"
+kernel_imports = ["posattn.torch", "posattn.jax", "posattn.figures"]
 nb_execution_timeout = 300
 nb_execution_raise_on_error = False
 nb_execution_show_tb = True

@@ -18,7 +18,7 @@ import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
               "sphinxcontrib.katex", "sphinx_proof", "cells", "deck", "ebook", "exercises", "explorers",
-              "notebooks", "pages", "paper", "place", "scratch", "slides", "twins"]
+              "kernels", "mathematics", "notebooks", "pages", "paper", "place", "scratch", "slides", "twins"]
 html_theme = "furo"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
@@ -27,6 +27,7 @@ bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
 nb_execution_mode = "force"
+kernel_imports = ["posattn.figures"]
 nb_execution_timeout = 300
 nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10), ("epub", "image/svg+xml", 10),
                               ("latex", "application/pdf", 10)]
@@ -38,7 +39,7 @@ revealjs_use_section_ids = True
 katex_prerender = True
 katex_css_path = "katex/katex.min.css"
 """
-ASSETS = 'extensions.append("assets")\n'  # mathematics and fonts, which take long to pack
+ASSETS = 'extensions.append("assets")\n'  # fonts, which take long to pack
 GATES = 'extensions.append("gates")\n'  # all that belongs to a whole book
 FIGURE = """
 from posattn import figures

@@ -299,6 +299,7 @@ def test_a_recorded_file_has_what_the_page_needs(file, monkeypatch):
         datetime.date.fromisoformat(entry["date"])
         right = {k: e for k, e in entry["error"].items() if k not in entry["wrong"]}
         assert all(e is None or e <= entry["bound"] for e in right.values())
+        assert len(entry["error"]) > 1, f"{name} is measured beside nobody"
         assert list(entry["median"]) == list(right)
         assert ["ours", *entry["ratio"]] == list(right)
         for ratio in entry["ratio"].values():

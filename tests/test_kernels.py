@@ -8,7 +8,7 @@ import pytest
 
 from tests.books import build, cell, need
 
-SETTINGS = 'extensions.append("kernels")\n'
+SETTINGS = 'kernel_imports = ["posattn.torch", "posattn.jax"]\n'
 LOOK = """import os, sys
 before = sorted({"torch", "jax", "posattn"} & set(sys.modules))
 print(before, "mark" in globals(), os.getpid(), os.getppid())
@@ -37,6 +37,6 @@ def test_a_page_begins_with_the_frameworks_in_a_process_of_its_own(made):
 
 def test_a_kernel_that_dies_fails_the_build(tmp_path):
     pages = {"dead": cell("import os\nos._exit(3)")}
-    _, code, said = build(tmp_path, pages, settings=SETTINGS)
+    _, code, said = build(tmp_path, pages)
     assert code != 0
     assert "DeadKernelError" in said

@@ -46,8 +46,7 @@ Which?
 {solved}
 """
 SETTINGS = """
-katex_prerender = False  # which each process that writes would start a server for
-extensions += ["sphinx.ext.doctest", "kernels"]
+extensions.append("sphinx.ext.doctest")
 numfig = True
 bibtex_default_style = "plain"
 """

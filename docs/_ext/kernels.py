@@ -1,4 +1,4 @@
-"""Kernels that begin with both frameworks imported: each is a copy of the process that reads the page.
+"""Kernels that begin with the frameworks imported: each is a copy of the process that reads the page.
 
 A page that starts Python and imports PyTorch and JAX waits five seconds before its first cell. Here they
 are imported once, and a fork gives each page a process of its own all the same. Where there is no fork
@@ -17,7 +17,6 @@ import warnings
 
 from jupyter_client.provisioning import local_provisioner
 
-PRELOADED = ("ipykernel.kernelapp", "posattn.torch", "posattn.jax", "posattn.figures")
 COMPILER = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 
@@ -83,14 +82,15 @@ def launch(command, env=None, cwd=None, **options):
 def preload(app, env, docnames):
     """Import once what the pages import, if any is to be read."""
     if docnames:
-        for name in PRELOADED:
+        for name in ["ipykernel.kernelapp", *app.config.kernel_imports]:
             importlib.import_module(name)
         gc.freeze()  # the collector would walk, and so copy, all of it in each process
         local_provisioner.launch_kernel = launch
 
 
 def setup(app):
-    """Register with Sphinx."""
+    """Register with Sphinx: `kernel_imports` are the modules that a page finds imported."""
+    app.add_config_value("kernel_imports", [], "", types=[list])
     if (
         hasattr(os, "fork") and sys.platform != "darwin"
     ):  # where a fork may hang in system libraries
