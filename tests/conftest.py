@@ -25,9 +25,10 @@ import torch
 from beartype import BeartypeConf, beartype
 
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a float
-jaxtyping.install_import_hook(
-    "posattn", "tests.conftest.checked"
-)  # each annotation becomes a check
+jaxtyping.install_import_hook(  # each annotation becomes a check, where arrays are annotated
+    [f"posattn.{name}" for name in ("reference", "torch", "jax", "figures")],
+    "tests.conftest.checked",
+)
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile(

@@ -54,9 +54,17 @@ def joined(column, outs):
     return np.concatenate([column.numpy(out) for out in outs], axis=-2)
 
 
-@pytest.mark.parametrize("sizes", [(7,), (4, 1, 1, 1), (1,) * 7, (2, 3, 0, 2)], ids=str)
-@pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize("scheme", LAYERS)
+SIZES = [(7,), (4, 1, 1, 1), (1,) * 7, (2, 3, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "groups", "sizes"),
+    [
+        *((scheme, 2, sizes) for scheme in LAYERS for sizes in SIZES),
+        *(("both", groups, SIZES[1]) for groups in (1, 4)),
+    ],
+    ids=str,
+)
 def test_prefill_and_steps_equal_the_whole_sequence(column, scheme, groups, sizes):
     layer, x = make(column, scheme, groups), column.array(draw(910, 2, N, DIM))
     cache = room(column, groups=groups, turned=scheme != "rotary, unturned")
@@ -66,8 +74,11 @@ def test_prefill_and_steps_equal_the_whole_sequence(column, scheme, groups, size
     assert np.array_equal(column.numpy(cache.next_positions(2)), [[7, 8]] * 2)
 
 
-@pytest.mark.parametrize("window", [1, 3, 7, 20])
-@pytest.mark.parametrize("sizes", [(7,), (4, 1, 2), (1,) * 7], ids=str)
+@pytest.mark.parametrize(
+    ("window", "sizes"),
+    [*((3, sizes) for sizes in SIZES), (1, SIZES[1]), (7, SIZES[1]), (20, SIZES[1])],
+    ids=str,
+)
 def test_a_window_holds_the_last_tokens(column, window, sizes):
     layer, x = make(column), column.array(draw(911, 2, N, DIM))
     cache = room(column, window=window)

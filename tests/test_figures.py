@@ -1,5 +1,6 @@
 """The drawing room: what is drawn is what went in, in ink that a page can recolour."""
 
+import functools
 import itertools
 import re
 import subprocess
@@ -73,7 +74,16 @@ CALLS = {
         ["met", "across"],
     ),
 }
-every_figure = pytest.mark.parametrize("draw", CALLS.values(), ids=CALLS)
+SHARED = [
+    functools.cache(draw) for draw in CALLS.values()
+]  # drawn once, and looked at often
+every_figure = pytest.mark.parametrize("draw", SHARED, ids=CALLS)
+
+
+@functools.cache
+def as_svg(draw):
+    """The drawing as a page shows it."""
+    return draw()._repr_svg_()
 
 
 def both(draw):
@@ -168,9 +178,7 @@ def test_ink_is_black_on_a_transparent_background(draw):
 
 @every_figure
 def test_the_svg_has_no_colour_beside_ink_palette_and_grid(draw):
-    drawing = re.sub(
-        r'"data:image[^"]*"|url\(#\w+\)|href="#[^"]+"', "", draw()._repr_svg_()
-    )
+    drawing = re.sub(r'"data:image[^"]*"|url\(#\w+\)|href="#[^"]+"', "", as_svg(draw))
     found = {colour.lower() for colour in re.findall(r"#[0-9a-fA-F]{6}\b", drawing)}
     assert INK in found
     assert found <= {INK, GRID} | CELL_INK | PALETTE
@@ -187,13 +195,14 @@ def test_filled_blocks_let_the_page_through(draw):
 @every_figure
 def test_two_calls_give_the_same_bytes_under_any_style(draw):
     before = settings()
-    first = draw()
-    assert settings() == before
     with matplotlib.style.context("dark_background"):
-        second = draw()
-    assert first._repr_svg_() == second._repr_svg_()
-    assert first._repr_pdf_() == second._repr_pdf_()
-    assert first._repr_pdf_().startswith(b"%PDF")
+        changed = settings()
+        other = draw.__wrapped__()
+        assert settings() == changed != before
+    assert other._repr_svg_() == as_svg(draw)
+    printed = other._repr_pdf_()
+    assert printed == draw()._repr_pdf_()
+    assert printed.startswith(b"%PDF")
 
 
 def test_saving_again_moves_nothing():
@@ -252,7 +261,9 @@ PAGES = {  # what pages and readers ask for, beyond one call of each function
         [np.eye(8, dtype=bool)] * 3, np.eye(8, k=-1, dtype=bool), np.eye(8, dtype=bool)
     ),
 }
-every_look = pytest.mark.parametrize("draw", (CALLS | PAGES).values(), ids=[*CALLS, *PAGES])
+every_look = pytest.mark.parametrize(
+    "draw", [*SHARED, *PAGES.values()], ids=[*CALLS, *PAGES]
+)
 
 
 def visible(figure):

@@ -145,12 +145,13 @@ def compare(inputs, spread, options, bound):
         assert error(x, y) <= 2 * bound  # each may be off by one of it
 
 
-def in_shards(function, *inputs, mesh=None, specs=SHARDS, out=SHARDS, **options):
-    """Call a function inside `jax.shard_map`."""
+def in_shards(
+    function, *inputs, mesh=None, specs=SHARDS, out=SHARDS, jit=jax.jit, **options
+):
+    """Call a function inside `jax.shard_map`, compiled as a whole unless told otherwise."""
     mesh = mesh_of(ring=4) if mesh is None else mesh
-    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, **options)(
-        *inputs
-    )
+    spread = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, **options)
+    return jit(spread)(*inputs)
 
 
 def test_shards_follow_each_other_and_fewer_queries_stand_at_the_end(jax_single):
@@ -338,10 +339,8 @@ def penalty(of, query, key):
 def test_rings_run_without_jit(jax_single):
     inputs = arrays()
     ring = partial(ours.ring_attention, across="ring", causal=True)
-    with jax.disable_jit(False):
-        assert (
-            error(in_shards(ring, *inputs), on_one(*inputs, causal=True)) < BOUND["float32"]
-        )
+    got = in_shards(ring, *inputs, jit=lambda function: function)
+    assert error(got, on_one(*inputs, causal=True)) < BOUND["float32"]
 
 
 def test_a_worker_that_dies_is_an_error_for_the_other():
