@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 HERE = Path(__file__).parent
 HEAD = "# Every version, with the hashes of all files of its release: nox -s constraints writes it.\n"
-TORCH = "# torch has none: it comes from whatever index pip uses, as another build with libraries of its own.\n"
+TORCH = "# torch has none: it comes from whatever index pip uses, in another build, with other libraries.\n"
 OWN = re.compile(r"(nvidia-|cuda-|triton==)")  # what only some builds of torch need
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))
 RETIRED = "mxnet"  # which knows no Python after 3.8
@@ -47,9 +48,12 @@ def main():
     """Resolve what each Python installs, and what runs nox."""
     extras = dict(PROJECT["project"]["optional-dependencies"])
     retired = [*extras.pop(RETIRED), "pytest", "pytest-cov", "hatchling", "editables"]
-    groups = PROJECT["dependency-groups"]
-    wanted = [*PROJECT["project"]["dependencies"], *sum(extras.values(), [])]
-    wanted += [*PROJECT["build-system"]["requires"], *sum(groups.values(), [])]
+    wanted = chain(
+        PROJECT["project"]["dependencies"],
+        PROJECT["build-system"]["requires"],
+        *extras.values(),
+        *PROJECT["dependency-groups"].values(),
+    )
     old, runner = Path("constraints.txt"), HERE / "nox.txt"
     for_all = ["--universal", "--python-version", "3.11.5"]
     now = resolve(wanted, old, *for_all)
