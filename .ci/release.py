@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 NEWEST = re.compile(r"^## \[(.+?)\]", re.MULTILINE)
-TO_COME = re.compile(r"^This will be (\S+?)[,.][^\n]*\n+", re.MULTILINE)
+TO_COME = re.compile(r"^This will be (\d\S*?\w)[,.]\s[^\n]*\n*", re.MULTILINE)
 
 
 def git(*arguments):
