@@ -282,7 +282,7 @@ def install(session: nox.Session, *wanted: str) -> None:
     The pip of the environment does it: that of another environment may be too old to compare hashes
     where something else has none, such as torch and this project.
     """
-    pip = [str(BIN / "python"), "-m", "pip", "--python", str(Path(session.bin, "python"))]
+    pip = [str(BIN / "python"), "-m", "pip", "--python", session.virtualenv.location]
     versions = ["--constraint", "constraints.txt", "--build-constraint", "constraints.txt"]
     command = [*pip, "install", "--no-require-hashes", *versions, *wanted]
     session.run(*command, external=True, silent=True)

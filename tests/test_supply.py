@@ -1,12 +1,16 @@
 """Where things come from: pinned versions with hashes, workflows that may do little, licences."""
 
 import re
+import runpy
 import subprocess
 import sys
+import tomllib
+import warnings
 from importlib.metadata import distributions
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from tests.books import ROOT
 
@@ -41,6 +45,31 @@ def test_every_pin_but_torch_has_hashes_and_no_index_is_named(text):
     }
     assert bare == ({"torch"} if text is PINS else set())
     assert not re.search(r"://|--(extra-)?index|--find-links", text)
+
+
+def test_everything_that_pyproject_asks_for_is_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    lists = [project["build-system"]["requires"], project["project"]["dependencies"]]
+    lists += project["project"]["optional-dependencies"].values()
+    lists += project["dependency-groups"].values()
+    asked = {same(Requirement(text).name) for texts in lists for text in texts}
+    assert len(asked) > 40
+    assert asked - {same(name) for name, _, _ in ENTRY.findall(PINS)} == set()
+
+
+def test_a_pin_is_for_its_pythons_and_torch_has_no_hash(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    limited = runpy.run_path(str(ROOT / ".ci" / "constraints.py"))["limited"]
+    resolved = " \\\n    --hash=sha256:1 \\\n    --hash=sha256:2"
+    now = "python_version >= '3.11'"
+    assert limited(f"a==1{resolved}", now) == f"a==1 ; {now}{resolved}"
+    either = "os_name == 'nt' or os_name == 'posix'"
+    assert (
+        limited(f"a==1 ; {either}{resolved}", now)
+        == f"a==1 ; {now} and ({either}){resolved}"
+    )
+    assert limited(f"torch==2{resolved}", now) == f"torch==2 ; {now}"
+    assert limited(f"torch-extra==2{resolved}", now) == f"torch-extra==2 ; {now}{resolved}"
 
 
 def test_what_is_installed_here_is_what_is_pinned():
@@ -110,6 +139,13 @@ def test_everything_is_installed_with_its_hashes_compared():
     ]
     assert len(found) >= 5
     assert [line for line in found if "--require-hashes -r .ci/nox.txt" not in line] == []
+
+
+def test_deprecations_are_errors():
+    with pytest.raises(DeprecationWarning):
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    with pytest.raises(PendingDeprecationWarning):
+        warnings.warn("soon old", PendingDeprecationWarning, stacklevel=1)
 
 
 def test_nothing_is_fetched_but_from_the_package_registries():
