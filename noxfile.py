@@ -37,13 +37,11 @@ def environment(session: nox.Session) -> None:
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     groups = nox.project.dependency_groups(
-        nox.project.load_toml("pyproject.toml"), "docs", "tests", "lint"
+        nox.project.load_toml("pyproject.toml"), "docs", "tests", "lint", "release"
     )
-    session.install(
-        "--constraint", "constraints.txt", "--editable", ".[torch,jax,figures]", *groups
-    )
+    install(session, "--editable", ".[torch,jax,figures]", *groups)
     # its source is read by a page, and nothing that it depends on is needed
-    session.install("--constraint", "constraints.txt", "--no-deps", "d2l")
+    install(session, "--no-deps", "d2l")
     stamp.write_text(wanted)
 
 
@@ -69,8 +67,14 @@ def tests(session: nox.Session) -> None:
 )
 def ports(session: nox.Session, port: str) -> None:
     """Check the ports, each in its framework, and record what the pages show of them."""
-    package = ["--ignore-requires-python", "--editable", f".[{port}]"]
-    session.install("--constraint", "constraints.txt", *package, "pytest", "pytest-cov")
+    if (
+        port == "mxnet"
+    ):  # the pip of its Python wants everything listed, and each with a hash
+        session.install("--quiet", "--no-deps", "--require-hashes", "-r", "constraints.txt")
+        package = ["--no-deps", "--ignore-requires-python", "--editable", "."]
+        session.install("--no-build-isolation", *package)
+    else:
+        install(session, "--editable", f".[{port}]", "pytest", "pytest-cov")
     carried = Path(session.create_tmp(), "carried.json")
     run(session, "tests.ports.carry", carried)
     checks = ["tests/ports/checks.py", f"src/posattn/ports/{port}.py"]
@@ -89,14 +93,13 @@ def ports(session: nox.Session, port: str) -> None:
     session.run("python", "docs/_ext/recordings.py", port)
 
 
-@nox.session(python="3.11", venv_backend="venv", default=False)
+@nox.session(python="3.11", requires=["environment"], default=False)
 def peers(session: nox.Session) -> None:
     """Install the libraries that ours is compared with, in an environment of their own."""
     groups = nox.project.dependency_groups(
         nox.project.load_toml("pyproject.toml"), "tests", "oracles"
     )
-    package = ["--editable", ".[torch,jax]"]
-    session.install("--constraint", "constraints.txt", *package, *groups)
+    install(session, "--editable", ".[torch,jax]", *groups)
 
 
 @beside
@@ -233,6 +236,55 @@ def lint(session: nox.Session) -> None:
     }
     for schema, files in schemas.items():
         run(session, "check_jsonschema", "--builtin-schema", schema, *files)
+    run(session, Path(".ci", "licences.py"))
+
+
+@tool
+def vulnerabilities(session: nox.Session) -> None:
+    """Ask for known vulnerabilities of every version in constraints.txt, as CI does each night."""
+    lines = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line.removesuffix(" \\") for line in lines if "==" in line]
+    WORK.mkdir(parents=True, exist_ok=True)
+    listed = WORK / "pins.txt"
+    listed.write_text("\n".join(pins), encoding="utf-8")
+    options = ["--strict", "--no-deps", "--disable-pip", "--progress-spinner", "off"]
+    try:
+        run(session, "pip_audit", *options, "--requirement", listed, *session.posargs)
+    except nox.command.CommandFailed:
+        session.error(
+            "a version is vulnerable, or the service of advisories gave no answer"
+        )
+
+
+@tool
+def constraints(session: nox.Session) -> None:
+    """Resolve constraints.txt anew; versions stay, but for `nox -s constraints -- --upgrade`."""
+    run(session, Path(".ci", "constraints.py"), *session.posargs)
+
+
+@nox.session(requires=["environment"], reuse_venv=False, default=False)
+def release(session: nox.Session) -> None:
+    """Build and check a release in build/release, from a clean tree; nothing is uploaded."""
+    target = BUILD / "release"
+    run(session, Path(".ci", "release.py"), target)
+    (wheel,) = target.glob("*.whl")
+    install(session, str(wheel))
+    session.run(
+        "python", "-m", "posattn", "check", "posattn.reference:rotate", "--scheme", "rotary"
+    )
+    session.log(f"see CONTRIBUTING.md for what to do with {target}")
+
+
+def install(session: nox.Session, *wanted: str) -> None:
+    """Install in the versions of constraints.txt, and of what has hashes there only what has one of them.
+
+    The pip of the environment does it: that of another environment may be too old to compare hashes
+    where something else has none, such as torch and this project.
+    """
+    pip = [str(BIN / "python"), "-m", "pip", "--python", session.virtualenv.location]
+    versions = ["--constraint", "constraints.txt", "--build-constraint", "constraints.txt"]
+    command = [*pip, "install", "--no-require-hashes", *versions, *wanted]
+    session.run(*command, external=True, silent=True)
 
 
 def fingerprint(*paths: str) -> str:
@@ -251,13 +303,12 @@ def fingerprint(*paths: str) -> str:
     return hashlib.sha256(b"\0".join(names_and_contents)).hexdigest()
 
 
-def run(session: nox.Session, module: str, *arguments: object) -> None:
-    """Run a module of the environment, with its programs first on the path."""
+def run(session: nox.Session, module: str | Path, *arguments: object) -> None:
+    """Run a module or a file in the environment, with its programs first on the path."""
     path = os.pathsep.join([str(BIN), os.environ["PATH"]])
     session.run(
         str(BIN / "python"),
-        "-m",
-        module,
+        *([str(module)] if isinstance(module, Path) else ["-m", module]),
         *map(str, arguments),
         external=True,
         env={"PATH": path},

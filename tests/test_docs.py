@@ -136,6 +136,20 @@ def test_mathematics_is_rendered_by_the_build(good):
     assert "http" not in (good[0] / "_static" / "katex" / "katex.min.css").read_text()
 
 
+def test_fonts_mathematics_and_slides_have_their_licences_beside_them(good):
+    static = good[0] / "_static"
+    fonts = {path.name for path in (static / "fonts").glob("*.woff2")}
+    for family in ("source-serif-4", "source-sans-3", "source-code-pro"):
+        assert "SIL OPEN FONT LICENSE" in (static / "fonts" / f"{family}.txt").read_text()
+        fonts -= {path.name for path in (static / "fonts").glob(f"{family}-*.woff2")}
+    assert fonts == set()
+    for name, author in {"katex": "Khan Academy", "revealjs": "Hakim El Hattab"}.items():
+        licence = (static / name / "LICENSE").read_text()
+        assert author in licence
+        assert "Permission is hereby granted, free of charge" in licence
+        assert {path.suffix for path in (static / name).rglob("*")} & {".js", ".woff2"}
+
+
 def parts(good):
     return (good[0] / "parts.html").read_text()
 
