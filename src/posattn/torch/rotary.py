@@ -189,7 +189,7 @@ def turn(x, cos, sin, layout):
     axis, pairs = (-2, (2, m)) if half else (-1, (m, 2))
     turning = x[..., : 2 * m].to(wide).unflatten(-1, pairs)
     if torch.compiler.is_compiling() or x.numel() == 0:  # the former makes one pass of this
-        cos, sin = torch.stack([cos, sin])  # in memory: the pass would compute them for each head
+        cos, sin = torch.stack([cos, sin])  # kept, or the pass computes them for each head
         a, b = turning.unbind(axis)
         turned = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=axis)
     else:
