@@ -75,13 +75,13 @@ def test_prefill_and_steps_equal_the_whole_sequence(column, scheme, groups, size
 
 
 @pytest.mark.parametrize(
-    ("window", "sizes"),
-    [*((3, sizes) for sizes in SIZES), (1, SIZES[1]), (7, SIZES[1]), (20, SIZES[1])],
+    ("window", "groups", "sizes"),
+    [*((3, 2, sizes) for sizes in SIZES), *((w, 1, SIZES[1]) for w in (1, 3, 7, 20))],
     ids=str,
 )
-def test_a_window_holds_the_last_tokens(column, window, sizes):
-    layer, x = make(column), column.array(draw(911, 2, N, DIM))
-    cache = room(column, window=window)
+def test_a_window_holds_the_last_tokens(column, window, groups, sizes):
+    layer, x = make(column, groups=groups), column.array(draw(911, 2, N, DIM))
+    cache = room(column, groups=groups, window=window)
     outs, cache = decode(layer, cache, x, sizes)
     seen = np.abs(np.arange(N)[:, None] - np.arange(N)) < window
     whole = layer(x, mask=column.array(seen), causal=True)
