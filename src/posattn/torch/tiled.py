@@ -21,6 +21,9 @@ __all__ = []
 
 ROWS = 1024  # queries of a block: PyTorch's kernel for CPUs is slower with less than 768
 PAIRS = 2**23  # numbers of a block, over all examples and heads
+FEW = (
+    2**21
+)  # pairs of a block where a bias is computed for each: FIRE holds 32 numbers of one
 SMALL = 2**22  # what has fewer pairs is done at once
 
 
@@ -116,7 +119,7 @@ def _equal(query, n_k, causal):
 
     Larger ones later on would not fit into the memory that the smaller ones have left.
     """
-    pairs, n_q, stop = PAIRS // max(query.shape[:-2].numel(), 1), query.shape[-2], 0
+    pairs, n_q, stop = FEW // max(query.shape[:-2].numel(), 1), query.shape[-2], 0
     while (start := stop) < n_q:
         before = max(n_k - n_q + start, 0)  # keys that all queries of the block see
         rows = (
