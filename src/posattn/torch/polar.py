@@ -68,6 +68,8 @@ class PolarKey(nn.Module):
         torch.Size([3, 2, 5, 8])
     """
 
+    phase: Float[Tensor, "h d"]
+
     def __init__(
         self,
         num_heads: int,
