@@ -105,6 +105,8 @@ def run(text):
         passed = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
         if not any(name.startswith(SOURCE) for name in passed):
             return Outcome("unsayable", error)
+        if passed[-1] == "<call>":  # a function that was given has raised it
+            return Outcome("refused", error)
         ours = passed[-1].startswith(CONTRACT)
         refused = ours and type(error) in (TypeError, ValueError) and " must " in str(error)
         return Outcome("refused" if refused else "fails from inside", error)

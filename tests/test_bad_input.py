@@ -1344,3 +1344,11 @@ def test_a_dtype_is_a_floating_one(column, given):
     assert str(caught.value) == f"dtype must be a floating dtype or None, got {given!r}"
     with pytest.raises(TypeError, match="dtype must be a floating dtype or None, got "):
         make(column, "SwinBias", 2, 2, 2, dtype=np.int32)
+
+
+def test_a_nan_in_a_bounded_parameter_stays_one(column):
+    swin = swin_v2(column, hidden_bias=np.full(3, np.nan))
+    assert np.isnan(column.numpy(swin)).all()
+    phase = {"phase": column.array(np.full((2, 4), np.nan))}
+    key = column.with_parameters("PolarKey", phase, 2, 4)
+    assert np.isnan(column.numpy(key(column.array(floats(2, 3, 4))))).any()
