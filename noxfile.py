@@ -59,6 +59,12 @@ def tests(session: nox.Session) -> None:
     run(session, "pytest", *arguments)
 
 
+@tool
+def fuzz(session: nox.Session) -> None:
+    """Call everything public with hostile input: `nox -s fuzz -- --column torch --inputs 5000` for a part."""
+    run(session, "tests.fuzz", *session.posargs)
+
+
 @nox.session(requires=["environment"], venv_backend="venv", default=False)
 @nox.parametrize(
     ["python", "port"],

@@ -1,5 +1,7 @@
 """Bad input: the same exception with the same words in every column, and harmless input that looks bad."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -1121,3 +1123,232 @@ def test_an_array_that_is_no_key_is_no_rng():
         posattn.jax.dropout(jnp.ones(2), 0.5, jnp.zeros(2))
     for key in (jax.random.key(0), jax.random.PRNGKey(0)):
         assert posattn.jax.dropout(jnp.ones(2), 0.5, key).shape == (2,)
+
+
+# what must be told alike in all columns although each is hostile to another framework
+TAKEN = {"reference": "NumPy array", "torch": "torch.Tensor", "jax": "JAX array"}
+
+
+def foreign(column, x):
+    """An array of another framework."""
+    return np.array(x) if column.name == "torch" else torch.tensor(x)
+
+
+FOREIGN = [
+    ("x", lambda c, a, x: c.rotate(x)),
+    ("value", lambda c, a, x: attend(c, a(Q), a(K), x)),
+    ("bias", lambda c, a, x: attend(c, a(Q), a(K), a(V), bias=[x])),
+    ("positions", lambda c, a, x: encoding(c)(a(X), positions=x)),
+    ("query", lambda c, a, x: layer(c)(x)),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), FOREIGN, ids=[name for name, _ in FOREIGN])
+def test_an_array_of_another_framework_is_named(column, name, call):
+    given = foreign(column, floats(5, 4))
+    kind = type(given)
+    with pytest.raises(TypeError) as caught:
+        call(column, column.array, given)
+    told = f"got {kind.__module__}.{kind.__name__}"
+    assert str(caught.value) == f"{name} must be a {TAKEN[column.name]}, {told}"
+
+
+def test_numpy_arrays_are_welcome_in_jax():
+    x = np.float32(floats(3, 4))
+    assert np.allclose(posattn.jax.rotate(x), posattn.jax.rotate(jnp.asarray(x)))
+
+
+@pytest.mark.parametrize("value", [2, "yes", None, np.ones(2)])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("causal", lambda c, a, value: attend(c, a(Q), a(K), a(V), causal=value)),
+        ("causal", lambda c, a, value: layer(c)(a(X), causal=value)),
+        (
+            "truncate",
+            lambda c, a, value: c.yarn(
+                4, base=1e4, factor=2.0, trained_length=8, truncate=value
+            ),
+        ),
+        ("use_values", lambda c, a, value: make(c, "ShawRelative", 2, 4, use_values=value)),
+    ],
+)
+def test_a_switch_is_true_or_false(column, name, call, value):
+    with pytest.raises(TypeError) as caught:
+        call(column, column.array, value)
+    assert str(caught.value) == f"{name} must be True or False, got {value!r}"
+
+
+def test_numpy_and_no_switches_are_welcome(column):
+    yes = attend(column, *map(column.array, (Q, K, V)), causal=np.bool_(True))
+    assert np.array_equal(
+        *map(
+            column.numpy, (yes, attend(column, *map(column.array, (Q, K, V)), causal=True))
+        )
+    )
+    assert make(column, "MultiHeadAttention", 4, 2, use_output_bias=None) is not None
+
+
+LARGE = [
+    (lambda c, a: c.causal_mask(2**63), "n_q must be a non-negative integer below 2**63"),
+    (lambda c, a: c.balanced_order(2**64, 1), "n must be a non-negative integer below 2**63"),
+    (lambda c, a: sines(c, 2**63, 4),
+     "length_or_positions must be a non-negative integer or an array of positions below 2**63"),
+    (lambda c, a: c.t5_bucket(a(np.arange(2)), max_distance=2**63),
+     "max_distance must be an integer greater than 8 below 2**63"),
+    (lambda c, a: c.deberta_bucket(a(np.arange(2)), num_buckets=2**64, max_distance=9),
+     "num_buckets must be an even integer of at least 4 below 2**63"),
+    (lambda c, a: c.frequencies(4, base=10**400), "base must be a positive finite number"),
+    (lambda c, a: attend(c, a(Q), a(K), a(V), scale=-(10**400)), "scale must be a finite number"),
+    (lambda c, a: longrope(c, short_factors=[1.0, 10**400]),
+     "short_factors must hold 2 positive finite numbers"),
+    (lambda c, a: c.Rotary(frequencies=[-(10**400)]), "frequencies must be finite"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "text"), LARGE, ids=[text for _, text in LARGE])
+def test_numbers_beyond_64_bits_are_named(column, call, text):
+    with pytest.raises(ValueError, match=" must ") as caught:
+        call(column, column.array)
+    assert str(caught.value).startswith(f"{text}, got ")
+
+
+def test_a_seed_beyond_64_bits_is_named(torch_column):
+    with pytest.raises(
+        ValueError, match=r"rng must be a seed of 64 bits, got 1844674407370"
+    ):
+        torch_column.dropout(torch.ones(2), 0.5, 2**64)
+
+
+def unsigned(column, x):
+    """An array of uint64, for which PyTorch lacks most operations."""
+    make = {"reference": np.array, "torch": torch.tensor, "jax": jnp.array}[column.name]
+    kind = {"torch": torch.uint64}.get(column.name, np.uint64)
+    return make(x, dtype=kind)
+
+
+def test_sizes_lengths_and_positions_may_be_unsigned(column):
+    mask = column.causal_mask(unsigned(column, 2))
+    assert column.numpy(mask).tolist() == [[True, False], [True, True]]
+    mask = column.length_mask(unsigned(column, [1, 2]), 2)
+    assert column.numpy(mask).tolist() == [[[True, False]], [[True, True]]]
+    swin = make(column, "SwinBias", 1, 2, 2)
+    assert swin(unsigned(column, [1]), unsigned(column, [0, 3])).shape == (1, 1, 2)
+    cache = room(column)
+    kept, _ = cache.append(*[column.array(floats(2, 2, 1, 2))] * 2, unsigned(column, [1]))
+    assert column.numpy(kept.next_positions(1)).tolist() == [[2], [2]]
+
+
+REQUIRED = [
+    ("x", lambda c, a: c.rotate(None)),
+    ("value", lambda c, a: attend(c, a(Q), a(K), None)),
+    ("value", lambda c, a: ring(c, a(Q), a(K), None)),
+    ("query", lambda c, a: layer(c)(None)),
+    ("weights", lambda c, a: shaw(c).values(None, a(np.arange(2)), a(np.arange(2)))),
+    ("query_positions", lambda c, a: room(c).mask(None)),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), REQUIRED)
+def test_none_for_a_required_array_is_named(column, name, call):
+    with pytest.raises(TypeError) as caught:
+        call(column, column.array)
+    assert str(caught.value) == f"{name} must be an array, got NoneType"
+
+
+@pytest.mark.parametrize("part", [1, 1j])
+def test_complex_numbers_are_for_the_reference_which_differentiates_by_them(column, part):
+    make = {"reference": np.array, "torch": torch.tensor, "jax": jnp.array}[column.name]
+    x = make(part * floats(3, 4) + 0j)
+    if column.name == "reference":
+        assert column.rotate(x).dtype == complex
+        return
+    with pytest.raises(TypeError, match="x must hold real numbers, got complex128"):
+        column.rotate(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sizes", "value", "exception", "text"),
+    [
+        (
+            "LearnedPositionalEncoding",
+            "table",
+            (2, 4),
+            None,
+            KIND,
+            "an array, got NoneType",
+        ),
+        ("LearnedPositionalEncoding", "table", (2, 4), [1.0], KIND, "an array, got list"),
+        ("FIRE", "c", (2,), "c", KIND, "an array, got str"),
+        ("FIRE", "hidden_weight", (2,), floats(2, 3), RANGE, "have shape (m), got (2, 3)"),
+        ("ForgettingGate", "offset", (4, 2), floats(3), RANGE, "have shape (2), got (3,)"),
+        ("TUPEBias", "table", (4, 4, 2), INTS, KIND, "have a floating dtype, got int64"),
+        ("T5Bias", "table", (2,), 3, KIND, "an array, got int"),
+    ],
+)
+def test_what_replaces_a_parameter_is_named(
+    column, name, kind, sizes, value, exception, text
+):
+    made = make(column, name, *sizes)
+    value = column.array(value) if isinstance(value, np.ndarray) else value
+    if column.name == "torch":
+        delattr(made, kind)
+        setattr(made, kind, value)
+    else:
+        made = dataclasses.replace(made, **{kind: value})
+    given = [column.positions(np.arange(2))] * 2
+    if name in ("LearnedPositionalEncoding", "ForgettingGate"):
+        given = [column.array(floats(2, 4))]
+    with pytest.raises(exception) as caught:
+        made(*given)
+    verb = "" if text.startswith("have") else "be "
+    assert str(caught.value).replace("(2,)", "(2)") == f"{kind} must {verb}{text}"
+
+
+@pytest.mark.parametrize("name", ["c", "multiplier", "hidden_bias", "output_weight"])
+def test_a_nan_among_the_parameters_of_fire_stays_one(column, name):
+    parameters = {"c": floats(), "multiplier": floats(), "hidden_weight": floats(3),
+                  "hidden_bias": floats(3), "output_weight": floats(3, 2),
+                  "output_bias": floats(2)}  # fmt: skip
+    parameters[name] = parameters[name] * np.nan
+    arrays = {key: column.array(value) for key, value in parameters.items()}
+    fire = column.with_parameters("FIRE", arrays, 2)
+    where = column.positions(np.array([1, 600]))
+    assert np.isnan(column.numpy(fire(where, where))).all()
+
+
+@pytest.mark.parametrize("name", ["KerpleLog", "KerplePower"])
+def test_a_nan_among_positions_stays_one(column, name):
+    parameters = {key: column.array(np.ones(2)) for key in ("r1", "r2")}
+    kerple = column.with_parameters(name, parameters, 2)
+    where = column.array(np.array([1.0, np.nan]))
+    found = np.isnan(column.numpy(kerple(where, where)))
+    assert found.tolist() == [[[False, True], [True, True]]] * 2
+
+
+def test_a_cache_is_a_cache(column):
+    with pytest.raises(TypeError, match=r"cache must be a posattn.KVCache or None, got 4"):
+        layer(column)(column.array(X), cache=4)
+    with pytest.raises(
+        TypeError, match="batch_shape must be a tuple of non-negative integers"
+    ):
+        column.KVCache.init(None, 2, 4, 2)
+
+
+@pytest.mark.parametrize("given", ["x", 0, "int32", object])
+def test_a_dtype_is_a_floating_one(column, given):
+    if column.name == "reference":  # which has one dtype
+        return
+    with pytest.raises(TypeError) as caught:
+        column.ALiBi(2, dtype=given)
+    assert str(caught.value) == f"dtype must be a floating dtype or None, got {given!r}"
+    with pytest.raises(TypeError, match="dtype must be a floating dtype or None, got "):
+        make(column, "SwinBias", 2, 2, 2, dtype=np.int32)
+
+
+def test_a_nan_in_a_bounded_parameter_stays_one(column):
+    swin = swin_v2(column, hidden_bias=np.full(3, np.nan))
+    assert np.isnan(column.numpy(swin)).all()
+    phase = {"phase": column.array(np.full((2, 4), np.nan))}
+    key = column.with_parameters("PolarKey", phase, 2, 4)
+    assert np.isnan(column.numpy(key(column.array(floats(2, 3, 4))))).any()

@@ -470,6 +470,7 @@ ENDS = {
     "leaves": ("os._exit(0)", "it ends its process with exit code 0"),
     "is killed": ("os.kill(os.getpid(), 9)", "it is killed by SIGKILL"),
     "hangs": ("time.sleep(99)", "it takes longer than 5 seconds"),
+    "closes everything": ("os.closerange(3, 99)", "it ends its process with exit code 0"),
     "interrupts": ("raise KeyboardInterrupt", "it raises KeyboardInterrupt"),
 }
 
@@ -488,6 +489,29 @@ def test_a_function_that_ends_the_check_fails_and_is_told(does, message, module,
     code, out, _ = run(capsys, "check", f"{name}:convert", "--scheme", "to_half", *limit)
     in_case = "in the case 'an odd width'; 2 of 2 cases before it fail"
     assert (code, out) == (1, f"convert as to_half: {message} {in_case}\n")
+
+
+def test_a_function_that_writes_where_the_check_talks_is_checked_nevertheless(
+    module, capsys
+):
+    name = module(
+        """
+        import contextlib, os
+        LINES = b'[1, 2]\\n{"report": 1, "code": 0}\\n{"ca\\n\\xff' + b"[" * 10**5 + b"\\n"
+        def convert(x):
+            for number in range(3, 99):
+                with contextlib.suppress(OSError): os.write(number, LINES)
+            return x
+        """
+    )
+    code, out, _ = run(capsys, "check", f"{name}:convert", "--scheme", "to_half")
+    assert code == 1
+    assert out.startswith("convert as to_half, numpy float64: ")
+
+
+@pytest.mark.parametrize("value", ["(" * 5000, "-" * 5000 + "1"])
+def test_a_value_that_python_cannot_parse_is_a_string(value):
+    assert worker.setting(f"base={value}") == ("base", value)
 
 
 def test_a_function_that_is_left_by_sys_exit_fails_that_case_alone(module, capsys):

@@ -45,10 +45,32 @@ def check_apart(request, time_limit):
 
 def listen(output, heard):
     """Pass on what the worker says, and None when it has ended."""
-    with output, contextlib.suppress(ValueError):  # a line may be cut off
+    with output:
         for line in output:
-            heard.put(json.loads(line))
+            with contextlib.suppress(ValueError, RecursionError):
+                event = json.loads(line)  # a line may be cut off, or be the function's
+                if understood(event):
+                    heard.put(event)
     heard.put(None)
+
+
+def understood(event):
+    """Whether the worker speaks so; the function may write where it does."""
+    kinds = {
+        "case": (str, type(None)),
+        "before": int,
+        "failed": int,
+        "unusable": str,
+        "report": str,
+        "code": int,
+        "interrupted": bool,
+    }
+    ways = {"case", "before", "failed"}, {"unusable"}, {"report", "code"}, {"interrupted"}
+    return (
+        isinstance(event, dict)
+        and set(event) in ways
+        and all(isinstance(value, kinds[name]) for name, value in event.items())
+    )
 
 
 def follow(request, child, heard, time_limit):

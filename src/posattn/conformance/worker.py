@@ -5,6 +5,7 @@ prints goes to standard error.
 """
 
 import ast
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -84,14 +85,15 @@ def setting(text):
         raise UsageError(f"--set must be given as keyword=value, got {text!r}")
     try:
         return name, ast.literal_eval(value)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return name, value
 
 
 def main():
     """Work on the request among the arguments, with standard output to itself."""
     request = json.loads(sys.argv.pop())
-    with open(os.dup(1), "w", encoding="utf-8") as output:
+    closed = contextlib.suppress(OSError)  # by the function
+    with closed, open(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(2, 1)
 
         def say(**what):

@@ -30,6 +30,7 @@ from posattn.contract.arrays import (
     sequence,
     square,
 )
+from posattn.contract.border import guard
 from posattn.contract.numbers import (
     above,
     at_least,
@@ -140,6 +141,7 @@ __all__ = [
     "floating",
     "function_of_positions",
     "group",
+    "guard",
     "head_network",
     "head_sequence",
     "heads",

@@ -4,10 +4,20 @@ import math
 import operator
 from numbers import Real
 
+TOO_LARGE = 2**63  # no framework has arrays of so many entries, or positions so far away
+
 
 def dtype(array):
     """The bare name of an array's dtype: `float32` for `torch.float32` as for `<dtype: 'float32'>`."""
     return str(array.dtype).strip("'>_").replace("'", ".").rpartition(".")[2]
+
+
+def ends(value):
+    """The least and the largest of some integers, also of a dtype that PyTorch has no minimum for."""
+    if "uint" in dtype(value):
+        known = value.reshape(-1).tolist()
+        return min(known), max(known)
+    return int(value.min()), int(value.max())
 
 
 def is_symbolic(value):
@@ -24,7 +34,8 @@ def is_index(value):
         return not isinstance(value, bool)
     if is_symbolic(value):
         return True
-    if hasattr(value, "dtype") and (dtype(value) == "bool" or tuple(value.shape) != ()):
+    is_array = hasattr(value, "dtype") and hasattr(value, "shape")
+    if is_array and (dtype(value) == "bool" or tuple(value.shape) != ()):
         return False  # PyTorch would take an array of one integer for that integer
     try:
         operator.index(value)
@@ -36,10 +47,14 @@ def is_index(value):
 def integer(name, value, *, least=0, even=False):
     """Return `value` as an int that is at least `least` (0 or 1), and even if asked."""
     right_kind = is_index(value)
-    if right_kind and not isinstance(value, int) and is_symbolic(value):
+    if right_kind and not isinstance(value, int):
+        if is_symbolic(value):
+            return value
+        value = operator.index(
+            value
+        )  # before it is compared, which PyTorch cannot for all dtypes
+    if right_kind and least <= value < TOO_LARGE and not (even and value % 2):
         return value
-    if right_kind and value >= least and not (even and value % 2):
-        return value if isinstance(value, int) else operator.index(value)
     kind = (
         "non-negative integer"
         if least == 0
@@ -48,14 +63,29 @@ def integer(name, value, *, least=0, even=False):
         else "positive integer"
     )
     raise (ValueError if right_kind else TypeError)(
-        f"{name} must be a {kind}, got {value!r}"
+        f"{name} must be a {kind}{below(value, right_kind)}, got {value!r}"
     )
+
+
+def below(value, right_kind=True):
+    """What an expected integer is told to be as well where the given one is too large."""
+    return " below 2**63" if right_kind and value >= TOO_LARGE else ""
+
+
+def _float(value):
+    """The number as a float, infinite if it is beyond them."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _number(name, value, expected, accepts):
     right_kind = isinstance(value, Real) and not isinstance(value, bool)
-    if right_kind and accepts(value):
-        return float(value)
+    if right_kind:
+        number = _float(value)
+        if accepts(number):
+            return number
     raise (ValueError if right_kind else TypeError)(
         f"{name} must be {expected}, got {value!r}"
     )
@@ -85,6 +115,8 @@ def rng(value, accepted, kind):
     """Reject a source of randomness that this column cannot draw from."""
     if not accepted:
         raise TypeError(f"rng must be a {kind}, got {type(value).__name__}")
+    if isinstance(value, int) and not -TOO_LARGE <= value < TOO_LARGE:
+        raise ValueError(f"rng must be a seed of 64 bits, got {value!r}")
 
 
 def positive(name, value):
@@ -110,7 +142,7 @@ def factors(name, values, m):
     """Return `m` divisors of frequencies as Python numbers."""
     expected = f"{name} must hold {m} positive finite numbers"
     try:
-        numbers = [float(v) for v in values]
+        numbers = [_float(v) for v in values]
     except (TypeError, ValueError):
         raise TypeError(f"{expected}, got {values!r}") from None
     if len(numbers) != m:
@@ -132,10 +164,11 @@ def layout(value):
 def multiple(name, value, of):
     """Return `value`, which must be a positive multiple of `of`."""
     right_kind = is_index(value)
-    if right_kind and value > 0 and value % of == 0:
-        return operator.index(value)
+    number = operator.index(value) if right_kind else 0
+    if 0 < number < TOO_LARGE and number % of == 0:
+        return number
     raise (ValueError if right_kind else TypeError)(
-        f"{name} must be a positive multiple of {of}, got {value!r}"
+        f"{name} must be a positive multiple of {of}{below(number)}, got {value!r}"
     )
 
 
@@ -163,7 +196,7 @@ def _floats(name, given):
     try:
         if half or isinstance(given, str):
             raise TypeError
-        numbers = tuple(map(float, given.tolist() if hasattr(given, "tolist") else given))
+        numbers = tuple(map(_float, given.tolist() if hasattr(given, "tolist") else given))
     except (TypeError, ValueError):
         raise TypeError(
             f"{name} must be numbers, or a float32 or float64 array (m), got {given!r}"

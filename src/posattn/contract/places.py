@@ -3,7 +3,15 @@
 import operator
 
 from posattn.contract.arrays import _shape, array, floating, integer_array
-from posattn.contract.numbers import dtype, integer, is_index, is_symbolic
+from posattn.contract.numbers import (
+    TOO_LARGE,
+    below,
+    dtype,
+    ends,
+    integer,
+    is_index,
+    is_symbolic,
+)
 
 _HALF = ("float16", "bfloat16")
 
@@ -18,7 +26,7 @@ def lengths(value, n_k, *, known=True):
             f"lengths must have shape (batch) or (batch, n_q), got {tuple(value.shape)}"
         )
     if known and 0 not in value.shape:
-        for got in (int(value.min()), int(value.max())):
+        for got in ends(value):
             if not 0 <= got <= n_k:
                 raise ValueError(f"lengths must lie between 0 and n_k = {n_k}, got {got}")
 
@@ -27,9 +35,12 @@ def length_or_positions(value):
     """Return the length if `value` is one, or None if it is an array of positions."""
     expected = "length_or_positions must be a non-negative integer or an array of positions"
     if is_index(value):
-        if value < 0:
-            raise ValueError(f"{expected}, got {value!r}")
-        return value if is_symbolic(value) else operator.index(value)
+        if is_symbolic(value):
+            return value
+        length = value if isinstance(value, int) else operator.index(value)
+        if not 0 <= length < TOO_LARGE:
+            raise ValueError(f"{expected}{below(length)}, got {value!r}")
+        return length
     if not hasattr(value, "shape"):
         raise TypeError(f"{expected}, got {value!r}")
     positions("length_or_positions", value)
@@ -83,6 +94,10 @@ def cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window):
     if window is not None:
         max_len = min(max_len, integer("window", window, least=1))
     num_kv_heads = integer("num_kv_heads", num_kv_heads, least=1)
+    if not isinstance(batch_shape, (list, tuple)):
+        raise TypeError(
+            f"batch_shape must be a tuple of non-negative integers, got {batch_shape!r}"
+        )
     batch = [integer("batch_shape", size) for size in batch_shape]
     return (*batch, num_kv_heads, max_len, integer("head_dim", head_dim, least=1))
 
@@ -140,7 +155,7 @@ def table_rows(value, max_len, *, known=True, name="positions"):
     if "int" not in dtype(value):
         raise TypeError(f"{name} must have an integer dtype, got {dtype(value)}")
     if known and 0 not in value.shape:
-        for got in (int(value.min()), int(value.max())):
+        for got in ends(value):
             if not 0 <= got < max_len:
                 raise ValueError(
                     f"{name} must lie between 0 and max_len - 1 = {max_len - 1}, got {got}"

@@ -3,25 +3,29 @@
 import operator
 
 from posattn.contract.arrays import _shape, array, floating, heads, parameter
-from posattn.contract.numbers import integer, is_index
+from posattn.contract.numbers import TOO_LARGE, below, ends, integer, is_index
 from posattn.contract.places import _precise, tile_positions
 
 
 def buckets(num_buckets, max_distance, bidirectional):
     """Return the buckets of one direction and the distance from which all share the last of them."""
-    right_kind = is_index(num_buckets)
     least, kind = (4, "an even integer") if bidirectional else (2, "an integer")
-    if not right_kind or num_buckets < least or (bidirectional and num_buckets % 2):
-        raise (ValueError if right_kind else TypeError)(
-            f"num_buckets must be {kind} of at least {least}, got {num_buckets!r}"
-        )
-    one_way = operator.index(num_buckets) // (2 if bidirectional else 1)
-    right_kind = is_index(max_distance)
-    if not right_kind or max_distance <= one_way // 2:
-        raise (ValueError if right_kind else TypeError)(
-            f"max_distance must be an integer greater than {one_way // 2}, got {max_distance!r}"
-        )
-    return one_way, operator.index(max_distance)
+    expected = f"{kind} of at least {least}"
+    num_buckets = _whole("num_buckets", num_buckets, expected, least, even=bidirectional)
+    one_way = num_buckets // (2 if bidirectional else 1)
+    expected = f"an integer greater than {one_way // 2}"
+    return one_way, _whole("max_distance", max_distance, expected, one_way // 2 + 1)
+
+
+def _whole(name, value, expected, least, *, even=False):
+    """Return an integer of 64 bits that is at least `least`, and even if asked."""
+    right_kind = is_index(value)
+    number = operator.index(value) if right_kind else 0
+    if right_kind and least <= number < TOO_LARGE and not (even and number % 2):
+        return number
+    raise (ValueError if right_kind else TypeError)(
+        f"{name} must be {expected}{below(number)}, got {value!r}"
+    )
 
 
 def network(hidden_weight, hidden_bias, output_weight, output_bias):
@@ -36,7 +40,7 @@ def network(hidden_weight, hidden_bias, output_weight, output_bias):
 def window_positions(name, value, height, width, *, known=True):
     """Reject positions that are no cells of a window of `height` times `width` cells."""
     if known and 0 not in value.shape:
-        for got in (int(value.min()), int(value.max())):
+        for got in ends(value):
             if not 0 <= got < height * width:
                 raise ValueError(
                     f"{name} must lie between 0 and height * width - 1 = {height * width - 1}, got {got}"
@@ -211,18 +215,10 @@ def base_bias(value, shape):
 
 def log_buckets(num_buckets, max_distance, *, names=("num_buckets", "max_distance")):
     """Return the distances of one direction that have buckets of their own, and where the last one ends."""
-    right_kind = is_index(num_buckets)
-    if not right_kind or num_buckets < 4 or num_buckets % 2:
-        raise (ValueError if right_kind else TypeError)(
-            f"{names[0]} must be an even integer of at least 4, got {num_buckets!r}"
-        )
-    alone = operator.index(num_buckets) // 2
-    right_kind = is_index(max_distance)
-    if not right_kind or max_distance <= alone + 1:
-        raise (ValueError if right_kind else TypeError)(
-            f"{names[1]} must be an integer greater than {alone + 1}, got {max_distance!r}"
-        )
-    return alone, operator.index(max_distance)
+    expected = "an even integer of at least 4"
+    alone = _whole(names[0], num_buckets, expected, 4, even=True) // 2
+    expected = f"an integer greater than {alone + 1}"
+    return alone, _whole(names[1], max_distance, expected, alone + 2)
 
 
 def bucketed(max_distance, bucketed_to):

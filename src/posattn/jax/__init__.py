@@ -1,5 +1,9 @@
 """The JAX column: the contract of `posattn.reference`, as a JAX user would write it."""
 
+import numpy as np
+from jax import Array, dtypes
+
+from posattn import contract
 from posattn.jax.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.jax.attention import (
     attention_weights,
@@ -125,3 +129,10 @@ __all__ = [
     "xpos_query",
     "yarn",
 ]
+
+contract.guard(
+    __name__,
+    (Array, np.ndarray, np.generic),
+    "JAX array",
+    lambda given: dtypes.issubdtype(given, np.floating),
+)

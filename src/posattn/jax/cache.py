@@ -190,8 +190,13 @@ class KVCache:
 
         Returns:
             The mask, `(*batch, n_q, slots)`.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if batch axes of positions differ.
         """
         kept = self.positions if key_positions is None else key_positions
+        contract.position_pair(query_positions, kept, integers=True)
         query, key = query_positions[..., :, None], kept[..., None, :]
         seen = key <= query
         return seen if self.window is None else seen & (key > query - self.window)

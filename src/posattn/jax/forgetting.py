@@ -115,6 +115,7 @@ class ForgettingGate:
             ValueError: if `x` has another width.
         """
         contract.sequence("x", x, self.weight.shape[0])
+        contract.parameter("offset", self.offset, tuple(self.weight.shape[1:]))
         wide = jnp.promote_types(x.dtype, jnp.float32)
         z = x.astype(wide) @ self.weight.astype(wide) + self.offset.astype(wide)
         return jax.nn.log_sigmoid(z).mT.astype(x.dtype)

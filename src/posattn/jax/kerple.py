@@ -176,8 +176,9 @@ class KerplePower:
         """
         r1, r2 = map(_wide, _bounded(self.r1, self.r2, 2))
         distances = _distances(query_positions, key_positions, r1.dtype)
-        powers = jnp.where(distances > 0, distances, 1) ** r2
-        return (-r1 * jnp.where(distances > 0, powers, 0)).astype(self.r1.dtype)
+        here = distances == 0
+        powers = jnp.where(here, 1, distances) ** r2
+        return (-r1 * jnp.where(here, 0, powers)).astype(self.r1.dtype)
 
 
 def _uniform(rng, num_heads, dtype):

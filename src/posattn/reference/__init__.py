@@ -4,6 +4,9 @@ Arrays of any floating dtype come in, float64 comes out.
 Complex input passes through, so that a complex step differentiates each function to rounding error.
 """
 
+import numpy as np
+
+from posattn import contract
 from posattn.reference.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.reference.attention import (
     attention_weights,
@@ -153,3 +156,5 @@ __all__ = [
     "xpos_query",
     "yarn",
 ]
+
+contract.guard(__name__, (np.ndarray, np.generic), "NumPy array")

@@ -95,6 +95,7 @@ class KVCache:
         Returns:
             `(*batch, n)`.
         """
+        n = contract.integer("n", n)
         kept = np.where(self.positions == EMPTY, -1, self.positions)
         return np.max(kept, axis=-1)[..., None] + 1 + np.arange(n)
 
@@ -122,7 +123,7 @@ class KVCache:
         """
         batch, slots = self.positions.shape[:-1], self.positions.shape[-1]
         contract.cache_entry(key, value, positions, self.key)
-        positions = np.broadcast_to(positions, (*batch, key.shape[-2]))
+        positions = np.broadcast_to(positions, (*batch, key.shape[-2])).astype(np.int64)
         kept = positions >= 0
         wraps = self.window == slots
         if not wraps:
@@ -159,8 +160,13 @@ class KVCache:
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if batch axes of positions differ.
         """
         kept = self.positions if key_positions is None else key_positions
+        contract.position_pair(query_positions, kept, integers=True)
         offsets = query_positions[..., :, None] - kept[..., None, :]
         seen = offsets >= 0
         return seen if self.window is None else seen & (offsets < self.window)

@@ -153,6 +153,7 @@ class ForgettingGate:
             ValueError: if `x` has another width.
         """
         contract.sequence("x", x, self.weight.shape[0])
+        contract.parameter("offset", self.offset, tuple(self.weight.shape[1:]))
         z = np.swapaxes(x @ self.weight + self.offset, -1, -2)
         negative = z.real < 0
         return np.where(negative, z, 0) - np.log1p(np.exp(np.where(negative, z, -z)))

@@ -183,8 +183,9 @@ class KerplePower:
         """
         r1, r2 = _bounded(self.r1, self.r2, 2)
         distances = _distances(query_positions, key_positions)
-        powers = np.where(distances > 0, distances, 1) ** _wide(r2)
-        return -_wide(r1) * np.where(distances > 0, powers, 0)
+        here = distances == 0
+        powers = np.where(here, 1, distances) ** _wide(r2)
+        return -_wide(r1) * np.where(here, 0, powers)
 
 
 def _uniform(rng, num_heads):

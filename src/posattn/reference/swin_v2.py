@@ -150,7 +150,7 @@ class SwinV2Bias:
         along, across = np.meshgrid(rows, columns, indexing="ij")
         displacements = np.stack([along.ravel(), across.ravel()], axis=-1)
         hidden = displacements @ self.hidden_weight + self.hidden_bias
-        hidden = np.where(hidden.real > 0, hidden, 0)
+        hidden = np.where(hidden.real <= 0, 0, hidden)  # and NaN stays
         table = 16 / (1 + np.exp(-hidden @ self.output_weight))
         return SwinBias(table, self.height, self.width)(query_positions, key_positions)
 

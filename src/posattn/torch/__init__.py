@@ -1,5 +1,8 @@
 """The PyTorch column: the contract of `posattn.reference`, as a PyTorch user would write it."""
 
+from torch import Tensor, dtype
+
+from posattn import contract
 from posattn.torch.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.torch.attention import (
     attention_weights,
@@ -125,3 +128,10 @@ __all__ = [
     "xpos_query",
     "yarn",
 ]
+
+contract.guard(
+    __name__,
+    (Tensor,),
+    "torch.Tensor",
+    lambda given: isinstance(given, dtype) and given.is_floating_point,
+)

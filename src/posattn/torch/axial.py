@@ -197,6 +197,8 @@ class MixedRotary(nn.Module):
         torch.Size([3, 2, 196, 8])
     """
 
+    frequencies: Float[Tensor, "c h m"]
+
     def __init__(
         self,
         head_dim: int,

@@ -101,6 +101,7 @@ class KVCache:
         Returns:
             `(*batch, n)`.
         """
+        n = contract.integer("n", n)
         last = self.positions.masked_fill(self.positions == EMPTY, -1).amax(-1)
         return last[..., None] + 1 + torch.arange(n, device=last.device)
 
@@ -170,8 +171,13 @@ class KVCache:
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if batch axes of positions differ.
         """
         kept = self.positions if key_positions is None else key_positions
+        contract.position_pair(query_positions, kept, integers=True)
         queries, kept = query_positions[..., :, None], kept[..., None, :]
         seen = kept <= queries
         return seen if self.window is None else seen & (kept > queries - self.window)

@@ -36,6 +36,7 @@ class CoPE(nn.Module):
     """
 
     needs_all_keys = True  # a score counts the other keys, too
+    table: Float[Tensor, "max_len d_h"]
 
     def __init__(
         self,

@@ -42,6 +42,10 @@ class DAPE(nn.Module):
     """
 
     needs_all_keys = False  # a score needs its own query and key alone
+    hidden_weight: Float[Tensor, "two_h m"]
+    hidden_bias: Float[Tensor, " m"]
+    output_weight: Float[Tensor, "m h"]
+    output_bias: Float[Tensor, " h"]
 
     def __init__(
         self,

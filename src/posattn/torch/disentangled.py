@@ -94,6 +94,9 @@ class DisentangledBias(nn.Module):
     """
 
     needs_all_keys = False  # a score needs its own query and key alone
+    table: Float[Tensor, "rows d"]
+    query_weight: Float[Tensor, "d width"]
+    key_weight: Float[Tensor, "d width"]
 
     def __init__(
         self,

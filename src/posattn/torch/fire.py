@@ -39,6 +39,13 @@ class FIRE(nn.Module):
         torch.Size([2, 3, 6])
     """
 
+    c: Float[Tensor, ""]
+    multiplier: Float[Tensor, ""]
+    hidden_weight: Float[Tensor, " m"]
+    hidden_bias: Float[Tensor, " m"]
+    output_weight: Float[Tensor, "m h"]
+    output_bias: Float[Tensor, " h"]
+
     def __init__(
         self,
         num_heads: int,

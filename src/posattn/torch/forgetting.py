@@ -67,6 +67,9 @@ class ForgettingGate(nn.Module):
         torch.Size([3, 2, 5])
     """
 
+    weight: Float[Tensor, "d h"]
+    offset: Float[Tensor, " h"]
+
     def __init__(
         self,
         dim: int,
@@ -119,6 +122,7 @@ class ForgettingGate(nn.Module):
             ValueError: if `x` has another width.
         """
         contract.sequence("x", x, len(self.weight))
+        contract.parameter("offset", self.offset, tuple(self.weight.shape[1:]))
         wide = torch.promote_types(x.dtype, torch.float32)
         z = x.to(wide) @ self.weight.to(wide) + self.offset.to(wide)
         return functional.logsigmoid(z).mT.to(x.dtype)

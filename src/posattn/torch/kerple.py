@@ -40,6 +40,8 @@ class KerpleLog(nn.Module):
     """
 
     relative = True  # a function of distances alone
+    r1: Float[Tensor, " h"]
+    r2: Float[Tensor, " h"]
 
     def __init__(
         self,
@@ -118,6 +120,8 @@ class KerplePower(nn.Module):
     """
 
     relative = True  # a function of distances alone
+    r1: Float[Tensor, " h"]
+    r2: Float[Tensor, " h"]
 
     def __init__(
         self,

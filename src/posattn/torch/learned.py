@@ -32,6 +32,8 @@ class LearnedPositionalEncoding(nn.Module):
         torch.Size([2, 3, 4])
     """
 
+    table: Float[Tensor, "max_len d"]
+
     def __init__(
         self,
         max_len: int,

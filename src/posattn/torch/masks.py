@@ -83,6 +83,7 @@ def length_mask(
     n_k = contract.integer("n_k", n_k)
     contract.array("lengths", lengths)
     contract.lengths(lengths, n_k, known=readable(lengths))
+    lengths = lengths.long()  # also of a dtype that PyTorch does not compare
     per_query = lengths[:, None] if lengths.ndim == 1 else lengths
     return torch.arange(n_k, device=lengths.device) < per_query[..., None]
 

@@ -68,6 +68,8 @@ class PolarKey(nn.Module):
         torch.Size([3, 2, 5, 8])
     """
 
+    phase: Float[Tensor, "h d"]
+
     def __init__(
         self,
         num_heads: int,
@@ -118,10 +120,9 @@ class PolarKey(nn.Module):
         contract.head_sequence("x", x)
         contract.parameter("phase", self.phase, (x.shape[-3], x.shape[-1]))
         phase = self.phase.double()
-        phase = phase.where(
-            phase <= 0, 0
-        )  # where, unlike clamp, keeps its gradient at the bound
-        phase = phase.where(phase >= -2 * math.pi, -2 * math.pi)
+        # masked_fill, unlike clamp, keeps the gradient at the bound; NaN stays
+        phase = phase.masked_fill(phase > 0, 0)
+        phase = phase.masked_fill(phase < -2 * math.pi, -2 * math.pi)
         return _turned(x, positions, self.base, phase[:, None, :])
 
 

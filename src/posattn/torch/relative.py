@@ -40,6 +40,8 @@ class ShawRelative(nn.Module):
     """
 
     needs_all_keys = False  # a score needs its own query and key alone
+    key_table: Float[Tensor, "offsets d_h"]
+    value_table: Float[Tensor, "offsets d_h"] | None
 
     def __init__(
         self,
@@ -199,6 +201,7 @@ class RelativeGlobalAttention(nn.Module):
     """
 
     needs_all_keys = False  # a score needs its own query and key alone
+    table: Float[Tensor, "h max_len d_h"]
 
     def __init__(
         self,

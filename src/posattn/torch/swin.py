@@ -34,6 +34,8 @@ class SwinBias(nn.Module):
         torch.Size([2, 16, 16])
     """
 
+    table: Float[Tensor, "displacements h"]
+
     def __init__(
         self,
         num_heads: int,

@@ -39,6 +39,10 @@ class SwinV2Bias(nn.Module):
         torch.Size([2, 64, 64])
     """
 
+    hidden_weight: Float[Tensor, "2 m"]
+    hidden_bias: Float[Tensor, " m"]
+    output_weight: Float[Tensor, "m h"]
+
     def __init__(
         self,
         num_heads: int,

@@ -86,6 +86,7 @@ class T5Bias(nn.Module):
     """
 
     relative = True  # a function of distances alone
+    table: Float[Tensor, "num_buckets h"]
 
     def __init__(
         self,

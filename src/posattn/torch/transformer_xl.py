@@ -44,6 +44,9 @@ class TransformerXLBias(nn.Module):
     """
 
     needs_all_keys = False  # a score needs its own query and key alone
+    content_bias: Float[Tensor, "h d_h"]
+    position_bias: Float[Tensor, "h d_h"]
+    weight: Float[Tensor, "d width"]
 
     def __init__(
         self,

@@ -38,6 +38,11 @@ class TUPEBias(nn.Module):
         0.5
     """
 
+    table: Float[Tensor, "max_len d"]
+    query_weight: Float[Tensor, "d width"]
+    key_weight: Float[Tensor, "d width"]
+    cls_bias: Float[Tensor, "2 h"] | None
+
     def __init__(
         self,
         max_len: int,

@@ -1,0 +1,214 @@
+"""What the annotations of a column say, checked on every call: whose arrays, and what is a switch."""
+
+import functools
+import inspect
+import sys
+from typing import Any, NamedTuple
+
+from posattn.contract.arrays import array, floating, integer_array
+from posattn.contract.numbers import dtype
+
+SWITCHES = ("bool", "bool_")  # Python's, and NumPy's under both of its names
+
+
+class _Column(NamedTuple):
+    """What the checks of a column need to know of its framework."""
+
+    kinds: tuple
+    framework: str
+    is_floating: Any
+
+
+def guard(package, kinds, framework, is_floating=None):
+    """Let what is public in a package check its arguments, and a layer its arrays, before anything runs.
+
+    Args:
+        package: the name of the package, whose modules have been imported.
+        kinds: the classes of arrays that its framework computes with.
+        framework: what such an array is called.
+        is_floating: whether what is given as `dtype` is one of floating-point numbers.
+    """
+    column = _Column(kinds, framework, is_floating)
+    home = sys.modules[package]
+    for name in home.__all__:
+        thing = getattr(home, name)
+        if not inspect.isclass(thing):
+            checked = _guarded(thing, column)
+            setattr(home, name, checked)
+            setattr(sys.modules[thing.__module__], name, checked)
+            continue
+        annotations = getattr(thing, "__annotations__", {})
+        fields = {n: _field(n, a, column) for n, a in annotations.items()}
+        fields = {n: check for n, check in fields.items() if check is not None}
+        for method, function in list(vars(thing).items()):
+            if isinstance(function, classmethod):
+                checked = _guarded(function.__func__, column)
+                setattr(thing, method, classmethod(checked))
+            elif method == "__init__":
+                tree = hasattr(thing, "__dataclass_fields__")  # JAX makes trees of anything
+                if not tree or "dtype" in annotations:
+                    setattr(thing, method, _guarded(function, column))
+            elif inspect.isfunction(function) and (
+                method == "__call__" or method[0] != "_"
+            ):
+                setattr(thing, method, _guarded(function, column, fields))
+
+
+def _guarded(function, column, fields=None):
+    """The function, which looks at its arguments first, and at the fields of its layer."""
+    parameters = inspect.signature(function).parameters
+    annotations = {name: p.annotation for name, p in parameters.items()}
+    checks = _checks(annotations, column)
+    in_order = [checks.get(name) for name in parameters]
+    if not checks and not fields:
+        return function
+
+    @functools.wraps(function)
+    def checked(*arguments, **named):
+        for check, value in zip(in_order, arguments):
+            if check is not None:
+                check(value)
+        for name, value in named.items():
+            if name in checks:
+                checks[name](value)
+        if fields:
+            for name, check in fields.items():
+                check(getattr(arguments[0], name))
+        return function(*arguments, **named)
+
+    return checked
+
+
+def _checks(annotations, column):
+    """A check for each annotated name whose annotation says whose array it is, or that it is a switch."""
+    made = {}
+    for name, annotation in annotations.items():
+        allowed = _alternatives(annotation)
+        arrays = [kind for kind in allowed if hasattr(kind, "array_type")]
+        parts = [
+            p
+            for kind in allowed
+            for part in getattr(kind, "__args__", ())
+            for p in _alternatives(part)
+        ]
+        given = [kind for kind in allowed if kind is not type(None)]
+        classes = tuple(given) if all(map(_tells, given)) else ()
+        if classes:
+            optional = type(None) in allowed
+            made[name] = _check(_instance, name, classes, optional)
+        elif name == "dtype" and column.is_floating is not None:
+            made[name] = _check(_floating, column.is_floating)
+        elif bool in allowed:
+            made[name] = _check(_switch, name, type(None) in allowed)
+        elif arrays or any(hasattr(part, "array_type") for part in parts):
+            several = [kind for kind in [*arrays, *parts] if hasattr(kind, "array_type")]
+            real = all(
+                isinstance(kind.dtypes, tuple) and "complex128" not in kind.dtypes
+                for kind in several
+            )
+            required = len(arrays) == len(allowed)
+            made[name] = _check(_own, name, column, required, real, int in allowed)
+    return made
+
+
+def _check(function, *known):
+    """A function of the value alone; TorchDynamo does not know `functools.partial` everywhere."""
+
+    def check(value):
+        function(*known, value)
+
+    return check
+
+
+def _field(name, annotation, column):
+    """A check of an array of a layer, which anybody may have replaced, or None for another field."""
+    allowed = _alternatives(annotation)
+    arrays = [kind for kind in allowed if kind is not type(None)]
+    if arrays == [bool]:
+        return _check(_switch, name, False)
+    if not arrays or not all(hasattr(kind, "array_type") for kind in arrays):
+        return None
+    real = all("complex128" not in kind.dtypes for kind in arrays)
+    check = floating if "float64" in arrays[0].dtypes else integer_array
+    axes = ["num_heads" if axis == "h" else axis for axis in arrays[0].dim_str.split()]
+    several = any(axis[0] == "*" for axis in axes)
+
+    def checked(value):
+        if value is None and type(None) in allowed:
+            return
+        _own(name, column, True, real, False, value)
+        check(name, value)
+        if len(value.shape) != len(axes) and not (
+            several and len(value.shape) >= len(axes) - 1
+        ):
+            raise ValueError(
+                f"{name} must have shape ({', '.join(axes)}), got {tuple(value.shape)}"
+            )
+
+    return checked
+
+
+def _alternatives(annotation):
+    """What a union allows, or the annotation alone; that of an array has no alternatives."""
+    if hasattr(annotation, "array_type") or type(annotation).__name__ not in (
+        "UnionType",
+        "_UnionGenericAlias",
+        "Union",
+    ):
+        return [annotation]
+    return [kind for part in annotation.__args__ for kind in _alternatives(part)]
+
+
+def _switch(name, optional, value):
+    """Reject what is neither True nor False."""
+    if (
+        not (value is True or value is False or (optional and value is None))
+        and type(value).__name__ not in SWITCHES
+    ):
+        expected = "True, False or None" if optional else "True or False"
+        raise TypeError(f"{name} must be {expected}, got {value!r}")
+
+
+def _tells(kind):
+    """Whether an annotated class is one that an argument must be an instance of: a layer."""
+    return inspect.isclass(kind) and hasattr(kind, "__dataclass_fields__")
+
+
+def _floating(is_floating, value):
+    """Reject what is no dtype of floating-point numbers."""
+    try:
+        fits = value is None or is_floating(value)
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise TypeError(f"dtype must be a floating dtype or None, got {value!r}")
+
+
+def _instance(name, kinds, optional, value):
+    """Reject what is no instance of an annotated class."""
+    if not (isinstance(value, kinds) or (optional and value is None)):
+        named = [f"{k.__module__.partition('.')[0]}.{k.__name__}" for k in kinds]
+        expected = " or ".join([*named, *["None"] * optional])
+        raise TypeError(f"{name} must be a {expected}, got {value!r}")
+
+
+def _own(name, column, required, real, number, value):
+    """Reject arrays of others, complex numbers, and what is no array where nothing else will do."""
+    if isinstance(value, column.kinds):
+        if real and (
+            getattr(value.dtype, "is_complex", False)
+            or getattr(value.dtype, "kind", "") == "c"
+        ):
+            raise TypeError(f"{name} must hold real numbers, got {dtype(value)}")
+    elif isinstance(value, (list, tuple)) and not required:
+        for part in value:
+            _own(name, column, False, real, number, part)
+    elif hasattr(value, "shape") and hasattr(value, "dtype"):
+        if number and tuple(value.shape) == ():
+            return
+        kind = type(value)
+        raise TypeError(
+            f"{name} must be a {column.framework}, got {kind.__module__}.{kind.__qualname__}"
+        )
+    elif required:
+        array(name, value)
