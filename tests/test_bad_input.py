@@ -1112,6 +1112,7 @@ def test_a_nan_spoils_only_what_may_read_it(column):
 def test_numpy_integers_and_numbers_are_welcome(column):
     mask = column.causal_mask(np.int64(2), np.int32(3))
     assert column.numpy(mask).shape == (2, 3)
+    assert sines(column, np.int8(2), 4).shape == (2, 4)
     frequencies = column.frequencies(np.int64(4), base=np.float32(100))
     assert np.array_equal(
         np.asarray(frequencies), np.asarray(column.frequencies(4, base=100))
