@@ -73,9 +73,7 @@ def fuzz(session: nox.Session) -> None:
 )
 def ports(session: nox.Session, port: str) -> None:
     """Check the ports, each in its framework, and record what the pages show of them."""
-    if (
-        port == "mxnet"
-    ):  # the pip of its Python wants everything listed, and each with a hash
+    if port == "mxnet":  # its old pip wants everything listed, each with a hash
         session.install("--quiet", "--no-deps", "--require-hashes", "-r", "constraints.txt")
         package = ["--no-deps", "--ignore-requires-python", "--editable", "."]
         session.install("--no-build-isolation", *package)

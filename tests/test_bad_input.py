@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import posattn.jax
-from tests.conftest import draw
+from tests.conftest import TWINS, draw
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -1337,9 +1337,8 @@ def test_a_cache_is_a_cache(column):
 
 
 @pytest.mark.parametrize("given", ["x", 0, "int32", object])
+@pytest.mark.parametrize("column", TWINS[:2], ids=str, indirect=True)
 def test_a_dtype_is_a_floating_one(column, given):
-    if column.name == "reference":  # which has one dtype
-        return
     with pytest.raises(TypeError) as caught:
         column.ALiBi(2, dtype=given)
     assert str(caught.value) == f"dtype must be a floating dtype or None, got {given!r}"

@@ -145,13 +145,11 @@ def compare(inputs, spread, options, bound):
         assert error(x, y) <= 2 * bound  # each may be off by one of it
 
 
-def in_shards(
-    function, *inputs, mesh=None, specs=SHARDS, out=SHARDS, jit=jax.jit, **options
-):
-    """Call a function inside `jax.shard_map`, compiled as a whole unless told otherwise."""
+def in_shards(function, *inputs, mesh=None, specs=SHARDS, out=SHARDS, **options):
+    """Call a function inside `jax.shard_map`, compiled as a whole."""
     mesh = mesh_of(ring=4) if mesh is None else mesh
     spread = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, **options)
-    return jit(spread)(*inputs)
+    return jax.jit(spread)(*inputs)
 
 
 def test_shards_follow_each_other_and_fewer_queries_stand_at_the_end(jax_single):
@@ -339,7 +337,8 @@ def penalty(of, query, key):
 def test_rings_run_without_jit(jax_single):
     inputs = arrays()
     ring = partial(ours.ring_attention, across="ring", causal=True)
-    got = in_shards(ring, *inputs, jit=lambda function: function)
+    spread = {"mesh": mesh_of(ring=4), "in_specs": SHARDS, "out_specs": SHARDS}
+    got = jax.shard_map(ring, **spread)(*inputs)
     assert error(got, on_one(*inputs, causal=True)) < BOUND["float32"]
 
 

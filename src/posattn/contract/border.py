@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from posattn.contract.arrays import array, floating, integer_array
 from posattn.contract.numbers import dtype
 
-SWITCHES = ("bool", "bool_")  # Python's, and NumPy's under both of its names
+SWITCHES = ("bool", "bool_")  # NumPy's, under both of its names
 
 
 class _Column(NamedTuple):
@@ -161,9 +161,10 @@ def _alternatives(annotation):
 
 def _switch(name, optional, value):
     """Reject what is neither True nor False."""
-    if (
-        not (value is True or value is False or (optional and value is None))
-        and type(value).__name__ not in SWITCHES
+    if not (
+        isinstance(value, bool)
+        or type(value).__name__ in SWITCHES
+        or (optional and value is None)
     ):
         expected = "True, False or None" if optional else "True or False"
         raise TypeError(f"{name} must be {expected}, got {value!r}")
