@@ -65,6 +65,12 @@ def fuzz(session: nox.Session) -> None:
     run(session, "tests.fuzz", *session.posargs)
 
 
+@tool
+def mutants(session: nox.Session) -> None:
+    """Plant small faults and see which no test notices: `nox -s mutants -- --minutes 30` for some."""
+    run(session, "tests.mutants", *session.posargs)
+
+
 @nox.session(requires=["environment"], venv_backend="venv", default=False)
 @nox.parametrize(
     ["python", "port"],
