@@ -215,20 +215,8 @@ def audit(session: nox.Session) -> None:
 @tool
 def serve(session: nox.Session) -> None:
     """Show the site at http://127.0.0.1:8000 and rebuild it while you write."""
-    run(
-        session,
-        "sphinx_autobuild",
-        "--watch",
-        "src",
-        "--doctree-dir",
-        WORK / "doctrees",
-        "-c",
-        ".",
-        "-n",
-        "docs",
-        WORK / "html",
-        *session.posargs,
-    )
+    options = ["--watch", "src", "--doctree-dir", WORK / "doctrees", "-c", ".", "-n"]
+    run(session, "sphinx_autobuild", *options, "docs", WORK / "html", *session.posargs)
 
 
 @tool
@@ -364,18 +352,9 @@ def sphinx(
     out = WORK / builder
     processes = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
     options = ["-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
+    what = ["docs", out, *(pages or session.posargs or ["-a"])]
     try:
-        run(
-            session,
-            "sphinx",
-            "-b",
-            builder,
-            *options,
-            *settings,
-            "docs",
-            out,
-            *(pages or session.posargs or ["-a"]),
-        )
+        run(session, "sphinx", "-b", builder, *options, *settings, *what)
     except nox.command.CommandFailed:
         # its warnings must come again next time
         shutil.rmtree(WORK / "doctrees", ignore_errors=True)

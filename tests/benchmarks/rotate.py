@@ -15,6 +15,7 @@ from tests.benchmarks.measuring import Case, Contender, error
 
 SHAPE = (4, 8, 2048, 64)
 SETTING = f"{SHAPE}, float32"
+CALLS = 100  # one takes too little to be measured by itself
 BOUND = 5e-4  # the tables of others are float32 from the beginning
 
 
@@ -91,6 +92,31 @@ def in_jax(compiled):
     return contenders
 
 
+def checked(column, array):
+    """A call with what looks at its arguments, beside the same call without: for one token, many times."""
+    token, where = drawn()[:1, :, :1], np.array([7])
+    right = partial(one_token, reference.rotate(token.astype(float), where))
+    calls = {"ours": column.rotate, "without its checks": column.rotate.__wrapped__}
+    return {
+        name: Contender(
+            partial(repeated, call, array(token), array(where)), right, limit=name != "ours"
+        )
+        for name, call in calls.items()
+    }
+
+
+def repeated(call, x, where):
+    """The result of the last of many calls."""
+    for _ in range(CALLS):
+        result = call(x, where)
+    return result
+
+
+def one_token(want, got):
+    """The error of a rotated token."""
+    return error(got, want)
+
+
 def cases():
     """What this machine can measure."""
     torch_code, jax_code = ("posattn.torch.rotary",), ("posattn.jax.rotary",)
@@ -102,6 +128,22 @@ def cases():
             SETTING,
             torch_code,
             partial(in_torch, True),
+            BOUND,
+        ),
+        Case(
+            "rotate",
+            "PyTorch, its checks",
+            f"(1, 8, 1, 64), float32, {CALLS} calls",
+            (*torch_code, "posattn.contract.border"),
+            partial(checked, posattn.torch, torch.tensor),
+            BOUND,
+        ),
+        Case(
+            "rotate",
+            "JAX, its checks",
+            f"(1, 8, 1, 64), float32, {CALLS} calls",
+            (*jax_code, "posattn.contract.border"),
+            partial(checked, posattn.jax, jnp.asarray),
             BOUND,
         ),
         Case("rotate", "JAX", SETTING, jax_code, partial(in_jax, False), BOUND),

@@ -20,7 +20,8 @@ import pytest
 IMPORTS = ("numpy", "torch", "jax", "hypothesis", "jaxtyping", "beartype")
 IMPORTS += ("matplotlib.figure", "sphinx.application")
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
-QUIET = "-q -p no:cacheprovider -p no:xdist -p no:cov --no-header --no-summary".split()
+QUIET = ["-q", "--no-header", "--no-summary"]
+QUIET += [f"-pno:{plugin}" for plugin in ("cacheprovider", "xdist", "cov")]
 
 
 class Court:
