@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import posattn.jax as theirs
 import posattn.torch as ours
 from posattn.schemes import SCHEMES as SCHEMES_OF_ALL
-from posattn.torch import tiled
+from posattn.torch import blocks, tiled
 from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 3
@@ -21,14 +21,14 @@ SIZES = {
     "more queries": (9, 5),
     "no keys": (5, 0),
 }
-SMALL = {"SMALL": 0, "ROWS": 3}
+SMALL = {(tiled, "SMALL"): 0, (blocks, "ROWS"): 3}
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Tiles so small that short sequences have several."""
-    for name, size in SMALL.items():
-        monkeypatch.setattr(tiled, name, size)
+    for (module, name), size in SMALL.items():
+        monkeypatch.setattr(module, name, size)
 
 
 def alibi(column, *_):
@@ -137,7 +137,7 @@ def long_inputs(n, dtype=torch.float32, grad=True):
 def test_memory_grows_with_the_length(monkeypatch, unchecked, scheme):
     """Forward and backward, each doubling of the length doubles the largest array."""
     monkeypatch.setattr(tiled, "SMALL", 0)
-    monkeypatch.setattr(tiled, "ROWS", 8)
+    monkeypatch.setattr(blocks, "ROWS", 8)
     build, parameters = SCHEMES[scheme]
     entries = []
     for n in (64, 128):
@@ -195,7 +195,7 @@ def test_tiles_hide_what_is_not_a_number(small, unchecked, bias, causal):
 def widths(monkeypatch, unchecked):
     """How many keys each block of eight queries is given."""
     monkeypatch.setattr(tiled, "SMALL", 0)
-    monkeypatch.setattr(tiled, "ROWS", 8)
+    monkeypatch.setattr(blocks, "ROWS", 8)
     found, run = [], functional.scaled_dot_product_attention
 
     def count(query, key, *arguments, **options):
@@ -267,7 +267,7 @@ def test_tokens_may_stand_anywhere(torch_column, small, mask, scheme):
 def test_a_mask_that_is_a_function_is_never_whole(monkeypatch, unchecked, scheme):
     """Memory for a window does not grow with the square of the length, and NaN outside it reaches nothing."""
     monkeypatch.setattr(tiled, "SMALL", 0)
-    monkeypatch.setattr(tiled, "ROWS", 8)
+    monkeypatch.setattr(blocks, "ROWS", 8)
     build, parameters = SCHEMES[scheme]
     parameters = [torch.tensor(p).float().requires_grad_() for p in parameters]
     for mask in (ours.Window(4), near):

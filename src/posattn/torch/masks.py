@@ -25,6 +25,11 @@ def readable(x):
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+def transformed():
+    """Whether a transformation of `torch.func` runs, under which nothing is computed again."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def causal_mask(
     n_q: int, n_k: int | None = None, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "n_q n_k"]:

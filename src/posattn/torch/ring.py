@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from posattn import contract
 from posattn.torch.attention import biases, by_head, total_bias
+from posattn.torch.blocks import wide_dtype
 from posattn.torch.masks import of_pairs, readable, zero_unattended
-from posattn.torch.tiled import wide_dtype
 
 __all__ = ["balanced_order", "ring_attention"]
 

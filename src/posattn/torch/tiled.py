@@ -12,18 +12,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from posattn import contract
-from posattn.torch.masks import Window, of_pairs, readable, zero_unattended
+from posattn.torch import blocks
+from posattn.torch.masks import Window, readable, transformed
 
 __all__ = []
 
-ROWS = 1024  # queries of a block: PyTorch's kernel for CPUs is slower with less than 768
 PAIRS = 2**23  # numbers of a block, over all examples and heads
-FEW = (
-    2**21
-)  # pairs of a block where a bias is computed for each: FIRE holds 32 numbers of one
 SMALL = 2**22  # what has fewer pairs is done at once
 
 
@@ -56,9 +52,9 @@ def attend(whole, query, key, value, mask, causal, parts, where, scale, drop, *,
         after = 0 if causal else n_q if mask is None else before
         if not learned:
             return _by_distance(query, key, value, row, scale, before, after)
-        if readable(row) and not _transformed():
+        if readable(row) and not transformed():
             return _Learned.apply(query, key, value, row, scale, before, after)
-    return _by_rows(whole, *arguments)
+    return blocks.attend(whole, *arguments)
 
 
 def fused(query, key, value, mask, causal, scale):
@@ -72,108 +68,6 @@ def fused(query, key, value, mask, causal, scale):
     options = {"attn_mask": mask, "is_causal": causal, "scale": scale}
     out = functional.scaled_dot_product_attention(query, key, value, **options, **grouped)
     return out[(0,) * len(lift)]
-
-
-def _by_rows(whole, query, key, value, mask, causal, parts, where, scale, drop):
-    """Block by block, each of which `whole` computes as if there were no other queries."""
-    n_q, n_k = query.shape[-2], key.shape[-2]
-    tiles = all(_tiles(part) for part in parts)
-    again = torch.is_grad_enabled() and not _transformed()
-    blocks = list(_equal(query, n_k, causal and tiles))
-    if mask is not None:
-        key, value = _finite(query, key, value, mask, causal, where, blocks)
-    outs = []
-    for start, stop in blocks:
-        keys = slice(0, max(n_k - n_q + stop, 0) if causal and tiles else n_k)
-        q, lower = query[..., start:stop, :], causal
-        if tiles:
-            if mask is not None and readable(key) and not _transformed():
-                seen = _seen(mask, False, query, key, where, start, stop)
-                keys = _visible(keys, seen, causal)
-            seen = _tile(mask, start, stop, keys)
-        else:
-            seen, lower = _seen(mask, causal, query, key, where, start, stop), False
-        block = (
-            q,
-            key[..., keys, :],
-            value[..., keys, :],
-            seen,
-            lower,
-            [_tile(part, start, stop, keys) for part in parts],
-            (where[0][..., start:stop], where[1][..., keys]),
-            scale,
-            (*drop[:2], (start, keys.start, n_q, n_k)),
-            True,
-        )
-        if again:
-            outs.append(
-                checkpoint(whole, *block, use_reentrant=False, preserve_rng_state=False)
-            )
-        else:
-            outs.append(whole(*block))
-    return torch.cat(outs, dim=-2)
-
-
-def _equal(query, n_k, causal):
-    """Blocks of queries, by where they start and stop, with about as many pairs in each.
-
-    Larger ones later on would not fit into the memory that the smaller ones have left.
-    """
-    pairs, n_q, stop = FEW // max(query.shape[:-2].numel(), 1), query.shape[-2], 0
-    while (start := stop) < n_q:
-        before = max(n_k - n_q + start, 0)  # keys that all queries of the block see
-        rows = (
-            math.isqrt(before**2 // 4 + pairs) - before // 2
-            if causal
-            else pairs // max(n_k, 1)
-        )
-        stop = min(start + max(1, min(ROWS, rows)), n_q)
-        yield start, stop
-
-
-def _seen(mask, causal, query, key, where, start, stop):
-    """Which keys some of the queries may attend to."""
-    everything = slice(0, key.shape[-2])
-    at = where[0][..., start:stop], where[1]
-    seen = of_pairs(
-        _tile(mask, start, stop, everything), query[..., start:stop, :], key, at
-    )
-    if causal:
-        ends = (
-            torch.arange(start, stop, device=key.device) + key.shape[-2] - query.shape[-2]
-        )
-        past = torch.arange(key.shape[-2], device=key.device) <= ends[:, None]
-        seen = past if seen is None else past & seen
-    return seen
-
-
-def _finite(query, key, value, mask, causal, where, blocks):
-    """Keys and values, zero where nobody attends to them."""
-    seen = False
-    for start, stop in blocks:
-        tile = _seen(mask, causal, query, key, where, start, stop)
-        seen = seen | tile.any(-2, keepdim=True)
-    return zero_unattended(key, seen), zero_unattended(value, seen)
-
-
-def _tiles(part):
-    """Whether what a part adds to the score of a query and a key is a matter of these two alone."""
-    return not getattr(part, "needs_all_keys", hasattr(part, "scores"))
-
-
-def _visible(keys, mask, causal):
-    """Leave out the keys before the first that a query sees, and if their end is free, after the last."""
-    seen = mask[..., keys].flatten(0, -2).any(0).nonzero().tolist()
-    first, last = (seen[0][0], seen[-1][0]) if seen else (keys.stop - 1, 0)
-    return slice(max(first, 0), keys.stop if causal else max(last, first) + 1)
-
-
-def _tile(x, start, stop, keys):
-    """The part of a mask or of a bias that some queries and keys need, if it is an array."""
-    if not isinstance(x, Tensor):
-        return x
-    x = x[..., keys] if x.shape[-1] != 1 else x
-    return x if x.ndim < 2 or x.shape[-2] == 1 else x[..., start:stop, :]
 
 
 def _row(mask, causal, parts, query, key):
@@ -205,7 +99,7 @@ def _by_distance(query, key, value, row, scale, before, after):
         _block(
             query[..., rows, :], key[..., keys, :], value[..., keys, :], row, start, scale
         )
-        for rows, keys, start in _blocks(query, key, row, before, after, ROWS)
+        for rows, keys, start in _blocks(query, key, row, before, after, blocks.ROWS)
     ]
     return torch.cat(outs, dim=-2)
 
@@ -224,9 +118,12 @@ class _Learned(torch.autograd.Function):
     def backward(ctx, grad):
         query, key, value, row = ctx.saved_tensors
         scale, before, after = ctx.options
-        size = max(1, min(ROWS, PAIRS // (query.shape[:-2].numel() * key.shape[-2])))
+        size = max(1, min(blocks.ROWS, PAIRS // (query.shape[:-2].numel() * key.shape[-2])))
         row = _shortened(query, key, row, scale)
-        sums = [torch.zeros_like(x, dtype=wide_dtype(x)) for x in (query, key, value, row)]
+        sums = [
+            torch.zeros_like(x, dtype=blocks.wide_dtype(x))
+            for x in (query, key, value, row)
+        ]
         for rows, keys, start in _blocks(query, key, row, before, after, size):
             parts = query[..., rows, :], key[..., keys, :], value[..., keys, :], row
             leaves = [x.detach().requires_grad_() for x in parts]
@@ -258,7 +155,7 @@ def _shortened(query, key, row, scale):
 def _blocks(query, key, row, before, after, size):
     """Some queries, the keys that they see, and where in the row their biases begin."""
     n_q, n_k = query.shape[-2], key.shape[-2]
-    if readable(row) and not _transformed():
+    if readable(row) and not transformed():
         seen = (row != -math.inf).any(0).nonzero()
         before = n_k - 1 - int(seen[0])
         after = int(seen[-1]) + 1 - n_k
@@ -302,11 +199,6 @@ class _Shifts(torch.autograd.Function):
         return functional.pad(line, (ctx.start, after)), None, None, None
 
 
-def wide_dtype(x):
-    """The dtype in which numbers like those of `x` are added up."""
-    return torch.promote_types(x.dtype, torch.float32)
-
-
 def _negligible(query, key, row, scale):
     """Which distances get weights that are lost in rounding, beside that of a query's own place.
 
@@ -320,8 +212,3 @@ def _negligible(query, key, row, scale):
         smallest = torch.finfo(row.dtype).eps / row.shape[-1] / 16
         own = row[..., key.shape[-2] - 1, None]
         return row < own - 2 * bound + math.log(smallest)
-
-
-def _transformed():
-    """Whether a transformation of `torch.func` runs, under which nothing is computed again."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
