@@ -14,11 +14,11 @@ from tests.mutants.evidence import Evidence
 
 # A line of code, and what may stand in its place.
 CHANGED = {
-    "a < b": {"(a <= b)"},
-    "a not in b": {"(a in b)"},
-    "a - b": {"(a + b)"},
-    "a ** b": {"(a * b)"},
-    "a and b and c": {"(a or b or c)"},
+    "a < b": {"((a) <= (b))"},
+    "a not in b": {"((a) in (b))"},
+    "(a + b) * c": {"((a + b) / (c))", "((a) - (b))"},
+    "a ** b": {"((a) * (b))"},
+    "a and b and c": {"((a) or (b) or (c))"},
     "not a": {"(a)"},
     "-a": {"(a)"},
     "True": {"False"},
@@ -61,6 +61,12 @@ def test_a_negative_number_is_none():
 def test_of_nothing():
     half()
 """
+FAILING = """from halves import half
+
+
+def test_of_more():
+    half(1000)
+"""
 
 
 @pytest.mark.parametrize("code", CHANGED)
@@ -77,7 +83,7 @@ def test_a_statement_may_be_left_out_and_its_sign_turned():
     source = b"def f(a):\n    a.sort(1)\n    a += b\n"
     assert {(c.line, c.now) for c in changes("f.py", source)} >= {
         (2, "pass"),
-        (3, "a -= b"),
+        (3, "a -= (b)"),
     }
 
 
@@ -98,6 +104,7 @@ def project(tmp_path_factory):
     (root / "tests" / "mutants").mkdir(parents=True)
     (root / "src" / "halves.py").write_text(MODULE)
     (root / "tests" / "test_halves.py").write_text(TESTS)
+    (root / "tests" / "test_more.py").write_text(FAILING)
     for file in Path(__file__).with_name("mutants").glob("*.py"):
         (root / "tests" / "mutants" / file.name).write_bytes(file.read_bytes())
     (root / ".nox").mkdir()
@@ -126,6 +133,12 @@ def test_a_file_may_be_asked_as_a_whole(project):
     assert verdict(project, "x < 0", whole=True).startswith("tests/test_halves.py::")
 
 
+def test_what_fails_unchanged_is_known(project):
+    good, failing = "tests/test_halves.py::test_a_half", "tests/test_more.py"
+    assert project[1].ask([good], 60) == ""
+    assert project[1].ask([good, failing], 60) == "tests/test_more.py::test_of_more"
+
+
 def test_a_change_that_no_test_notices_is_told(project):
     assert verdict(project, "x > 100") == ""
 
@@ -150,7 +163,7 @@ def noted(tmp_path):
     for context, ran in (
         (f"{OTHER}|run", {6, 7}),
         (f"{OWN}|run", {6, 8, 9, 10}),
-        (f"{BOOKS[1]} (setup)", {6, 8, 10}),
+        (f"{BOOKS[1]}|setup", {6, 8, 10}),
         ("tests/test_other.py::test_that_failed|run", {6, 8, 10}),
     ):
         lines.set_context(context)

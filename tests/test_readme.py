@@ -47,7 +47,7 @@ def test_it_has_a_line_for_every_session_and_no_other():
 
 
 def test_its_tree_of_the_package_is_the_tree():
-    drawn = {line.split("  ")[0].rstrip("/") for line in INDENTED if "  " in line}
+    drawn = set(re.findall(r"^    (\w+(?:\.py|(?=/)))/? ", TEXT, re.MULTILINE))
     package = ROOT / "src" / "posattn"
     folders = {
         p.name for p in package.iterdir() if p.is_dir() and not p.name.startswith("__")

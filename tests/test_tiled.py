@@ -355,6 +355,73 @@ def test_what_needs_all_keys_says_so(name):
         assert getattr(column, type(bias).__name__).needs_all_keys == bias.needs_all_keys
 
 
+def in_blocks(monkeypatch, loss, *leaves):
+    """A loss and its gradients, all queries at once and in blocks, and how the blocks were computed."""
+    found = []
+    for size in (10**6, 0):
+        monkeypatch.setattr(tiled, "SMALL", size)
+        out = loss(*leaves)
+        found.append((out, *torch.autograd.grad(out.sum(), leaves)))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    return type(found[1][0].grad_fn).__name__
+
+
+@pytest.fixture
+def fire():
+    return ours.FIRE(HEADS, rng=torch.Generator().manual_seed(0))
+
+
+def test_blocks_leave_nothing_in_the_graph(small, monkeypatch, fire):
+    def loss(*leaves):
+        return ours.scaled_dot_product_attention(*leaves[:3], causal=True, bias=fire)
+
+    leaves = *long_inputs(10), *fire.parameters()
+    assert in_blocks(monkeypatch, loss, *leaves) == "_BlocksBackward"
+
+
+def test_blocks_compute_with_the_parameters_that_a_call_was_lent(small, monkeypatch, fire):
+    def loss(query, c):
+        lent = {"layer.c": c}
+        return torch.func.functional_call(Lent(fire), lent, (query, key, value))
+
+    class Lent(torch.nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, *arrays):
+            return ours.scaled_dot_product_attention(*arrays, bias=self.layer)
+
+    query, key, value = long_inputs(10)
+    c = torch.tensor(0.7, requires_grad=True)
+    assert in_blocks(monkeypatch, loss, query, c) == "_BlocksBackward"
+
+
+def test_what_only_a_function_knows_learns_too(small, monkeypatch):
+    factor = torch.tensor(0.3, requires_grad=True)
+
+    def bias(query_positions, key_positions):
+        return factor * (key_positions - query_positions[:, None])
+
+    def loss(*leaves):
+        return ours.scaled_dot_product_attention(*leaves[:3], bias=[bias, fifth])
+
+    fifth = torch.zeros(HEADS, 10, 10)
+    assert in_blocks(monkeypatch, loss, *long_inputs(10), factor) == "CatBackward0"
+
+
+def test_blocks_are_computed_again_in_the_precision_of_the_call(small, fire):
+    leaves, seen = long_inputs(10), []
+    fire.register_forward_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = ours.scaled_dot_product_attention(*leaves, bias=fire)
+    forward = len(seen)
+    torch.autograd.grad(out.sum(), leaves)
+    assert len(seen) > forward
+    assert all(seen)
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("masked", [False, True])
 def test_functional_transformations_run_in_tiles(small, unchecked, masked):

@@ -135,10 +135,16 @@ class Session:
         self.end = time.monotonic() + 60 * minutes if minutes else float("inf")
         self.evidence = evidence(files)
         self.courts = queue.SimpleQueue()
+        quickest = self.evidence.quickest()
         for k in range(WORKERS):
             place = WORK / f"court-{k}"
             shutil.rmtree(place, ignore_errors=True)
-            self.courts.put(Court(ROOT, place, files))
+            court = Court(ROOT, place, files)
+            if not court.is_sane(quickest):
+                sys.exit(
+                    f"{quickest} fails in a copy of the project although nothing is changed"
+                )
+            self.courts.put(court)
         self.survivors, self.done, self.noticed = [], 0, 0
 
     def judge(self, pair):

@@ -112,15 +112,15 @@ def of(node, text):
     """The changes of one node: from where, to where, and the new text."""
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            yield node, node, f"({text(left)} {COMPARISONS[type(op)]} {text(right)})"
+            yield node, node, f"(({text(left)}) {COMPARISONS[type(op)]} ({text(right)}))"
         case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
             if not (isinstance(left, ast.Constant) and isinstance(left.value, str)):
-                yield node, node, f"({text(left)} {ARITHMETIC[type(op)]} {text(right)})"
+                yield node, node, f"(({text(left)}) {ARITHMETIC[type(op)]} ({text(right)}))"
         case ast.AugAssign(target=target, op=op, value=value) if type(op) in ARITHMETIC:
-            yield node, node, f"{text(target)} {ARITHMETIC[type(op)]}= {text(value)}"
+            yield node, node, f"{text(target)} {ARITHMETIC[type(op)]}= ({text(value)})"
         case ast.BoolOp(op=op, values=[first, *others]):
             word = " or " if isinstance(op, ast.And) else " and "
-            yield node, node, f"({word.join(map(text, [first, *others]))})"
+            yield node, node, f"({word.join(f'({text(one)})' for one in (first, *others))})"
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             yield node, node, f"({text(operand)})"
         case ast.Constant(value=value):

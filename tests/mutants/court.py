@@ -21,6 +21,7 @@ IMPORTS = ("numpy", "torch", "jax", "hypothesis", "jaxtyping", "beartype")
 IMPORTS += ("matplotlib.figure", "sphinx.application")
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
 QUIET = ["-q", "--no-header", "--no-summary"]
+QUIET += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported already
 QUIET += [f"-pno:{plugin}" for plugin in ("cacheprovider", "xdist", "cov")]
 
 
@@ -41,10 +42,14 @@ class Court:
         place = self.copy / change.path
         place.write_bytes(change.made(source))
         try:
-            print(json.dumps([tests, limit]), file=self.process.stdin, flush=True)
-            return json.loads(self.process.stdout.readline())
+            return self.ask(tests, limit)
         finally:
             place.write_bytes(source)
+
+    def ask(self, tests: list[str], limit: float) -> str:
+        """What becomes of the copy as it is."""
+        print(json.dumps([tests, limit]), file=self.process.stdin, flush=True)
+        return json.loads(self.process.stdout.readline())
 
     def close(self):
         """End the process."""
