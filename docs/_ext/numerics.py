@@ -44,6 +44,8 @@ def rows(case):
 
 def table(case):
     """A case as a table of MyST."""
+    setting = case["setting"][0].upper() + case["setting"][1:]
+    yield from (setting + (f"; theirs: {case['peer']}." if case["peer"] else "."), "")
     lengths = [f"{int(length):,}" for length in case["errors"]]
     head = ["Dtype", "Framework", *(f"Ours, {n}" for n in lengths)]
     if case["peer"]:

@@ -27,6 +27,7 @@ def save(path, case, found):
     record["machine"] = {key: about[key] for key in ("name", "system", "versions")}
     record["cases"][case.name] = {
         "date": datetime.date.today().isoformat(),
+        "setting": case.setting,
         "unit": case.unit,
         "peer": case.peer,
         "errors": {length: rounded(errors) for length, errors in found.items()},

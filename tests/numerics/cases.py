@@ -70,7 +70,11 @@ def rotation(name, turns, rule=None, right_factor=1, **options):
     def right(x, positions):
         return right_factor * truth.turned(x, *truth.cos_sin(positions[:, None], turns))
 
-    return Case(name, "row", LENGTHS, queries, right, ours, theirs=theirs, **ANGLES)
+    said = [f"{key.replace('_', ' ')} {value:g}" for key, value in options.items()]
+    setting = ", ".join([f"width {WIDTH}", *said])
+    return Case(
+        name, setting, "row", LENGTHS, queries, right, ours, theirs=theirs, **ANGLES
+    )
 
 
 def sinusoid():
@@ -90,8 +94,8 @@ def sinusoid():
     def given(where, length, dtype):
         return (where,)
 
-    name = "sinusoidal_encoding"
-    return Case(name, "row", LENGTHS, given, right, ours, theirs=theirs, **ANGLES)
+    name, setting = "sinusoidal_encoding", f"width {WIDTH}"
+    return Case(name, setting, "row", LENGTHS, given, right, ours, theirs=theirs, **ANGLES)
 
 
 def axes():
@@ -123,7 +127,8 @@ def axes():
         return column.numbers.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
 
     name = "rotate_axes, M-RoPE"
-    return Case(name, "row", LENGTHS, given, right, ours, theirs=theirs, **ANGLES)
+    setting = f"width {WIDTH}, a time that grows with the token, row and column below 1024"
+    return Case(name, setting, "row", LENGTHS, given, right, ours, theirs=theirs, **ANGLES)
 
 
 def fading():
@@ -141,7 +146,7 @@ def fading():
         return column.library.xpos_query(x, positions, layout="half")
 
     zeta = 0.4
-    return Case("xpos_query", "row", LENGTHS[:2], queries, right, ours)
+    return Case("xpos_query", f"width {WIDTH}", "row", LENGTHS[:2], queries, right, ours)
 
 
 # biases, of the query at the last position of a length
@@ -164,7 +169,8 @@ def bias(name, parameters, right, sizes=(HEADS,), options=(), unit="number", **m
         *values, query, keys = given
         return right(*values, query[0] - keys)
 
-    return Case(name, unit, LENGTHS, given, wide, ours, **more)
+    setting = f"{sizes[0]} heads"
+    return Case(name, setting, unit, LENGTHS, given, wide, ours, **more)
 
 
 def alibi():
@@ -180,7 +186,7 @@ def alibi():
     def given(where, length, dtype):
         return np.array([length - 1]), where
 
-    return Case("ALiBi", "number", LENGTHS, given, right, ours)
+    return Case("ALiBi", f"{HEADS} heads", "number", LENGTHS, given, right, ours)
 
 
 def kerple_log(r1, r2, distance):
@@ -251,7 +257,8 @@ def softmax():
         return column.library.masked_softmax(scores)
 
     options = {"theirs": theirs, "blocks": False, **OWN}
-    return Case("masked_softmax", "row", LENGTHS, given, truth.softmax, ours, **options)
+    name, setting = "masked_softmax", f"{QUERIES} rows of scores, standard deviation 3"
+    return Case(name, setting, "row", LENGTHS, given, truth.softmax, ours, **options)
 
 
 def own_attention(column, query, key, value, penalty=None, causal=False):
@@ -278,7 +285,8 @@ def decoding():
 
     name, options = "scaled_dot_product_attention", {"blocks": False, **OWN}
     options |= {"theirs": own_attention}
-    return Case(name, "row", LENGTHS, given, truth.attention, ours, **options)
+    setting = "two queries over all keys, as in decoding, width 32"
+    return Case(name, setting, "row", LENGTHS, given, truth.attention, ours, **options)
 
 
 def reading():
@@ -312,7 +320,8 @@ def reading():
 
     name, options = "scaled_dot_product_attention, causal, ALiBi", {"blocks": False, **OWN}
     lengths = (2**10, 2**12)
-    return Case(name, "row", lengths, given, right, ours, theirs=theirs, **options)
+    setting = f"all queries of a text, {heads} heads of width {WIDTH}"
+    return Case(name, setting, "row", lengths, given, right, ours, theirs=theirs, **options)
 
 
 def cases():

@@ -19,6 +19,7 @@ class Case:
 
     Args:
         name: of the part of the library, as a user calls it.
+        setting: sizes, and what is given.
         unit: `"row"` if the unit is that of the largest number of a row, the last axis, or `"number"`.
         lengths: how many positions, or keys.
         given: the arguments at some positions of a length, arrays of a dtype.
@@ -31,6 +32,7 @@ class Case:
     """
 
     name: str
+    setting: str
     unit: str
     lengths: tuple[int, ...]
     given: Callable
@@ -43,7 +45,7 @@ class Case:
 
 
 def units(got, want, dtype, unit):
-    """The largest error of a result, in units in the last place of what is right; infinite without a number."""
+    """The largest error of a result, in units in the last place of what is right, or infinity."""
     about = ml_dtypes.finfo(columns.DTYPES[dtype])
     off, size = np.abs(want - got), np.abs(want)
     if unit == "row":

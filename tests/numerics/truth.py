@@ -64,7 +64,8 @@ def yarn(dim, factor, length, fast=32, slow=1):
 
 def whole(turns):
     """Fractions of a turn as integers."""
-    return tuple(int(mpmath.nint(t * PLACES)) for t in turns)
+    with mpmath.workdps(60):
+        return tuple(int(mpmath.nint(t * PLACES)) for t in turns)
 
 
 def cos_sin(positions, turns):
