@@ -178,10 +178,15 @@ def test_the_page_shows_both_errors_and_lists_who_is_more_exact(path):
     lines = page.view("ALiBi")
     assert lines[0] == "8 heads; theirs: others."
     assert "| Dtype | Framework | Ours, 4 | Ours, 8 | Theirs, 4 | Theirs, 8 |" in lines
-    assert "| float16 | JAX | overflow | overflow | 0 | 0 |" in lines
+    assert "| float16 | PyTorch, JAX | overflow | overflow | 0 | 0 |" in lines
     assert "- ALiBi, float16, JAX, 4: overflow beside 0." in page.view("larger")
-    command.measure_all([replace(CASES["ALiBi"], lengths=(4,))], path, id)
+    both = [
+        replace(CASES[name], lengths=(4,), theirs=None, peer=None)
+        for name in ("ALiBi", "T5Bias")
+    ]
+    command.measure_all(both, path, id)
     assert "| Dtype | Framework | Ours, 4 |" in page.view("ALiBi")
+    assert "| Part | Dtype | Framework | Ours, 4 |" in page.view("ALiBi; T5Bias")
     assert page.view("larger") == ["Nowhere."]
     assert page.view("rotate") is None
     assert re.fullmatch(
@@ -194,7 +199,8 @@ def test_the_page_shows_both_errors_and_lists_who_is_more_exact(path):
     [
         (0.0, "0"),
         (0.4999, "0.50"),
-        (2.24, "2.24"),
+        (2.24, "2.2"),
+        (0.996, "1.0"),
         (76.3, "76"),
         (412.0, "410"),
         (648000.0, "650,000"),

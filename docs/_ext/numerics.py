@@ -1,4 +1,4 @@
-"""The worst errors that `nox -s numerics` found, on the page: the directive `{numerics} rotate`.
+"""The worst errors that `nox -s numerics` found, on the page: the directive `{numerics} ALiBi; FIRE`.
 
 A build shows what was recorded; a test measures the shortest length anew and holds the record to it.
 """
@@ -20,7 +20,7 @@ def digits(error):
     if error is None:
         return "overflow"
     if error < 10:
-        return f"{error:.2f}".removesuffix(".00")
+        return f"{error:.{1 if error >= 0.995 else 2}f}" if error else "0"
     if error >= 1e7:
         return f"{error:.0e}".replace("e+0", "e").replace("e+", "e")
     step = 10 ** (math.floor(math.log10(error)) - 1)
@@ -28,33 +28,35 @@ def digits(error):
 
 
 def rows(case):
-    """The rows of a case: dtype, framework, our error at each length, and theirs."""
+    """The rows of a case: dtype, frameworks with the same errors, ours at each length, and theirs."""
     errors = list(case["errors"].values())
     for dtype, columns in errors[0].items():
+        alike = {}
         for who in columns:
             found = [at[dtype][who] for at in errors]
-            theirs = [digits(f[1]) if len(f) > 1 else "" for f in found]
-            yield [
-                dtype,
-                who,
-                *(digits(f[0]) for f in found),
-                *(theirs if case["peer"] else ()),
-            ]
+            ours = tuple(digits(f[0]) for f in found)
+            theirs = tuple(digits(f[1]) if len(f) > 1 else "" for f in found)
+            alike.setdefault((*ours, *theirs), []).append(who)
+        for shown, names in alike.items():
+            yield [dtype, ", ".join(names), *shown]
 
 
-def table(case):
-    """A case as a table of MyST."""
-    setting = case["setting"][0].upper() + case["setting"][1:]
-    yield from (setting + (f"; theirs: {case['peer']}." if case["peer"] else "."), "")
-    lengths = [f"{int(length):,}" for length in case["errors"]]
-    head = ["Dtype", "Framework", *(f"Ours, {n}" for n in lengths)]
-    if case["peer"]:
-        head += [f"Theirs, {n}" for n in lengths]
-    yield from ("```{table}", ":class: longtable small", "")
+def table(cases):
+    """Cases of the same lengths as a table of MyST, with their names if there are several."""
+    several = len(cases) > 1
+    for name, case in cases.items():
+        said = case["setting"] + (f"; theirs: {case['peer']}." if case["peer"] else ".")
+        yield f"- *{name}:* {said}" if several else said[0].upper() + said[1:]
+    lengths = [f"{int(n):,}" for n in next(iter(cases.values()))["errors"]]
+    compared = any(case["peer"] for case in cases.values())
+    head = [f"Ours, {n}" for n in lengths] + [f"Theirs, {n}" for n in lengths] * compared
+    head = ["Part"] * several + ["Dtype", "Framework", *head]
+    yield from ("", "```{table}", ":class: longtable small", "")
     yield "| " + " | ".join(head) + " |"
     yield "|---" * len(head) + "|"
-    for row in rows(case):
-        yield "| " + " | ".join(row) + " |"
+    for name, case in cases.items():
+        for row in rows(case):
+            yield "| " + " | ".join(([name] * several + row)[: len(head)]) + " |"
     yield from ("```", "")
 
 
@@ -81,7 +83,8 @@ def view(name):
         return [f"{about['name']}, {about['system']}, {versions}."]
     if name == "larger":
         return list(larger(record["cases"])) or ["Nowhere."]
-    return list(table(record["cases"][name])) if name in record["cases"] else None
+    cases = {part: record["cases"].get(part) for part in name.split("; ")}
+    return list(table(cases)) if all(cases.values()) else None
 
 
 class Numerics(SphinxDirective):
