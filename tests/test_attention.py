@@ -168,15 +168,14 @@ def test_softmax_survives_huge_scores(twin):
     )
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("twin", TWINS[:2], ids=lambda twin: twin.name)
-def test_softmax_of_a_long_row_in_half_precision_is_rounded_once(twin, dtype):
-    twin = replace(twin, dtype=dtype)
+def test_softmax_of_a_long_row_in_float16_is_rounded_once(twin):
+    twin = replace(twin, dtype="float16")
     scores = np.zeros((1, 2**17))  # the sum of their exponentials is beyond float16
     scores[0, 0] = 11
     weights = twin.numpy(twin.masked_softmax(twin.array(scores)))
     want = np.exp(scores) / np.exp(scores).sum()
-    unit = {"float16": 2.0**-12, "bfloat16": 2.0**-9}[dtype]  # of numbers from 1/4 to 1/2
+    unit = 2.0**-12  # of numbers from 1/4 to 1/2
     assert np.abs(weights - want).max() < 0.51 * unit
 
 
