@@ -41,6 +41,7 @@ extensions = [
     "mathematics",
     "assets",
     "notebooks",
+    "numerics",
     "pages",
     "paper",
     "place",

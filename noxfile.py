@@ -128,6 +128,12 @@ def bench(session: nox.Session) -> None:
 
 
 @tool
+def numerics(session: nox.Session) -> None:
+    """Measure our errors beside others' for the book: `nox -s numerics -- rotate` for a part."""
+    run(session, "tests.numerics", *session.posargs)
+
+
+@tool
 def doctest(session: nox.Session) -> None:
     """Execute all pages and run their doctests."""
     sphinx(session, "doctest")

@@ -27,6 +27,7 @@ def masked_softmax(
     """Normalise scores over the keys that may be attended to.
 
     Twin of :func:`posattn.reference.masked_softmax`.
+    Half precision is computed in float32, where the sum of a long row has room, and rounded once.
 
     Args:
         scores: `(*batch, n_q, n_k)`; minus infinity counts as masked.
@@ -46,12 +47,14 @@ def masked_softmax(
     """
     contract.scores(scores)
     contract.mask(mask, scores.shape)
+    dtype = scores.dtype
+    scores = scores.astype(jnp.promote_types(dtype, jnp.float32))
     if mask is not None:
         scores = jnp.where(mask, scores, -jnp.inf)
     peak = jnp.max(scores, axis=-1, keepdims=True, initial=jnp.finfo(scores.dtype).min)
     exp = jnp.exp(scores - jax.lax.stop_gradient(peak))
     total = jnp.sum(exp, axis=-1, keepdims=True)
-    return exp / jnp.where(total == 0, 1, total)
+    return (exp / jnp.where(total == 0, 1, total)).astype(dtype)
 
 
 def attention_weights(

@@ -25,6 +25,7 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
     """Normalise scores over the keys that may be attended to.
 
     Twin of :func:`posattn.reference.masked_softmax`.
+    Half precision is computed in float32, where the sum of a long row has room, and rounded once.
 
     Args:
         scores: s, `(*batch, n_q, n_k)`.
@@ -46,12 +47,14 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
     contract.mask(mask, scores.shape)
     if scores.shape[-1] == 0:
         return scores
+    dtype = scores.dtype
+    scores = scores.to(torch.promote_types(dtype, torch.float32))
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     peak = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     exp = torch.exp(scores - peak)
     total = exp.sum(-1, keepdim=True)
-    return exp / total.masked_fill(total == 0, 1)
+    return (exp / total.masked_fill(total == 0, 1)).to(dtype)
 
 
 def attention_weights(

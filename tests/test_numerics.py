@@ -1,0 +1,212 @@
+"""The errors that the book shows: they are measured rightly, and the library still has them."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+
+from docs._ext import numerics as page
+from posattn import reference
+
+pytest.importorskip("tests.numerics.truth", exc_type=ImportError)  # long doubles of x86
+
+from tests.numerics import __main__ as command
+from tests.numerics import cases, measuring, truth
+
+CASES = {case.name: case for case in cases.cases()}
+RECORD = json.loads(page.FILE.read_text(encoding="utf-8"))
+POSITIONS = np.array([0, 1, 355, 2**15 + 1, 999_999, 2**20 - 1])
+
+
+def apart(found, recorded, factor):
+    """The errors that are not within a factor of those that are recorded."""
+    assert {d: list(c) for d, c in found.items()} == {
+        d: list(c) for d, c in recorded.items()
+    }
+    for dtype, columns in found.items():
+        for who, errors in columns.items():
+            for role, now, then in zip(
+                ("ours", "theirs"), errors, recorded[dtype][who], strict=False
+            ):
+                then = math.inf if then is None else then
+                if not (now == then or then / factor <= now <= factor * then):
+                    yield f"{dtype}, {who}, {role}: {now:.3g}, and recorded {then:.3g}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_errors_in_the_book_are_those_of_the_library(name):
+    length = CASES[name].lengths[0]
+    found = measuring.worst(CASES[name], length)
+    assert not list(apart(found, RECORD["cases"][name]["errors"][str(length)], 2))
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.blocks])
+def test_the_errors_of_far_positions_are_those_of_the_library(name):
+    length = CASES[name].lengths[-1]
+    found = measuring.worst(CASES[name], length, most=1024)  # of some of them
+    assert not list(apart(found, RECORD["cases"][name]["errors"][str(length)], 3))
+
+
+def test_every_case_is_recorded_at_every_length_in_the_order_of_the_page():
+    assert list(RECORD["cases"]) == list(CASES)
+    for name, entry in RECORD["cases"].items():
+        assert list(entry["errors"]) == [str(n) for n in CASES[name].lengths]
+        facts = {key: getattr(CASES[name], key) for key in ("setting", "unit", "peer")}
+        assert facts.items() <= entry.items()
+
+
+# what is right
+
+
+def test_angles_are_those_of_a_hundred_digits():
+    turns = truth.plain(8)
+    found = np.stack(truth.cos_sin(POSITIONS[:, None], turns))
+    with mpmath.workdps(100):
+        frequencies = [mpmath.mpf(10000) ** (-mpmath.mpf(j) / 4) for j in range(4)]
+        angles = [p * f for p in POSITIONS.tolist() for f in frequencies]
+        for got, exact in zip(found, (mpmath.cos, mpmath.sin), strict=True):
+            for x, angle in zip(got.ravel(), angles, strict=True):
+                digits = np.format_float_scientific(x, precision=24, unique=False)
+                assert abs(mpmath.mpf(digits) - exact(angle)) < 1e-18
+
+
+@pytest.mark.parametrize(
+    ("turns", "frequencies"),
+    [
+        (truth.plain(64), reference.frequencies(64)),
+        (truth.ntk_aware(64, 8), reference.ntk_aware(64, factor=8.0)),
+        (truth.llama3(64), reference.llama3(64)),
+        (
+            truth.yarn(64, 4, 4096)[0],
+            reference.yarn(64, factor=4.0, trained_length=4096)[0],
+        ),
+    ],
+)
+def test_the_frequencies_of_each_rule_are_right(turns, frequencies):
+    found = np.array([2 * math.pi * (t / truth.PLACES) for t in turns])
+    assert np.abs(found / frequencies - 1).max() < 1e-14
+
+
+# units in the last place
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "dtype", "unit", "error"),
+    [
+        (1.0, 1 + 2**-23, "float32", "number", 1),
+        (
+            1.0,
+            1 - 2**-24,
+            "float32",
+            "number",
+            1,
+        ),  # below a power of two units are half as large
+        (3.0, 3.5, "bfloat16", "number", 32),
+        (
+            0.0,
+            2.0**-25,
+            "float16",
+            "number",
+            0.5,
+        ),  # no unit is smaller than the smallest number
+        (0.0, 0.0, "float64", "number", 0),
+        ([1.0, 0.0], [1.0, 2**-30], "float32", "row", 2**-7),
+        ([1.0, 0.0], [1.0, 2**-30], "float32", "number", 2**23),
+        (math.inf, 1e6, "float16", "number", math.inf),
+        (math.nan, 1.0, "float16", "number", math.inf),
+    ],
+)
+def test_units_are_those_of_the_right_number(got, want, dtype, unit, error):
+    want = np.atleast_1d(np.asarray(want, truth.WIDE))
+    assert measuring.units(np.atleast_1d(got), want, dtype, unit) == error
+
+
+def test_a_result_that_is_off_is_seen_at_the_one_position_where_it_is():
+    case = CASES["ALiBi"]
+
+    def off(column, query, keys):
+        bias = case.ours(column, query, keys)
+        return column.numbers.where(keys == query - 5, 2 * bias, bias)
+
+    found = measuring.worst(replace(case, ours=off), 2**16)
+    assert (
+        found["float32"]["PyTorch"][0]
+        > 2**22
+        > 1
+        > measuring.worst(case, 2**16)["float32"]["PyTorch"][0]
+    )
+
+
+# what is recorded, and how the page shows it
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "FILE", tmp_path / "numerics.json")
+    return page.FILE
+
+
+def short(name, **changes):
+    """A case with two short lengths."""
+    return replace(CASES[name], lengths=(4, 8), **changes)
+
+
+def test_a_case_is_recorded_at_once_and_beside_the_others(path):
+    said = []
+    command.measure_all([short("T5Bias"), short("ALiBi")], path, said.append)
+    assert list(json.loads(path.read_text())["cases"]) == ["ALiBi", "T5Bias"]
+    assert said[0] == "[ 1/2] T5Bias, 4: float64 0, float32 0, bfloat16 0, float16 0"
+    assert re.fullmatch(r" {8}\(\d+ s\)", said[1])
+
+
+def test_an_unknown_part_is_named_with_those_that_exist(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["rotate", "rotation"])
+    assert "no part begins with 'rotation'; there are rotate; rotate, YaRN" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+def test_the_page_shows_both_errors_and_lists_who_is_more_exact(path):
+    far = short("ALiBi", ours=lambda c, q, k: CASES["ALiBi"].ours(c, q, k) * 1e30)
+    command.measure_all([replace(far, theirs=CASES["ALiBi"].ours, peer="others")], path, id)
+    lines = page.view("ALiBi")
+    assert lines[0] == "8 heads; theirs: others."
+    assert "| Dtype | Framework | Ours, 4 | Ours, 8 | Theirs, 4 | Theirs, 8 |" in lines
+    assert "| float16 | PyTorch, JAX | overflow | overflow | 0 | 0 |" in lines
+    assert "- ALiBi, float16, JAX, 4: overflow beside 0." in page.view("larger")
+    both = [
+        replace(CASES[name], lengths=(4,), theirs=None, peer=None)
+        for name in ("ALiBi", "T5Bias")
+    ]
+    command.measure_all(both, path, id)
+    assert "| Dtype | Framework | Ours, 4 |" in page.view("ALiBi")
+    assert "| Part | Dtype | Framework | Ours, 4 |" in page.view("ALiBi; T5Bias")
+    assert page.view("larger") == ["Nowhere."]
+    assert page.view("rotate") is None
+    assert re.fullmatch(
+        r".+, .+, torch [\d.]+\S*, jax [\d.]+, numpy [\d.]+\.", *page.view("machine")
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (0.0, "0"),
+        (0.4999, "0.50"),
+        (2.24, "2.2"),
+        (0.996, "1.0"),
+        (76.3, "76"),
+        (412.0, "410"),
+        (648000.0, "650,000"),
+        (1.47e9, "1e9"),
+        (2e12, "2e12"),
+        (None, "overflow"),
+    ],
+)
+def test_errors_have_two_digits(error, said):
+    assert page.digits(error) == said
