@@ -140,9 +140,9 @@ class Session:
             place = WORK / f"court-{k}"
             shutil.rmtree(place, ignore_errors=True)
             court = Court(ROOT, place, files)
-            if not court.is_sane(quickest):
+            if failed := court.ask([quickest, *self.evidence.changed], 3600):
                 sys.exit(
-                    f"{quickest} fails in a copy of the project although nothing is changed"
+                    f"{failed} fails in a copy of the project, where nothing is changed"
                 )
             self.courts.put(court)
         self.survivors, self.done, self.noticed = [], 0, 0
