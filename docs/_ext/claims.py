@@ -32,7 +32,7 @@ from sphinx.util import logging
 TESTS = Path(__file__).parents[2] / "tests"
 CITED = re.compile(r"\{cite:\w+\}`([^`]+)`")
 LABEL = re.compile(r"\{prf:\w+\}.*\n:label: (\S+)")
-NO_CODE = re.compile(r"\A`{3,}.*\n(?:---\n.*?^---\n|(?::.*\n)*)", re.DOTALL | re.MULTILINE)
+NO_CODE = re.compile(r"\A`{3,}.*\n(?:---\n(?:.*\n)*?---\n|(?::.*\n)*)")
 ELSEWHERE = re.compile(r"([\w/]+): (.+)")
 
 logger = logging.getLogger(__name__)
@@ -190,4 +190,4 @@ def setup(app):
 
 
 if __name__ == "__main__":
-    sys.exit("\n".join(main(sys.argv[1:])))
+    sys.exit("\n".join(main(sys.argv[1:])) or 0)
