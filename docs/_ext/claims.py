@@ -87,6 +87,7 @@ def merge(now, known):
     there, merged = [claim.digits for claim in now], []
     for _, i, j, k, m in SequenceMatcher(None, [*known], there, False).get_opcodes():
         gone = [known[digits] for digits in [*known][i:j] if digits not in there]
+        gone = [claim for claim in gone if claim.checks != ["?"]]
         for claim in now[k:m]:
             if claim.digits in known:
                 claim.checks = known[claim.digits].checks
