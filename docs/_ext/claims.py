@@ -9,8 +9,8 @@ A claim is a sentence that counts, compares or orders (`sentences.py` says by wh
 A check is code of a cell, white space aside, of this page or of another (`position/rotary: assert …`); a test
 (`tests/test_x.py::test_name`); a label that has a check of its own (of an equation, a figure that was looked
 at, a theorem with its proof); a source that the paragraph cites (`@key`); `reasoned`, if it follows from the
-sentences around it, as the reader is shown; or `defined`, if it sets a name, a task or a wish, and cannot be
-false. The digits are a fingerprint of the sentence. A claim without a line, a line without its sentence, and
+sentences or the code around it, as the reader sees; or `defined`, if it sets a name, a task or a wish, or
+advises, and cannot be false. The digits are a fingerprint of the sentence. A claim without a line, a line without its sentence, and
 a check that is not there fail the build.
 
 `python docs/_ext/claims.py` tells the same in a second. It adds what is missing with the check `?`, which
@@ -115,9 +115,12 @@ class Book:
                 self.labels |= set(LABEL.findall(text))
 
     def wanted(self):
-        """The pages whose claims stand in a list, and those whose claims should."""
+        """The pages whose claims stand in a list, and those whose claims should.
+
+        A page that was read as a whole, as its front matter says, and a part of the slides may have one.
+        """
         for name, text in self.texts.items():
-            later = READ.match(text) or "_" in name.rpartition("/")[2][:1]  # a slides' part
+            later = READ.match(text) or name.rpartition("/")[2].startswith("_")
             if self.list_of(name).is_file() or (claims(text) and not later):
                 yield name
 
