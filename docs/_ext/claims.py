@@ -10,8 +10,8 @@ A check is code of a cell, white space aside, of this page or of another (`posit
 (`tests/test_x.py::test_name`); a label that has a check of its own (of an equation, a figure that was looked
 at, a theorem with its proof); a source that the paragraph cites (`@key`); `reasoned`, if it follows from the
 sentences or the code around it, as the reader sees; or `defined`, if it sets a name, a task or a wish, or
-advises, and cannot be false. The digits are a fingerprint of the sentence. A claim without a line, a line without its sentence, and
-a check that is not there fail the build.
+advises, and cannot be false. The digits are a fingerprint of the sentence. A claim without a line, a line
+without its sentence, and a check that is not there fail the build.
 
 `python docs/_ext/claims.py` tells the same in a second. It adds what is missing with the check `?`, which
 fails until it is replaced; a sentence that changed keeps its check, behind a `?`.
