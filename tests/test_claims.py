@@ -188,6 +188,11 @@ def test_a_check_stays_until_somebody_takes_it_away(run):
     )
 
 
+def test_a_line_without_a_check_goes_with_its_sentence(run):
+    listed, _ = run("All. None.")
+    assert "All." not in run("None.", listed)[0]
+
+
 @pytest.mark.parametrize("front", ["", '---\nread: "0"\n---\n'])
 def test_a_page_without_a_list_was_read_as_a_whole(tmp_path, front):
     (tmp_path / "docs").mkdir()
