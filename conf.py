@@ -31,6 +31,7 @@ extensions = [
     "benchmarks",
     "cells",
     "checks",
+    "claims",
     "deck",
     "ebook",
     "exercises",

@@ -42,6 +42,7 @@ TYPED = {
     "comma": ("Of 1,001 words some are short.", "1,001"),
     "point": ("Half is $0.5$, not 0.6.", "0.6"),
 }
+UNSAID = {"untrue": ("1 == 2", "False"), "undefined": ("0 * float('inf')", "nan")}
 READ_AGAIN = {"spelled": "All three are red.", "counted": "All 4 are red."}
 
 
@@ -80,6 +81,12 @@ def good(tmp_path_factory):
         "figure": figure("fig-good"),
         "numbers": cell("print(6 * 7, 1000)")
         + "Of 1,000 words 42 are short, as $x = 0.5$ says; see `7.5`.\n",
+        "said": cell("print(1 == 2)")
+        + "It is not: false.\n\n"
+        + cell("float('nan')  # NaN")
+        + "\n# Next\n\n"
+        + cell("print('no nan:', 0 * float('inf'))")
+        + cell("print(1 == 2)", "remove-cell"),
     }
     folder = tmp_path_factory.mktemp("good")
     return built(folder, pages, {"read": sentence("All 3 are red.")})
@@ -93,6 +100,10 @@ def bad(tmp_path_factory):
     pages |= {name: figure(f"fig-{name}", *change) for name, change in LOOKED.items()}
     numbers = cell("print(6 * 7, 1000)")
     pages |= {name: f"{numbers}{words}\n" for name, (words, _) in TYPED.items()}
+    pages |= {
+        name: f"{cell(f'print({code})  # no')}It is.\n"
+        for name, (code, _) in UNSAID.items()
+    }
     read = {name: sentence(words) for name, words in READ_AGAIN.items()}
     return built(tmp_path_factory.mktemp("bad"), pages, read)
 
@@ -158,3 +169,9 @@ def test_a_typed_number_stands_in_a_cell_or_an_equation(bad, name):
 def test_sentences_with_numbers_were_read(bad, name):
     said = said_of(bad, name)
     assert any("nobody has read the sentences with numbers" in line for line in said)
+
+
+@pytest.mark.parametrize("name", UNSAID)
+def test_what_looks_like_a_fault_is_said_to_be_none(bad, name):
+    (said,) = said_of(bad, name)
+    assert f"a cell prints {UNSAID[name][1]}, and no word around it says so" in said

@@ -2,7 +2,8 @@
 
 Every labelled equation has a check, which a cell names: `checks: {eq_rotary: "3fa2b1c9"}`. Every figure
 was looked at with its caption and its alt text: `seen: "9b1d04e7"`. And the sentences of a page that hold
-a number were read against what computes it: `read: "0f3c77aa"` in the front matter. The eight digits are
+a number were read against what computes it: `read: "0f3c77aa"` in the front matter, for as long as the
+page has no list of its claims (`claims.py`). The eight digits are
 a fingerprint of the equation, of the figure's cell, or of the sentences. An equation without a check, a
 check without its equation, what nobody has seen or read, and all that has changed since fail the build.
 On the web the number of an equation leads to the cell that checks it.

@@ -1,7 +1,8 @@
 """A number that is typed in a sentence must stand in a cell, an output or an equation of its page.
 
 Or in the front matter, under `quantities`, if a source says it. Whatever else a sentence counts is
-pasted from the cell that computed it (`glue`), and cannot be wrong.
+pasted from the cell that computed it (`glue`), and cannot be wrong. And an output of False or NaN, which
+looks like a fault, needs a word that it should be so: in the prose around its cell, or in its code.
 """
 
 import json
@@ -13,6 +14,7 @@ from sphinx import addnodes
 from sphinx.util import logging
 
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?(?![\w%])(?!\.\d)")
+FAULT = re.compile(r"\b(?:False|NaN)\b", re.IGNORECASE)
 ANY = re.compile(r"\d+(?:\.\d+)?")
 APART = re.compile(r"(?<=\d)(?:,|\\,|\{,\}|_)(?=\d{3})")  # between thousands
 # What is not a sentence; a title's number counts, and a reference is replaced later.
@@ -50,6 +52,35 @@ def check(app, doctree):
                         number,
                         location=text.parent,
                     )
+    for fault in unexplained(there):
+        logger.warning(
+            "a cell prints %s, and no word around it says so", fault, location=page
+        )
+
+
+def unexplained(cells):
+    """Each False or NaN that is printed, and of which neither the prose around nor the cell speaks."""
+    for before, cell, after in zip([{}, *cells], cells, [*cells[1:], {}], strict=False):
+        tags = cell["metadata"].get("tags", [])
+        if cell["cell_type"] != "code" or {"remove-cell", "remove-output"} & set(tags):
+            continue
+        around = [
+            "".join(c["source"])
+            for c in (before, after)
+            if c.get("cell_type") == "markdown"
+        ]
+        around.append("".join(cell["source"]))
+        known = {word.lower() for text in around for word in FAULT.findall(text)}
+        printed = {
+            word.lower(): word
+            for output in cell["outputs"]
+            for shown in (
+                output.get("text", ""),
+                output.get("data", {}).get("text/plain", ""),
+            )
+            for word in FAULT.findall("".join(shown))
+        }
+        yield from (printed[word] for word in sorted(printed.keys() - known))
 
 
 def numbers(texts):
