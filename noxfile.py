@@ -32,7 +32,7 @@ def environment(session: nox.Session) -> None:
     """Install everything once; again only after pyproject.toml or constraints.txt changed."""
     stamp, wanted = (
         ENVIRONMENT / "installed",
-        fingerprint("pyproject.toml", "constraints.txt"),
+        fingerprint("pyproject.toml", "constraints.txt", ".ci/npm"),
     )
     if stamp.is_file() and stamp.read_text() == wanted:
         return
@@ -42,6 +42,7 @@ def environment(session: nox.Session) -> None:
     install(session, "--editable", ".[torch,jax,figures]", *groups)
     # its source is read by a page, and nothing that it depends on is needed
     install(session, "--no-deps", "d2l")
+    run(session, "docs._ext.npm")
     stamp.write_text(wanted)
 
 
@@ -132,7 +133,7 @@ def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
     made_from = fingerprint(
-        "docs", "src", "conf.py", "references.bib", "noxfile.py", "constraints.txt"
+        "docs", "src", "conf.py", "references.bib", "noxfile.py", "constraints.txt", ".ci/npm"
     )
     if (
         site.is_dir()
