@@ -1,13 +1,17 @@
 """Every command of the project. `nox -l` lists them; each sets itself up on its first run."""
 
-import hashlib
+import functools
 import os
 import shutil
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
+
+sys.path.insert(0, str(Path(__file__).parent / ".ci"))
+from builds import MARK, alone, fingerprint, line, publish, remove, trusted
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
@@ -23,7 +27,22 @@ LATEX = (
     "fonts-texgyre fonts-texgyre-math fonts-inconsolata"
 )
 
-tool = nox.session(requires=["environment"], venv_backend="none")
+os.environ.setdefault("SOURCE_DATE_EPOCH", "1795219200")  # the date of PDFs and the EPUB
+
+
+def tool(command: Callable[[nox.Session], None]) -> Callable[[nox.Session], None]:
+    """Run in the environment, and say in a line what a disk or another command refuses."""
+
+    @functools.wraps(command)
+    def refusable(session: nox.Session) -> None:
+        try:
+            command(session)
+        except OSError as refused:
+            session.error(line(refused))
+
+    return nox.session(requires=["environment"], venv_backend="none")(refusable)
+
+
 beside = nox.session(requires=["peers"], venv_backend="none", default=False)
 
 
@@ -36,6 +55,7 @@ def environment(session: nox.Session) -> None:
     )
     if stamp.is_file() and stamp.read_text() == wanted:
         return
+    alone()
     groups = nox.project.dependency_groups(
         nox.project.load_toml("pyproject.toml"), "docs", "tests", "lint", "release"
     )
@@ -133,7 +153,13 @@ def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
     made_from = fingerprint(
-        "docs", "src", "conf.py", "references.bib", "noxfile.py", "constraints.txt", ".ci/npm"
+        "docs",
+        "src",
+        "conf.py",
+        "references.bib",
+        "noxfile.py",
+        "constraints.txt",
+        ".ci/npm",
     )
     if (
         site.is_dir()
@@ -143,9 +169,8 @@ def docs(session: nox.Session) -> None:
     ):
         session.log("nothing changed since the last build")
     else:
+        stamp.unlink(missing_ok=True)
         sphinx(session, "doctest")  # which reads the pages
-        # no notebook outlives its page
-        shutil.rmtree(WORK / "notebooks", ignore_errors=True)
         with ThreadPoolExecutor() as writers:
             site_of = writers.submit(write, session, "html")
             deck = write(session, "revealjs", "docs/slides/index.md") / "slides"
@@ -157,7 +182,8 @@ def docs(session: nox.Session) -> None:
         only = shutil.ignore_patterns("_static", "reports")  # which MyST-NB adds
         shutil.copytree(books, made / "_notebooks", ignore=only)
         publish(made, site)
-        stamp.write_text(made_from)
+        if not session.posargs:
+            stamp.write_text(made_from)
     session.log(f"open {site / 'index.html'}")
 
 
@@ -188,8 +214,7 @@ def epub(session: nox.Session) -> None:
         session.error("the check needs Java: apt-get install default-jre-headless")
     else:
         session.warn("not checked: epubcheck needs Java")
-    (BUILD / "epub").mkdir(parents=True, exist_ok=True)
-    shutil.copy(book, BUILD / "epub")
+    publish(book, BUILD / "epub" / book.name)
     session.log(f"open {BUILD / 'epub' / book.name}")
 
 
@@ -210,6 +235,8 @@ def audit(session: nox.Session) -> None:
 @tool
 def serve(session: nox.Session) -> None:
     """Show the site at http://127.0.0.1:8000 and rebuild it while you write."""
+    alone()
+    (WORK / "doctrees" / MARK).unlink(missing_ok=True)  # what it warns of must come again
     run(
         session,
         "sphinx_autobuild",
@@ -292,22 +319,6 @@ def install(session: nox.Session, *wanted: str) -> None:
     session.run(*command, external=True, silent=True)
 
 
-def fingerprint(*paths: str) -> str:
-    """Hash the files at and below these paths, names and contents."""
-    found = [
-        file
-        for path in map(Path, paths)
-        for file in (path.rglob("*") if path.is_dir() else [path])
-    ]
-    files = sorted(
-        file for file in found if file.is_file() and "__pycache__" not in file.parts
-    )
-    names_and_contents = (
-        part for file in files for part in (str(file).encode(), file.read_bytes())
-    )
-    return hashlib.sha256(b"\0".join(names_and_contents)).hexdigest()
-
-
 def run(session: nox.Session, module: str | Path, *arguments: object) -> None:
     """Run a module or a file in the environment, with its programs first on the path."""
     path = os.pathsep.join([str(BIN), os.environ["PATH"]])
@@ -335,13 +346,12 @@ def run_beside(session: nox.Session, module: str, *arguments: str) -> None:
 
 def typeset(session: nox.Session, folder: Path, *names: str) -> None:
     """Run LaTeX in the folder, read its log, and put the PDFs where a reader finds them."""
-    (BUILD / "pdf").mkdir(parents=True, exist_ok=True)
     for name in names:
         options = ["-pdfxe", "-interaction=nonstopmode", "-halt-on-error"]
         with session.chdir(folder):
             session.run("latexmk", *options, f"{name}.tex", external=True, silent=True)
         run(session, "docs._ext.proofread", folder / f"{name}.log")
-        shutil.copy(folder / f"{name}.pdf", BUILD / "pdf")
+        publish(folder / f"{name}.pdf", BUILD / "pdf" / f"{name}.pdf")
 
 
 def sphinx(
@@ -356,40 +366,22 @@ def sphinx(
     Unless told which, it writes all of them (`-a`): a page that another builder has read anew does
     not look new to it.
     """
+    alone()
     out = WORK / builder
+    if not session.posargs:
+        remove(out)  # nothing outlives its page
+    ended_well = trusted(doctrees)
     processes = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
     options = ["-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
-    try:
-        run(
-            session,
-            "sphinx",
-            "-b",
-            builder,
-            *options,
-            *settings,
-            "docs",
-            out,
-            *(pages or session.posargs or ["-a"]),
-        )
-    except nox.command.CommandFailed:
-        # its warnings must come again next time
-        shutil.rmtree(WORK / "doctrees", ignore_errors=True)
-        raise
+    options += ["-b", builder, *settings]
+    run(session, "sphinx", *options, "docs", out, *(pages or session.posargs or ["-a"]))
+    ended_well.touch()
     return out
 
 
 def write(session: nox.Session, builder: str, *pages: str) -> Path:
     """Run one builder on pages that are read, beside others: each has a copy of what was read."""
     copy = WORK / f"doctrees-{builder}"
-    shutil.rmtree(copy, ignore_errors=True)
+    remove(copy)
     shutil.copytree(WORK / "doctrees", copy)
     return sphinx(session, builder, *pages, doctrees=copy)
-
-
-def publish(made: Path, place: Path) -> None:
-    """Replace a finished result as a whole: a failed build leaves the last good one."""
-    fresh = place.with_suffix(".new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(made, fresh, ignore=shutil.ignore_patterns(".buildinfo*", ".doctrees"))
-    shutil.rmtree(place, ignore_errors=True)
-    fresh.rename(place)

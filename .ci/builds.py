@@ -1,0 +1,88 @@
+"""What keeps a build whole: one at a time, a read that ended well, and results that appear at once."""
+
+import errno
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # on Windows nobody is kept out
+    fcntl = None
+
+LOCK = Path(".nox", "lock")
+MARK = "ended-well"  # among the pages that were read
+NOT_FOR_READERS = shutil.ignore_patterns(".buildinfo*", ".doctrees")
+held = []
+
+
+def alone():
+    """Hold the folder until this process and all that it starts have ended, however they end."""
+    if held or fcntl is None:
+        return
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        said = "another command builds in this folder: try again when it has ended"
+        raise BlockingIOError(errno.EAGAIN, said) from None
+    held.append(os.dup2(lock, 0))  # what is started inherits its standard input
+
+
+def line(refused):
+    """What an `OSError` says, or the first of those that `shutil` has gathered."""
+    while isinstance(refused, shutil.Error):
+        refused = refused.args[0][0]
+        refused = refused[-1] if isinstance(refused, tuple) else refused
+    return str(refused)
+
+
+def fingerprint(*paths):
+    """Hash the files at and below these paths, names and contents."""
+    found = [
+        file
+        for path in map(Path, paths)
+        for file in (path.rglob("*") if path.is_dir() else [path])
+    ]
+    files = sorted(
+        file for file in found if file.is_file() and "__pycache__" not in file.parts
+    )
+    names_and_contents = (
+        part for file in files for part in (str(file).encode(), file.read_bytes())
+    )
+    return hashlib.sha256(b"\0".join(names_and_contents)).hexdigest()
+
+
+def trusted(doctrees):
+    """Forget pages whose reading did not end well, since its warnings must come again; return its mark."""
+    mark = doctrees / MARK
+    if not mark.is_file():
+        remove(doctrees)
+    mark.unlink(missing_ok=True)
+    return mark
+
+
+def publish(made, place):
+    """Put a result, a file or a folder, in its place as a whole: a failed build leaves the last good one."""
+    fresh, old = (place.with_name(place.name + end) for end in (".new", ".old"))
+    remove(fresh)
+    remove(old)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if made.is_dir():
+        shutil.copytree(made, fresh, ignore=NOT_FOR_READERS)
+    else:
+        shutil.copyfile(made, fresh)
+    if place.is_dir():
+        place.rename(old)
+    os.replace(fresh, place)
+    remove(old)
+
+
+def remove(path):
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
