@@ -307,6 +307,12 @@ def release(session: nox.Session) -> None:
     session.log(f"see CONTRIBUTING.md for what to do with {target}")
 
 
+@tool
+def reproduce(session: nox.Session) -> None:
+    """Build all that is published twice, in places that differ, and compare the bytes."""
+    run(session, Path(".ci", "reproduce.py"), sys.executable)
+
+
 def install(session: nox.Session, *wanted: str) -> None:
     """Install in the versions of constraints.txt, and of what has hashes there only what has one of them.
 

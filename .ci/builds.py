@@ -32,11 +32,10 @@ def alone():
 
 
 def line(refused):
-    """What an `OSError` says, or the first of those that `shutil` has gathered."""
-    while isinstance(refused, shutil.Error):
-        refused = refused.args[0][0]
-        refused = refused[-1] if isinstance(refused, tuple) else refused
-    return str(refused)
+    """What an `OSError` says in one line, or the first of those that `shutil` has gathered."""
+    if isinstance(refused, shutil.Error):
+        return refused.args[0][0][-1]
+    return ": ".join(map(str, filter(None, (refused.strerror, refused.filename))))
 
 
 def fingerprint(*paths):

@@ -6,11 +6,11 @@ A font travels with the characters that the site uses, and no others.
 import html
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import npm
 from fontTools import subset
-from sphinx.errors import ExtensionError
 
 FACES = {
     "source-serif-4": ["400-normal", "400-italic", "600-normal"],
@@ -48,7 +48,7 @@ def prepare(app):
     if app.builder.format != "html" or app.builder.name == "epub":
         return
     if not npm.HOME.is_dir():
-        raise ExtensionError(npm.MISSING)
+        sys.exit(npm.MISSING)  # Sphinx would put pages around an error's line
     static = Path(app.outdir) / "_static"
     for place, path in files():
         (static / place).parent.mkdir(parents=True, exist_ok=True)
