@@ -11,13 +11,12 @@ from pathlib import Path
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent / ".ci"))
-from builds import MARK, alone, fingerprint, line, publish, remove, trusted
+from builds import BUILD, MARK, alone, fingerprint, line, publish, remove, trusted
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "tests", "docs"]
 
-BUILD = Path("build")
 WORK = BUILD / "work"
 ENVIRONMENT = Path(".nox", "environment").resolve()
 BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
@@ -30,23 +29,30 @@ LATEX = (
 os.environ.setdefault("SOURCE_DATE_EPOCH", "1795219200")  # the date of PDFs and the EPUB
 
 
-def tool(command: Callable[[nox.Session], None]) -> Callable[[nox.Session], None]:
-    """Run in the environment, and say in a line what a disk or another command refuses."""
+def refusable(command: Callable[[nox.Session], None]) -> Callable[[nox.Session], None]:
+    """Say in one line what a disk or another command refuses."""
 
     @functools.wraps(command)
-    def refusable(session: nox.Session) -> None:
+    def told(session: nox.Session) -> None:
         try:
             command(session)
         except OSError as refused:
             session.error(line(refused))
 
-    return nox.session(requires=["environment"], venv_backend="none")(refusable)
+    return told
+
+
+def tool(command: Callable[[nox.Session], None]) -> Callable[[nox.Session], None]:
+    """Run in the environment."""
+    session = nox.session(requires=["environment"], venv_backend="none")
+    return session(refusable(command))
 
 
 beside = nox.session(requires=["peers"], venv_backend="none", default=False)
 
 
 @nox.session(default=False)
+@refusable
 def environment(session: nox.Session) -> None:
     """Install everything once; again only after pyproject.toml or constraints.txt changed."""
     stamp, wanted = (
@@ -152,15 +158,9 @@ def doctest(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
-    made_from = fingerprint(
-        "docs",
-        "src",
-        "conf.py",
-        "references.bib",
-        "noxfile.py",
-        "constraints.txt",
-        ".ci/npm",
-    )
+    sources = "docs src conf.py references.bib noxfile.py constraints.txt .ci/npm"
+    places = sorted(item for item in os.environ.items() if item[0].startswith("POSATTN_"))
+    made_from = f"{fingerprint(*sources.split())} {places}"
     if (
         site.is_dir()
         and stamp.is_file()
@@ -219,10 +219,13 @@ def epub(session: nox.Session) -> None:
 
 
 @nox.session(name="slides-pdf", requires=["docs"], venv_backend="none")
+@refusable
 def slides_pdf(session: nox.Session) -> None:
     """Print the slides as build/pdf/slides.pdf, one page each; needs Chromium."""
-    target = BUILD / "pdf" / "slides.pdf"
-    run(session, "docs._ext.chromium", BUILD / "html" / "slides" / "index.html", target)
+    alone()
+    printed, target = WORK / "slides.pdf", BUILD / "pdf" / "slides.pdf"
+    run(session, "docs._ext.chromium", BUILD / "html" / "slides" / "index.html", printed)
+    publish(printed, target)
     session.log(f"open {target}")
 
 

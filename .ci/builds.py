@@ -11,7 +11,9 @@ try:
 except ImportError:  # on Windows nobody is kept out
     fcntl = None
 
-LOCK = Path(".nox", "lock")
+BUILD, LOCK = Path("build"), Path(".nox", "lock")
+BUSY = "another command builds in this folder: try again when it has ended"
+ROOM, MB = 500, 10**6  # what all builds together take, and some more
 MARK = "ended-well"  # among the pages that were read
 NOT_FOR_READERS = shutil.ignore_patterns(".buildinfo*", ".doctrees")
 held = []
@@ -19,16 +21,22 @@ held = []
 
 def alone():
     """Hold the folder until this process and all that it starts have ended, however they end."""
-    if held or fcntl is None:
+    if held:
         return
-    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        said = "another command builds in this folder: try again when it has ended"
-        raise BlockingIOError(errno.EAGAIN, said) from None
-    held.append(os.dup2(lock, 0))  # what is started inherits its standard input
+    BUILD.mkdir(exist_ok=True)
+    free = shutil.disk_usage(BUILD).free // MB
+    if free < ROOM:
+        needed = f"a build needs {ROOM} MB of free space, got {free} MB"
+        raise OSError(errno.ENOSPC, needed, BUILD)
+    if fcntl is not None:
+        lock = os.open(LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise BlockingIOError(errno.EAGAIN, BUSY) from None
+        os.dup2(lock, 0)  # what is started inherits its standard input
+    held.append(True)
 
 
 def line(refused):

@@ -63,7 +63,7 @@ def test_a_folder_is_held_until_all_that_a_command_started_has_ended(tmp_path):
     assert refused(tmp_path) == ""
     with python(HOLDS, tmp_path, stdout=subprocess.PIPE) as first:
         said = sorted(int(first.stdout.readline()) for _ in range(2))  # both run
-        busy = "another command builds in this folder: try again when it has ended\n"
+        busy = f"{builds.BUSY}\n"
         try:
             assert refused(tmp_path) == busy
             first.kill()
