@@ -18,13 +18,15 @@ WAYS = {  # the local days always differ: the zones lie 26 hours apart
         "umask": 0o022,
         "TZ": "Etc/GMT+12",
         "LC_ALL": "C.UTF-8",
+        "LANGUAGE": "en",
         "PYTHONHASHSEED": "1",
         "USER": "first",
     },
     "a sécond": {
         "umask": 0o077,
         "TZ": "Pacific/Kiritimati",
-        "LC_ALL": "de_DE.UTF-8",
+        "LC_ALL": "C",  # which every machine has
+        "LANGUAGE": "de",
         "PYTHONHASHSEED": "2",
         "USER": "second",
     },
