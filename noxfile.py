@@ -11,7 +11,7 @@ from pathlib import Path
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent / ".ci"))
-from builds import BUILD, MARK, alone, fingerprint, line, publish, remove, trusted
+from builds import BUILD, MARK, alone, fingerprint, full, line, publish, remove, trusted
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
@@ -38,6 +38,10 @@ def refusable(command: Callable[[nox.Session], None]) -> Callable[[nox.Session],
             command(session)
         except OSError as refused:
             session.error(line(refused))
+        except nox.command.CommandFailed:
+            if not full():
+                raise
+            session.error(f"the disk is full, where {BUILD.resolve()} is")
 
     return told
 

@@ -39,6 +39,11 @@ def alone():
     held.append(True)
 
 
+def full():
+    """Whether the disk has no room any more."""
+    return BUILD.is_dir() and shutil.disk_usage(BUILD).free < 10 * MB
+
+
 def line(refused):
     """What an `OSError` says in one line, or the first of those that `shutil` has gathered."""
     if isinstance(refused, shutil.Error):
