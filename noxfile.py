@@ -1,19 +1,23 @@
 """Every command of the project. `nox -l` lists them; each sets itself up on its first run."""
 
-import hashlib
+import functools
 import os
 import shutil
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
 
+sys.path.insert(0, str(Path(__file__).parent / ".ci"))
+import builds
+from builds import BUILD, alone, publish, remove
+
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "tests", "docs"]
 
-BUILD = Path("build")
 WORK = BUILD / "work"
 ENVIRONMENT = Path(".nox", "environment").resolve()
 BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
@@ -22,26 +26,53 @@ LATEX = (
     "latexmk texlive-xetex texlive-latex-extra texlive-fonts-recommended "
     "fonts-texgyre fonts-texgyre-math fonts-inconsolata"
 )
+os.environ |= builds.settings(os.environ)
 
-tool = nox.session(requires=["environment"], venv_backend="none")
+
+def refusable(command: Callable[[nox.Session], None]) -> Callable[[nox.Session], None]:
+    """Say in one line what a disk or another command refuses."""
+
+    @functools.wraps(command)
+    def told(session: nox.Session) -> None:
+        try:
+            command(session)
+        except OSError as refused:
+            session.error(builds.line(refused))
+        except nox.command.CommandFailed:
+            if not builds.full():
+                raise
+            session.error(f"the disk is full, where {BUILD.resolve()} is")
+
+    return told
+
+
+def tool(command: Callable[[nox.Session], None]) -> Callable[[nox.Session], None]:
+    """Run in the environment."""
+    session = nox.session(requires=["environment"], venv_backend="none")
+    return session(refusable(command))
+
+
 beside = nox.session(requires=["peers"], venv_backend="none", default=False)
 
 
 @nox.session(default=False)
+@refusable
 def environment(session: nox.Session) -> None:
     """Install everything once; again only after pyproject.toml or constraints.txt changed."""
     stamp, wanted = (
         ENVIRONMENT / "installed",
-        fingerprint("pyproject.toml", "constraints.txt"),
+        builds.fingerprint("pyproject.toml", "constraints.txt", ".ci/npm"),
     )
     if stamp.is_file() and stamp.read_text() == wanted:
         return
+    alone()
     groups = nox.project.dependency_groups(
         nox.project.load_toml("pyproject.toml"), "docs", "tests", "lint", "release"
     )
     install(session, "--editable", ".[torch,jax,figures]", *groups)
     # its source is read by a page, and nothing that it depends on is needed
     install(session, "--no-deps", "d2l")
+    run(session, "docs._ext.npm")
     stamp.write_text(wanted)
 
 
@@ -143,9 +174,9 @@ def doctest(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
-    made_from = fingerprint(
-        "docs", "src", "conf.py", "references.bib", "noxfile.py", "constraints.txt"
-    )
+    sources = "docs src conf.py references.bib noxfile.py constraints.txt .ci/npm"
+    places = sorted(item for item in os.environ.items() if item[0].startswith("POSATTN_"))
+    made_from = f"{builds.fingerprint(*sources.split())} {places}"
     if (
         site.is_dir()
         and stamp.is_file()
@@ -154,9 +185,8 @@ def docs(session: nox.Session) -> None:
     ):
         session.log("nothing changed since the last build")
     else:
+        stamp.unlink(missing_ok=True)
         sphinx(session, "doctest")  # which reads the pages
-        # no notebook outlives its page
-        shutil.rmtree(WORK / "notebooks", ignore_errors=True)
         with ThreadPoolExecutor() as writers:
             site_of = writers.submit(write, session, "html")
             deck = write(session, "revealjs", "docs/slides/index.md") / "slides"
@@ -168,7 +198,8 @@ def docs(session: nox.Session) -> None:
         only = shutil.ignore_patterns("_static", "reports")  # which MyST-NB adds
         shutil.copytree(books, made / "_notebooks", ignore=only)
         publish(made, site)
-        stamp.write_text(made_from)
+        if not session.posargs:
+            stamp.write_text(made_from)
     session.log(f"open {site / 'index.html'}")
 
 
@@ -199,16 +230,18 @@ def epub(session: nox.Session) -> None:
         session.error("the check needs Java: apt-get install default-jre-headless")
     else:
         session.warn("not checked: epubcheck needs Java")
-    (BUILD / "epub").mkdir(parents=True, exist_ok=True)
-    shutil.copy(book, BUILD / "epub")
+    publish(book, BUILD / "epub" / book.name)
     session.log(f"open {BUILD / 'epub' / book.name}")
 
 
 @nox.session(name="slides-pdf", requires=["docs"], venv_backend="none")
+@refusable
 def slides_pdf(session: nox.Session) -> None:
     """Print the slides as build/pdf/slides.pdf, one page each; needs Chromium."""
-    target = BUILD / "pdf" / "slides.pdf"
-    run(session, "docs._ext.chromium", BUILD / "html" / "slides" / "index.html", target)
+    alone()
+    printed, target = WORK / "slides.pdf", BUILD / "pdf" / "slides.pdf"
+    run(session, "docs._ext.chromium", BUILD / "html" / "slides" / "index.html", printed)
+    publish(printed, target)
     session.log(f"open {target}")
 
 
@@ -221,6 +254,10 @@ def audit(session: nox.Session) -> None:
 @tool
 def serve(session: nox.Session) -> None:
     """Show the site at http://127.0.0.1:8000 and rebuild it while you write."""
+    alone()
+    (WORK / "doctrees" / builds.MARK).unlink(
+        missing_ok=True
+    )  # its warnings must come again
     options = ["--watch", "src", "--doctree-dir", WORK / "doctrees", "-c", ".", "-n"]
     run(session, "sphinx_autobuild", *options, "docs", WORK / "html", *session.posargs)
 
@@ -279,6 +316,12 @@ def release(session: nox.Session) -> None:
     session.log(f"see CONTRIBUTING.md for what to do with {target}")
 
 
+@tool
+def reproduce(session: nox.Session) -> None:
+    """Build all that is published twice, in places that differ, and compare the bytes."""
+    run(session, Path(".ci", "reproduce.py"), sys.executable)
+
+
 def install(session: nox.Session, *wanted: str) -> None:
     """Install in the versions of constraints.txt, and of what has hashes there only what has one of them.
 
@@ -289,22 +332,6 @@ def install(session: nox.Session, *wanted: str) -> None:
     versions = ["--constraint", "constraints.txt", "--build-constraint", "constraints.txt"]
     command = [*pip, "install", "--no-require-hashes", *versions, *wanted]
     session.run(*command, external=True, silent=True)
-
-
-def fingerprint(*paths: str) -> str:
-    """Hash the files at and below these paths, names and contents."""
-    found = [
-        file
-        for path in map(Path, paths)
-        for file in (path.rglob("*") if path.is_dir() else [path])
-    ]
-    files = sorted(
-        file for file in found if file.is_file() and "__pycache__" not in file.parts
-    )
-    names_and_contents = (
-        part for file in files for part in (str(file).encode(), file.read_bytes())
-    )
-    return hashlib.sha256(b"\0".join(names_and_contents)).hexdigest()
 
 
 def run(session: nox.Session, module: str | Path, *arguments: object) -> None:
@@ -334,13 +361,12 @@ def run_beside(session: nox.Session, module: str, *arguments: str) -> None:
 
 def typeset(session: nox.Session, folder: Path, *names: str) -> None:
     """Run LaTeX in the folder, read its log, and put the PDFs where a reader finds them."""
-    (BUILD / "pdf").mkdir(parents=True, exist_ok=True)
     for name in names:
         options = ["-pdfxe", "-interaction=nonstopmode", "-halt-on-error"]
         with session.chdir(folder):
             session.run("latexmk", *options, f"{name}.tex", external=True, silent=True)
         run(session, "docs._ext.proofread", folder / f"{name}.log")
-        shutil.copy(folder / f"{name}.pdf", BUILD / "pdf")
+        publish(folder / f"{name}.pdf", BUILD / "pdf" / f"{name}.pdf")
 
 
 def sphinx(
@@ -355,31 +381,22 @@ def sphinx(
     Unless told which, it writes all of them (`-a`): a page that another builder has read anew does
     not look new to it.
     """
+    alone()
     out = WORK / builder
+    if not session.posargs:
+        remove(out)  # nothing outlives its page
+    ended_well = builds.trusted(doctrees)
     processes = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
     options = ["-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
-    what = ["docs", out, *(pages or session.posargs or ["-a"])]
-    try:
-        run(session, "sphinx", "-b", builder, *options, *settings, *what)
-    except nox.command.CommandFailed:
-        # its warnings must come again next time
-        shutil.rmtree(WORK / "doctrees", ignore_errors=True)
-        raise
+    options += ["-b", builder, *settings]
+    run(session, "sphinx", *options, "docs", out, *(pages or session.posargs or ["-a"]))
+    ended_well.touch()
     return out
 
 
 def write(session: nox.Session, builder: str, *pages: str) -> Path:
     """Run one builder on pages that are read, beside others: each has a copy of what was read."""
     copy = WORK / f"doctrees-{builder}"
-    shutil.rmtree(copy, ignore_errors=True)
+    remove(copy)
     shutil.copytree(WORK / "doctrees", copy)
     return sphinx(session, builder, *pages, doctrees=copy)
-
-
-def publish(made: Path, place: Path) -> None:
-    """Replace a finished result as a whole: a failed build leaves the last good one."""
-    fresh = place.with_suffix(".new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(made, fresh, ignore=shutil.ignore_patterns(".buildinfo*", ".doctrees"))
-    shutil.rmtree(place, ignore_errors=True)
-    fresh.rename(place)

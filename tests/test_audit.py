@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from docs._ext import chromium
+from docs._ext import chromium, npm
 from tests.audit import __main__ as audit
 from tests.audit import browser, links, node, site
 
@@ -170,7 +170,7 @@ def need(there, reason):
 @pytest.fixture(scope="module", autouse=True)
 def programs():
     need(chromium.program(), chromium.MISSING)
-    node.install()
+    need(npm.HOME.is_dir(), npm.MISSING)
 
 
 @pytest.fixture(scope="module")

