@@ -338,6 +338,16 @@ def test_every_concept_is_shown_by_its_source():
     assert modules - shown == WITHOUT_PAGE
 
 
+def test_the_glossary_has_a_sentence_or_two_and_a_link_for_each_word():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = text.partition("```{glossary}\n:sorted:\n")[2].partition("```")[0].strip()
+    for entry in words.split("\n\n"):
+        word, *said = entry.split("\n  ")
+        assert len(said) == 1, word
+        assert re.search(r"\(\{(doc|func)\}`[^`]+`\)\.$", said[0]), word
+        assert len(re.findall(r"\. (?=[A-Z])", said[0])) <= 1, word
+
+
 ROWS = [
     line
     for line in (ROOT / "docs" / "sources.md").read_text(encoding="utf-8").splitlines()

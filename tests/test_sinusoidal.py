@@ -110,7 +110,7 @@ def test_bfloat16_frequencies_are_off_by_radians():
     assert round((4095 * (exact.bfloat16().double() - exact)).abs().max().item(), 1) == 5.0
 
 
-@pytest.mark.parametrize("dim", [1, 2, 5, 8])
+@pytest.mark.parametrize("dim", [1, 2, 5, 8, 20])
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
 def test_encodings_are_sines_and_cosines(column, positions, dim):
     got = encode(column, positions, dim)
