@@ -59,10 +59,8 @@ beside = nox.session(requires=["peers"], venv_backend="none", default=False)
 @refusable
 def environment(session: nox.Session) -> None:
     """Install everything once; again only after pyproject.toml or constraints.txt changed."""
-    stamp, wanted = (
-        ENVIRONMENT / "installed",
-        builds.fingerprint("pyproject.toml", "constraints.txt", ".ci/npm"),
-    )
+    stamp = ENVIRONMENT / "installed"
+    wanted = builds.fingerprint("pyproject.toml", "constraints.txt", ".ci/npm")
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     alone()
