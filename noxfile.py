@@ -11,7 +11,8 @@ from pathlib import Path
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent / ".ci"))
-from builds import BUILD, MARK, alone, fingerprint, full, line, publish, remove, trusted
+import builds
+from builds import BUILD, alone, publish, remove
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
@@ -25,8 +26,7 @@ LATEX = (
     "latexmk texlive-xetex texlive-latex-extra texlive-fonts-recommended "
     "fonts-texgyre fonts-texgyre-math fonts-inconsolata"
 )
-
-os.environ.setdefault("SOURCE_DATE_EPOCH", "1795219200")  # the date of PDFs and the EPUB
+os.environ |= builds.settings(os.environ)
 
 
 def refusable(command: Callable[[nox.Session], None]) -> Callable[[nox.Session], None]:
@@ -37,9 +37,9 @@ def refusable(command: Callable[[nox.Session], None]) -> Callable[[nox.Session],
         try:
             command(session)
         except OSError as refused:
-            session.error(line(refused))
+            session.error(builds.line(refused))
         except nox.command.CommandFailed:
-            if not full():
+            if not builds.full():
                 raise
             session.error(f"the disk is full, where {BUILD.resolve()} is")
 
@@ -59,10 +59,8 @@ beside = nox.session(requires=["peers"], venv_backend="none", default=False)
 @refusable
 def environment(session: nox.Session) -> None:
     """Install everything once; again only after pyproject.toml or constraints.txt changed."""
-    stamp, wanted = (
-        ENVIRONMENT / "installed",
-        fingerprint("pyproject.toml", "constraints.txt", ".ci/npm"),
-    )
+    stamp = ENVIRONMENT / "installed"
+    wanted = builds.fingerprint("pyproject.toml", "constraints.txt", ".ci/npm")
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     alone()
@@ -164,7 +162,7 @@ def docs(session: nox.Session) -> None:
     site, stamp = BUILD / "html", WORK / "site"
     sources = "docs src conf.py references.bib noxfile.py constraints.txt .ci/npm"
     places = sorted(item for item in os.environ.items() if item[0].startswith("POSATTN_"))
-    made_from = f"{fingerprint(*sources.split())} {places}"
+    made_from = f"{builds.fingerprint(*sources.split())} {places}"
     if (
         site.is_dir()
         and stamp.is_file()
@@ -243,7 +241,8 @@ def audit(session: nox.Session) -> None:
 def serve(session: nox.Session) -> None:
     """Show the site at http://127.0.0.1:8000 and rebuild it while you write."""
     alone()
-    (WORK / "doctrees" / MARK).unlink(missing_ok=True)  # what it warns of must come again
+    # what it warns of must come again
+    (WORK / "doctrees" / builds.MARK).unlink(missing_ok=True)
     run(
         session,
         "sphinx_autobuild",
@@ -383,7 +382,7 @@ def sphinx(
     out = WORK / builder
     if not session.posargs:
         remove(out)  # nothing outlives its page
-    ended_well = trusted(doctrees)
+    ended_well = builds.trusted(doctrees)
     processes = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
     options = ["-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
     options += ["-b", builder, *settings]

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import shutil
+import sys
 from pathlib import Path
 
 try:
@@ -17,6 +18,15 @@ ROOM, MB = 500, 10**6  # what all builds together take, and some more
 MARK = "ended-well"  # among the pages that were read
 NOT_FOR_READERS = shutil.ignore_patterns(".buildinfo*", ".doctrees")
 held = []
+
+
+def settings(known):
+    """What all that is started shall know: the date of PDFs and EPUB, and a language that every Linux has.
+
+    Under others Sphinx may not start, or Java not find a file.
+    """
+    epoch = {"SOURCE_DATE_EPOCH": known.get("SOURCE_DATE_EPOCH", "1795219200")}
+    return epoch | ({"LC_ALL": "C.UTF-8"} if sys.platform == "linux" else {})
 
 
 def alone():
