@@ -253,9 +253,8 @@ def audit(session: nox.Session) -> None:
 def serve(session: nox.Session) -> None:
     """Show the site at http://127.0.0.1:8000 and rebuild it while you write."""
     alone()
-    (WORK / "doctrees" / builds.MARK).unlink(
-        missing_ok=True
-    )  # its warnings must come again
+    # what it warns of must come again
+    (WORK / "doctrees" / builds.MARK).unlink(missing_ok=True)
     options = ["--watch", "src", "--doctree-dir", WORK / "doctrees", "-c", ".", "-n"]
     run(session, "sphinx_autobuild", *options, "docs", WORK / "html", *session.posargs)
 
