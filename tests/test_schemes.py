@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from posattn import reference, schemes
+from posattn import atlas, reference, schemes
 from posattn.schemes import PROPERTIES, SCHEMES, Scheme
 
 TABLE = {name: schemes.properties(name) for name in SCHEMES}
@@ -203,3 +203,52 @@ def test_what_goes_wrong_only_beyond_the_length_of_training_is_noticed(title):
 def test_an_unknown_scheme_is_told_with_the_known_ones():
     with pytest.raises(ValueError, match=r"name must be one of none, .*, got 'rope'"):
         schemes.properties("rope")
+
+
+# What the page on all schemes says of some of them.
+
+
+def test_polar_heads_are_twice_as_wide_and_positive_before_they_turn():
+    x, at = np.random.default_rng(0).normal(size=(2, 5, 8)), np.arange(5)
+    for turn in SCHEMES["PoPE"](8).rotate:
+        assert turn(x, at).shape == (2, 5, 16)
+    assert (reference.polar_query(x, np.zeros(5))[..., :8] > 0).all()
+    assert (reference.PolarKey.init(2, 8).phase == 0).all()
+
+
+@pytest.mark.parametrize("side", [0, 2])
+def test_a_stick_broken_for_two_keys_is_a_sigmoid(side):
+    x = np.random.default_rng(0).normal(size=(3, 8))
+    query, keys = x[None, :1], x[None, 1:]
+    scores = query @ keys.mT / np.sqrt(8)
+    where = np.array([1]), np.array([1, side])  # its own place, and one beside it
+    weights = reference.masked_softmax(
+        scores + reference.StickBreaking().scores(query, keys, *where)
+    )
+    assert np.isclose(weights[0, 0, 1], 1 / (1 + np.exp(-scores[0, 0, 1])))
+
+
+@pytest.mark.parametrize("name", ["DeBERTa", "TUPE"])
+def test_schemes_that_add_scores_up_divide_by_more(name):
+    assert SCHEMES[name](8).scale < 8**-0.5
+
+
+def test_scores_without_position_are_all_alike():
+    scores = atlas.scores("none")
+    assert scores.shape == (64, 64)
+    assert np.ptp(scores) == 0
+
+
+def test_most_schemes_that_act_later_draw_stripes():
+    names = [name for place in ("query and key", "scores") for name in atlas.acting(place)]
+    scores = map(atlas.scores, names)
+    striped = [np.allclose(s[1:, 1:], s[:-1, :-1]) for s in scores]
+    assert sum(striped) > len(striped) / 2
+
+
+def test_dynamic_ntk_waits_for_the_trained_length():
+    options = {"factor": 2.0, "trained_length": 8}
+    found = [reference.dynamic_ntk(8, length=n, **options) for n in (7, 8, 9, 10)]
+    plain = reference.frequencies(8)
+    assert [np.allclose(one, plain) for one in found] == [True, True, False, False]
+    assert not np.allclose(found[2], found[3])
