@@ -21,7 +21,7 @@ WITHOUT_TENSORS = {
 }  # it counts operations on NumPy arrays: no layer of a model calls it
 
 # what only a framework needs: fast paths, and JAX asks of all that it be a tree
-OWN = {"torch": {"tiled"}, "jax": {"online", "tiled", "trees"}}
+OWN = {"torch": {"blocks", "tiled"}, "jax": {"online", "tiled", "trees"}}
 # what may be imported together with what
 FOREIGN = {
     "posattn": {"torch", "jax", "matplotlib"},

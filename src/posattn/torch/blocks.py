@@ -30,11 +30,10 @@ def attend(whole, query, key, value, mask, causal, parts, where, scale, drop):
     cut = partial(_cut, query, key, value, mask, causal, parts, where, scale, drop, tiles)
     if not torch.is_grad_enabled() or transformed():
         return torch.cat([whole(*cut(*block)[1]) for block in blocks], dim=-2)
-    if not torch.compiler.is_compiling():
-        module = _Whole(whole, parts)
-        arrays = query, key, value, *module.learned().values()
-        if _all_known(whole, *cut(n_q - 1, n_q), arrays[3:]):
-            return _Blocks.apply(module, cut, blocks, *arrays)
+    module = None if torch.compiler.is_compiling() else _Whole(whole, parts)
+    if module is not None and _all_known(module, *cut(n_q - 1, n_q)):
+        learned = module.learned().values()
+        return _Blocks.apply(module, cut, blocks, query, key, value, *learned)
     again = {"use_reentrant": False, "preserve_rng_state": False}
     outs = [checkpoint(whole, *cut(*block)[1], **again) for block in blocks]
     return torch.cat(outs, dim=-2)
@@ -82,12 +81,13 @@ class _Whole(torch.nn.Module):
         return self.whole(*arguments)
 
 
-def _all_known(whole, keys, block, learned):
-    """Whether queries, keys, values and `learned` are all that has a gradient, as one query tells."""
+def _all_known(module, keys, block):
+    """Whether queries, keys, values and what is learned are all that has a gradient, as one query tells."""
     query, key, value, _, _, *rest = block
+    learned = module.learned().values()
     arrays = [x.detach().requires_grad_() for x in (query, key, value)]
     nodes = {torch.autograd.graph.get_gradient_edge(x).node for x in (*arrays, *learned)}
-    awaited = [whole(*arrays, None, False, *rest).grad_fn]  # it sees all of its keys
+    awaited = [module(*arrays, None, False, *rest).grad_fn]  # it sees all of its keys
     while awaited:
         node = awaited.pop()
         if node not in nodes:
