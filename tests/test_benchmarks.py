@@ -2,18 +2,25 @@
 
 import datetime
 import json
+import math
 import os
 import re
+import subprocess
 import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
+import torch
 
+import posattn.jax
+import posattn.torch
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import attention, layer, machine, measuring
+from tests.benchmarks import attention, layer, machine, measuring, memory, rotate
 from tests.benchmarks.measuring import Case, Contender
 
 ROOT = Path(__file__).parents[1]
@@ -266,6 +273,79 @@ def test_the_check_of_a_layer_knows_right_from_wrong(slopes, scheme, monkeypatch
     assert wrong.error(wrong.call()) > bound
 
 
+def test_an_error_is_relative_to_the_largest_number_or_to_one():
+    assert measuring.error([1.0, 4.5], np.array([1.0, 4.0])) == 0.125
+    assert measuring.error([0.5], np.array([0.25])) == 0.25
+
+
+def test_the_error_of_a_gradient_is_that_of_one_derivative():
+    call = attention.in_torch(attention.PLAIN, SMALL, "float32", True)["ours"]
+    right = np.stack([measuring.plain(x) for x in call.call()])
+    direction = np.random.default_rng(2).normal(size=right.shape)
+    want = abs((right * direction).sum()) / np.linalg.norm(2 * right)
+    assert call.error(2 * right) == pytest.approx(want, rel=1e-3)
+
+
+def test_rows_of_long_results_are_evenly_spread():
+    rows = measuring.rows(8192)
+    assert (rows[0], rows[-1], len(rows)) == (0, 8191, 64)
+    assert np.ptp(np.diff(rows)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("column", "array"), [(posattn.torch, torch.tensor), (posattn.jax, jax.numpy.asarray)]
+)
+def test_checks_are_measured_on_one_token(column, array, monkeypatch):
+    monkeypatch.setattr(rotate, "CALLS", 2)
+    for name, contender in rotate.checked(column, array).items():
+        assert contender.call().shape == (1, 8, 1, 64)
+        assert contender.error(contender.call()) < rotate.BOUND
+        assert contender.limit == (name != "ours")
+    calls = []
+    looks, bare = (lambda *_, who=who: calls.append(who) for who in ("looks", "bare"))
+    looks.__wrapped__ = bare
+    for contender in rotate.checked(SimpleNamespace(rotate=looks), array).values():
+        contender.call()
+    assert calls == ["looks"] * 2 + ["bare"] * 2
+
+
+def test_each_call_has_its_memory_measured_in_a_process_of_its_own(monkeypatch):
+    started = []
+
+    def run(command, **_):
+        started.append(command)
+        return subprocess.CompletedProcess(command, 0, "[1024, 0.0]", "")
+
+    monkeypatch.setattr(memory.subprocess, "run", run)
+    contenders = memory.make("torch", attention.PLAIN, 128)
+    assert contenders["ours"].call() == [1024, 0.0]
+    contenders["SDPA, no position"].call()
+    assert [command[0] for command in started] == [sys.executable] * 2
+
+
+def test_a_gpu_gets_larger_cases_of_attention_in_bfloat16(monkeypatch):
+    sizes = {}
+    for device in ("cpu", "cuda"):
+        cases = every_case(device, monkeypatch).values()
+        said = [case.setting for case in cases if case.part == "attention"]
+        assert all(("bfloat16" in x) == (device == "cuda") for x in said)
+        sizes[device] = [math.prod(map(int, re.findall(r"\d+(?=[,)])", x))) for x in said]
+    assert max(sizes["cpu"]) < min(sizes["cuda"])
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"), [([], timings.PARTS), (["rotate", "attention"],) * 2]
+)
+def test_the_command_measures_all_parts_or_those_that_are_named(
+    given, parts, path, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(command, "cases_of", lambda parts: asked.extend(parts) or [])
+    monkeypatch.setattr(command.timings, "FOLDER", path.parent)
+    assert command.main(given) == 0
+    assert asked == list(parts)
+
+
 # what is recorded, and how the page shows it
 
 
@@ -350,6 +430,13 @@ def test_the_page_marks_old_times_and_lists_who_is_faster(shown, monkeypatch):
     monkeypatch.setattr(timings, "fingerprint", lambda _: "changed")
     assert "| good\\* | theirs |" in shown("rotate")
     assert shown("slower").endswith("(A machine)\\*.")
+
+
+@pytest.mark.parametrize(("quartile", "limits"), [(1.01, []), (0.99, []), (1.01, ["b"])])
+def test_who_is_faster_is_so_in_three_of_four_rounds_and_does_the_same(quartile, limits):
+    entry = {"ratio": {"b": [quartile, 1.1, 1.2]}, "limits": limits}
+    listed = list(benchmarks.slower({"cases": {"a": entry}}))
+    assert bool(listed) == (quartile > 1 and not limits)
 
 
 def test_the_page_describes_the_machine(shown):

@@ -51,6 +51,27 @@ def test_the_errors_of_far_positions_are_those_of_the_library(name):
     assert not list(apart(found, RECORD["cases"][name]["errors"][str(length)], 3))
 
 
+def test_positions_are_compared_as_densely_as_the_page_says():
+    rotation = CASES["rotate"]
+    assert rotation.lengths == (2**10, 2**15, 2**20)
+    for length, step in zip(rotation.lengths, (1, 1, 16), strict=True):
+        where = np.concatenate(measuring.places(rotation, length, measuring.MOST))
+        assert (where[0], where[-1]) == (0, length - 1)
+        assert np.diff(where).max() < step + 2
+        assert np.diff(where).mean() == pytest.approx(step, rel=1e-3)
+
+
+def test_inputs_are_rounded_before_they_are_measured():
+    case = replace(
+        CASES["rotate"],
+        ours=lambda column, x, positions: x,
+        right=lambda x, positions: x,
+        theirs=None,
+    )
+    found = measuring.worst(case, 2**10)
+    assert {e for columns in found.values() for (e,) in columns.values()} == {0}
+
+
 def test_every_case_is_recorded_at_every_length_in_the_order_of_the_page():
     assert list(RECORD["cases"]) == list(CASES)
     for name, entry in RECORD["cases"].items():
@@ -60,6 +81,11 @@ def test_every_case_is_recorded_at_every_length_in_the_order_of_the_page():
 
 
 # what is right
+
+
+def test_what_is_right_has_the_digits_that_the_page_names():
+    assert truth.PLACES == 2**128
+    assert np.finfo(truth.WIDE).nmant + 1 == 64
 
 
 def test_angles_are_those_of_a_hundred_digits():
@@ -191,6 +217,13 @@ def test_the_page_shows_both_errors_and_lists_who_is_more_exact(path):
     assert re.fullmatch(
         r".+, .+, torch [\d.]+\S*, jax [\d.]+, numpy [\d.]+\.", *page.view("machine")
     )
+
+
+def test_the_page_lists_errors_of_one_and_a_half_times_anothers():
+    found = {"float32": {"PyTorch": [1.51, 1.0], "JAX": [1.49, 1.0]}}
+    assert list(page.larger({"rotate": {"errors": {"1024": found}}})) == [
+        "- rotate, float32, PyTorch, 1,024: 1.5 beside 1.0."
+    ]
 
 
 @pytest.mark.parametrize(
