@@ -147,6 +147,25 @@ def test_a_label_that_no_page_has_fails_the_build(small):
     assert said == ["WARNING: slide 'Two': no page has 'thm-none'"]
 
 
+def test_the_notes_count_what_the_slides_list():
+    folder = ROOT / "docs" / "slides"
+    text = (folder / "index.md").read_text(encoding="utf-8")
+    for part in ("_attention.md", "_position.md"):
+        column = (folder / part).read_text(encoding="utf-8")
+        text = text.replace(f"```{{include}} {part}\n```", column)
+    columns = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    names = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in columns]
+    slides = dict(
+        zip(columns, re.split(r"^## .+$", text, flags=re.MULTILINE)[1:], strict=True)
+    )
+    steps = re.findall(r"^(\d)\. .+\(#(.+)\)$", slides["Two questions"], re.MULTILINE)
+    assert "".join(number for number, _ in steps) == "123456" + "1234567"
+    assert [name for _, name in steps] == names[2:-2]
+    remembered = re.findall(r"^- .+", slides["What to remember"], re.MULTILINE)
+    assert len(remembered) == 5
+    assert remembered[2].startswith("- Without positions, ")
+
+
 # The real slides, which `nox -s docs` has built, in the browser of the system.
 
 
