@@ -16,7 +16,6 @@ FIGURE = """figure: {name: NAME, caption: A wave}
   image: {alt: a wave}
 seen: new
 """
-READ = "---\nread: new\n---\n# One\n\nAll 3 are red.\nNo number.\n\n```\n7\n```\n"
 
 # What does not belong together: the page, and what is said of it.
 APART = {
@@ -43,7 +42,6 @@ TYPED = {
     "point": ("Half is $0.5$, not 0.6.", "0.6"),
 }
 UNSAID = {"untrue": ("1 == 2", "False"), "undefined": ("0 * float('inf')", "nan")}
-READ_AGAIN = {"spelled": "All three are red.", "counted": "All 4 are red."}
 
 
 def page(right, bound, label="eq_sum"):
@@ -58,16 +56,8 @@ def figure(name, *changed):
     return seen.replace(*changed) if changed else seen
 
 
-def sentence(now):
-    """A page that was read before it said this."""
-    read = checks.fill(READ, {}).replace("7", "8").replace("No number", "None")
-    return read.replace("All 3 are red.", now)
-
-
-def built(folder, pages, read):
-    """Build a book of these pages, and of those that stand in files as they are."""
-    for name, text in read.items():
-        (folder / f"{name}.md").write_text(text)
+def built(folder, pages):
+    """Build a book of these pages."""
     settings = 'extensions.extend(["checks", "prose"])\n'
     return build(folder, pages, settings=settings + "suppress_warnings = ['toc']\n")
 
@@ -89,7 +79,7 @@ def good(tmp_path_factory):
         + cell("print(1 == 2)", "remove-cell"),
     }
     folder = tmp_path_factory.mktemp("good")
-    return built(folder, pages, {"read": sentence("All 3 are red.")})
+    return built(folder, pages)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +94,7 @@ def bad(tmp_path_factory):
         name: f"{cell(f'print({code})  # no')}It is.\n"
         for name, (code, _) in UNSAID.items()
     }
-    read = {name: sentence(words) for name, words in READ_AGAIN.items()}
-    return built(tmp_path_factory.mktemp("bad"), pages, read)
+    return built(tmp_path_factory.mktemp("bad"), pages)
 
 
 def said_of(book, name):
@@ -163,12 +152,6 @@ def test_a_figure_was_seen_with_its_caption_and_its_words(bad, name):
 def test_a_typed_number_stands_in_a_cell_or_an_equation(bad, name):
     (said,) = said_of(bad, name)
     assert f"{TYPED[name][1]} is typed" in said
-
-
-@pytest.mark.parametrize("name", READ_AGAIN)
-def test_sentences_with_numbers_were_read(bad, name):
-    said = said_of(bad, name)
-    assert any("nobody has read the sentences with numbers" in line for line in said)
 
 
 @pytest.mark.parametrize("name", UNSAID)

@@ -193,13 +193,15 @@ def test_a_line_without_a_check_goes_with_its_sentence(run):
     assert "All." not in run("None.", listed)[0]
 
 
-@pytest.mark.parametrize("front", ["", '---\nread: "0"\n---\n'])
-def test_a_page_without_a_list_was_read_as_a_whole(tmp_path, front):
+def test_a_page_that_claims_something_gets_a_list(tmp_path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "one.md").write_text(f"{front}All.")
+    for name, text in {"one": "All.", "two": "Here is a page."}.items():
+        (tmp_path / "docs" / f"{name}.md").write_text(text)
     done = command(tmp_path)
-    lists = [*tmp_path.rglob("*.claims")]
-    assert (done.returncode, len(lists)) == ((0, 0) if front else (1, 1))
+    assert (done.returncode, [x.name for x in tmp_path.rglob("*.claims")]) == (
+        1,
+        ["one.claims"],
+    )
 
 
 def test_the_claims_of_the_book_have_their_checks(tmp_path):

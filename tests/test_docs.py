@@ -272,7 +272,7 @@ def test_a_wrong_formula_fails_the_build(tmp_path):
 # What the page does not show: cells that are taken out, and what binds checks.
 UNREAD = re.compile(
     r"^```\{code-cell\} python\n(?::tags: \[remove-cell\]\n|---\ntags: \[remove-cell\]\n).*?^```\n"
-    r"|^(?:seen|checks|read): [^\n]*\n",
+    r"|^(?:seen|checks): [^\n]*\n",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -288,8 +288,6 @@ def test_every_page_keeps_the_rules(page):
         description = re.search(r"^    description: (.+)$", text, re.MULTILINE)
         assert description, "the front matter describes the page"
         assert 50 <= len(description[1]) <= 170
-        read = re.search(r"^read: \"\w{8}\"$", text, re.MULTILINE)
-        assert bool(read) != page.with_suffix(".claims").is_file(), "see claims.py"
     for code in CELL.findall(text):
         kinds = "class" if re.search(r"tags: \[.*\bscratch\b", code) else "def|class"
         assert not re.search(rf"^\s*({kinds}) ", code, re.MULTILINE), (

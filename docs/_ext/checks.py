@@ -1,15 +1,14 @@
 """What a reader has to believe is bound to what makes it true.
 
-Every labelled equation has a check, which a cell names: `checks: {eq_rotary: "3fa2b1c9"}`. Every figure
-was looked at with its caption and its alt text: `seen: "9b1d04e7"`. And the sentences of a page that hold
-a number were read against what computes it: `read: "0f3c77aa"` in the front matter, for as long as the
-page has no list of its claims (`claims.py`). The eight digits are
-a fingerprint of the equation, of the figure's cell, or of the sentences. An equation without a check, a
-check without its equation, what nobody has seen or read, and all that has changed since fail the build.
+Every labelled equation has a check, which a cell names: `checks: {eq_rotary: "3fa2b1c9"}`. And every
+figure was looked at with its caption and its alt text: `seen: "9b1d04e7"`. The eight digits are a
+fingerprint of the equation or of the figure's cell. An equation without a check, a check without its
+equation, what nobody has seen, and all that has changed since fail the build; `claims.py` does the same
+for sentences.
 On the web the number of an equation leads to the cell that checks it.
 
 `python docs/_ext/checks.py` writes the fingerprint wherever a page says `new` in its place; so who changes
-an equation, a figure or a number says that the check still holds, the caption fits, the number is right.
+an equation or a figure says that the check still holds, or that the caption fits.
 """
 
 import hashlib
@@ -27,7 +26,6 @@ CHECKS = re.compile(r"^checks: \{(.+)\}$", re.MULTILINE)
 FIGURE = re.compile(r"^ +figure:", re.MULTILINE)
 SEEN = re.compile(r"^seen: \"?(\w+)\"?\n", re.MULTILINE)
 FENCE = re.compile(r"^(`{3,}).*?^\1$", re.DOTALL | re.MULTILINE)
-READ = re.compile(r"\A---\n.*?^read: \"?(\w+)\"?$.*?^---$", re.DOTALL | re.MULTILINE)
 FRONT = re.compile(r"\A---\n.*?^---$", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(
     r'(id="equation-([^"]+)">\s*<div class="math"[^>]*>\s*<span class="eqno">)(\(\d+\))'
@@ -77,14 +75,6 @@ def look(cell):
     return fingerprint(CHECKS.sub("", SEEN.sub("", cell)))
 
 
-def sentences(text):
-    """The fingerprint of the lines with a digit, outside of cells."""
-    prose = FENCE.sub("", FRONT.sub("", text))
-    return fingerprint(
-        "".join(line for line in prose.splitlines() if re.search(r"\d", line))
-    )
-
-
 def compare(app, env):
     """Warn, and so fail the build, about what does not belong together."""
     texts = {
@@ -102,11 +92,6 @@ def compare(app, env):
             if seen != digits:
                 says = "nobody has looked at the figure of cell %d: it knows %s, and is %s"
                 logger.warning(says, number, seen, digits, location=name)
-        if (known_read := READ.match(text)) and known_read[1] != sentences(text):
-            says = (
-                "nobody has read the sentences with numbers: it knows %s, and they are %s"
-            )
-            logger.warning(says, known_read[1], sentences(text), location=name)
         for check in checks(text):
             home, digits = known.get(check.label, (None, None))
             if home is None:
@@ -158,8 +143,7 @@ def fill(text, known):
             r"^seen: new$", f'seen: "{look(match[0])}"', match[0], flags=re.MULTILINE
         )
 
-    text = CELL.sub(looked, CHECKS.sub(labelled, text))
-    return re.sub(r"(?m)^read: new$", f'read: "{sentences(text)}"', text, count=1)
+    return CELL.sub(looked, CHECKS.sub(labelled, text))
 
 
 def setup(app):

@@ -25,7 +25,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 
-from checks import CELL, EQUATION, FENCE, READ, fingerprint
+from checks import CELL, EQUATION, FENCE, fingerprint
 from sentences import HOLDS_PROSE, figure, is_claim, paragraphs, sentences
 from sphinx.util import logging
 
@@ -115,13 +115,9 @@ class Book:
                 self.labels |= set(LABEL.findall(text))
 
     def wanted(self):
-        """The pages whose claims stand in a list, and those whose claims should.
-
-        A page that was read as a whole, as its front matter says, and a part of the slides may have one.
-        """
+        """The pages that claim something, or have a list."""
         for name, text in self.texts.items():
-            later = READ.match(text) or name.rpartition("/")[2].startswith("_")
-            if self.list_of(name).is_file() or (claims(text) and not later):
+            if self.list_of(name).is_file() or claims(text):
                 yield name
 
     def list_of(self, name):
