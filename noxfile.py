@@ -58,7 +58,7 @@ beside = nox.session(requires=["peers"], venv_backend="none", default=False)
 @nox.session(default=False)
 @refusable
 def environment(session: nox.Session) -> None:
-    """Install everything once; again only after pyproject.toml or constraints.txt changed."""
+    """Install everything once; again only after what it is made from changed."""
     stamp = ENVIRONMENT / "installed"
     wanted = builds.fingerprint("pyproject.toml", "constraints.txt", ".ci/npm")
     if stamp.is_file() and stamp.read_text() == wanted:

@@ -58,7 +58,6 @@ def refused(folder):
         return second.communicate(timeout=60)[1]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no flock")
 def test_a_folder_is_held_until_all_that_a_command_started_has_ended(tmp_path):
     assert refused(tmp_path) == ""
     with python(HOLDS, tmp_path, stdout=subprocess.PIPE) as first:

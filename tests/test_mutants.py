@@ -212,10 +212,21 @@ def test_a_test_file_that_has_changed_is_asked_about_everything(noted):
     assert asked(noted)["x + 1"] == [OWN, "tests/test_new.py", "tests/test_other.py"]
 
 
-def test_nothing_to_change_is_one_line():
-    command = [sys.executable, "-m", "tests.mutants", "src/posattn/nothing.py"]
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["src/posattn/nothing.py"], "no such file"),
+        (["/"], "is outside repository"),
+        (["--since", "nothing", "src/posattn/atlas.py"], "bad revision 'nothing'"),
+    ],
+    ids=["no file", "no file of ours", "no commit"],
+)
+def test_what_cannot_be_changed_is_told_in_one_line(asked, said):
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[1], capture_output=True, text=True
+        [sys.executable, "-m", "tests.mutants", *asked],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "no such file" in done.stderr
+    assert said in done.stderr

@@ -38,29 +38,25 @@ WORKERS = min(4, os.cpu_count() or 1)
 HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 
 
+def git(*words):
+    """What git answers, or an end with what it refuses."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr.strip().splitlines()[0])
+    return done.stdout
+
+
 def tracked(*paths):
     """The files that git knows, or would know."""
-    command = [
-        "git",
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-        *paths,
-    ]
-    names = subprocess.run(
-        command, cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout
+    names = git(
+        "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths
+    )
     return [name for name in sorted(set(names.split("\0"))) if (ROOT / name).is_file()]
 
 
 def touched(name, commit):
     """The lines of a file that are new since a commit."""
-    command = ["git", "diff", "--unified=0", commit, "--", name]
-    diff = subprocess.run(
-        command, cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout
+    diff = git("diff", "--unified=0", commit, "--", name)
     hunks = ((int(first), int(count or 1)) for first, count in HUNK.findall(diff))
     return {line for first, count in hunks for line in range(first, first + count)}
 

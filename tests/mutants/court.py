@@ -137,9 +137,7 @@ def verdict_in_time(tests: list[str], limit: float) -> str:
         finally:
             os._exit(0)
     end = time.monotonic() + limit
-    while (
-        ended := os.waitpid(child, os.WNOHANG)[0] != 0
-    ) is False and time.monotonic() < end:
+    while not (ended := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < end:
         time.sleep(0.05)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)

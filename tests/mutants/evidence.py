@@ -99,9 +99,8 @@ class Evidence:
                 n for n in self.test_files() if word.search((self.project / n).read_text())
             )
             found.update(name for file in naming for name in self.of_file[file])
-        in_file = defaultdict(
-            float
-        )  # whole files, one after the other: they share what they build
+        # whole files, one after the other: they share what they build
+        in_file = defaultdict(float)
         for name in found:
             in_file[name.split("::")[0]] += self.seconds[name]
         own = f"test_{Path(change.path).stem}.py"
