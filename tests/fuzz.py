@@ -182,7 +182,7 @@ def judge(target, column, call, changes):
     ):  # of values that it may not know
         return ours, None
     if wrong == "refused in other words" and (
-        len(changes) > 1 or "array" in values or "Warp" in values
+        len(changes) > 1 or any(kind in values for kind in ("array", "Warp", "rng"))
     ):
         return ours, None  # the order of checks is nobody's business
     return ours, wrong and f"{wrong} ({theirs})"

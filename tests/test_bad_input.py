@@ -1,6 +1,7 @@
 """Bad input: the same exception with the same words in every column, and harmless input that looks bad."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import posattn.jax
-from tests.conftest import TWINS, draw
+from tests.conftest import COLUMNS, TWINS, draw
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -1204,6 +1205,9 @@ LARGE = [
     (lambda c, a: longrope(c, short_factors=[1.0, 10**400]),
      "short_factors must hold 2 positive finite numbers"),
     (lambda c, a: c.Rotary(frequencies=[-(10**400)]), "frequencies must be finite"),
+    (lambda c, a: c.ntk_aware(4, factor=1e200), "factor must leave the base finite"),
+    (lambda c, a: c.dynamic_ntk(4, factor=1e308, length=9, trained_length=1),
+     "factor must leave the base finite"),
 ]  # fmt: skip
 
 
@@ -1325,6 +1329,90 @@ def test_a_nan_among_positions_stays_one(column, name):
     where = column.array(np.array([1.0, np.nan]))
     found = np.isnan(column.numpy(kerple(where, where)))
     assert found.tolist() == [[[False, True], [True, True]]] * 2
+
+
+WEIGHTS = {name: floats(4, 4) for name in ("query_weight", "key_weight", "value_weight")}
+WEIGHTS["output_weight"] = floats(4, 4)
+
+
+@pytest.mark.parametrize(  # PyTorch's layer has modules, which know their shapes
+    "column", [COLUMNS[0], COLUMNS[2]], ids=str, indirect=True
+)
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        ("value_weight", (4, 0), "(4, 4)"),
+        ("output_weight", (4, 3), "(4, 4)"),
+        ("output_bias", (3,), "(4)"),
+        ("key_bias", (8,), "(4)"),
+    ],
+)
+def test_weights_of_a_layer_that_do_not_belong_together_are_named(
+    column, name, shape, expected
+):
+    weights = {**WEIGHTS, name: floats(*shape)}
+    weights = {n: column.array(x) for n, x in weights.items()}
+    heads = column.MultiHeadAttention(**weights, num_heads=2)
+    for method in (heads, heads.attention_weights):
+        text = f"{name} must have shape {expected}, got {shape}"
+        with pytest.raises(ValueError, match=re.escape(text)):
+            method(column.array(X))
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("value", np.s_[..., :0]), ("positions", np.s_[:0])]
+)
+def test_arrays_of_a_cache_that_do_not_belong_together_are_named(column, name, part):
+    kept = room(column)
+    wrong = dataclasses.replace(kept, **{name: getattr(kept, name)[part]})
+    tokens = column.array(floats(2, 2, 1, 2))
+    for call in (
+        lambda: wrong.next_positions(2),
+        lambda: wrong.append(tokens, tokens, column.positions(np.arange(1))),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must have shape"):
+            call()
+
+
+def test_two_biases_of_transformer_xl_belong_together(column):
+    shapes = {"content_bias": (3, 4), "position_bias": (1, 4), "weight": (12, 12)}
+    parameters = {name: column.array(floats(*shape)) for name, shape in shapes.items()}
+    if column.name == "torch":
+        scheme = xl(column)
+        scheme.position_bias.data = parameters["position_bias"]
+    else:
+        scheme = column.TransformerXLBias(**parameters)
+    with pytest.raises(ValueError, match=r"position_bias must have shape \(3, 4\), got"):
+        content(column, scheme)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("mask", lambda c, a: attend(c, a(Q), a(K), a(V), mask=c.Window)),
+        ("bias", lambda c, a: attend(c, a(Q), a(K), a(V), bias=[None, c.ALiBi])),
+        (
+            "rotate",
+            lambda c, a: make(c, "MultiHeadAttention", 4, 2, rotate=(c.Rotary, None)),
+        ),
+        ("query_norm", lambda c, a: make(c, "MultiHeadAttention", 4, 2, query_norm=dict)),
+    ],
+)
+def test_a_class_in_the_place_of_an_instance_is_named(column, name, call):
+    with pytest.raises(TypeError) as caught:
+        call(column, column.array)
+    made = {"mask": "Window", "bias": "ALiBi", "rotate": "Rotary", "query_norm": "dict"}
+    assert str(caught.value) == (
+        f"{name} must be an instance, made by {made[name]}(...), got the class itself"
+    )
+
+
+def test_texts_and_times_are_no_numbers(column):
+    for kind, value in {"<U1": "a", "datetime64[D]": "2020-01-01"}.items():
+        with pytest.raises(TypeError) as caught:
+            column.to_half(np.array([value] * 2, kind))
+        if column.name != "torch":
+            assert str(caught.value).startswith("x must hold numbers, got ")
 
 
 def test_a_cache_is_a_cache(column):

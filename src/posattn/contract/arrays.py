@@ -169,6 +169,19 @@ def layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim):
     return LayerSizes(num_heads, groups, shapes)
 
 
+def layer_weights(layer):
+    """Reject a layer whose weights do not belong together."""
+    wide, narrow = tuple(layer.query_weight.shape), tuple(layer.key_weight.shape)
+    _shape("value_weight", layer.value_weight, narrow)
+    _shape("output_weight", layer.output_weight, wide[::-1])
+    for role, width in zip(
+        ("query", "key", "value", "output"), (wide[1], narrow[1], narrow[1], wide[0])
+    ):
+        offset = getattr(layer, f"{role}_bias")
+        if offset is not None:
+            _shape(f"{role}_bias", offset, (width,))
+
+
 def layer_mask(value, shape):
     """Reject masks that fit the scores of neither all heads nor, with an axis for them, of each."""
     if value is None or callable(value):

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from posattn.contract.arrays import array, floating, integer_array
@@ -100,6 +101,8 @@ def _checks(annotations, column):
             made[name] = _check(_floating, column.is_floating)
         elif bool in allowed:
             made[name] = _check(_switch, name, type(None) in allowed)
+        elif not arrays and any(map(_is_callable, [*allowed, *parts])):
+            made[name] = _check(_made, name)
         elif arrays or any(hasattr(part, "array_type") for part in parts):
             several = [kind for kind in [*arrays, *parts] if hasattr(kind, "array_type")]
             real = all(
@@ -175,6 +178,23 @@ def _tells(kind):
     return inspect.isclass(kind) and hasattr(kind, "__dataclass_fields__")
 
 
+def _is_callable(kind):
+    """Whether an annotation is of something that is called, or of its class."""
+    origin = getattr(kind, "__origin__", None)
+    return origin is Callable or getattr(kind, "_is_protocol", False)
+
+
+def _made(name, value):
+    """Reject a class where an instance is called, also among others in a list."""
+    if inspect.isclass(value):
+        raise TypeError(
+            f"{name} must be an instance, made by {value.__name__}(...), got the class itself"
+        )
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            _made(name, part)
+
+
 def _floating(is_floating, value):
     """Reject what is no dtype of floating-point numbers."""
     try:
@@ -196,11 +216,11 @@ def _instance(name, kinds, optional, value):
 def _own(name, column, required, real, number, value):
     """Reject arrays of others, complex numbers, and what is no array where nothing else will do."""
     if isinstance(value, column.kinds):
-        if real and (
-            getattr(value.dtype, "is_complex", False)
-            or getattr(value.dtype, "kind", "") == "c"
-        ):
+        kind = getattr(value.dtype, "kind", "")
+        if real and (kind == "c" or getattr(value.dtype, "is_complex", False)):
             raise TypeError(f"{name} must hold real numbers, got {dtype(value)}")
+        if kind and kind in "OSUMm":  # objects, texts and times
+            raise TypeError(f"{name} must hold numbers, got {dtype(value)}")
     elif isinstance(value, (list, tuple)) and not required:
         for part in value:
             _own(name, column, False, real, number, part)
@@ -213,3 +233,5 @@ def _own(name, column, required, real, number, value):
         )
     elif required:
         array(name, value)
+    else:
+        _made(name, value)

@@ -96,6 +96,17 @@ def base(value):
     return _number("base", value, "a positive finite number", lambda v: 0 < v < math.inf)
 
 
+def larger_base(value, stretch, exponent, given):
+    """Return a base times a power of what follows from the factor that was given."""
+    try:
+        product = base(value) * stretch**exponent
+    except OverflowError:
+        product = math.inf
+    if product == math.inf:
+        raise ValueError(f"factor must leave the base finite, got {given!r}")
+    return product
+
+
 def scale(value):
     """Return the factor on the scores."""
     return _number("scale", value, "a finite number", lambda v: -math.inf < v < math.inf)

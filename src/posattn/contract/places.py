@@ -102,8 +102,17 @@ def cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window):
     return (*batch, num_kv_heads, max_len, integer("head_dim", head_dim, least=1))
 
 
-def cache_entry(key, value, where, kept):
+def cache_arrays(cache):
+    """Reject a cache whose arrays do not belong together."""
+    shape = tuple(cache.key.shape)
+    _shape("value", cache.value, shape)
+    _shape("positions", cache.positions, (*shape[:-3], shape[-2]))
+
+
+def cache_entry(key, value, where, cache):
     """Reject keys, values and positions that do not fit what a cache keeps."""
+    cache_arrays(cache)
+    kept = cache.key
     *batch, num_heads, _, head_dim = kept.shape
     floating("key", key, like=kept, owner="the cache")
     _shape("key", key, (*batch, num_heads, "n", head_dim))

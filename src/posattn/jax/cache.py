@@ -110,6 +110,7 @@ class KVCache:
             TypeError: if `n` is not an integer.
             ValueError: if `n` is negative.
         """
+        contract.cache_arrays(self)
         n = contract.integer("n", n)
         last = jnp.max(jnp.where(self.positions == EMPTY, -1, self.positions), axis=-1)
         return last[..., None] + 1 + jnp.arange(n, dtype=jnp.int32)
@@ -141,7 +142,7 @@ class KVCache:
             TypeError: if an array is not of its kind.
             ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
         """
-        contract.cache_entry(key, value, positions, self.key)
+        contract.cache_entry(key, value, positions, self)
         *batch, slots = self.positions.shape
         if (
             not isinstance(positions, jax.core.Tracer)

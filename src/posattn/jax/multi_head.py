@@ -362,6 +362,7 @@ class MultiHeadAttention:
             key = query
             key_positions = query_positions if key_positions is None else key_positions
         value = key if value is None else value
+        contract.layer_weights(self)
         dim, kv_dim = self.query_weight.shape[0], self.key_weight.shape[0]
         contract.layer_inputs(query, key, value, dim, kv_dim)
         contract.floating("query", query, like=self.query_weight, owner="the weights")

@@ -77,7 +77,7 @@ def ntk_aware(
         array([1.     , 0.00125])
     """
     dim, factor = _even(dim), contract.factor(factor)
-    base = contract.base(base) * factor ** _exponent(dim)
+    base = contract.larger_base(base, factor, _exponent(dim), factor)
     return frequencies(dim, base=base)
 
 
@@ -115,7 +115,7 @@ def dynamic_ntk(
     length = contract.integer("length", length)
     trained_length = contract.integer("trained_length", trained_length, least=1)
     stretch = 1 + factor * (max(length, trained_length) / trained_length - 1)
-    base = contract.base(base) * stretch ** _exponent(dim)
+    base = contract.larger_base(base, stretch, _exponent(dim), factor)
     return frequencies(dim, base=base)
 
 

@@ -116,6 +116,7 @@ class TransformerXLBias:
             ValueError: if shapes do not fit.
         """
         num_heads, head_dim = self.content_bias.shape
+        contract.parameter("position_bias", self.position_bias, (num_heads, head_dim))
         contract.tile(query, key, query_positions, key_positions, head_dim,
                       num_heads=num_heads)  # fmt: skip
         dim = contract.sinusoid_weight(self.weight, num_heads * head_dim)

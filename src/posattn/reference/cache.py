@@ -95,6 +95,7 @@ class KVCache:
         Returns:
             `(*batch, n)`.
         """
+        contract.cache_arrays(self)
         n = contract.integer("n", n)
         kept = np.where(self.positions == EMPTY, -1, self.positions)
         return np.max(kept, axis=-1)[..., None] + 1 + np.arange(n)
@@ -122,7 +123,7 @@ class KVCache:
             ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
         """
         batch, slots = self.positions.shape[:-1], self.positions.shape[-1]
-        contract.cache_entry(key, value, positions, self.key)
+        contract.cache_entry(key, value, positions, self)
         positions = np.broadcast_to(positions, (*batch, key.shape[-2])).astype(np.int64)
         kept = positions >= 0
         wraps = self.window == slots

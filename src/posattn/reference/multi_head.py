@@ -377,6 +377,7 @@ class MultiHeadAttention:
             key = query
             key_positions = query_positions if key_positions is None else key_positions
         value = key if value is None else value
+        contract.layer_weights(self)
         widths = self.query_weight.shape[0], self.key_weight.shape[0]
         contract.layer_inputs(query, key, value, *widths)
         q = split_heads(_affine(query, self.query_weight, self.query_bias), self.num_heads)

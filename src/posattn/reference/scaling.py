@@ -88,7 +88,7 @@ def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.nda
         :cite:t:`bloc972023ntk`; :cite:t:`peng2024yarn`, section 3.1.
     """
     dim, factor = _even(dim), contract.factor(factor)
-    return frequencies(dim, base=contract.base(base) * factor ** _exponent(dim))
+    return frequencies(dim, base=contract.larger_base(base, factor, _exponent(dim), factor))
 
 
 def dynamic_ntk(
@@ -142,7 +142,9 @@ def dynamic_ntk(
     length = contract.integer("length", length)
     trained_length = contract.integer("trained_length", trained_length, least=1)
     stretch = 1 + factor * (max(length, trained_length) / trained_length - 1)
-    return frequencies(dim, base=contract.base(base) * stretch ** _exponent(dim))
+    return frequencies(
+        dim, base=contract.larger_base(base, stretch, _exponent(dim), factor)
+    )
 
 
 def yarn(

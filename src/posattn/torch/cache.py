@@ -101,6 +101,7 @@ class KVCache:
         Returns:
             `(*batch, n)`.
         """
+        contract.cache_arrays(self)
         n = contract.integer("n", n)
         last = self.positions.masked_fill(self.positions == EMPTY, -1).amax(-1)
         return last[..., None] + 1 + torch.arange(n, device=last.device)
@@ -128,7 +129,7 @@ class KVCache:
             TypeError: if positions are no integers.
             ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
         """
-        contract.cache_entry(key, value, positions, self.key)
+        contract.cache_entry(key, value, positions, self)
         slots = self.positions.shape[-1] - 1
         positions = positions.long().expand(*self.positions.shape[:-1], -1)
         last = positions.amax(-1, keepdim=True) if key.shape[-2] else positions

@@ -85,7 +85,7 @@ def ntk_aware(
         tensor([1.0000, 0.0013], dtype=torch.float64)
     """
     dim, factor = _even(dim), contract.factor(factor)
-    base = contract.base(base) * factor ** _exponent(dim)
+    base = contract.larger_base(base, factor, _exponent(dim), factor)
     return frequencies(dim, base=base, dtype=dtype, device=device)
 
 
@@ -127,7 +127,7 @@ def dynamic_ntk(
     length = contract.integer("length", length)
     trained_length = contract.integer("trained_length", trained_length, least=1)
     stretch = 1 + factor * (max(length, trained_length) / trained_length - 1)
-    base = contract.base(base) * stretch ** _exponent(dim)
+    base = contract.larger_base(base, stretch, _exponent(dim), factor)
     return frequencies(dim, base=base, dtype=dtype, device=device)
 
 
