@@ -1239,6 +1239,9 @@ def test_sizes_lengths_and_positions_may_be_unsigned(column):
     assert column.numpy(mask).tolist() == [[[True, False]], [[True, True]]]
     swin = make(column, "SwinBias", 1, 2, 2)
     assert swin(unsigned(column, [1]), unsigned(column, [0, 3])).shape == (1, 1, 2)
+    table = learned(column)
+    rows = table(column.array(floats(2, 4)), positions=unsigned(column, [4, 0]))
+    assert rows.shape == (2, 4)
     cache = room(column)
     kept, _ = cache.append(*[column.array(floats(2, 2, 1, 2))] * 2, unsigned(column, [1]))
     assert column.numpy(kept.next_positions(1)).tolist() == [[2], [2]]
@@ -1289,6 +1292,7 @@ def test_complex_numbers_are_for_the_reference_which_differentiates_by_them(colu
         ("ForgettingGate", "offset", (4, 2), floats(3), RANGE, "have shape (2), got (3,)"),
         ("TUPEBias", "table", (4, 4, 2), INTS, KIND, "have a floating dtype, got int64"),
         ("T5Bias", "table", (2,), 3, KIND, "an array, got int"),
+        ("KerpleLog", "r1", (2,), floats(0), RANGE, "not be empty, got shape (0,)"),
     ],
 )
 def test_what_replaces_a_parameter_is_named(
@@ -1306,7 +1310,7 @@ def test_what_replaces_a_parameter_is_named(
         given = [column.array(floats(2, 4))]
     with pytest.raises(exception) as caught:
         made(*given)
-    verb = "" if text.startswith("have") else "be "
+    verb = "" if text.startswith(("have", "not")) else "be "
     assert str(caught.value).replace("(2,)", "(2)") == f"{kind} must {verb}{text}"
 
 
@@ -1341,7 +1345,7 @@ WEIGHTS["output_weight"] = floats(4, 4)
 @pytest.mark.parametrize(
     ("name", "shape", "expected"),
     [
-        ("value_weight", (4, 0), "(4, 4)"),
+        ("value_weight", (4, 2), "(4, 4)"),
         ("output_weight", (4, 3), "(4, 4)"),
         ("output_bias", (3,), "(4)"),
         ("key_bias", (8,), "(4)"),
@@ -1360,7 +1364,7 @@ def test_weights_of_a_layer_that_do_not_belong_together_are_named(
 
 
 @pytest.mark.parametrize(
-    ("name", "part"), [("value", np.s_[..., :0]), ("positions", np.s_[:0])]
+    ("name", "part"), [("value", np.s_[..., :1]), ("positions", np.s_[:0])]
 )
 def test_arrays_of_a_cache_that_do_not_belong_together_are_named(column, name, part):
     kept = room(column)
@@ -1369,6 +1373,7 @@ def test_arrays_of_a_cache_that_do_not_belong_together_are_named(column, name, p
     for call in (
         lambda: wrong.next_positions(2),
         lambda: wrong.append(tokens, tokens, column.positions(np.arange(1))),
+        lambda: wrong.mask(column.positions(np.arange(1))),
     ):
         with pytest.raises(ValueError, match=f"{name} must have shape"):
             call()
@@ -1405,6 +1410,16 @@ def test_a_class_in_the_place_of_an_instance_is_named(column, name, call):
     assert str(caught.value) == (
         f"{name} must be an instance, made by {made[name]}(...), got the class itself"
     )
+
+
+@pytest.mark.parametrize("beta", [5e-324, 1e308])
+def test_yarn_takes_every_number_of_turns(column, beta):
+    slow, fast = sorted((beta, 1.0))
+    where, factor = column.yarn(
+        8, factor=2.0, trained_length=6, beta_slow=slow, beta_fast=fast
+    )
+    assert np.isfinite(np.asarray(where)).all()
+    assert np.isfinite(factor)
 
 
 def test_texts_and_times_are_no_numbers(column):

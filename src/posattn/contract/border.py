@@ -135,6 +135,7 @@ def _field(name, annotation, column):
     check = floating if "float64" in arrays[0].dtypes else integer_array
     axes = ["num_heads" if axis == "h" else axis for axis in arrays[0].dim_str.split()]
     several = any(axis[0] == "*" for axis in axes)
+    named = len(axes) - several
 
     def checked(value):
         if value is None and type(None) in allowed:
@@ -147,6 +148,8 @@ def _field(name, annotation, column):
             raise ValueError(
                 f"{name} must have shape ({', '.join(axes)}), got {tuple(value.shape)}"
             )
+        if named and 0 in value.shape[-named:]:
+            raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
 
     return checked
 

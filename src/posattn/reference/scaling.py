@@ -225,7 +225,9 @@ def yarn(
     mscale_all_dim = contract.sharpening("mscale_all_dim", mscale_all_dim)
     plain = frequencies(dim, base=base)
     fast, slow = (
-        dim * math.log(trained_length / (2 * math.pi * beta)) / (2 * math.log(base))
+        dim
+        * (math.log(trained_length / (2 * math.pi)) - math.log(beta))
+        / (2 * math.log(base))
         for beta in (beta_fast, beta_slow)
     )
     if truncate:

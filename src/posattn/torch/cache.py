@@ -177,6 +177,7 @@ class KVCache:
             TypeError: if positions are no integers.
             ValueError: if batch axes of positions differ.
         """
+        contract.cache_arrays(self)
         kept = self.positions if key_positions is None else key_positions
         contract.position_pair(query_positions, kept, integers=True)
         queries, kept = query_positions[..., :, None], kept[..., None, :]

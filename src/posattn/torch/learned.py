@@ -99,4 +99,4 @@ class LearnedPositionalEncoding(nn.Module):
             return x + self.table[: x.shape[-2]].to(x.dtype)
         known = not (torch.compiler.is_compiling() or positions.is_meta)
         contract.table_rows(positions, max_len, known=known)
-        return x + nn.functional.embedding(positions, self.table).to(x.dtype)
+        return x + nn.functional.embedding(positions.long(), self.table).to(x.dtype)
