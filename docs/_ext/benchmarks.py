@@ -14,6 +14,7 @@ COLUMNS = ("Work", "Against", "Ours", "Theirs", "Ratio", "Middle half")
 COLUMNS += ("Our error", "Their error")
 STALE = "\\*"
 DASH = "–"  # noqa: RUF001
+NO_BREAK = "\N{NO-BREAK SPACE}"  # between a number and its unit
 
 
 def amount(value, entry):
@@ -21,13 +22,13 @@ def amount(value, entry):
     if value is None:
         return "too much"
     if entry["tokens"]:
-        return f"{digits(entry['tokens'] / value)} tokens/s"
+        return f"{digits(entry['tokens'] / value)}{NO_BREAK}tokens/s"
     units = {
         "seconds": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")),
         "bytes": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")),
     }[entry["unit"]]
     scale, name = next((unit for unit in units if value >= unit[0]), units[-1])
-    return f"{digits(value / scale)} {name}"
+    return f"{digits(value / scale)}{NO_BREAK}{name}"
 
 
 def digits(value):
@@ -46,13 +47,13 @@ def rows(entry):
     for peer, ratio in entry["ratio"].items():
         value = f"**{digits(ratio[1])}**" if ratio else DASH
         several = ratio and entry["rounds"] > 1
-        spread = f"{digits(ratio[0])} to {digits(ratio[2])}" if several else DASH
+        ends = (digits(ratio[0]), "to", digits(ratio[2])) if several else DASH
         yield [
             entry["name"] + (STALE if is_stale(entry) else ""),
             peer,
             *(amount(median[who], entry) for who in ("ours", peer)),
             value,
-            spread,
+            NO_BREAK.join(ends),
             *(small(error[who]) for who in ("ours", peer)),
         ]
 
@@ -64,11 +65,12 @@ def table(part, machine):
         same = [entry for entry in cases if entry["setting"] == setting]
         yield from ("", f"{setting[0].upper()}{setting[1:]}:", "")
         yield from ("```{table}", ":class: longtable small", "")
-        yield "| " + " | ".join(COLUMNS) + " |"
-        yield "|---" * len(COLUMNS) + "|"
-        for entry in same:
-            for row in rows(entry) if "ratio" in entry else ():
-                yield "| " + " | ".join(row) + " |"
+        measured = [row for e in same for row in (rows(e) if "ratio" in e else ())]
+        columns = zip(COLUMNS, *measured, strict=True)
+        told = [column for column in columns if not measured or {*column[1:]} != {DASH}]
+        head, *lines = zip(*told, strict=True)
+        for line in (head, ["---"] * len(head), *lines):
+            yield "| " + " | ".join(line) + " |"
         yield from ("```", "")
         for entry in same:
             for who, error in entry["wrong"].items():
