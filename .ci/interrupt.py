@@ -33,7 +33,7 @@ PAGES = {
     "slides/index.md": "---\norphan: true\n---\n# Slides\n\nversion %s\n",
 }
 SETTINGS = """
-for name in ("benchmarks", "checks", "gates", "prose"):  # which want the whole book
+for name in ("benchmarks", "checks", "claims", "gates", "prose"):  # of the whole book
     extensions.remove(name)
 kernel_imports = []
 html_baseurl = ""

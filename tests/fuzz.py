@@ -228,7 +228,8 @@ def instead(old, part):
     )
     texts = list(VALUES)
     if part == "fields":
-        texts += 3 * [f"Warp(lambda x: {warp.replace('{}', 'x')})" for warp in WARPS]
+        fit = [warp for warp in WARPS if "10**6" not in warp]  # 2**31 means an empty slot
+        texts += 3 * [f"Warp(lambda x: {warp.replace('{}', 'x')})" for warp in fit]
     if "own.array" in old:
         texts += [warp.replace("{}", old) for warp in WARPS]
         texts += [old.replace("own.", other) for other in ("alien.", "stranger.")] * 3
