@@ -1423,7 +1423,7 @@ def test_yarn_takes_every_number_of_turns(column, beta):
 
 
 def test_texts_and_times_are_no_numbers(column):
-    for kind, value in {"<U1": "a", "datetime64[D]": "2020-01-01"}.items():
+    for kind, value in {"<U1": "a", "datetime64[D]": "2020-01-01", "i4,f4": (1, 2)}.items():
         with pytest.raises(TypeError) as caught:
             column.to_half(np.array([value] * 2, kind))
         if column.name != "torch":

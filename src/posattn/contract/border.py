@@ -222,7 +222,7 @@ def _own(name, column, required, real, number, value):
         kind = getattr(value.dtype, "kind", "")
         if real and (kind == "c" or getattr(value.dtype, "is_complex", False)):
             raise TypeError(f"{name} must hold real numbers, got {dtype(value)}")
-        if kind and kind in "OSUMm":  # objects, texts and times
+        if (kind and kind in "OSUMm") or getattr(value.dtype, "names", None):
             raise TypeError(f"{name} must hold numbers, got {dtype(value)}")
     elif isinstance(value, (list, tuple)) and not required:
         for part in value:
