@@ -27,7 +27,6 @@ import numpy as np
 import torch
 
 import posattn
-from tests.older import enable_x64
 from tests.signatures import COLUMNS, SCOPE, calls, targets
 
 __all__ = [*SCOPE]
@@ -355,7 +354,7 @@ def prepared():
     default, handler = torch.get_default_dtype(), signal.signal(signal.SIGALRM, alarm)
     torch.set_default_dtype(torch.float64)
     try:
-        with enable_x64(True), warnings.catch_warnings(), np.errstate(all="ignore"):
+        with jax.enable_x64(True), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             yield
     finally:

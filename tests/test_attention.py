@@ -18,7 +18,6 @@ from tests.conftest import (
     draw,
     error,
 )
-from tests.older import enable_x64
 
 WIDTH, VALUE_WIDTH = 4, 3
 
@@ -264,7 +263,7 @@ def test_the_frameworks_own_attentions_agree(column, name):
         *map(torch.tensor, arrays), torch.tensor(additive)
     ).numpy()
     assert error(got[busy], theirs[busy]) <= BOUND["float64"]
-    with enable_x64(True):
+    with jax.enable_x64(True):
         # JAX wants exactly (batch, token, head, width); a mask there is (batch, head, n_q, n_k)
         flat = [x.reshape(-1, 1, *x.shape[-2:]).swapaxes(1, 2) for x in arrays]
         theirs = jax.nn.dot_product_attention(

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 
 from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
-from tests.older import enable_x64
 
 HEADS, HIDDEN = 3, 4
 FAR = 2**20
@@ -347,7 +346,7 @@ def slopes_of_mean(column, scheme):
         pair = map(column.positions, (np.repeat(places, 8), places))
         return bias(*pair).mean(dtype=wide)
 
-    with column.mode(), enable_x64(True):
+    with column.mode(), jax.enable_x64(True):
         inputs = [column.array(p) for p in parameters]
         if column.name == "jax":
             slopes = jax.jit(jax.grad(mean, tuple(range(len(inputs)))))(*inputs)
