@@ -53,8 +53,8 @@ PROJECTIONS = ("query", "key", "value", "output")
 
 
 def of_the_book():
-    """The files of tests that need the tools of the book: they use its extensions, or build one."""
-    uses = re.compile(r"\bdocs\._ext\b|\"_ext\"\)|\btests\.books\b")
+    """The files of tests that need the tools of the book: they use its extensions, build one, or ask the planter."""
+    uses = re.compile(r"\bdocs\._ext\b|\"_ext\"\)|\btests\.(books|mutants)\b")
     here = Path(__file__).parent
     paths = sorted(path for path in here.rglob("*.py") if path != Path(__file__))
     return [str(p.relative_to(here)) for p in paths if uses.search(p.read_text("utf-8"))]
