@@ -53,7 +53,7 @@ PROJECTIONS = ("query", "key", "value", "output")
 
 
 def of_the_book():
-    """The files of tests that need the tools of the book: they use its extensions, build one, or ask the planter."""
+    """The files that need the tools of the book: its extensions, small books, and planted faults."""
     uses = re.compile(r"\bdocs\._ext\b|\"_ext\"\)|\btests\.(books|mutants)\b")
     here = Path(__file__).parent
     paths = sorted(path for path in here.rglob("*.py") if path != Path(__file__))
