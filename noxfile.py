@@ -26,6 +26,10 @@ LATEX = (
     "latexmk texlive-xetex texlive-latex-extra texlive-fonts-recommended "
     "fonts-texgyre fonts-texgyre-math fonts-inconsolata"
 )
+PROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = nox.project.python_versions(PROJECT)
+# neighbours stay together, and share what they have compiled or built
+BESIDE = ["--numprocesses=2", "--dist=worksteal"]
 os.environ |= builds.settings(os.environ)
 
 
@@ -64,9 +68,7 @@ def environment(session: nox.Session) -> None:
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     alone()
-    groups = nox.project.dependency_groups(
-        nox.project.load_toml("pyproject.toml"), "docs", "tests", "lint", "release"
-    )
+    groups = nox.project.dependency_groups(PROJECT, "docs", "tests", "lint", "release")
     install(session, "--editable", ".[torch,jax,figures]", *groups)
     # its source is read by a page, and nothing that it depends on is needed
     install(session, "--no-deps", "d2l")
@@ -77,15 +79,26 @@ def environment(session: nox.Session) -> None:
 @tool
 def tests(session: nox.Session) -> None:
     """Run the tests and the docstring examples; where CI is set, count the branches of `src` that run."""
-    arguments = session.posargs or [
-        "--numprocesses",
-        "2",
-        "--dist",
-        "worksteal",  # neighbours stay together, and share what they have compiled or built
-    ]
-    if os.environ.get("CI") == "true" and not session.posargs:
-        arguments += ["--cov", "--cov-report", "term-missing"]  # half as long again
-    run(session, "pytest", *arguments)
+    counted = ["--cov", "--cov-report", "term-missing"]  # half as long again
+    usual = [*BESIDE, *counted] if os.environ.get("CI") == "true" else BESIDE
+    run(session, "pytest", *(session.posargs or usual))
+
+
+@nox.session(venv_backend="venv", default=False)
+@nox.parametrize(
+    ["python", "oldest"],
+    [(PYTHONS[0], True), *((python, False) for python in PYTHONS)],
+    ids=["oldest", *(f"newest-{python}" for python in PYTHONS)],
+)
+def matrix(session: nox.Session, oldest: bool) -> None:
+    """Test the library alone with the oldest versions that pyproject.toml promises, and with the newest."""
+    wanted = builds.promised(PROJECT["project"], "torch", "jax", "figures")
+    versions = [text.replace(">=", "==") for text in wanted] if oldest else wanted
+    groups = nox.project.dependency_groups(PROJECT, "tests")
+    session.install("--upgrade", "--editable", ".", *versions, *groups)
+    # what is old may itself use what is deprecated by now
+    lenient = ["-W", "ignore::DeprecationWarning"] if oldest else []
+    session.run("python", "-m", "pytest", *lenient, *(session.posargs or BESIDE))
 
 
 @tool
@@ -135,9 +148,7 @@ def ports(session: nox.Session, port: str) -> None:
 @nox.session(python="3.11", requires=["environment"], default=False)
 def peers(session: nox.Session) -> None:
     """Install the libraries that ours is compared with, in an environment of their own."""
-    groups = nox.project.dependency_groups(
-        nox.project.load_toml("pyproject.toml"), "tests", "oracles"
-    )
+    groups = nox.project.dependency_groups(PROJECT, "tests", "oracles")
     install(session, "--editable", ".[torch,jax]", *groups)
 
 
@@ -280,18 +291,7 @@ def lint(session: nox.Session) -> None:
 @tool
 def vulnerabilities(session: nox.Session) -> None:
     """Ask for known vulnerabilities of every version in constraints.txt, as CI does each night."""
-    lines = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line.removesuffix(" \\") for line in lines if "==" in line]
-    WORK.mkdir(parents=True, exist_ok=True)
-    listed = WORK / "pins.txt"
-    listed.write_text("\n".join(pins), encoding="utf-8")
-    options = ["--strict", "--no-deps", "--disable-pip", "--progress-spinner", "off"]
-    try:
-        run(session, "pip_audit", *options, "--requirement", listed, *session.posargs)
-    except nox.command.CommandFailed:
-        session.error(
-            "a version is vulnerable, or the service of advisories gave no answer"
-        )
+    run(session, Path(".ci", "vulnerabilities.py"), *session.posargs)
 
 
 @tool

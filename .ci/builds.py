@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import sys
+from itertools import chain
 from pathlib import Path
 
 try:
@@ -75,6 +76,15 @@ def fingerprint(*paths):
         part for file in files for part in (str(file).encode(), file.read_bytes())
     )
     return hashlib.sha256(b"\0".join(names_and_contents)).hexdigest()
+
+
+def promised(project, *extras):
+    """What a project asks for, alone and with these extras, without markers."""
+    texts = [
+        project["dependencies"],
+        *(project["optional-dependencies"][e] for e in extras),
+    ]
+    return [text.partition(";")[0] for text in chain.from_iterable(texts)]
 
 
 def trusted(doctrees):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import posattn
+from tests.conftest import of_the_book
 
 ROOT, TESTS = Path(posattn.__file__).parent, Path(__file__).parent
 TWINS = ("torch", "jax")
@@ -189,8 +190,9 @@ def test_modules_are_short_and_documented(path):
 
 
 @pytest.mark.parametrize("concept", sorted(concepts("reference")))
-def test_every_concept_has_its_tests(concept):
+def test_every_concept_has_its_tests_and_they_need_no_tool_of_the_book(concept):
     assert (TESTS / f"test_{concept}.py").is_file()
+    assert f"test_{concept}.py" not in of_the_book()
 
 
 @pytest.mark.parametrize(("module", "foreign"), FOREIGN.items(), ids=FOREIGN)

@@ -128,7 +128,8 @@ def test_everything_is_installed_with_its_hashes_compared():
     noxfile = (ROOT / "noxfile.py").read_text("utf-8")
     calls = re.findall(r"session\.install\(([^)]*)\)", noxfile)
     assert [call for call in calls if "--require-hashes" not in call] == [
-        '"--no-build-isolation", *package'  # this project, in MXNet's environment
+        '"--upgrade", "--editable", ".", *versions, *groups',  # no pin: what a user may have
+        '"--no-build-isolation", *package',  # this project, in MXNet's environment
     ]
     elsewhere = [ROOT / ".ci" / "run", ROOT / ".readthedocs.yaml", *WORKFLOWS]
     found = [

@@ -128,7 +128,7 @@ def attention(query, key, value=None, *, grouped=False):
     floating("key", key, like=query)
     own = key.shape[-3] if batch and len(key.shape) == len(query.shape) else 0
     if grouped and own and batch[-1] % own == 0:
-        batch[-1] = own
+        batch = [*batch[:-1], own]
     _shape("key", key, (*batch, "n_k", width))
     if value is not None:
         floating("value", value, like=query)

@@ -330,7 +330,7 @@ def visible(query, key, mask, causal):
 
 def biases(bias):
     """The parts of a bias, one if it is no list."""
-    parts = bias if isinstance(bias, list | tuple | nn.ModuleList) else [bias]
+    parts = bias if isinstance(bias, (list, tuple, nn.ModuleList)) else [bias]
     return [part for part in parts if part is not None]
 
 

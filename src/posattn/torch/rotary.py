@@ -185,7 +185,7 @@ def turn(x, cos, sin, layout):
     m = cos.shape[-1]
     wide = torch.promote_types(x.dtype, torch.float32)
     cos, sin = cos.to(wide), sin.to(wide)
-    half = layout == "half"
+    half = layout == "half" and m > 1  # one pair lies alike in both
     axis, pairs = (-2, (2, m)) if half else (-1, (m, 2))
     turning = x[..., : 2 * m].to(wide).unflatten(-1, pairs)
     if torch.compiler.is_compiling() or x.numel() == 0:  # the former makes one pass of this
