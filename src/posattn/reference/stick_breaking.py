@@ -51,8 +51,9 @@ class StickBreaking:
 
     Variants: the paper gives the remainder $\alpha_{ii}$ to nothing, so that weights sum to less
     than one, which no bias can do; that needs a key whose value is zero.
-    The authors' training code adds the remainder times the query's own value unless told otherwise
-    (`sb_remainder` of IBM's `dolomite-engine`), as is done here.
+    The authors' tests add the remainder times the query's own value, as is done here; so did their
+    training code at first (`sb_remainder` of IBM's `dolomite-engine`), and later it multiplied the
+    remainder by a learned vector of each head.
 
     Examples:
         >>> query, key = np.zeros((1, 1, 4)), np.zeros((1, 4, 4))
