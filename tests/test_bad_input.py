@@ -1242,6 +1242,8 @@ def test_sizes_lengths_and_positions_may_be_unsigned(column):
     table = learned(column)
     rows = table(column.array(floats(2, 4)), positions=unsigned(column, [4, 0]))
     assert rows.shape == (2, 4)
+    scheme = tupe(column)
+    assert scheme(unsigned(column, [4]), unsigned(column, [0, 3])).shape == (3, 1, 2)
     cache = room(column)
     kept, _ = cache.append(*[column.array(floats(2, 2, 1, 2))] * 2, unsigned(column, [1]))
     assert column.numpy(kept.next_positions(1)).tolist() == [[2], [2]]

@@ -126,7 +126,9 @@ class TUPEBias(nn.Module):
             known = not (torch.compiler.is_compiling() or where.is_meta)
             contract.table_rows(where, len(self.table), known=known, name=name)
         queries, keys = (
-            split_heads(functional.embedding(where, self.table) @ weight, self.num_heads)
+            split_heads(
+                functional.embedding(where.long(), self.table) @ weight, self.num_heads
+            )
             for where, weight in (
                 (query_positions, self.query_weight),
                 (key_positions, self.key_weight),
