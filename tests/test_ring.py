@@ -164,7 +164,8 @@ def test_processes_in_a_ring_compute_attention_and_its_gradients(
         names, gathered(results, order), rings.whole(case, dtype), strict=False
     ):
         assert np.isfinite(got).all()
-        assert error(got, want) <= BOUND[dtype] * (3 if name == "parameter" else 1), name
+        several = 4 if name == "parameter" else 1  # workers, whose shares are added up
+        assert error(got, want) <= BOUND[dtype] * several, name
 
 
 @pytest.mark.parametrize(
