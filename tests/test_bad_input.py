@@ -1424,6 +1424,11 @@ def test_yarn_takes_every_number_of_turns(column, beta):
     assert np.isfinite(factor)
 
 
+def test_a_weight_without_rows_has_nothing_to_convert(column):
+    weight = column.array(floats(4, 0) if column.name == "torch" else floats(0, 4))
+    assert column.weight_to_half(weight, 2).shape == weight.shape
+
+
 def test_texts_and_times_are_no_numbers(column):
     for kind, value in {"<U1": "a", "datetime64[D]": "2020-01-01", "i4,f4": (1, 2)}.items():
         with pytest.raises(TypeError) as caught:

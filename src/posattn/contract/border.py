@@ -92,6 +92,7 @@ def _checks(annotations, column):
             for part in getattr(kind, "__args__", ())
             for p in _alternatives(part)
         ]
+        called = any(map(_is_callable, [*allowed, *parts]))
         given = [kind for kind in allowed if kind is not type(None)]
         classes = tuple(given) if all(map(_tells, given)) else ()
         if classes:
@@ -101,7 +102,7 @@ def _checks(annotations, column):
             made[name] = _check(_floating, column.is_floating)
         elif bool in allowed:
             made[name] = _check(_switch, name, type(None) in allowed)
-        elif not arrays and any(map(_is_callable, [*allowed, *parts])):
+        elif called and not arrays:
             made[name] = _check(_made, name)
         elif arrays or any(hasattr(part, "array_type") for part in parts):
             several = [kind for kind in [*arrays, *parts] if hasattr(kind, "array_type")]
@@ -110,7 +111,7 @@ def _checks(annotations, column):
                 for kind in several
             )
             required = len(arrays) == len(allowed)
-            made[name] = _check(_own, name, column, required, real, int in allowed)
+            made[name] = _check(_own, name, column, required, real, int in allowed, called)
     return made
 
 
@@ -140,7 +141,7 @@ def _field(name, annotation, column):
     def checked(value):
         if value is None and type(None) in allowed:
             return
-        _own(name, column, True, real, False, value)
+        _own(name, column, True, real, False, False, value)
         check(name, value)
         if len(value.shape) != len(axes) and not (
             several and len(value.shape) >= len(axes) - 1
@@ -216,7 +217,7 @@ def _instance(name, kinds, optional, value):
         raise TypeError(f"{name} must be a {expected}, got {value!r}")
 
 
-def _own(name, column, required, real, number, value):
+def _own(name, column, required, real, number, called, value):
     """Reject arrays of others, complex numbers, and what is no array where nothing else will do."""
     if isinstance(value, column.kinds):
         kind = getattr(value.dtype, "kind", "")
@@ -226,7 +227,7 @@ def _own(name, column, required, real, number, value):
             raise TypeError(f"{name} must hold numbers, got {dtype(value)}")
     elif isinstance(value, (list, tuple)) and not required:
         for part in value:
-            _own(name, column, False, real, number, part)
+            _own(name, column, False, real, number, called, part)
     elif hasattr(value, "shape") and hasattr(value, "dtype"):
         if number and tuple(value.shape) == ():
             return
@@ -236,5 +237,5 @@ def _own(name, column, required, real, number, value):
         )
     elif required:
         array(name, value)
-    else:
+    elif called:
         _made(name, value)

@@ -311,7 +311,8 @@ def _of_each_head(convert, weight, num_heads, rotary_dim):
     """Convert the outputs of each head that turn."""
     contract.projection(weight)
     num_heads = contract.heads(num_heads, weight.shape[-1])
-    heads = weight.reshape(*weight.shape[:-1], num_heads, -1)
+    *rows, width = weight.shape
+    heads = weight.reshape(*rows, num_heads, width // num_heads)
     turning = contract.rotary_dim(rotary_dim, heads.shape[-1])
     parts = [convert(heads[..., :turning]), heads[..., turning:]]
     return np.concatenate(parts, axis=-1).reshape(weight.shape)
