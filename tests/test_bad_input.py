@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import posattn.jax
-from tests.conftest import COLUMNS, TWINS, draw
+from tests.conftest import COLUMNS, PROJECTIONS, TWINS, draw
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -1337,8 +1337,7 @@ def test_a_nan_among_positions_stays_one(column, name):
     assert found.tolist() == [[[False, True], [True, True]]] * 2
 
 
-WEIGHTS = {name: floats(4, 4) for name in ("query_weight", "key_weight", "value_weight")}
-WEIGHTS["output_weight"] = floats(4, 4)
+WEIGHTS = {f"{role}_weight": floats(4, 4) for role in PROJECTIONS}
 
 
 @pytest.mark.parametrize(  # PyTorch's layer has modules, which know their shapes

@@ -92,7 +92,6 @@ def _checks(annotations, column):
             for part in getattr(kind, "__args__", ())
             for p in _alternatives(part)
         ]
-        called = any(map(_is_callable, [*allowed, *parts]))
         given = [kind for kind in allowed if kind is not type(None)]
         classes = tuple(given) if all(map(_tells, given)) else ()
         if classes:
@@ -102,8 +101,6 @@ def _checks(annotations, column):
             made[name] = _check(_floating, column.is_floating)
         elif bool in allowed:
             made[name] = _check(_switch, name, type(None) in allowed)
-        elif called and not arrays:
-            made[name] = _check(_made, name)
         elif arrays or any(hasattr(part, "array_type") for part in parts):
             several = [kind for kind in [*arrays, *parts] if hasattr(kind, "array_type")]
             real = all(
@@ -111,7 +108,10 @@ def _checks(annotations, column):
                 for kind in several
             )
             required = len(arrays) == len(allowed)
-            made[name] = _check(_own, name, column, required, real, int in allowed, called)
+            made[name] = _check(_own, name, column, required, real, int in allowed)
+        if any(map(_is_callable, [*allowed, *parts])):
+            instance = _check(_made, name)
+            made[name] = _both(made[name], instance) if name in made else instance
     return made
 
 
@@ -120,6 +120,16 @@ def _check(function, *known):
 
     def check(value):
         function(*known, value)
+
+    return check
+
+
+def _both(first, second):
+    """One check after another."""
+
+    def check(value):
+        first(value)
+        second(value)
 
     return check
 
@@ -141,7 +151,7 @@ def _field(name, annotation, column):
     def checked(value):
         if value is None and type(None) in allowed:
             return
-        _own(name, column, True, real, False, False, value)
+        _own(name, column, True, real, False, value)
         check(name, value)
         if len(value.shape) != len(axes) and not (
             several and len(value.shape) >= len(axes) - 1
@@ -217,7 +227,7 @@ def _instance(name, kinds, optional, value):
         raise TypeError(f"{name} must be a {expected}, got {value!r}")
 
 
-def _own(name, column, required, real, number, called, value):
+def _own(name, column, required, real, number, value):
     """Reject arrays of others, complex numbers, and what is no array where nothing else will do."""
     if isinstance(value, column.kinds):
         kind = getattr(value.dtype, "kind", "")
@@ -227,7 +237,7 @@ def _own(name, column, required, real, number, called, value):
             raise TypeError(f"{name} must hold numbers, got {dtype(value)}")
     elif isinstance(value, (list, tuple)) and not required:
         for part in value:
-            _own(name, column, False, real, number, called, part)
+            _own(name, column, False, real, number, part)
     elif hasattr(value, "shape") and hasattr(value, "dtype"):
         if number and tuple(value.shape) == ():
             return
@@ -237,5 +247,3 @@ def _own(name, column, required, real, number, called, value):
         )
     elif required:
         array(name, value)
-    elif called:
-        _made(name, value)
