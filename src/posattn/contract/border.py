@@ -109,7 +109,8 @@ def _checks(annotations, column):
             )
             required = len(arrays) == len(allowed)
             made[name] = _check(_own, name, column, required, real, int in allowed)
-        if any(map(_is_callable, [*allowed, *parts])):
+        # a dtype of JAX may be a class
+        if name != "dtype" and any(map(_is_callable, [*allowed, *parts])):
             instance = _check(_made, name)
             made[name] = _both(made[name], instance) if name in made else instance
     return made
