@@ -11,12 +11,18 @@ HERE = Path(__file__).parent / "node"
 
 
 def lines(script, *arguments):
-    """Run one of our scripts and yield what it prints, line by line."""
+    """Start one of our scripts, and give what it prints, line by line."""
     shutil.copy(HERE / script, npm.HOME)  # a module finds packages beside itself only
     command = [mathematics.NODE, npm.HOME / script, *arguments]
-    with subprocess.Popen(
+    process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    )
+    return printed(script, process)
+
+
+def printed(script, process):
+    """What a script prints, while it runs; if it fails, its errors end the audit."""
+    with process:
         yield from map(json.loads, process.stdout)
         errors = process.stderr.read()
     if process.returncode:
