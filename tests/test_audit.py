@@ -232,11 +232,20 @@ def test_dead_links_and_anchors_are_found(tmp_path):
     ]
 
 
+def test_pages_are_seen_in_two_states_that_differ_and_the_site_in_all_eight():
+    seen = [browser.states(f"/page-{number}.html") for number in range(40)]
+    for pair in seen:
+        assert all(one != other for one, other in zip(*pair, strict=True))
+    assert len({str(state) for pair in seen for state in pair}) == 8
+
+
 def test_lighthouse_marks_a_bad_page_down_and_measures_it_again(folder, home, monkeypatch):
     (folder / "slow.html").write_text(SLOW)
     slow, good = (f"{home}/{name}.html" for name in ("slow", "good"))
     asked, lines = [], node.lines
-    monkeypatch.setattr(node, "lines", lambda *words: asked.append(words[2:]) or lines(*words))
+    monkeypatch.setattr(
+        node, "lines", lambda *words: asked.append(words[2:]) or lines(*words)
+    )
     first, line = audit.measured([slow, good])
     assert asked == [(1, slow), (1, good), (2, slow)]
     assert first["url"] == good
