@@ -136,7 +136,7 @@ def ports(session: nox.Session, port: str) -> None:
         "pytest",
         "--noconftest",
         "--override-ini=filterwarnings=",
-        "--cov-fail-under=98",  # TensorFlow runs copies of some lines, which nobody counts
+        "--cov-fail-under=97",  # TensorFlow runs copies of some lines, which nobody counts
         *coverage,
         *checks,
         *session.posargs,
