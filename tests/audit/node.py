@@ -1,5 +1,6 @@
 """Our scripts for Node, run beside the packages of npm that they import."""
 
+import filecmp
 import json
 import shutil
 import subprocess
@@ -12,8 +13,10 @@ HERE = Path(__file__).parent / "node"
 
 def lines(script, *arguments):
     """Start one of our scripts, and give what it prints, line by line."""
-    shutil.copy(HERE / script, npm.HOME)  # a module finds packages beside itself only
-    command = [mathematics.NODE, npm.HOME / script, *arguments]
+    ours, there = HERE / script, npm.HOME / script
+    if not there.is_file() or not filecmp.cmp(ours, there, shallow=False):
+        shutil.copy(ours, there)  # a module finds packages beside itself only
+    command = [mathematics.NODE, there, *arguments]
     process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
