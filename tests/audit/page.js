@@ -102,14 +102,14 @@ window.audit = (() => {
     document.adoptedStyleSheets.push(still);
     document.activeElement.blur();
     for (const e of all("a[href], button, input, summary, [tabindex]")) looks.set(e, look(e));
+    document.addEventListener("focusin", ({ target }) => {
+      reached.add(target);
+      if (looks.get(target) === look(target))
+        hints.add(`${name(target)} has the focus, and nothing shows it`);
+    });
   };
-  const stop = () => {
-    const e = document.activeElement;
-    if (e === document.body || reached.has(e)) return false;
-    reached.add(e);
-    if (looks.get(e) === look(e)) hints.add(`${name(e)} has the focus, and nothing shows it`);
-    return true;
-  };
+  let before = -1;
+  const goes = () => before < (before = reached.size); // whether Tab has met something new
   const missed = () => {
     const tabs = tabSets().filter(({ set }) => seen(set));
     const shut = tabs.filter(({ inputs }) => !inputs.some((input) => reached.has(input)));
@@ -170,6 +170,6 @@ window.audit = (() => {
 
   const policy = () => document.querySelector("meta[http-equiv=Content-Security-Policy]")?.content;
 
-  return { show, overflow, watch, stop, missed, tries, focusTab, openTab, nameTab, focusFold,
+  return { show, overflow, watch, goes, missed, tries, focusTab, openTab, nameTab, focusFold,
     openFold, nameFold, violations, words, works, policy };
 })();

@@ -1,16 +1,16 @@
-// `node lighthouse.mjs CHROME TIMES URL...`: Lighthouse for a phone, one line of JSON for each page.
+// `node lighthouse.mjs CHROME TIMES CATEGORIES URL...`: Lighthouse for a phone, a line of JSON for each page.
 // The best of several times counts: other work only makes a page slower.
 
 import { launch } from "chrome-launcher";
 import lighthouse, { defaultConfig } from "lighthouse";
 
-const [chromePath, times, ...urls] = process.argv.slice(2);
-const CATEGORIES = ["performance", "accessibility", "best-practices", "seo"];
-const weightless = CATEGORIES.flatMap((name) => defaultConfig.categories[name].auditRefs)
+const [chromePath, times, names, ...urls] = process.argv.slice(2);
+const categories = names.split(",");
+const weightless = categories.flatMap((name) => defaultConfig.categories[name].auditRefs)
   .filter(({ weight }) => weight === 0)
   .map(({ id }) => id); // these do not move a score
 const settings = {
-  onlyCategories: CATEGORIES,
+  onlyCategories: categories,
   skipAudits: weightless,
   disableFullPageScreenshot: true,
 };
@@ -41,8 +41,8 @@ try {
     while (runs.length < times) runs.push(await measure(url, chrome.port));
     runs.sort((a, b) => a.categories.performance.score - b.categories.performance.score);
     const lhr = runs.at(-1);
-    const scores = Object.fromEntries(CATEGORIES.map((name) => [name, percent(lhr, name)]));
-    const reasons = Object.fromEntries(CATEGORIES.map((name) => [name, missed(lhr, name)]));
+    const scores = Object.fromEntries(categories.map((name) => [name, percent(lhr, name)]));
+    const reasons = Object.fromEntries(categories.map((name) => [name, missed(lhr, name)]));
     console.log(JSON.stringify({ url, scores, reasons }));
   }
 } finally {
