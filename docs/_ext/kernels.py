@@ -17,7 +17,8 @@ import warnings
 
 from jupyter_client.provisioning import local_provisioner
 
-COMPILER = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+COMPILER = "--xla_cpu_parallel_codegen_split_count=1"
+UNTIL_0_11_1 = "--xla_cpu_use_fusion_emitters=false"  # later versions end at an option they do not know
 
 
 class Forked:
@@ -53,6 +54,13 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
 
+def compiler():
+    """What XLA is asked for, where there is JAX."""
+    jax = sys.modules.get("jax")
+    known = jax and jax.__version_info__ < (0, 11, 1)
+    return [COMPILER, UNTIL_0_11_1] if known else [COMPILER] if jax else []
+
+
 def launch(command, env=None, cwd=None, **options):
     """Start a kernel as a fork, in the place of `jupyter_client.launcher.launch_kernel`."""
     with warnings.catch_warnings():
@@ -67,7 +75,7 @@ def launch(command, env=None, cwd=None, **options):
     try:
         os.setpgid(0, 0)
         os.environ.update(env or {})
-        os.environ["XLA_FLAGS"] = f"{COMPILER} {os.environ.get('XLA_FLAGS', '')}"
+        os.environ["XLA_FLAGS"] = " ".join([*compiler(), os.environ.get("XLA_FLAGS", "")])
         os.chdir(cwd or ".")
         asyncio._set_running_loop(None)
         asyncio.set_event_loop(None)
