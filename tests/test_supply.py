@@ -1,5 +1,6 @@
 """Where things come from: pinned versions with hashes, workflows that may do little, licences."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -209,3 +210,37 @@ def test_a_licence_that_is_not_allowed_is_named(tmp_path):
     answer = licences(tmp_path)
     assert answer.returncode == 1
     assert "not in allow-only licenses was found for package" in answer.stderr
+
+
+PIP_AUDIT = """import pathlib, sys
+lines = pathlib.Path(sys.argv[sys.argv.index("--requirement") + 1]).read_text().splitlines()
+named = [line.split(" ; ")[0] for line in lines]
+sys.exit(f"{len(named)} asked for, {sys.argv[-1]}" if "--refuse" in sys.argv else print(*named))
+"""
+
+
+def advisories(folder, *options):
+    """What the session that asks for known vulnerabilities says, with this pip-audit."""
+    (folder / "pip_audit.py").write_text(PIP_AUDIT)
+    return subprocess.run(
+        [sys.executable, ROOT / ".ci" / "vulnerabilities.py", *options],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_advisories_are_asked_for_every_pin(tmp_path):
+    answer = advisories(tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    pins = ENTRY.findall(PINS)
+    assert len(pins) > 100
+    assert sorted(answer.stdout.split()) == sorted(
+        f"{name}=={pin}" for name, pin, _ in pins
+    )
+
+
+def test_a_vulnerable_version_fails_the_session(tmp_path):
+    answer = advisories(tmp_path, "--refuse")
+    assert answer.returncode == 1
+    assert "asked for, --refuse" in answer.stderr
+    assert "a version is vulnerable, or the service of advisories" in answer.stderr
