@@ -9,6 +9,7 @@ import pytest
 from posattn import atlas, figures, reference
 from posattn.cards import CARDS
 from posattn.schemes import LARGE, PROPERTIES, SCHEMES, properties
+from tests import looked_at
 
 ROOT = Path(__file__).parents[1]
 ENTRIES = dict(
@@ -116,6 +117,12 @@ def test_a_card_tells_all_that_it_knows():
             assert part in text
         assert f":name: {atlas.anchor(name)}\n" in text
         assert f"{{glue:figure}} {atlas.anchor(name)}\n" in text
+
+
+def test_a_card_is_the_one_that_was_read():
+    """If not: `python -m tests.looked_at`, and read."""
+    found = {name: looked_at.fingerprint(str(card)) for name, card in CARDS.items()}
+    assert found == looked_at.noted("cards")
 
 
 def test_places_hold_each_scheme_once():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 
+from posattn.torch.attention import _GAMMA, _mix, uniform
 from tests.conftest import (
     BOUND,
     REFERENCE,
@@ -367,6 +368,25 @@ def test_a_rate_of_zero_drops_nothing(column):
     arrays = [column.array(x) for x in inputs((2,), 4, 5)]
     kept = column.scaled_dot_product_attention(*arrays, dropout_rate=0.0, rng=column.rng())
     assert_close(column, kept, column.numpy(column.scaled_dot_product_attention(*arrays)))
+
+
+def test_torch_draws_what_splitmix64_draws():
+    """The first five numbers from the seed 1234567, as its test vectors publish them."""
+    drawn = _mix(1234567 + torch.arange(1, 6) * _GAMMA)
+    assert [number % 2**64 for number in drawn.tolist()] == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    drawn = _mix(_mix(torch.tensor(7 + 1)) + torch.arange(6) * _GAMMA)
+    whole = torch.tensor(
+        [(number % 2**64 >> 11) / 2**53 for number in drawn.tolist()], dtype=torch.float64
+    )
+    whole = whole.reshape(2, 3)
+    assert torch.equal(uniform(7, (2, 3), None), whole)
+    assert torch.equal(uniform(7, (1, 2), None, (1, 1, 2, 3)), whole[1:, 1:])
 
 
 def test_dropout_repeats_with_its_rng(column):

@@ -34,7 +34,7 @@ from posattn.conformance.faults.registry import Near, half_precision
 from posattn.conformance.frameworks import read
 from posattn.conformance.report import Run
 from tests.conftest import REFERENCE, TWINS
-from tests.faults import nan_gradients
+from tests.faults import deviations, nan_gradients
 
 # the implementation of a fault, the scheme that it should be, and the fault that is named first
 GALLERY = {
@@ -230,6 +230,14 @@ def test_every_fault_of_a_scheme_is_found_and_named(scheme):
             with np.errstate(all="ignore"):
                 report = check(fault.start(), scheme, framework="numpy", dtype="float64")
             assert report.causes[0].name == fault.name
+
+
+@pytest.mark.parametrize("scheme", names())
+def test_a_fault_is_as_wrong_as_it_was(unchecked, scheme):
+    """If it should not be: `python -m tests.faults.deviations`, and read the difference."""
+    noted = json.loads(deviations.NOTED.read_text("utf-8"))
+    assert deviations.deviations(scheme) == noted[scheme]
+    assert set(noted) == set(names())
 
 
 @pytest.mark.parametrize(

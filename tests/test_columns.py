@@ -3,9 +3,11 @@
 import ast
 import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,12 @@ def load(column, name=""):
 
 SHARED = sorted(concepts("reference") - WITHOUT_TENSORS)
 NAMES = sorted({name for concept in SHARED for name in load("reference", concept).__all__})
+MODULES = [
+    importlib.import_module(found.name)
+    for found in pkgutil.walk_packages(posattn.__path__, "posattn.")
+    if not found.name.startswith("posattn.ports")
+]
+BY_VALUE = {"ALiBi", "Window", "Rotary", "PositionalEncoding", "StickBreaking"}
 FILES = sorted(ROOT.rglob("*.py"))
 ON_TWINS = pytest.mark.parametrize("twin", TWINS)
 ON_NAMES = pytest.mark.parametrize("name", NAMES)
@@ -79,6 +87,21 @@ def test_every_public_name_of_a_file_is_exported(column):
     assert set(load(column).__all__) == {
         n for c in concepts(column) for n in load(column, c).__all__
     }
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_what_a_file_calls_public_is_there(module):
+    assert all(hasattr(module, name) for name in getattr(module, "__all__", ()))
+
+
+@pytest.mark.parametrize("column", ["reference", "jax"])
+@ON_NAMES
+def test_what_holds_arrays_is_compared_by_identity_and_all_is_frozen(column, name):
+    """Whether two arrays are equal is no truth value, and what is equal by value can be a static argument."""
+    thing = getattr(load(column), name)
+    if is_dataclass(thing):
+        assert thing.__dataclass_params__.frozen
+        assert thing.__dataclass_params__.eq == (name in BY_VALUE)
 
 
 def parameters(function):

@@ -17,7 +17,7 @@ from matplotlib.text import Annotation, Text
 
 from posattn import figures
 from posattn.figures import lines, style
-from tests import pictures
+from tests import looked_at
 
 INK = "#000000"
 CELL_INK = {"#111111", "#ffffff"}
@@ -268,22 +268,23 @@ LOOKS = dict(zip(CALLS, SHARED, strict=True)) | {
 every_look = pytest.mark.parametrize("draw", LOOKS.values(), ids=LOOKS)
 
 
-if pictures.noted():  # by this matplotlib
+if looked_at.noted("pictures"):  # by this matplotlib
 
     @pytest.mark.parametrize("name", LOOKS)
     def test_a_picture_is_the_one_that_was_looked_at(name):
-        """If not: `python -m tests.pictures`, and look."""
-        assert pictures.fingerprint(as_svg(LOOKS[name])) == pictures.noted().get(name)
+        """If not: `python -m tests.looked_at`, and look."""
+        known = looked_at.noted("pictures")
+        assert looked_at.picture(as_svg(LOOKS[name])) == known.get(name)
 
 
 def test_a_fingerprint_changes_with_what_is_seen_and_not_with_rounding():
     svg = '<path id="m0123456789" d="M 1.004999 2.5"/><text>a</text>'
     same = svg.replace("0123456789", "abcdef0123").replace("1.004999", "1.0050001")
-    assert pictures.fingerprint(svg) == pictures.fingerprint(same)
+    assert looked_at.picture(svg) == looked_at.picture(same)
     for other in (svg.replace("2.5", "2.52"), svg.replace(">a<", ">b<")):
-        assert pictures.fingerprint(svg) != pictures.fingerprint(other)
+        assert looked_at.picture(svg) != looked_at.picture(other)
     maps = [figures.score_map(values)._repr_svg_() for values in (WEIGHTS[0], WEIGHTS[1])]
-    assert len({pictures.fingerprint(svg) for svg in maps}) == 2
+    assert len({looked_at.picture(svg) for svg in maps}) == 2
 
 
 def visible(figure):

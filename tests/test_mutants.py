@@ -196,6 +196,15 @@ def test_the_tests_of_a_line_are_those_that_ran_it(noted):
     ]  # a default, which runs when the file is imported
 
 
+def test_a_file_that_no_test_runs_is_asked_about_by_those_that_name_it(noted):
+    (noted / "src" / "parts.py").write_text("SIZES = {1: 2}")
+    (noted / "tests" / "test_other.py").write_text("from parts import SIZES")
+    (noted / "copy" / "tests" / "test_other.py").write_text("from parts import SIZES")
+    known = Evidence(noted, noted)
+    (change, *_) = changes("src/parts.py", b"SIZES = {1: 2}")
+    assert known.tests(change) == [OTHER]
+
+
 def test_lines_that_moved_keep_their_tests_and_new_ones_have_those_above(noted):
     source = MODULE.replace("    while", "    print(x)\n\n\n    while").replace(
         '""".', '"""\n#\n.'
