@@ -1,12 +1,14 @@
 """The fuzzer finds nothing in a short run, and something where something is planted."""
 
 import inspect
+import itertools
 
 import numpy as np
 import pytest
 
 import posattn.reference
 from tests import fuzz
+from tests.signatures import alternatives
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -17,6 +19,27 @@ def test_hostile_input_is_refused_or_computed_alike(column):
     with fuzz.prepared():
         found = fuzz.rounds(column, inputs=300, each=3, say=said.append)
     assert not found, "\n".join(said)
+
+
+@pytest.mark.parametrize("column", fuzz.COLUMNS[1:])
+def test_the_smallest_number_is_the_same_in_every_column(column):
+    tried = 0
+    with fuzz.prepared():
+        for target in fuzz.targets():
+            whole = [
+                name
+                for name, p in target.signatures(column)[1].items()
+                if int in alternatives(p.annotation)
+            ]
+            for call, name, number in itertools.product(
+                fuzz.valid(target)[:2], whole, range(3)
+            ):
+                outcome, wrong = fuzz.judge(
+                    target, column, call, {("given", name): str(number)}
+                )
+                tried += outcome.kind in ("computed", "refused")
+                assert not wrong, (str(target), name, number, wrong)
+    assert tried > 300
 
 
 @pytest.mark.parametrize(
