@@ -220,3 +220,17 @@ def test_layers_that_never_connect_are_an_error(graphs, text):
 def test_a_path_ends_where_the_layers_do():
     neighbours = abs(np.subtract.outer(np.arange(5), np.arange(5))) <= 1
     assert reference.path_length([neighbours]) == 1  # and 0 and 4 have not met
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda n: reference.convolution_operations(n, 4, 3),
+        lambda n: reference.recurrence_operations(n, 4),
+        lambda n: reference.self_attention_operations(n, 4),
+    ],
+    ids=["convolution", "recurrence", "self-attention"],
+)
+def test_a_negative_length_is_refused_by_name(count):
+    with pytest.raises(ValueError, match=r"^n must be a non-negative integer, got -1$"):
+        count(-1)

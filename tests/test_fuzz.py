@@ -3,6 +3,7 @@
 import inspect
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
@@ -40,6 +41,29 @@ def test_the_smallest_number_is_the_same_in_every_column(column):
                 tried += outcome.kind in ("computed", "refused")
                 assert not wrong, (str(target), name, number, wrong)
     assert tried > 300
+
+
+@pytest.mark.parametrize("column", fuzz.COLUMNS[1:])
+def test_a_layer_has_the_dtype_that_it_is_made_with(column):
+    made = []
+    with fuzz.prepared():
+        for target in fuzz.targets():
+            thing = getattr(getattr(posattn, column), target.name)
+            if target.method or not inspect.isclass(thing) or target.name == "KVCache":
+                continue
+            if "dtype" in target.signatures(column)[1]:
+                call = fuzz.with_changes(
+                    fuzz.valid(target)[0], {("given", "dtype"): "own.bfloat16"}
+                )
+                layer = fuzz.run(target.text(column, call)).value
+                arrays = layer.parameters() if column == "torch" else jax.tree.leaves(layer)
+                dtypes = {str(x.dtype).rpartition(".")[-1] for x in arrays}
+                dtypes -= (
+                    {"int32"} if target.name == "KVCache" else set()
+                )  # of its positions
+                assert dtypes <= {"bfloat16"}, (target.name, dtypes)
+                made += [target.name] if dtypes else []
+    assert len(made) > 10
 
 
 @pytest.mark.parametrize(
