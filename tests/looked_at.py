@@ -39,9 +39,8 @@ def picture(svg):
         return fingerprint(f"{image.size} {np.asarray(image).tolist()}")
 
     def number(found):
-        return (
-            f"{round(float(found[0]) + 0.00123, 2) + 0:.2f}"  # no tie is left to rounding
-        )
+        moved = float(found[0]) + 0.00123  # so that no tie is left to rounding
+        return f"{round(moved, 2) + 0:.2f}"  # and no zero has a sign
 
     def name(found):
         return f"name-{order.setdefault(found[0], len(order))}"

@@ -58,9 +58,6 @@ def test_a_layer_has_the_dtype_that_it_is_made_with(column):
                 layer = fuzz.run(target.text(column, call)).value
                 arrays = layer.parameters() if column == "torch" else jax.tree.leaves(layer)
                 dtypes = {str(x.dtype).rpartition(".")[-1] for x in arrays}
-                dtypes -= (
-                    {"int32"} if target.name == "KVCache" else set()
-                )  # of its positions
                 assert dtypes <= {"bfloat16"}, (target.name, dtypes)
                 made += [target.name] if dtypes else []
     assert len(made) > 10
