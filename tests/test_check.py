@@ -66,22 +66,6 @@ GALLERY = {
     "t5_of_the_query": ("t5_bucket", "past_and_future_exchanged"),
     "t5_rounded": ("t5_bucket", "logarithm_rounded"),
 }
-PUBLISHED = """
-    zhouhaoyi/Informer2020 #224
-    huggingface/transformers #25199 #33826 #25681 #25104 #22161
-    Dao-AILab/flash-attention #288
-    EleutherAI/gpt-neox #1003
-    lucidrains/rotary-embedding-torch #11
-    ml-explore/mlx #561 #343
-    patrick-kidger/equinox
-    ml-explore/mlx-examples #113
-    pytorch/pytorch #41508 #103749
-    jax-ml/jax #17070
-    pytorch/tutorials #1547
-    facebookresearch/vjepa2 #15
-    raiyanyahya/how-to-train-your-gpt #6
-    vllm-project/vllm-metal #44
-"""
 ROPE = """
     import {framework}
 
@@ -164,7 +148,7 @@ def test_gradients_are_checked_and_named(function, scheme, framework):
     framework = framework or "torch"
     report = check(function, scheme, framework=framework, gradients=True)
     assert "slopes" in report.causes[-1].name or "gradients" in report.causes[-1].name
-    assert "jax-ml/jax #17070" in report.causes[-1].seen
+    assert "pytorch/pytorch #41508" in report.causes[-1].seen
     values = check(function, scheme, framework=framework)
     assert len(values.failures) < len(report.failures)
 
@@ -196,13 +180,29 @@ def test_gradients_that_cannot_be_computed_are_failures():
     assert "no known fault explains this" in str(report)
 
 
-def test_all_published_faults_are_known():
-    seen = " ".join(fault.seen for fault in FAULTS)
-    for line in PUBLISHED.strip().splitlines():
-        repository, *numbers = line.split()
-        assert repository in seen
-        for number in numbers:
-            assert number in seen
+def threads(seen):
+    """Where a fault was seen: each thread with its repository, which is written once for several."""
+    found = []
+    for place in filter(None, seen.split(", ")):
+        found.append(f"{found[-1].split(' ')[0]} {place}" if place[0] == "#" else place)
+    return found
+
+
+def test_a_fault_was_seen_where_it_says():
+    """Every thread was read: its title, and the faults that it shows."""
+    read = json.loads(Path("tests/faults/threads.json").read_text("utf-8"))
+    said = {thread: set() for fault in FAULTS for thread in threads(fault.seen)}
+    for fault in FAULTS:
+        for thread in threads(fault.seen):
+            said[thread].add(fault.name)
+    assert said == {thread: set(entry["faults"]) for thread, entry in read.items()}
+
+
+@named_in_gallery
+def test_the_gallery_names_the_threads_of_its_fault(name):
+    named = set(re.findall(r"[\w-]+/[\w-]+(?= #\d)|#\d+", getattr(gallery, name).__doc__))
+    seen = [fault.seen for fault in FAULTS if fault.name == GALLERY[name][1]]
+    assert named <= set(re.findall(r"[\w/-]+/[\w-]+|#\d+", seen[0]))
 
 
 def exact(fault, scheme):

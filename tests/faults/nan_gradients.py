@@ -1,4 +1,4 @@
-"""Right values and NaN gradients: pytorch/pytorch #41508 and jax-ml/jax #17070, in PyTorch and JAX."""
+"""Right values and NaN gradients: pytorch/pytorch #41508, in PyTorch and JAX."""
 
 import jax
 import jax.numpy as jnp

@@ -233,7 +233,7 @@ def test_scaled_frequencies_and_attention_factors(column, name, length):
 
 
 def test_dynamic_ntk_of_a_layer_remembers_a_longer_sequence(torch_column):
-    """Known difference (huggingface/transformers #25104): theirs depends on what was seen before.
+    """Known difference (huggingface/transformers #25306): theirs depends on what was seen before.
 
     A sequence of just the trained length, or a shorter one than the longest that is still beyond
     it, keeps the frequencies of the longest.

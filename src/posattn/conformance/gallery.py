@@ -41,7 +41,7 @@ def sinusoidal_in_halves(length_or_positions, dim, *, base=10000.0):
 
 
 def encoding_along_the_batch(x):
-    """The first axis is taken for the tokens: pytorch/tutorials #1547."""
+    """The first axis is taken for the tokens: AkiRusProd/numpy-transformer #1."""
     by = angles(np.arange(x.shape[0]), x.shape[-1])
     table = np.stack([np.sin(by), np.cos(by)], -1).reshape(x.shape[0], -1)[:, : x.shape[-1]]
     return x + (table[:, None] if x.ndim == 3 else table)
@@ -176,7 +176,7 @@ class CacheByHalfTheWidth:
 
 
 class NtkOfTheLongest:
-    """The frequencies of the longest text stay: huggingface/transformers #25104 and #25306."""
+    """The frequencies of the longest text stay: huggingface/transformers #25306."""
 
     def __init__(self):
         self.longest = {}
@@ -227,7 +227,7 @@ def t5_in_float32(
 
 
 def t5_rounded(relative_position, *, num_buckets=32, max_distance=128, bidirectional=True):
-    """The logarithm is rounded, and buckets are off by one; ml-explore/mlx-examples #113 had wrong ones."""
+    """The logarithm is rounded, and buckets are off by one."""
     options = num_buckets, max_distance, bidirectional
     return bucket(relative_position, *options, np.log, np.rint)
 

@@ -81,7 +81,7 @@ def hidden_nan_leaks(query, key, value, **keywords):
     return np.where(np.isnan(finite), np.nan, attention(query, key, value, **keywords))
 
 
-@fault("gradients of attention", seen="pytorch/pytorch #41508, jax-ml/jax #17070")
+@fault("gradients of attention", seen="pytorch/pytorch #41508")
 def empty_rows_have_nan_slopes(name, exact, query, key, value, **keywords):
     """The gradient is NaN where a row may attend to nothing: replacing the NaN of a value keeps its slope."""
     causal = keywords.get("causal", False)
@@ -93,7 +93,7 @@ def empty_rows_have_nan_slopes(name, exact, query, key, value, **keywords):
     return np.where(rows[..., None], np.nan, exact)
 
 
-@fault("gradients of masked_softmax", seen="pytorch/pytorch #41508, jax-ml/jax #17070")
+@fault("gradients of masked_softmax", seen="pytorch/pytorch #41508")
 def empty_rows_have_nan_gradients(name, exact, scores, mask=None):
     """The gradient is NaN where a row may attend to nothing: replacing the NaN of a value keeps its slope."""
     if mask is None:

@@ -150,7 +150,7 @@ def logarithm_in_float32(relative_position, **options):
     return Near(t5_bucket(relative_position, **options), fragile)
 
 
-@of_the_buckets(seen="ml-explore/mlx-examples #113")
+@of_the_buckets()
 def one_bucket_off(relative_position, **options):
     """Off by one bucket."""
     exact = t5_bucket(relative_position, **options)

@@ -54,7 +54,7 @@ def positions_ignored(definition, x, positions=None, **keywords):
     return definition(x, **keywords)
 
 
-@misuse(*ADDED, *TURNED, seen="pytorch/tutorials #1547")
+@misuse(*ADDED, *TURNED, seen="AkiRusProd/numpy-transformer #1")
 def wrong_axis(definition, x, positions=None, **keywords):
     """The wrong axis: positions run along the axis before the tokens, the batch or the heads."""
     made = definition(np.swapaxes(x, -3, -2), positions, **keywords)
@@ -154,7 +154,7 @@ class CacheWithoutOffset:
         return rotate(x, where, **keywords)
 
 
-@fault("rotary", seen="patrick-kidger/equinox, whose cache lacks theta")
+@fault("rotary", seen="patrick-kidger/equinox (its cache lacks theta)")
 class CacheWithoutBase:
     """A stale cache: its key lacks the base, so that another base gets the table of the first one."""
 

@@ -67,7 +67,7 @@ def exponent_missing(dim, *, base=10000.0, factor):
     return frequencies(dim, base=base * factor)
 
 
-@fault("dynamic_ntk", seen="huggingface/transformers #25104, #25306")
+@fault("dynamic_ntk", seen="huggingface/transformers #25306")
 class NeverReset:
     """It does not reset: after a long text, a short one keeps the frequencies of the long one."""
 
