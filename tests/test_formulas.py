@@ -1,0 +1,947 @@
+"""Every formula of a docstring, written once more: number by number, in the letters of the docstring.
+
+Each function below has the name of what it checks, and yields what the library computes beside what the
+formula says. Its eight digits are a fingerprint of all mathematics of the docstring: who changes a
+formula is asked to read it again here, and then takes the digits that the test names.
+"""
+
+import ast
+import hashlib
+import re
+from itertools import combinations
+from math import ceil, comb, cos, exp, floor, log, log2, pi, prod, sin, sqrt, tanh
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posattn.reference as ours
+
+MATH = re.compile(r"\.\. math:: (.+?)(?:\n\n|\Z)|(?<!\\)\$([^$]+)\$", re.DOTALL)
+RELATION = re.compile(
+    r"[=^]|\\(le(?!ft)|sum|sqrt|mapsto|sim)"
+)  # what a reader may rely on
+OWN = {  # how both twins compute sinusoids, and how exactly
+    "TransformerXLBias": [
+        r"\cos(i-j)=\cosi\cosj+\sini\sinj",
+        "10^{-16}",
+        r"2\cdot10^{-6}",
+        "2^{20}",
+    ]
+}
+STATED = {}  # the function below, and the fingerprint, of each name
+POSITIONS = np.array([0, 3, 4, 9])  # of queries and of keys
+PAIRS = [(i, j) for i in range(4) for j in range(4)]
+
+
+def formula(digits):
+    """What a function below states, as its docstring was when somebody compared the two."""
+
+    def enter(states):
+        STATED[states.__name__.replace("__", ".", 1)] = (states, digits)
+        return states
+
+    return enter
+
+
+def normal(*shape):
+    """Numbers that are the same for the same shape."""
+    return np.random.default_rng(shape).normal(size=shape)
+
+
+def drawn():
+    return np.random.default_rng(5)
+
+
+def dot(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def sigma(z):
+    return 1 / (1 + exp(-z))
+
+
+def softmax(s):
+    e = [exp(x) for x in s]
+    return [x / sum(e) for x in e]
+
+
+def omega(j, d, b=10000.0):
+    return b ** (-2 * j / d)
+
+
+def turned(pair, angle):
+    a, b = pair
+    return [a * cos(angle) - b * sin(angle), a * sin(angle) + b * cos(angle)]
+
+
+def heads():
+    """Queries, keys and values of two heads of width 6."""
+    return normal(2, 4, 6), normal(2, 4, 6) + 0.1, normal(2, 4, 6) - 0.2
+
+
+def within(array, bound):
+    """Whether numbers are drawn uniformly up to a bound, as far as many of them can tell."""
+    size = np.abs(array)
+    return size.max() <= bound and abs(size.mean() / bound - 0.5) < 0.05
+
+
+@formula("18d34608")
+def alibi_slopes():
+    for H in (1, 4, 16):
+        yield ours.alibi_slopes(H), [2 ** (-8 * h / H) for h in range(1, H + 1)]
+    P, H = 4, 6
+    of_twice = [2 ** (-8 * h / (2 * P)) for h in range(1, 2 * P + 1)]
+    yield ours.alibi_slopes(H)[P:], of_twice[::2][: H - P]
+
+
+@formula("db623ba6")
+def ALiBi():
+    m, b = ours.alibi_slopes(2), ours.ALiBi(2)(POSITIONS, POSITIONS)
+    for i, j in PAIRS:
+        yield b[:, i, j], [-m[h] * abs(POSITIONS[j] - POSITIONS[i]) for h in (0, 1)]
+
+
+@formula("196a60b3")
+def masked_softmax():
+    s, m = normal(3, 4), normal(4, 3).T > 0
+    m[2] = False
+    for i in range(3):
+        total = sum(m[i, k] * exp(s[i, k]) for k in range(4))
+        want = [m[i, j] * exp(s[i, j]) / total if total else 0 for j in range(4)]
+        yield ours.masked_softmax(s, m)[i], want
+
+
+@formula("a8f6f24e")
+def attention_weights():
+    Q, K, _ = heads()
+    B = normal(2, 4, 4)
+    W = ours.attention_weights(Q, K, bias=B)
+    for h in (0, 1):
+        for i in range(4):
+            s = [dot(Q[h, i], K[h, j]) / sqrt(6) + B[h, i, j] for j in range(4)]
+            yield W[h, i], softmax(s)
+
+
+@formula("b1daea01")
+def scaled_dot_product_attention():
+    Q, K, V = heads()
+    B = normal(2, 4, 4)
+    got = ours.scaled_dot_product_attention(Q, K, V, bias=B)
+    for h in (0, 1):
+        for i in range(4):
+            w = softmax([dot(Q[h, i], K[h, j]) / sqrt(6) + B[h, i, j] for j in range(4)])
+            yield got[h, i], [dot(w, V[h, :, c]) for c in range(6)]
+
+
+@formula("8f80b03d")
+def dropout():
+    p, x = 0.25, 2 + normal(100, 100) ** 2
+    y = ours.dropout(x, p, drawn())
+    u = y != 0
+    yield y, u / (1 - p) * x
+    assert abs(u.mean() - (1 - p)) < 0.02
+
+
+@formula("18fc9aa7")
+def causal_mask():
+    mask = ours.causal_mask(3, 5)
+    yield mask, [[j <= i + 5 - 3 for j in range(5)] for i in range(3)]
+
+
+@formula("b693a680")
+def axial_frequencies():
+    d, c, b = 12, 3, 100.0
+    w = np.zeros((c, d // 2))
+    for k in range(c):
+        for j in range(d // (2 * c)):
+            w[k, k * d // (2 * c) + j] = b ** (-2 * c * j / d)
+    yield ours.axial_frequencies(d, c), w
+
+
+@formula("b8c473b1")
+def rotate_axes():
+    x, p, w = normal(4, 6), normal(4, 2), normal(2, 3)
+    got = ours.rotate_axes(x, p, w)
+    for i in range(4):
+        for j in range(3):
+            phi = sum(p[i, k] * w[k, j] for k in (0, 1))
+            yield got[i, 2 * j : 2 * j + 2], turned(x[i, 2 * j : 2 * j + 2], phi)
+
+
+@formula("50f58c14")
+def mrope_frequencies():
+    d, sections, b = 12, (1, 2, 3), 10000.0
+    w = np.zeros((3, 6))
+    for k, j in [(0, 0), (1, 1), (1, 2), (2, 3), (2, 4), (2, 5)]:
+        w[k, j] = b ** (-2 * j / d)
+    yield ours.mrope_frequencies(d, sections), w
+
+
+@formula("76ed7d24")
+def MixedRotary():
+    width, w, x = 3, normal(2, 2, 2), normal(2, 6, 4)
+    got = ours.MixedRotary(w, width)(x)
+    for h in (0, 1):
+        for p in range(6):
+            for j in (0, 1):
+                phi = floor(p / width) * w[0, h, j] + p % width * w[1, h, j]
+                pair = slice(2 * j, 2 * j + 2)
+                yield got[h, p, pair], turned(x[h, p, pair], phi)
+
+
+@formula("75ab93da")
+def MixedRotary__init():
+    d, H, b = 16, 3, 10.0
+    theta = drawn().uniform(0, 2 * pi, H)
+    w = ours.MixedRotary.init(drawn(), d, H, 5).frequencies
+    for h in range(H):
+        for j in range(d // 4):
+            size, (s, c) = b ** (-4 * j / d), (sin(theta[h]), cos(theta[h]))
+            yield w[:, h, j], [size * c, size * s]
+            yield w[:, h, j + d // 4], [-size * s, size * c]
+
+
+@formula("4a1461ca")
+def KVCache():
+    positions, w = np.array([[3, 4, 5, 6, 7]]), 3
+    for window in (None, w):
+        cache = ours.KVCache.init((1,), 1, 8, 2, window=window)
+        cache, *_ = cache.append(normal(1, 1, 5, 2), normal(1, 1, 5, 2), positions)
+        slots = [2**31 - 1] * (window or 8)
+        for p in positions[0]:
+            slots[p % window if window else p] = p
+        yield cache.positions[0], slots
+        seen = [n <= 7 and (window is None or 7 - n < window) for n in slots]
+        yield cache.mask(np.array([[7]]))[0, 0], seen
+
+
+@formula("e6dcfc78")
+def convolution_operations():
+    yield ours.convolution_operations(11, 5, 3), 2 * 3 * 11 * 5**2
+
+
+@formula("cc6575dc")
+def recurrence_operations():
+    yield ours.recurrence_operations(11, 5), 4 * 11 * 5**2
+
+
+@formula("fb853735")
+def self_attention_operations():
+    n, d = 11, 5
+    yield ours.self_attention_operations(n, d), 4 * n**2 * d + 8 * n * d**2
+    n = 2 * d
+    yield 4 * n**2 * d, 8 * n * d**2
+
+
+@formula("38fbf452")
+def convolution():
+    x, W, r = normal(7, 3), normal(4, 3, 3), 2
+    y = ours.convolution(x, W, dilation=r)
+    for i in range(7):
+        read = [(m, i + (m - 4 // 2) * r) for m in range(4)]
+        yield y[i], sum((x[n] @ W[m] for m, n in read if 0 <= n < 7), np.zeros(3))
+
+
+@formula("20eed55e")
+def recurrence():
+    x, W, U = normal(5, 3), normal(3, 3), normal(3, 3) / 2
+    got, h = ours.recurrence(x, W, U), np.zeros(3)
+    for i in range(5):
+        h = [tanh(a) for a in x[i] @ W + h @ U]
+        yield got[i], h
+
+
+@formula("f1466c0c")
+def CoPE():
+    (q, k, _), e = heads(), normal(3, 6)  # n_max = 3
+    b = ours.CoPE(e).scores(q, k, POSITIONS, POSITIONS)
+    for h in (0, 1):
+        for i, j in PAIRS:
+            if j <= i:
+                g = [sigma(dot(q[h, i], k[h, n]) / sqrt(6)) for n in range(j, i + 1)]
+                p = min(sum(g), 3 - 1)
+                part = p - floor(p)
+                low, high = dot(q[h, i], e[floor(p)]), dot(q[h, i], e[ceil(p)])
+                yield b[h, i, j], (1 - part) * low + part * high
+
+
+@formula("a4ae8b1f")
+def DAPE():
+    q, k, _ = heads()
+    alibi = ours.ALiBi(2)
+    W1, w1, W2, w2 = normal(4, 5), normal(5), normal(5, 2), normal(2)
+    b = ours.DAPE(alibi, W1, w1, W2, w2).scores(q, k, POSITIONS, POSITIONS)
+    for i, j in PAIRS:
+        beta = alibi(POSITIONS, POSITIONS)[:, i, j]
+        s = [dot(q[h, i], k[h, j]) / sqrt(6) for h in (0, 1)]
+        hidden = [max(z, z / 100) for z in W1.T @ [*s, *beta] + w1]
+        yield b[:, i, j], beta + W2.T @ hidden + w2
+
+
+@formula("c9d2e7f7")
+def DAPE__init():
+    H, m = 8, 300
+    dape = ours.DAPE.init(drawn(), H, ours.ALiBi(H), hidden_dim=m)
+    yield within(dape.hidden_weight, 1 / sqrt(2 * H)), True
+    yield within(dape.output_weight, 1 / sqrt(m)), True
+
+
+@formula("c5d44a1a")
+def deberta_bucket():
+    for m, D in [(16, 128), (256, 512), (6, 9)]:
+        E = m / 2
+        for delta in range(-2 * D, 2 * D):
+            n, want = abs(delta), delta
+            if n > E:
+                steps = log(n / E) / log((D - 1) / E) * (E - 1)
+                want = (1 if delta > 0 else -1) * min(m, E + ceil(steps - 1e-9))
+            yield ours.deberta_bucket(np.array(delta), num_buckets=m, max_distance=D), want
+
+
+@formula("11dd0899")
+def DisentangledBias():
+    (q, k, _), m, d = heads(), 3, 6
+    T, Wq, Wk = normal(2 * m, 5), normal(5, 2 * d), normal(5, 2 * d) + 0.1
+    got = ours.DisentangledBias(T, Wq, Wk, num_heads=2).scores(q, k, POSITIONS, POSITIONS)
+    for h in (0, 1):
+        own = slice(d * h, d * h + d)
+
+        def delta(i, j):
+            return int(max(0, min(2 * m - 1, POSITIONS[i] - POSITIONS[j] + m)))
+
+        for i, j in PAIRS:
+            to_key = dot(q[h, i], T[delta(i, j)] @ Wk[:, own])
+            to_query = dot(k[h, j], T[delta(j, i)] @ Wq[:, own])
+            yield got[h, i, j], (to_key + to_query) / sqrt(3 * d)
+
+
+@formula("1875abbb")
+def DisentangledBias__scale():
+    made = ours.DisentangledBias(normal(6, 5), normal(5, 12), normal(5, 12), num_heads=2)
+    yield made.scale, 1 / sqrt(3 * 6)
+
+
+@formula("2c258243")
+def FIRE():
+    c, mu, w1, b1, W2, b2 = -0.3, -0.5, normal(5), normal(5), normal(5, 2), normal(2)
+    L = abs(mu) * 10.0
+    arrays = np.array(c), np.array(mu), w1, b1, W2, b2
+    b = ours.FIRE(*arrays, threshold=10.0)(POSITIONS, POSITIONS)
+
+    def psi(x):
+        return log(1 + abs(c) * x)
+
+    for n, m in PAIRS:
+        i, j = POSITIONS[n], POSITIONS[m]
+        x = psi(abs(j - i)) / (psi(max(L, i)) + 1e-6)
+        yield b[:, n, m], W2.T @ [max(0, z) for z in x * w1 + b1] + b2
+
+
+@formula("a6a5e309")
+def FIRE__init():
+    m = 300
+    fire = ours.FIRE.init(drawn(), 8, hidden_dim=m, threshold=7.0)
+    yield [fire.c, fire.multiplier, fire.threshold], [0.1, 1, 7]
+    yield within(fire.hidden_weight, 1 / sqrt(1)), True
+    yield within(fire.output_weight, 1 / sqrt(m)), True
+
+
+@formula("d22803c0")
+def forgetting_bias():
+    f = np.exp(-(normal(2, 4) ** 2))
+    d = ours.forgetting_bias(np.log(f))
+    for h in (0, 1):
+        for i, j in PAIRS:
+            if j <= i:
+                yield d[h, i, j], sum(log(f[h, n]) for n in range(j + 1, i + 1))
+                s = 0.7
+                passed = prod(f[h, n] for n in range(j + 1, i + 1))
+                yield exp(s + d[h, i, j]), exp(s) * passed
+
+
+@formula("8337e443")
+def ForgettingGate():
+    x, W, b = normal(4, 3), normal(3, 2), normal(2)
+    got = ours.ForgettingGate(W, b)(x)
+    for n in range(4):
+        yield got[:, n], [log(sigma(z)) for z in x[n] @ W + b]
+
+
+@formula("1dbedb58")
+def KerpleLog():
+    r1, r2 = np.array([0.5, 2.0]), np.array([3.0, 0.25])
+    b = ours.KerpleLog(r1, r2)(POSITIONS, POSITIONS)
+    for i, j in PAIRS:
+        n = abs(POSITIONS[j] - POSITIONS[i])
+        yield b[:, i, j], [-r1[h] * log(1 + r2[h] * n) for h in (0, 1)]
+        yield np.exp(b[:, i, j]), (1 + r2 * n) ** -r1
+
+
+@formula("3fdfd051")
+def KerplePower():
+    r1, r2 = np.array([0.5, 2.0]), np.array([2.0, 0.25])
+    b = ours.KerplePower(r1, r2)(POSITIONS, POSITIONS)
+    for i, j in PAIRS:
+        n = abs(POSITIONS[j] - POSITIONS[i])
+        yield b[:, i, j], [-r1[h] * n ** r2[h] for h in (0, 1)]
+
+
+@formula("7ffd40aa")
+def LearnedPositionalEncoding():
+    x, T = normal(2, 4, 3), normal(5, 3)
+    y = ours.LearnedPositionalEncoding(T)(x)
+    for n in (0, 1):
+        for i in range(4):
+            yield y[n, i], x[n, i] + T[i]
+
+
+@formula("d495d610")
+def LearnedPositionalEncoding____call__():
+    layer = ours.LearnedPositionalEncoding(normal(5, 3))
+    for n in (4, 5):
+        x = normal(2, n, 3)
+        yield layer(x), layer(x, positions=np.arange(n))
+    with pytest.raises(ValueError, match="at most max_len = 5 tokens"):
+        layer(normal(2, 6, 3))
+    yield (
+        layer(normal(2, 6, 3), positions=np.arange(6) % 5),
+        normal(2, 6, 3) + layer.table[np.arange(6) % 5],
+    )
+    with pytest.raises(ValueError, match="positions"):
+        layer(normal(2, 5, 3), positions=np.arange(1, 6))
+
+
+@formula("5bf37067")
+def split_heads():
+    x, d, H = normal(3, 6), 6, 2
+    width = d // H
+    for h in range(H):
+        columns = list(range(h * width, (h + 1) * width))
+        yield ours.split_heads(x, H)[h], x[:, columns]
+
+
+@formula("6b288cc2")
+def MultiHeadAttention():
+    d, d_h, H, H_kv = 5, 6, 4, 2
+    Q, K, V = normal(3, d), normal(4, d), normal(4, d) + 0.1
+    Wq, Wk = normal(d, H * d_h), normal(d, H_kv * d_h)
+    Wv, Wo, B = normal(d, H_kv * d_h) + 0.1, normal(H * d_h, d), normal(H, 3, 4)
+    layer = ours.MultiHeadAttention(Wq, Wk, Wv, Wo, num_heads=H, num_kv_heads=H_kv)
+    got, found = layer(Q, K, V, bias=B), []
+    for h in range(H):
+        own, shared = slice(h * d_h, (h + 1) * d_h), floor(h * H_kv / H)
+        theirs = slice(shared * d_h, (shared + 1) * d_h)
+        Qh, Kh, Vh = (Q @ Wq)[:, own], (K @ Wk)[:, theirs], (V @ Wv)[:, theirs]
+        W = [softmax(row) for row in Qh @ Kh.T / sqrt(d_h) + B[h]]
+        found.append(np.array(W) @ Vh)
+    yield got, np.concatenate(found, axis=-1) @ Wo
+
+
+@formula("644e282c")
+def MultiHeadAttention__init():
+    d, H, d_kv = 24, 4, 30
+    layer = ours.MultiHeadAttention.init(drawn(), d, H)
+    assert layer.query_weight.shape == layer.value_weight.shape == (d, H * (d // H))
+    assert layer.num_kv_heads in (None, H)
+    layer = ours.MultiHeadAttention.init(
+        drawn(), d, H, num_kv_heads=2, head_dim=9, kv_dim=d_kv
+    )
+    for weight, (a, b) in [
+        (layer.query_weight, (d, H * 9)),
+        (layer.key_weight, (d_kv, 2 * 9)),
+        (layer.value_weight, (d_kv, 2 * 9)),
+        (layer.output_weight, (H * 9, d)),
+    ]:
+        yield weight.shape, (a, b)
+        yield within(weight, sqrt(6 / (a + b))), True
+
+
+def arrows(x, angles):
+    """All cosines before all sines, each as long as the entry of `x` says."""
+    mu = [log(1 + exp(value)) for value in x]
+    ways = [(cos(a), sin(a)) for a in angles]
+    return [m * way[n] for n in (0, 1) for m, way in zip(mu, ways, strict=True)]
+
+
+@formula("c7245b0d")
+def polar_query():
+    (q, k, _), d, phi = heads(), 6, -np.abs(normal(2, 6))
+    got, key = ours.polar_query(q, POSITIONS), ours.PolarKey(phi)(k, POSITIONS)
+    w = [10000.0 ** (-c / d) for c in range(d)]
+    for h in (0, 1):
+        for i, p in enumerate(POSITIONS):
+            yield got[h, i], arrows(q[h, i], [p * w[c] for c in range(d)])
+        for i, j in PAIRS:
+            n, (a, b) = POSITIONS[j] - POSITIONS[i], (q[h, i], k[h, j])
+            mu = [log(1 + exp(a[c])) * log(1 + exp(b[c])) for c in range(d)]
+            s = sum(mu[c] * cos(n * w[c] + phi[h, c]) for c in range(d))
+            yield dot(got[h, i], key[h, j]), s
+
+
+@formula("ad1b06ef")
+def PolarKey():
+    (_, k, _), d, phi = heads(), 6, -np.abs(normal(2, 6))
+    got = ours.PolarKey(phi)(k, POSITIONS)
+    for h in (0, 1):
+        for i, p in enumerate(POSITIONS):
+            angles = [p * 10000.0 ** (-c / d) + phi[h, c] for c in range(d)]
+            yield got[h, i], arrows(k[h, i], angles)
+
+
+@formula("b12397d9")
+def randomized_positions():
+    (L, n), rng = (6, 3), drawn()
+    draws = [tuple(ours.randomized_positions(n, L, rng=rng)) for _ in range(8000)]
+    assert all(0 <= i < j < k < L for i, j, k in draws)
+    sets = {subset: draws.count(subset) for subset in set(draws)}
+    assert len(sets) == comb(L, n)
+    assert max(abs(count * comb(L, n) / 8000 - 1) for count in sets.values()) < 0.2
+    every = list(combinations(range(L), n))
+    for j in range(n):
+        yield np.mean([subset[j] for subset in every]), (j + 1) * (L + 1) / (n + 1) - 1
+    yield np.mean([b - a for a, b, _ in every]), (L + 1) / (n + 1)
+    yield [np.mean([i in subset for subset in every]) for i in range(L)], [n / L] * L
+    yield ours.randomized_positions(L, L, rng=rng), range(L)
+
+
+@formula("187a9ee7")
+def ShawRelative():
+    (q, k, v), (layer, row) = heads(), shaw()
+    options = {"query_positions": POSITIONS, "key_positions": POSITIONS}
+    got = ours.scaled_dot_product_attention(q, k, v, bias=layer, **options)
+    for h in (0, 1):
+        for i in range(4):
+            a_k, a_v = layer.key_table[row[i]], layer.value_table[row[i]]
+            w = softmax([dot(q[h, i], k[h, j] + a_k[j]) / sqrt(6) for j in range(4)])
+            yield got[h, i], sum(w[j] * (v[h, j] + a_v[j]) for j in range(4))
+
+
+@formula("9f968c9c")
+def ShawRelative__init():
+    m, d_h = 20, 30
+    shaw = ours.ShawRelative.init(drawn(), m, d_h)
+    for table in (shaw.key_table, shaw.value_table):
+        yield within(table, sqrt(6 / (2 * m + 1 + d_h))), True
+
+
+def shaw():
+    """Scores and values for offsets that are clipped to m = 2, with the row of each offset."""
+    tables = normal(5, 6), normal(5, 6) + 0.1
+    row = [[max(-2, min(2, j - i)) + 2 for j in POSITIONS] for i in POSITIONS]
+    return ours.ShawRelative(*tables), row
+
+
+@formula("e1a5b04a")
+def ShawRelative__scores():
+    (q, k, _), (layer, row) = heads(), shaw()
+    got = layer.scores(q, k, POSITIONS, POSITIONS)
+    for h in (0, 1):
+        for i, j in PAIRS:
+            yield got[h, i, j], dot(q[h, i], layer.key_table[row[i][j]]) / sqrt(6)
+
+
+@formula("4a288d42")
+def ShawRelative__values():
+    w, (layer, row) = np.abs(normal(2, 4, 4)), shaw()
+    got = layer.values(w, POSITIONS, POSITIONS)
+    for h in (0, 1):
+        for i in range(4):
+            yield (
+                got[h, i],
+                sum(w[h, i, j] * layer.value_table[row[i][j]] for j in range(4)),
+            )
+
+
+@formula("5383b4f6")
+def skew():
+    n, X = 5, normal(5, 5)
+    for i in range(n):
+        for j in range(i + 1):
+            yield ours.skew(X)[i, j], X[i, n - 1 - (i - j)]
+
+
+@formula("b4769ed5")
+def RelativeGlobalAttention():
+    (q, k, _), table, n_max = heads(), normal(2, 10, 6), 10
+    got = ours.RelativeGlobalAttention(table).scores(q, k, POSITIONS, POSITIONS)
+    for h in (0, 1):
+        for i, j in PAIRS:
+            distance = POSITIONS[i] - POSITIONS[j]
+            if 0 <= distance < n_max:
+                key = k[h, j] + table[h, n_max - 1 - distance]
+                plain = dot(q[h, i], k[h, j]) / sqrt(6)
+                yield plain + got[h, i, j], dot(q[h, i], key) / sqrt(6)
+
+
+@formula("cf3c7df9")
+def RelativeGlobalAttention__init():
+    made = ours.RelativeGlobalAttention.init(drawn(), 100, 8, 25)
+    yield abs(made.table.std() / (1 / sqrt(25)) - 1) < 0.02, True
+
+
+@formula("26ad2219")
+def RelativeGlobalAttention__scores():
+    (q, k, _), e = (
+        heads(),
+        normal(2, 10, 6)[:, ::-1],
+    )  # from the query itself to the farthest
+    got = ours.RelativeGlobalAttention(normal(2, 10, 6)).scores(q, k, POSITIONS, POSITIONS)
+    for h in (0, 1):
+        for i, j in PAIRS:
+            if j <= i:
+                own = e[h, POSITIONS[i] - POSITIONS[j]]
+                yield got[h, i, j], dot(q[h, i], own) / sqrt(6)
+
+
+@formula("429afa6e")
+def ring_attention():
+    (q, k, v), h = heads(), 0
+    want = ours.scaled_dot_product_attention(q, k, v)[h]
+
+    def read(i, T):
+        s = [dot(q[h, i], k[h, j]) / sqrt(6) for j in T]
+        mu = max(s)
+        e = [exp(x - mu) for x in s]
+        return mu, sum(e), sum(e[n] * v[h, j] for n, j in enumerate(T))
+
+    for i in range(4):
+        (mu, Z, a), (mu2, Z2, a2) = read(i, (0, 1)), read(i, (2, 3))
+        top = max(mu, mu2)
+        Z, a = (
+            exp(mu - top) * Z + exp(mu2 - top) * Z2,
+            exp(mu - top) * a + exp(mu2 - top) * a2,
+        )
+        yield want[i], a / Z
+
+
+@formula("73c84fe7")
+def rotate():
+    x, c, b = normal(4, 6), 1.5, 100.0
+    got = ours.rotate(x, POSITIONS, base=b, attention_factor=c)
+    for i, p in enumerate(POSITIONS):
+        for j in range(3):
+            pair = slice(2 * j, 2 * j + 2)
+            yield got[i, pair], [c * y for y in turned(x[i, pair], p * omega(j, 6, b))]
+
+
+@formula("f2aa6ef2")
+def Rotary():
+    x, m, b = normal(4, 10), 6, 100.0
+    got = ours.Rotary(rotary_dim=m, base=b)(x, POSITIONS)
+    yield got[:, m:], x[:, m:]
+    for i, p in enumerate(POSITIONS):
+        for j in range(m // 2):
+            pair = slice(2 * j, 2 * j + 2)
+            yield got[i, pair], turned(x[i, pair], p * b ** (-2 * j / m))
+
+
+@formula("3ac8d937")
+def to_half():
+    yield ours.to_half(np.arange(6.0)), [0, 2, 4, 1, 3, 5]
+
+
+@formula("5ab0f7c2")
+def sandwich_bias():
+    H, d = 4, 6
+    b = ours.sandwich_bias(H, dim=d)(POSITIONS, POSITIONS)
+    table = ours.sinusoidal_encoding(POSITIONS, d)
+    for h in range(1, H + 1):
+        for i, j in PAIRS:
+            n = POSITIONS[j] - POSITIONS[i]
+            waves = sum(cos(n * omega(k, d)) for k in range(d // 2))
+            yield b[h - 1, i, j], H / (8 * h) * waves
+            yield b[h - 1, i, j], H / (8 * h) * dot(table[i], table[j])
+
+
+@formula("fa399baf")
+def position_interpolation():
+    s, d = 4.0, 8
+    want = [omega(j, d) / s for j in range(d // 2)]
+    yield ours.position_interpolation(d, factor=s), want
+
+
+@formula("f8bf3380")
+def ntk_aware():
+    s, d, b = 4.0, 8, 100.0
+    larger = b * s ** (d / (d - 2))
+    want = [larger ** (-2 * j / d) for j in range(d // 2)]
+    yield ours.ntk_aware(d, base=b, factor=s), want
+
+
+@formula("bec7d377")
+def dynamic_ntk():
+    s, d, b, L = 3.0, 8, 100.0, 50
+    for n in (20, 50, 80):
+        larger = b * (1 + s * (max(n, L) / L - 1)) ** (d / (d - 2))
+        want = [larger ** (-2 * j / d) for j in range(d // 2)]
+        got = ours.dynamic_ntk(d, base=b, factor=s, length=n, trained_length=L)
+        yield got, want
+
+
+@formula("e853373b")
+def yarn():
+    d, b, s, L, fast, slow, m, m2 = 32, 10000.0, 8.0, 2048, 32.0, 1.0, 0.7, 1.3
+
+    def at(beta):
+        return d * log(L / (2 * pi * beta)) / (2 * log(b))
+
+    for truncate in (True, False):
+        ends = at(fast), at(slow)
+        first, last = (floor(ends[0]), ceil(ends[1])) if truncate else ends
+        want = []
+        for j in range(d // 2):
+            gamma = min(1, max(0, (j - first) / (last - first)))
+            want.append(gamma * omega(j, d) / s + (1 - gamma) * omega(j, d))
+        got, c = ours.yarn(d, factor=s, trained_length=L, truncate=truncate)
+        yield got, want
+        yield c, 0.1 * log(s) + 1
+    _, c = ours.yarn(d, factor=s, trained_length=L, mscale=m, mscale_all_dim=m2)
+    yield c, (0.1 * m * log(s) + 1) / (0.1 * m2 * log(s) + 1)
+
+
+@formula("421cac1f")
+def longrope():
+    d, s, L = 8, 4.0, 100
+    short, long = [1.0, 1.5, 2.0, 2.5], [3.0, 4.0, 5.0, 6.0]
+    for n, factors in [(100, short), (101, long)]:
+        options = {"short_factors": short, "long_factors": long, "length": n}
+        got, c = ours.longrope(d, trained_length=L, factor=s, **options)
+        yield got, [omega(j, d) / factors[j] for j in range(4)]
+        yield c, sqrt(1 + log(s) / log(L))
+
+
+@formula("04e556df")
+def llama3():
+    d, b, s, L, alpha, beta = 64, 5e5, 8.0, 8192, 1.0, 4.0
+    want = []
+    for j in range(d // 2):
+        w = omega(j, d, b)
+        r = L * w / (2 * pi)
+        gamma = min(1, max(0, (r - alpha) / (beta - alpha)))
+        want.append((1 - gamma) * w / s + gamma * w)
+    yield ours.llama3(d), want
+
+
+@formula("926edc79")
+def frequencies():
+    for d in (7, 8):
+        yield (
+            ours.frequencies(d, base=50.0),
+            [omega(j, d, 50.0) for j in range(ceil(d / 2))],
+        )
+
+
+@formula("65bacd6d")
+def sinusoidal_encoding():
+    d, p = 7, ours.sinusoidal_encoding(POSITIONS, 7)
+    for n, i in enumerate(POSITIONS):
+        yield p[n, 0::2], [sin(i * omega(j, d)) for j in range(4)]
+        yield p[n, 1::2], [cos(i * omega(j, d)) for j in range(3)]
+
+
+@formula("8a95a927")
+def shift_matrix():
+    d, delta = 6, 2.5
+    R = ours.shift_matrix(delta, d)
+    want = np.zeros((d, d))
+    for j in range(d // 2):
+        c, s, pair = (
+            cos(delta * omega(j, d)),
+            sin(delta * omega(j, d)),
+            slice(2 * j, 2 * j + 2),
+        )
+        want[pair, pair] = [[c, s], [-s, c]]
+    yield R, want
+    before, after = (ours.sinusoidal_encoding(POSITIONS + n, d) for n in (0, delta))
+    yield after, [R @ p for p in before]
+
+
+@formula("aca5268b")
+def PositionalEncoding():
+    X = normal(2, 4, 6)
+    P = ours.sinusoidal_encoding(4, 6)
+    yield ours.PositionalEncoding(6)(X), X + P
+    got = ours.PositionalEncoding(6, dropout_rate=0.5)(X, rng=drawn())
+    yield got, ours.dropout(X + P, 0.5, drawn())
+
+
+@formula("f62e5e0a")
+def StickBreaking():
+    q, k, _ = heads()
+    b = ours.StickBreaking().scores(q, k, POSITIONS, POSITIONS)
+    for h in (0, 1):
+        for i, j in PAIRS:
+            s = [dot(q[h, i], k[h, n]) / sqrt(6) for n in range(4)]
+            if j < i:
+                alpha = sigma(s[j]) * prod(1 - sigma(s[n]) for n in range(j + 1, i))
+                yield b[h, i, j], log(alpha) - s[j]
+                yield b[h, i, j], sum(log(1 - sigma(s[n])) for n in range(j, i))
+            if j == i:
+                yield b[h, i, i], log(prod(1 - sigma(s[n]) for n in range(i))) - s[i]
+
+
+@formula("c5408b15")
+def SwinBias():
+    M_y, M_x = 2, 3
+    t = normal((2 * M_y - 1) * (2 * M_x - 1), 2)
+    b = ours.SwinBias(t, M_y, M_x)(np.arange(6), np.arange(6))
+    for i in range(6):
+        for j in range(6):
+            (y_i, x_i), (y_j, x_j) = divmod(i, M_x), divmod(j, M_x)
+            row = (y_i - y_j + M_y - 1) * (2 * M_x - 1) + (x_i - x_j + M_x - 1)
+            yield b[:, i, j], t[row]
+
+
+@formula("d08a1e38")
+def SwinV2Bias():
+    M_y, M_x, W1, w1, W2 = 2, 3, normal(2, 5), normal(5), normal(5, 2)
+    b = ours.SwinV2Bias(W1, w1, W2, M_y, M_x, trained_height=4, trained_width=5)(
+        np.arange(6), np.arange(6)
+    )
+
+    def g(u, M):
+        return np.sign(u) * log2(1 + 8 * abs(u) / (M - 1)) / log2(8)
+
+    for i in range(6):
+        for j in range(6):
+            (y_i, x_i), (y_j, x_j) = divmod(i, M_x), divmod(j, M_x)
+            u = [g(y_i - y_j, 4), g(x_i - x_j, 5)]
+            hidden = [max(0, z) for z in u @ W1 + w1]
+            yield b[:, i, j], [16 * sigma(z) for z in hidden @ W2]
+
+
+@formula("52017c2e")
+def t5_bucket():
+    for B, D in [(16, 128), (6, 20)]:
+        E = floor(B / 2)
+        for delta in range(2 * D):
+            want = delta
+            if delta >= E:
+                steps = log(delta / E) / log(D / E) * (B - E)
+                want = min(B - 1, E + floor(steps + 1e-9))
+            options = {"num_buckets": B, "max_distance": D, "bidirectional": False}
+            yield ours.t5_bucket(np.array(-delta), **options), want
+            options = {"num_buckets": 2 * B, "max_distance": D}
+            yield ours.t5_bucket(np.array(-delta), **options), want
+            yield ours.t5_bucket(np.array(delta), **options), want + B * (delta > 0)
+
+
+@formula("d54741ea")
+def T5Bias():
+    t = normal(32, 2)
+    b = ours.T5Bias(t)(POSITIONS, POSITIONS)
+    for i, j in PAIRS:
+        yield b[:, i, j], t[ours.t5_bucket(np.array(POSITIONS[j] - POSITIONS[i]))]
+
+
+@formula("2d9ce7e8")
+def T5Bias__init():
+    B, H = 40, 30
+    yield within(ours.T5Bias.init(drawn(), H, num_buckets=B).table, sqrt(6 / (B + H))), True
+
+
+@formula("9627f27c")
+def TransformerXLBias():
+    q, k, _ = heads()
+    u, v, W = normal(2, 6), normal(2, 6) + 0.1, normal(4, 12)
+    got = ours.TransformerXLBias(u, v, W).scores(q, k, POSITIONS, POSITIONS)
+    for h in (0, 1):
+        for i, j in PAIRS:
+            p = ours.sinusoidal_encoding(POSITIONS[i : i + 1] - POSITIONS[j], 4)[0]
+            r = p @ W[:, 6 * h : 6 * h + 6]
+            terms = dot(q[h, i], r) + dot(u[h], k[h, j]) + dot(v[h], r)
+            yield got[h, i, j], terms / sqrt(6)
+
+
+@formula("6c4a2c1c")
+def TUPEBias():
+    T, Uq, Uk, theta = normal(10, 5), normal(5, 12), normal(5, 12) + 0.1, normal(2, 2)
+    plain = ours.TUPEBias(T, Uq, Uk, num_heads=2)(POSITIONS, POSITIONS)
+    reset = ours.TUPEBias(T, Uq, Uk, theta, num_heads=2)(POSITIONS, POSITIONS)
+    for h in (0, 1):
+        own = slice(6 * h, 6 * h + 6)
+        for i, j in PAIRS:
+            a, b = T[int(POSITIONS[i])] @ Uq[:, own], T[int(POSITIONS[j])] @ Uk[:, own]
+            s = dot(a, b) / sqrt(2 * 6)
+            yield plain[h, i, j], s
+            yield reset[h, i, j], theta[0, h] if i == 0 else theta[1, h] if j == 0 else s
+
+
+@formula("4648deda")
+def TUPEBias__scale():
+    made = ours.TUPEBias(normal(10, 5), normal(5, 12), normal(5, 12), num_heads=2)
+    yield made.scale, 1 / sqrt(2 * 6)
+
+
+@formula("96e092fb")
+def xpos_query():
+    (q, k, _), d, gamma, tau = heads(), 6, 0.4, 512.0
+    got, key = ours.xpos_query(q, POSITIONS), ours.xpos_key(k, POSITIONS)
+    for h in (0, 1):
+        for i, p in enumerate(POSITIONS):
+            for j in range(3):
+                zeta, pair = (2 * j / d + gamma) / (1 + gamma), slice(2 * j, 2 * j + 2)
+                x, y = (turned(a[h, i, pair], p * omega(j, d)) for a in (q, k))
+                yield got[h, i, pair], [zeta ** (p / tau) * a for a in x]
+                yield key[h, i, pair], [zeta ** (-p / tau) * a for a in y]
+
+
+@formula("b109d2a4")
+def xpos_key():
+    k, options = heads()[1], {"base": 50.0, "gamma": 0.7, "scale_base": 9.0}
+    query, key = (f(k, POSITIONS, **options) for f in (ours.xpos_query, ours.xpos_key))
+    for i, p in enumerate(POSITIONS):
+        zeta = [(2 * j / 6 + 0.7) / 1.7 for j in range(3)]
+        up, down = ([z ** (n * p / 9.0) for z in zeta for _ in (0, 1)] for n in (1, -1))
+        yield key[:, i] / down, query[:, i] / up
+
+
+def mathematics(column):
+    """The mathematics of each docstring of a column, each formula without white space."""
+    found = {}
+
+    def visit(node, outside):
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, (ast.FunctionDef, ast.ClassDef)):
+                name, said = outside + inner.name, ast.get_docstring(inner) or ""
+                parts = [display or line for display, line in MATH.findall(said)]
+                found[name] = ["".join(part.split()) for part in parts]
+                visit(inner, f"{name}.")
+
+    for path in sorted(Path("src/posattn", column).glob("*.py")):
+        visit(ast.parse(path.read_text("utf-8")), "")
+    return found
+
+
+def test_every_formula_of_a_docstring_is_stated_here_as_it_stands():
+    said = {
+        name: hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
+        for name, parts in mathematics("reference").items()
+        if any(RELATION.search(part) for part in parts)
+    }
+    assert said == {name: digits for name, (_, digits) in STATED.items()}
+
+
+@pytest.mark.parametrize("column", ["torch", "jax"])
+def test_the_formulas_of_a_twin_are_those_of_the_definition(column):
+    of_definitions = mathematics("reference")
+    for name, parts in mathematics(column).items():
+        where = name.replace(".forward", ".__call__")
+        own = [
+            p
+            for p in parts
+            if RELATION.search(p) and p not in of_definitions.get(where, [])
+        ]
+        assert own == OWN.get(name, []), name
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_a_formula_is_what_is_computed(name):
+    states, _ = STATED[name]
+    pairs = list(states())
+    assert pairs
+    for got, want in pairs:
+        np.testing.assert_allclose(
+            got, np.asarray(want, np.float64), rtol=1e-11, atol=1e-13
+        )
