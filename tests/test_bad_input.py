@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import posattn.jax
+from posattn import contract
 from tests.conftest import COLUMNS, PROJECTIONS, TWINS, draw
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -1181,6 +1182,10 @@ def test_a_switch_is_true_or_false(column, name, call, value):
     assert str(caught.value) == f"{name} must be True or False, got {value!r}"
 
 
+def test_a_length_is_pythons_own_integer_afterwards():
+    assert {type(contract.length_or_positions(n)) for n in (3, np.uint8(3))} == {int}
+
+
 def test_numpy_and_no_switches_are_welcome(column):
     yes = attend(column, *map(column.array, (Q, K, V)), causal=np.bool_(True))
     assert np.array_equal(
@@ -1189,6 +1194,9 @@ def test_numpy_and_no_switches_are_welcome(column):
         )
     )
     assert make(column, "MultiHeadAttention", 4, 2, use_output_bias=None) is not None
+    with pytest.raises(TypeError) as caught:
+        make(column, "MultiHeadAttention", 4, 2, use_output_bias="no")
+    assert str(caught.value) == "use_output_bias must be True, False or None, got 'no'"
 
 
 LARGE = [

@@ -212,6 +212,13 @@ def test_a_tile_is_a_part_of_the_whole(column, scheme):
 
 
 @every_scheme
+def test_positions_of_one_byte_are_as_good_as_others(column, scheme):
+    query, key = np.array([0, 7], np.uint8), np.array([5, 1, 7], np.uint8)
+    want = truth(scheme, query.astype(int), key.astype(int))
+    assert error(call(column, make(column, scheme), query, key), want) <= BOUND["float64"]
+
+
+@every_scheme
 def test_examples_do_not_mix(column, scheme):
     bias = make(column, scheme)
     query, key = CASES["per example"]

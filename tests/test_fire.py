@@ -1,5 +1,6 @@
 """FIRE. What it shares with the other biases is in test_biases.py."""
 
+import dataclasses
 import math
 
 import hypothesis.strategies as st
@@ -85,6 +86,18 @@ def test_a_parameter_that_is_no_number_gives_none(column, changed):
     parameters[changed] = np.full_like(parameters[changed], np.nan)
     c, multiplier, *network = parameters
     assert np.isnan(bias(column, where, where, c, multiplier, tuple(network))).all()
+
+
+@pytest.mark.parametrize("name", ["c", "multiplier"])
+def test_a_number_that_was_replaced_by_several_is_told(column, unchecked, name):
+    fire = layer(column, 0.1, 1.0, NETWORK)
+    several = column.array(np.ones(2))
+    if column.name == "torch":
+        setattr(fire, name, torch.nn.Parameter(several))
+    else:
+        fire = dataclasses.replace(fire, **{name: several})
+    with pytest.raises(ValueError, match=rf"^{name} must have shape \(\), got \(2,\)"):
+        fire(*map(column.positions, (np.arange(3), np.arange(3))))
 
 
 def test_ratios_of_the_past_lie_between_0_and_1_at_any_length(column):

@@ -18,9 +18,7 @@ import pytest
 import posattn.reference as ours
 
 MATH = re.compile(r"\.\. math:: (.+?)(?:\n\n|\Z)|(?<!\\)\$([^$]+)\$", re.DOTALL)
-RELATION = re.compile(
-    r"[=^]|\\(le(?!ft)|sum|sqrt|mapsto|sim)"
-)  # what a reader may rely on
+RELATION = re.compile(r"[=^]|\\(le(?!ft)|sum|sqrt|mapsto|sim)")  # what a reader may rely on
 OWN = {  # how both twins compute sinusoids, and how exactly
     "TransformerXLBias": [
         r"\cos(i-j)=\cosi\cosj+\sini\sinj",

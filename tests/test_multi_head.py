@@ -68,6 +68,20 @@ def inputs(n_q, n_k):
     return [draw(50, BATCH, n_q, DIM), draw(51, BATCH, n_k, DIM), draw(52, BATCH, n_k, DIM)]
 
 
+def layer_of(column, weights, num_heads, **options):
+    """A layer with all its methods, from 4 matrices for `x @ weight`."""
+    if column.name != "torch":
+        return column.multi_head([column.array(w) for w in weights], num_heads, **options)
+    sizes = {"head_dim": weights[0].shape[1] // num_heads, "kv_dim": len(weights[1])}
+    dtype = getattr(torch, column.dtype)
+    layer = column.MultiHeadAttention(
+        len(weights[0]), num_heads, **sizes, **options, dtype=dtype
+    )
+    named = zip(PROJECTIONS, weights, strict=True)
+    layer.load_state_dict({f"{role}.weight": torch.tensor(w.T) for role, w in named})
+    return layer.requires_grad_(False)
+
+
 def call(column, case, weights, arrays):
     _, _, _, positional, options = case
     layer = column.multi_head(weights, HEADS, **(schemes(column) if positional else {}))
@@ -566,6 +580,27 @@ def test_a_call_may_bring_its_own_bias(column, shape, own):
     assert_close(column, got, REFERENCE.merge_heads(heads) @ WEIGHTS[3])
 
 
+def test_weights_on_request_hear_of_all_that_a_call_may_say(column):
+    (x, y, _), mask, extra = inputs(3, 5), draw(68, BATCH, HEADS, 3, 5) > 0, draw(69, 3, 5)
+    where = np.array([2, 4, 9]), np.array([0, 1, 4, 3, 9])
+    options = {"rotate": turn, "bias": nearness(column), "scale": 0.3}
+    got = layer_of(column, WEIGHTS, HEADS, **options).attention_weights(
+        *map(column.array, (x, y)),
+        mask=column.array(mask),
+        causal=True,
+        bias=column.array(extra),
+        query_positions=column.positions(where[0]),
+        key_positions=column.positions(where[1]),
+    )
+    q, k = (
+        turn(REFERENCE.split_heads(x @ w, HEADS), p)
+        for x, w, p in zip((x, y), WEIGHTS, where, strict=False)
+    )
+    bias = nearness(REFERENCE)(*where) + extra
+    want = REFERENCE.attention_weights(q, k, mask=mask, causal=True, bias=bias, scale=0.3)
+    assert_close(column, got, want)
+
+
 def test_jax_layers_with_a_content_bias_are_pytrees(jax_single):
     layer = jax_single.MultiHeadAttention.init(
         jax_single.rng(), DIM, HEADS, rotate=(turn, turn), bias=echo(jax_single), scale=0.5
@@ -705,22 +740,13 @@ def test_heads_may_share_keys_and_masks_may_differ_by_head(column, per_head):
 
 def test_weights_on_request_are_those_of_the_call(column):
     x, y = memory(column)
-    if column.name == "torch":
-        layer = column.MultiHeadAttention(
-            6, 4, num_kv_heads=2, kv_dim=5, head_dim=3, dtype=torch.float64
-        )
-        names = [f"{role}.weight" for role in PROJECTIONS]
-        layer.load_state_dict(
-            {n: torch.tensor(w.T) for n, w in zip(names, GROUPED, strict=True)}
-        )
-    else:
-        layer = grouped(column)
+    layer = layer_of(column, GROUPED, 4, num_kv_heads=2)
     bias = draw(976, 4, 3, 4)
     got = layer.attention_weights(
         x, y, mask=column.array(PER_HEAD[None]), bias=column.array(bias)
     )
     _, want = naive_grouped(column.numpy(x), column.numpy(y), PER_HEAD, bias)
-    assert_close(column, got.detach() if column.name == "torch" else got, want)
+    assert_close(column, got, want)
 
 
 def test_a_content_bias_is_given_each_head_the_key_that_serves_it(column):

@@ -107,6 +107,12 @@ def test_parameters_are_counted_where_they_are():
     assert not none & learned
 
 
+def test_what_ends_has_room_for_a_text_of_training():
+    trained = schemes.SMALL.trained
+    rows = {name: len(SCHEMES[name](trained).bias.key_table) for name in ("Shaw",)}
+    assert rows == {"Shaw": 2 * (trained // 8) + 1}
+
+
 class Spoiled:
     """A scheme that lacks everything: content decides at random, and remembers."""
 

@@ -118,8 +118,6 @@ class FIRE:
             TypeError: if positions are no numbers.
             ValueError: if batch axes of positions differ, or the parameters' shapes do not fit.
         """
-        contract.parameter("c", self.c, ())
-        contract.parameter("multiplier", self.multiplier, ())
         contract.network(
             self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias
         )
