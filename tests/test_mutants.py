@@ -205,6 +205,14 @@ def test_a_file_that_no_test_runs_is_asked_about_by_those_that_name_it(noted):
     assert known.tests(change) == [OTHER]
 
 
+def test_what_one_test_keeps_in_a_cache_others_may_look_at(noted):
+    assert asked(noted)["x / 2"] == [OWN, *BOOKS]
+    for place in (noted, noted / "copy"):
+        for name in ("test_books.py", "test_other.py"):
+            (place / "tests" / name).write_text("made = functools.cache(make)")
+    assert asked(noted)["x / 2"] == [OWN, OTHER, *BOOKS]
+
+
 def test_lines_that_moved_keep_their_tests_and_new_ones_have_those_above(noted):
     source = MODULE.replace("    while", "    print(x)\n\n\n    while").replace(
         '""".', '"""\n#\n.'

@@ -41,6 +41,11 @@ class Evidence:
         for name in self.changed:
             self.of_file[name] = [name]
             self.seconds[name] = 60
+        self.keeping = {
+            n
+            for n in self.test_files()
+            if "functools.cache" in (self.project / n).read_text("utf-8")
+        }
         self.known = {}
 
     def quickest(self):
@@ -116,10 +121,11 @@ class Evidence:
         return sorted(found, key=order)
 
     def named(self, context: str) -> list[str]:
-        """The tests of a context: what a fixture runs is for all tests of the file."""
+        """The tests of a context: what a fixture or a cache keeps is for all tests of the file."""
         phase, name = PHASE.search(context), PHASE.sub("", context)
         file = name.split("::")[0]
-        if file not in self.changed and phase and phase[1] == "run":
+        alone = phase and phase[1] == "run" and file not in self.keeping
+        if alone and file not in self.changed:
             return [name] if name in self.seconds else []
         return self.of_file.get(file, [])
 
