@@ -102,12 +102,8 @@ myst_heading_anchors = 3
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints_format = "short"
 suppress_warnings = ["autodoc.mocked_object"]
-autodoc_mock_imports = [
-    "keras",
-    "mlx",
-    "mxnet",
-    "tensorflow",
-]  # the ports' own environments have them
+# the ports' own environments have them
+autodoc_mock_imports = ["keras", "mlx", "mxnet", "tensorflow"]
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 

@@ -249,10 +249,8 @@ FRAMEWORK_CASES = [
 @pytest.mark.parametrize("name", FRAMEWORK_CASES)
 def test_the_frameworks_own_attentions_agree(column, name):
     *sizes, options = CASES[name]
-    arrays, seen = (
-        inputs(*sizes, value_width=WIDTH),
-        visible(*sizes, options),
-    )  # JAX wants equal widths
+    # JAX wants equal widths
+    arrays, seen = (inputs(*sizes, value_width=WIDTH), visible(*sizes, options))
     busy = seen.any(axis=-1)
     got = column.numpy(
         column.scaled_dot_product_attention(
@@ -275,9 +273,8 @@ def test_the_frameworks_own_attentions_agree(column, name):
             mask=seen.reshape(-1, 1, *seen.shape[-2:]),
         )
         theirs = np.asarray(theirs).reshape(got.shape)
-    assert (
-        error(got[busy], theirs[busy]) <= BOUND["float32"]
-    )  # its scores are float32 whatever comes in
+    # its scores are float32 whatever comes in
+    assert error(got[busy], theirs[busy]) <= BOUND["float32"]
 
 
 @given(st.integers(0, 5))

@@ -93,9 +93,8 @@ def recorded(path):
 def test_all_take_turns_and_the_first_round_does_not_count():
     log = []
     found = measuring.run(fake(log=log))
-    assert (
-        log == ["ours", "theirs"] * 5
-    )  # one to be checked, one to warm up, three that count
+    # one to be checked, one to warm up, three that count
+    assert log == ["ours", "theirs"] * 5
     assert found["rounds"] == 3
     assert list(found["median"]) == ["ours", "theirs"]
 
@@ -237,9 +236,8 @@ def test_a_line_tells_the_ratio_and_its_spread(path):
 @pytest.mark.parametrize("slopes", [False, True])
 @pytest.mark.parametrize("make", [attention.in_torch, attention.in_jax])
 def test_the_check_of_attention_knows_right_from_wrong(make, slopes, scheme, monkeypatch):
-    monkeypatch.setattr(
-        attention, "flex", lambda *_: lambda q, k, v: q
-    )  # which takes a compiler
+    # which takes a compiler
+    monkeypatch.setattr(attention, "flex", lambda *_: lambda q, k, v: q)
     contenders = make(scheme, SMALL, "float32", slopes)
     flex = [contenders.pop("FlexAttention")] if "FlexAttention" in contenders else []
     results = {name: c.call() for name, c in contenders.items()}

@@ -128,9 +128,8 @@ DIFFERENTIATED = ("out of order and repeated", "per example", "fractions", "far 
 JOIN = {"reference": np.concatenate, "torch": torch.cat, "jax": jax.numpy.concatenate}
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 relative_schemes = pytest.mark.parametrize("scheme", sorted(RELATIVE))
-apply = jax.jit(
-    lambda bias, *positions: bias(*positions)
-)  # compiles once for each scheme and shape
+# compiles once for each scheme and shape
+apply = jax.jit(lambda bias, *positions: bias(*positions))
 
 
 def cases_of(scheme):

@@ -19,9 +19,8 @@ ROOT, TESTS = Path(posattn.__file__).parent, Path(__file__).parent
 TWINS = ("torch", "jax")
 FRAMEWORK_ONLY = {"dtype", "device", "rng"}  # may be added, keyword-only and last
 METHODS = ("forward", "__call__", "scores", "values")  # what a class is made for
-WITHOUT_TENSORS = {
-    "complexity"
-}  # it counts operations on NumPy arrays: no layer of a model calls it
+# it counts operations on NumPy arrays: no layer of a model calls it
+WITHOUT_TENSORS = {"complexity"}
 
 # what only a framework needs: fast paths, and JAX asks of all that it be a tree
 OWN = {"torch": {"blocks", "tiled"}, "jax": {"online", "tiled", "trees"}}

@@ -17,14 +17,11 @@ TABLE = draw(130, MAX_LEN, HEAD_DIM)
 PROJECTIONS = [draw(131 + i, DIM, DIM) / 2 for i in range(4)]
 OPEN = 80.0  # a score whose gate a float32 cannot tell from 1
 LONG = 2**20
-COUNT = {
-    "float64": 1e-12,
-    "float32": 2e-6,
-}  # of a count to 63 over LONG keys, relative to it
+# of a count to 63 over LONG keys, relative to it
+COUNT = {"float64": 1e-12, "float32": 2e-6}
 PER_EXAMPLE = np.array([np.arange(N), 3 + 2 * np.arange(N)])
-AT = np.array(
-    [[1, 2], [7, 9]]
-)  # queries that have passed 2 and 3, or 3 and 4 of these keys
+# queries that have passed 2 and 3, or 3 and 4 of these keys
+AT = np.array([[1, 2], [7, 9]])
 
 # batch axes, n_q, rows of the table, query positions, key positions
 CASES = {

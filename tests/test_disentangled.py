@@ -196,9 +196,8 @@ def test_buckets_take_the_place_of_distances(column, case, same_row):
 
 def test_buckets_of_another_reach_are_refused_when_they_are_used(column):
     case = CASES["in a row"]
-    bias = deberta(
-        column, *map(column.array, PARAMETERS.values()), bucketed_to=9
-    )  # 2 rows of a direction
+    # 2 rows of a direction
+    bias = deberta(column, *map(column.array, PARAMETERS.values()), bucketed_to=9)
     with pytest.raises(
         ValueError, match="max_distance must be an even integer of at least 4"
     ):

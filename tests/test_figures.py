@@ -75,9 +75,8 @@ CALLS = {
         ["met", "across"],
     ),
 }
-SHARED = [
-    functools.cache(draw) for draw in CALLS.values()
-]  # drawn once, and looked at often
+# drawn once, and looked at often
+SHARED = [functools.cache(draw) for draw in CALLS.values()]
 every_figure = pytest.mark.parametrize("draw", SHARED, ids=CALLS)
 
 
@@ -624,6 +623,19 @@ def test_rotation_turns_every_pair_by_the_same_arc(m, turn):
     assert len(radii) == m
     assert axes.get_xlabel() == "$p_{i,2c}$"
     assert axes.get_ylabel() == "$p_{i,2c+1}$"
+    figures.rotation(BEFORE[:m].round(4), after.round(4), round(turn, 4))
+
+
+@pytest.mark.parametrize("end", [0.0, 1.0])
+def test_labels_of_lines_stay_beside_the_axes(end):
+    lines = {f"line {k}": np.linspace(1 - end, end + k / 1000, 7) for k in range(8)}
+    axes = figures.curves(X, lines, "x", "y").axes[0]
+    places = [
+        axes.transAxes.inverted().transform(a.get_window_extent()) for a in axes.texts
+    ]
+    low, high = np.min(places), np.max([place[:, 1] for place in places])
+    assert low > -0.05
+    assert high < 1.05
 
 
 def test_attention_weights_share_one_scale_and_print_their_values():

@@ -580,10 +580,8 @@ def RelativeGlobalAttention__init():
 
 @formula("26ad2219")
 def RelativeGlobalAttention__scores():
-    (q, k, _), e = (
-        heads(),
-        normal(2, 10, 6)[:, ::-1],
-    )  # from the query itself to the farthest
+    # from the query itself to the farthest
+    (q, k, _), e = (heads(), normal(2, 10, 6)[:, ::-1])
     got = ours.RelativeGlobalAttention(normal(2, 10, 6)).scores(q, k, POSITIONS, POSITIONS)
     for h in (0, 1):
         for i, j in PAIRS:

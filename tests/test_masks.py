@@ -111,9 +111,8 @@ def test_windows_of_longformer_and_mistral_by_their_own_words(column, half, n):
     assert np.array_equal(each_side, abs(past) <= half)
     text = column.numpy(window(n, n, half + 1) & causal)  # from i - W to i, W = half
     assert np.array_equal(text, np.triu(np.tri(n), -half) == 1)
-    stored = column.numpy(
-        window(n, n, half) & causal
-    )  # the last W that a cache has room for
+    # the last W that a cache has room for
+    stored = column.numpy(window(n, n, half) & causal)
     assert np.array_equal(stored, (past >= 0) & (past < half))
 
 

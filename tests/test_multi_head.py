@@ -656,9 +656,8 @@ def averaging(column):
 
 
 def test_a_causal_mask_alone_tells_a_layer_how_many_tokens_came_before(column):
-    first = column.array(
-        np.eye(7)[:, :1]
-    )  # a token that begins the sequence, and six others
+    # a token that begins the sequence, and six others
+    first = column.array(np.eye(7)[:, :1])
     out = averaging(column)(first, first, first, causal=True)
     assert_close(column, out[:, 0], 1 / np.arange(1, 8))
     out = averaging(column)(first, first, first)

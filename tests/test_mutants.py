@@ -189,11 +189,8 @@ def test_the_tests_of_a_line_are_those_that_ran_it(noted):
     assert of["x + 1"] == [OWN]
     assert of["x / 2"] == [OWN, *BOOKS]
     assert of["x > 100"] == [OWN, OTHER, *BOOKS]
-    assert of["4"] == [
-        OWN,
-        OTHER,
-        *BOOKS,
-    ]  # a default, which runs when the file is imported
+    # a default, which runs when the file is imported
+    assert of["4"] == [OWN, OTHER, *BOOKS]
 
 
 def test_a_file_that_no_test_runs_is_asked_about_by_those_that_name_it(noted):

@@ -10,9 +10,8 @@ from posattn.figures.style import INK, POSITION
 WORDS = ["the", "dog", "bites"]
 OTHER = [0, 2, 1]
 FIRST = np.array([[1.0, -2.0], [3.0, 0.5], [0.0, 4.0]])
-MOVED = FIRST[OTHER] + np.array(
-    [[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
-)  # "bites" alone changes
+# "bites" alone changes
+MOVED = FIRST[OTHER] + np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
 LAYERS = {"alone": (FIRST, FIRST[OTHER]), "with positions": (FIRST, MOVED)}
 
 

@@ -157,9 +157,8 @@ def test_half_precision_is_rounded_once(twin):
     want = torch.tensor(REFERENCE.rotate(x)).to(getattr(torch, twin.dtype)).double().numpy()
     got = twin.numpy(twin.rotate(twin.array(x)))
     off = np.abs(got - want) / np.maximum(np.abs(want), 1e-2)
-    assert (
-        np.mean(off > 1e-4) < 1e-3
-    )  # float32 products may fall on the other side of a tie
+    # float32 products may fall on the other side of a tie
+    assert np.mean(off > 1e-4) < 1e-3
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

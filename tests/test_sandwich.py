@@ -12,14 +12,8 @@ from tests.test_biases import FAR, dtype_of
 
 # what a number may be off, up to 2**20, in parts of the largest one
 ROUNDINGS = {"float64": 1e-12, "float32": 3e-7, "bfloat16": 2.0**-8}
-INNER_PRODUCTS = [
-    16,
-    15.3136,
-    13.7301,
-    12.2724,
-    11.6615,
-    11.7774,
-]  # of p_0 and p_0...5, d = 32
+# of p_0 and p_0...5, d = 32
+INNER_PRODUCTS = [16, 15.3136, 13.7301, 12.2724, 11.6615, 11.7774]
 
 
 def bias(column, num_heads, query, key, **options):

@@ -74,9 +74,8 @@ def test_lengths_of_vectors_change_for_these_only():
 def test_the_side_of_a_key_is_hidden_by_these():
     symmetric = {"ALiBi", "KERPLE, logarithmic", "KERPLE, power", "Sandwich", "FIRE"}
     untrained = {"PoPE", "DAPE"}  # angles of zero, and a network of a symmetric bias
-    of_two = {
-        "stick-breaking"
-    }  # a key alone with the query takes its sigmoid on either side
+    # a key alone with the query takes its sigmoid on either side
+    of_two = {"stick-breaking"}
     assert without(*holding("side")) == {"none", *symmetric, *untrained, *of_two}
 
 

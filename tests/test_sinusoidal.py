@@ -9,11 +9,8 @@ from hypothesis import given
 
 from tests.conftest import BOUND, COTANGENT, REFERENCE, TWINS, assert_close, draw, error
 
-ROUNDING = {
-    "float64": 1e-12,
-    "float32": 2.0**-24,
-    "bfloat16": 2.0**-8,
-}  # of numbers up to 1
+# of numbers up to 1
+ROUNDING = {"float64": 1e-12, "float32": 2.0**-24, "bfloat16": 2.0**-8}
 TRACED = 3e-7  # what float32 sines of JAX's positions may be off in its 32-bit mode
 
 
@@ -27,18 +24,10 @@ KNOWN = [
     (4, 3, slice(0, 4), [0.14112001, -0.98999250, 0.02999550, 0.99955003]),
     (32, 1, slice(6, 10), [0.17689219, 0.98423023, 0.09983342, 0.99500417]),
 ]
-INNER_PRODUCTS = [
-    16,
-    15.3136,
-    13.7301,
-    12.2724,
-    11.6615,
-    11.7774,
-]  # of p_0 and p_0...5, d = 32
-HALF = [
-    ("bfloat16", 769, 257),
-    ("float16", 3073, 2049),
-]  # distinct positions of 0..4095, first collision
+# of p_0 and p_0...5, d = 32
+INNER_PRODUCTS = [16, 15.3136, 13.7301, 12.2724, 11.6615, 11.7774]
+# distinct positions of 0..4095, first collision
+HALF = [("bfloat16", 769, 257), ("float16", 3073, 2049)]
 KNOWN_FREQUENCIES = [(32, 3, 0.17782794), (32, 4, 0.1), (4, 0, 1.0), (4, 1, 0.01)]
 
 POSITIONS = {

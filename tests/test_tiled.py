@@ -155,9 +155,8 @@ def test_memory_grows_with_the_length(monkeypatch, unchecked, scheme):
 
 def test_dropout_in_tiles_drops_the_same_weights(small, unchecked):
     query, key, value = long_inputs(10)
-    mask = (
-        torch.ones(10, 10, dtype=torch.bool).tril().triu(-4)
-    )  # a window, which tiles cut out
+    # a window, which tiles cut out
+    mask = torch.ones(10, 10, dtype=torch.bool).tril().triu(-4)
     options = {"mask": mask, "dropout_rate": 0.5, "rng": 3}
     got = ours.scaled_dot_product_attention(query, key, value, **options)
     tiled.SMALL = 1000

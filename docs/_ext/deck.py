@@ -129,9 +129,8 @@ def finish(app, error):
 def setup(app):
     """Register with Sphinx."""
     app.setup_extension("sphinx_revealjs")
-    app.extensions[
-        "sphinx_revealjs"
-    ].parallel_read_safe = True  # it keeps nothing between pages
+    engine = app.extensions["sphinx_revealjs"]
+    engine.parallel_read_safe = True  # it keeps nothing between pages
     app.add_post_transform(LayOut)
     app.add_post_transform(LinkFigures)
     app.connect("builder-inited", prepare, priority=0)

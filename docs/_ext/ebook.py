@@ -11,6 +11,7 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from docutils import nodes
+from pages import PHONE
 from paper import APART, LEFT_OUT
 from sphinx.builders.epub3 import Epub3Builder
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -23,7 +24,6 @@ STRAY = re.compile("<mo>\u2061</mo>(?=</m(?:sub|sup)>)")
 # It writes \bmod as letters in a row inside an operator, which may hold nothing but text.
 OPERATOR = re.compile(r"<mo ([^>]*)><mrow>((?:<mi[^>]*>[^<]*</mi>)+)</mrow></mo>")
 LETTER = re.compile("<[^>]+>")
-PHONE = re.compile(r'<svg class="phone".*?</svg>', re.DOTALL)
 METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 
 

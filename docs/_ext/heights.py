@@ -12,13 +12,11 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-# In pixels at a width of 375.
+# in pixels at a width of 375
 LINE, LETTERS, ROOM = 30, 40, 20
 CODE, EQUATION, ROW, TITLE, FIGURE = 20, 52, 46, 80, 330
-STEP, STEPS = (
-    math.sqrt(2),
-    16,
-)  # class `tall-k` keeps 200 pixels times this to the power of k
+# class `tall-k` keeps 200 pixels times STEP to the power of k
+STEP, STEPS = math.sqrt(2), 16
 VIEW = re.compile(r'<svg class="phone"[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 

@@ -67,9 +67,7 @@ def launch(command, env=None, cwd=None, **options):
         warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX has not run yet
         pid = os.fork()
     if pid:
-        os.setpgid(
-            pid, pid
-        )  # jupyter_client signals the whole group, which must not be ours
+        os.setpgid(pid, pid)  # jupyter_client signals the group, which must not be ours
         return Forked(pid)
     code = 1
     try:
@@ -99,8 +97,7 @@ def preload(app, env, docnames):
 def setup(app):
     """Register with Sphinx: `kernel_imports` are the modules that a page finds imported."""
     app.add_config_value("kernel_imports", [], "", types=[list])
-    if (
-        hasattr(os, "fork") and sys.platform != "darwin"
-    ):  # where a fork may hang in system libraries
+    # on macOS a fork may hang in system libraries
+    if hasattr(os, "fork") and sys.platform != "darwin":
         app.connect("env-before-read-docs", preload)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -31,8 +31,8 @@ COLORS = {INK: "currentColor"} | {
         "position": POSITION,
     }.items()
 }
-OUTLINE = re.compile(r'<path id="([^"]+)" d="[^"]*"[^>]*/>')
 HANDS = 6  # for each process
+# the variant of a drawing for a phone
 PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
 
 
@@ -90,24 +90,6 @@ def inline(svg, label, kind):
     )
     look = f"figure {kind}".strip()
     return svg.replace("<svg", f'<svg class="{look}" role="img" aria-label="{label}"', 1)
-
-
-def share_letters(text):
-    """Leave one outline of each letter on a page: Matplotlib names an outline by what it draws."""
-    return only_first(OUTLINE, text)
-
-
-def only_first(pattern, text):
-    """Take away what a pattern finds where it names, as its first group, what stood before."""
-    seen = set()
-
-    def kept(match):
-        if match[1] in seen:
-            return ""
-        seen.add(match[1])
-        return match[0]
-
-    return pattern.sub(kept, text)
 
 
 class FoldSolutions(SphinxPostTransform):

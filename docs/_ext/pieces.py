@@ -10,12 +10,10 @@ from pathlib import Path
 
 import nbformat.v4 as notebook
 from docutils import nodes
+from pages import PHONE
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
-PHONE = re.compile(
-    r'<svg class="phone".*?</svg>', re.DOTALL
-)  # a variant that no notebook shows
 SPECIAL = re.compile(r"([\\`*_$<|])")
 BAR = re.compile(r"(?<!\\)\|")
 FRAMEWORKS = {"torch", "jax"}

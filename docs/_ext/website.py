@@ -15,7 +15,6 @@ from xml.sax.saxutils import escape as escape_xml
 
 import numpy as np
 from docutils import nodes
-from pages import only_first, share_letters
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
@@ -50,13 +49,11 @@ MENDS = (
 SIGNATURE = re.compile(
     r'<dl>\s*((?:<dd><em class="sig-param">(?:(?!</dd>).)*</dd>\s*)+)</dl>', re.DOTALL
 )
+OUTLINE = re.compile(r'<path id="([^"]+)" d="[^"]*"[^>]*/>')  # of a letter
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex"}
 SVG = "http://www.w3.org/2000/svg"
-LETTER = {
-    "scale(0.015625)",
-    "scale(.15625)",
-}  # on the outline of a letter, by Matplotlib and by us
+LETTER = {"scale(0.015625)", "scale(.15625)"}  # on such an outline, by Matplotlib and by us
 logger = logging.getLogger(__name__)
 
 
@@ -215,7 +212,20 @@ def mend(text):
         )
         return f'<span class="sig-lines">{items}</span>'
 
-    return SIGNATURE.sub(lines, only_first(NAMED, share_letters(text)))
+    return SIGNATURE.sub(lines, only_first(NAMED, only_first(OUTLINE, text)))
+
+
+def only_first(pattern, text):
+    """Take away what a pattern finds where it names, as its first group, what stood before."""
+    seen = set()
+
+    def kept(match):
+        if match[1] in seen:
+            return ""
+        seen.add(match[1])
+        return match[0]
+
+    return pattern.sub(kept, text)
 
 
 def digest(code):

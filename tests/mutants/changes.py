@@ -21,12 +21,8 @@ NAMES = (
 OTHER = {
     a: b for pair in NAMES for a, b in zip(sorted(pair), sorted(pair)[::-1], strict=True)
 }
-CONVERSIONS = {
-    "astype",
-    "to",
-    "clip",
-    "clamp",
-}  # with arguments, and yet `x` may stand for it
+# with arguments, and yet `x` may stand for it
+CONVERSIONS = {"astype", "to", "clip", "clamp"}
 
 
 @dataclass(frozen=True)

@@ -183,10 +183,8 @@ def test_windows_are_those_of_the_configuration(row):
         return
     windowed = [int(kind in WINDOWS) for kind in types]
     pattern = row.get("windowed", [0])
-    last = row["config"] in (
-        "Exaone4Config",
-        "Olmo3Config",
-    )  # whose last layer is a global one
+    # its last layer is a global one
+    last = row["config"] in ("Exaone4Config", "Olmo3Config")
     for i, here in enumerate(windowed[: -1 if last else None]):
         assert here == pattern[i % len(pattern)]
     names = ("attention_chunk_size", "local_attention", "sliding_window")

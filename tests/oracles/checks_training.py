@@ -12,9 +12,8 @@ from flax import nnx
 from posattn import jax as ours
 
 DIM, HEADS = 8, 2
-pytestmark = pytest.mark.usefixtures(
-    "unchecked"
-)  # other libraries put placeholders into trees
+# other libraries put placeholders into trees
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def fresh():

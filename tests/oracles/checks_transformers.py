@@ -151,6 +151,7 @@ def test_qwen2_vl_rotates_sections(column):
 
 TRAINED = 64
 SHORT, LONG = [1.0 + j / 9 for j in range(16)], [2.0 + j for j in range(16)]
+# what they are told beside base and factor, and how we are called for a length of n
 SCALINGS = {
     "linear": ({}, lambda c, n, **o: (c.position_interpolation(32, **o), 1.0)),
     "dynamic": (
@@ -205,7 +206,7 @@ SCALINGS = {
             1.0,
         ),
     ),
-}  # what they are told beside base and factor, and how we are called for a length of n
+}
 
 
 def scaled_config(kind, options):
@@ -629,9 +630,8 @@ def test_sinusoids_of_m2m100_have_other_frequencies(column):
         column.sinusoidal_encoding(column.positions(np.arange(N)), dim)
     )
     assert error(np.asarray(encoding, np.float64), theirs) > 0.1
-    stretched = 10000.0 ** (
-        dim / (dim - 2)
-    )  # the base that makes the slowest frequency 1/10000
+    # the base that makes the slowest frequency 1/10000
+    stretched = 10000.0 ** (dim / (dim - 2))
     encoding = column.to_half(
         column.sinusoidal_encoding(column.positions(np.arange(N)), dim, base=stretched)
     )

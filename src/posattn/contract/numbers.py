@@ -50,9 +50,8 @@ def integer(name, value, *, least=0, even=False):
     if right_kind and not isinstance(value, int):
         if is_symbolic(value):
             return value
-        value = operator.index(
-            value
-        )  # before it is compared, which PyTorch cannot for all dtypes
+        # before it is compared, which PyTorch cannot for all dtypes
+        value = operator.index(value)
     if right_kind and least <= value < TOO_LARGE and not (even and value % 2):
         return value
     kind = (

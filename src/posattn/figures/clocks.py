@@ -107,7 +107,6 @@ def _dial(
                 end,
                 end + np.degrees(passed),
                 facecolor=(POSITION, 0.3),
-                linewidth=0,
             )
         )
     axes.add_patch(Circle(center, radius, fill=False, edgecolor=INK, linewidth=0.8))

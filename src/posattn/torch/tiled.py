@@ -129,10 +129,8 @@ class _Learned(torch.autograd.Function):
             leaves = [x.detach().requires_grad_() for x in parts]
             with torch.enable_grad():
                 out = _block(*leaves, start, scale)
-            unused = {
-                "allow_unused": True,
-                "materialize_grads": True,
-            }  # where no key is seen
+            # where no key is seen, nothing is used
+            unused = {"allow_unused": True, "materialize_grads": True}
             found = torch.autograd.grad(out, leaves, grad[..., rows, :], **unused)
             for total, part, place in zip(sums, found, (rows, keys, keys), strict=False):
                 total[..., place, :] += part
