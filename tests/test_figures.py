@@ -634,8 +634,13 @@ def test_labels_of_lines_stay_beside_the_axes(end):
         axes.transAxes.inverted().transform(a.get_window_extent()) for a in axes.texts
     ]
     low, high = np.min(places), np.max([place[:, 1] for place in places])
-    assert low > -0.05
-    assert high < 1.05
+    assert (high if end else -low) == pytest.approx(end + 0.02, abs=0.01)
+
+
+def test_panels_are_as_wide_as_the_longest_of_their_titles():
+    long = "a title that is much longer than its picture is wide"
+    figure = figures.masks([FULL, FULL], ["a", long])
+    assert figure.axes[1].get_window_extent().width / figure.dpi > 0.08 * len(long)
 
 
 def test_attention_weights_share_one_scale_and_print_their_values():
