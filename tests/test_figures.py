@@ -640,7 +640,7 @@ def test_labels_of_lines_stay_beside_the_axes(end):
 def test_panels_are_as_wide_as_the_longest_of_their_titles():
     long = "a title that is much longer than its picture is wide"
     figure = figures.masks([FULL, FULL], ["a", long])
-    assert figure.axes[1].get_window_extent().width / figure.dpi > 0.08 * len(long)
+    assert figure.axes[1].get_window_extent().width / figure.dpi > 0.075 * len(long)
 
 
 def test_attention_weights_share_one_scale_and_print_their_values():
