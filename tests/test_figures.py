@@ -455,6 +455,18 @@ def test_architectures_name_the_units():
         assert named <= set(words(axes))
 
 
+def test_one_stack_has_one_picture():
+    figure = figures.ways([[BAND] * 2], [[(0, 1, 2)]], ["alone"])
+    assert [axes.get_title() for axes in figure.axes] == ["alone"]
+
+
+def test_luminance_is_that_of_wcag():
+    greys = np.repeat([[0.0], [0.04], [0.5], [1.0]], 3, axis=1)
+    want = [0, 0.04 / 12.92, (0.555 / 1.055) ** 2.4, 1]
+    assert style._luminance(greys) == pytest.approx(want, rel=1e-12)
+    assert style._luminance(np.eye(3)) == pytest.approx([0.2126, 0.7152, 0.0722])
+
+
 def test_ways_colour_their_steps_and_units_and_nothing_else():
     figure = CALLS["ways"]()
     taken = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
