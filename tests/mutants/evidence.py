@@ -19,6 +19,11 @@ source =
 patch = subprocess
 parallel = true
 """
+# who looks at whole modules and at their tables, and runs no line of them
+LOOKING = [
+    ("", "tests/test_columns.py"),
+    ("src/posattn/conformance/", "tests/test_check.py"),
+]
 PHASE = re.compile(r"\|(setup|run|teardown)$")
 
 
@@ -98,10 +103,9 @@ class Evidence:
             contexts = {context for some in lines.values() for context in some}
         found = {name for context in contexts for name in self.named(context)}
         found.update(self.changed)
-        if (
-            change.whole
-        ):  # modules are compared with each other, too, without a line of them being run
-            found.update(self.of_file.get("tests/test_columns.py", []))
+        if change.whole:
+            looking = (file for start, file in LOOKING if change.path.startswith(start))
+            found.update(name for file in looking for name in self.of_file.get(file, []))
         if not contexts - {""} or change.path.startswith("docs/"):  # builds are processes
             word = re.compile(rf"\b{Path(change.path).stem}\b")
             naming = (
