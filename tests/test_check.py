@@ -32,7 +32,7 @@ from posattn.conformance.calling import signature_of
 from posattn.conformance.faults import FAULTS, angles, bias, explain
 from posattn.conformance.faults.registry import Near, half_precision
 from posattn.conformance.frameworks import read
-from posattn.conformance.report import Run
+from posattn.conformance.report import Run, wrapped
 from tests.conftest import REFERENCE, TWINS
 from tests.faults import deviations, nan_gradients
 
@@ -203,6 +203,21 @@ def test_the_gallery_names_the_threads_of_its_fault(name):
     named = set(re.findall(r"[\w-]+/[\w-]+(?= #\d)|#\d+", getattr(gallery, name).__doc__))
     seen = [fault.seen for fault in FAULTS if fault.name == GALLERY[name][1]]
     assert named <= set(re.findall(r"[\w/-]+/[\w-]+|#\d+", seen[0]))
+
+
+def test_float32_falls_short_where_a_logarithm_is_an_integer():
+    (fault,) = [
+        f for f in FAULTS if (f.name, *f.schemes) == ("logarithm_in_float32", "t5_bucket")
+    ]
+    _, slack = fault.start()(np.arange(-200, 200))
+    assert np.flatnonzero(slack).tolist() == [72, 136, 168, 184, 216, 232, 264, 328]
+
+
+def test_a_long_note_goes_on_below_itself():
+    first, *others = wrapped("a half-precision note " * 9).splitlines()
+    assert first.startswith("a half-precision")
+    assert others
+    assert all(re.match("  [a-z]", line) for line in others)
 
 
 def exact(fault, scheme):
