@@ -154,13 +154,26 @@ def rotate(
     contract.token_positions(positions, x.shape)
     contract.pair_frequencies(frequencies, x.shape)
     factor = contract.positive("attention_factor", attention_factor)
+    contract.layout(layout)
     if frequencies is None:
         frequencies = sinusoidal.frequencies(x.shape[-1], base=base)
+    if isinstance(frequencies, jax.core.Tracer) or isinstance(positions, np.ndarray):
+        return _rotated(x, positions, frequencies, factor, layout)
+    known = tuple(np.asarray(frequencies, np.float64).tolist())
+    return _rotated_at_once(x, positions, known, factor, layout)
+
+
+def _rotated(x, positions, frequencies, factor, layout):
     if positions is None:
         positions = jnp.arange(x.shape[-2])
+    frequencies = np.array(frequencies) if isinstance(frequencies, tuple) else frequencies
     wide = jnp.promote_types(x.dtype, jnp.float32)
     cos, sin = sinusoidal.cos_sin([positions[..., None]], [frequencies], wide)
     return turn(x, factor * cos, factor * sin, layout)
+
+
+# outside of a compiled program, one program where there were seven
+_rotated_at_once = jax.jit(_rotated, static_argnums=(2, 3, 4))
 
 
 def turn(x, cos, sin, layout):
@@ -175,11 +188,15 @@ def _turn(x, cos, sin, layout):
         cos, sin, cpu=_computed_once, default=lambda *tables: tables
     )
     m = cos.shape[-1]
-    axis, pairs = (-2, (2, m)) if layout == "half" else (-1, (m, 2))
-    turning = x[..., : 2 * m].astype(cos.dtype).reshape(*x.shape[:-1], *pairs)
-    a, b = jnp.moveaxis(turning, axis, 0)
-    turned = jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=axis)
-    turned = turned.reshape(*x.shape[:-1], 2 * m).astype(x.dtype)
+    turning = x[..., : 2 * m].astype(cos.dtype)
+    half = layout == "half"
+    # slices: XLA is slower on CPUs where an axis of pairs is split off (jaxlib 0.10.2)
+    first, second = (
+        (slice(m), slice(m, None)) if half else (slice(0, None, 2), slice(1, None, 2))
+    )
+    a, b = turning[..., first], turning[..., second]
+    turned = jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-2 if half else -1)
+    turned = turned.reshape(turning.shape).astype(x.dtype)
     return jnp.concatenate([turned, x[..., 2 * m :]], axis=-1)
 
 
