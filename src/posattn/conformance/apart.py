@@ -14,7 +14,8 @@ __all__ = ["TIME_LIMIT", "check_apart"]
 
 TIME_LIMIT = 60.0  # seconds for a case, in which some frameworks compile
 IMPORT_LIMIT = 300.0  # seconds until the first case, in which some frameworks are imported
-COMMAND = (sys.executable, "-m", "posattn.conformance.worker")
+# unbuffered: who reads the report ends the process, and what a function printed would be lost
+COMMAND = (sys.executable, "-u", "-m", "posattn.conformance.worker")
 FAILED = 1
 
 

@@ -103,7 +103,6 @@ def main():
             work(request, say)
         except KeyboardInterrupt:
             say(interrupted=True)
-        sys.stdout.flush()
 
 
 if __name__ == "__main__":

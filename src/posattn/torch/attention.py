@@ -248,8 +248,9 @@ def _thin(x, rate, rng, place=None):
 
 def seed(rng):
     """A number that fixes what is drawn: `rng` itself, or the next one of a generator."""
-    if not isinstance(rng, torch.Generator):
-        whole = isinstance(rng, Tensor) and rng.ndim == 0 and not rng.is_floating_point()
+    whole = isinstance(rng, Tensor) and rng.ndim == 0 and not rng.is_floating_point()
+    # of a tensor, torch.compile does not know whether it is a generator (torch 2.15)
+    if whole or not isinstance(rng, torch.Generator):
         contract.rng(
             rng,
             rng is None or whole or contract.is_index(rng),
