@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import inspect
 import json
 import os
 import re
@@ -32,6 +33,7 @@ from posattn.conformance.calling import signature_of
 from posattn.conformance.faults import FAULTS, angles, bias, explain
 from posattn.conformance.faults.registry import Near, half_precision
 from posattn.conformance.frameworks import read
+from posattn.conformance.generate import SCHEMES
 from posattn.conformance.report import Run, wrapped
 from tests.conftest import REFERENCE, TWINS
 from tests.faults import deviations, nan_gradients
@@ -196,6 +198,19 @@ def test_a_fault_was_seen_where_it_says():
         for thread in threads(fault.seen):
             said[thread].add(fault.name)
     assert said == {thread: set(entry["faults"]) for thread, entry in read.items()}
+
+
+@named_in_gallery
+def test_an_entry_of_the_gallery_has_the_defaults_of_its_scheme(name):
+    """A fault is in what an entry computes, and not in what it takes when nothing is given."""
+    scheme, _ = GALLERY[name]
+    right = inspect.signature(SCHEMES[scheme].function).parameters
+    for own, parameter in inspect.signature(fresh(name)).parameters.items():
+        if own in right and inspect.Parameter.empty not in (
+            parameter.default,
+            right[own].default,
+        ):
+            assert parameter.default == right[own].default, own
 
 
 @named_in_gallery

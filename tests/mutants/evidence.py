@@ -99,11 +99,12 @@ class Evidence:
         lines = self.of(change.path)
         reached = lines if change.whole else range(change.statement, change.last + 1)
         contexts = {context for line in reached for context in lines.get(line, ())}
-        if contexts <= {""}:  # another process ran it, or nobody
+        early = contexts <= {""}  # while modules are imported, in another process, or never
+        if early:
             contexts = {context for some in lines.values() for context in some}
         found = {name for context in contexts for name in self.named(context)}
         found.update(self.changed)
-        if change.whole:
+        if change.whole or early:
             looking = (file for start, file in LOOKING if change.path.startswith(start))
             found.update(name for file in looking for name in self.of_file.get(file, []))
         if not contexts - {""} or change.path.startswith("docs/"):  # builds are processes

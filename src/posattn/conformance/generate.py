@@ -47,7 +47,8 @@ EXACT = {
     "short_factors",
 }
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 2e-2}
-LARGEST = {"float64": np.inf, "float32": 3e38, "float16": 65504, "bfloat16": 3e38}
+LARGEST = {name: float(np.finfo(name).max) for name in ("float64", "float32", "float16")}
+LARGEST["bfloat16"] = LARGEST["float32"]
 
 
 def make(name):

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +11,7 @@ from posattn.conformance.generate import SCHEMES
 FAULTS = []
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """A faulty implementation, which computes in float64 what others were seen to return.
 
     Args:
