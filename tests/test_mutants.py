@@ -24,7 +24,7 @@ CHANGED = {
     "True": {"False"},
     "3": {"4"},
     "0.5": {"2.0"},
-    "'wide'": {"'wide?'"},
+    "'wide'": {"'~wide'"},
     "b if a else c": {"(not a)"},
     "[b for b in a if a()]": {"(not a())"},
     "a(b, c=d)": {"a(b)"},

@@ -143,7 +143,7 @@ def constant(node, value):
     elif isinstance(value, float):
         yield node, node, repr(2 * value + 1)
     elif isinstance(value, str) and value.strip():
-        yield node, node, repr(f"{value}?")
+        yield node, node, repr(f"~{value}")  # of a pattern an added end may mean nothing
 
 
 def call(node, func, args, keywords, text):
