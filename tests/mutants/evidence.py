@@ -108,7 +108,7 @@ class Evidence:
             looking = (file for start, file in LOOKING if change.path.startswith(start))
             found.update(name for file in looking for name in self.of_file.get(file, []))
         if not contexts - {""} or change.path.startswith("docs/"):  # builds are processes
-            word = re.compile(rf"\b{Path(change.path).stem}\b")
+            word = re.compile(rf"\b({Path(change.path).stem}|tests\.books)\b")
             naming = (
                 n for n in self.test_files() if word.search((self.project / n).read_text())
             )
