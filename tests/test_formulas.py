@@ -32,7 +32,6 @@ OWN = {  # how both twins compute sinusoids, and how exactly
 STATED = {}  # the function below, and the fingerprint, of each name
 POSITIONS = np.array([0, 3, 4, 9])  # of queries and of keys
 PAIRS = [(i, j) for i in range(4) for j in range(4)]
-WHERE = {"query_positions": POSITIONS, "key_positions": POSITIONS}
 
 
 def formula(digits):
@@ -173,8 +172,8 @@ def window_mask():
     yield ours.window_mask(n_q, n_k, w), want
     for i, row in enumerate(ours.window_mask(n_k, n_k, w) & ours.causal_mask(n_k)):
         yield row.sum(), min(w, i + 1)
-    longformer, W = 4, 3  # tokens on each side, and before the query
-    yield ours.window_mask(9, 9, longformer // 2 + 1)[4, 5:].sum(), longformer // 2
+    w, W = 4, 3  # of Longformer, on both sides together; of Mistral, before the query
+    yield ours.window_mask(9, 9, w // 2 + 1)[4, 5:].sum(), w // 2
     yield ours.window_mask(9, 9, W + 1)[8, :8].sum(), W
 
 
@@ -589,7 +588,8 @@ def randomized_positions():
 @formula("77349a77")
 def ShawRelative():
     (q, k, v), (layer, row) = heads(), shaw()
-    got = ours.scaled_dot_product_attention(q, k, v, bias=layer, **WHERE)
+    options = {"query_positions": POSITIONS, "key_positions": POSITIONS}
+    got = ours.scaled_dot_product_attention(q, k, v, bias=layer, **options)
     for h in (0, 1):
         for i in range(4):
             a_k, a_v = layer.key_table[row[i]], layer.value_table[row[i]]
@@ -647,11 +647,8 @@ def skew():
 
 @formula("747f6791")
 def RelativeGlobalAttention():
-    (q, k, _), table, n_max = (
-        heads(),
-        normal(2, 6, 6),
-        6,
-    )  # distances of 5, 6 and 9 are there
+    (q, k, _), n_max = heads(), 6  # distances of 5, 6 and 9 are there
+    table = normal(2, n_max, 6)
     got = ours.RelativeGlobalAttention(table).scores(q, k, POSITIONS, POSITIONS)
     for h in (0, 1):
         for i, j in PAIRS:
@@ -788,17 +785,20 @@ def position_interpolation():
         yield ours.position_interpolation(d, base=b, factor=s), want
 
 
-@formula("94ddfc11")
+@formula("8e5eb3cb")
 def ntk_aware():
     s, d, b = 4.0, 8, 100.0
     larger = b * s ** (d / (d - 2))
     want = [larger ** (-2 * j / d) for j in range(d // 2)]
     yield ours.ntk_aware(d, base=b, factor=s), want
     yield want[-1], omega(d // 2 - 1, d, b) / s
-    yield ours.ntk_aware(2, base=b, factor=s), [1]
+    yield (
+        ours.ntk_aware(2, base=b, factor=1e308),
+        [1],
+    )  # no larger base, which would be infinite
 
 
-@formula("a91c501f")
+@formula("77548d4a")
 def dynamic_ntk():
     s, d, b, L = 3.0, 8, 100.0, 50
     for n in (20, 50, 80):
@@ -806,7 +806,7 @@ def dynamic_ntk():
         want = [larger ** (-2 * j / d) for j in range(d // 2)]
         options = {"base": b, "factor": s, "length": n, "trained_length": L}
         yield ours.dynamic_ntk(d, **options), want
-        yield ours.dynamic_ntk(2, **options), [1]
+        yield ours.dynamic_ntk(2, **options | {"factor": 1e308}), [1]
 
 
 @formula("06a74554")

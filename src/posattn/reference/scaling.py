@@ -61,7 +61,7 @@ def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.nda
 
     The exponent makes the slowest pair $s$ times slower, as interpolation does, while the fastest
     stays at one radian per position.
-    At $d = 2$ there is only the fastest, and the exponent counts as 0.
+    At $d = 2$ there is only the fastest, and $b' = b$: the exponent counts as 0.
     Neighbors remain as far apart as in training, so that it works without fine-tuning; the pairs
     between do not slow down enough, and meet new angles before $s$ trained lengths are reached.
 
@@ -105,7 +105,7 @@ def dynamic_ntk(
     .. math:: \omega'_j = b'^{-2j/d}, \qquad
         b' = b\,\Bigl(1 + s\,\Bigl(\frac{\max(n, L)}{L} - 1\Bigr)\Bigr)^{d/(d-2)}.
 
-    At $d = 2$ the exponent counts as 0.
+    At $d = 2$ the exponent counts as 0, and $b' = b$.
     The result is a function of its arguments and nothing else: after a long text, a short one gets
     the frequencies of training again.
     Implementations that keep what they computed for the longest text do not.
