@@ -18,7 +18,9 @@ import pytest
 import posattn.reference as ours
 
 MATH = re.compile(r"\.\. math:: (.+?)(?:\n\n|\Z)|(?<!\\)\$([^$]+)\$", re.DOTALL)
-RELATION = re.compile(r"[=^]|\\(le(?!ft)|sum|sqrt|mapsto|sim)")  # what a reader may rely on
+RELATION = re.compile(  # what a reader may rely on
+    r"[=^<>]|\\(le(?!ft)|ge|ne|[lr]floor|[lr]ceil|bmod|sum|sqrt|mapsto|sim)"
+)
 OWN = {  # how both twins compute sinusoids, and how exactly
     "TransformerXLBias": [
         r"\cos(i-j)=\cosi\cosj+\sini\sinj",
@@ -66,6 +68,12 @@ def softmax(s):
 
 def omega(j, d, b=10000.0):
     return b ** (-2 * j / d)
+
+
+def pairs_of(m, layout="interleaved"):
+    """Which entries make pair 0 to m - 1."""
+    half = layout == "half"
+    return [[j, j + m] if half else [2 * j, 2 * j + 1] for j in range(m)]
 
 
 def turned(pair, angle):
@@ -123,13 +131,13 @@ def attention_weights():
 
 @formula("b1daea01")
 def scaled_dot_product_attention():
-    Q, K, V = heads()
-    B = normal(2, 4, 4)
+    d, d_v = 6, 5
+    (Q, K, _), V, B = heads(), normal(2, 4, d_v), normal(2, 4, 4)
     got = ours.scaled_dot_product_attention(Q, K, V, bias=B)
     for h in (0, 1):
         for i in range(4):
-            w = softmax([dot(Q[h, i], K[h, j]) / sqrt(6) + B[h, i, j] for j in range(4)])
-            yield got[h, i], [dot(w, V[h, :, c]) for c in range(6)]
+            w = softmax([dot(Q[h, i], K[h, j]) / sqrt(d) + B[h, i, j] for j in range(4)])
+            yield got[h, i], [dot(w, V[h, :, c]) for c in range(d_v)]
 
 
 @formula("8f80b03d")
@@ -147,33 +155,72 @@ def causal_mask():
     yield mask, [[j <= i + 5 - 3 for j in range(5)] for i in range(3)]
 
 
-@formula("b693a680")
+@formula("6892017e")
+def length_mask():
+    per_example, per_query = np.array([2, 0]), np.array([[1, 4, 3], [0, 2, 4]])
+    for b in (0, 1):
+        mask = ours.length_mask(per_example, 4)
+        yield mask[b], [[j < per_example[b] for j in range(4)]]
+        mask = ours.length_mask(per_query, 4)
+        yield mask[b], [[j < per_query[b, i] for j in range(4)] for i in range(3)]
+
+
+@formula("262993c5")
+def window_mask():
+    n_q, n_k, w = 3, 6, 2
+    want = [[abs(j - (i + n_k - n_q)) < w for j in range(n_k)] for i in range(n_q)]
+    yield ours.window_mask(n_q, n_k, w), want
+    for i, row in enumerate(ours.window_mask(n_k, n_k, w) & ours.causal_mask(n_k)):
+        yield row.sum(), min(w, i + 1)
+    w, W = 4, 3  # of Longformer, on both sides together; of Mistral, before the query
+    yield ours.window_mask(9, 9, w // 2 + 1)[4, 5:].sum(), w // 2
+    yield ours.window_mask(9, 9, W + 1)[8, :8].sum(), W
+
+
+@formula("1f974321")
+def Window():
+    q, k, w = np.array([3, 8]), np.array([1.5, 3, 5, 6, 9.5]), 2
+    want = [[abs(k[j] - q[i]) < w for j in range(5)] for i in (0, 1)]
+    yield ours.Window(w)(q, k), want
+
+
+@formula("c4fe7007")
 def axial_frequencies():
-    d, c, b = 12, 3, 100.0
-    w = np.zeros((c, d // 2))
-    for k in range(c):
-        for j in range(d // (2 * c)):
-            w[k, k * d // (2 * c) + j] = b ** (-2 * c * j / d)
-    yield ours.axial_frequencies(d, c), w
+    d, c = 12, 3
+    for b in (100.0, 50.0):
+        w = np.zeros((c, d // 2))
+        for k in range(c):
+            for j in range(d // (2 * c)):
+                w[k, k * d // (2 * c) + j] = b ** (-2 * c * j / d)
+        yield ours.axial_frequencies(d, c, base=b), w
 
 
-@formula("b8c473b1")
+@formula("4cf1d4bc")
+def grid_coordinates():
+    h, w = 3, 4
+    yield ours.grid_coordinates(h, w), [(floor(p / w), p % w) for p in range(h * w)]
+
+
+@formula("51fdc07a")
 def rotate_axes():
-    x, p, w = normal(4, 6), normal(4, 2), normal(2, 3)
-    got = ours.rotate_axes(x, p, w)
-    for i in range(4):
-        for j in range(3):
-            phi = sum(p[i, k] * w[k, j] for k in (0, 1))
-            yield got[i, 2 * j : 2 * j + 2], turned(x[i, 2 * j : 2 * j + 2], phi)
+    x, p, w = normal(4, 8), normal(4, 2), normal(2, 3)  # and two entries that pass through
+    for layout in ("interleaved", "half"):
+        got = ours.rotate_axes(x, p, w, layout=layout)
+        yield got[:, 6:], x[:, 6:]
+        for i in range(4):
+            for j, pair in enumerate(pairs_of(3, layout)):
+                phi = sum(p[i, k] * w[k, j] for k in (0, 1))
+                yield got[i, pair], turned(x[i, pair], phi)
 
 
 @formula("50f58c14")
 def mrope_frequencies():
-    d, sections, b = 12, (1, 2, 3), 10000.0
-    w = np.zeros((3, 6))
-    for k, j in [(0, 0), (1, 1), (1, 2), (2, 3), (2, 4), (2, 5)]:
-        w[k, j] = b ** (-2 * j / d)
-    yield ours.mrope_frequencies(d, sections), w
+    d, sections = 12, (1, 2, 3)
+    for b in (10000.0, 50.0):
+        w = np.zeros((3, 6))
+        for k, j in [(0, 0), (1, 1), (1, 2), (2, 3), (2, 4), (2, 5)]:
+            w[k, j] = b ** (-2 * j / d)
+        yield ours.mrope_frequencies(d, sections, base=b), w
 
 
 @formula("76ed7d24")
@@ -190,9 +237,9 @@ def MixedRotary():
 
 @formula("75ab93da")
 def MixedRotary__init():
-    d, H, b = 16, 3, 10.0
+    d, H, b = 16, 3, 50.0
     theta = drawn().uniform(0, 2 * pi, H)
-    w = ours.MixedRotary.init(drawn(), d, H, 5).frequencies
+    w = ours.MixedRotary.init(drawn(), d, H, 5, base=b).frequencies
     for h in range(H):
         for j in range(d // 4):
             size, (s, c) = b ** (-4 * j / d), (sin(theta[h]), cos(theta[h]))
@@ -210,8 +257,9 @@ def KVCache():
         for p in positions[0]:
             slots[p % window if window else p] = p
         yield cache.positions[0], slots
-        seen = [n <= 7 and (window is None or 7 - n < window) for n in slots]
-        yield cache.mask(np.array([[7]]))[0, 0], seen
+        for q in (6, 7, 8):  # 7 is not yet there for the first, 5 has left for the last
+            seen = [n <= q and (window is None or q - n < window) for n in slots]
+            yield cache.mask(np.array([[q]]))[0, 0], seen
 
 
 @formula("e6dcfc78")
@@ -241,7 +289,7 @@ def convolution():
         yield y[i], sum((x[n] @ W[m] for m, n in read if 0 <= n < 7), np.zeros(3))
 
 
-@formula("20eed55e")
+@formula("31b17900")
 def recurrence():
     x, W, U = normal(5, 3), normal(3, 3), normal(3, 3) / 2
     got, h = ours.recurrence(x, W, U), np.zeros(3)
@@ -256,12 +304,11 @@ def CoPE():
     b = ours.CoPE(e).scores(q, k, POSITIONS, POSITIONS)
     for h in (0, 1):
         for i, j in PAIRS:
-            if j <= i:
-                g = [sigma(dot(q[h, i], k[h, n]) / sqrt(6)) for n in range(j, i + 1)]
-                p = min(sum(g), 3 - 1)
-                part = p - floor(p)
-                low, high = dot(q[h, i], e[floor(p)]), dot(q[h, i], e[ceil(p)])
-                yield b[h, i, j], (1 - part) * low + part * high
+            g = [sigma(dot(q[h, i], k[h, n]) / sqrt(6)) for n in range(j, i + 1)]
+            p = min(sum(g), 3 - 1)  # 0 for keys after the query
+            part = p - floor(p)
+            low, high = dot(q[h, i], e[floor(p)]), dot(q[h, i], e[ceil(p)])
+            yield b[h, i, j], (1 - part) * low + part * high
 
 
 @formula("a4ae8b1f")
@@ -277,7 +324,7 @@ def DAPE():
         yield b[:, i, j], beta + W2.T @ hidden + w2
 
 
-@formula("c9d2e7f7")
+@formula("853058d2")
 def DAPE__init():
     H, m = 8, 300
     dape = ours.DAPE.init(drawn(), H, ours.ALiBi(H), hidden_dim=m)
@@ -285,7 +332,7 @@ def DAPE__init():
     yield within(dape.output_weight, 1 / sqrt(m)), True
 
 
-@formula("c5d44a1a")
+@formula("80ef01cf")
 def deberta_bucket():
     for m, D in [(16, 128), (256, 512), (6, 9)]:
         E = m / 2
@@ -295,23 +342,39 @@ def deberta_bucket():
                 steps = log(n / E) / log((D - 1) / E) * (E - 1)
                 want = (1 if delta > 0 else -1) * min(m, E + ceil(steps - 1e-9))
             yield ours.deberta_bucket(np.array(delta), num_buckets=m, max_distance=D), want
+        found = ours.deberta_bucket(np.arange(2 * D), num_buckets=m, max_distance=D)
+        E = m // 2
+        for k in range(1, E + 1):
+            begins = (
+                n for n in range(2 * D) if n ** (E - 1) > (D - 1) ** (k - 1) * E ** (E - k)
+            )
+            yield np.argmax(found >= E + k), next(begins)
 
 
 @formula("11dd0899")
 def DisentangledBias():
-    (q, k, _), m, d = heads(), 3, 6
+    (q, k, _), m, d, D = heads(), 4, 6, 6
     T, Wq, Wk = normal(2 * m, 5), normal(5, 2 * d), normal(5, 2 * d) + 0.1
-    got = ours.DisentangledBias(T, Wq, Wk, num_heads=2).scores(q, k, POSITIONS, POSITIONS)
-    for h in (0, 1):
-        own = slice(d * h, d * h + d)
+    for bucketed_to, same_row in [(None, False), (None, True), (D, False), (D, True)]:
+        options = {"num_heads": 2, "bucketed_to": bucketed_to, "same_row": same_row}
+        made = ours.DisentangledBias(T, Wq, Wk, **options)
+        got = made.scores(q, k, POSITIONS, POSITIONS)
 
-        def delta(i, j):
-            return int(max(0, min(2 * m - 1, POSITIONS[i] - POSITIONS[j] + m)))
+        def delta(i, j, bucketed_to=bucketed_to):
+            n = POSITIONS[i] - POSITIONS[j]
+            if bucketed_to:
+                n = ours.deberta_bucket(
+                    np.array(n), num_buckets=m, max_distance=bucketed_to
+                )
+            return int(max(0, min(2 * m - 1, n + m)))
 
-        for i, j in PAIRS:
-            to_key = dot(q[h, i], T[delta(i, j)] @ Wk[:, own])
-            to_query = dot(k[h, j], T[delta(j, i)] @ Wq[:, own])
-            yield got[h, i, j], (to_key + to_query) / sqrt(3 * d)
+        for h in (0, 1):
+            own = slice(d * h, d * h + d)
+            for i, j in PAIRS:
+                to_key = dot(q[h, i], T[delta(i, j)] @ Wk[:, own])
+                row = delta(i, j) if same_row else delta(j, i)
+                to_query = dot(k[h, j], T[row] @ Wq[:, own])
+                yield got[h, i, j], (to_key + to_query) / sqrt(3 * d)
 
 
 @formula("1875abbb")
@@ -320,7 +383,7 @@ def DisentangledBias__scale():
     yield made.scale, 1 / sqrt(3 * 6)
 
 
-@formula("2c258243")
+@formula("a960d893")
 def FIRE():
     c, mu, w1, b1, W2, b2 = -0.3, -0.5, normal(5), normal(5), normal(5, 2), normal(2)
     L = abs(mu) * 10.0
@@ -345,17 +408,19 @@ def FIRE__init():
     yield within(fire.output_weight, 1 / sqrt(m)), True
 
 
-@formula("d22803c0")
+@formula("ada58f93")
 def forgetting_bias():
     f = np.exp(-(normal(2, 4) ** 2))
     d = ours.forgetting_bias(np.log(f))
     for h in (0, 1):
         for i, j in PAIRS:
-            if j <= i:
-                yield d[h, i, j], sum(log(f[h, n]) for n in range(j + 1, i + 1))
-                s = 0.7
-                passed = prod(f[h, n] for n in range(j + 1, i + 1))
-                yield exp(s + d[h, i, j]), exp(s) * passed
+            yield d[h, i, j], sum(log(f[h, n]) for n in range(j + 1, i + 1))  # 0 for j > i
+            s = 0.7
+            passed = prod(f[h, n] for n in range(j + 1, i + 1))
+            yield exp(s + d[h, i, j]), exp(s) * passed
+    same = 0.3
+    d = ours.forgetting_bias(np.full((1, 4), log(same)))[0]
+    yield [d[i, j] for i, j in PAIRS], [max(i - j, 0) * log(same) for i, j in PAIRS]
 
 
 @formula("8337e443")
@@ -368,24 +433,31 @@ def ForgettingGate():
 
 @formula("1dbedb58")
 def KerpleLog():
-    r1, r2 = np.array([0.5, 2.0]), np.array([3.0, 0.25])
-    b = ours.KerpleLog(r1, r2)(POSITIONS, POSITIONS)
+    given = np.array([0.5, 0.002, -3.0]), np.array([3.0, 0.25, 0.001])
+    layer = ours.KerpleLog(*given)
+    r1, r2 = (np.array([max(r, 0.01) for r in rs]) for rs in given)
+    yield [layer.clamped().r1, layer.clamped().r2], [r1, r2]
+    b = layer(POSITIONS, POSITIONS)
     for i, j in PAIRS:
         n = abs(POSITIONS[j] - POSITIONS[i])
-        yield b[:, i, j], [-r1[h] * log(1 + r2[h] * n) for h in (0, 1)]
+        yield b[:, i, j], [-r1[h] * log(1 + r2[h] * n) for h in range(3)]
         yield np.exp(b[:, i, j]), (1 + r2 * n) ** -r1
 
 
 @formula("3fdfd051")
 def KerplePower():
-    r1, r2 = np.array([0.5, 2.0]), np.array([2.0, 0.25])
-    b = ours.KerplePower(r1, r2)(POSITIONS, POSITIONS)
+    given = np.array([0.5, 2.0, 0.001, 3.0]), np.array([2.0, 0.25, -1.0, 2.5])
+    layer = ours.KerplePower(*given)
+    r1 = [max(r, 0.01) for r in given[0]]
+    r2 = [min(max(r, 0.01), 2) for r in given[1]]
+    yield [layer.clamped().r1, layer.clamped().r2], [r1, r2]
+    b = layer(POSITIONS, POSITIONS)
     for i, j in PAIRS:
         n = abs(POSITIONS[j] - POSITIONS[i])
-        yield b[:, i, j], [-r1[h] * n ** r2[h] for h in (0, 1)]
+        yield b[:, i, j], [-r1[h] * n ** r2[h] if n else 0 for h in range(4)]
 
 
-@formula("7ffd40aa")
+@formula("fa8bd92e")
 def LearnedPositionalEncoding():
     x, T = normal(2, 4, 3), normal(5, 3)
     y = ours.LearnedPositionalEncoding(T)(x)
@@ -462,29 +534,39 @@ def arrows(x, angles):
     return [m * way[n] for n in (0, 1) for m, way in zip(mu, ways, strict=True)]
 
 
-@formula("c7245b0d")
+@formula("5348dc4f")
 def polar_query():
     (q, k, _), d, phi = heads(), 6, -np.abs(normal(2, 6))
-    got, key = ours.polar_query(q, POSITIONS), ours.PolarKey(phi)(k, POSITIONS)
-    w = [10000.0 ** (-c / d) for c in range(d)]
-    for h in (0, 1):
-        for i, p in enumerate(POSITIONS):
-            yield got[h, i], arrows(q[h, i], [p * w[c] for c in range(d)])
-        for i, j in PAIRS:
-            n, (a, b) = POSITIONS[j] - POSITIONS[i], (q[h, i], k[h, j])
-            mu = [log(1 + exp(a[c])) * log(1 + exp(b[c])) for c in range(d)]
-            s = sum(mu[c] * cos(n * w[c] + phi[h, c]) for c in range(d))
-            yield dot(got[h, i], key[h, j]), s
+    for b in (10000.0, 50.0):
+        got = ours.polar_query(q, POSITIONS, base=b)
+        key = ours.PolarKey(phi, b)(k, POSITIONS)
+        w = [b ** (-c / d) for c in range(d)]
+        for h in (0, 1):
+            for i, p in enumerate(POSITIONS):
+                yield got[h, i], arrows(q[h, i], [p * w[c] for c in range(d)])
+            for i, j in PAIRS:
+                n, (x, y) = POSITIONS[j] - POSITIONS[i], (q[h, i], k[h, j])
+                mu = [log(1 + exp(x[c])) * log(1 + exp(y[c])) for c in range(d)]
+                s = sum(mu[c] * cos(n * w[c] + phi[h, c]) for c in range(d))
+                yield dot(got[h, i], key[h, j]), s
 
 
-@formula("ad1b06ef")
+@formula("7e62b1f1")
 def PolarKey():
-    (_, k, _), d, phi = heads(), 6, -np.abs(normal(2, 6))
-    got = ours.PolarKey(phi)(k, POSITIONS)
-    for h in (0, 1):
-        for i, p in enumerate(POSITIONS):
-            angles = [p * 10000.0 ** (-c / d) + phi[h, c] for c in range(d)]
-            yield got[h, i], arrows(k[h, i], angles)
+    (_, k, _), d, phi = heads(), 6, np.linspace(-9, 3, 12).reshape(2, 6)
+    nearest = [[min(0, max(-2 * pi, angle)) for angle in row] for row in phi]
+    for b in (10000.0, 50.0):
+        got = ours.PolarKey(phi, b)(k, POSITIONS)
+        for h in (0, 1):
+            for i, p in enumerate(POSITIONS):
+                angles = [p * b ** (-c / d) + nearest[h][c] for c in range(d)]
+                yield got[h, i], arrows(k[h, i], angles)
+    x, phi, w, i = np.array([[[-800.0, 1.0]]]), -1.9, 50.0**-0.5, 3.0  # of entry 1 alone
+    query = ours.polar_query(x, np.array([i]), base=50.0)
+    for turns in (0, 1):
+        likes = np.array([i - phi / w + turns * 2 * pi / w])
+        key = ours.PolarKey(np.array([[0.0, phi]]), 50.0)(x, likes)
+        yield dot(query[0, 0], key[0, 0]), log(1 + exp(1)) ** 2
 
 
 @formula("b12397d9")
@@ -503,7 +585,7 @@ def randomized_positions():
     yield ours.randomized_positions(L, L, rng=rng), range(L)
 
 
-@formula("187a9ee7")
+@formula("77349a77")
 def ShawRelative():
     (q, k, v), (layer, row) = heads(), shaw()
     options = {"query_positions": POSITIONS, "key_positions": POSITIONS}
@@ -554,22 +636,26 @@ def ShawRelative__values():
 @formula("5383b4f6")
 def skew():
     n, X = 5, normal(5, 5)
+    got = ours.skew(X)
     for i in range(n):
-        for j in range(i + 1):
-            yield ours.skew(X)[i, j], X[i, n - 1 - (i - j)]
+        for j in range(n):
+            if j <= i:
+                yield got[i, j], X[i, n - 1 - (i - j)]
+            else:
+                yield got[i, j], 0 if j == i + 1 else X[i + 1, j - i - 2]
 
 
-@formula("b4769ed5")
+@formula("747f6791")
 def RelativeGlobalAttention():
-    (q, k, _), table, n_max = heads(), normal(2, 10, 6), 10
+    (q, k, _), n_max = heads(), 6  # distances of 5, 6 and 9 are there
+    table = normal(2, n_max, 6)
     got = ours.RelativeGlobalAttention(table).scores(q, k, POSITIONS, POSITIONS)
     for h in (0, 1):
         for i, j in PAIRS:
             distance = POSITIONS[i] - POSITIONS[j]
-            if 0 <= distance < n_max:
-                key = k[h, j] + table[h, n_max - 1 - distance]
-                plain = dot(q[h, i], k[h, j]) / sqrt(6)
-                yield plain + got[h, i, j], dot(q[h, i], key) / sqrt(6)
+            e = table[h, n_max - 1 - distance] if 0 <= distance < n_max else np.zeros(6)
+            plain = dot(q[h, i], k[h, j]) / sqrt(6)
+            yield plain + got[h, i, j], dot(q[h, i], k[h, j] + e) / sqrt(6)
 
 
 @formula("cf3c7df9")
@@ -580,45 +666,84 @@ def RelativeGlobalAttention__init():
 
 @formula("26ad2219")
 def RelativeGlobalAttention__scores():
-    # from the query itself to the farthest
-    (q, k, _), e = (heads(), normal(2, 10, 6)[:, ::-1])
-    got = ours.RelativeGlobalAttention(normal(2, 10, 6)).scores(q, k, POSITIONS, POSITIONS)
+    (q, k, _), table = heads(), normal(2, 6, 6)
+    e = table[:, ::-1]  # from the query itself to the farthest
+    got = ours.RelativeGlobalAttention(table).scores(q, k, POSITIONS, POSITIONS)
     for h in (0, 1):
         for i, j in PAIRS:
-            if j <= i:
-                own = e[h, POSITIONS[i] - POSITIONS[j]]
-                yield got[h, i, j], dot(q[h, i], own) / sqrt(6)
+            n = POSITIONS[i] - POSITIONS[j]
+            yield got[h, i, j], dot(q[h, i], e[h, n]) / sqrt(6) if 0 <= n < 6 else 0
 
 
-@formula("429afa6e")
+@formula("89841998")
 def ring_attention():
-    (q, k, v), h = heads(), 0
-    want = ours.scaled_dot_product_attention(q, k, v)[h]
+    q, k, v = normal(2, 8, 6), normal(2, 8, 6) + 0.1, normal(2, 8, 5)
+    balanced = ours.balanced_order(8, 2)
+    for W, where, causal in [
+        (2, np.arange(8), False),
+        (4, np.arange(8), True),
+        (2, balanced, True),
+    ]:
+        options = {"query_positions": where, "key_positions": where, "causal": causal}
+        got = ours.ring_attention(q, k, v, across=W, **options)
+        shard = 8 // W
 
-    def read(i, T):
-        s = [dot(q[h, i], k[h, j]) / sqrt(6) for j in T]
-        mu = max(s)
-        e = [exp(x - mu) for x in s]
-        return mu, sum(e), sum(e[n] * v[h, j] for n, j in enumerate(T))
+        def read(h, i, T, where=where, causal=causal):
+            T = [j for j in T if not causal or where[j] <= where[i]]
+            s = [dot(q[h, i], k[h, j]) / sqrt(6) for j in T]
+            mu = max(s, default=-1e9)
+            e = [exp(x - mu) for x in s]
+            return mu, sum(e), sum((e[n] * v[h, j] for n, j in enumerate(T)), np.zeros(5))
 
-    for i in range(4):
-        (mu, Z, a), (mu2, Z2, a2) = read(i, (0, 1)), read(i, (2, 3))
-        top = max(mu, mu2)
-        Z, a = (
-            exp(mu - top) * Z + exp(mu2 - top) * Z2,
-            exp(mu - top) * a + exp(mu2 - top) * a2,
-        )
-        yield want[i], a / Z
+        for h in (0, 1):
+            for i in range(8):
+                r = i // shard
+                steps = [
+                    range((r - t) % W * shard, ((r - t) % W + 1) * shard) for t in range(W)
+                ]
+                mu, Z, a = read(h, i, steps[0])
+                for T in steps[1:]:
+                    mu2, Z2, a2 = read(h, i, T)
+                    top = max(mu, mu2)
+                    Z = exp(mu - top) * Z + exp(mu2 - top) * Z2
+                    a, mu = exp(mu - top) * a + exp(mu2 - top) * a2, top
+                yield got[h, i], a / Z
+        if where is not balanced:  # `causal` there hides by index
+            yield got, ours.scaled_dot_product_attention(q, k, v, causal=causal)
 
 
-@formula("73c84fe7")
+@formula("f7f7967f")
+def balanced_order():
+    n, W = 24, 3
+    order = ours.balanced_order(n, W)
+    size = n // (2 * W)
+    yield sorted(order), range(n)
+    for r in range(W):
+        shard = order[r * n // W : r * n // W + n // W]
+        pieces = r, 2 * W - 1 - r
+        yield shard, [piece * size + t for piece in pieces for t in range(size)]
+        yield sum(shard[::size] // size), 2 * W - 1  # pieces before its own
+
+    def cost(pieces):
+        return sum(piece + 1 / 2 for piece in pieces)
+
+    yield cost((2 * W - 2, 2 * W - 1)) / cost((0, 1)), 2 * W - 1
+
+
+@formula("a57fa017")
 def rotate():
     x, c, b = normal(4, 6), 1.5, 100.0
-    got = ours.rotate(x, POSITIONS, base=b, attention_factor=c)
-    for i, p in enumerate(POSITIONS):
-        for j in range(3):
-            pair = slice(2 * j, 2 * j + 2)
-            yield got[i, pair], [c * y for y in turned(x[i, pair], p * omega(j, 6, b))]
+    w = [omega(j, 6, b) for j in range(3)]
+    for layout in ("interleaved", "half"):
+        got = ours.rotate(x, POSITIONS, base=b, attention_factor=c, layout=layout)
+        two = np.array(w[:2])
+        partial = ours.rotate(x, POSITIONS, frequencies=two, layout=layout)
+        yield partial[:, 4:], x[:, 4:]
+        for i, p in enumerate(POSITIONS):
+            for j, pair in enumerate(pairs_of(3, layout)):
+                yield got[i, pair], [c * y for y in turned(x[i, pair], p * w[j])]
+            for j, pair in enumerate(pairs_of(2, layout)):
+                yield partial[i, pair], turned(x[i, pair], p * w[j])
 
 
 @formula("f2aa6ef2")
@@ -640,83 +765,121 @@ def to_half():
 @formula("5ab0f7c2")
 def sandwich_bias():
     H, d = 4, 6
-    b = ours.sandwich_bias(H, dim=d)(POSITIONS, POSITIONS)
-    table = ours.sinusoidal_encoding(POSITIONS, d)
-    for h in range(1, H + 1):
-        for i, j in PAIRS:
-            n = POSITIONS[j] - POSITIONS[i]
-            waves = sum(cos(n * omega(k, d)) for k in range(d // 2))
-            yield b[h - 1, i, j], H / (8 * h) * waves
-            yield b[h - 1, i, j], H / (8 * h) * dot(table[i], table[j])
+    for base in (10000.0, 50.0):
+        b = ours.sandwich_bias(H, dim=d, base=base)(POSITIONS, POSITIONS)
+        table = ours.sinusoidal_encoding(POSITIONS, d, base=base)
+        for h in range(1, H + 1):
+            for i, j in PAIRS:
+                n = POSITIONS[j] - POSITIONS[i]
+                waves = sum(cos(n * omega(k, d, base)) for k in range(d // 2))
+                yield b[h - 1, i, j], H / (8 * h) * waves
+                yield b[h - 1, i, j], H / (8 * h) * dot(table[i], table[j])
+            yield b[h - 1, 0, 0], H / (8 * h) * d / 2
 
 
 @formula("fa399baf")
 def position_interpolation():
     s, d = 4.0, 8
-    want = [omega(j, d) / s for j in range(d // 2)]
-    yield ours.position_interpolation(d, factor=s), want
+    for b in (10000.0, 50.0):
+        want = [omega(j, d, b) / s for j in range(d // 2)]
+        yield ours.position_interpolation(d, base=b, factor=s), want
 
 
-@formula("f8bf3380")
+@formula("8e5eb3cb")
 def ntk_aware():
     s, d, b = 4.0, 8, 100.0
     larger = b * s ** (d / (d - 2))
     want = [larger ** (-2 * j / d) for j in range(d // 2)]
     yield ours.ntk_aware(d, base=b, factor=s), want
+    yield want[-1], omega(d // 2 - 1, d, b) / s
+    yield (
+        ours.ntk_aware(2, base=b, factor=1e308),
+        [1],
+    )  # no larger base, which would be infinite
 
 
-@formula("bec7d377")
+@formula("77548d4a")
 def dynamic_ntk():
     s, d, b, L = 3.0, 8, 100.0, 50
     for n in (20, 50, 80):
         larger = b * (1 + s * (max(n, L) / L - 1)) ** (d / (d - 2))
         want = [larger ** (-2 * j / d) for j in range(d // 2)]
-        got = ours.dynamic_ntk(d, base=b, factor=s, length=n, trained_length=L)
-        yield got, want
+        options = {"base": b, "factor": s, "length": n, "trained_length": L}
+        yield ours.dynamic_ntk(d, **options), want
+        yield ours.dynamic_ntk(2, **options | {"factor": 1e308}), [1]
 
 
-@formula("e853373b")
+@formula("06a74554")
 def yarn():
-    d, b, s, L, fast, slow, m, m2 = 32, 10000.0, 8.0, 2048, 32.0, 1.0, 0.7, 1.3
+    fast, slow, m, m2 = 32.0, 1.0, 0.7, 1.3
+    reached = []
+    for d, b, s, L in [
+        (32, 10000.0, 8.0, 2048),
+        (32, 50.0, 8.0, 2048),
+        (8, 10000.0, 4.0, 100),  # begins before pair 0
+        (8, 10000.0, 4.0, 4),  # ends there too
+        (8, 4.0, 4.0, 300),  # ends beyond d - 1
+        (8, 1.5, 4.0, 5000),  # begins there too
+    ]:
 
-    def at(beta):
-        return d * log(L / (2 * pi * beta)) / (2 * log(b))
+        def at(beta, d=d, b=b, L=L):
+            return d * log(L / (2 * pi * beta)) / (2 * log(b))
 
-    for truncate in (True, False):
-        ends = at(fast), at(slow)
-        first, last = (floor(ends[0]), ceil(ends[1])) if truncate else ends
-        want = []
-        for j in range(d // 2):
-            gamma = min(1, max(0, (j - first) / (last - first)))
-            want.append(gamma * omega(j, d) / s + (1 - gamma) * omega(j, d))
-        got, c = ours.yarn(d, factor=s, trained_length=L, truncate=truncate)
-        yield got, want
-        yield c, 0.1 * log(s) + 1
+        for truncate in (True, False):
+            first, last = at(fast), at(slow)
+            if truncate:
+                first, last = floor(first), ceil(last)
+            bounds = first < 0, last > d - 1
+            first, last = max(first, 0), min(last, d - 1)
+            reached.append([*bounds, first == last, first > last])
+            want = []
+            for j in range(d // 2):
+                gamma = min(1, max(0, (j - first) / max(last - first, 1e-3)))
+                want.append(gamma * omega(j, d, b) / s + (1 - gamma) * omega(j, d, b))
+            options = {"base": b, "factor": s, "trained_length": L, "truncate": truncate}
+            got, c = ours.yarn(d, **options)
+            yield got, want
+            yield c, 0.1 * log(s) + 1
+    assert np.any(reached, axis=0).all()
     _, c = ours.yarn(d, factor=s, trained_length=L, mscale=m, mscale_all_dim=m2)
     yield c, (0.1 * m * log(s) + 1) / (0.1 * m2 * log(s) + 1)
+    _, c = ours.yarn(d, factor=s, trained_length=L, mscale=m, mscale_all_dim=m)
+    yield c, 1
 
 
-@formula("421cac1f")
+@formula("be8d1466")
 def longrope():
     d, s, L = 8, 4.0, 100
     short, long = [1.0, 1.5, 2.0, 2.5], [3.0, 4.0, 5.0, 6.0]
-    for n, factors in [(100, short), (101, long)]:
-        options = {"short_factors": short, "long_factors": long, "length": n}
-        got, c = ours.longrope(d, trained_length=L, factor=s, **options)
-        yield got, [omega(j, d) / factors[j] for j in range(4)]
-        yield c, sqrt(1 + log(s) / log(L))
+    for b in (10000.0, 50.0):
+        for n, factors in [(100, short), (101, long)]:
+            options = {"short_factors": short, "long_factors": long, "length": n}
+            got, c = ours.longrope(d, base=b, trained_length=L, factor=s, **options)
+            yield got, [omega(j, d, b) / factors[j] for j in range(4)]
+            yield c, sqrt(1 + log(s) / log(L))
 
 
-@formula("04e556df")
+@formula("0ad6bd8f")
 def llama3():
-    d, b, s, L, alpha, beta = 64, 5e5, 8.0, 8192, 1.0, 4.0
-    want = []
-    for j in range(d // 2):
-        w = omega(j, d, b)
-        r = L * w / (2 * pi)
-        gamma = min(1, max(0, (r - alpha) / (beta - alpha)))
-        want.append((1 - gamma) * w / s + gamma * w)
-    yield ours.llama3(d), want
+    d = 64
+    for b, s, L, alpha, beta in [
+        (5e5, 8.0, 8192, 1.0, 4.0),
+        (100.0, 32.0, 500, 2.0, 7.0),
+        (100.0, 32.0, 500, 3.0, 3.0),
+    ]:
+        want = []
+        for j in range(d // 2):
+            w = omega(j, d, b)
+            r = L * w / (2 * pi)
+            gamma = r >= beta
+            if alpha < beta:
+                gamma = min(1, max(0, (r - alpha) / (beta - alpha)))
+            want.append((1 - gamma) * w / s + gamma * w)
+        ends = {"low_frequency_factor": alpha, "high_frequency_factor": beta}
+        got = ours.llama3(d, base=b, factor=s, trained_length=L, **ends)
+        yield got, want
+        if b == 5e5:
+            yield ours.llama3(d), got
 
 
 @formula("926edc79")
@@ -730,27 +893,34 @@ def frequencies():
 
 @formula("65bacd6d")
 def sinusoidal_encoding():
-    d, p = 7, ours.sinusoidal_encoding(POSITIONS, 7)
+    d = 7
+    for b in (10000.0, 50.0):
+        p = ours.sinusoidal_encoding(POSITIONS, d, base=b)
+        for n, i in enumerate(POSITIONS):
+            yield p[n, 0::2], [sin(i * omega(j, d, b)) for j in range(4)]
+            yield p[n, 1::2], [cos(i * omega(j, d, b)) for j in range(3)]
+    d, b = 8, 50.0
+    w = [b ** (-2 * j / (d - 2)) for j in range(d // 2)]  # of tensor2tensor
+    yield w[-1], 1 / b
+    p = ours.sinusoidal_encoding(POSITIONS, d, base=b ** (d / (d - 2)))
     for n, i in enumerate(POSITIONS):
-        yield p[n, 0::2], [sin(i * omega(j, d)) for j in range(4)]
-        yield p[n, 1::2], [cos(i * omega(j, d)) for j in range(3)]
+        yield ours.to_half(p)[n], [f(i * x) for f in (sin, cos) for x in w]
 
 
-@formula("8a95a927")
+@formula("c9c847fb")
 def shift_matrix():
     d, delta = 6, 2.5
-    R = ours.shift_matrix(delta, d)
-    want = np.zeros((d, d))
-    for j in range(d // 2):
-        c, s, pair = (
-            cos(delta * omega(j, d)),
-            sin(delta * omega(j, d)),
-            slice(2 * j, 2 * j + 2),
+    for b in (10000.0, 50.0):
+        R = ours.shift_matrix(delta, d, base=b)
+        want = np.zeros((d, d))
+        for j, pair in enumerate(pairs_of(d // 2)):
+            c, s = cos(delta * omega(j, d, b)), sin(delta * omega(j, d, b))
+            want[np.ix_(pair, pair)] = [[c, s], [-s, c]]
+        yield R, want
+        before, after = (
+            ours.sinusoidal_encoding(POSITIONS + n, d, base=b) for n in (0, delta)
         )
-        want[pair, pair] = [[c, s], [-s, c]]
-    yield R, want
-    before, after = (ours.sinusoidal_encoding(POSITIONS + n, d) for n in (0, delta))
-    yield after, [R @ p for p in before]
+        yield after, [R @ p for p in before]
 
 
 @formula("aca5268b")
@@ -758,6 +928,8 @@ def PositionalEncoding():
     X = normal(2, 4, 6)
     P = ours.sinusoidal_encoding(4, 6)
     yield ours.PositionalEncoding(6)(X), X + P
+    other = ours.sinusoidal_encoding(4, 6, base=50.0)
+    yield ours.PositionalEncoding(6, base=50.0)(X), X + other
     got = ours.PositionalEncoding(6, dropout_rate=0.5)(X, rng=drawn())
     yield got, ours.dropout(X + P, 0.5, drawn())
 
@@ -775,9 +947,11 @@ def StickBreaking():
                 yield b[h, i, j], sum(log(1 - sigma(s[n])) for n in range(j, i))
             if j == i:
                 yield b[h, i, i], log(prod(1 - sigma(s[n]) for n in range(i))) - s[i]
+            if j > i:
+                yield b[h, i, j], 0
 
 
-@formula("c5408b15")
+@formula("cf2f4f59")
 def SwinBias():
     M_y, M_x = 2, 3
     t = normal((2 * M_y - 1) * (2 * M_x - 1), 2)
@@ -805,25 +979,34 @@ def SwinV2Bias():
             u = [g(y_i - y_j, 4), g(x_i - x_j, 5)]
             hidden = [max(0, z) for z in u @ W1 + w1]
             yield b[:, i, j], [16 * sigma(z) for z in hidden @ W2]
+    yield [round(g(7, 8), 2), round(g(15, 8), 2), round(15 / 7, 2)], [1.06, 1.39, 2.14]
+    far = 10**6
+    yield [round(g(2 * far - 1, far), 2), round((2 * far - 1) / (far - 1), 2)], [1.36, 2]
 
 
-@formula("52017c2e")
+@formula("ea5e7a9f")
 def t5_bucket():
-    for B, D in [(16, 128), (6, 20)]:
+    for B, D in [(16, 128), (6, 20), (7, 30)]:
         E = floor(B / 2)
-        for delta in range(2 * D):
-            want = delta
-            if delta >= E:
-                steps = log(delta / E) / log(D / E) * (B - E)
-                want = min(B - 1, E + floor(steps + 1e-9))
-            options = {"num_buckets": B, "max_distance": D, "bidirectional": False}
-            yield ours.t5_bucket(np.array(-delta), **options), want
-            options = {"num_buckets": 2 * B, "max_distance": D}
-            yield ours.t5_bucket(np.array(-delta), **options), want
-            yield ours.t5_bucket(np.array(delta), **options), want + B * (delta > 0)
+        alone = {"num_buckets": B, "max_distance": D, "bidirectional": False}
+        both = {"num_buckets": 2 * B, "max_distance": D}
+
+        def f(a, B=B, D=D, E=E):
+            if a < E:
+                return a
+            steps = log(a / E) / log(D / E) * (B - E)
+            return min(B - 1, E + floor(steps + 1e-9))
+
+        for delta in range(-2 * D, 2 * D):
+            yield ours.t5_bucket(np.array(delta), **alone), f(max(-delta, 0))
+            yield ours.t5_bucket(np.array(delta), **both), f(abs(delta)) + B * (delta > 0)
+        found = ours.t5_bucket(-np.arange(2 * D), **alone)
+        for k in range(B - E):
+            begins = (a for a in range(2 * D) if a ** (B - E) >= D**k * E ** (B - E - k))
+            yield np.argmax(found >= E + k), next(begins)
 
 
-@formula("d54741ea")
+@formula("8994b78a")
 def T5Bias():
     t = normal(32, 2)
     b = ours.T5Bias(t)(POSITIONS, POSITIONS)
@@ -831,37 +1014,44 @@ def T5Bias():
         yield b[:, i, j], t[ours.t5_bucket(np.array(POSITIONS[j] - POSITIONS[i]))]
 
 
-@formula("2d9ce7e8")
+@formula("7520d5a9")
 def T5Bias__init():
-    B, H = 40, 30
-    yield within(ours.T5Bias.init(drawn(), H, num_buckets=B).table, sqrt(6 / (B + H))), True
+    N, H = 40, 30
+    yield within(ours.T5Bias.init(drawn(), H, num_buckets=N).table, sqrt(6 / (N + H))), True
 
 
 @formula("9627f27c")
 def TransformerXLBias():
     q, k, _ = heads()
     u, v, W = normal(2, 6), normal(2, 6) + 0.1, normal(4, 12)
-    got = ours.TransformerXLBias(u, v, W).scores(q, k, POSITIONS, POSITIONS)
-    for h in (0, 1):
-        for i, j in PAIRS:
-            p = ours.sinusoidal_encoding(POSITIONS[i : i + 1] - POSITIONS[j], 4)[0]
-            r = p @ W[:, 6 * h : 6 * h + 6]
-            terms = dot(q[h, i], r) + dot(u[h], k[h, j]) + dot(v[h], r)
-            yield got[h, i, j], terms / sqrt(6)
+    for b in (10000.0, 50.0):
+        got = ours.TransformerXLBias(u, v, W, base=b).scores(q, k, POSITIONS, POSITIONS)
+        for h in (0, 1):
+            for i, j in PAIRS:
+                n = POSITIONS[i : i + 1] - POSITIONS[j]
+                r = ours.sinusoidal_encoding(n, 4, base=b)[0] @ W[:, 6 * h : 6 * h + 6]
+                terms = dot(q[h, i], r) + dot(u[h], k[h, j]) + dot(v[h], r)
+                yield got[h, i, j], terms / sqrt(6)
 
 
-@formula("6c4a2c1c")
+@formula("762d9754")
 def TUPEBias():
     T, Uq, Uk, theta = normal(10, 5), normal(5, 12), normal(5, 12) + 0.1, normal(2, 2)
-    plain = ours.TUPEBias(T, Uq, Uk, num_heads=2)(POSITIONS, POSITIONS)
-    reset = ours.TUPEBias(T, Uq, Uk, theta, num_heads=2)(POSITIONS, POSITIONS)
+    (q, k, _), where = heads(), np.array([3, 0, 9, 4])  # position 0 is not the first
+    options = {"query_positions": where, "key_positions": where}
+    made = ours.TUPEBias(T, Uq, Uk, num_heads=2)
+    plain = made(where, where)
+    got = ours.attention_weights(q, k, bias=made, scale=made.scale, **options)
+    reset = ours.TUPEBias(T, Uq, Uk, theta, num_heads=2)(where, where)
     for h in (0, 1):
-        own = slice(6 * h, 6 * h + 6)
-        for i, j in PAIRS:
-            a, b = T[int(POSITIONS[i])] @ Uq[:, own], T[int(POSITIONS[j])] @ Uk[:, own]
-            s = dot(a, b) / sqrt(2 * 6)
-            yield plain[h, i, j], s
-            yield reset[h, i, j], theta[0, h] if i == 0 else theta[1, h] if j == 0 else s
+        own, s = slice(6 * h, 6 * h + 6), np.zeros((4, 4))
+        for n, m in PAIRS:
+            i, j = where[n], where[m]
+            b = dot(T[i] @ Uq[:, own], T[j] @ Uk[:, own]) / sqrt(2 * 6)
+            s[n, m] = dot(q[h, n], k[h, m]) / sqrt(2 * 6) + b
+            yield plain[h, n, m], b
+            yield reset[h, n, m], theta[0, h] if i == 0 else theta[1, h] if j == 0 else b
+        yield got[h], [softmax(row) for row in s]
 
 
 @formula("4648deda")
@@ -870,17 +1060,24 @@ def TUPEBias__scale():
     yield made.scale, 1 / sqrt(2 * 6)
 
 
-@formula("96e092fb")
+@formula("d03941b7")
 def xpos_query():
     (q, k, _), d, gamma, tau = heads(), 6, 0.4, 512.0
-    got, key = ours.xpos_query(q, POSITIONS), ours.xpos_key(k, POSITIONS)
-    for h in (0, 1):
-        for i, p in enumerate(POSITIONS):
-            for j in range(3):
-                zeta, pair = (2 * j / d + gamma) / (1 + gamma), slice(2 * j, 2 * j + 2)
-                x, y = (turned(a[h, i, pair], p * omega(j, d)) for a in (q, k))
-                yield got[h, i, pair], [zeta ** (p / tau) * a for a in x]
-                yield key[h, i, pair], [zeta ** (-p / tau) * a for a in y]
+    for b, layout in [(10000.0, "interleaved"), (50.0, "half")]:
+        options = {"base": b, "layout": layout}
+        got = ours.xpos_query(q, POSITIONS, **options)
+        key = ours.xpos_key(k, POSITIONS, **options)
+        for h in (0, 1):
+            for i, p in enumerate(POSITIONS):
+                for j, pair in enumerate(pairs_of(3, layout)):
+                    zeta = (2 * j / d + gamma) / (1 + gamma)
+                    x, y = (turned(a[h, i, pair], p * omega(j, d, b)) for a in (q, k))
+                    yield got[h, i, pair], [zeta ** (p / tau) * a for a in x]
+                    yield key[h, i, pair], [zeta ** (-p / tau) * a for a in y]
+    for power, said in [(126, 35600), (14, 3900), (1022, 289000)]:  # 1 / M is 2^-power
+        most = tau * log(2**power) / log((1 + gamma) / gamma)
+        yield (gamma / (1 + gamma)) ** (most / tau) * 2.0**power, 1
+        assert said < most < 1.02 * said
 
 
 @formula("b109d2a4")
@@ -914,7 +1111,7 @@ def test_every_formula_of_a_docstring_is_stated_here_as_it_stands():
     said = {
         name: hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
         for name, parts in mathematics("reference").items()
-        if any(RELATION.search(part) for part in parts)
+        if name in STATED or any(RELATION.search(part) for part in parts)
     }
     assert said == {name: digits for name, (_, digits) in STATED.items()}
 

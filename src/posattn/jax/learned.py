@@ -24,7 +24,7 @@ class LearnedPositionalEncoding:
     Under `jax.jit` a position outside the table cannot raise: its token becomes NaN.
 
     Args:
-        table: $\mathbf{T}$, `(max_len, d)`.
+        table: $\mathbf{T}$, `(max_len, d)` with $n_{\max}$ = `max_len`.
 
     Examples:
         >>> layer = LearnedPositionalEncoding.init(jax.random.key(0), 10, 4)
@@ -38,13 +38,13 @@ class LearnedPositionalEncoding:
     def init(
         cls, rng: Array, max_len: int, dim: int, *, dtype: DTypeLike | None = None
     ) -> "LearnedPositionalEncoding":
-        """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
+        r"""Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
 
         Twin of :meth:`posattn.reference.LearnedPositionalEncoding.init`; `rng` is a JAX key.
 
         Args:
             rng: where the table is drawn from.
-            max_len: the number of positions, at least 1.
+            max_len: $n_{\max}$, the number of positions, at least 1.
             dim: the width, at least 1.
             dtype: of the parameters; JAX's default one if not given.
 

@@ -180,7 +180,7 @@ class RelativeGlobalAttention:
     Queries meet each vector once, and their products are then picked by distance.
 
     Args:
-        table: $\mathbf{E}$, `(h, max_len, d_h)`.
+        table: $\mathbf{E}$, `(h, max_len, d_h)` with $n_{\max}$ = `max_len`.
 
     Examples:
         >>> bias = RelativeGlobalAttention.init(jax.random.key(0), 8, num_heads=3, head_dim=2)

@@ -25,7 +25,7 @@ class TUPEBias:
     Under `jax.jit` a position outside the table cannot raise: its scores become NaN.
 
     Args:
-        table: $\mathbf{T}$, `(max_len, d)`.
+        table: $\mathbf{T}$, `(max_len, d)` with $n_{\max}$ = `max_len`.
         query_weight: $\mathbf{U}^{(q)}$, `(d, h * d_h)`, the columns of head after head.
         key_weight: $\mathbf{U}^{(k)}$, `(d, h * d_h)`.
         cls_bias: $\theta_1$ and $\theta_2$ of each head, `(2, h)`, or None for no reset.
@@ -66,7 +66,7 @@ class TUPEBias:
 
         Args:
             rng: where the parameters are drawn from.
-            max_len: the number of positions, at least 1.
+            max_len: $n_{\max}$, the number of positions, at least 1.
             dim: the width $d$ of the layer, and of the table, at least 1.
             num_heads: the number of heads, a divisor of `dim`.
             use_cls: whether position 0 holds [CLS]; $\theta$ starts at 0.

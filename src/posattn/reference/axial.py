@@ -28,9 +28,9 @@ def rotate_axes(
 ) -> Inexact[np.ndarray, "*batch n d"]:
     r"""Turn each pair of entries of a token by an angle that is linear in the token's coordinates.
 
-    .. math:: \begin{bmatrix} a \\ b \end{bmatrix} \mapsto
+    .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
         \begin{bmatrix} \cos \varphi_j & -\sin \varphi_j \\ \sin \varphi_j & \cos \varphi_j \end{bmatrix}
-        \begin{bmatrix} a \\ b \end{bmatrix}, \qquad
+        \begin{bmatrix} u \\ v \end{bmatrix}, \qquad
         \varphi_j = \sum_{k=0}^{c-1} p_k\,\omega_{k,j}, \qquad j = 0, \ldots, m - 1.
 
     It acts on queries and keys, and their scores depend on the coordinates through the differences
@@ -88,7 +88,7 @@ def axial_frequencies(
     r"""Give each axis an equal share of the pairs, from fast to slow.
 
     .. math:: \omega_{k,\,k d / 2c + j} = b^{-2cj/d}, \qquad j = 0, \ldots, d / 2c - 1,
-        \qquad\text{and } 0 \text{ elsewhere}.
+        \qquad\text{and } 0 \text{ elsewhere}, \qquad k = 0, \ldots, c - 1.
 
     The first $d/2c$ pairs turn with the first coordinate, the next with the second, and so on.
     A pair sees one axis, so no score can tell the diagonals of an image apart by a frequency of

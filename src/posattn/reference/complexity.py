@@ -100,7 +100,7 @@ def recurrence(
     r"""A recurrent layer: each state waits for the one before.
 
     .. math:: \mathbf{h}_i = \tanh(\mathbf{x}_i \mathbf{W} + \mathbf{h}_{i-1} \mathbf{U}),
-        \qquad \mathbf{h}_0 = \mathbf{0}.
+        \qquad \mathbf{h}_{-1} = \mathbf{0}.
 
     Args:
         x: the tokens, `(n, d)`.

@@ -85,7 +85,7 @@ class DAPE:
 
         Args:
             rng: where the network is drawn from.
-            num_heads: the number of heads, at least 1.
+            num_heads: the number of heads $H$, at least 1.
             bias: the bias to adapt, `(query_positions, key_positions) -> (num_heads, n_q, n_k)`.
             hidden_dim: the width $m$ of the hidden layer, at least 1.
 

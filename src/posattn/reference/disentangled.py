@@ -34,7 +34,7 @@ def deberta_bucket(
     $\delta^{E-1} > (D - 1)^{k-1} E^{E-k}$, which is decided in integers here.
 
     Args:
-        relative_position: the difference of two positions, integers of any shape.
+        relative_position: $\delta$, the difference of two positions, integers of any shape.
         num_buckets: $m$, even and at least 4: `position_buckets` of a configuration.
         max_distance: $D$, greater than $E + 1$: `max_relative_positions` of a configuration, or, if that
             is negative, its `max_position_embeddings`.

@@ -24,7 +24,7 @@ class FIRE:
         + \mathbf{b}_2 \in \mathbb{R}^H,
 
     where $i$ is the position of a query, counted from 0, and $j$ that of a key.
-    It acts on the scores.
+    It acts on the scores of all $H$ heads.
     For keys in the past the ratio lies between 0 and 1 at every length, so that longer
     sequences bring the network nothing that it has not seen.
     Below $L$ the divisor stays the same, which keeps short distances apart in short sequences.

@@ -18,7 +18,7 @@ def forgetting_bias(
     .. math:: d_{ij} = \sum_{l=j+1}^{i} \log f_l \quad (j \le i), \qquad
         e^{s_{ij} + d_{ij}} = e^{s_{ij}} \prod_{l=j+1}^{i} f_l .
 
-    Each token $l$ has a gate $f_l$ in $(0, 1)$ for each head.
+    Here $s_{ij}$ is the score, and each token $l$ has a gate $f_l$ in $(0, 1)$ for each head.
     A key that lies $i - j$ tokens back has passed the gates of all tokens after it, the query's
     own included and its own not, so $d_{ii} = 0$.
     The bias is added to the scores of causal attention:

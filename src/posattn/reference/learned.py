@@ -22,7 +22,7 @@ class LearnedPositionalEncoding:
     Make a layer with `LearnedPositionalEncoding.init(rng, max_len, dim)`, or from a table that exists.
 
     Args:
-        table: $\mathbf{T}$, `(max_len, d)`.
+        table: $\mathbf{T}$, `(max_len, d)` with $n_{\max}$ = `max_len`.
 
     Examples:
         >>> layer = LearnedPositionalEncoding(np.array([[0.5, 0.5], [1.0, 2.0]]))
@@ -40,11 +40,11 @@ class LearnedPositionalEncoding:
     def init(
         cls, rng: np.random.Generator, max_len: int, dim: int
     ) -> "LearnedPositionalEncoding":
-        """Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
+        r"""Draw the table from a normal distribution with mean 0 and standard deviation 0.02.
 
         Args:
             rng: where the table is drawn from.
-            max_len: the number of positions, at least 1.
+            max_len: $n_{\max}$, the number of positions, at least 1.
             dim: the width, at least 1.
 
         Returns:

@@ -59,8 +59,8 @@ def length_mask(
     Entry $(b, i, j)$ is True where $j < \ell_b$, or $j < \ell_{b,i}$ with one length per query.
 
     Args:
-        lengths: number of keys that may be attended to, from 0 to `n_k`; `(batch)` for one per
-            example, or `(batch, n_q)` for one per query.
+        lengths: $\ell$, the number of keys that may be attended to, from 0 to `n_k`; `(batch)`
+            for one per example $b$, or `(batch, n_q)` for one per query $i$.
         n_k: number of keys, at least 0.
 
     Returns:

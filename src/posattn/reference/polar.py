@@ -20,10 +20,12 @@ def polar_query(
 ) -> Inexact[np.ndarray, "*batch n 2*d"]:
     r"""Make each entry of a query the length of an arrow, and let the position alone turn the arrow.
 
-    .. math:: x_c \mapsto \mu_c \begin{bmatrix} \cos p\,\omega_c \\ \sin p\,\omega_c \end{bmatrix},
-        \qquad \mu_c = \ln(1 + e^{x_c}), \quad \omega_c = b^{-c/d}, \quad c = 0, \ldots, d - 1.
+    .. math:: x_c \mapsto \mu(x_c)
+        \begin{bmatrix} \cos p\,\omega_c \\ \sin p\,\omega_c \end{bmatrix}, \qquad
+        \mu(x) = \ln(1 + e^x), \quad \omega_c = b^{-c/d}, \quad c = 0, \ldots, d - 1.
 
-    With the keys of :class:`PolarKey`, whose arrows have an angle $\varphi_c$ more, a score is
+    With the keys of :class:`PolarKey`, whose arrows have an angle $\varphi_c$ more, the query
+    $\mathbf{q}$ at position $i$ and the key $\mathbf{k}$ at position $j$ have the product
 
     .. math:: \sum_{c=0}^{d-1} \mu(q_c)\,\mu(k_c)\, \cos\bigl((j - i)\,\omega_c + \varphi_c\bigr) .
 
@@ -34,16 +36,16 @@ def polar_query(
 
     Use both: `MultiHeadAttention(rotate=(polar_query, PolarKey(...)), scale=head_dim**-0.5)`.
     What comes back is twice as wide, all cosines before all sines, so products and cached keys
-    cost twice as much; without `scale` the layer would divide by $\sqrt{2 d_h}$.
+    cost twice as much; without `scale` the layer would divide by $\sqrt{2d}$.
     A `KVCache` has one width for keys and values: make it with `turned=False`.
 
     What it guarantees: scores depend on positions through the offset alone, any positions are
     defined, and keys can be cached once they are turned.
-    Where it fails: no length is positive unless the entry is, but none is zero either, so
-    sums of positive numbers replace products that cancel; lengths of vectors do not stay.
+    Where it fails: every length is positive, whatever the sign of the entry, so content cannot
+    change the sign of a term; lengths of vectors do not stay.
 
     Args:
-        x: the queries of each head, `(*batch, n, d)`, of any width.
+        x: the queries of each head, `(*batch, n, d)`, of any width $d$.
         positions: $p$, any real numbers: `(n)`, or with batch axes of which each is that of `x`
             or 1; $0, \ldots, n - 1$ if not given.
         base: $b$, positive.
@@ -72,12 +74,13 @@ def polar_query(
 class PolarKey:
     r"""Make each entry of a key the length of an arrow, which position and a learned angle turn.
 
-    .. math:: x_c \mapsto \mu_c
+    .. math:: x_c \mapsto \mu(x_c)
         \begin{bmatrix} \cos(p\,\omega_c + \varphi_c) \\ \sin(p\,\omega_c + \varphi_c) \end{bmatrix}
 
     with $\mu$ and $\omega$ as in :func:`polar_query`, whose partner it is.
-    The learned $\varphi$ of each head and entry is the offset that the entry likes best, times its
-    frequency; at $\varphi = 0$ a key before the query counts like one behind it.
+    The learned $\varphi$ of each head and entry says which offset the entry likes best:
+    $j - i = -\varphi_c / \omega_c$, and any number of whole turns from it; at $\varphi = 0$ a key
+    before the query counts like one behind it.
 
     A $\varphi$ counts as the nearest number in $[-2\pi, 0]$, a whole turn; outside of it the
     gradient is zero.

@@ -19,6 +19,7 @@ class ShawRelative:
         \qquad \mathbf{y}_i = \sum_j w_{ij}\,(\mathbf{v}_j + \mathbf{a}^{(v)}_{c(j-i)}), \qquad
         c(\delta) = \max(-m, \min(m, \delta)).
 
+    Here $w_{ij}$ are the attention weights, the softmax of $s_{ij}$ over $j$.
     It acts on the scores and on the values of each head: as `MultiHeadAttention(bias=...)`, whose
     attention has $\mathbf{q}_i^\top\mathbf{k}_j/\sqrt{d_h}$ and $\sum_j w_{ij}\mathbf{v}_j$ already, it
     adds the other summands.
@@ -215,7 +216,7 @@ class RelativeGlobalAttention:
     Make it with `RelativeGlobalAttention.init(rng, max_len, num_heads, head_dim)`, or from a table.
 
     Args:
-        table: $\mathbf{E}$, `(h, max_len, d_h)`.
+        table: $\mathbf{E}$, `(h, max_len, d_h)` with $n_{\max}$ = `max_len`.
 
     Examples:
         >>> bias = RelativeGlobalAttention(np.array([[[5.0], [2.0]]]))

@@ -74,7 +74,8 @@ def ring_attention(
     Worker $r$ of $W$ holds the $r$-th shard of the queries, and of the keys and values.
     In step $t = 0, \ldots, W - 1$ it reads shard $(r - t) \bmod W$ of the keys, then it hands
     this shard to worker $r + 1$ and takes the next one from worker $r - 1$.
-    Of the keys $T$ that a query has read it remembers the largest score, the sum, and the mixture,
+    Of the keys $T$ that a query has read, with scores $s_j$, it remembers the largest score, the
+    sum, and the mixture,
 
     .. math:: \mu = \max_{j \in T} s_j, \qquad Z = \sum_{j \in T} e^{s_j - \mu}, \qquad
         \mathbf{a} = \sum_{j \in T} e^{s_j - \mu}\, \mathbf{v}_j,

@@ -31,10 +31,10 @@ def rotate(
 ) -> Inexact[np.ndarray, "*batch n d"]:
     r"""Turn each pair of entries of a token by an angle that grows with the token's position.
 
-    .. math:: \begin{bmatrix} a \\ b \end{bmatrix} \mapsto
+    .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
         c \begin{bmatrix} \cos p\,\omega_j & -\sin p\,\omega_j \\
         \sin p\,\omega_j & \cos p\,\omega_j \end{bmatrix}
-        \begin{bmatrix} a \\ b \end{bmatrix}
+        \begin{bmatrix} u \\ v \end{bmatrix}
         \quad\text{for pair } j = 0, \ldots, m - 1 \text{ of a token at position } p.
 
     It acts on queries and keys, inside each head: `MultiHeadAttention(rotate=rotate)`.

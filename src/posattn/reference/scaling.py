@@ -61,6 +61,7 @@ def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.nda
 
     The exponent makes the slowest pair $s$ times slower, as interpolation does, while the fastest
     stays at one radian per position.
+    At $d = 2$ there is only the fastest, and $b' = b$: the exponent counts as 0.
     Neighbors remain as far apart as in training, so that it works without fine-tuning; the pairs
     between do not slow down enough, and meet new angles before $s$ trained lengths are reached.
 
@@ -104,6 +105,7 @@ def dynamic_ntk(
     .. math:: \omega'_j = b'^{-2j/d}, \qquad
         b' = b\,\Bigl(1 + s\,\Bigl(\frac{\max(n, L)}{L} - 1\Bigr)\Bigr)^{d/(d-2)}.
 
+    At $d = 2$ the exponent counts as 0, and $b' = b$.
     The result is a function of its arguments and nothing else: after a long text, a short one gets
     the frequencies of training again.
     Implementations that keep what they computed for the longest text do not.
@@ -162,20 +164,23 @@ def yarn(
     r"""Slow down the pairs that turn rarely within the trained length, and sharpen the scores.
 
     .. math:: \omega'_j = \gamma_j \frac{\omega_j}{s} + (1 - \gamma_j)\,\omega_j, \qquad
-        \gamma_j = \operatorname{clip}\Bigl(\frac{j - j_f}{j_s - j_f}, 0, 1\Bigr), \qquad
-        c = 0.1 \ln s + 1.
+        \gamma_j = \operatorname{clip}\Bigl(\frac{j - j_f}{\max(j_s - j_f, 10^{-3})}, 0, 1\Bigr),
+        \qquad c = 0.1 \ln s + 1.
 
-    Pair $j$ makes $L\omega_j / 2\pi$ turns within the trained length, that is $\beta$ turns at
-    $j(\beta) = d \ln(L / 2\pi\beta) / (2 \ln b)$.
-    Pairs up to $j_f = \lfloor j(\beta_f) \rfloor$ stay, pairs from $j_s = \lceil j(\beta_s) \rceil$
-    on are interpolated, those between are blended.
+    Pair $j$, with the frequency $\omega_j = b^{-2j/d}$, makes $L\omega_j / 2\pi$ turns within the
+    trained length, that is $\beta$ turns at $j(\beta) = d \ln(L / 2\pi\beta) / (2 \ln b)$.
+    Pairs up to $j_f = \max(\lfloor j(\beta_f) \rfloor, 0)$ stay, pairs from
+    $j_s = \min(\lceil j(\beta_s) \rceil, d - 1)$ on are interpolated, those between are blended.
     The attention factor $c$ multiplies turned queries and keys, so their scores are multiplied by
     $c^2$: longer contexts need a sharper softmax.
 
-    This is the authors' code and that of Hugging Face, which blend linearly in $j$ and round both ends;
-    the paper's formula blends linearly in the number of turns.
-    With `truncate=False` the ends are not rounded, $j_f = j(\beta_f)$ and $j_s = j(\beta_s)$, as in
-    gpt-oss, whose frequencies would be up to 76 % higher with rounded ends.
+    This is the authors' code and that of Hugging Face, which blend linearly in $j$, and round and
+    bound both ends; the paper's formula blends linearly in the number of turns.
+    Where the bounds make the ends equal or let them cross, all pairs after $j_f$ are interpolated;
+    those codes do so for equal ends, but interpolate the pairs before $j_f$ where the ends cross.
+    With `truncate=False` the ends are not rounded, $j_f = \max(j(\beta_f), 0)$ and
+    $j_s = \min(j(\beta_s), d - 1)$, as in gpt-oss, whose frequencies would be up to 76 % higher
+    with rounded ends.
 
     DeepSeek weighs the logarithm, with $m$ for what turns and $m'$ for the whole head:
 
@@ -255,6 +260,7 @@ def longrope(
         \lambda = \begin{cases} \text{short factors} & n \le L \\ \text{long factors} & n > L
         \end{cases}, \qquad c = \sqrt{1 + \frac{\ln s}{\ln L}}.
 
+    Here $\omega_j = b^{-2j/d}$ is the frequency of pair $j = 0, \ldots, d/2 - 1$.
     The factors belong to a checkpoint, where they stand beside the weights.
     As $\lambda$ changes when a text outgrows the trained length, keys that were turned and cached
     before that do not fit: cache keys before they are turned, or decide from the start.
@@ -319,8 +325,8 @@ def llama3(
         \gamma_j = \operatorname{clip}\Bigl(\frac{r_j - \alpha}{\beta - \alpha}, 0, 1\Bigr), \qquad
         r_j = \frac{L\,\omega_j}{2\pi}.
 
-    Pair $j$ makes $r_j$ turns within the trained length: with at least $\beta$ turns it stays, with
-    at most $\alpha$ it is interpolated.
+    Pair $j$, with the frequency $\omega_j = b^{-2j/d}$, makes $r_j$ turns within the trained
+    length: with at least $\beta$ turns it stays, with at most $\alpha$ it is interpolated.
     It is the blend of :cite:t:`peng2024yarn`, section 3.2, linear in the number of turns, with other
     ends and no attention factor.
     Where $\alpha = \beta$ nothing is blended: a pair with at least $\beta$ turns stays, any other is

@@ -119,7 +119,7 @@ def shift_matrix(
     Args:
         offset: $\delta$ in positions, any finite number.
         dim: the width $d$, even: a sine without its cosine cannot be shifted.
-        base: $b$, positive.
+        base: $b$ of the frequencies $\omega_j = b^{-2j/d}$, positive.
 
     Returns:
         $\mathbf{R}_\delta$, `(d, d)`. It is orthogonal and has determinant 1.

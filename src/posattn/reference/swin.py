@@ -17,7 +17,8 @@ class SwinBias:
     .. math:: b_h(i, j) = t_{(y_i - y_j + M_y - 1)(2M_x - 1) + (x_i - x_j + M_x - 1),\,h}, \qquad
         \mathbf{T} \in \mathbb{R}^{(2M_y - 1)(2M_x - 1) \times H},
 
-    where $i$ and $j$ number the cells of a window of $M_y$ rows and $M_x$ columns row by row:
+    where $i$ is the cell of a query and $j$ that of a key.
+    The cells of the window, $M_y$ rows and $M_x$ columns, are numbered row by row:
     $i = y_i M_x + x_i$.
     It acts on the scores.
     It depends on the displacement alone and tells all of them apart, directions included.
@@ -28,7 +29,7 @@ class SwinBias:
     Make a layer with `SwinBias.init(rng, num_heads, height, width)`, or from a table that exists.
 
     Args:
-        table: $\mathbf{T}$, `((2 * height - 1) * (2 * width - 1), num_heads)`.
+        table: $\mathbf{T}$, `((2 * height - 1) * (2 * width - 1), num_heads)`, for $H$ heads.
         height: $M_y$, at least 1.
         width: $M_x$, at least 1.
 

@@ -22,15 +22,16 @@ class SwinV2Bias:
     .. math:: g(u, M) = \operatorname{sign}(u)\,
         \frac{\log_2\left(1 + 8\,|u| / (M - 1)\right)}{\log_2 8}, \qquad \sigma(z) = \frac{1}{1 + e^{-z}},
 
-    where $i$ and $j$ number the cells of a window of $M_y$ rows and $M_x$ columns row by row, as in
-    :class:`SwinBias`, and $M'$ are the sides of the window in training.
+    where $i$ is the cell of a query and $j$ that of a key, in a window of $M_y$ rows and $M_x$
+    columns numbered row by row as in :class:`SwinBias`, and $M'$ are its sides in training.
     It acts on the scores, and is between 0 and 16.
 
     A table has a row for each displacement, and none for those of a larger window.
     A function has a value for all: give the sides of the training as `trained_height` and
     `trained_width`, and those of the window at hand as `height` and `width`.
-    In logarithms a window of twice the side is hardly beyond what was seen: the largest
-    coordinate grows from 1.06 to 1.36, not from 1 to 2.
+    In logarithms a window of twice the side is hardly beyond what was seen: from 8 cells to 16 the
+    largest coordinate grows from 1.06 to 1.39, not from 1 to 2.14.
+    For larger windows these two approach 1.36 and 2.
 
     The network runs once for each displacement, not for each pair of cells.
 

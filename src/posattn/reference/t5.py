@@ -22,23 +22,27 @@ def t5_bucket(
     r"""The bucket of a relative position: narrow ones near the query, wide ones far from it.
 
     Of the $B$ buckets of one direction the first $E = \lfloor B/2 \rfloor$ hold one distance each.
-    The others grow geometrically, and the last takes all distances from $D$ on:
+    The others grow geometrically, and the last takes all distances from $D$ on.
+    A distance $a \ge 0$ has the bucket
 
-    .. math:: \operatorname{bucket}(\delta) = \begin{cases} \delta & \delta < E \\
-        \min\left(B - 1,\; E + \left\lfloor \dfrac{\ln(\delta/E)}{\ln(D/E)}\,(B - E)
-        \right\rfloor\right) & \delta \ge E. \end{cases}
+    .. math:: f(a) = \begin{cases} a & a < E \\
+        \min\left(B - 1,\; E + \left\lfloor \dfrac{\ln(a/E)}{\ln(D/E)}\,(B - E)
+        \right\rfloor\right) & a \ge E. \end{cases}
 
     In both directions each has half of the buckets, $B$ is `num_buckets / 2`, and keys in the future
-    have the upper half: $B$ is added. Otherwise $B$ is `num_buckets`, and a key in the future counts as
-    one at the query.
+    have the upper half: the relative position $\delta$ has the bucket $f(\lvert\delta\rvert)$, plus
+    $B$ where $\delta > 0$.
+    Otherwise $B$ is `num_buckets`, and a key in the future counts as one at the query:
+    $f(\max(-\delta, 0))$.
 
-    Bucket $E + k$ begins at the first $\delta$ with
-    $\delta^{B-E} \ge D^k E^{B-E-k}$, which is decided in integers here.
-    Programs that take logarithms may misplace a $\delta$ on which equality holds: some in float32 or
+    Bucket $E + k$ begins at the first $a$ with $a^{B-E} \ge D^k E^{B-E-k}$, which is decided in
+    integers here.
+    Programs that take logarithms may misplace an $a$ on which equality holds: some in float32 or
     float64 for unusual numbers, all in bfloat16 even for the default ones.
 
     Args:
-        relative_position: position of the key minus position of the query, integers of any shape.
+        relative_position: $\delta$, position of the key minus position of the query: integers of
+            any shape.
         num_buckets: at least 2; even and at least 4 if `bidirectional`.
         max_distance: $D$, greater than $E$.
         bidirectional: give the two directions buckets of their own.
@@ -83,9 +87,10 @@ class T5Bias:
     r"""A learned bias for each head and each bucket of relative positions.
 
     .. math:: b_h(i, j) = t_{\operatorname{bucket}(j - i),\,h}, \qquad
-        \mathbf{T} \in \mathbb{R}^{B \times H},
+        \mathbf{T} \in \mathbb{R}^{N \times H},
 
-    where $i$ is the position of a query, $j$ that of a key and bucket is `t5_bucket`.
+    where $i$ is the position of a query, $j$ that of a key, bucket is `t5_bucket`, $N$ the number
+    of all buckets and $H$ that of heads.
     It acts on the scores.
     It depends on $j - i$ alone and is defined at any distance; beyond `max_distance` all keys of a
     direction have the same bias, and cannot be told apart.
@@ -95,7 +100,7 @@ class T5Bias:
     Make a layer with `T5Bias.init(rng, num_heads)`, or from a table that exists.
 
     Args:
-        table: $\mathbf{T}$, `(num_buckets, num_heads)`.
+        table: $\mathbf{T}$, `(num_buckets, num_heads)`: $N$ and $H$.
         max_distance: where the last bucket begins.
         bidirectional: give the two directions buckets of their own.
 
@@ -124,15 +129,15 @@ class T5Bias:
         max_distance: int = 128,
         bidirectional: bool = True,
     ) -> "T5Bias":
-        r"""Draw the table uniformly, within the bounds of Glorot, $\pm\sqrt{6/(B + H)}$.
+        r"""Draw the table uniformly, within the bounds of Glorot, $\pm\sqrt{6/(N + H)}$.
 
         As the authors' program does, which leaves the choice to TensorFlow; transformers draws from a
         normal distribution with standard deviation $1/\sqrt{d}$, for a width $d$ of the model.
 
         Args:
             rng: where the table is drawn from.
-            num_heads: the number of heads, at least 1.
-            num_buckets: at least 2; even and at least 4 if `bidirectional`.
+            num_heads: the number of heads $H$, at least 1.
+            num_buckets: $N$, at least 2; even and at least 4 if `bidirectional`.
             max_distance: where the last bucket begins.
             bidirectional: give the two directions buckets of their own.
 

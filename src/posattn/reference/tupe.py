@@ -15,13 +15,15 @@ __all__ = ["TUPEBias"]
 class TUPEBias:
     r"""TUPE's term of the score: absolute positions attend to each other, apart from the content.
 
-    .. math:: s_{ij} = \frac{1}{\sqrt{2 d_h}}\left(\mathbf{q}_i^\top\mathbf{k}_j
-        + (\mathbf{U}^{(q)\top}\mathbf{t}_i)^\top(\mathbf{U}^{(k)\top}\mathbf{t}_j)\right).
+    .. math:: s_{ij} = \frac{\mathbf{q}_i^\top\mathbf{k}_j}{\sqrt{2 d_h}} + b_{ij}, \qquad
+        b_{ij} = \frac{(\mathbf{U}^{(q)\top}\mathbf{t}_i)^\top(\mathbf{U}^{(k)\top}\mathbf{t}_j)}
+        {\sqrt{2 d_h}},
 
+    where $i$ is the position of a query and $j$ that of a key.
     Adding a position to its token would also give products of a word and a position, which TUPE leaves
     out: *transformer with untied positional encoding*.
 
-    It acts on the scores: as `MultiHeadAttention(bias=...)`, it adds the second term.
+    It acts on the scores: as `MultiHeadAttention(bias=...)`, it adds the second term, $b_{ij}$.
     The first is the attention's own, and needs the same factor, because two terms are summed:
     `MultiHeadAttention.init(rng, dim, num_heads, bias=bias, scale=bias.scale)`.
     Content has no part in it, so one matrix of scores serves a whole batch; the authors share it among
@@ -31,8 +33,8 @@ class TUPEBias:
     With `cls_bias` its scores by position are reset: the query at 0 gets $\theta_1$ for every key, and
     the key at 0 gets $\theta_2$ from every other query,
 
-    .. math:: \operatorname{reset}_\theta(s, i, j) = \begin{cases} \theta_1 & i = 0, \\
-        \theta_2 & i \ne 0, j = 0, \\ s & \text{otherwise.} \end{cases}
+    .. math:: \operatorname{reset}_\theta(b, i, j) = \begin{cases} \theta_1 & i = 0, \\
+        \theta_2 & i \ne 0, j = 0, \\ b & \text{otherwise.} \end{cases}
 
     Positions are whole numbers that the table has; it ends, and a shift of all positions changes
     the scores.
@@ -48,7 +50,7 @@ class TUPEBias:
     Make it with `TUPEBias.init(rng, max_len, dim, num_heads)`, or from parameters that exist.
 
     Args:
-        table: $\mathbf{T}$, `(max_len, d)`.
+        table: $\mathbf{T}$, `(max_len, d)` with $n_{\max}$ = `max_len`.
         query_weight: $\mathbf{U}^{(q)}$, `(d, h * d_h)`, the columns of head after head.
         key_weight: $\mathbf{U}^{(k)}$, `(d, h * d_h)`.
         cls_bias: $\theta_1$ and $\theta_2$ of each head, `(2, h)`, or None for no reset.
@@ -94,7 +96,7 @@ class TUPEBias:
 
         Args:
             rng: where the parameters are drawn from.
-            max_len: the number of positions, at least 1.
+            max_len: $n_{\max}$, the number of positions, at least 1.
             dim: the width $d$ of the layer, and of the table, at least 1.
             num_heads: the number of heads, a divisor of `dim`.
             use_cls: whether position 0 holds [CLS]; $\theta$ starts at 0.

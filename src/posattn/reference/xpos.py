@@ -21,11 +21,11 @@ def xpos_query(
 ) -> Inexact[np.ndarray, "*batch n d"]:
     r"""Turn each pair of entries of a query, and make it smaller the later it stands.
 
-    .. math:: \begin{bmatrix} a \\ b \end{bmatrix} \mapsto
+    .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
         \zeta_j^{\,p/\tau}
         \begin{bmatrix} \cos p\,\omega_j & -\sin p\,\omega_j \\
         \sin p\,\omega_j & \cos p\,\omega_j \end{bmatrix}
-        \begin{bmatrix} a \\ b \end{bmatrix}, \qquad
+        \begin{bmatrix} u \\ v \end{bmatrix}, \qquad
         \omega_j = b^{-2j/d}, \qquad \zeta_j = \frac{2j/d + \gamma}{1 + \gamma}.
 
     The key has $\zeta_j^{-p/\tau}$, so that the product of a pair of the query at $p$ with that of

@@ -21,7 +21,7 @@ class DAPE(nn.Module):
     Half-precision heads are scored, and run through the network, in float32.
 
     Args:
-        num_heads: the number of heads $h$, at least 1.
+        num_heads: the number of heads $H$, at least 1.
         bias: the bias to adapt, `(query_positions, key_positions) -> (num_heads, n_q, n_k)`.
         hidden_dim: the width $m$ of the hidden layer, at least 1.
         dtype: of the parameters `hidden_weight`, `(2 h, m)`, `hidden_bias`, `(m)`, `output_weight`,

@@ -10,13 +10,13 @@ __all__ = ["LearnedPositionalEncoding"]
 
 
 class LearnedPositionalEncoding(nn.Module):
-    """Add to each token a learned vector that belongs to its position.
+    r"""Add to each token a learned vector that belongs to its position.
 
     Twin of :class:`posattn.reference.LearnedPositionalEncoding`.
     Under `torch.compile` the values of `positions` are not checked here, but by the look-up.
 
     Args:
-        max_len: the number of positions, at least 1.
+        max_len: $n_{\max}$, the number of positions, at least 1.
         dim: the width, at least 1.
         dtype: of the parameters; PyTorch's default one if not given.
         device: where the parameters are made; PyTorch's default one if not given.

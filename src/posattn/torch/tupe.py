@@ -18,7 +18,7 @@ class TUPEBias(nn.Module):
     Under `torch.compile` the values of positions are not checked here, but by the look-up.
 
     Args:
-        max_len: the number of positions, at least 1.
+        max_len: $n_{\max}$, the number of positions, at least 1.
         dim: the width $d$ of the layer, and of the table, at least 1.
         num_heads: the number of heads, a divisor of `dim`.
         use_cls: whether position 0 holds [CLS]; $\theta$ starts at 0.
