@@ -46,35 +46,32 @@ time.sleep(0.5)
 print("cuted")"""
 
 
+NUMBERED = "  figure: {name: fig-shared, caption: A caption}\n"
+GOOD = {
+    "pair": cell("print(1 + 1)\n" + FIGURE.format(last=3), "torch", figure=NUMBERED)
+    + cell("print(2)\n" + FIGURE.format(last=3), "jax")
+    + "```{twins} masks:causal_mask\n```\n",
+    "solution": "{.solution}\n## Answer\n\nforty-two\n\n" + cell(IN_PIECES) + "$x^2$\n",
+    "parts": ":::{place}\n{doc}`pair`\n:::\n\n"
+    + "".join(cell(SCRATCH, f"{column}, scratch") for column in ("torch", "jax"))
+    + "".join(cell(SAME, f"{column}, compare") for column in ("torch", "jax"))
+    + cell(
+        "from myst_nb import glue\nglue(f'{\"hid\"}den', 7, display=False)",
+        "remove-cell",
+    )
+    + cell("glue('seen', 8, display=False)")
+    + "There are {glue:text}`hidden:.1f` and {glue:text}`seen:d`.\n\n"
+    + ":::{twins} masks:causal_mask\nIt checks its arguments.\n:::\n\n"
+    + ":::{aside}\nBeside the text.\n:::\n\n"
+    + "word " * 500
+    + "\n\n$$\nx\n$$\n",
+    "first": "There are {glue:text}`parts.md::hidden:.1f`.\n\n:::{place}\n:::\n",
+}
+
+
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    numbered = "  figure: {name: fig-shared, caption: A caption}\n"
-    return build(
-        tmp_path_factory.mktemp("good"),
-        {
-            "pair": cell("print(1 + 1)\n" + FIGURE.format(last=3), "torch", figure=numbered)
-            + cell("print(2)\n" + FIGURE.format(last=3), "jax")
-            + "```{twins} masks:causal_mask\n```\n",
-            "solution": "{.solution}\n## Answer\n\nforty-two\n\n"
-            + cell(IN_PIECES)
-            + "$x^2$\n",
-            "parts": ":::{place}\n{doc}`pair`\n:::\n\n"
-            + "".join(cell(SCRATCH, f"{column}, scratch") for column in ("torch", "jax"))
-            + "".join(cell(SAME, f"{column}, compare") for column in ("torch", "jax"))
-            + cell(
-                "from myst_nb import glue\nglue(f'{\"hid\"}den', 7, display=False)",
-                "remove-cell",
-            )
-            + cell("glue('seen', 8, display=False)")
-            + "There are {glue:text}`hidden:.1f` and {glue:text}`seen:d`.\n\n"
-            + ":::{twins} masks:causal_mask\nIt checks its arguments.\n:::\n\n"
-            + ":::{aside}\nBeside the text.\n:::\n\n"
-            + "word " * 500
-            + "\n\n$$\nx\n$$\n",
-            "first": "There are {glue:text}`parts.md::hidden:.1f`.\n\n:::{place}\n:::\n",
-        },
-        settings=ASSETS,
-    )
+    return build(tmp_path_factory.mktemp("good"), GOOD, settings=ASSETS)
 
 
 @pytest.fixture(scope="module")

@@ -14,16 +14,17 @@ def exercise(name, solution=RUN):
     return f"### {name}\n\nCompute it.\n\n{solution}\n\n"
 
 
+PAGES = {
+    "index_of_all": "## The index\n\n```{exercises}\n```\n\n## Larger exercises\n\n"
+    + exercise("1. The whole"),
+    "none": "words\n",
+    "two": "## Exercises\n\n" + exercise("1. Twice $x$") + exercise("2. Three times"),
+}
+
+
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    section = "## Exercises\n\n" + exercise("1. Twice $x$") + exercise("2. Three times")
-    index = "## The index\n\n```{exercises}\n```\n\n## Larger exercises\n\n"
-    pages = {
-        "index_of_all": index + exercise("1. The whole"),
-        "none": "words\n",
-        "two": section,
-    }
-    return build(tmp_path_factory.mktemp("good"), pages)
+    return build(tmp_path_factory.mktemp("good"), PAGES)
 
 
 @pytest.fixture(scope="module")

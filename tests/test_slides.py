@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from docs._ext import chromium
+from tests import noted
 from tests.books import ASSETS, FIGURE, ROOT, build, cell, need
 
 SITE = (ROOT / "build" / "html").resolve()
@@ -117,6 +118,10 @@ def test_a_slide_shows_pieces_of_every_kind(small):
     assert third.index("42\n</pre>") < third.index('class="aside figure')  # stands beside
     assert "A caption" not in third
     assert '<aside class="notes">Say this.</aside>' in third
+
+
+def test_what_the_slides_become_is_what_was_noted(small):
+    noted.compare("revealjs", {"deck.html": noted.page(small[0][0])})
 
 
 def test_a_slide_leads_to_the_places_of_its_pieces(small):

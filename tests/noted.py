@@ -1,0 +1,78 @@
+"""What the extensions make of small books, as text that was read: who changes one reads what changes.
+
+`python -m tests.noted` writes it anew into tests/noted, where git shows the difference.
+"""
+
+import json
+import os
+import re
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.looked_at import fingerprint, picture
+
+FOLDER = Path(__file__).with_suffix("")
+BOOKS = [str(FOLDER.with_name(f"test_{name}.py")) for name in ("noted", "slides")]
+MADE_BY = ("furo", "matplotlib", "myst-nb", "sphinx", "sphinx-design", "sphinx-proof")
+DRAWN = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+BYTES = re.compile(r'"image/png": "[^"]*"')
+
+
+def compare(name, texts):
+    """Compare the files of a book with what was noted of them, or note them."""
+    pytest.importorskip("bs4")
+    made_by = {package: version(package) for package in MADE_BY}
+    lines = [json.dumps(made_by)]
+    for file, text in sorted(texts.items()):
+        lines += [f"==== {file}", *text.splitlines()]
+    lines = [line.rstrip() for line in lines if line.strip()]
+    place = FOLDER / f"{name}.txt"
+    if os.environ.get("NOTE") == "true":
+        FOLDER.mkdir(exist_ok=True)
+        place.write_text("\n".join(lines) + "\n", "utf-8")
+    known = place.read_text("utf-8").splitlines()
+    if known[0] != lines[0] and os.environ.get("CI") != "true":
+        pytest.skip(f"noted with {known[0]}")
+    assert lines == known, (
+        f"read the difference: python -m tests.noted, git diff {FOLDER.name}"
+    )
+
+
+def page(text):
+    """The head and the article of a page, a tag in each line; drawings by a fingerprint."""
+    from bs4 import BeautifulSoup
+
+    text = DRAWN.sub(lambda found: f"<svg>{picture(found[0])}</svg>", text)
+    soup = BeautifulSoup(text, "html.parser")
+    for script in soup(["script", "style"]):
+        script.string = fingerprint(script.text) if script.text.strip() else ""
+    for math in soup(class_="katex"):
+        math.string = math.find("annotation").text
+    article = soup.find("article") or soup.find(class_="reveal") or soup.body
+    made = "\n".join(part.prettify() for part in (soup.head, article) if part)
+    return re.sub(r"\?v=[0-9a-f]+", "", made)
+
+
+def tex(text):
+    """What stands between the beginning and the end of a document."""
+    inside = text.partition(r"\begin{document}")[2]
+    return re.sub(r"\b[0-9a-f]{40,64}\b", "DIGEST", inside)
+
+
+def notebook(text):
+    """The cells of a notebook, without pictures."""
+    cells = json.loads(BYTES.sub('"image/png": ""', text))
+    return json.dumps(cells, indent=1, ensure_ascii=False)
+
+
+def main():
+    """Note what is built."""
+    os.environ["NOTE"] = "true"
+    return pytest.main(["-q", "-k", "what_was_noted", *BOOKS])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
