@@ -46,13 +46,11 @@ from posattn import figures
 figures.offsets([1, 2, {last}])
 """
 
-# a piece of each kind; the second page leads back to the first
+# a piece of each kind that the book has; the second page leads back to the first
 PIECES = r"""Signs to escape: a & b < c > d % e # f _ g \$ h \\ i ^ j ~ k { l } " m ' n | o [p].
 Words in *italics*, in **bold**, as `code_with & signs`, as ``a `tick` ``, and $x_1 < \|y\|$ between.
 A [link out](https://example.org/a_b?c=d&e=f), a [link to the end](#the-end), {doc}`one <other>` to a page,
-{func}`posattn.reference.rotate` without a place, and a footnote.[^note]
-
-[^note]: It stands below.
+{func}`posattn.reference.rotate` without a place.
 
 ---
 
@@ -79,7 +77,7 @@ Key
 
 | left | right | middle |
 |:-----|------:|:------:|
-| $\|a\|$ | `b | c` | *d* |
+| $\\|a\\|$ | `b \| c` | *d* |
 | 1 | 2 | |
 
 ```{table} A table with a title
@@ -115,6 +113,10 @@ plain <text> & nothing
 $$
 a < b
 $$
+
+```{code-cell}
+6 * 7
+```
 
 ```{prf:theorem} Sums
 :label: thm-pieces
@@ -162,6 +164,17 @@ First.
 :::
 :::{tab-item} Two
 Second.
+:::
+::::
+
+::::{tab-set}
+:::{tab-item} PyTorch
+:sync: torch
+Of the first.
+:::
+:::{tab-item} JAX
+:sync: jax
+Of the second.
 :::
 ::::
 

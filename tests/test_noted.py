@@ -26,7 +26,8 @@ def as_site(folder):
         for name, text in files(folder, ".html", str).items()
         if not name.startswith("_")
     }
-    return made | files(folder, ".txt", str) | files(folder, ".xml", str)
+    others = files(folder, ".txt", str) | files(folder, ".xml", str)
+    return made | {name: text for name, text in others.items() if not name.startswith("_")}
 
 
 def as_ebook(folder):

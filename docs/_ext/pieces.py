@@ -242,7 +242,9 @@ class Pieces:
         for cell in cells:
             yield from self.cell(cell)
         if not cells:
-            panels = {panel.next_node(nodes.rubric)["sync_id"]: panel[1] for panel in node}
+            panels = {
+                panel.next_node(nodes.rubric).get("sync_id"): panel[1] for panel in node
+            }
             yield from self.of(panels.get(self.framework, node[0][1]))
 
     # What stands in a line.
