@@ -108,6 +108,7 @@ def small(tmp_path_factory):
 def test_a_slide_shows_pieces_of_every_kind(small):
     text, said, _ = small[0]
     assert said == []
+    assert text.count("<section") == text.count("</section>")
     first, second, third = slides_of(text)
     assert equations(first) == ["x + 1 = y"]
     assert "y ." not in first

@@ -60,7 +60,7 @@ class NoteHeights(SphinxPostTransform):
 
     def drawing(self, uri):
         """The height of a figure, which is as wide as the phone."""
-        path = Path(self.app.srcdir) / uri.lstrip("/")
+        path = Path(self.env.srcdir) / uri.lstrip("/")
         found = path.suffix == ".svg" and VIEW.search(path.read_text(encoding="utf-8"))
         return 340 * float(found[2]) / float(found[1]) + ROOM if found else FIGURE
 
