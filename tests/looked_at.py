@@ -35,7 +35,7 @@ def picture(svg):
     order = {}
 
     def pixels(found):
-        image = Image.open(io.BytesIO(base64.b64decode(found[1])))
+        image = Image.open(io.BytesIO(base64.b64decode(found[1]))).convert("RGBA")
         return fingerprint(f"{image.size} {np.asarray(image).tolist()}")
 
     def number(found):

@@ -1,6 +1,8 @@
 """The drawing room: what is drawn is what went in, in ink that a page can recolour."""
 
+import base64
 import functools
+import io
 import itertools
 import re
 import subprocess
@@ -14,6 +16,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.text import Annotation, Text
+from PIL import Image
 
 from posattn import figures
 from posattn.figures import lines, style
@@ -190,6 +193,20 @@ def test_the_svg_has_no_colour_beside_ink_palette_and_grid(draw):
 def test_filled_blocks_let_the_page_through(draw):
     for patch in draw().findobj(lambda p: isinstance(p, (Circle, FancyBboxPatch))):
         assert patch.get_facecolor()[3] <= 0.25
+
+
+@pytest.mark.parametrize(("most", "mode"), [(1, "P"), (2, "P"), (256, "P"), (257, "RGBA")])
+def test_a_picture_keeps_its_pixels_and_numbers_its_colours_if_they_are_few(most, mode):
+    colors = np.arange(20 * 20) % most
+    pixels = np.stack([colors % 256, colors // 256, 7 * colors % 256, 255 + 0 * colors], -1)
+    pixels[colors == 0] = 0  # which is seen through
+    figure = style.Drawing(figsize=(1, 1), dpi=72)
+    figure.figimage(pixels.reshape(20, 20, 4).astype(np.uint8))
+    (found,) = looked_at.EMBEDDED.findall(figure._repr_svg_())
+    made = Image.open(io.BytesIO(base64.b64decode(found)))
+    assert made.mode == mode
+    drawn = np.asarray(made.convert("RGBA"))
+    assert np.array_equal(drawn[::-1].reshape(-1, 4), pixels)
 
 
 @every_figure

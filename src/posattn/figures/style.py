@@ -11,6 +11,7 @@ Rules for a new figure:
 """
 
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import wraps
@@ -29,6 +30,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image
 
 INK = "#000000"
 BLUE, ORANGE, GREEN, PINK = PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -121,10 +123,24 @@ def _slim(svg: str) -> str:
     svg = re.sub(r"<!--.*?-->|<(metadata|style).*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(?<=<g) id="[^"]*"', "", svg)
     svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)
+    svg = re.sub(r"(?<=data:image/png;base64,)[^\"]*", _few_colors, svg)
     svg = re.sub(r' d="([^"]*)" transform="scale\(0\.015625\)"', _glyph, svg)
     svg = re.sub(r"scale\(.*?\)|\d+\.\d{3,}", _rounded, svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     return re.sub(r"<g>\n(<[^<>]*/>)\n</g>", r"\1", svg)
+
+
+def _few_colors(picture: re.Match) -> str:
+    """Write a picture, without loss, as numbers of its colours if these are at most 256."""
+    pixels = np.asarray(Image.open(BytesIO(b64decode(picture[0]))).convert("RGBA"))
+    colors, number = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
+    if len(colors) > 256:
+        return picture[0]
+    made = Image.fromarray(number.reshape(pixels.shape[:2]).astype(np.uint8))
+    made.putpalette(colors.tobytes(), "RGBA")
+    buffer = BytesIO()
+    made.save(buffer, "png", optimize=True)
+    return b64encode(buffer.getvalue()).decode()
 
 
 def _glyph(outline: re.Match) -> str:
