@@ -19,8 +19,6 @@ BOOKS = [str(FOLDER.with_name(f"test_{name}.py")) for name in ("noted", "slides"
 MADE_BY = ("furo", "matplotlib", "myst-nb", "sphinx", "sphinx-design", "sphinx-proof")
 DRAWN = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 DIGEST = re.compile(r"[0-9a-f]{40,}")  # the name of what a cell drew
-    r"(?<![0-9a-f])[0-9a-f]{40,64}(?![0-9a-f])"
-)  # the name of what a cell drew
 BYTES = re.compile(r'"image/png": "[^"]*"')
 
 
