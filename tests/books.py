@@ -1,11 +1,8 @@
 """Small books, built to see what the extensions make of them."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 FRONT_MATTER = """---
@@ -46,172 +43,6 @@ from posattn import figures
 figures.offsets([1, 2, {last}])
 """
 
-# a piece of each kind that the book has; the second page leads back to the first
-PIECES = r"""Signs to escape: a & b < c > d % e # f _ g \$ h \\ i ^ j ~ k { l } " m ' n | o [p].
-Words in *italics*, in **bold**, as `code_with & signs`, as ``a `tick` ``, and $x_1 < \|y\|$ between.
-A [link out](https://example.org/a_b?c=d&e=f), a [link to the end](#the-end), {doc}`one <other>` to a page,
-{func}`posattn.reference.rotate` without a place.
-
----
-
-- a first point
-
-  with a second paragraph
-- a second
-  - inside
-    1. numbered inside
-
-3. three
-4. four
-
-> A quotation
-> of two lines.
-
-Query
-: What asks.
-
-Key
-: What answers,
-
-  in two paragraphs.
-
-| left | right | middle |
-|:-----|------:|:------:|
-| $\\|a\\|$ | `b \| c` | *d* |
-| 1 | 2 | |
-
-```{table} A table with a title
-:name: tab-named
-
-| a |
-|---|
-| b |
-```
-
-```{list-table}
-* - no
-  - head
-```
-
-```python
-def f(x):
-    return x  # a comment
-```
-
-```text
-plain <text> & nothing
-```
-
->>> 6 * 7
-42
-
-```{math}
-:label: eq_pieces
-\begin{aligned} a &= b \\ &= c \end{aligned}
-```
-
-$$
-a < b
-$$
-
-```{code-cell}
-6 * 7
-```
-
-```{prf:theorem} Sums
-:label: thm-pieces
-By {eq}`eq_pieces`, *two*.
-```
-
-```{prf:proof}
-Clearly.
-```
-
-```{prf:definition}
-:label: def-pieces
-A thing without a title.
-```
-
-```{prf:algorithm} Steps
-:label: alg-pieces
-1. One.
-2. Two.
-```
-
-See {prf:ref}`thm-pieces`, {prf:ref}`def-pieces`, {numref}`tab-named` and {eq}`eq_pieces`.
-
-:::{note}
-A note without a title.
-:::
-
-:::{warning}
-Two.
-
-Paragraphs.
-:::
-
-:::{admonition} With a title
-Its text.
-:::
-
-:::{dropdown} What is folded
-Inside.
-:::
-
-::::{tab-set}
-:::{tab-item} One
-First.
-:::
-:::{tab-item} Two
-Second.
-:::
-::::
-
-::::{tab-set}
-:::{tab-item} PyTorch
-:sync: torch
-Of the first.
-:::
-:::{tab-item} JAX
-:sync: jax
-Of the second.
-:::
-::::
-
-:::{aside}
-Beside the text.
-:::
-
-:::{topic} A topic
-About it.
-:::
-
-:::{rubric} A rubric
-:::
-
-{.screen}
-Only on a screen.
-
-## A section
-
-### With a section inside
-
-#### And one more
-
-| line one
-| line two
-
-(the-end)=
-## The end
-
-Last words.
-
-"""
-OTHER = (
-    "Back to {doc}`everything`, to {ref}`its end <the-end>` and to {prf:ref}`thm-pieces`.\n"
-)
-ALL = {"everything": PIECES, "other": OTHER}
-
 
 def cell(code, tags="", alt="waves", figure=""):
     head = f"---\ntags: [{tags}]\nmystnb:\n  image: {{{f'alt: {alt}' if alt else ''}}}\n{figure}---\n"
@@ -251,9 +82,3 @@ def build(
         command, capture_output=True, text=True, timeout=900, check=False
     )
     return folder / "build" / builder, result.returncode, result.stderr
-
-
-def need(there, reason):
-    """Without it, skip on a user's machine and fail where nothing may be skipped."""
-    if not there:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)

@@ -64,6 +64,12 @@ def of_the_book():
 collect_ignore = [] if find_spec("sphinx") else of_the_book()
 
 
+def need(there, reason):
+    """Without it, skip on a user's machine and fail where nothing may be skipped."""
+    if not there:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+
+
 def pytest_report_header():
     """Say what is not collected."""
     return [f"not collected without Sphinx: {name}" for name in collect_ignore]

@@ -7,6 +7,7 @@ import pytest
 from docs._ext import chromium, npm
 from tests.audit import __main__ as audit
 from tests.audit import browser, links, node, site
+from tests.conftest import need
 
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'"
 STYLE = """
@@ -159,12 +160,6 @@ MISSING = """<p id="top"><a href="good.html#top">1</a> <a href="good.html">2</a>
 SLOW = """<!DOCTYPE html><html><head><meta charset="utf-8"></head><body><p>late</p>
 <script>for (const end = performance.now() + 3000; performance.now() < end;);
 console.error("wrong")</script></body></html>"""
-
-
-def need(there, reason):
-    """Without it, skip on a user's machine and fail where nothing may be skipped."""
-    if not there:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
 
 
 @pytest.fixture(scope="module", autouse=True)

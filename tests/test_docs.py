@@ -5,7 +5,8 @@ import re
 import pytest
 
 from docs._ext import chromium
-from tests.books import ASSETS, FIGURE, GATES, ROOT, build, cell, need
+from tests.books import ASSETS, FIGURE, GATES, ROOT, build, cell
+from tests.conftest import need
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -7,7 +7,8 @@ import pytest
 
 from docs._ext import chromium
 from posattn import reference
-from tests.books import ROOT, build, need
+from tests.books import ROOT, build
+from tests.conftest import need
 
 STATIC = ROOT / "docs" / "_static"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>

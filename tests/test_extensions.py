@@ -5,10 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import nbformat
 import numpy as np
 import pytest
 import torch
 from jax.typing import DTypeLike
+from nbformat import v4 as notebook
 from numpy.typing import ArrayLike
 from sphinx import builders
 from sphinx.util.typing import stringify_annotation
@@ -171,3 +173,14 @@ def test_a_drawing_takes_the_colours_of_the_theme_and_leaves_its_names():
         '<svg class="figure" role="img" aria-label="a" style="max-width: 10.5pt">'
         '<svg width="1pt" height="2pt"/>'
     )
+
+
+def test_a_notebook_against_its_format_is_not_written(monkeypatch, tmp_path):
+    notebooks = importlib.import_module("docs._ext.notebooks")
+    monkeypatch.setattr(notebooks, "frameworks", lambda env, docname: ["torch"])
+    book = notebook.new_notebook(cells=[notebook.new_code_cell("1")])
+    book.cells[0].id = "no identity"
+    builder = SimpleNamespace(outdir=tmp_path, env=None, made=lambda *_: book)
+    with pytest.raises(nbformat.ValidationError, match="no identity"):
+        notebooks.NotebookBuilder.write_doc(builder, "page", None)
+    assert not list(tmp_path.iterdir())

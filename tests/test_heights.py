@@ -8,7 +8,8 @@ from docutils.utils import new_document
 from sphinx import addnodes
 
 from docs._ext import chromium, heights
-from tests.books import FIGURE, build, cell, need
+from tests.books import FIGURE, build, cell
+from tests.conftest import need
 
 WORDS = "A sentence of seven words stands here. " * 12
 PAGES = {

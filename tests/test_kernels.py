@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from docs._ext import kernels
-from tests.books import build, cell, need
+from tests.books import build, cell
+from tests.conftest import need
 
 SETTINGS = 'kernel_imports = ["posattn.torch", "posattn.jax"]\n'
 LOOK = """import os, sys

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from tests.books import FIGURE, build, cell, need
+from tests.books import FIGURE, build, cell
+from tests.conftest import need
 
 WORK = "@misc{{{name}, title={{{name}}}, author={{Nobody, {name}}}, year={{2024}}}}\n"
 NUMBERED = "  figure: {{name: fig-{name}, caption: A caption}}\n"

@@ -9,7 +9,8 @@ import pytest
 
 from docs._ext import chromium
 from tests import noted
-from tests.books import ASSETS, FIGURE, ROOT, build, cell, need
+from tests.books import ASSETS, FIGURE, ROOT, build, cell
+from tests.conftest import need
 
 SITE = (ROOT / "build" / "html").resolve()
 DECK = SITE / "slides" / "index.html"

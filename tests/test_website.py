@@ -5,7 +5,8 @@ import re
 import pytest
 
 from docs._ext import chromium
-from tests.books import FIGURE, ROOT, build, cell, need
+from tests.books import FIGURE, ROOT, build, cell
+from tests.conftest import need
 
 INJECT = """document.body.append(
     Object.assign(document.createElement("script"), { textContent: "window.broken = true" }))"""

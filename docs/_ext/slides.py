@@ -61,8 +61,8 @@ class FillBoxes(SphinxPostTransform):
                 self.settle(node)
 
     def settle(self, node):
-        """Take names and numbers from a copy, and let its links start on the slide."""
-        node["ids"], node["names"] = [], []
+        """Take its ids and numbers from a copy, and let its links start on the slide."""
+        node["ids"] = []
         if isinstance(node, nodes.math_block):
             node["label"] = node["number"] = None
         elif isinstance(node, pending_xref):

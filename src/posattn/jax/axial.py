@@ -63,6 +63,7 @@ def rotate_axes(
     contract.sequence("x", x)
     contract.axis_frequencies(frequencies, x.shape)
     contract.coordinates(coordinates, x.shape, frequencies.shape[0])
+    contract.layout(layout)
     places = [coordinates[..., k, None] for k in range(len(frequencies))]
     wide = jnp.promote_types(x.dtype, jnp.float32)
     cos, sin = cos_sin(places, [omega[..., None, :] for omega in frequencies], wide)

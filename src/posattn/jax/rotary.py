@@ -164,6 +164,7 @@ def rotate(
 
 
 def _rotated(x, positions, frequencies, factor, layout):
+    """`rotate` of what was checked, with its frequencies in an array or in a tuple."""
     if positions is None:
         positions = jnp.arange(x.shape[-2])
     frequencies = np.array(frequencies) if isinstance(frequencies, tuple) else frequencies
@@ -176,14 +177,9 @@ def _rotated(x, positions, frequencies, factor, layout):
 _rotated_at_once = jax.jit(_rotated, static_argnums=(2, 3, 4))
 
 
+@partial(jax.jit, static_argnames="layout")
 def turn(x, cos, sin, layout):
     """Multiply the first pairs of `x` by rotations, as many as there are, and pass the rest through."""
-    contract.layout(layout)
-    return _turn(x, cos, sin, layout)
-
-
-@partial(jax.jit, static_argnames="layout")
-def _turn(x, cos, sin, layout):
     cos, sin = lax.platform_dependent(
         cos, sin, cpu=_computed_once, default=lambda *tables: tables
     )

@@ -94,6 +94,7 @@ def _fading(x, positions, base, gamma, scale_base, layout, sign):
     contract.pair_frequencies(None, x.shape)
     gamma = contract.positive("gamma", gamma)
     scale_base = contract.positive("scale_base", scale_base)
+    contract.layout(layout)
     d = x.shape[-1]
     where = (jnp.arange(x.shape[-2]) if positions is None else positions)[..., None]
     zeta = (np.arange(0, d, 2) / d + gamma) / (1 + gamma)
