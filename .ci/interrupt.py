@@ -83,7 +83,7 @@ class Book:
 
     def wait(self):
         """Wait until nothing builds: what a command has started may outlive it."""
-        with open(self.folder / LOCK, "a") as lock:
+        with open(self.folder / LOCK, "a", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
 
     def finished(self):

@@ -17,7 +17,7 @@ import torch
 
 import posattn.jax
 import posattn.reference
-import posattn.torch
+import posattn.torch  # noqa: F401 - columns are looked up by name
 from posattn import contract
 
 COLUMNS = ("reference", "torch", "jax")

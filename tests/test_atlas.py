@@ -131,6 +131,7 @@ def test_places_hold_each_scheme_once():
     assert len({atlas.anchor(name) for name in SCHEMES}) == len(SCHEMES)
 
 
+@pytest.mark.slow
 def test_the_table_says_what_the_checks_found():
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -152,6 +153,7 @@ def test_an_unknown_place_is_told_with_the_known_ones(call):
         call("output")
 
 
+@pytest.mark.slow
 def test_pictures_are_small():
     sizes = {
         name: len(figures.score_map(atlas.scores(name))._repr_svg_()) for name in SCHEMES

@@ -467,6 +467,7 @@ def test_torch_compiles_attention_in_one_graph(torch_column, unchecked, name, ba
     assert_close(torch_column, compiled(*arrays, **options), want.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_torch_compiles_once_for_many_lengths_and_scales(torch_column, unchecked, dynamic):
     torch.compiler.reset()

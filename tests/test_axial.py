@@ -374,6 +374,7 @@ def test_jax_layers_are_trees_of_their_frequencies(jax_single):
     assert not np.array_equal(wide(x), layer(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compiles_in_one_graph(torch_column, unchecked, backend):
     torch.compiler.reset()

@@ -318,6 +318,7 @@ def test_jax_maps_and_differentiates_a_bias(jax_single, scheme):
     assert jax.tree.structure(slopes) == jax.tree.structure(bias)
 
 
+@pytest.mark.slow
 @every_scheme
 def test_torch_compiles_it_in_one_graph(torch_column, unchecked, scheme):
     torch.compiler.reset()

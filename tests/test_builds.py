@@ -164,6 +164,7 @@ def test_the_first_difference_of_two_builds_is_named(tmp_path):
     assert reproduce.difference(one, other) == f"only {other} has more.html"
 
 
+@pytest.mark.slow
 def test_a_book_without_its_fonts_says_in_a_line_how_to_fetch_them(tmp_path):
     absent = f'import npm, pathlib\nnpm.HOME = pathlib.Path("/nowhere")\n{ASSETS}'
     _, code, said = build(tmp_path, {"page": "text\n"}, settings=absent)

@@ -90,6 +90,7 @@ def test_a_window_holds_the_last_tokens(column, window, groups, sizes):
     assert slots == min(10, window)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("left", [True, False], ids=["left", "right"])
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=2))
@@ -120,6 +121,7 @@ def test_padding_changes_nothing(column, window, left, lengths):
         assert error(joined(column, rest)[row], want[m:]) <= 1e-12
 
 
+@pytest.mark.slow
 def test_a_mask_of_the_call_hides_slots_as_well(column):
     layer, x = make(column), column.array(draw(914, N, DIM))
     _, cache = decode(layer, room(column, batch=()), x, (6,))

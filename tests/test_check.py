@@ -513,6 +513,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("does", "message"), ENDS.values(), ids=ENDS)
 def test_a_function_that_ends_the_check_fails_and_is_told(does, message, module, capsys):
     name = module(
@@ -560,6 +561,7 @@ def test_a_function_that_is_left_by_sys_exit_fails_that_case_alone(module, capsy
     assert f"  at {name}.py:2, in convert: def convert(x): sys.exit(0)\n" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "message", "limit"),
     [
@@ -644,7 +646,7 @@ def test_a_file_may_import_its_neighbors_and_hides_no_module(module, tmp_path, c
 def test_a_reader_that_leaves_early_ends_the_command_quietly(monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)
-    with open(writer, "w") as closed:
+    with open(writer, "w", encoding="utf-8") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
         assert command.main(["schemes"]) == 0
 
@@ -716,6 +718,7 @@ def test_rounding_is_that_of_pytorch(dtype):
         assert np.array_equal(gallery.to_bfloat16(x), want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", DIALECTS)
 def test_the_command_detects_the_framework_and_names_the_fault(framework, module, capsys):
     home, arange, concatenate = DIALECTS[framework]
@@ -734,6 +737,7 @@ def test_the_command_detects_the_framework_and_names_the_fault(framework, module
     assert out.startswith(f"rope as rotary, {framework} {dtype}: all 1 pass\n\n{left_out}")
 
 
+@pytest.mark.slow
 def test_numpy_beside_a_framework_does_not_count(module, capsys):
     name = module("import numpy, torch\ndef turn(x): return torch.flip(x, [0])")
     _, out, _ = run(capsys, "check", f"{name}:turn", "--scheme", "to_half")

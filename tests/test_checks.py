@@ -9,6 +9,8 @@ import pytest
 from docs._ext import checks
 from tests.books import ROOT, build, cell
 
+pytestmark = pytest.mark.slow  # small books
+
 EQUATION = "$$ a + b = {} $$ ({})\n\n"
 CHECK = cell("assert 1 + 2 == 3").replace("tags: []\n", "checks: {BOUND}\n")
 SEEN = checks.fingerprint("a + b = c")

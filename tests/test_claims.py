@@ -216,6 +216,7 @@ def test_the_claims_of_the_book_have_their_checks(tmp_path):
         assert there.read_text() == path.read_text(), "run python docs/_ext/claims.py"
 
 
+@pytest.mark.slow
 def test_the_build_fails_without_the_check_of_a_claim_and_copies_no_list(tmp_path):
     listed = "00000000 Gone.\n    reasoned\n"
     (tmp_path / "one.claims").write_text(listed)

@@ -140,6 +140,7 @@ def test_layers_read_what_their_definition_says(n, k):
     assert np.array_equal(reference.reads(recurrence(2), x), np.tri(n, dtype=bool))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "k", "layers"), CONNECTED_BY_CONVOLUTIONS)
 def test_convolutions_connect_in_the_published_number_of_layers(n, k, layers):
     assert reference.layers_to_connect(repeat(within(n, k))) == layers

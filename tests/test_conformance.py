@@ -153,11 +153,13 @@ def test_pytorch_passes(scheme, twin):
     assert_passes(twin, scheme, gradients=twin.dtype == "float64")
 
 
+@pytest.mark.slow
 @every_scheme
 def test_jax_passes(scheme):
     assert_passes(TWINS[3], scheme, gradients=scheme in ("masked_softmax", "rotary"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["sinusoidal", "rotary"])
 @pytest.mark.parametrize("twin", TWINS[1::4], ids=str)
 def test_jax_passes_in_other_dtypes(scheme, twin):

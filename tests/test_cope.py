@@ -283,6 +283,7 @@ def test_bfloat16_heads_stay_bfloat16_beside_a_float32_table():
     assert table.scores(x, x, *[jnp.asarray(where)] * 2).dtype == "bfloat16"
 
 
+@pytest.mark.slow
 def test_jax_tables_are_pytrees(jax_single):
     bias = jax_single.CoPE.init(jax_single.rng(), MAX_LEN, HEAD_DIM)
     layer = jax_single.MultiHeadAttention.init(jax_single.rng(1), DIM, HEADS, bias=bias)
@@ -299,6 +300,7 @@ def test_jax_tables_are_pytrees(jax_single):
     assert np.abs(slope.bias.table).max() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compiles_the_layer_in_one_graph(torch_column, unchecked, backend):
     torch.compiler.reset()

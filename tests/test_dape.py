@@ -218,6 +218,7 @@ def test_the_hidden_layer_has_32_entries_unless_given(column):
     assert tuple(made.hidden_bias.shape) == (32,)
 
 
+@pytest.mark.slow
 def test_jax_layers_are_pytrees_with_the_bias_inside(jax_single):
     base = jax_single.KerpleLog.init(jax_single.rng(), HEADS)
     bias = jax_single.DAPE.init(jax_single.rng(1), HEADS, base, hidden_dim=HIDDEN)
@@ -260,6 +261,7 @@ def test_torch_resets_and_shows_a_module(torch_column):
     assert made.extra_repr() == "2, hidden_dim=3"
 
 
+@pytest.mark.slow
 def test_torch_compiles_it_once_for_all_lengths(torch_column, unchecked):
     torch.compiler.reset()
     made, graphs = torch_column.DAPE(HEADS, torch_column.KerpleLog(HEADS)), []

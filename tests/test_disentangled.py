@@ -248,6 +248,7 @@ def test_an_attention_with_these_terms_and_this_scale_is_the_papers(column):
     assert_close(column, got, REFERENCE.merge_heads(out) @ WEIGHTS[3])
 
 
+@pytest.mark.slow
 def test_decoding_one_token_at_a_time_repeats_prefill(column):
     attend, x = layer(column, drawn(column)), column.array(draw(265, 6, DIM))
     whole = column.numpy(attend(x, x, x, causal=True))
@@ -288,6 +289,7 @@ def test_fresh_parameters_are_normal_and_repeat_with_their_rng(column):
     assert not np.array_equal(drawn[1], drawn[2])
 
 
+@pytest.mark.slow
 def test_bfloat16_heads_stay_bfloat16_beside_float32_parameters():
     from posattn import jax as jax_column
     from posattn import torch as torch_column
@@ -315,6 +317,7 @@ def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(slope.bias))
 
 
+@pytest.mark.slow
 def test_torch_compiles_the_scheme_in_one_graph(torch_column, unchecked):
     torch.compiler.reset()
     x = torch_column.array(draw(268, 2, 5, DIM))

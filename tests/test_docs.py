@@ -8,6 +8,8 @@ from docs._ext import chromium
 from tests.books import ASSETS, FIGURE, GATES, ROOT, build, cell
 from tests.conftest import need
 
+pytestmark = pytest.mark.slow  # small books
+
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SCRATCH = "import numpy as np\ndef causal(n):\n    return np.tri(n) > 0\n"

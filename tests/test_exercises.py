@@ -6,6 +6,8 @@ import pytest
 
 from tests.books import build, cell
 
+pytestmark = pytest.mark.slow  # small books
+
 RUN = "{.solution}\n#### Solution\n\n" + cell("print(6 * 7)")
 
 

@@ -10,6 +10,8 @@ from posattn import reference
 from tests.books import ROOT, build
 from tests.conftest import need
 
+pytestmark = pytest.mark.slow  # small books
+
 STATIC = ROOT / "docs" / "_static"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css">

@@ -153,6 +153,7 @@ def test_a_figure_comes_back_and_pyplot_knows_nothing(draw):
     assert not Gcf.figs
 
 
+@pytest.mark.slow
 def test_neither_pyplot_nor_a_framework_is_imported():
     code = (
         "import sys, posattn.figures as f; f.self_attention_layer();"
@@ -209,6 +210,7 @@ def test_a_picture_keeps_its_pixels_and_numbers_its_colours_if_they_are_few(most
     assert np.array_equal(drawn[::-1].reshape(-1, 4), pixels)
 
 
+@pytest.mark.slow
 @every_figure
 def test_two_calls_give_the_same_bytes_under_any_style(draw):
     before = settings()
@@ -222,6 +224,7 @@ def test_two_calls_give_the_same_bytes_under_any_style(draw):
     assert printed.startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_saving_again_moves_nothing():
     figure = CALLS["binary_counting"]()
     assert figure._repr_svg_() == figure._repr_svg_()
@@ -401,6 +404,7 @@ def test_ink_on_a_colour_contrasts_on_light_and_dark_pages():
                 assert (light + 0.05) / (dark + 0.05) > 3.5
 
 
+@pytest.mark.slow
 def test_heat_maps_begin_at_the_page_itself():
     for call in ("attention_weights", "binary_counting"):
         for axes in panels(CALLS[call]()):
@@ -423,6 +427,7 @@ def test_labels_at_the_ends_stand_in_the_order_of_the_ends_and_near_them():
     assert centres[[0, 4]] == pytest.approx([0.9, 0.5])
 
 
+@pytest.mark.slow
 def test_architectures_draw_the_matrices():
     skipping = STEP | np.eye(N, k=-3, dtype=bool)
     figure = figures.architectures([BAND, CAUSAL], skipping, CAUSAL)
@@ -445,6 +450,7 @@ def test_architectures_draw_the_matrices():
     assert [abs(a.xy[0] - a.xyann[0]) for a in bent] == [pytest.approx(3)] * 2
 
 
+@pytest.mark.slow
 def test_architectures_colour_the_receptive_field_of_the_middle_unit():
     cnn = CALLS["architectures"]().axes[0]
     lit = [
@@ -465,6 +471,7 @@ def test_architectures_colour_the_receptive_field_of_the_middle_unit():
     assert {to_hex(a.get_edgecolor()) for a in looks if a not in thick} == {INK}
 
 
+@pytest.mark.slow
 def test_architectures_name_the_units():
     figure = CALLS["architectures"]()
     for axes, symbols in zip(figure.axes, ("xy", "xh", "xy"), strict=True):
@@ -484,6 +491,7 @@ def test_luminance_is_that_of_wcag():
     assert style._luminance(np.eye(3)) == pytest.approx([0.2126, 0.7152, 0.0722])
 
 
+@pytest.mark.slow
 def test_ways_colour_their_steps_and_units_and_nothing_else():
     figure = CALLS["ways"]()
     taken = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
@@ -685,6 +693,7 @@ def test_attention_weights_share_one_scale_and_print_their_values():
     assert not colour_bars(figure)
 
 
+@pytest.mark.slow
 def test_attention_weights_take_one_matrix_and_words():
     rows, keys = (
         ["the", "cat", "sat", "down"],

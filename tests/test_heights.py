@@ -11,6 +11,8 @@ from docs._ext import chromium, heights
 from tests.books import FIGURE, build, cell
 from tests.conftest import need
 
+pytestmark = pytest.mark.slow  # small books
+
 WORDS = "A sentence of seven words stands here. " * 12
 PAGES = {
     "one": f"## Words\n\n{WORDS}\n\n## Code\n\n"

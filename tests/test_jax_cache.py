@@ -57,6 +57,7 @@ def close(got, want):
     return error(np.asarray(got), np.asarray(want)) <= BOUND["float32"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shared"), [*((name, 2) for name in SCHEMES), ("two", HEADS), ("Shaw", 1)]
 )
@@ -82,6 +83,7 @@ def test_a_window_holds_what_a_query_sees(unchecked, name, turned, first):
     assert close(got, layer(x, causal=True, mask=ours.window_mask(N, N, 3)))
 
 
+@pytest.mark.slow
 def test_a_window_larger_than_the_cache_still_ends_with_it(unchecked):
     layer, x = layer_of(SCHEMES["rotary"]), tokens(1)
     cache = ours.KVCache.init((1,), HEADS, N, WIDTH, window=2 * N)
@@ -91,6 +93,7 @@ def test_a_window_larger_than_the_cache_still_ends_with_it(unchecked):
         layer(x[:, :1], cache=cache)
 
 
+@pytest.mark.slow
 def test_keys_may_be_turned_at_each_call(unchecked):
     layer, x = layer_of(SCHEMES["rotary"]), tokens(2)
     got, cache = decoded(layer, x, ours.KVCache.init((2,), HEADS, N, WIDTH, turned=False))
@@ -99,6 +102,7 @@ def test_keys_may_be_turned_at_each_call(unchecked):
     assert close(cache.key, ours.split_heads(plain, HEADS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_rows_may_have_lengths_of_their_own(unchecked, side, window):
@@ -159,6 +163,7 @@ def test_buffers_that_are_given_away_are_written_in_place(unchecked):
     assert new.key.unsafe_buffer_pointer() == place
 
 
+@pytest.mark.slow
 def test_a_token_without_a_slot_is_an_error_or_nan_and_is_not_stored(unchecked):
     layer, x = layer_of(SCHEMES["rotary"]), tokens(2)
     cache = ours.KVCache.init((2,), HEADS, 4, WIDTH)
@@ -172,6 +177,7 @@ def test_a_token_without_a_slot_is_an_error_or_nan_and_is_not_stored(unchecked):
     assert np.isfinite(full.key).all()
 
 
+@pytest.mark.slow
 def test_a_mask_of_the_call_hides_slots(unchecked):
     layer, x = layer_of({}), tokens(2)
     cache = ours.KVCache.init((2,), HEADS, N, WIDTH)
@@ -182,6 +188,7 @@ def test_a_mask_of_the_call_hides_slots(unchecked):
     assert close(layer(x, cache=cache, mask=each)[0], out)
 
 
+@pytest.mark.slow
 def test_a_cache_takes_several_batch_axes_or_none(unchecked):
     layer = layer_of(SCHEMES["rotary"])
     for batch in [(), (2, 3)]:
@@ -192,6 +199,7 @@ def test_a_cache_takes_several_batch_axes_or_none(unchecked):
         assert layer(x[..., :0, :], cache=cache)[0].shape == (*batch, 0, DIM)
 
 
+@pytest.mark.slow
 def test_a_cache_may_be_mapped_over(unchecked):
     layer, x = layer_of(SCHEMES["rotary"]), tokens(3)
     cache = ours.KVCache.init((3,), HEADS, N, WIDTH)
@@ -199,6 +207,7 @@ def test_a_cache_may_be_mapped_over(unchecked):
     assert close(out, layer(x, causal=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_cache_has_the_dtype_of_the_layer(unchecked, dtype):
     layer = layer_of(SCHEMES["rotary"], dtype=dtype)
@@ -219,6 +228,7 @@ def test_a_memory_of_its_own_and_a_cache_exclude_each_other(unchecked):
         layer(x, x, cache=ours.KVCache.init((2,), HEADS, N, WIDTH))
 
 
+@pytest.mark.slow
 def test_gradients_pass_through_a_cache(unchecked):
     layer, x = layer_of(SCHEMES["two"]), tokens(2)
     cache = ours.KVCache.init((2,), HEADS, N, WIDTH)
@@ -232,6 +242,7 @@ def test_gradients_pass_through_a_cache(unchecked):
         assert error(np.asarray(a), np.asarray(b)) <= 2e-5
 
 
+@pytest.mark.slow
 def test_of_a_chunk_longer_than_a_window_the_last_positions_stay():
     cache = ours.KVCache.init((), 1, 9, WIDTH, window=3)
     backwards = jnp.arange(6)[::-1]

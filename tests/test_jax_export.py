@@ -51,6 +51,7 @@ def exported(function, *shapes, constraints=()):
     return export.export(jax.jit(function))(*given).call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_one_program_serves_a_layer_at_all_lengths(unchecked, name):
     layer = ours.MultiHeadAttention.init(KEY, DIM, HEADS, num_kv_heads=2, **SCHEMES[name])
@@ -64,6 +65,7 @@ def test_one_program_serves_a_layer_at_all_lengths(unchecked, name):
         assert close(run(x), want(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bias", [None, ours.ALiBi(HEADS), (ours.ALiBi(HEADS), SCHEMES["T5"]["bias"])]
 )

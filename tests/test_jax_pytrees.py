@@ -167,6 +167,7 @@ def test_replaced_and_constructed_layers_are_wrapped(unchecked, plugged, equal):
         assert not any(map(callable, leaves))
 
 
+@pytest.mark.slow
 def test_a_method_keeps_the_parameters_of_its_object_in_the_tree(unchecked):
     layer = layer_of(rotate=Gain(jnp.full((), 2.0)).turn)
     slope = jax.grad(lambda layer: (layer(tokens()) ** 2).sum())(layer)

@@ -122,6 +122,7 @@ def test_a_ring_gives_what_one_device_gives(jax_single, name):
     compare(arrays(), spread, options, BOUND["float32"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", COLUMNS[:1] + COLUMNS[2:], ids=str)
 def test_a_ring_in_other_dtypes(column):
     with column.mode():
@@ -152,6 +153,7 @@ def in_shards(function, *inputs, mesh=None, specs=SHARDS, out=SHARDS, **options)
     return jax.jit(spread)(*inputs)
 
 
+@pytest.mark.slow
 def test_shards_follow_each_other_and_fewer_queries_stand_at_the_end(jax_single):
     for n_q in (N, 32):
         inputs = arrays(n_q=n_q)
@@ -162,6 +164,7 @@ def test_shards_follow_each_other_and_fewer_queries_stand_at_the_end(jax_single)
         )
 
 
+@pytest.mark.slow
 def test_positions_may_be_those_of_each_example_and_have_gradients(jax_single):
     inputs = arrays()
     places = jnp.arange(N) + 0.25 * jnp.arange(2.0)[:, None]
@@ -186,6 +189,7 @@ def test_positions_may_be_those_of_each_example_and_have_gradients(jax_single):
         assert error(x, y) <= 2 * BOUND["float32"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", ["keys", "function"])
 def test_what_nobody_attends_to_reaches_nothing(jax_single, mask):
     query, key, value = arrays()
@@ -252,6 +256,7 @@ def planned(devices, n=2048):
     return plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_shard(monkeypatch):
     monkeypatch.setattr(tiled, "SIDE", 64)
     one, two, four = (planned(devices) for devices in (1, 2, 4))
@@ -334,6 +339,7 @@ def penalty(of, query, key):
     return slope(of)(query, key)
 
 
+@pytest.mark.slow
 def test_rings_run_without_jit(jax_single):
     inputs = arrays()
     ring = partial(ours.ring_attention, across="ring", causal=True)
@@ -342,6 +348,7 @@ def test_rings_run_without_jit(jax_single):
     assert error(got, on_one(*inputs, causal=True)) < BOUND["float32"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_an_error_for_the_other():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -73,6 +73,7 @@ def learned(problem):
     return run, (*arrays(1, batch, n_q, n_k), draw(7, HEADS, 1, n_k), draw(8, 32, HEADS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", PRECISE, ids=str)
 @settings(max_examples=4)
 @given(problem=problems())
@@ -84,6 +85,7 @@ def test_tiles_give_what_the_reference_gives(column, problem):
         assert_twin_agrees(column, run, *inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", HALF, ids=str)
 @settings(max_examples=2)
 @given(problem=problems())
@@ -197,6 +199,7 @@ def test_masks_may_be_functions_of_positions(
             assert error(x, y) <= BOUND["float32"]
 
 
+@pytest.mark.slow
 def test_masks_may_be_functions_of_what_is_mapped_over(jax_single):
     x = jnp.asarray(draw(1, 3, 2, 40, WIDTH), "float32")
     texts = jnp.asarray(np.sort(np.random.default_rng(0).integers(0, 3, (3, 40))))
@@ -272,6 +275,7 @@ def test_what_nobody_attends_to_reaches_nothing(jax_single, bias, function):
     assert all(map(np.array_equal, (value, d_query, d_key, d_value), clean))
 
 
+@pytest.mark.slow
 def test_rows_draw_what_they_drop_for_themselves(jax_single):
     ones = jnp.ones((HEADS, 40, WIDTH))
 
@@ -287,6 +291,7 @@ def test_rows_draw_what_they_drop_for_themselves(jax_single):
     assert np.isfinite(gradient).all()
 
 
+@pytest.mark.slow
 def test_tiles_may_be_mapped_and_scanned(jax_single):
     x = jnp.asarray(draw(1, 3, 2, 20, WIDTH), "float32")
 
@@ -348,6 +353,7 @@ def test_positions_that_need_64_bits_keep_the_definition(jax_single):
         assert tiled.at_once(*inputs[:2], (where, where)) == wanted
 
 
+@pytest.mark.slow
 def test_prefilled_caches_attend_in_tiles(jax_single, monkeypatch):
     layer = ours.MultiHeadAttention.init(
         KEY, 16, HEADS, num_kv_heads=2, bias=ours.ALiBi(HEADS)

@@ -12,6 +12,8 @@ from docs._ext import kernels
 from tests.books import build, cell
 from tests.conftest import need
 
+pytestmark = pytest.mark.slow  # small books
+
 SETTINGS = 'kernel_imports = ["posattn.torch", "posattn.jax"]\n'
 LOOK = """import os, sys
 before = sorted({"torch", "jax", "posattn"} & set(sys.modules))

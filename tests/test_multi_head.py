@@ -193,6 +193,7 @@ def test_decoding_repeats_the_last_rows_of_prefill(column, scheming_layer, n_q):
     )
 
 
+@pytest.mark.slow
 @given(st.integers(1, 4))
 def test_left_padding_with_positions_changes_nothing(column, scheming_layer, pad):
     x = draw(54, BATCH, 5, DIM)
@@ -313,6 +314,7 @@ def test_fresh_weights_repeat_with_their_rng(column):
     assert np.array_equal(column.numpy(first[3]), column.numpy(second[3]))
 
 
+@pytest.mark.slow
 def test_jax_layers_are_pytrees(jax_single):
     layer = jax_single.MultiHeadAttention.init(
         jax_single.rng(),
@@ -601,6 +603,7 @@ def test_weights_on_request_hear_of_all_that_a_call_may_say(column):
     assert_close(column, got, want)
 
 
+@pytest.mark.slow
 def test_jax_layers_with_a_content_bias_are_pytrees(jax_single):
     layer = jax_single.MultiHeadAttention.init(
         jax_single.rng(), DIM, HEADS, rotate=(turn, turn), bias=echo(jax_single), scale=0.5
@@ -627,6 +630,7 @@ class Shift(torch.nn.Module):
         return x + self.by * positions[..., None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compiles_a_content_bias_and_a_pair_in_one_graph(
     torch_column, unchecked, backend

@@ -125,6 +125,7 @@ def verdict(project, was, limit=60, whole=False):
     return court.judge(change, source, tests, limit)
 
 
+@pytest.mark.slow
 def test_a_change_is_noticed_by_the_first_test_that_fails(project):
     assert verdict(project, "x / 2") == "tests/test_halves.py::test_a_half"
 
@@ -133,6 +134,7 @@ def test_a_file_may_be_asked_as_a_whole(project):
     assert verdict(project, "x < 0", whole=True).startswith("tests/test_halves.py::")
 
 
+@pytest.mark.slow
 def test_what_fails_unchanged_is_known(project):
     good, failing = "tests/test_halves.py::test_a_half", "tests/test_more.py"
     assert project[1].ask([good], 60) == ""
@@ -143,6 +145,7 @@ def test_a_change_that_no_test_notices_is_told(project):
     assert verdict(project, "x > 100") == ""
 
 
+@pytest.mark.slow
 def test_a_test_without_end_is_ended(project):
     assert verdict(project, "x + 1", limit=10) == "time"
 
@@ -200,6 +203,22 @@ def test_a_file_that_no_test_runs_is_asked_about_by_those_that_name_it(noted):
     known = Evidence(noted, noted)
     (change, *_) = changes("src/parts.py", b"SIZES = {1: 2}")
     assert known.tests(change) == [OTHER]
+
+
+def test_what_is_noted_of_small_books_is_asked_early(noted):
+    said = "from tests.books import build"
+    for place in (noted, noted / "copy"):
+        (place / "docs" / "_ext").mkdir(parents=True)
+        (place / "docs" / "_ext" / "pages.py").write_text("SIZE = 1")
+        for name in ("noted", "pages", "quick"):
+            (place / "tests" / f"test_{name}.py").write_text(said)
+    took = {"tests/test_quick.py::test_a": 1, "tests/test_noted.py::test_a": 9}
+    took["tests/test_pages.py::test_a"] = 99
+    (noted / "seconds.json").write_text(json.dumps(took))
+    known = Evidence(noted, noted)
+    (change,) = changes("docs/_ext/pages.py", b"SIZE = 1")
+    order = [name.split("::")[0] for name in known.tests(change)]
+    assert order == [f"tests/test_{name}.py" for name in ("pages", "noted", "quick")]
 
 
 def test_what_one_test_keeps_in_a_cache_others_may_look_at(noted):

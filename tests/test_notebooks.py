@@ -9,6 +9,8 @@ from nbformat import v4 as notebook
 
 from tests.books import FIGURE, ROOT, build, cell
 
+pytestmark = pytest.mark.slow  # small books
+
 PAGES = {
     "pair": "*Which sum?*\n\n$$\n1 + 1 = 2\n$$ (eq_sum)\n\n"
     ":::{prf:theorem} Sums\n:label: thm-sum\nBy {eq}`eq_sum`, *two*.\n:::\n\n"

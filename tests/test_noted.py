@@ -7,6 +7,8 @@ import pytest
 from tests import noted, test_docs, test_exercises, test_paper, test_website
 from tests.books import ASSETS, build
 
+pytestmark = pytest.mark.slow  # small books
+
 # a piece of each kind that the book has; the second page leads back to the first
 PIECES = r"""Signs to escape: a & b < c > d % e # f _ g \$ h \\ i ^ j ~ k { l } " m ' n | o [p].
 Words in *italics*, in **bold**, as `code_with & signs`, as ``a `tick` ``, and $x_1 < \|y\|$ between.

@@ -37,6 +37,7 @@ def apart(found, recorded, factor):
                     yield f"{dtype}, {who}, {role}: {now:.3g}, and recorded {then:.3g}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_errors_in_the_book_are_those_of_the_library(name):
     length = CASES[name].lengths[0]
@@ -151,6 +152,7 @@ def test_units_are_those_of_the_right_number(got, want, dtype, unit, error):
     assert measuring.units(np.atleast_1d(got), want, dtype, unit) == error
 
 
+@pytest.mark.slow
 def test_a_result_that_is_off_is_seen_at_the_one_position_where_it_is():
     case = CASES["ALiBi"]
 
@@ -181,6 +183,7 @@ def short(name, **changes):
     return replace(CASES[name], lengths=(4, 8), **changes)
 
 
+@pytest.mark.slow
 def test_a_case_is_recorded_at_once_and_beside_the_others(path):
     said = []
     command.measure_all([short("T5Bias"), short("ALiBi")], path, said.append)

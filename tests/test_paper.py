@@ -9,6 +9,8 @@ import pytest
 
 from tests.books import FIGURE, ROOT, build, cell
 
+pytestmark = pytest.mark.slow  # small books
+
 PAGES = {
     "pair": "*Which one?*\n\n"
     + cell("print(1 + 1)\n" + FIGURE.format(last=3), "torch")

@@ -8,6 +8,8 @@ import pytest
 from tests.books import FIGURE, build, cell
 from tests.conftest import need
 
+pytestmark = pytest.mark.slow  # small books
+
 WORK = "@misc{{{name}, title={{{name}}}, author={{Nobody, {name}}}, year={{2024}}}}\n"
 NUMBERED = "  figure: {{name: fig-{name}, caption: A caption}}\n"
 PAGE = """

@@ -194,6 +194,7 @@ def test_layers_agree_with_the_reference(twin):
     assert_twin_agrees(twin, run, draw(287, 2, 4, HEADS * WIDTH), PHASE, *WEIGHTS)
 
 
+@pytest.mark.slow
 def test_decoding_with_cached_keys_equals_prefill(column):
     weights, phase = [column.array(w) for w in WEIGHTS], column.array(PHASE)
     x = column.array(draw(288, 2, 3, HEADS * WIDTH))
@@ -204,6 +205,7 @@ def test_decoding_with_cached_keys_equals_prefill(column):
         assert error(column.numpy(one)[:, 0], whole[:, i]) <= BOUND["float64"]
 
 
+@pytest.mark.slow
 def test_steps_with_a_cache_of_unturned_keys_equal_prefill(column):
     """Turned keys would be twice as wide as the values."""
     rotate = (column.polar_query, made(column, column.array(PHASE)))

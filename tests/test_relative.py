@@ -373,6 +373,7 @@ def test_bfloat16_heads_stay_bfloat16_beside_float32_tables():
         assert bias.values(weights, n, n).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
@@ -393,6 +394,7 @@ def test_jax_schemes_are_pytrees_inside_a_layer(jax_single, name, sizes):
     assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(slope.bias))
 
 
+@pytest.mark.slow
 def test_torch_compiles_the_schemes_in_one_graph(torch_column, unchecked):
     torch.compiler.reset()
     x = torch_column.array(draw(219, 2, 5, DIM))

@@ -86,6 +86,7 @@ SOURCES = {
 DATED = f"posattn-{posattn.__version__}"
 
 
+@pytest.mark.slow
 def test_the_wheel_has_the_library_its_licences_and_nothing_else(wheel):
     about = {"METADATA", "WHEEL", "RECORD", "licenses/LICENSE"}
     about.add("licenses/src/posattn/figures/fonts/OFL.txt")
@@ -127,6 +128,7 @@ def test_the_changelog_has_the_versions_section(made):
     assert release.released(text, posattn.__version__, "2026-03-05") == text
 
 
+@pytest.mark.slow
 def test_the_archive_is_told_what_the_citation_says(made):
     told = json.loads((made / ".zenodo.json").read_text("utf-8"))
     assert told["version"] == posattn.__version__
@@ -179,7 +181,7 @@ def test_the_changelogs_version_is_the_one_to_come_or_the_last(
     tmp_path, monkeypatch, changelog, version
 ):
     monkeypatch.chdir(repository(tmp_path))
-    Path("CHANGELOG.md").write_text(changelog)
+    Path("CHANGELOG.md").write_text(changelog, encoding="utf-8")
     assert release.versions()["CHANGELOG.md"] == version
 
 

@@ -225,6 +225,7 @@ def test_no_more_is_sent_than_keys_values_and_positions(ring, unchecked, dtype):
         assert backward == forward + WORKERS * numbers * 4  # gradients are float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["leaves", "falls silent"])
 def test_who_stays_in_a_broken_ring_raises(tmp_path, how):
     workers = [rings.start(rings.last_words, rank, tmp_path / "meet") for rank in range(4)]
@@ -285,6 +286,7 @@ def test_half_precision_that_is_asked_for_elsewhere_changes_nothing(ring, unchec
     assert torch.equal(got, ours.ring_attention(*arrays, across=ring.alone))
 
 
+@pytest.mark.slow
 def test_no_tile_is_large(ring, unchecked):
     """Forward and backward, nothing is made that grows with the square of the length."""
     arrays = arrays_of(192)
@@ -308,6 +310,7 @@ class Tiny(TorchDispatchMode):
         return made
 
 
+@pytest.mark.slow
 def test_far_keys_cost_no_more_than_near_ones(ring, unchecked):
     arrays = arrays_of(192)
 

@@ -317,6 +317,7 @@ def test_a_bfloat16_torch_layer_takes_longer_sequences_and_other_dtypes():
         assert (out - want).abs().max() <= BOUND["float64"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compiles_the_layer_in_one_graph(unchecked, backend):
     torch.compiler.reset()

@@ -12,6 +12,8 @@ from tests import noted
 from tests.books import ASSETS, FIGURE, ROOT, build, cell
 from tests.conftest import need
 
+pytestmark = pytest.mark.slow  # small books
+
 SITE = (ROOT / "build" / "html").resolve()
 DECK = SITE / "slides" / "index.html"
 CHAPTER = {

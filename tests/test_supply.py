@@ -91,6 +91,7 @@ def test_what_is_installed_here_is_what_is_pinned():
     assert other == {}
 
 
+@pytest.mark.slow
 def test_pip_compares_hashes_even_where_something_else_has_none(tmp_path):
     for name in ("known", "other"):
         (tmp_path / name).mkdir()
@@ -197,6 +198,7 @@ def licences(folder):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_licences_of_all_that_users_install_are_looked_at():
     answer = licences(ROOT)
     assert answer.returncode == 0, answer.stderr

@@ -190,6 +190,7 @@ def test_torch_compiles_it_once_for_all_lengths(torch_column, unchecked):
     assert len(graphs) == 1
 
 
+@pytest.mark.slow
 def test_jax_biases_are_pytrees(jax_single):
     made = jax_single.SwinV2Bias.init(jax_single.rng(), HEADS, 2, 3, dtype="bfloat16")
     assert len(jax.tree.leaves(made)) == 3

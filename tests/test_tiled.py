@@ -304,6 +304,7 @@ def test_a_window_that_is_a_function_computes_what_it_shows(widths):
         assert max(widths) == widest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_far_keys_that_are_left_out_are_lost_in_rounding(unchecked, dtype):
     """ALiBi's steepest slope, long enough for scores of minus a thousand."""
@@ -463,6 +464,7 @@ def test_functional_transformations_run_in_tiles(small, unchecked, masked):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bias", [None, ours.ALiBi(HEADS), ours.T5Bias(HEADS), ours.StickBreaking()]
 )

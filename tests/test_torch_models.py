@@ -47,6 +47,7 @@ def alone(test):
     return run
 
 
+@pytest.mark.slow
 @alone
 def test_steps_with_a_cache_share_one_graph():
     """Positions are numbers in tensors, so no step looks new to the compiler."""
@@ -72,6 +73,7 @@ def test_steps_with_a_cache_share_one_graph():
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.slow
 @alone
 def test_a_full_cache_is_loud_where_nothing_can_be_raised():
     layer = MultiHeadAttention(8, 4)
@@ -86,6 +88,7 @@ def test_a_full_cache_is_loud_where_nothing_can_be_raised():
         assert step(x, cache)[0].isnan().all()
 
 
+@pytest.mark.slow
 @alone
 def test_one_graph_serves_all_lengths():
     layers = {
@@ -111,6 +114,7 @@ def test_one_graph_serves_all_lengths():
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, name
 
 
+@pytest.mark.slow
 @alone
 def test_masks_of_every_shape_compile_with_open_sizes():
     layer = MultiHeadAttention(8, 2)
@@ -130,6 +134,7 @@ def test_masks_of_every_shape_compile_with_open_sizes():
             assert torch.equal(compiled(x, mask=mask), layer(x, mask=mask)), shape
 
 
+@pytest.mark.slow
 @alone
 def test_layers_export_with_open_lengths():
     n = torch.export.Dim("n", min=2, max=4096)
@@ -148,6 +153,7 @@ def test_layers_export_with_open_lengths():
             assert (program.module()(x) - layer(x)).abs().max() < 1e-6
 
 
+@pytest.mark.slow
 @alone
 def test_compiled_dropout_draws_what_eager_dropout_draws():
     layer = MultiHeadAttention(8, 2, dropout_rate=0.5)
@@ -175,6 +181,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_processes_may_see_different_lengths(tmp_path):
     """Two processes train one model; what one of them keeps must not be sent to the other."""
     command = [sys.executable, "-c", WORKER]

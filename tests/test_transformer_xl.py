@@ -271,6 +271,7 @@ def test_bfloat16_heads_stay_bfloat16_beside_float32_parameters():
     assert bias.scores(x, x, torch.arange(5), torch.arange(5)).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     x, n = jax_single.array(draw(218, 2, 5, DIM)), jax_single.positions(N)
     bias = fresh(jax_single, DIM, HEADS)
@@ -284,6 +285,7 @@ def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(slope.bias))
 
 
+@pytest.mark.slow
 def test_torch_compiles_the_scheme_in_one_graph(torch_column, unchecked):
     torch.compiler.reset()
     x = torch_column.array(draw(219, 2, 5, DIM))

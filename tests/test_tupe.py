@@ -202,6 +202,7 @@ def test_fresh_parameters_are_normal_and_repeat_with_their_rng(column):
     assert not np.array_equal(drawn[1], drawn[2])
 
 
+@pytest.mark.slow
 def test_under_jit_a_position_outside_the_table_becomes_nan(jax_single):
     bias = jax.jit(drawn(jax_single, CLS))
     query_positions, key_positions = np.array([1, 0, -1, MAX_LEN]), np.array([2, 2**30])
@@ -209,6 +210,7 @@ def test_under_jit_a_position_outside_the_table_becomes_nan(jax_single):
     assert got[0].tolist() == [[False, True], [False, False], [True, True], [True, True]]
 
 
+@pytest.mark.slow
 def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     x, n = jax_single.array(draw(281, 2, 5, DIM)), jax_single.positions(N)
     bias = fresh(jax_single, MAX_LEN, DIM, HEADS, use_cls=True)
@@ -224,6 +226,7 @@ def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     assert all(np.abs(g).max() > 0 for g in jax.tree.leaves(slope.bias))
 
 
+@pytest.mark.slow
 def test_torch_compiles_the_scheme_in_one_graph(torch_column, unchecked):
     torch.compiler.reset()
     x = torch_column.array(draw(282, 2, 5, DIM))

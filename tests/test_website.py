@@ -8,6 +8,8 @@ from docs._ext import chromium
 from tests.books import FIGURE, ROOT, build, cell
 from tests.conftest import need
 
+pytestmark = pytest.mark.slow  # small books
+
 INJECT = """document.body.append(
     Object.assign(document.createElement("script"), { textContent: "window.broken = true" }))"""
 ADDRESS = "https://example.org/book"

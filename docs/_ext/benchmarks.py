@@ -13,7 +13,7 @@ VIEWS = ("machines", "slower", *PARTS)
 COLUMNS = ("Work", "Against", "Ours", "Theirs", "Ratio", "Middle half")
 COLUMNS += ("Our error", "Their error")
 STALE = "\\*"
-DASH = "–"  # noqa: RUF001
+DASH = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"  # between a number and its unit
 
 

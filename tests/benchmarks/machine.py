@@ -36,7 +36,9 @@ def describe():
 def processor():
     """The name of the processor, as its maker writes it."""
     facts = Path("/proc/cpuinfo")
-    if facts.is_file() and (named := re.search(r"model name\s*: (.+)", facts.read_text())):
+    if facts.is_file() and (
+        named := re.search(r"model name\s*: (.+)", facts.read_text(encoding="utf-8"))
+    ):
         return re.sub(r"\((?:R|TM)\)", "", named[1]).strip()
     if platform.system() == "Darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]

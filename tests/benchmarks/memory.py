@@ -39,7 +39,11 @@ def inputs_and_output(n):
 
 def now(fact):
     """A line of what Linux says of this process, in bytes."""
-    (line,) = [x for x in STATUS.read_text().splitlines() if x.startswith(fact + ":")]
+    (line,) = [
+        x
+        for x in STATUS.read_text(encoding="utf-8").splitlines()
+        if x.startswith(fact + ":")
+    ]
     return int(line.split()[1]) * 1024
 
 
@@ -53,7 +57,7 @@ def peak_in_torch(attend, inputs):
     attend(*[x[..., :128, :] for x in inputs])  # load what is needed
     limit = now("VmSize") + ALLOWED
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak begins anew
     before = now("VmRSS")
     try:
         out = attend(*inputs)

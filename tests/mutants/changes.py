@@ -23,6 +23,8 @@ OTHER = {
 }
 # with arguments, and yet `x` may stand for it
 CONVERSIONS = {"astype", "to", "clip", "clamp"}
+# ruff misses these keywords where they are left out
+LINTED = {"encoding", "strict"}
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def call(node, func, args, keywords, text):
     """A call without one of its keywords, without its conversion, or of the other of two functions."""
     before = [text(a) for a in args]
     for left_out in keywords:
-        if left_out.arg is not None:
+        if left_out.arg is not None and left_out.arg not in LINTED:
             kept = [f"{k.arg}={text(k.value)}" if k.arg else f"**{text(k.value)}"
                     for k in keywords if k is not left_out]  # fmt: skip
             yield node, node, f"{text(func)}({', '.join(before + kept)})"

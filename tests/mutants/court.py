@@ -107,10 +107,13 @@ def run(tests: list[str], verdict: Path):
     """Run the tests here, up to the first that fails."""
     chosen = Chosen(tests)
     files = list(dict.fromkeys(name.split("::")[0] for name in tests))
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+    ):
         code = pytest.main(["-x", *QUIET, *files], plugins=[chosen])
     failed = chosen.failed or ("" if code in (0, NOTHING_RAN) else f"exit code {code}")
-    verdict.write_text(json.dumps(failed))
+    verdict.write_text(json.dumps(failed), encoding="utf-8")
 
 
 def main():

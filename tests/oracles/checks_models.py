@@ -355,7 +355,9 @@ def test_deepseek_turns_the_last_entries_and_sharpens_its_scores():
     with torch.device("meta"):
         layer = found.DeepseekV3Attention(config, layer_idx=0)
     assert layer.scaling == pytest.approx(192**-0.5 * (0.1 * math.log(40) + 1) ** 2)
-    assert "torch.cat((q_pass, q_rot), dim=-1)" in Path(found.__file__).read_text()
+    assert "torch.cat((q_pass, q_rot), dim=-1)" in Path(found.__file__).read_text(
+        encoding="utf-8"
+    )
 
 
 def test_dinov3s_coordinates_run_from_minus_to_plus_two_pi():

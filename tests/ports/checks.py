@@ -13,7 +13,9 @@ import pytest
 from posattn.conformance.vectors import decode, load
 
 NAME = os.environ["POSATTN_PORT"]
-CARRIED = json.loads(Path(os.environ["POSATTN_CARRIED"]).read_text(), object_hook=decode)
+CARRIED = json.loads(
+    Path(os.environ["POSATTN_CARRIED"]).read_text(encoding="utf-8"), object_hook=decode
+)
 BOUND = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 3e-2}
 ROLES = ("query", "key", "value", "output")
 
