@@ -78,7 +78,7 @@ def environment(session: nox.Session) -> None:
 
 @tool
 def tests(session: nox.Session) -> None:
-    """Run the tests and the docstring examples; where CI is set, count the branches of `src` that run."""
+    """Run the tests and docstring examples; where CI is set, slow ones too, counting branches that run."""
     counted = ["--cov", "--cov-report", "term-missing"]  # half as long again
     usual = [*BESIDE, *counted] if os.environ.get("CI") == "true" else BESIDE
     run(session, "pytest", *(session.posargs or usual))

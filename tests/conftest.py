@@ -73,14 +73,15 @@ def need(there, reason):
 def pytest_configure(config):
     """Leave what is slow to CI, unless files or marks are named."""
     config.addinivalue_line("markers", "slow: takes about a second or more; run in CI")
-    named = config.args_source is config.ArgsSource.ARGS or config.option.markexpr
+    named = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.markexpr
     if not named and os.environ.get("CI") != "true":
         config.option.markexpr = "not slow"
 
 
-def pytest_report_header():
-    """Say what is not collected."""
-    return [f"not collected without Sphinx: {name}" for name in collect_ignore]
+def pytest_report_header(config):
+    """Say what does not run."""
+    slow = ["slow tests are left to CI: -m slow"] * (config.option.markexpr == "not slow")
+    return slow + [f"not collected without Sphinx: {name}" for name in collect_ignore]
 
 
 def pytest_collection_finish():

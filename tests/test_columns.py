@@ -9,11 +9,13 @@ import subprocess
 import sys
 from dataclasses import is_dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
 import posattn
-from tests.conftest import of_the_book
+from tests.conftest import of_the_book, pytest_configure
 
 ROOT, TESTS = Path(posattn.__file__).parent, Path(__file__).parent
 TWINS = ("torch", "jax")
@@ -215,6 +217,26 @@ def test_modules_are_short_and_documented(path):
 def test_every_concept_has_its_tests_and_they_need_no_tool_of_the_book(concept):
     assert (TESTS / f"test_{concept}.py").is_file()
     assert f"test_{concept}.py" not in of_the_book()
+
+
+@pytest.mark.parametrize(
+    ("ci", "source", "marks", "run"),
+    [
+        ("", "TESTPATHS", "", "not slow"),
+        ("false", "INVOCATION_DIR", "", "not slow"),
+        ("true", "TESTPATHS", "", ""),
+        ("", "ARGS", "", ""),  # files are named
+        ("", "TESTPATHS", "slow", "slow"),
+    ],
+)
+def test_slow_tests_are_left_to_ci_unless_they_are_named(
+    ci, source, marks, run, monkeypatch
+):
+    monkeypatch.setenv("CI", ci)
+    config = MagicMock(option=SimpleNamespace(markexpr=marks))
+    config.args_source = pytest.Config.ArgsSource[source]
+    pytest_configure(config)
+    assert config.option.markexpr == run
 
 
 @pytest.mark.parametrize(("module", "foreign"), FOREIGN.items(), ids=FOREIGN)
