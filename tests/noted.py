@@ -17,7 +17,8 @@ from tests.conftest import need
 from tests.looked_at import fingerprint, picture
 
 FOLDER = Path(__file__).with_suffix("")
-BOOKS = [str(FOLDER.with_name(f"test_{name}.py")) for name in ("noted", "slides")]
+NAMES = ("noted", "slides", "docs", "checks", "exercises", "explorers", "notebooks")
+BOOKS = [str(FOLDER.with_name(f"test_{name}.py")) for name in NAMES]
 MADE_BY = ("furo", "matplotlib", "myst-nb", "sphinx", "sphinx-design", "sphinx-proof")
 DRAWN = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 DIGEST = re.compile(r"[0-9a-f]{40,}")  # the name of what a cell drew
@@ -40,6 +41,12 @@ def compare(name, texts):
     assert lines == known, (
         f"read the difference: python -m tests.noted, git diff {FOLDER.name}"
     )
+
+
+def compare_faults(name, stderr):
+    """Compare what a build said of the faults of a book, and of which lines, with what was noted."""
+    lines = re.findall(r"\w+\.md:.*(?:WARNING|ERROR): [^/\n]+$", stderr, re.MULTILINE)
+    compare(f"faults-{name}", {"said": "\n".join(lines)})
 
 
 def page(text):

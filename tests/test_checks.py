@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from docs._ext import checks
+from tests import noted
 from tests.books import ROOT, build, cell
 
 pytestmark = pytest.mark.slow  # small books
@@ -126,6 +127,10 @@ def test_a_check_may_stand_on_another_page(good):
 def test_what_does_not_belong_together_fails_the_build(bad, name):
     assert bad[1] == 1
     assert APART[name][2] in bad[2]
+
+
+def test_what_is_said_of_faults_is_what_was_noted(bad):
+    noted.compare_faults("checks", bad[2])
 
 
 def test_the_command_writes_fingerprints_where_a_check_is_new(tmp_path):

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from docs._ext import chromium
+from tests import noted
 from tests.books import ASSETS, FIGURE, GATES, ROOT, build, cell
 from tests.conftest import need
 
@@ -261,6 +262,10 @@ def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(good, wi
 def test_the_build_names_each_fault(bad, message):
     assert bad[1] != 0
     assert message in bad[2]
+
+
+def test_what_is_said_of_faults_is_what_was_noted(bad):
+    noted.compare_faults("docs", bad[2])
 
 
 def test_a_wrong_formula_fails_the_build(tmp_path):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests import noted
 from tests.books import build, cell
 
 pytestmark = pytest.mark.slow  # small books
@@ -81,6 +82,10 @@ def test_exercises_without_numbers_fail_the_build(bad, page):
 )
 def test_an_exercise_without_an_executed_solution_fails_the_build(bad, page, name):
     assert f"the exercise {name} has no solution that is run" in bad[2]
+
+
+def test_what_is_said_of_faults_is_what_was_noted(bad):
+    noted.compare_faults("exercises", bad[2])
 
 
 def test_a_doctest_is_a_solution(bad):

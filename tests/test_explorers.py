@@ -7,6 +7,7 @@ import pytest
 
 from docs._ext import chromium
 from posattn import reference
+from tests import noted
 from tests.books import ROOT, build
 from tests.conftest import need
 
@@ -144,7 +145,7 @@ def test_the_scripts_of_the_explorers_are_small():
     assert (STATIC / "explorers.js").stat().st_size < 20 * 1024
 
 
-def test_the_directive_wants_a_name_it_knows_and_a_twin(tmp_path):
+def test_what_is_said_of_faults_is_what_was_noted(tmp_path):
     pages = {
         "good": ":::{explorer} clocks\nThe twin.\n:::\n",
         "unknown": ":::{explorer} gears\nThe twin.\n:::\n",
@@ -154,6 +155,7 @@ def test_the_directive_wants_a_name_it_knows_and_a_twin(tmp_path):
     assert code != 0
     assert "explorer must be one of clocks, rotary, got 'gears'" in said
     assert "explorer 'rotary' must hold a static twin, got nothing" in said
+    noted.compare_faults("explorers", said)
     html = (out / "good.html").read_text()
     assert "explorer-clocks" in html
     assert "explorers.js" in html

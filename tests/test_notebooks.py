@@ -7,6 +7,7 @@ import nbformat
 import pytest
 from nbformat import v4 as notebook
 
+from tests import noted
 from tests.books import FIGURE, ROOT, build, cell
 
 pytestmark = pytest.mark.slow  # small books
@@ -155,6 +156,14 @@ def test_a_missing_figure_is_reported(tmp_path):
     result = rerun(tmp_path)
     assert result.returncode == 1
     assert "on the page:\n    (nothing)\n  here:\n    (a figure)" in result.stdout
+
+
+def test_what_is_said_of_faults_is_what_was_noted(tmp_path):
+    pages = {"footnote": cell("1") + "A note.[^1]\n\n[^1]: Its text.\n"}
+    _, code, said = build(tmp_path, pages, builder="notebooks")
+    assert code != 0
+    assert "a notebook cannot hold the node footnote" in said
+    noted.compare_faults("notebooks", said)
 
 
 def test_no_notebooks_are_no_success(tmp_path):

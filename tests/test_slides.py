@@ -82,7 +82,7 @@ def book(folder, number, slides):
     out, code, said = build(
         folder, pages, builder="revealjs", only=["deck.md"], settings=ASSETS
     )
-    said = re.findall("WARNING: .*", said)
+    said = re.findall("[^/\n]*WARNING: .*", said)
     return (out / "deck.html").read_text(encoding="utf-8"), said, code
 
 
@@ -153,7 +153,7 @@ def test_a_changed_equation_changes_its_slide(small):
 def test_a_label_that_no_page_has_fails_the_build(small):
     _, said, code = small[1]
     assert code != 0
-    assert said == ["WARNING: slide 'Two': no page has 'thm-none'"]
+    assert said == ["deck.md:17: WARNING: slide 'Two': no page has 'thm-none'"]
 
 
 def test_the_notes_count_what_the_slides_list():

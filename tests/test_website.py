@@ -96,12 +96,24 @@ def test_fonts_hold_the_characters_of_the_site(site):
 
 def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
     image = re.search(
-        r'<img class="thumbnail" src="([^"]*)"', (site / "cards.html").read_text()
+        r'<img class="thumbnail" src="([^"]*)" alt="" loading="lazy" width="(\d+)" height="(\d+)"',
+        (site / "cards.html").read_text(),
     )
     drawing = (site / image[1]).read_text()
     assert "<path" in drawing
     assert "15625)" not in drawing
     assert 'class="phone"' not in drawing
+    assert "metadata" not in drawing
+    drawn, used = (
+        set(re.findall(rf'{name}="#?([^"]+)"', drawing)) for name in ("id", "href")
+    )
+    assert used <= drawn  # no letter that went is asked for
+    size = [
+        re.search(rf'<svg [^>]*{side}="([\d.]+)pt"', drawing)[1]
+        for side in ("width", "height")
+    ]
+    assert [*image.groups()[1:]] == [str(round(float(x))) for x in size]
+    assert not re.search(r"\d\.\d\d", drawing)
 
 
 def test_the_search_finds_chapters_first_and_says_what_a_file_cannot_show(site, browser):

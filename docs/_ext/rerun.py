@@ -46,7 +46,7 @@ def run_cell(code, names):
             if last:
                 value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
             if value is not None and not code.rstrip().endswith(";"):
-                drew = hasattr(value, "_repr_svg_") and bool(value._repr_svg_())
+                drew = hasattr(value, "_repr_svg_")
                 print(end="" if drew else pretty(value) + "\n")
         except Exception:
             traceback.print_exc(limit=-1)
