@@ -72,7 +72,7 @@ def need(there, reason):
 
 def pytest_configure(config):
     """Leave what is slow to CI, unless files or marks are named."""
-    config.addinivalue_line("markers", "slow: takes about a second or more; run in CI")
+    config.addinivalue_line("markers", "slow: takes a third of a second or more; run in CI")
     named = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.markexpr
     if not named and os.environ.get("CI") != "true":
         config.option.markexpr = "not slow"

@@ -111,6 +111,7 @@ def test_the_two_directions_are_not_told_apart(num_heads, query, distance):
     assert np.array_equal(ahead, behind)
 
 
+@pytest.mark.slow
 def test_the_bias_has_the_frameworks_default_dtype():
     for column in TWINS[2:4]:
         with column.mode():

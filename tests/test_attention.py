@@ -277,6 +277,7 @@ def test_the_frameworks_own_attentions_agree(column, name):
     assert error(got[busy], theirs[busy]) <= BOUND["float32"]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 5))
 def test_decoding_repeats_the_last_rows_of_the_whole(column, n_q):
     n = 5
@@ -449,6 +450,7 @@ def test_torch_leaves_the_global_generator_alone(torch_column):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize(
     "name", ["causal n_q = n_k", "decoding", "all combined", "bias function"]
@@ -491,6 +493,7 @@ def test_torch_compiles_once_for_many_lengths_and_scales(torch_column, unchecked
         )
 
 
+@pytest.mark.slow
 def test_jax_traces_and_batches_attention(jax_single):
     arrays = [jax_single.array(x) for x in inputs((3,), 4, 4)]
 

@@ -340,6 +340,7 @@ def test_attention_takes_a_learned_layer(twin):
     assert_twin_agrees(twin, run, draw(299, 3, 12), MIXED)
 
 
+@pytest.mark.slow
 def test_attention_looks_coordinates_up(column):
     x = column.array(draw(300, 2, 6, 12))
     weights = [column.array(w) for w in WEIGHTS]
@@ -356,6 +357,7 @@ def test_attention_looks_coordinates_up(column):
     assert error(got, want) <= BOUND["float64"]
 
 
+@pytest.mark.slow
 def test_decoding_with_cached_keys_equals_prefill(column):
     x, weights = column.array(draw(301, 2, 4, 12)), [column.array(w) for w in WEIGHTS]
     layer = column.multi_head(weights, 3, rotate=mixed(column, column.array(MIXED)))
@@ -364,6 +366,7 @@ def test_decoding_with_cached_keys_equals_prefill(column):
     assert error(column.numpy(one)[:, 0], whole[:, 3]) <= BOUND["float64"]
 
 
+@pytest.mark.slow
 def test_jax_layers_are_trees_of_their_frequencies(jax_single):
     layer = jax_single.MixedRotary.init(jax.random.key(0), 8, 2, 2, dtype="bfloat16")
     assert [leaf.dtype for leaf in jax.tree.leaves(layer)] == ["bfloat16"]

@@ -1240,6 +1240,7 @@ def unsigned(column, x):
     return make(x, dtype=kind)
 
 
+@pytest.mark.slow
 def test_sizes_lengths_and_positions_may_be_unsigned(column):
     mask = column.causal_mask(unsigned(column, 2))
     assert column.numpy(mask).tolist() == [[True, False], [True, True]]

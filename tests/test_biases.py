@@ -187,6 +187,7 @@ def test_gradients_of_parameters_agree_with_the_reference(twin, scheme):
             assert_twin_agrees(twin, biases, *parameters)
 
 
+@pytest.mark.slow
 @every_scheme
 def test_jax_computes_known_positions_as_traced_ones(jax_single, scheme):
     bias, (near, far) = make(jax_single, scheme), cases_of(scheme)

@@ -58,6 +58,7 @@ def refused(folder):
         return second.communicate(timeout=60)[1]
 
 
+@pytest.mark.slow
 def test_a_folder_is_held_until_all_that_a_command_started_has_ended(tmp_path):
     assert refused(tmp_path) == ""
     with python(HOLDS, tmp_path, stdout=subprocess.PIPE) as first:
@@ -173,6 +174,7 @@ def test_a_book_without_its_fonts_says_in_a_line_how_to_fetch_them(tmp_path):
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_packages_that_npm_cannot_fetch_are_an_error_in_a_line_and_leave_nothing(tmp_path):
     code = (
         "import pathlib\nfrom docs._ext import npm\n"

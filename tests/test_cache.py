@@ -57,6 +57,7 @@ def joined(column, outs):
 SIZES = [(7,), (4, 1, 1, 1), (1,) * 7, (2, 3, 0, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "groups", "sizes"),
     [
@@ -74,6 +75,7 @@ def test_prefill_and_steps_equal_the_whole_sequence(column, scheme, groups, size
     assert np.array_equal(column.numpy(cache.next_positions(2)), [[7, 8]] * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "groups", "sizes"),
     [*((3, 2, sizes) for sizes in SIZES), *((w, 1, SIZES[1]) for w in (1, 3, 7, 20))],

@@ -137,6 +137,7 @@ def test_every_entry_of_the_gallery_is_checked():
     assert entries - helpers == set(GALLERY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "scheme", "framework"),
     [
@@ -249,6 +250,7 @@ def exact(fault, scheme):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", names())
 def test_every_fault_of_a_scheme_is_found_and_named(scheme):
     """A fault is checked like a function of somebody's, and is the first to be named."""
@@ -530,6 +532,7 @@ def test_a_function_that_ends_the_check_fails_and_is_told(does, message, module,
     assert (code, out) == (1, f"convert as to_half: {message} {in_case}\n")
 
 
+@pytest.mark.slow
 def test_a_function_that_writes_where_the_check_talks_is_checked_nevertheless(
     module, capsys
 ):
@@ -609,6 +612,7 @@ def test_a_report_that_is_not_finished_is_told():
     )
 
 
+@pytest.mark.slow
 def test_what_a_function_prints_stays_out_of_the_report(module):
     name = module(
         """
@@ -744,6 +748,7 @@ def test_numpy_beside_a_framework_does_not_count(module, capsys):
     assert out.startswith("turn as to_half, torch float32: ")
 
 
+@pytest.mark.slow
 def test_the_command_runs_as_a_program(module):
     name = module("from posattn.reference import alibi_slopes")
     arguments = [sys.executable, "-m", "posattn", "check", f"{name}:alibi_slopes"]

@@ -139,6 +139,7 @@ def test_each_sentence_of_a_line_is_a_claim_of_its_own(run):
     assert starts == ["All $a. B$ (no `1. Two`) are.", "None is.", "(Two.)", "Three."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_check_is_found(run, check):
     page = PAGE.format(CLAIM)
@@ -146,6 +147,7 @@ def test_a_check_is_found(run, check):
     assert run(page, listed) == (listed, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", NO_CHECKS)
 def test_a_check_that_is_not_there_is_a_fault(run, check):
     page = PAGE.format(CLAIM)
@@ -155,12 +157,14 @@ def test_a_check_that_is_not_there_is_a_fault(run, check):
     assert left.rstrip().endswith(f": {CLAIM}")
 
 
+@pytest.mark.slow
 def test_each_of_several_checks_is_asked_for(run):
     page = PAGE.format(CLAIM)
     _, left = run(page, checked(run(page)[0], "reasoned\n    eq_none"))
     assert "eq_none" in left
 
 
+@pytest.mark.slow
 def test_a_sentence_that_changed_keeps_its_check_and_asks_for_it_again(run):
     listed = checked(run("All. None.")[0], "reasoned", "defined")
     listed, left = run("All. None at all.", listed)
@@ -180,6 +184,7 @@ def test_a_sentence_that_moved_keeps_its_check(run):
     ]
 
 
+@pytest.mark.slow
 def test_a_check_stays_until_somebody_takes_it_away(run):
     listed = checked(run("All. None.")[0], "reasoned", "defined")
     assert run("None.", listed) == (
@@ -204,6 +209,7 @@ def test_a_page_that_claims_something_gets_a_list(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_claims_of_the_book_have_their_checks(tmp_path):
     def others(folder, names):
         return [n for n in names if "." in n and not n.endswith((".md", ".claims"))]

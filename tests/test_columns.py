@@ -239,6 +239,7 @@ def test_slow_tests_are_left_to_ci_unless_they_are_named(
     assert config.option.markexpr == run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "foreign"), FOREIGN.items(), ids=FOREIGN)
 def test_importing_a_column_imports_no_foreign_framework(module, foreign):
     script = f"import sys, {module}; print(*{foreign!r} & set(sys.modules))"

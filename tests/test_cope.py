@@ -141,6 +141,7 @@ def test_shut_gates_count_nothing(column):
     assert np.allclose(gated(column, [0.0] * 6), 0, atol=1e-30)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.01, 0.99), min_size=1, max_size=6))
 def test_a_count_is_the_sum_of_the_gates_from_the_key_on(column, gates):
     want = 10 * np.minimum(np.cumsum(gates[::-1])[::-1], MAX_LEN - 1)
@@ -160,6 +161,7 @@ def test_only_the_order_of_positions_matters(column, start, gaps):
     assert np.array_equal(straight, shifted)
 
 
+@pytest.mark.slow
 def test_a_count_over_a_million_keys_is_right(precise_twin):
     gates = np.full(LONG, 63.5 / LONG)
     gates[-7] = 0.25
@@ -246,6 +248,7 @@ def test_left_padding_changes_nothing(column, pad):
     assert_close(column, out[:, pad:], alone)
 
 
+@pytest.mark.slow
 def test_packed_sequences_without_positions_are_as_if_alone(column):
     layer, x = layer_of(column), draw(147, N, DIM)
     owner = np.array([0, 0, 0, 1, 1])
@@ -270,6 +273,7 @@ def test_fresh_tables_are_normal_and_repeat_with_their_rng(column):
     assert np.array_equal(column.numpy(fresh(column)), table)
 
 
+@pytest.mark.slow
 def test_bfloat16_heads_stay_bfloat16_beside_a_float32_table():
     from posattn import jax as jax_column
     from posattn import torch as torch_column

@@ -236,6 +236,7 @@ def test_jax_layers_are_pytrees_with_the_bias_inside(jax_single):
     assert np.abs(slope.bias.bias.r1).max() > 0
 
 
+@pytest.mark.slow
 def test_jax_wraps_a_plain_function(jax_single):
     def penalty(query_positions, key_positions):
         return jnp.ones((HEADS, 1, 1)) * -abs(key_positions - query_positions[:, None])

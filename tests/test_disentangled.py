@@ -204,6 +204,7 @@ def test_buckets_of_another_reach_are_refused_when_they_are_used(column):
         scores(column, bias, case, *map(column.array, heads(case)))
 
 
+@pytest.mark.slow
 @given(shift=st.integers(-(2**20), 2**20), seed=st.integers(0, 99))
 def test_a_shift_of_all_positions_changes_nothing(column, shift, seed):
     rng = np.random.default_rng(seed)
@@ -302,6 +303,7 @@ def test_bfloat16_heads_stay_bfloat16_beside_float32_parameters():
     assert bias.scores(x, x, n, n).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_the_jax_scheme_is_a_pytree_inside_a_layer(jax_single):
     x, n = jax_single.array(draw(267, 2, 5, DIM)), jax_single.positions(N)
     bias = fresh(jax_single, REACH, DIM, HEADS)

@@ -155,6 +155,7 @@ def counted():
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 @each_scheme
 @pytest.mark.parametrize("last", [None, 1], ids=["all queries", "the last query"])
 def test_one_graph_serves_all_lengths(name, last):
@@ -168,6 +169,7 @@ def test_one_graph_serves_all_lengths(name, last):
     assert len(graphs) == 1
 
 
+@pytest.mark.slow
 @each_scheme
 def test_an_exported_module_takes_other_lengths(name):
     scheme = Scheme(SCHEMES[name]())

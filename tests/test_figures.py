@@ -146,6 +146,7 @@ def test_every_public_function_is_called_here():
     assert sorted(CALLS) == sorted(figures.__all__)
 
 
+@pytest.mark.slow
 @every_figure
 def test_a_figure_comes_back_and_pyplot_knows_nothing(draw):
     figure = draw()
@@ -180,6 +181,7 @@ def test_ink_is_black_on_a_transparent_background(draw):
                 assert {to_hex(mark.get_color()) for mark in marks} == {INK}
 
 
+@pytest.mark.slow
 @every_figure
 def test_the_svg_has_no_colour_beside_ink_palette_and_grid(draw):
     drawing = re.sub(r'"data:image[^"]*"|url\(#\w+\)|href="#[^"]+"', "", as_svg(draw))
@@ -289,6 +291,7 @@ every_look = pytest.mark.parametrize("draw", LOOKS.values(), ids=LOOKS)
 
 if looked_at.noted("pictures"):  # by this matplotlib
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", LOOKS)
     def test_a_picture_is_the_one_that_was_looked_at(name):
         """If not: `python -m tests.looked_at`, and look."""
@@ -328,6 +331,7 @@ def visible(figure):
     ]
 
 
+@pytest.mark.slow
 @every_look
 def test_a_page_and_a_phone_show_all_of_it_and_every_text_can_be_read(draw):
     figure = draw()
@@ -376,6 +380,7 @@ def test_block_diagrams_never_run_upwards_on_a_phone(draw):
     assert all(start >= end for _, start, _, end in edges(narrow.axes[0]))
 
 
+@pytest.mark.slow
 def test_text_is_set_in_the_fonts_of_the_book():
     drawing = CALLS["columns"]()._repr_svg_()
     families = {
@@ -479,6 +484,7 @@ def test_architectures_name_the_units():
         assert named <= set(words(axes))
 
 
+@pytest.mark.slow
 def test_one_stack_has_one_picture():
     figure = figures.ways([[BAND] * 2], [[(0, 1, 2)]], ["alone"])
     assert [axes.get_title() for axes in figure.axes] == ["alone"]
@@ -624,6 +630,7 @@ def test_columns_are_the_columns_against_the_position():
         assert label.xy == pytest.approx((39, ENCODING[-1, index]))
 
 
+@pytest.mark.slow
 def test_binary_counting_shows_bits_beside_the_encoding():
     left, right = panels(figure := CALLS["binary_counting"]())
     assert np.array_equal(left.images[0].get_array(), BITS)
@@ -663,6 +670,7 @@ def test_rotation_turns_every_pair_by_the_same_arc(m, turn):
     figures.rotation(BEFORE[:m].round(4), after.round(4), round(turn, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [0.0, 1.0])
 def test_labels_of_lines_stay_beside_the_axes(end):
     lines = {f"line {k}": np.linspace(1 - end, end + k / 1000, 7) for k in range(8)}
@@ -674,12 +682,14 @@ def test_labels_of_lines_stay_beside_the_axes(end):
     assert (high if end else -low) == pytest.approx(end + 0.02, abs=0.01)
 
 
+@pytest.mark.slow
 def test_panels_are_as_wide_as_the_longest_of_their_titles():
     long = "a title that is much longer than its picture is wide"
     figure = figures.masks([FULL, FULL], ["a", long])
     assert figure.axes[1].get_window_extent().width / figure.dpi > 0.075 * len(long)
 
 
+@pytest.mark.slow
 def test_attention_weights_share_one_scale_and_print_their_values():
     figure = figures.attention_weights(WEIGHTS, titles=["a", "b", "c"])
     for axes, weights, title in zip(panels(figure), WEIGHTS, "abc", strict=True):
@@ -711,6 +721,7 @@ def test_attention_weights_leave_short_words_upright():
     assert {t.get_rotation() for t in panels(figure)[0].get_xticklabels()} == {0}
 
 
+@pytest.mark.slow
 def test_a_bar_stands_only_where_no_numbers_do():
     for variant in both(PAGES["a large map"]):
         assert not any(axes.texts for axes in panels(variant))
@@ -721,6 +732,7 @@ def test_a_bar_stands_only_where_no_numbers_do():
         assert not colour_bars(variant)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cells", "printed"), [((8, 8), 64), ((5, 13), 0)])
 def test_attention_weights_print_up_to_64_cells(cells, printed):
     (axes,) = panels(figures.attention_weights(np.full(cells, 0.1)))
@@ -728,6 +740,7 @@ def test_attention_weights_print_up_to_64_cells(cells, printed):
     assert all(tick == int(tick) for tick in [*ticks(axes.xaxis), *ticks(axes.yaxis)])
 
 
+@pytest.mark.slow
 def test_many_heads_go_on_in_the_next_row():
     figure = figures.attention_weights(np.full((5, 20, 20), 0.05))
     assert len(panels(figure)) == 5
@@ -749,6 +762,7 @@ def test_masks_fill_what_is_true_and_dot_what_is_false():
     assert figure.axes[0].get_ylabel() == "query"
 
 
+@pytest.mark.slow
 def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
     figure = CALLS["offset_tables"]()
     for axes, title, most in zip(figure.axes, ("offsets", "clipped"), (4, 1), strict=True):
@@ -764,6 +778,7 @@ def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == WORDS
 
 
+@pytest.mark.slow
 def test_curves_are_the_series_each_in_its_own_look():
     figure = CALLS["curves"]()
     (axes,) = figure.axes

@@ -166,6 +166,7 @@ def test_a_new_token_adds_its_gate_to_the_row_before(column):
     assert np.allclose(after, grown, rtol=1e-12, atol=0)
 
 
+@pytest.mark.slow
 def test_every_entry_is_right_after_a_million_tokens(precise_twin):
     gates = np.float64(np.float32(-np.logaddexp(0, draw(116, LONG))))
     got = precise_twin.numpy(
@@ -209,6 +210,7 @@ def run(column, x, *, n_q=None, log_gates=None, **options):
     return layer_of(column)(query, x, x, causal=True, bias=bias, **options)
 
 
+@pytest.mark.slow
 def test_decoding_with_cached_log_gates_repeats_prefill(column):
     x = column.array(draw(117, 2, N, DIM))
     whole = column.numpy(run(column, x))
@@ -230,6 +232,7 @@ def test_left_padding_changes_nothing(column, pad):
     assert_close(column, run(column, padded, mask=seen)[:, pad:], alone)
 
 
+@pytest.mark.slow
 def test_packed_sequences_are_as_if_alone(column):
     x, owner = draw(119, 1, N, DIM), np.array([0, 0, 0, 1, 1])
     mask = column.array(owner[:, None] == owner)
@@ -270,6 +273,7 @@ def test_fresh_gates_are_about_one_half_and_repeat_with_their_rng(column):
     )
 
 
+@pytest.mark.slow
 def test_bfloat16_tokens_stay_bfloat16_beside_float32_parameters():
     from posattn import jax as jax_column
     from posattn import torch as torch_column
@@ -281,6 +285,7 @@ def test_bfloat16_tokens_stay_bfloat16_beside_float32_parameters():
     assert gate(jnp.zeros((N, DIM), "bfloat16")).dtype == "bfloat16"
 
 
+@pytest.mark.slow
 def test_jax_gates_are_pytrees(jax_single):
     gate = jax_single.ForgettingGate.init(jax_single.rng(), DIM, HEADS)
     x = jax_single.array(draw(121, 3, N, DIM))
@@ -294,6 +299,7 @@ def test_jax_gates_are_pytrees(jax_single):
     assert_close(jax_single, jax.vmap(gate)(x), np.asarray(gate(x)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compiles_gate_and_layer_in_one_graph(torch_column, unchecked, backend):
     torch.compiler.reset()

@@ -70,6 +70,7 @@ def test_prefill_and_steps_are_the_whole_sequence(unchecked, name, shared):
     assert np.array_equal(cache.next_positions(2), [[N, N + 1]] * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [1, 2, 8])
 @pytest.mark.parametrize(
     ("name", "turned"),
@@ -128,6 +129,7 @@ def test_rows_may_have_lengths_of_their_own(unchecked, side, window):
         assert close(one[row], want[-1:])
 
 
+@pytest.mark.slow
 def test_one_compilation_serves_all_steps(unchecked):
     layer, x = layer_of(SCHEMES["two"]), tokens(2)
     step = jax.jit(lambda layer, x, cache: layer(x, cache=cache))

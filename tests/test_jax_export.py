@@ -92,6 +92,7 @@ def test_one_program_serves_attention_at_all_lengths(unchecked, bias):
         assert close(run(*arrays, mask), jax.jit(attend)(*arrays, mask))
 
 
+@pytest.mark.slow
 def test_one_program_serves_cross_attention_with_positions(unchecked):
     layer = ours.MultiHeadAttention.init(KEY, DIM, HEADS, kv_dim=6, **SCHEMES["rotary"])
 
@@ -105,6 +106,7 @@ def test_one_program_serves_cross_attention_with_positions(unchecked):
     assert close(run(query, key, where), jax.jit(attend)(query, key, where))
 
 
+@pytest.mark.slow
 def test_one_program_serves_masks_encodings_and_weights_at_all_lengths(unchecked):
     layer = ours.MultiHeadAttention.init(KEY, DIM, HEADS, **SCHEMES["rotary"])
     encode = ours.PositionalEncoding(DIM)

@@ -219,6 +219,7 @@ def test_constants_differ_where_their_values_do():
         assert [one == other for other in fresh] == [i == j for j in range(len(fresh))]
 
 
+@pytest.mark.slow
 def test_a_partial_of_a_traced_array_works_where_it_is_made(unchecked):
     def loss(speeds):
         layer = layer_of(rotate=partial(ours.rotate, frequencies=speeds))
@@ -268,6 +269,7 @@ def test_schemes_without_parameters_are_values(value):
         assert jax.tree.structure(again) == jax.tree.structure(value)
 
 
+@pytest.mark.slow
 def test_rotary_is_rotate_with_its_options():
     x, where = jnp.asarray(draw(9, 3, N, 6), "float32"), jnp.arange(N) + 70000
     turned = ours.Rotary(frequencies=SPEEDS, layout="half", attention_factor=2.0)(x, where)

@@ -116,6 +116,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_ring_gives_what_one_device_gives(jax_single, name):
     spread, options = CASES[name]
@@ -236,6 +237,7 @@ def tiles_of_each(order):
     return [count for _, count in sorted(Counter(seen).items())]
 
 
+@pytest.mark.slow
 def test_balanced_shards_cost_each_device_the_same():
     assert tiles_of_each(ours.balanced_order(N, 4)) == [9, 9, 9, 9]
     assert tiles_of_each(jnp.arange(N)) == [3, 7, 11, 15]
@@ -306,6 +308,7 @@ def test_queries_that_are_no_keys_say_where_they_stand(jax_single):
         in_shards(ring, *arrays(n_q=32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["ring", "tiles"])
 def test_an_array_that_a_function_encloses_has_its_gradient_or_an_error(
     monkeypatch, attention

@@ -128,6 +128,7 @@ def value_and_gradients(function, *inputs):
     return jax.jit(run)(*inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_each_kind_of_bias_gives_what_the_definition_gives(jax_single, monkeypatch, name):
     bias = SCHEMES[name]()
@@ -142,6 +143,7 @@ def test_each_kind_of_bias_gives_what_the_definition_gives(jax_single, monkeypat
         assert error(x, y) <= BOUND["float32"]
 
 
+@pytest.mark.slow
 def test_gradients_reach_what_a_function_encloses(jax_single, monkeypatch):
     inputs = [jnp.asarray(x, "float32") for x in arrays(1, (), 20, 20)]
 
@@ -174,6 +176,7 @@ MASKS = {"window": ours.Window(5), "packed": packed, "by head": by_head}
 BIASES = {"tiles": ours.ALiBi(HEADS), "rows": ours.StickBreaking()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize(("mask", "batch"), [*((m, ()) for m in MASKS), ("window", (2,))])
@@ -256,6 +259,7 @@ def test_a_function_that_is_no_mask_is_named(jax_single, mask, text):
         attend(ours, *inputs, mask=mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [False, True], ids=["array", "function"])
 @pytest.mark.parametrize("bias", [None, ours.StickBreaking()], ids=["tiles", "rows"])
 def test_what_nobody_attends_to_reaches_nothing(jax_single, bias, function):

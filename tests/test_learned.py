@@ -74,6 +74,7 @@ def test_fresh_tables_are_normal_and_repeat_with_their_rng(column):
     assert np.array_equal(column.numpy(fresh()), table)
 
 
+@pytest.mark.slow
 def test_bfloat16_tokens_stay_bfloat16_beside_a_float32_table():
     from posattn import jax as jax_column
     from posattn import torch as torch_column

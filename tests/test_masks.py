@@ -38,6 +38,7 @@ def test_the_last_query_stands_at_the_last_key(column, n_q, n_k):
     assert np.array_equal(mask, np.tri(n_q, n_k, n_k - n_q, dtype=bool))
 
 
+@pytest.mark.slow
 @given(SIZES, SIZES, st.integers(1, 9))
 def test_windows_are_bands(column, n_q, n_k, window):
     mask = column.numpy(column.window_mask(n_q, n_k, window))
@@ -45,6 +46,7 @@ def test_windows_are_bands(column, n_q, n_k, window):
     assert np.array_equal(mask, band.astype(bool))
 
 
+@pytest.mark.slow
 @given(SIZES, SIZES, st.integers(1, 9))
 def test_a_window_is_its_mask_as_a_function_of_positions(column, n_q, n_k, window):
     where = (column.array(p) for p in (np.arange(n_k - n_q, n_k), np.arange(n_k)))

@@ -28,6 +28,7 @@ def test_node_ends_when_the_build_is_killed(tmp_path):
     assert (done.returncode, done.stdout) == (-9, "listens\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["exec sleep 600", "exit 3"], ids=["silent", "gone"])
 def test_node_that_does_not_listen_is_an_error_and_ends(tmp_path, monkeypatch, script):
     node = tmp_path / "node"

@@ -182,6 +182,7 @@ def test_pytorchs_own_layer_agrees(column, use_bias, hide):
     )
 
 
+@pytest.mark.slow
 @given(st.integers(0, 5))
 def test_decoding_repeats_the_last_rows_of_prefill(column, scheming_layer, n_q):
     x = column.array(draw(53, BATCH, 5, DIM))
@@ -207,6 +208,7 @@ def test_left_padding_with_positions_changes_nothing(column, scheming_layer, pad
     assert_close(column, out[:, pad:], column.numpy(alone))
 
 
+@pytest.mark.slow
 def test_packed_sequences_with_positions_are_as_if_alone(column, scheming_layer):
     x, owner, positions = (
         draw(55, 5, DIM),
@@ -242,6 +244,7 @@ def test_without_positions_the_layer_is_permutation_equivariant(column, order):
     assert_close(column, shuffled, column.numpy(straight)[order])
 
 
+@pytest.mark.slow
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 3))
 def test_merging_undoes_splitting(column, heads, width, n):
     x = column.array(draw(58, 2, n, heads * width))
@@ -333,6 +336,7 @@ def test_jax_layers_are_pytrees(jax_single):
     assert np.abs(slope.query_weight).max() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compiles_the_layer_in_one_graph(torch_column, unchecked, backend):
     torch.compiler.reset()
@@ -468,6 +472,7 @@ def test_content_biases_and_their_gradients_agree_with_the_reference(twin):
     assert_twin_agrees(twin, layer, *arrays)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 5))
 def test_decoding_with_a_content_bias_repeats_the_last_rows_of_prefill(column, n_q):
     layer = column.multi_head([column.array(w) for w in WEIGHTS], HEADS, bias=echo(column))
@@ -819,6 +824,7 @@ def test_a_list_of_biases_adds_up(column, kind):
     )
 
 
+@pytest.mark.slow
 def test_fresh_layers_have_the_sizes_asked_for(column):
     options = {"num_kv_heads": 1, "head_dim": 5, "kv_dim": 7, "use_bias": True}
     options["use_output_bias"] = False

@@ -130,6 +130,7 @@ def test_a_change_is_noticed_by_the_first_test_that_fails(project):
     assert verdict(project, "x / 2") == "tests/test_halves.py::test_a_half"
 
 
+@pytest.mark.slow
 def test_a_file_may_be_asked_as_a_whole(project):
     assert verdict(project, "x < 0", whole=True).startswith("tests/test_halves.py::")
 
@@ -141,6 +142,7 @@ def test_what_fails_unchanged_is_known(project):
     assert project[1].ask([good, failing], 60) == "tests/test_more.py::test_of_more"
 
 
+@pytest.mark.slow
 def test_a_change_that_no_test_notices_is_told(project):
     assert verdict(project, "x > 100") == ""
 
@@ -150,6 +152,7 @@ def test_a_test_without_end_is_ended(project):
     assert verdict(project, "x + 1", limit=10) == "time"
 
 
+@pytest.mark.slow
 def test_a_court_forgets_what_it_judged(project):
     assert verdict(project, "x > 100") == ""
     assert (project[1].copy / "src" / "halves.py").read_text() == MODULE

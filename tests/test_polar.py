@@ -102,6 +102,7 @@ def test_scores_depend_on_the_offset_alone(column, shift, i):
     assert error(moved, before) <= 1e-11
 
 
+@pytest.mark.slow
 def test_content_does_not_move_the_best_offset(column):
     """The offset that one entry likes best is that of its phase, whatever the entries are."""
     phase = column.array(np.full((1, 1), -1.5))
@@ -231,6 +232,7 @@ def test_fresh_phases_are_zero(column):
     assert layer.base == 10000
 
 
+@pytest.mark.slow
 def test_jax_keys_are_pytrees(jax_single):
     layer = jax_single.PolarKey.init(HEADS, WIDTH)
     x = jax_single.array(draw(289, 3, HEADS, 4, WIDTH))
@@ -257,6 +259,7 @@ def test_torch_resets_and_shows_a_module(torch_column):
     assert list(layer.state_dict()) == ["phase"]
 
 
+@pytest.mark.slow
 def test_torch_compiles_both_for_every_length(torch_column, unchecked):
     torch.compiler.reset()
     query, key = torch_column.polar_query, torch_column.PolarKey(HEADS, WIDTH)

@@ -90,6 +90,7 @@ def test_ports_are_made_and_called_like_the_columns(port, name):
         assert got[2] in (wanted[2], wanted[2][len(SELF_ATTENTION) :])
 
 
+@pytest.mark.slow
 def test_nothing_else_imports_a_port_or_its_framework():
     for path in PACKAGE.rglob("*.py"):
         if path.parent.name == "ports":

@@ -91,6 +91,7 @@ def test_without_an_rng_there_is_nothing_to_draw_from(column):
         column.randomized_positions(3, 5, rng=None)
 
 
+@pytest.mark.slow
 def test_jax_draws_once_per_example_under_vmap_and_jit(jax_single):
     keys = jax.random.split(jax.random.key(0), 3)
     draw_one = jax.jit(lambda key: jax_single.randomized_positions(4, 100, rng=key))

@@ -174,6 +174,7 @@ def test_without_a_table_of_values_shaw_adds_nothing_to_them(column):
     assert not column.numpy(out).any()
 
 
+@pytest.mark.slow
 @given(shift=st.integers(-(2**20), 2**20), seed=st.integers(0, 99))
 def test_a_shift_of_all_positions_changes_nothing(column, shift, seed):
     rng = np.random.default_rng(seed)
@@ -191,6 +192,7 @@ def test_a_shift_of_all_positions_changes_nothing(column, shift, seed):
         assert np.array_equal(column.numpy(act(case)), column.numpy(act(moved)))
 
 
+@pytest.mark.slow
 def test_every_row_of_every_table_matters_to_the_offset_it_belongs_to(column):
     case = ((), np.array([10]), np.arange(5, 16))
     query, key = (column.array(np.abs(x) + 1) for x in heads(case))
@@ -346,6 +348,7 @@ def test_a_table_of_values_is_optional(column):
     assert bias.value_table is None
 
 
+@pytest.mark.slow
 def test_bfloat16_heads_stay_bfloat16_beside_float32_tables():
     from posattn import jax as jax_column
     from posattn import torch as torch_column

@@ -147,6 +147,7 @@ def gathered(results, order):
     return wholes + [sum(x) for x in named[4:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "order"),
     [
@@ -399,6 +400,7 @@ def test_across_must_name_processes(ring, unchecked, monkeypatch):
         ours.ring_attention(*arrays, across=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("across", "text"), [
     (3, "across must divide n_q = 8 and n_k = 6, got 3"),
     (4, "across must divide n_q = 8 and n_k = 6, got 4"),

@@ -174,6 +174,7 @@ offsets = st.integers(-1000, 1000)
 bases = st.floats(1.5, 1e6)
 
 
+@pytest.mark.slow
 @given(offsets, offsets, st.sampled_from(["interleaved", "half"]), bases)
 def test_scores_depend_on_the_offset_alone(column, offset, position, layout, base):
     query, key = draw(207, 1, 8), draw(208, 3, 8)
@@ -190,6 +191,7 @@ def test_scores_depend_on_the_offset_alone(column, offset, position, layout, bas
     assert error(scores(offset), scores(0)) <= BOUND["float64"]
 
 
+@pytest.mark.slow
 @given(offsets, st.floats(0.5, 2), st.sampled_from(["interleaved", "half"]))
 def test_lengths_stay_up_to_the_attention_factor(column, position, factor, layout):
     x = draw(209, 1, 9)
@@ -319,6 +321,7 @@ def test_layers_with_rotation_agree_with_the_reference(twin):
     assert_twin_agrees(twin, run, draw(214, 2, 4, DIM), *WEIGHTS)
 
 
+@pytest.mark.slow
 def test_decoding_with_cached_keys_equals_prefill(column, layer):
     x = column.array(draw(215, 2, 3, DIM))
     whole = column.numpy(layer(x, x, x, causal=True))
@@ -335,6 +338,7 @@ def test_decoding_with_cached_keys_equals_prefill(column, layer):
     assert error(np.concatenate(cached, axis=-2), column.numpy(column.rotate(heads))) == 0
 
 
+@pytest.mark.slow
 def test_left_padding_changes_nothing(column, layer):
     x = draw(217, 1, 4, DIM)
     padded = np.concatenate([np.full((1, 3, DIM), 7.0), x], axis=1)
@@ -369,6 +373,7 @@ def test_jax_maps_over_examples(jax_single):
     assert np.abs(mapped - jax_single.rotate(x, positions)).max() <= 2e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compiles_the_rotation_in_one_graph(torch_column, unchecked, backend):
     torch.compiler.reset()

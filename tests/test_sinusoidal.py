@@ -171,12 +171,14 @@ def test_jax_traces_batches_and_differentiates_positions(dtype):
         assert error(twin.numpy(slope), want) <= bound
 
 
+@pytest.mark.slow
 @given(offsets, dims, bases)
 def test_rows_have_squared_norm_of_half_the_width(column, position, dim, base):
     (row,) = encode(column, np.array([position]), 2 * dim, base)
     assert abs(row @ row - dim) <= BOUND["float64"] * dim
 
 
+@pytest.mark.slow
 @given(dims, bases)
 def test_the_gram_matrix_is_toeplitz(column, dim, base):
     rows = encode(column, 6, 2 * dim, base)
@@ -210,6 +212,7 @@ def test_shifts_agree_with_the_reference(twin, offset):
     assert error(shift(twin, offset, 6, 50.0), want) <= ROUNDING[twin.dtype]
 
 
+@pytest.mark.slow
 @given(st.integers(4, 12), bases, st.floats(1.1, 10))
 def test_the_base_matters(column, dim, base, factor):
     rows, others = encode(column, 4, dim, base), encode(column, 4, dim, base * factor)
@@ -329,6 +332,7 @@ def test_torch_compiles_the_layer_in_one_graph(unchecked, backend):
     assert torch.equal(compiled(x, positions=positions), layer(x, positions=positions))
 
 
+@pytest.mark.slow
 def test_jax_layers_are_pytrees_without_leaves(jax_single):
     layer = jax_single.PositionalEncoding(6, base=100.0)
     assert jax.tree.leaves(layer) == []

@@ -134,6 +134,7 @@ def test_only_the_order_of_positions_matters(column, start, gaps):
     assert np.array_equal(straight, shifted)
 
 
+@pytest.mark.slow
 def test_a_sum_over_a_million_keys_is_right(precise_twin):
     share = 63.5 / LONG  # what each of them breaks off
     key = np.full((1, LONG, 1), math.log(share / (1 - share)))
@@ -190,6 +191,7 @@ def test_decoding_with_cached_keys_repeats_prefill(column, n_q):
     assert_close(column, layer(x[:, N - n_q :], x, x, causal=True), whole[:, N - n_q :])
 
 
+@pytest.mark.slow
 def test_steps_with_a_cache_equal_prefill(column):
     """Its empty slots stand after all queries, and break off nothing."""
     layer, x = layer_of(column), column.array(draw(336, 2, N, DIM))
@@ -201,6 +203,7 @@ def test_steps_with_a_cache_equal_prefill(column):
         assert_close(column, out, whole[:, part])
 
 
+@pytest.mark.slow
 def test_padding_at_positions_after_all_queries_changes_nothing(column):
     layer, x, pad = layer_of(column), draw(334, 2, N, DIM), 3
     alone = column.numpy(layer(*[column.array(x)] * 3, causal=True))
@@ -229,6 +232,7 @@ def test_it_is_a_value(column):
         assert jax.tree.leaves(made) == []
 
 
+@pytest.mark.slow
 def test_torch_compiles_it_once_for_all_lengths(torch_column, unchecked):
     torch.compiler.reset()
     made, graphs = torch_column.StickBreaking(), []

@@ -207,6 +207,7 @@ def test_the_licences_of_all_that_users_install_are_looked_at():
     assert "Sphinx" not in looked_at
 
 
+@pytest.mark.slow
 def test_a_licence_that_is_not_allowed_is_named(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.pip-licenses]\nallow-only = "MIT"\n')
     answer = licences(tmp_path)

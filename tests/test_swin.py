@@ -86,6 +86,7 @@ def test_known_cells_are_checked_under_jit_as_well(jax_single):
         jax.jit(lambda q: made(q, cells))(np.array([0]))
 
 
+@pytest.mark.slow
 def test_under_compile_a_cell_outside_the_window_fails_in_the_look_up(
     torch_column, unchecked
 ):

@@ -84,6 +84,7 @@ def test_a_larger_window_agrees_where_it_overlaps(column):
     assert error(large[:, cells][:, :, cells], small) <= BOUND["float64"]
 
 
+@pytest.mark.slow
 def test_coordinates_grow_as_logarithms(column):
     """The network reads 1.0566 at the end of the trained window, and 1.3541 at that of one twice as large."""
     reads = (np.array([[0.0], [1.0]]), np.zeros(1), np.ones((1, 1)))
@@ -175,6 +176,7 @@ def test_torch_resets_and_shows_a_module(torch_column):
     )
 
 
+@pytest.mark.slow
 def test_torch_compiles_it_once_for_all_lengths(torch_column, unchecked):
     torch.compiler.reset()
     made, graphs = torch_column.SwinV2Bias(HEADS, 4, 5), []

@@ -93,6 +93,7 @@ def curve(column, name):
     return np.array(losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_schemes_learn_to_copy_along_one_curve(unchecked, name):
     in_torch, in_jax = (curve(column, name) for column in TWINS[:2])

@@ -209,6 +209,7 @@ def test_an_attention_with_these_terms_is_the_papers(column):
     assert_close(column, got, out @ WEIGHTS[3])
 
 
+@pytest.mark.slow
 def test_decoding_one_token_at_a_time_repeats_prefill(column):
     attend, x = layer(column, drawn(column)), column.array(draw(239, 6, DIM))
     whole = column.numpy(attend(x, x, x, causal=True))
@@ -259,6 +260,7 @@ def test_fresh_parameters_are_normal_and_repeat_with_their_rng(column):
     )
 
 
+@pytest.mark.slow
 def test_bfloat16_heads_stay_bfloat16_beside_float32_parameters():
     from posattn import jax as jax_column
     from posattn import torch as torch_column

@@ -43,6 +43,7 @@ def test_labels_stand_outside_at_the_tips():
             assert np.allclose(places[name], 1.08 * point)
 
 
+@pytest.mark.slow
 def test_the_arcs_are_the_angles_and_a_shift_leaves_them():
     angles = [
         [round(arc.theta2 - arc.theta1, 6) for arc in arcs(axes)] for axes in draw().axes
@@ -60,6 +61,7 @@ def test_an_arc_takes_the_shorter_way():
     assert arc.theta1 == pytest.approx(np.degrees(3))
 
 
+@pytest.mark.slow
 def test_a_phone_stacks_the_panels():
     wide, narrow = draw(), draw().phone
     assert len({axes.get_position().y0 for axes in wide.axes}) == 1

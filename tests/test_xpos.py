@@ -228,6 +228,7 @@ def test_layers_agree_with_the_reference(twin):
     assert_twin_agrees(twin, run, draw(265, 2, 4, DIM), *WEIGHTS)
 
 
+@pytest.mark.slow
 def test_decoding_with_cached_keys_equals_prefill(column):
     weights = [column.array(w) for w in WEIGHTS]
     x = column.array(draw(266, 2, 3, DIM))
@@ -238,6 +239,7 @@ def test_decoding_with_cached_keys_equals_prefill(column):
         assert error(column.numpy(one)[:, 0], whole[:, i]) <= BOUND["float64"]
 
 
+@pytest.mark.slow
 @on_both
 def test_jax_maps_over_examples(jax_single, name, sign):
     x, positions = jax_single.array(draw(267, 3, 4, 6)), np.arange(12).reshape(3, 4)
@@ -262,6 +264,7 @@ def test_positions_have_a_slope_under_jit(jax_single):
     assert error(slope, (ahead - behind) / 2e-4) <= 1e-5  # of a central difference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compiles_both_in_one_graph(torch_column, unchecked, backend):
     torch.compiler.reset()
