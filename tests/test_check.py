@@ -647,6 +647,15 @@ def test_a_file_may_import_its_neighbors_and_hides_no_module(module, tmp_path, c
     assert (code, out) == (0, "alibi_slopes as alibi_slopes, numpy float64: all 11 pass\n")
 
 
+def test_every_argument_of_the_command_says_what_it_is():
+    whole = command.parser()
+    (commands,) = (a for a in whole._actions if isinstance(a.choices, dict))
+    assert [a.dest for a in commands._choices_actions if a.help] == [*commands.choices]
+    for name, part in commands.choices.items():
+        for action in part._actions:
+            assert action.help, (name, action.dest)
+
+
 def test_a_reader_that_leaves_early_ends_the_command_quietly(monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)

@@ -29,6 +29,8 @@ CHANGED = {
     "[b for b in a if a()]": {"(not a())"},
     "a(b, c=d)": {"a(b)"},
     "a(**b, c=d)": {"a(**b)"},
+    "a(help='said')": {"a()"},
+    "a(b, strict=True)": {"False"},
     "a.float()": {"(a)"},
     "a.astype(b)": {"(a)"},
     "a.cos(b)": {"(a).sin"},

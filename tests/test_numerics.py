@@ -62,6 +62,23 @@ def test_positions_are_compared_as_densely_as_the_page_says():
         assert np.diff(where).mean() == pytest.approx(step, rel=1e-3)
 
 
+@pytest.mark.slow
+def test_of_a_text_64_rows_are_compared_which_the_other_computes_alone(monkeypatch):
+    case = CASES["scaled_dot_product_attention, causal, ALiBi"]
+    own, asked = cases.own_attention, set()
+
+    def seen(column, *given):
+        asked.add((column.name, *(tuple(x.shape) for x in given)))
+        return own(column, *given)
+
+    monkeypatch.setattr(cases, "own_attention", seen)
+    measuring.worst(case, 2**10)
+    shapes = (8, 64, 64), (8, 2**10, 64), (8, 2**10, 64), (8, 64, 2**10)
+    assert asked == {("PyTorch", *shapes), ("JAX", *shapes)}
+    given = case.given(np.arange(2**10), 2**10, np.dtype("float64"))
+    assert case.right(*given).shape == (8, 64, 64)
+
+
 def test_inputs_are_rounded_before_they_are_measured():
     case = replace(
         CASES["rotate"],

@@ -100,8 +100,8 @@ def walk(node, place="", statement=0, inside=False):
 
 
 def is_said(node):
-    """Whether a node is a docstring or a formatted text, which is for people."""
-    if isinstance(node, ast.JoinedStr):
+    """Whether a node is a docstring, a formatted text, or the help of an argument, which is for people."""
+    if isinstance(node, ast.JoinedStr) or getattr(node, "arg", None) == "help":
         return True
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 

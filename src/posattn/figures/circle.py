@@ -73,4 +73,4 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
 
 def _points(angle: ArrayLike) -> NDArray:
     """Points of the unit circle, clockwise from the top."""
-    return np.stack([np.sin(angle), np.cos(angle)], axis=-1)
+    return np.column_stack([np.sin(angle), np.cos(angle)])

@@ -142,8 +142,8 @@ def _from_first(query_positions, key_positions):
     )
     if not (whole and key_positions.size):
         return query_positions, key_positions
-    first = key_positions[..., :1].astype(int)
-    return query_positions.astype(int) - first, key_positions.astype(int) - first
+    queries, keys = query_positions.astype(int), key_positions.astype(int)
+    return queries - keys[..., :1], keys - keys[..., :1]
 
 
 def _turn(asked, encoding):
