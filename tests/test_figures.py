@@ -291,7 +291,6 @@ every_look = pytest.mark.parametrize("draw", LOOKS.values(), ids=LOOKS)
 
 if looked_at.noted("pictures"):  # by this matplotlib
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("name", LOOKS)
     def test_a_picture_is_the_one_that_was_looked_at(name):
         """If not: `python -m tests.looked_at`, and look."""
