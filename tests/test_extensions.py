@@ -211,3 +211,21 @@ def test_code_is_legible_and_its_words_strings_and_numbers_look_different(name):
     shown = [style.style_for_token(t) for t in (Text, Comment, Keyword, Number, String)]
     assert len({look["color"] for look in shown}) == 5
     assert [look["italic"] for look in shown] == [False, True, False, False, False]
+
+
+def test_slides_take_the_files_of_the_site_but_for_the_last_folder_and_no_source_code():
+    deck = importlib.import_module("docs._ext.deck")
+    listeners = [
+        SimpleNamespace(id=k, handler=SimpleNamespace(__module__=module))
+        for k, module in enumerate(["furo", "sphinx.ext.viewcode", "sphinx.ext.todo"])
+    ]
+    for name, paths, gone in (("html", None, []), ("revealjs", ["a", "b"], [1])):
+        config = SimpleNamespace(
+            html_static_path=["a", "b", "c"], revealjs_static_path=None
+        )
+        app = MagicMock(config=config)
+        app.builder.name = name
+        app.events.listeners = {"html-collect-pages": listeners}
+        deck.prepare(app)
+        assert config.revealjs_static_path == paths
+        assert [call.args for call in app.disconnect.call_args_list] == [(k,) for k in gone]

@@ -995,3 +995,10 @@ MISTAKES = [
 def test_a_mistake_is_named(draw, text):
     with pytest.raises(ValueError, match=re.escape(text)):
         draw()
+
+
+@pytest.mark.parametrize(("n", "size"), [(4, 6), (20, 1), (40, 0.25)])
+def test_dots_of_a_mask_have_room_between_them(n, size):
+    (axes,) = panels(figures.masks([np.eye(n, dtype=bool)], ["one"]))
+    (dots,) = axes.collections
+    assert dots.get_sizes() == size
