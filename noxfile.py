@@ -30,6 +30,7 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
 # neighbours stay together, and share what they have compiled or built
 BESIDE = ["--numprocesses=2", "--dist=worksteal"]
+ALL = [*BESIDE, "-m", "slow or not slow"]
 os.environ |= builds.settings(os.environ)
 
 
@@ -98,7 +99,7 @@ def matrix(session: nox.Session, oldest: bool) -> None:
     session.install("--upgrade", "--editable", ".", *versions, *groups)
     # what is old may itself use what is deprecated by now
     lenient = ["-W", "ignore::DeprecationWarning"] if oldest else []
-    session.run("python", "-m", "pytest", *lenient, *(session.posargs or BESIDE))
+    session.run("python", "-m", "pytest", *lenient, *(session.posargs or ALL))
 
 
 @tool

@@ -36,8 +36,11 @@ def as_the_book_imports_them(monkeypatch):
 
 @pytest.mark.parametrize("name", EXTENSIONS)
 def test_every_extension_lets_pages_be_read_and_written_side_by_side(name):
-    said = importlib.import_module(f"docs._ext.{name}").setup(MagicMock())
+    app = MagicMock()
+    said = importlib.import_module(f"docs._ext.{name}").setup(app)
     assert said == {"parallel_read_safe": True, "parallel_write_safe": True}
+    # what is made anew when a setting changes: an unknown word would mean nothing
+    assert {call.args[2] for call in app.add_config_value.call_args_list} <= {"", "html"}
 
 
 @pytest.mark.parametrize(
