@@ -35,7 +35,7 @@ from posattn.torch import (
 
 
 def alone(test):
-    """Run a test in a process of its own."""
+    """Run a test in a process of its own, which is slow."""
 
     def run():
         source = textwrap.dedent(inspect.getsource(test)).split("\n", 1)[1]
@@ -44,10 +44,9 @@ def alone(test):
         assert done.returncode == 0, done.stderr[-3000:]
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
+    return pytest.mark.slow(run)
 
 
-@pytest.mark.slow
 @alone
 def test_steps_with_a_cache_share_one_graph():
     """Positions are numbers in tensors, so no step looks new to the compiler."""
@@ -73,7 +72,6 @@ def test_steps_with_a_cache_share_one_graph():
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-@pytest.mark.slow
 @alone
 def test_a_full_cache_is_loud_where_nothing_can_be_raised():
     layer = MultiHeadAttention(8, 4)
@@ -88,7 +86,6 @@ def test_a_full_cache_is_loud_where_nothing_can_be_raised():
         assert step(x, cache)[0].isnan().all()
 
 
-@pytest.mark.slow
 @alone
 def test_one_graph_serves_all_lengths():
     layers = {
@@ -114,7 +111,6 @@ def test_one_graph_serves_all_lengths():
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, name
 
 
-@pytest.mark.slow
 @alone
 def test_masks_of_every_shape_compile_with_open_sizes():
     layer = MultiHeadAttention(8, 2)
@@ -134,7 +130,6 @@ def test_masks_of_every_shape_compile_with_open_sizes():
             assert torch.equal(compiled(x, mask=mask), layer(x, mask=mask)), shape
 
 
-@pytest.mark.slow
 @alone
 def test_layers_export_with_open_lengths():
     n = torch.export.Dim("n", min=2, max=4096)
@@ -153,7 +148,6 @@ def test_layers_export_with_open_lengths():
             assert (program.module()(x) - layer(x)).abs().max() < 1e-6
 
 
-@pytest.mark.slow
 @alone
 def test_compiled_dropout_draws_what_eager_dropout_draws():
     layer = MultiHeadAttention(8, 2, dropout_rate=0.5)
