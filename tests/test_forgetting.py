@@ -156,6 +156,45 @@ def test_the_bias_of_the_last_queries_is_the_end_of_the_whole(column, n_q):
     assert_close(column, column.forgetting_bias(gates, n_q), whole[..., N - n_q :, :])
 
 
+@st.composite
+def places(draw_from, least=0):
+    """Where queries and keys stand, in any order."""
+    one = st.lists(st.integers(least, N - 1), max_size=4)
+    return [np.array(draw_from(one), dtype=np.int64) for _ in range(2)]
+
+
+@given(places())
+def test_any_tile_is_a_part_of_the_bias(column, pair):
+    gates = column.array(log_gates((2, HEADS, N)))
+    whole = column.numpy(column.forgetting_bias(gates))
+    got = column.tiled_forgetting_bias(gates)(*map(column.positions, pair))
+    rows, columns = pair
+    assert_close(column, got, whole[..., rows[:, None], columns])
+
+
+@pytest.mark.parametrize("shape", [(3, 1, N), (3, HEADS, N)])
+def test_tiles_and_their_gradients_agree_with_the_reference(twin, shape):
+    where = (
+        np.array([[3, 0], [4, 4], [-1, 2]]),
+        np.array([[0, 1, 2], [4, 3, 2], [-1, 0, 1]]),
+    )
+
+    def tile(column, gates):
+        return column.tiled_forgetting_bias(gates)(*map(column.positions, where))
+
+    assert_twin_agrees(twin, tile, log_gates(shape))
+
+
+def test_padding_stands_before_the_first_token(column):
+    gates = log_gates((1, N))
+    bias = column.tiled_forgetting_bias(column.array(gates))
+    got = bias(*(column.positions(np.array(p)) for p in ([-9, 0, 3], [-1, 0])))
+    sums = np.cumsum(gates[0])
+    assert_close(
+        column, got, np.array([[[0, 0], [sums[0], 0], [sums[3], sums[3] - sums[0]]]])
+    )
+
+
 def test_a_new_token_adds_its_gate_to_the_row_before(column):
     gates = log_gates((HEADS, N))
     before, after = (
@@ -180,10 +219,26 @@ def test_every_entry_is_right_after_a_million_tokens(precise_twin):
     assert abs(sums[-1] - sums[-2] - gates[-1]) > 1e-3
 
 
+@pytest.mark.slow
+def test_every_tile_is_right_after_a_million_tokens(precise_twin):
+    gates = np.float64(np.float32(-np.logaddexp(0, draw(116, LONG))))
+    bias = precise_twin.tiled_forgetting_bias(precise_twin.array(gates[None]))
+    for i in (LONG - 1, LONG // 2):
+        keys = np.array([*range(i - 20, i), 0, 1, LONG // 3])
+        pair = (precise_twin.positions(p) for p in (np.array([i]), keys))
+        got = precise_twin.numpy(bias(*pair))[0, 0]
+        want = np.array([math.fsum(gates[j + 1 : i + 1]) for j in keys])
+        rounded = {"float64": 0, "float32": 2**-23}[precise_twin.dtype]
+        assert (np.abs(got - want) <= 1e-8 + rounded * np.abs(want)).all()
+
+
 def test_half_precision_gates_are_summed_in_float32(twin):
-    gates = np.full((1, 300), -3 / 256)
-    got = twin.numpy(twin.forgetting_bias(twin.array(gates), 1))[0, 0, :-1]
-    assert np.max(np.abs(got / np.arange(299, 0, -1) * 256 / -3 - 1)) <= 2**-8
+    gates = twin.array(np.full((1, 300), -3 / 256))
+    where = twin.positions(np.array([299])), twin.positions(np.arange(300))
+    for bias in (twin.forgetting_bias(gates, 1), twin.tiled_forgetting_bias(gates)(*where)):
+        assert bias.dtype == gates.dtype
+        got = twin.numpy(bias)[0, 0, :-1]
+        assert np.max(np.abs(got / np.arange(299, 0, -1) * 256 / -3 - 1)) <= 2**-8
 
 
 @pytest.mark.parametrize("shut", [-math.inf, -1e30])
@@ -196,6 +251,29 @@ def test_a_gate_that_is_shut_leaves_what_follows_exact(precise_twin, shut):
     packed = precise_twin.numpy(precise_twin.forgetting_bias(precise_twin.array(gates)))
     assert np.array_equal(packed[0, N:, N:], alone[0])
     assert (packed[0, N:, :N] <= 0.999 * shut).all()
+    where = precise_twin.positions(np.arange(2 * N))
+    tiled = precise_twin.tiled_forgetting_bias(precise_twin.array(gates))(where, where)
+    tiled = precise_twin.numpy(tiled)
+    assert np.allclose(tiled[0, N:, N:], alone[0], rtol=0, atol=1e-6)
+    assert np.allclose(tiled[0, :N, :N], packed[0, :N, :N], rtol=0, atol=1e-6)
+    assert (tiled[0, N:, :N] == -math.inf).all()
+
+
+def test_nothing_of_a_gate_that_is_shut_reaches_a_gradient(precise_twin):
+    gates = log_gates((1, N))
+    gates[0, 2] = -math.inf
+    x = precise_twin.array(draw(123, N, DIM))
+    where = precise_twin.positions(np.arange(N))
+
+    def attend(gates):
+        bias = precise_twin.tiled_forgetting_bias(gates)(where, where)[0]
+        return precise_twin.scaled_dot_product_attention(x, x, x, causal=True, bias=bias)
+
+    value, (slopes,) = precise_twin.value_and_gradients(attend, (gates,))
+    assert np.isfinite(value).all()
+    assert np.isfinite(slopes).all()
+    assert slopes[0, 2] == 0
+    assert np.abs(slopes[0, 3:]).min() > 0
 
 
 def layer_of(column):
@@ -220,6 +298,18 @@ def test_decoding_with_cached_log_gates_repeats_prefill(column):
         cache = join([cache, gate_of(column)(x[:, n - 1 : n])], -1)
         step = run(column, x[:, :n], n_q=1, log_gates=cache)
         assert_close(column, step[:, 0], whole[:, n - 1])
+
+
+@pytest.mark.slow
+def test_a_layer_with_a_cache_is_given_the_gates_of_all_tokens(column):
+    x = column.array(draw(117, 2, N, DIM))
+    whole, gates, layer = column.numpy(run(column, x)), gate_of(column)(x), layer_of(column)
+    dtype = {} if column is REFERENCE else {"dtype": x.dtype}
+    cache = column.KVCache.init((2,), HEADS, N + 2, DIM // HEADS, **dtype)
+    for start, stop in ((0, 3), (3, 4), (4, N)):
+        bias = column.tiled_forgetting_bias(gates[..., :stop])
+        out, cache = layer(x[:, start:stop], cache=cache, bias=bias)
+        assert_close(column, out, whole[:, start:stop])
 
 
 @pytest.mark.parametrize("pad", [1, 4])

@@ -408,7 +408,7 @@ def FIRE__init():
     yield within(fire.output_weight, 1 / sqrt(m)), True
 
 
-@formula("ada58f93")
+@formula("ec27e4cf")
 def forgetting_bias():
     f = np.exp(-(normal(2, 4) ** 2))
     d = ours.forgetting_bias(np.log(f))
@@ -421,6 +421,15 @@ def forgetting_bias():
     same = 0.3
     d = ours.forgetting_bias(np.full((1, 4), log(same)))[0]
     yield [d[i, j] for i, j in PAIRS], [max(i - j, 0) * log(same) for i, j in PAIRS]
+
+
+@formula("894cde1d")
+def tiled_forgetting_bias():
+    f = np.exp(-(normal(2, 4) ** 2))
+    d = ours.tiled_forgetting_bias(np.log(f))(np.arange(4), np.arange(4))
+    for h in (0, 1):
+        for p, r in PAIRS:
+            yield d[h, p, r], sum(log(f[h, n]) for n in range(r + 1, p + 1))  # 0 for r > p
 
 
 @formula("8337e443")

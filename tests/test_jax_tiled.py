@@ -112,6 +112,7 @@ SCHEMES = {
     "Shaw": lambda: ours.ShawRelative.init(KEY, 4, WIDTH, use_values=False),
     "CoPE": lambda: ours.CoPE.init(KEY, 9, WIDTH),
     "stick": lambda: ours.StickBreaking(),
+    "FoX": lambda: ours.tiled_forgetting_bias(-(draw(9, HEADS, 40).astype("f") ** 2)),
     "plugged": lambda: ours.MultiHeadAttention.init(
         KEY, 8, 2, bias=lambda q, k: 0.1 * (k - q[:, None])
     ).bias,

@@ -100,6 +100,17 @@ def test_under_jit_a_position_outside_the_table_becomes_nan(jax_single):
     assert np.array_equal(out[0], TABLE[0])
 
 
+def test_positions_that_a_jitted_function_encloses_are_checked_where_it_is_traced(
+    jax_single,
+):
+    layer, x = jax_single.learned(jax_single.array(TABLE)), np.zeros((2, DIM), "float32")
+    inside, outside = (jax.numpy.array(p) for p in ([4, 1], [1, MAX_LEN]))
+    got = jax.jit(lambda x: layer(x, positions=inside))(x)
+    assert np.array_equal(got, np.float32(TABLE[[4, 1]]))
+    with pytest.raises(ValueError, match=r"positions must lie between 0 and .* got 6"):
+        jax.jit(lambda x: layer(x, positions=outside))(x)
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compiles_the_layer_in_one_graph(torch_column, unchecked, backend):
     torch.compiler.reset()

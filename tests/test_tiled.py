@@ -57,6 +57,10 @@ def stick(column, *_):
     return column.StickBreaking()
 
 
+def forgetting(column, gates):
+    return column.tiled_forgetting_bias(-gates * gates)
+
+
 def several(column, table, key_table, value_table):
     return [alibi(column), t5(column, table), None, shaw(column, key_table, value_table)]
 
@@ -71,6 +75,7 @@ SCHEMES = {
     "Shaw": (shaw, TABLES),
     "CoPE": (cope, (draw(303, 4, WIDTH),)),
     "stick-breaking": (stick, ()),
+    "FoX": (forgetting, (draw(304, HEADS, 128),)),
     "several": (several, (draw(302, 32, HEADS), *TABLES)),
 }
 

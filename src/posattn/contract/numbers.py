@@ -14,6 +14,8 @@ def dtype(array):
 
 def ends(value):
     """The least and the largest of some integers, also of a dtype that PyTorch has no minimum for."""
+    if hasattr(value, "addressable_shards"):  # JAX would trace it where it traces others
+        value = value.__array__()
     if "uint" in dtype(value):
         known = value.reshape(-1).tolist()
         return min(known), max(known)

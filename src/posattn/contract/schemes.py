@@ -4,7 +4,7 @@ import operator
 
 from posattn.contract.arrays import _shape, array, floating, heads, parameter
 from posattn.contract.numbers import TOO_LARGE, below, ends, integer, is_index
-from posattn.contract.places import _precise, tile_positions
+from posattn.contract.places import _precise, position_pair, tile_positions
 
 
 def buckets(num_buckets, max_distance, bidirectional):
@@ -66,6 +66,18 @@ def log_gates(value, n_q):
     if n_q > got[-1]:
         raise ValueError(f"n_q must be at most n_k = {got[-1]}, got {n_q}")
     return n_q, got[-1]
+
+
+def gated_positions(query_positions, key_positions, shape, *, known=True):
+    """Reject queries at tokens that have no gates, where `shape` is that of the gates."""
+    n = shape[-1]
+    position_pair(query_positions, key_positions, integers=True)
+    sizes = query_positions.shape[-1], key_positions.shape[-1]
+    tile_positions(query_positions, key_positions, (*shape[:-1], *sizes))
+    if known and 0 not in query_positions.shape and (got := ends(query_positions)[1]) >= n:
+        raise ValueError(
+            f"query_positions must lie below the number of gates, {n}, got {got}"
+        )
 
 
 def tile(

@@ -23,7 +23,11 @@ from posattn.jax.cope import CoPE
 from posattn.jax.dape import DAPE
 from posattn.jax.disentangled import DisentangledBias, deberta_bucket
 from posattn.jax.fire import FIRE
-from posattn.jax.forgetting import ForgettingGate, forgetting_bias
+from posattn.jax.forgetting import (
+    ForgettingGate,
+    forgetting_bias,
+    tiled_forgetting_bias,
+)
 from posattn.jax.kerple import KerpleLog, KerplePower
 from posattn.jax.learned import LearnedPositionalEncoding
 from posattn.jax.masks import Window, causal_mask, length_mask, window_mask
@@ -120,6 +124,7 @@ __all__ = [
     "skew",
     "split_heads",
     "t5_bucket",
+    "tiled_forgetting_bias",
     "to_half",
     "to_interleaved",
     "weight_to_half",

@@ -39,7 +39,11 @@ from posattn.reference.cope import CoPE
 from posattn.reference.dape import DAPE
 from posattn.reference.disentangled import DisentangledBias, deberta_bucket
 from posattn.reference.fire import FIRE
-from posattn.reference.forgetting import ForgettingGate, forgetting_bias
+from posattn.reference.forgetting import (
+    ForgettingGate,
+    forgetting_bias,
+    tiled_forgetting_bias,
+)
 from posattn.reference.kerple import KerpleLog, KerplePower
 from posattn.reference.learned import LearnedPositionalEncoding
 from posattn.reference.masks import Window, causal_mask, length_mask, window_mask
@@ -147,6 +151,7 @@ __all__ = [
     "skew",
     "split_heads",
     "t5_bucket",
+    "tiled_forgetting_bias",
     "to_half",
     "to_interleaved",
     "weight_to_half",

@@ -1,13 +1,15 @@
 """The forgetting gate: how much of the past each token lets through."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Inexact
 
 from posattn import contract
 
-__all__ = ["ForgettingGate", "forgetting_bias"]
+__all__ = ["ForgettingGate", "forgetting_bias", "tiled_forgetting_bias"]
 
 
 def forgetting_bias(
@@ -48,8 +50,7 @@ def forgetting_bias(
     The usual difference of two cumulative sums, $c_i - c_j$, has an *absolute* error that grows with
     the sequence: in float32 after $2^{20}$ gates near $1/2$ it is off by up to $0.06$ for neighbouring
     tokens, 6 percent of their weight, and a gate of 0 leaves NaN for all that follow.
-    The difference is what a kernel that works in tiles computes; it should keep $c$ in
-    float64, or start it anew for each tile.
+    For sequences whose pairs do not fit into memory, see :func:`tiled_forgetting_bias`.
 
     Args:
         log_gates: $\log f$, one per token and head, `(*batch, h, n_k)`, none above 0.
@@ -80,6 +81,72 @@ def forgetting_bias(
     following = np.roll(log_gates, -1, axis=-1)
     steps = np.where(before, following[..., None, :], 0)
     return np.cumsum(steps[..., ::-1], axis=-1)[..., ::-1]
+
+
+def tiled_forgetting_bias(log_gates: Inexact[np.ndarray, "*batch h n"]) -> Callable:
+    r"""The bias of the Forgetting Transformer as a function of positions, for sequences of any length.
+
+    .. math:: d_{pr} = \sum_{l=r+1}^{p} \log f_l \quad (r \le p), \qquad d_{pr} = 0 \quad (r > p) .
+
+    Here $p$ and $r$ are the positions of a query and a key, counted from 0 among the tokens that have gates.
+    :func:`forgetting_bias` is the array of all pairs; this function gives any part of it, so that attention
+    asks for a tile at a time and memory grows with $n$, not with $n^2$:
+
+    .. code-block:: python
+
+        layer(x, x, x, causal=True, bias=tiled_forgetting_bias(gate(x)))
+
+    What it guarantees: it is that array, whatever the tiles are.
+    A negative position, which marks padding in a cache, stands before the first token; a key beyond the last
+    one is in the future.
+
+    Where it fails: it counts the tokens of `log_gates`, which must be those of the keys; with a cache, keep
+    the log gates of all tokens beside it.
+
+    Accuracy: PyTorch and JAX take the difference of two cumulative sums, $c_p - c_r$, in float64 and in pairs
+    of floats: after $2^{20}$ gates near $1/2$ it is off by less than $10^{-8}$.
+    A gate with a logarithm below -10,000 is shut there: what lies behind it has the bias $-\infty$, and what
+    follows it is exact.
+    This column has the array of all pairs, and reads from it.
+
+    Args:
+        log_gates: $\log f$, one per token and head, `(*batch, h, n)`, none above 0.
+
+    Returns:
+        A function `bias(query_positions, key_positions)` of integers, `(n_q)` and `(n_k)` or with the batch
+        axes of the gates, those of queries below $n$, that returns $d$, `(*batch, h, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `log_gates` are not floating or positions are no integers.
+        ValueError: if `log_gates` have fewer than two axes, or positions do not fit them.
+
+    Examples:
+        >>> gates = np.array([[0.5, 0.25, 0.5, 1.0]])
+        >>> bias = tiled_forgetting_bias(np.log(gates))
+        >>> np.exp(bias(np.array([2, 3]), np.array([0, 1])))
+        array([[[0.125, 0.5  ],
+                [0.125, 0.5  ]]])
+
+    References:
+        :cite:t:`lin2025forgetting`, section 3.
+    """
+    contract.log_gates(log_gates, None)
+    before = np.zeros((*log_gates.shape[:-1], 1), log_gates.dtype)
+    return partial(_tile, forgetting_bias(np.concatenate([before, log_gates], axis=-1)))
+
+
+def _tile(bias, query_positions, key_positions):
+    """A part of the bias of all pairs, whose first token stands before the others."""
+    shape = (*bias.shape[:-2], bias.shape[-1] - 1)
+    contract.gated_positions(query_positions, key_positions, shape)
+    rows, columns = (
+        np.broadcast_to(
+            np.clip(p.astype(int), -1, shape[-1] - 1) + 1, (*shape[:-2], p.shape[-1])
+        )[..., None, :]
+        for p in (query_positions, key_positions)
+    )
+    bias = np.take_along_axis(bias, rows[..., None], axis=-2)
+    return np.take_along_axis(bias, columns[..., None, :], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,11 @@ from posattn.torch.cope import CoPE
 from posattn.torch.dape import DAPE
 from posattn.torch.disentangled import DisentangledBias, deberta_bucket
 from posattn.torch.fire import FIRE
-from posattn.torch.forgetting import ForgettingGate, forgetting_bias
+from posattn.torch.forgetting import (
+    ForgettingGate,
+    forgetting_bias,
+    tiled_forgetting_bias,
+)
 from posattn.torch.kerple import KerpleLog, KerplePower
 from posattn.torch.learned import LearnedPositionalEncoding
 from posattn.torch.masks import Window, causal_mask, length_mask, window_mask
@@ -119,6 +123,7 @@ __all__ = [
     "skew",
     "split_heads",
     "t5_bucket",
+    "tiled_forgetting_bias",
     "to_half",
     "to_interleaved",
     "weight_to_half",

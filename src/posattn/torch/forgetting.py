@@ -1,5 +1,9 @@
 """The forgetting gate: how much of the past each token lets through."""
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,7 +11,9 @@ from torch.nn import functional
 
 from posattn import contract
 
-__all__ = ["ForgettingGate", "forgetting_bias"]
+__all__ = ["ForgettingGate", "forgetting_bias", "tiled_forgetting_bias"]
+
+SHUT = -1e4  # no dtype tells the weight behind such a gate from 0
 
 
 def forgetting_bias(
@@ -42,6 +48,51 @@ def forgetting_bias(
     following = log_gates.to(wide).roll(-1, -1)
     steps = following[..., None, :].where(before, 0)
     return steps.flip(-1).cumsum(-1).flip(-1).to(log_gates.dtype)
+
+
+def tiled_forgetting_bias(log_gates: Float[Tensor, "*batch h n"]) -> Callable:
+    r"""The bias of the Forgetting Transformer as a function of positions, for sequences of any length.
+
+    Twin of :func:`posattn.reference.tiled_forgetting_bias`.
+    Gates are summed in float64.
+
+    Args:
+        log_gates: $\log f$, one per token and head, `(*batch, h, n)`, none above 0.
+
+    Returns:
+        A function `bias(query_positions, key_positions)` of integers, `(n_q)` and `(n_k)` or with the batch
+        axes of the gates, those of queries below $n$, that returns $d$, `(*batch, h, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `log_gates` are not floating or positions are no integers.
+        ValueError: if `log_gates` have fewer than two axes, or positions do not fit them.
+
+    Examples:
+        >>> bias = tiled_forgetting_bias(torch.tensor([[0.5, 0.25, 0.5]]).log())
+        >>> bias(torch.tensor([2]), torch.arange(3)).exp()
+        tensor([[[0.1250, 0.5000, 1.0000]]])
+    """
+    contract.log_gates(log_gates, None)
+    shut = log_gates < SHUT
+    sums = log_gates.double().masked_fill(shut, 0).cumsum(-1)
+    before = (functional.pad(x, (1, 0)) for x in (sums, shut.cumsum(-1)))
+    return partial(_tile, *before, log_gates.dtype)
+
+
+def _tile(sums, shut, dtype, query_positions, key_positions):
+    """The difference of the sums at each query and key, and of the numbers of gates that are shut."""
+    known = not (torch.compiler.is_compiling() or sums.is_meta)
+    shape = (*sums.shape[:-1], sums.shape[-1] - 1)
+    contract.gated_positions(query_positions, key_positions, shape, known=known)
+    pair = query_positions.long().clamp(-1), key_positions.long().clamp(-1, shape[-1] - 1)
+    queries, keys = ((p + 1).expand(*shape[:-2], -1)[..., None, :] for p in pair)
+    past = keys[..., None, :] < queries[..., None]
+    (at_query, at_key), (shut_at_query, shut_at_key) = (
+        [torch.take_along_dim(x, p, -1) for p in (queries, keys)] for x in (sums, shut)
+    )
+    bias = at_query[..., None] - at_key[..., None, :]
+    bias = bias.masked_fill(shut_at_query[..., None] > shut_at_key[..., None, :], -math.inf)
+    return bias.masked_fill(~past, 0).to(dtype)
 
 
 class ForgettingGate(nn.Module):
