@@ -85,7 +85,7 @@ def tiled_forgetting_bias(log_gates: Float[Array, "*batch h n"]) -> Callable:
     sums = high, low, jnp.cumsum(shut, axis=-1)
     first = [(0, 0)] * (log_gates.ndim - 1) + [(1, 0)]
     before = (jnp.pad(x, first) for x in sums)
-    return Partial(_tile, *before, jnp.zeros(0, log_gates.dtype))
+    return Partial(_tile, *before, jnp.zeros((), log_gates.dtype))
 
 
 def _add(one, other):
@@ -187,5 +187,5 @@ class ForgettingGate:
         contract.sequence("x", x, self.weight.shape[0])
         contract.parameter("offset", self.offset, tuple(self.weight.shape[1:]))
         wide = jnp.promote_types(x.dtype, jnp.float32)
-        z = x.astype(wide) @ self.weight.astype(wide) + self.offset.astype(wide)
+        z = x.astype(wide) @ self.weight + self.offset
         return jax.nn.log_sigmoid(z).mT.astype(x.dtype)
