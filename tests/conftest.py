@@ -54,7 +54,7 @@ PROJECTIONS = ("query", "key", "value", "output")
 
 def of_the_book():
     """The files that need the tools of the book: its extensions, small books, and planted faults."""
-    uses = re.compile(r"\bdocs\._ext\b|\"_ext\"\)|\btests\.(books|mutants)\b")
+    uses = re.compile(r"\bdocs\._ext\b|\"_ext\"\)|\btests\.(books|mutants)\b|\bbs4\b")
     here = Path(__file__).parent
     paths = sorted(path for path in here.rglob("*.py") if path != Path(__file__))
     return [str(p.relative_to(here)) for p in paths if uses.search(p.read_text("utf-8"))]

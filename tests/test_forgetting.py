@@ -195,6 +195,24 @@ def test_padding_stands_before_the_first_token(column):
     )
 
 
+@pytest.mark.parametrize("kind", ["int32", "uint8"])
+def test_positions_of_any_integers_do_and_keys_beyond_the_last_are_in_the_future(
+    column, kind
+):
+    gates = log_gates((1, N))
+    query, key = np.array([4, 1], kind), np.array([2, N, 200], kind)
+    own = {"torch": torch.tensor, "jax": jnp.asarray}.get(column.name, np.asarray)
+    got = column.tiled_forgetting_bias(column.array(gates))(own(query), own(key))
+    assert_close(column, got, np.array([[[gates[0, 3] + gates[0, 4], 0, 0], [0, 0, 0]]]))
+
+
+def test_a_gate_is_shut_where_no_dtype_tells_its_weight_from_0(precise_twin):
+    gates = np.array([[0, -9999, 0], [0, -10001.0, 0]])
+    where = (precise_twin.positions(np.array([p])) for p in (2, 0))
+    got = precise_twin.tiled_forgetting_bias(precise_twin.array(gates))(*where)
+    assert precise_twin.numpy(got).tolist() == [[[-9999]], [[-math.inf]]]
+
+
 def test_a_new_token_adds_its_gate_to_the_row_before(column):
     gates = log_gates((HEADS, N))
     before, after = (

@@ -85,14 +85,14 @@ def _tile(sums, shut, dtype, query_positions, key_positions):
     shape = (*sums.shape[:-1], sums.shape[-1] - 1)
     contract.gated_positions(query_positions, key_positions, shape, known=known)
     pair = query_positions.long().clamp(-1), key_positions.long().clamp(-1, shape[-1] - 1)
-    queries, keys = ((p + 1).expand(*shape[:-2], -1)[..., None, :] for p in pair)
-    past = keys[..., None, :] < queries[..., None]
+    queries, keys = ((p + 1)[..., None, :].expand(*shape[:-1], -1) for p in pair)
     (at_query, at_key), (shut_at_query, shut_at_key) = (
-        [torch.take_along_dim(x, p, -1) for p in (queries, keys)] for x in (sums, shut)
+        [x.gather(-1, p) for p in (queries, keys)] for x in (sums, shut)
     )
     bias = at_query[..., None] - at_key[..., None, :]
     bias = bias.masked_fill(shut_at_query[..., None] > shut_at_key[..., None, :], -math.inf)
-    return bias.masked_fill(~past, 0).to(dtype)
+    future = pair[1][..., None, None, :] >= pair[0][..., None, :, None]
+    return bias.masked_fill(future, 0).to(dtype)
 
 
 class ForgettingGate(nn.Module):
