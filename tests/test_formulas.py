@@ -423,7 +423,7 @@ def forgetting_bias():
     yield [d[i, j] for i, j in PAIRS], [max(i - j, 0) * log(same) for i, j in PAIRS]
 
 
-@formula("894cde1d")
+@formula("e782d62c")
 def tiled_forgetting_bias():
     f = np.exp(-(normal(2, 4) ** 2))
     d = ours.tiled_forgetting_bias(np.log(f))(np.arange(4), np.arange(4))

@@ -105,7 +105,7 @@ def tiled_forgetting_bias(log_gates: Inexact[np.ndarray, "*batch h n"]) -> Calla
 
     Accuracy: PyTorch and JAX take the difference of two cumulative sums, $c_p - c_r$, in float64 and in pairs
     of floats: after $2^{20}$ gates near $1/2$ it is off by less than $10^{-8}$.
-    A gate with a logarithm below -10,000 is shut there: what lies behind it has the bias $-\infty$, and what
+    A gate with a logarithm below $-10^4$ is shut there: what lies behind it has the bias $-\infty$, and what
     follows it is exact.
     This column has the array of all pairs, and reads from it.
 
