@@ -94,12 +94,14 @@ def value_and_gradients(function, *inputs):
         change = jnp.cos(jnp.arange(out.size)).reshape(out.shape).astype(out.dtype)
         return out, *jax.tree.leaves(pull_back(change))
 
-    return [np.asarray(x, "float64") for x in run(*inputs)]
+    found = (x for x in run(*inputs) if x.dtype != jax.dtypes.float0)
+    return [np.asarray(x, "float64") for x in found]
 
 
 BALANCED = {"mesh": {"ring": 4}, "balanced": True, "check": True}
 ROWS = {"mesh": {"data": 2, "ring": 2}, "balanced": False, "check": False}
 T5 = ours.T5Bias.init(KEY, HEADS, num_buckets=8)
+GATES = -(jnp.asarray(draw(8, HEADS, N), "float32") ** 2)
 PADDING = jnp.asarray(np.random.default_rng(1).random((2, 1, 1, N)) < 0.7)
 CASES = {
     "no position": (BALANCED, {}),
@@ -109,6 +111,7 @@ CASES = {
     "T5 beside ALiBi": (ROWS | {"check": True}, {"bias": (ours.ALiBi(HEADS), T5)}),
     "T5 in a ring of one": (ROWS | {"mesh": {"data": 2, "ring": 1}}, {"bias": T5}),
     "FIRE": (BALANCED | {"check": False}, {"bias": ours.FIRE.init(KEY, HEADS), "causal": True}),
+    "FoX": (BALANCED, {"bias": ours.tiled_forgetting_bias(GATES), "causal": True}),
     "content": (BALANCED, {"bias": ours.TransformerXLBias.init(KEY, HEADS * WIDTH, HEADS)}),
     "window": (BALANCED, {"mask": ours.Window(9), "causal": True}),
     "padding": (ROWS, {"mask": PADDING, "bias": ours.ALiBi(HEADS)}),
