@@ -41,12 +41,12 @@ def refusable(command: Callable[[nox.Session], None]) -> Callable[[nox.Session],
     def told(session: nox.Session) -> None:
         try:
             command(session)
-        except OSError as refused:
-            session.error(builds.line(refused))
-        except nox.command.CommandFailed:
-            if not builds.full():
-                raise
-            session.error(f"the disk is full, where {BUILD.resolve()} is")
+        except (OSError, nox.command.CommandFailed) as failed:
+            if builds.full():
+                session.error(f"the disk is full, where {BUILD.resolve()} is")
+            if isinstance(failed, OSError):
+                session.error(builds.line(failed))
+            raise
 
     return told
 

@@ -175,7 +175,10 @@ def main(nox):
         mounted(book, KILLS + 2, read_only, "Read-only file system")
         full = "mount -t tmpfs -o size=100m none build"
         mounted(book, KILLS + 3, full, "a build needs 500 MB of free space, got 104 MB")
-        fills = "mount -t tmpfs -o size=600m none build; (sleep 12; yes > build/filler) &"
+        fills = (
+            "mount -t tmpfs -o size=600m none build; "
+            "(until [ -d build/work/html ]; do sleep 0.1; done; yes > build/filler) &"
+        )
         mounted(book, KILLS + 4, fills, "the disk is full")
         fresh = Book(Path(home, "elsewhere"), nox)
         fresh.write(KILLS + 4)
