@@ -74,8 +74,9 @@ class _Whole(torch.nn.Module):
         self.parts = torch.nn.ModuleList(p for p in parts if isinstance(p, torch.nn.Module))
 
     def learned(self):
-        """The parameters with a gradient, by name."""
-        return {name: p for name, p in self.named_parameters() if p.requires_grad}
+        """The parameters with a gradient, and buffers that are computed with one, by name."""
+        every = (*self.named_parameters(), *self.named_buffers())
+        return {name: x for name, x in every if x.requires_grad}
 
     def forward(self, *arguments):
         return self.whole(*arguments)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -75,24 +74,35 @@ def tiled_forgetting_bias(log_gates: Float[Tensor, "*batch h n"]) -> Callable:
     contract.log_gates(log_gates, None)
     shut = log_gates < SHUT
     sums = log_gates.double().masked_fill(shut, 0).cumsum(-1)
-    before = (functional.pad(x, (1, 0)) for x in (sums, shut.cumsum(-1)))
-    return partial(_tile, *before, log_gates.dtype)
+    return _Tiles(sums, shut.cumsum(-1), log_gates.dtype)
 
 
-def _tile(sums, shut, dtype, query_positions, key_positions):
-    """The difference of the sums at each query and key, and of the numbers of gates that are shut."""
-    known = not (torch.compiler.is_compiling() or sums.is_meta)
-    shape = (*sums.shape[:-1], sums.shape[-1] - 1)
-    contract.gated_positions(query_positions, key_positions, shape, known=known)
-    pair = query_positions.long().clamp(-1), key_positions.long().clamp(-1, shape[-1] - 1)
-    queries, keys = ((p + 1)[..., None, :].expand(*shape[:-1], -1) for p in pair)
-    (at_query, at_key), (shut_at_query, shut_at_key) = (
-        [x.gather(-1, p) for p in (queries, keys)] for x in (sums, shut)
-    )
-    bias = at_query[..., None] - at_key[..., None, :]
-    bias = bias.masked_fill(shut_at_query[..., None] > shut_at_key[..., None, :], -math.inf)
-    future = pair[1][..., None, None, :] >= pair[0][..., None, :, None]
-    return bias.masked_fill(future, 0).to(dtype)
+class _Tiles(nn.Module):
+    """The difference of the sums at each query and key, and of the numbers of gates that are shut.
+
+    The sums are buffers, which attention knows to be what the bias learns through.
+    """
+
+    def __init__(self, sums, shut, dtype):
+        super().__init__()
+        self.register_buffer("sums", functional.pad(sums, (1, 0)), persistent=False)
+        self.register_buffer("shut", functional.pad(shut, (1, 0)), persistent=False)
+        self.dtype = dtype
+
+    def forward(self, query_positions, key_positions):
+        n = self.sums.shape[-1] - 1
+        known = not (torch.compiler.is_compiling() or self.sums.is_meta)
+        shape = (*self.sums.shape[:-1], n)
+        contract.gated_positions(query_positions, key_positions, shape, known=known)
+        pair = query_positions.long().clamp(-1), key_positions.long().clamp(-1, n - 1)
+        queries, keys = ((p + 1)[..., None, :].expand(*shape[:-1], -1) for p in pair)
+        (at_query, at_key), (shut_at_query, shut_at_key) = (
+            [x.gather(-1, p) for p in (queries, keys)] for x in (self.sums, self.shut)
+        )
+        bias = at_query[..., None] - at_key[..., None, :]
+        behind = shut_at_query[..., None] > shut_at_key[..., None, :]
+        future = pair[1][..., None, None, :] >= pair[0][..., None, :, None]
+        return bias.masked_fill(behind, -math.inf).masked_fill(future, 0).to(self.dtype)
 
 
 class ForgettingGate(nn.Module):
