@@ -158,6 +158,17 @@ def test_memory_grows_with_the_length(monkeypatch, unchecked, scheme):
     assert entries[1] <= 2 * entries[0] <= 2 * 64 * 64 * HEADS / 4
 
 
+def test_what_a_bias_learns_through_needs_no_graph_of_all_blocks(
+    monkeypatch, small, unchecked
+):
+    monkeypatch.setattr(blocks, "checkpoint", None)
+    gates = torch.tensor(draw(304, HEADS, 20), requires_grad=True)
+    arrays = long_inputs(20)
+    bias = ours.tiled_forgetting_bias(-(gates**2).float())
+    ours.scaled_dot_product_attention(*arrays, causal=True, bias=bias).sum().backward()
+    assert gates.grad.abs().max() > 0
+
+
 def test_dropout_in_tiles_drops_the_same_weights(small, unchecked):
     query, key, value = long_inputs(10)
     # a window, which tiles cut out
