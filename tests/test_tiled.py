@@ -169,6 +169,22 @@ def test_what_a_bias_learns_through_needs_no_graph_of_all_blocks(
     assert gates.grad.abs().max() > 0
 
 
+@pytest.mark.slow
+def test_blocks_are_compiled_for_one_length_after_another(small, unchecked):
+    torch.compiler.reset()
+    fire = ours.FIRE(HEADS, rng=torch.Generator().manual_seed(0))
+
+    def attend(query, key, value):
+        return ours.scaled_dot_product_attention(query, key, value, causal=True, bias=fire)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    for n in (10, 13, 14):
+        arrays = long_inputs(n)
+        assert (
+            error(compiled(*arrays).detach(), attend(*arrays).detach()) <= BOUND["float32"]
+        )
+
+
 def test_dropout_in_tiles_drops_the_same_weights(small, unchecked):
     query, key, value = long_inputs(10)
     # a window, which tiles cut out

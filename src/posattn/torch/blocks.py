@@ -21,7 +21,8 @@ FEW = 2**21  # pairs of a block, over all examples and heads: FIRE holds 32 numb
 
 def attend(whole, query, key, value, mask, causal, parts, where, scale, drop):
     """Block by block, each of which `whole` computes as if there were no other queries."""
-    n_q, n_k = query.shape[-2], key.shape[-2]
+    # numbers, also where a compiler has left the lengths open: it then compiles for each
+    n_q, n_k = (len(range(x.shape[-2])) for x in (query, key))
     tiles = all(_tiles(part) for part in parts)
     blocks = list(_equal(query, n_k, causal and tiles))
     if mask is not None:
