@@ -152,6 +152,14 @@ def test_bounds_hold_up_to_a_million_positions(twin, layout):
         assert np.max(np.abs(twin.numpy(got) - want)) <= FAR[twin.dtype] * np.max(np.abs(x))
 
 
+@layouts
+def test_tokens_in_a_row_are_turned_as_exactly(twin, layout):
+    x = draw(205, 2**18 + 3, 4)
+    want = REFERENCE.rotate(x, layout=layout)
+    off = np.abs(twin.numpy(twin.rotate(twin.array(x), layout=layout)) - want)
+    assert off.max() <= FAR[twin.dtype] * np.abs(x).max()
+
+
 def test_half_precision_is_rounded_once(twin):
     x = draw(206, 300, 8)
     want = torch.tensor(REFERENCE.rotate(x)).to(getattr(torch, twin.dtype)).double().numpy()
@@ -371,6 +379,19 @@ def test_jax_maps_over_examples(jax_single):
     x, positions = jax_single.array(draw(219, 3, 4, 6)), np.arange(12).reshape(3, 4)
     mapped = jax.vmap(jax_single.rotate)(x, positions)
     assert np.abs(mapped - jax_single.rotate(x, positions)).max() <= 2e-6
+
+
+@layouts
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch.func itself
+def test_torch_maps_and_differentiates_forward(torch_column, layout):
+    x, moved = torch.randn(2, 3, 4, 6, dtype=torch.double)
+    run = functools.partial(torch_column.rotate, layout=layout)
+    mapped = torch.func.vmap(run)(x, torch.arange(12).reshape(3, 4))
+    assert torch.equal(mapped, run(x, torch.arange(12).reshape(3, 4)))
+    # a rotation is linear
+    value, tangent = torch.func.jvp(run, (x,), (moved,))
+    assert torch.equal(value, run(x))
+    assert torch.equal(tangent, run(moved))
 
 
 @pytest.mark.slow

@@ -120,6 +120,7 @@ def main(arguments=None):
     def say(*words):
         print(*words, flush=True)
 
+    measuring.keep_memory()
     try:
         good = measure_all(
             cases_of(given.parts or timings.PARTS), path, about, given.again, say

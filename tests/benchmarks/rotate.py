@@ -35,61 +35,75 @@ def copied(got):
     return error(got, drawn())
 
 
-pairs, halves = partial(turned, "interleaved"), partial(turned, "half")
-
-
-def in_torch(compiled):
-    """Ours beside a copy and, as they are usually called, beside the others."""
-    from rotary_embedding_torch import RotaryEmbedding
-    from transformers.models.llama import LlamaConfig
-    from transformers.models.llama import modeling_llama as llama
-    from x_transformers import x_transformers
-
+def in_torch(layout, compiled):
+    """Ours beside a copy and, as they are usually called, beside the others of this layout."""
     x = torch.tensor(drawn(), device=machine.device())
-    n, dim = x.shape[-2:]
-    ours = posattn.torch.Rotary().to(x.device)
+    ours = posattn.torch.Rotary(layout=layout).to(x.device)
     contenders = {
-        "ours": Contender(partial(torch.compile(ours) if compiled else ours, x), pairs),
+        "ours": Contender(
+            partial(torch.compile(ours) if compiled else ours, x), RIGHT[layout]
+        ),
         "a copy": Contender(x.clone, copied, limit=True),
     }
     if compiled:
         return contenders
-    config = LlamaConfig(hidden_size=dim, num_attention_heads=1)
-    where = torch.arange(n, device=x.device)
-    # theirs are made once for all layers, so we do not count them
-    tables = llama.LlamaRotaryEmbedding(config).to(x.device)(x, where[None])
-    frequencies, scale = x_transformers.RotaryEmbedding(dim).to(x.device)(where)
-    embedding = RotaryEmbedding(dim).to(x.device)
     return contenders | {
-        "transformers": Contender(
-            lambda: llama.apply_rotary_pos_emb(x, x[:, :0], *tables)[0], halves
-        ),
-        "x-transformers": Contender(
-            lambda: x_transformers.apply_rotary_pos_emb(x, frequencies, scale), pairs
-        ),
-        "rotary-embedding-torch": Contender(
-            lambda: embedding.rotate_queries_or_keys(x).detach(), pairs
-        ),
+        name: Contender(call, RIGHT[layout]) for name, call in THEIRS[layout](x).items()
     }
 
 
-def in_jax(compiled):
-    """Ours, compiled or as it is, beside a copy and Equinox."""
+def in_pairs(x):
+    """The others that turn neighbours."""
+    from rotary_embedding_torch import RotaryEmbedding
+    from x_transformers import x_transformers
+
+    n, dim = x.shape[-2:]
+    # theirs are made once for all layers, so we do not count them
+    made = x_transformers.RotaryEmbedding(dim).to(x.device)
+    frequencies, scale = made(torch.arange(n, device=x.device))
+    embedding = RotaryEmbedding(dim).to(x.device)
+    return {
+        "x-transformers": lambda: x_transformers.apply_rotary_pos_emb(
+            x, frequencies, scale
+        ),
+        "rotary-embedding-torch": lambda: embedding.rotate_queries_or_keys(x).detach(),
+    }
+
+
+def in_halves(x):
+    """The one that turns an entry with that of the other half."""
+    from transformers.models.llama import LlamaConfig
+    from transformers.models.llama import modeling_llama as llama
+
+    n, dim = x.shape[-2:]
+    config = LlamaConfig(hidden_size=dim, num_attention_heads=1)
+    # theirs, too, are made once
+    made = llama.LlamaRotaryEmbedding(config).to(x.device)
+    tables = made(x, torch.arange(n, device=x.device)[None])
+    return {"transformers": lambda: llama.apply_rotary_pos_emb(x, x[:, :0], *tables)[0]}
+
+
+def in_jax(layout, compiled):
+    """Ours, compiled or as it is, beside a copy and, of the same layout, beside Equinox."""
     import equinox
 
     x = jnp.asarray(drawn())
-    ours, copy = posattn.jax.Rotary(), jnp.copy
+    ours, copy = posattn.jax.Rotary(layout=layout), jnp.copy
     if compiled:
         ours, copy = jax.jit(ours), jax.jit(copy)
     contenders = {
-        "ours": Contender(partial(ours, x), pairs),
+        "ours": Contender(partial(ours, x), RIGHT[layout]),
         "a copy": Contender(partial(copy, x), copied, limit=True),
     }
-    if compiled:
+    if compiled and layout == "half":
         rotate = equinox.nn.RotaryPositionalEmbedding(SHAPE[-1])
         theirs = jax.jit(jax.vmap(jax.vmap(rotate)))
-        contenders["Equinox"] = Contender(partial(theirs, x), halves)
+        contenders["Equinox"] = Contender(partial(theirs, x), RIGHT[layout])
     return contenders
+
+
+RIGHT = {layout: partial(turned, layout) for layout in ("interleaved", "half")}
+THEIRS = {"interleaved": in_pairs, "half": in_halves}
 
 
 def checked(column, array):
@@ -119,33 +133,26 @@ def one_token(want, got):
 
 def cases():
     """What this machine can measure."""
-    torch_code, jax_code = ("posattn.torch.rotary",), ("posattn.jax.rotary",)
-    return [
-        Case("rotate", "PyTorch", SETTING, torch_code, partial(in_torch, False), BOUND),
-        Case(
-            "rotate",
-            "PyTorch, compiled",
-            SETTING,
-            torch_code,
-            partial(in_torch, True),
-            BOUND,
-        ),
-        Case(
-            "rotate",
-            "PyTorch, its checks",
-            f"(1, 8, 1, 64), float32, {CALLS} calls",
-            (*torch_code, "posattn.contract.border"),
-            partial(checked, posattn.torch, torch.tensor),
-            BOUND,
-        ),
-        Case(
-            "rotate",
-            "JAX, its checks",
-            f"(1, 8, 1, 64), float32, {CALLS} calls",
-            (*jax_code, "posattn.contract.border"),
-            partial(checked, posattn.jax, jnp.asarray),
-            BOUND,
-        ),
-        Case("rotate", "JAX", SETTING, jax_code, partial(in_jax, False), BOUND),
-        Case("rotate", "JAX, compiled", SETTING, jax_code, partial(in_jax, True), BOUND),
-    ]
+    columns = {
+        "PyTorch": ("torch", in_torch, posattn.torch, torch.tensor),
+        "JAX": ("jax", in_jax, posattn.jax, jnp.asarray),
+    }
+    found = []
+    for framework, (column, make, library, array) in columns.items():
+        code = (f"posattn.{column}.rotary",)
+        for layout in RIGHT:
+            for compiled, how in ((False, ""), (True, ", compiled")):
+                work = partial(make, layout, compiled)
+                said = f"{framework}, {layout}{how}"
+                found.append(Case("rotate", said, SETTING, code, work, BOUND))
+        found.append(
+            Case(
+                "rotate",
+                f"{framework}, its checks",
+                f"(1, 8, 1, 64), float32, {CALLS} calls",
+                (*code, "posattn.contract.border"),
+                partial(checked, library, array),
+                BOUND,
+            )
+        )
+    return found

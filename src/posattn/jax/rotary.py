@@ -26,6 +26,8 @@ __all__ = [
 
 Layout = Literal["interleaved", "half"]
 
+_BLOCK = 64  # positions in a row; sines of a block and of its starts make all others
+
 
 @register
 @dataclass(frozen=True)
@@ -165,11 +167,12 @@ def rotate(
 
 def _rotated(x, positions, frequencies, factor, layout):
     """`rotate` of what was checked, with its frequencies in an array or in a tuple."""
-    if positions is None:
-        positions = jnp.arange(x.shape[-2])
     frequencies = np.array(frequencies) if isinstance(frequencies, tuple) else frequencies
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    cos, sin = sinusoidal.cos_sin([positions[..., None]], [frequencies], wide)
+    if positions is None:
+        cos, sin = _in_a_row(x.shape[-2], frequencies, wide)
+    else:
+        cos, sin = sinusoidal.cos_sin([positions[..., None]], [frequencies], wide)
     return turn(x, factor * cos, factor * sin, layout)
 
 
@@ -177,12 +180,21 @@ def _rotated(x, positions, frequencies, factor, layout):
 _rotated_at_once = jax.jit(_rotated, static_argnums=(2, 3, 4))
 
 
+def _in_a_row(n, frequencies, dtype):
+    """Cosines and sines at positions 0 to n - 1: turned to where a block starts, and on within it."""
+    starts, within = _BLOCK * jnp.arange(-(-n // _BLOCK))[:, None, None], jnp.arange(_BLOCK)
+    (c, s), (cos, sin) = (
+        _computed_once(*sinusoidal.cos_sin([p], [frequencies], dtype))
+        for p in (starts, within[:, None])
+    )
+    tables = c * cos - s * sin, s * cos + c * sin
+    return tuple(lax.collapse(table, 0, 2)[:n] for table in tables)
+
+
 @partial(jax.jit, static_argnames="layout")
 def turn(x, cos, sin, layout):
     """Multiply the first pairs of `x` by rotations, as many as there are, and pass the rest through."""
-    cos, sin = lax.platform_dependent(
-        cos, sin, cpu=_computed_once, default=lambda *tables: tables
-    )
+    cos, sin = _computed_once(cos, sin)
     m = cos.shape[-1]
     turning = x[..., : 2 * m].astype(cos.dtype)
     half = layout == "half"
@@ -198,9 +210,13 @@ def turn(x, cos, sin, layout):
 
 def _computed_once(cos, sin):
     """The same numbers, out of a loop: XLA computes others on CPUs anew for each head (jaxlib 0.10.2)."""
-    return tuple(
-        lax.map(lambda first: jnp.where(first, cos, sin), jnp.array([True, False]))
-    )
+
+    def looped(*tables):
+        return tuple(
+            lax.map(lambda first: jnp.where(first, *tables), jnp.array([True, False]))
+        )
+
+    return lax.platform_dependent(cos, sin, cpu=looped, default=lambda *tables: tables)
 
 
 def to_half(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:
