@@ -133,6 +133,15 @@ def kerple(dtype):
     return ours.KerpleLog(HEADS, dtype=dtype, rng=seeded(4))
 
 
+def forgetting(dtype):
+    """A bias that learns through buffers, which were computed from gates."""
+    gates = torch.nn.functional.logsigmoid(torch.randn(2, HEADS, N, generator=seeded(5)))
+    gates = gates.to(dtype).requires_grad_()
+    bias = ours.tiled_forgetting_bias(gates)
+    bias.computed_from = gates
+    return bias
+
+
 CASES = {
     "no position": {},
     "causal": {"causal": True},
@@ -142,6 +151,7 @@ CASES = {
     "FIRE": {"causal": True, "bias": fire},
     "KERPLE": {"causal": True, "bias": kerple},
     "DAPE": {"causal": True, "bias": dape},
+    "FoX": {"causal": True, "bias": forgetting},
     "several": {"causal": True, "bias": several},
     "window": {"mask": window},
     "causal window": {"causal": True, "mask": ours.Window(5), "scale": 0.3},
@@ -173,7 +183,8 @@ def problem(case, dtype, wide=None):
 
 def parameters(bias):
     parts = bias if isinstance(bias, list) else [bias]
-    return [p for part in parts if part is not None for p in part.parameters()]
+    own = [p for part in parts if part is not None for p in part.parameters()]
+    return own + [p.computed_from for p in parts if hasattr(p, "computed_from")]
 
 
 def differentiate(function, arrays, pull, bias):

@@ -70,8 +70,8 @@ def shard_gradient(reached):
     """Reject a bias with a gradient that would be lost on the way."""
     if not reached:
         raise ValueError(
-            "bias must have its gradient in the parameters of a module, got a function or "
-            "module of positions whose result requires grad by something else"
+            "bias must have its gradient in the parameters or buffers of a module, got a "
+            "function or module of positions whose result requires grad by something else"
         )
 
 

@@ -33,7 +33,7 @@ def attend(whole, query, key, value, mask, causal, parts, where, scale, drop):
         return torch.cat([whole(*cut(*block)[1]) for block in blocks], dim=-2)
     module = None if torch.compiler.is_compiling() else _Whole(whole, parts)
     if module is not None and _all_known(module, *cut(n_q - 1, n_q)):
-        learned = module.learned().values()
+        learned = learned_by(module).values()
         return _Blocks.apply(module, cut, blocks, query, key, value, *learned)
     again = {"use_reentrant": False, "preserve_rng_state": False}
     outs = [checkpoint(whole, *cut(*block)[1], **again) for block in blocks]
@@ -74,19 +74,20 @@ class _Whole(torch.nn.Module):
         self.whole = whole
         self.parts = torch.nn.ModuleList(p for p in parts if isinstance(p, torch.nn.Module))
 
-    def learned(self):
-        """The parameters with a gradient, and buffers that are computed with one, by name."""
-        every = (*self.named_parameters(), *self.named_buffers())
-        return {name: x for name, x in every if x.requires_grad}
-
     def forward(self, *arguments):
         return self.whole(*arguments)
+
+
+def learned_by(module):
+    """The parameters with a gradient, and buffers that are computed with one, by name."""
+    every = (*module.named_parameters(), *module.named_buffers())
+    return {name: x for name, x in every if x.requires_grad}
 
 
 def _all_known(module, keys, block):
     """Whether queries, keys, values and what is learned are all that has a gradient, as one query tells."""
     query, key, value, _, _, *rest = block
-    learned = module.learned().values()
+    learned = learned_by(module).values()
     arrays = [x.detach().requires_grad_() for x in (query, key, value)]
     nodes = {torch.autograd.graph.get_gradient_edge(x).node for x in (*arrays, *learned)}
     awaited = [module(*arrays, None, False, *rest).grad_fn]  # it sees all of its keys
@@ -112,7 +113,7 @@ class _Blocks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, whole, cut, blocks, query, key, value, *learned):
         device = query.device.type
-        ctx.options = whole, list(whole.learned()), cut, blocks
+        ctx.options = whole, list(learned_by(whole)), cut, blocks
         cast = torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
         ctx.autocast = device, *cast
         ctx.save_for_backward(query, key, value, *learned)

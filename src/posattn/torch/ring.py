@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from posattn import contract
 from posattn.torch.attention import biases, by_head, total_bias
-from posattn.torch.blocks import wide_dtype
+from posattn.torch.blocks import learned_by, wide_dtype
 from posattn.torch.masks import of_pairs, readable, zero_unattended
 
 __all__ = ["balanced_order", "ring_attention"]
@@ -99,7 +99,7 @@ def ring_attention(
         bias: what is added to the scores: a function of the positions of queries and keys, an
             object with a method `scores` that needs no other keys (see `MultiHeadAttention`), or
             a list of those, which are added up; called likewise. What it learns must be
-            parameters of modules.
+            parameters or buffers of modules.
         query_positions: where the queries stand, `(n_q)`, or one row for each example, all
             heads alike. If not given, they stand where the keys do, and fewer queries at the
             last keys of the sequence.
@@ -138,7 +138,7 @@ def ring_attention(
     places = _places(query, key, query_positions, key_positions, group)
     allowed, known = (mask, None) if callable(mask) else (None, mask)
     ring = _Ring(group, causal, allowed, _Bias(parts, query.dtype), scale)
-    tensors = query, key, value, *places, known, *ring.bias.parameters()
+    tensors = query, key, value, *places, known, *learned_by(ring.bias).values()
     with torch.autocast(query.device.type, enabled=False):
         ring.bias.check(query, key, *places)
         ring.agree(*tensors)
@@ -173,7 +173,7 @@ def _places(query, key, query_positions, key_positions, group):
 
 
 class _Bias(nn.Module):
-    """What all parts of a bias add to the scores of a tile; their parameters are its own."""
+    """What all parts of a bias add to the scores of a tile; what they learn is its own."""
 
     def __init__(self, parts, dtype):
         super().__init__()
@@ -195,16 +195,15 @@ class _Bias(nn.Module):
         contract.bias(row[..., :n_k], (*query.shape[:-2], 1, n_k))
         return row[..., 0, :].to(wide_dtype(row)).unfold(-1, n_k, 1).flip(-2)
 
-    def leaves(self, parameters):
-        """The parameters by name, as leaves of what is computed from them."""
-        names = [name for name, _ in self.named_parameters()]
-        own = [p.detach().requires_grad_(p.requires_grad) for p in parameters]
-        return dict(zip(names, own, strict=True))
+    def leaves(self, learned):
+        """What it learns by name, as leaves of what is computed from it."""
+        own = [x.detach().requires_grad_() for x in learned]
+        return dict(zip(learned_by(self), own, strict=True))
 
     def check(self, query, key, here, there):
         """Try it on one query and one key, before others wait for the result."""
         pair = query[..., :1, :].detach(), key[..., :1, :].detach()
-        fixed = {name: parameter.detach() for name, parameter in self.named_parameters()}
+        fixed = {name: x.detach() for name, x in learned_by(self).items()}
         added = functional_call(self, fixed, (*pair, here[..., :1], there[..., :1]))
         contract.shard_gradient(added is None or not added.requires_grad)
 
@@ -219,7 +218,7 @@ class _Ring:
     bias: _Bias
     scale: float
 
-    def agree(self, query, key, value, here, there, known, *parameters):
+    def agree(self, query, key, value, here, there, known, *learned):
         """Compare the calls of all workers, which else would wait for what never comes."""
         names = "query", "key", "value", "key_positions", "mask"
         given = zip(names, (query, key, value, there, known), strict=True)
@@ -227,7 +226,7 @@ class _Ring:
         said = [f"{name} {contract.dtype(x)} {tuple(x.shape)}" for name, x in given]
         said += [] if self.allowed is None else ["mask a function"]
         said += [f"bias {type(part).__name__}" for part in self.bias.parts]
-        learns = any(x.requires_grad for x in (query, key, value, *parameters))
+        learns = any(x.requires_grad for x in (query, key, value, *learned))
         said.append(f"gradient {torch.is_grad_enabled() and learns}")
         text = ", ".join([*said, f"causal {self.causal}", f"scale {self.scale}"])
         message = bytearray(text.encode().ljust(MESSAGE)[:MESSAGE])
@@ -283,10 +282,10 @@ class _Ring:
                     k, v = (zero_unattended(x.to(wide_dtype(x)), seen) for x in (k, v))
                     yield rows, columns, where, seen, k, v
 
-    def scores(self, query, key, where, seen, parameters):
-        """The scores of a tile, with these parameters of the bias."""
+    def scores(self, query, key, where, seen, learned):
+        """The scores of a tile, with this in the place of what the bias learns."""
         scores = by_head(query * self.scale, key.mT)
-        added = functional_call(self.bias, parameters, (query, key, *where))
+        added = functional_call(self.bias, learned, (query, key, *where))
         scores = scores if added is None else scores + added.to(scores.dtype)
         return scores if seen is None else scores.masked_fill(~seen, -math.inf)
 
@@ -295,7 +294,7 @@ class _Attention(torch.autograd.Function):
     """The online softmax around the ring, and its derivative."""
 
     @staticmethod
-    def forward(ctx, ring, query, key, value, here, there, known, *parameters):
+    def forward(ctx, ring, query, key, value, here, there, known, *learned):
         wide = wide_dtype(query)
         mixed = query.new_zeros((*query.shape[:-1], value.shape[-1]), dtype=wide)
         total = query.new_zeros((*query.shape[:-1], 1), dtype=wide)
@@ -313,18 +312,18 @@ class _Attention(torch.autograd.Function):
         out = (mixed / total).to(query.dtype)
         ctx.ring = ring
         own = query, key, value, here, there, known
-        ctx.save_for_backward(*own, out, peak + total.log(), *parameters)
+        ctx.save_for_backward(*own, out, peak + total.log(), *learned)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         contract.first_derivative(torch.is_grad_enabled())
         ring = ctx.ring
-        query, key, value, here, there, known, out, level, *parameters = ctx.saved_tensors
+        query, key, value, here, there, known, out, level, *learned = ctx.saved_tensors
         grad = grad.to(level.dtype)
         mean = (grad * out).sum(-1, keepdim=True)
-        bias = ring.bias.leaves(parameters)
-        learned = [x for x in bias.values() if x.requires_grad]
+        bias = ring.bias.leaves(learned)
+        learned = list(bias.values())
         sums = [torch.zeros_like(x, dtype=wide_dtype(x)) for x in (query, *learned)]
         travelled, work = (0, 0), []
         for shard in ring.around(key, value, there, known):
@@ -349,10 +348,7 @@ class _Attention(torch.autograd.Function):
             travelled, work = ring.pass_on(grown)
         _wait(work)
         to_query, *to_bias = sums
-        ready = iter(to_bias)
-        to_bias = [
-            next(ready).to(x.dtype) if x.requires_grad else None for x in bias.values()
-        ]
+        to_bias = (x.to(y.dtype) for x, y in zip(to_bias, learned, strict=True))
         to_heads = (x.to(query.dtype) for x in (to_query, *travelled))
         return None, *to_heads, None, None, None, *to_bias
 
