@@ -128,14 +128,14 @@ def ports(session: nox.Session, port: str) -> None:
         session.install("--no-build-isolation", *package)
     else:
         install(session, "--editable", f".[{port}]", "pytest", "pytest-cov")
+        run(session, Path(".ci", "licences.py"), Path(session.bin, "python"))
     carried = Path(session.create_tmp(), "carried.json")
     run(session, "tests.ports.carry", carried)
-    checks = ["tests/ports/checks.py", f"src/posattn/ports/{port}.py"]
+    checks = ["--noconftest", "tests/ports/checks.py", f"src/posattn/ports/{port}.py"]
     coverage = [f"--cov=posattn.ports.{port}", "--cov-branch", "--cov-report=term-missing"]
     coverage += [f"--cov-config={os.devnull}"]
     session.run(
         "pytest",
-        "--noconftest",
         "--override-ini=filterwarnings=",
         "--cov-fail-under=97",  # TensorFlow runs copies of some lines, which nobody counts
         *coverage,

@@ -1,7 +1,8 @@
 """Compare the licences of what users install with those that pyproject.toml allows.
 
-Users install the library with its extras, and all that these need. Not looked at are the ports'
-frameworks, which stand in environments of their own, and NVIDIA's libraries, under its own licence.
+Users install the library with its extras, and all that these need, which is looked at here, or all that
+the Python of a port has, which is named: `python .ci/licences.py .nox/ports-mlx/bin/python`. Not looked
+at are MXNet, whose Python is too old, and NVIDIA's libraries, under its own licence.
 """
 
 import subprocess
@@ -29,6 +30,10 @@ def needed(requirement):
 
 
 if __name__ == "__main__":
-    command = [sys.executable, "-m", "piplicenses", "--from", "mixed", "--packages"]
-    answer = subprocess.run([*command, *needed("posattn[torch,jax,figures]")], check=False)
-    sys.exit(answer.returncode)
+    command = [sys.executable, "-m", "piplicenses", "--from", "mixed"]
+    if port := sys.argv[1:]:
+        # pip itself has the former (MPL 2.0); the metadata of the latter do not say it (Apache-2.0)
+        command += ["--python", *port, "--ignore-packages", "certifi", "namex"]
+    else:
+        command += ["--packages", *needed("posattn[torch,jax,figures]")]
+    sys.exit(subprocess.run(command, check=False).returncode)
