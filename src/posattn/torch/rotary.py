@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch import sinusoidal
+from posattn.torch.masks import transformed
 
 __all__ = [
     "Rotary",
@@ -186,25 +187,59 @@ def turn(x, cos, sin, layout):
     wide = torch.promote_types(x.dtype, torch.float32)
     cos, sin = cos.to(wide), sin.to(wide)
     half = layout == "half" and m > 1  # one pair lies alike in both
-    axis, pairs = (-2, (2, m)) if half else (-1, (m, 2))
-    turning = x[..., : 2 * m].to(wide).unflatten(-1, pairs)
-    learned = torch.is_grad_enabled() and (x.requires_grad or cos.requires_grad)
-    if torch.compiler.is_compiling() or x.numel() == 0:  # the former makes one pass of this
-        cos, sin = torch.stack([cos, sin])  # kept, or the pass computes them for each head
-        a, b = turning.unbind(axis)
-        turned = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=axis)
-    elif (
-        half and not learned
-    ):  # the fastest, but gradients through parts of an array are slow
-        turned = (turning.flatten(-2) * torch.cat([cos, cos], dim=-1)).unflatten(-1, pairs)
-        turned[..., 0, :].sub_(turning[..., 1, :] * sin)
-        turned[..., 1, :].add_(turning[..., 0, :] * sin)
+    turning, rest = x[..., : 2 * m].to(wide), x[..., 2 * m :]
+    if torch.compiler.is_compiling() or x.numel() == 0:
+        # kept, or the compiled pass computes them for each head
+        turned = _by_parts(turning, *torch.stack([cos, sin]), half)
+    elif half:
+        turned = _by_halves(turning, cos, sin)
     else:
-        turned = _product(turning.mT if half else turning, cos, sin)
-        turned = turned.mT if half else turned
-    turned = turned.flatten(-2).to(x.dtype)
-    rest = x[..., 2 * m :]
+        turned = _product(turning.unflatten(-1, (m, 2)), cos, sin).flatten(-2)
+    turned = turned.to(x.dtype)
     return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+
+
+def _by_parts(x, cos, sin, half):
+    """Entries of pairs by themselves, which only a compiler makes one pass over memory."""
+    m = cos.shape[-1]
+    axis, pairs = (-2, (2, m)) if half else (-1, (m, 2))
+    a, b = x.unflatten(-1, pairs).unbind(axis)
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=axis).flatten(-2)
+
+
+def _by_halves(x, cos, sin):
+    """Each half turned with the other."""
+    return _by_parts(x, cos, sin, True) if transformed() else _Halves.apply(x, cos, sin)
+
+
+class _Halves(torch.autograd.Function):
+    """In place, forward and backward, because new arrays of parts are slow on CPUs."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        learned = any(ctx.needs_input_grad[1:])
+        ctx.save_for_backward(x if learned else None, cos, sin)
+        ctx.save_for_forward(x, cos, sin)
+        m = cos.shape[-1]
+        turned = x * torch.cat([cos, cos], dim=-1)
+        turned[..., :m].addcmul_(x[..., m:], sin, value=-1)
+        turned[..., m:].addcmul_(x[..., :m], sin)
+        return turned
+
+    @staticmethod
+    def jvp(ctx, moved, cos_moved, sin_moved):
+        x, cos, sin = ctx.saved_tensors
+        return _by_halves(moved, cos, sin) + _by_halves(x, cos_moved, sin_moved)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, cos, sin = ctx.saved_tensors
+        back = _by_halves(grad, cos, -sin) if ctx.needs_input_grad[0] else None
+        if x is None:
+            return back, None, None
+        (a, b), (to_a, to_b) = (each.chunk(2, dim=-1) for each in (x, grad))
+        to_cos, to_sin = to_a * a + to_b * b, to_b * a - to_a * b
+        return back, to_cos.sum_to_size(cos.shape), to_sin.sum_to_size(sin.shape)
 
 
 def _product(pairs, cos, sin):
