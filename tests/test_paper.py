@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import pytest
 
@@ -44,11 +44,24 @@ def paper(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def ebook(tmp_path_factory):
+def packed(tmp_path_factory):
     folder, _, said = build(tmp_path_factory.mktemp("ebook"), PAGES, builder="epub")
     assert faults(said) == []
     with ZipFile(next(folder.glob("*.epub"))) as book:
-        return {name: book.read(name).decode() for name in book.namelist()}
+        yield book
+
+
+@pytest.fixture(scope="module")
+def ebook(packed):
+    return {name: packed.read(name).decode() for name in packed.namelist()}
+
+
+def test_an_ebook_begins_with_its_type_as_it_is_and_has_no_script(packed, ebook):
+    first, *others = packed.infolist()
+    assert (first.filename, first.compress_type) == ("mimetype", ZIP_STORED)
+    assert {each.compress_type for each in others} == {ZIP_DEFLATED}
+    assert {each.date_time for each in (first, *others)} == {(2026, 1, 1, 0, 0, 0)}
+    assert not [name for name, text in ebook.items() if "<script" in text]
 
 
 def test_paper_has_one_framework_and_its_figure_once(paper):

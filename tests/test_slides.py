@@ -326,8 +326,9 @@ def test_the_keyboard_turns_slides_shows_all_and_opens_the_notes(page):
 
 
 def test_the_slides_print_one_page_each(browser, deck, tmp_path):
-    chromium.print_slides(browser, DECK, tmp_path / "slides.pdf")
-    printed = (tmp_path / "slides.pdf").read_bytes()
+    target = tmp_path / "of this" / "book" / "slides.pdf"
+    chromium.print_slides(browser, DECK, target)
+    printed = target.read_bytes()
     assert len(re.findall(rb"/Type /Page\b", printed)) == len(slides_of(deck))
     assert set(re.findall(rb"/MediaBox \[(.*?)\]", printed)) == {b"0 0 960 540"}
     assert b"file://" not in printed

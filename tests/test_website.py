@@ -1,12 +1,18 @@
 """The site around the pages, on a small one: policy, weight, search, thumbnails, map."""
 
 import re
+import sys
 
 import pytest
+from fontTools.ttLib import TTFont
 
 from docs._ext import chromium
 from tests.books import FIGURE, ROOT, build, cell
 from tests.conftest import need
+
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+
+import website
 
 pytestmark = pytest.mark.slow  # small books
 
@@ -92,6 +98,17 @@ def test_fonts_hold_the_characters_of_the_site(site):
         r'url\("(fonts/[^"]*)"\)', (site / "_static" / "book.css").read_text()
     )
     assert sorted(asked) == sorted(f"fonts/{path.name}" for path in fonts.glob("*.woff2"))
+    kept = set(map(chr, TTFont(fonts / "source-serif-4-400-normal.woff2").getBestCmap()))
+    assert {*map(chr, range(32, 127)), "©"} <= kept
+    assert "ý" not in kept
+
+
+def test_parameters_of_a_long_signature_are_lines_and_no_list():
+    one, other = (f'<em class="sig-param">{name}</em>,' for name in "xy")
+    lines = "".join(f'<span class="sig-line">{name}</span>\n' for name in (one, other))
+    assert website.mend(f"f(<dl>\n<dd>{one}</dd>\n<dd>{other}</dd>\n</dl>)") == (
+        f'f(<span class="sig-lines">{lines}</span>)'
+    )
 
 
 def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):

@@ -34,7 +34,6 @@ def install():
         return_completed_process=True,
         capture_output=True,
         text=True,
-        cwd=part,
     )
     if answer.returncode:
         said = REASON.search(answer.stderr)
