@@ -133,11 +133,10 @@ def prepare(app):
 
 
 def settle(app, pagename, templatename, context, doctree):
-    """Give the pages one style sheet and no script."""
+    """Give the pages one style sheet."""
     if app.builder.name == "epub":
         sheets = ("pygments.css", STYLE.name)
         context["css_files"] = [f"_static/{name}" for name in sheets]
-        context["script_files"] = []
 
 
 def setup(app):
