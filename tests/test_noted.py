@@ -171,7 +171,8 @@ Last words.
 
 """
 OTHER = (
-    "Back to {doc}`everything`, to {ref}`its end <the-end>` and to {prf:ref}`thm-pieces`.\n"
+    "Back to {doc}`everything`, to {ref}`its end <the-end>` and to {prf:ref}`thm-pieces`,\n"
+    "and on to {doc}`what no ebook holds <api/rotary>`.\n"
 )
 OWN = {name: test_paper.PAGES[name] for name in ("table", "small", "card", "sources")}
 PAGES = {"everything": PIECES, "other": OTHER} | test_docs.GOOD | OWN

@@ -325,10 +325,15 @@ def test_the_keyboard_turns_slides_shows_all_and_opens_the_notes(page):
     )
 
 
-def test_the_slides_print_one_page_each(browser, deck, tmp_path):
+def test_the_slides_print_one_page_each_and_the_same_when_printed_again(
+    browser, deck, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     target = tmp_path / "of this" / "book" / "slides.pdf"
     chromium.print_slides(browser, DECK, target)
     printed = target.read_bytes()
+    chromium.print_slides(browser, DECK, target)
+    assert target.read_bytes() == printed
     assert len(re.findall(rb"/Type /Page\b", printed)) == len(slides_of(deck))
     assert set(re.findall(rb"/MediaBox \[(.*?)\]", printed)) == {b"0 0 960 540"}
     assert b"file://" not in printed

@@ -70,6 +70,8 @@ def listed():
 
 def wanted(options):
     """The changes that are asked for, by lot, with the source of each."""
+    if options.since:
+        git("diff", "--shortstat", options.since, "--")  # which refuses what is no commit
     names = tracked(*(options.paths or ["src", "docs/_ext"]))
     names = [n for n in names if n.endswith(".py") and not n.startswith(OUTSIDE)]
     found = []
