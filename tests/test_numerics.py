@@ -34,7 +34,9 @@ def apart(found, recorded, factor, own=False):
     for dtype, columns in found.items():
         for who, errors in columns.items():
             then = [math.inf if e is None else e for e in recorded[dtype][who]]
-            pairs = dict(zip(("ours", "theirs"), zip(errors, then, strict=True), strict=False))
+            pairs = dict(
+                zip(("ours", "theirs"), zip(errors, then, strict=True), strict=False)
+            )
             moved = 1.0
             if own and "theirs" in pairs:
                 now, was = pairs.pop("theirs")
@@ -69,9 +71,7 @@ def test_the_errors_in_the_book_are_those_of_the_library(name):
         ([0.4, 2.0], True, ["ours"]),
     ],
 )
-def test_ours_may_move_as_far_as_the_frameworks_own_on_another_processor(
-    errors, own, told
-):
+def test_ours_may_move_as_far_as_the_frameworks_own_on_another_processor(errors, own, told):
     found, then = {"float32": {"JAX": errors}}, {"float32": {"JAX": [2.0, 4.0]}}
     assert [line.split()[2][:-1] for line in apart(found, then, 2, own=own)] == told
 
