@@ -28,32 +28,9 @@ extensions = [
     "sphinx_proof",
     "sphinxcontrib.bibtex",
     "sphinxcontrib.katex",
-    "api",
-    "benchmarks",
-    "cells",
-    "checks",
-    "claims",
-    "deck",
-    "ebook",
-    "exercises",
-    "explorers",
-    "gates",
-    "heights",
-    "kernels",
-    "mathematics",
-    "assets",
-    "notebooks",
-    "numerics",
-    "pages",
-    "paper",
-    "place",
-    "prose",
-    "scratch",
-    "slides",
-    "twins",
-    "website",
+    "book",
 ]
-exclude_patterns = ["_ext", "_static", "slides/_*", "build", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_ext", "_records", "_static", "slides/_*", "build", "**/.ipynb_checkpoints"]
 nitpicky = True
 nitpick_ignore_regex = [
     # types of frameworks and of jaxtyping: their documentation is not reachable from a build without network
@@ -132,8 +109,8 @@ html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
 html_js_files = ["framework.js", ("scrollers.js", {"defer": "defer"})]
 html_search_scorer = "docs/_static/scorer.js"
-pygments_style = "ink.Light"
-pygments_dark_style = "ink.Dark"
+pygments_style = "book.ink.Light"
+pygments_dark_style = "book.ink.Dark"
 html_copy_source = False
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp, .go"
@@ -164,7 +141,7 @@ if not edition:
         True,
     )
     latex_documents.append(reference)
-latex_additional_files = ["docs/_ext/paper.sty"]
+latex_additional_files = ["docs/_ext/book/paper.sty"]
 latex_show_urls = "footnote"
 latex_domain_indices = False
 latex_table_style = ["booktabs"]

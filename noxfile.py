@@ -73,7 +73,7 @@ def environment(session: nox.Session) -> None:
     install(session, "--editable", ".[torch,jax,figures]", *groups)
     # its source is read by a page, and nothing that it depends on is needed
     install(session, "--no-deps", "d2l")
-    run(session, "docs._ext.npm")
+    run(session, "docs._ext.book.npm")
     stamp.write_text(wanted)
 
 
@@ -143,7 +143,7 @@ def ports(session: nox.Session, port: str) -> None:
         *session.posargs,
         env={"POSATTN_PORT": port, "POSATTN_CARRIED": str(carried)},
     )
-    session.run("python", "docs/_ext/recordings.py", port)
+    session.run("python", "docs/_ext/book/recordings.py", port)
 
 
 @nox.session(python="3.11", requires=["environment"], default=False)
@@ -216,7 +216,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(requires=["docs"], venv_backend="none", default=False)
 def notebooks(session: nox.Session) -> None:
     """Run every notebook without the other framework, and compare it with its page."""
-    run(session, "docs._ext.rerun", BUILD / "html" / "_notebooks")
+    run(session, "docs._ext.book.rerun", BUILD / "html" / "_notebooks")
 
 
 @tool
@@ -250,7 +250,7 @@ def slides_pdf(session: nox.Session) -> None:
     """Print the slides as build/pdf/slides.pdf, one page each; needs Chromium."""
     alone()
     printed, target = WORK / "slides.pdf", BUILD / "pdf" / "slides.pdf"
-    run(session, "docs._ext.chromium", BUILD / "html" / "slides" / "index.html", printed)
+    run(session, "docs._ext.book.chromium", BUILD / "html" / "slides" / "index.html", printed)
     publish(printed, target)
     session.log(f"open {target}")
 
@@ -363,7 +363,7 @@ def typeset(session: nox.Session, folder: Path, *names: str) -> None:
         options = ["-pdfxe", "-interaction=nonstopmode", "-halt-on-error"]
         with session.chdir(folder):
             session.run("latexmk", *options, f"{name}.tex", external=True, silent=True)
-        run(session, "docs._ext.proofread", folder / f"{name}.log")
+        run(session, "docs._ext.book.proofread", folder / f"{name}.log")
         publish(folder / f"{name}.pdf", BUILD / "pdf" / f"{name}.pdf")
 
 

@@ -10,7 +10,7 @@ import torch
 import posattn.torch
 
 MODELS = json.loads(
-    (Path(__file__).parents[1] / "docs" / "_ext" / "models.json").read_text()
+    (Path(__file__).parents[1] / "docs" / "_records" / "models.json").read_text()
 )
 NAMES = {name: getattr(posattn.torch, name) for name in posattn.torch.__all__}
 

@@ -1,4 +1,4 @@
-"""What real models use: each row of docs/_ext/models.json beside transformers; `nox -s oracles` runs this.
+"""What real models use: each row of docs/_records/models.json beside transformers; `nox -s oracles` runs this.
 
 A row says what a configuration class of transformers says, by default or with the `options` that the row
 names with their source, and its line of code is evaluated and compared with the numbers of that model.
@@ -19,7 +19,7 @@ import posattn.torch
 from tests.conftest import draw, error
 
 MODELS = json.loads(
-    (Path(__file__).parents[2] / "docs" / "_ext" / "models.json").read_text()
+    (Path(__file__).parents[2] / "docs" / "_records" / "models.json").read_text()
 )
 ROTARY, OTHERS = MODELS["rotary"], MODELS["others"]
 NAMES = {name: getattr(posattn.torch, name) for name in posattn.torch.__all__}

@@ -1,0 +1,213 @@
+"""Every page as a notebook: `sphinx -b notebooks` writes one per framework, and pages link to theirs.
+
+A notebook stands alone: it has what its page shows, in one framework, and a cell that installs what it
+needs. `rerun.py` runs them all.
+A page whose cells compare the frameworks has one notebook with both; its front matter says so, with what
+else there is to install: `notebook: "--no-deps d2l==1.0.3"`.
+"""
+
+import re
+from html import escape
+from pathlib import Path
+
+import nbformat
+from nbformat import v4 as notebook
+from .pieces import Folded, Pieces, is_cell, is_visible, tags
+from pybtex.plugin import find_plugin
+from sphinx.builders import Builder
+from sphinx.errors import ConfigError
+
+TITLES = {
+    "torch": "PyTorch",
+    "jax": "JAX",
+    "numpy": "NumPy",
+    "both": "PyTorch and JAX",
+}
+EXTRAS = {
+    "torch": "torch,figures",
+    "jax": "jax,figures",
+    "numpy": "figures",
+    "both": "torch,jax,figures",
+}
+REPOSITORY = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)")
+
+
+def frameworks(env, docname):
+    """The frameworks for which a page has a notebook: none if it shows no cells."""
+    if "notebook" in env.metadata[docname]:
+        return ["both"]
+    cells = [cell for cell in env.get_doctree(docname).findall(is_cell) if is_visible(cell)]
+    if any(tags(cell) & {"torch", "jax"} for cell in cells):
+        return ["torch", "jax"]
+    return ["numpy"] if cells else []
+
+
+def file_name(docname, framework):
+    """The path of a notebook below the folder of all notebooks."""
+    return f"{docname}-{TITLES[framework].lower().replace(' ', '-')}.ipynb"
+
+
+class NotebookBuilder(Builder):
+    """Writes what each page shows, in each of its frameworks."""
+
+    name = format = "notebooks"
+    epilog = "The notebooks are in %(outdir)s."
+    allow_parallel = True
+    supported_image_types = ("image/svg+xml",)
+
+    def get_outdated_docs(self):
+        """All pages: a reference may have changed in any."""
+        return self.env.found_docs
+
+    def get_target_uri(self, docname, typ=None):
+        """The address of a page on the site."""
+        return f"{docname}.html"
+
+    def get_relative_uri(self, from_, to, typ=None):
+        """The same from everywhere: a notebook is read in another place."""
+        return self.get_target_uri(to)
+
+    def write_doc(self, docname, doctree):
+        """Write the notebooks of one page."""
+        for framework in frameworks(self.env, docname):
+            path = Path(self.outdir, file_name(docname, framework))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            book = self.made(docname, doctree, framework)
+            nbformat.validate(book)
+            path.write_text(nbformat.writes(book) + "\n", encoding="utf-8")
+
+    def made(self, docname, doctree, framework):
+        """The notebook of a page for one framework."""
+        pieces = list(Pieces(self, docname, framework).of(doctree))
+        front = [pieces.pop(0)]  # the title and, in italics, the question and the place
+        while isinstance(pieces[0], str) and re.fullmatch(r"\*[^*]+\*", pieces[0]):
+            front.append(pieces.pop(0))
+        front.append(self.origin(docname, framework))
+        cells = [
+            *front,
+            self.install(docname, framework),
+            *pieces,
+            *self.works_cited(docname),
+        ]
+        book = notebook.new_notebook(cells=list(gathered(cells)))
+        book.metadata = {
+            "kernelspec": {
+                "name": "python3",
+                "display_name": "Python 3",
+                "language": "python",
+            },
+            "language_info": {"name": "python"},
+            "posattn": {"page": docname, "framework": framework},
+        }
+        for number, cell in enumerate(book.cells, 1):
+            cell.id = f"cell-{number}"
+        return book
+
+    def origin(self, docname, framework):
+        """Where the notebook comes from, and for which framework."""
+        page = f"the page “{self.env.titles[docname].astext()}”"
+        if site := self.config.html_baseurl:
+            page = f"[{page}]({site.rstrip('/')}/{self.get_target_uri(docname)})"
+        return (
+            f"This is {page} of *{self.config.project}*, as a notebook for {TITLES[framework]}.\n"
+            "What stands below a cell is what the book's build printed; run the cells to see it again."
+        )
+
+    def install(self, docname, framework):
+        """The cell that installs what the notebook needs."""
+        extras, source = f"posattn[{EXTRAS[framework]}]", ""
+        if self.config.repository:
+            source = f" @ git+{self.config.repository}"
+        lines = [f'%pip install --quiet "{extras}{source}"']
+        if more := self.env.metadata[docname].get("notebook"):
+            lines.append(f"%pip install --quiet {more}")
+        return notebook.new_code_cell("\n".join(lines), metadata={"tags": ["install"]})
+
+    def works_cited(self, docname):
+        """The works that a page cites, under a heading of their own."""
+        domain = self.env.get_domain("cite")
+        backend = find_plugin("pybtex.backends", "markdown")()
+        keys = {
+            target.key
+            for reference in domain.citation_refs
+            if reference.docname == docname
+            for target in reference.targets
+        }
+        works = {
+            c.key: c.formatted_entry.text.render(backend)
+            for c in domain.citations
+            if c.key in keys
+        }
+        items = (f"- {' '.join(work.split())}" for work in works.values())
+        return ["## References", "\n".join(items)] if works else []
+
+
+def gathered(pieces):
+    """Cells in order, with the text between two headings or code cells as one."""
+    text = []
+    for piece in [*pieces, None]:
+        if text and (not isinstance(piece, str) or piece.startswith("#")):
+            yield markdown_cell(text)
+            text = []
+        if isinstance(piece, str):
+            text.append(piece)
+        elif piece is not None:
+            yield piece
+
+
+def markdown_cell(text):
+    """A cell of text, closed at first if it begins with a heading that is folded."""
+    metadata = {"jp-MarkdownHeadingCollapsed": True} if isinstance(text[0], Folded) else {}
+    return notebook.new_markdown_cell("\n\n".join(text), metadata=metadata)
+
+
+def add_actions(app, pagename, templatename, context, doctree):
+    """Put links below the title of a page: its notebooks, the PDF, Colab, and its source for editing."""
+    if app.builder.name != "html" or doctree is None:
+        return
+    links = []
+    path_to, config = context["pathto"], app.config
+    repository = REPOSITORY.fullmatch(config.repository)
+    for framework in frameworks(app.env, pagename):
+        name, title = file_name(pagename, framework), TITLES[framework]
+        links.append((path_to(f"_notebooks/{name}", 1), f"Notebook ({title})", " download"))
+        if repository:
+            place = f"github/{repository[1]}/blob/notebooks/{name}"
+            links.append(
+                (f"https://colab.research.google.com/{place}", f"Colab ({title})", "")
+            )
+    if config.book_pdf:
+        links.append((path_to(config.book_pdf, 1), "PDF", ""))
+    if repository:
+        source = Path(app.env.doc2path(pagename)).relative_to(app.confdir).as_posix()
+        links.append((f"{config.repository}/edit/main/{source}", "Edit this page", ""))
+    if links:
+        items = "".join(
+            f'<li><a href="{escape(to)}"{how}>{text}</a></li>' for to, text, how in links
+        )
+        actions = f'<ul class="page-actions" aria-label="This page elsewhere">{items}</ul>'
+        context["body"] = context["body"].replace("</h1>", f"</h1>{actions}", 1)
+
+
+def check(app, config):
+    """Refuse an address for which no links can be made, and let drawings be drawings."""
+    if config.repository and not REPOSITORY.fullmatch(config.repository):
+        raise ConfigError(
+            f"repository must be like https://github.com/owner/name, got {config.repository!r}"
+        )
+    config.nb_mime_priority_overrides = [
+        *config.nb_mime_priority_overrides,
+        ("notebooks", "image/svg+xml", 10),
+        ("notebooks", "text/markdown", 20),
+        ("notebooks", "text/plain", 100),
+    ]
+
+
+def setup(app):
+    """Register with Sphinx."""
+    app.add_builder(NotebookBuilder)
+    app.add_config_value("repository", "", "html", str)
+    app.add_config_value("book_pdf", "", "html", str)
+    app.connect("config-inited", check)
+    app.connect("html-page-context", add_actions)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
