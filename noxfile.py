@@ -99,13 +99,19 @@ def matrix(session: nox.Session, oldest: bool) -> None:
     session.install("--upgrade", "--editable", ".", *versions, *groups)
     # what is old may itself use what is deprecated by now
     lenient = ["-W", "ignore::DeprecationWarning"] if oldest else []
-    session.run("python", "-m", "pytest", *lenient, *(session.posargs or ALL))
+    session.run(
+        "python",
+        "-m",
+        "pytest",
+        *lenient,
+        *(session.posargs or [*ALL, "tests/library", "src"]),
+    )
 
 
 @tool
 def fuzz(session: nox.Session) -> None:
     """Call everything public with hostile input: `nox -s fuzz -- --column torch --inputs 5000` for a part."""
-    run(session, "tests.fuzz", *session.posargs)
+    run(session, "tests.library.fuzz", *session.posargs)
 
 
 @tool

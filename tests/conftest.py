@@ -4,10 +4,7 @@ import contextlib
 import gc
 import importlib
 import os
-import re
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 
 import jax
 
@@ -52,18 +49,6 @@ COTANGENT, DIRECTIONS = 1, (2, 3, 4)  # seeds
 PROJECTIONS = ("query", "key", "value", "output")
 
 
-def of_the_book():
-    """The files that need the tools of the book: its extensions, small books, and planted faults."""
-    uses = re.compile(r"\bdocs\._ext\b|\"_ext\"\)|\btests\.(books|mutants)\b|\bbs4\b")
-    here = Path(__file__).parent
-    paths = sorted(path for path in here.rglob("*.py") if path != Path(__file__))
-    return [str(p.relative_to(here)) for p in paths if uses.search(p.read_text("utf-8"))]
-
-
-# `nox -s matrix` has no Sphinx
-collect_ignore = [] if find_spec("sphinx") else of_the_book()
-
-
 def need(there, reason):
     """Without it, skip on a user's machine and fail where nothing may be skipped."""
     if not there:
@@ -78,10 +63,17 @@ def pytest_configure(config):
         config.option.markexpr = "not slow"
 
 
+def pytest_ignore_collect(collection_path):
+    """Collect tests only: a helper has no examples, and may need what this folder's tests do not."""
+    helper = collection_path.suffix == ".py" and not collection_path.name.startswith(
+        "test_"
+    )
+    return helper or None
+
+
 def pytest_report_header(config):
     """Say what does not run."""
-    slow = ["slow tests are left to CI: -m slow"] * (config.option.markexpr == "not slow")
-    return slow + [f"not collected without Sphinx: {name}" for name in collect_ignore]
+    return ["slow tests are left to CI: -m slow"] * (config.option.markexpr == "not slow")
 
 
 def pytest_collection_finish():

@@ -211,7 +211,7 @@ def test_a_file_that_no_test_runs_is_asked_about_by_those_that_name_it(noted):
 
 
 def test_what_is_noted_of_small_books_is_asked_early(noted):
-    said = "from tests.books import build"
+    said = "from tests.build.books import build"
     for place in (noted, noted / "copy"):
         (place / "docs" / "_ext").mkdir(parents=True)
         (place / "docs" / "_ext" / "pages.py").write_text("SIZE = 1")

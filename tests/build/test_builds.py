@@ -1,0 +1,210 @@
+"""Builds: one at a time, whole or not at all, the same bytes, and nothing from a network."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sphinxcontrib import katex
+
+from docs._ext import npm
+from tests.build.books import ASSETS, ROOT, build
+
+
+def script(name):
+    """A script of `.ci` as a module."""
+    found = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+builds, reproduce = script("builds"), script("reproduce")
+HOLDS = """
+import subprocess, sys
+sys.path.insert(0, {ci!r})
+from builds import alone
+alone()
+alone()  # which a second session of the same command does
+child = subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"])
+print(child.pid, flush=True)
+child.wait()
+"""
+TRIES = """
+import sys
+sys.path.insert(0, {ci!r})
+from builds import alone, line
+try:
+    alone()
+except OSError as refused:
+    sys.exit(line(refused))
+"""
+
+
+def python(code, folder, **options):
+    """Run code in a folder that has `.nox`."""
+    (folder / ".nox").mkdir(exist_ok=True)
+    command = [sys.executable, "-c", code.format(ci=str(ROOT / ".ci"))]
+    return subprocess.Popen(command, cwd=folder, text=True, **options)
+
+
+def refused(folder):
+    """What a second command is told, or nothing."""
+    with python(TRIES, folder, stderr=subprocess.PIPE) as second:
+        return second.communicate(timeout=60)[1]
+
+
+@pytest.mark.slow
+def test_a_folder_is_held_until_all_that_a_command_started_has_ended(tmp_path):
+    assert refused(tmp_path) == ""
+    with python(HOLDS, tmp_path, stdout=subprocess.PIPE) as first:
+        said = sorted(int(first.stdout.readline()) for _ in range(2))  # both run
+        busy = f"{builds.BUSY}\n"
+        try:
+            assert refused(tmp_path) == busy
+            first.kill()
+            first.wait()
+            assert refused(tmp_path) == busy
+        finally:
+            os.kill(said[1], signal.SIGKILL)
+    assert refused(tmp_path) == ""
+
+
+def filled(folder, text):
+    """A folder of this text."""
+    (folder / "inner").mkdir(parents=True)
+    for name in ("a.html", "inner/b.html", ".buildinfo"):
+        (folder / name).write_text(text)
+    return folder
+
+
+def files(folder):
+    """The texts below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_result_replaces_the_last_one_as_a_whole(tmp_path):
+    place = tmp_path / "site" / "html"
+    for text in ("old", "new"):
+        builds.publish(filled(tmp_path / text, text), place)
+        assert files(place) == {"a.html": text, "inner/b.html": text}
+    builds.publish(place / "a.html", tmp_path / "site" / "book.pdf")
+    assert sorted(path.name for path in place.parent.iterdir()) == ["book.pdf", "html"]
+
+
+@pytest.mark.parametrize("call", ["copytree", "rename", "replace", "rmtree"])
+def test_whatever_stops_a_build_leaves_no_half_of_a_site_and_the_next_one_mends_it(
+    tmp_path, monkeypatch, call
+):
+    old, new = filled(tmp_path / "old", "old"), filled(tmp_path / "new", "new")
+    place = tmp_path / "html"
+    builds.publish(old, place)
+    home = {"copytree": shutil, "rename": Path, "replace": os, "rmtree": shutil}[call]
+    does = getattr(home, call)
+
+    def stopped(path, *rest, **options):
+        if call == "copytree":
+            does(path / "inner", *rest)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(home, call, stopped)
+        with pytest.raises(OSError, match="No space left"):
+            builds.publish(new, place)
+    whole = {name: {"a.html": name, "inner/b.html": name} for name in ("old", "new")}
+    left = files(place) if place.is_dir() else None
+    expected = {"copytree": whole["old"], "rename": whole["old"], "rmtree": whole["new"]}
+    assert left == expected.get(call)
+    builds.publish(new, place)
+    assert files(place) == whole["new"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["html", "new", "old"]
+
+
+def test_pages_are_read_again_unless_the_last_reading_ended_well(tmp_path):
+    pages = tmp_path / "doctrees"
+    mark = builds.trusted(pages)  # the first time
+    pages.mkdir()
+    (pages / "page.doctree").touch()
+    mark.touch()
+    builds.trusted(pages)
+    assert [path.name for path in pages.iterdir()] == ["page.doctree"]
+    builds.trusted(pages)  # which did not end: nobody has left the mark
+    assert not pages.exists()
+
+
+def test_a_refusal_is_one_line_that_names_the_file(tmp_path):
+    with pytest.raises(OSError, match="No such file") as one:
+        builds.publish(tmp_path / "none", tmp_path / "place")
+    assert builds.line(one.value) == f"No such file or directory: {tmp_path / 'none'}"
+    many = shutil.Error(
+        [("from", "to", "[Errno 28] No space left on device: 'to'"), ("a", "b", "c")]
+    )
+    assert builds.line(many) == "[Errno 28] No space left on device: 'to'"
+
+
+def test_the_first_difference_of_two_builds_is_named(tmp_path):
+    one, other = (filled(tmp_path / name, "first\nsecond\n") for name in "ab")
+    (one / "work").mkdir()
+    (one / "work" / "cache").touch()
+    assert reproduce.difference(one, other) is None
+    (other / "inner" / "b.html").write_text("first\n" + 60 * "=" + "other\n")
+    (one / "inner" / "b.html").write_text("first\n" + 60 * "=" + "second\n")
+    said = reproduce.difference(one, other).splitlines()
+    assert said[0] == "inner/b.html differs in line 2, from byte 20 on:"
+    assert said[1].endswith("====second\\n'")
+    assert said[2].endswith("====other\\n'")
+    (other / "more.html").touch()
+    assert reproduce.difference(one, other) == f"only {other} has more.html"
+
+
+@pytest.mark.slow
+def test_a_book_without_its_fonts_says_in_a_line_how_to_fetch_them(tmp_path):
+    absent = f'import npm, pathlib\nnpm.HOME = pathlib.Path("/nowhere")\n{ASSETS}'
+    _, code, said = build(tmp_path, {"page": "text\n"}, settings=absent)
+    assert code != 0
+    assert said.strip().splitlines()[-1] == npm.MISSING
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_packages_that_npm_cannot_fetch_are_an_error_in_a_line_and_leave_nothing(tmp_path):
+    code = (
+        "import pathlib\nfrom docs._ext import npm\n"
+        f"npm.HOME = pathlib.Path({str(tmp_path / 'home')!r})\nnpm.install()\n"
+    )
+    nowhere = {"npm_config_registry": "http://127.0.0.1:9", "npm_config_fetch_retries": "0"}
+    nowhere |= {"npm_config_cache": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | nowhere,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("npm could not fetch the packages: ")
+    assert "127.0.0.1:9" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "home").exists()
+
+
+def test_the_style_and_the_fonts_are_of_the_katex_that_renders():
+    lock = npm.LOCK.read_text("utf-8")
+    assert f'"katex": "{katex.katex_version}"' in lock
+
+
+def test_pdfs_and_the_ebook_carry_one_date_and_the_users_if_there_is_one():
+    conf = (ROOT / "conf.py").read_text("utf-8")
+    epoch = builds.settings({})["SOURCE_DATE_EPOCH"]
+    assert f'"SOURCE_DATE_EPOCH", "{epoch}"' in conf
+    assert builds.settings({"SOURCE_DATE_EPOCH": "1"})["SOURCE_DATE_EPOCH"] == "1"

@@ -1,0 +1,162 @@
+"""The explorers show the library's numbers, obey keys, and leave their twin to paper and to no script."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from docs._ext import chromium
+from posattn import reference
+from tests.build import noted
+from tests.build.books import ROOT, build
+from tests.conftest import need
+
+pytestmark = pytest.mark.slow  # small books
+
+STATIC = ROOT / "docs" / "_static"
+PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
+<link rel="stylesheet" href="book.css">
+<div class="explorer explorer-clocks"><div class="twin">clocks on paper</div></div>
+<div class="explorer explorer-rotary"><div class="twin">rotary on paper</div></div>
+<script src="explorers.js" defer></script>"""
+Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explorers")
+    (folder / "index.html").write_text(PAGE)
+    for name in ("explorers.js", "book.css"):
+        shutil.copy(STATIC / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    need(chromium.program(), chromium.MISSING)
+    with chromium.started() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser, folder):
+    page = browser.new_page(viewport={"width": 375, "height": 800})
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto((folder / "index.html").as_uri())
+    for box in page.locator(".explorer").all():
+        box.scroll_into_view_if_needed()  # which builds it
+    page.wait_for_function("!document.querySelector('.explorer:not(.is-live)')")
+    yield page
+    assert faults == []
+    page.close()
+
+
+def move(page, name, value):
+    """Move a slider as a finger would, up to the event."""
+    page.eval_on_selector(
+        f"#explorer-{name}",
+        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }",
+        value,
+    )
+
+
+def shown(page, explorer, name):
+    """What an explorer shows: its number in full, and as printed."""
+    place = page.locator(f".explorer-{explorer} output[data-name='{name}']")
+    return float(place.get_attribute("data-value")), float(
+        place.inner_text().replace("\N{MINUS SIGN}", "-")
+    )
+
+
+@pytest.mark.parametrize(
+    ("position", "choice"), [(0, 0), (1, 1), (6, 2), (45, 3), (63, 2), (45, 0)]
+)
+def test_the_clocks_show_the_encoding(page, position, choice):
+    move(page, "clocks-position", position)
+    move(page, "clocks-base", choice)
+    row = reference.sinusoidal_encoding(64, 8, base=10.0 ** (choice + 1))[position]
+    for j in range(4):
+        for hand, wanted in (("sin", row[2 * j]), ("cos", row[2 * j + 1])):
+            full, printed = shown(page, "clocks", f"{hand}-{j}")
+            assert full == pytest.approx(wanted, abs=1e-12)
+            assert printed == pytest.approx(wanted, abs=5.1e-5)
+    tips = page.locator(".explorer-clocks .tip")
+    for j in range(4):
+        point = [float(tips.nth(j).get_attribute(name)) / 40 for name in ("cx", "cy")]
+        assert point == pytest.approx([row[2 * j], -row[2 * j + 1]], abs=2e-4)
+    assert "".join(page.locator(".bit").all_inner_texts()) == f"{position:06b}"
+
+
+def scores(shift, offset):
+    i, j = np.array([shift + 8]), np.array([shift + 8 - offset])
+    table = reference.sinusoidal_encoding
+    rotary = reference.rotate(Q, i) @ reference.rotate(K, j).T / 2
+    additive = (Q + table(i, 4)) @ (K + table(j, 4)).T / 2
+    return {"rotary": rotary.item(), "additive": additive.item()}
+
+
+@pytest.mark.parametrize(
+    ("shift", "offset"), [(0, -8), (17, 0), (17, 3), (63, 3), (63, -8)]
+)
+def test_the_scores_are_those_of_the_library(page, shift, offset):
+    move(page, "rotary-offset", offset)
+    move(page, "rotary-shift", shift)
+    for name, wanted in scores(shift, offset).items():
+        full, printed = shown(page, "rotary", name)
+        assert full == pytest.approx(wanted, abs=1e-12)
+        assert printed == pytest.approx(wanted, abs=5.1e-5)
+
+
+def test_a_common_shift_changes_the_additive_score_alone(page):
+    seen = []
+    for shift in (0, 40):
+        move(page, "rotary-shift", shift)
+        seen.append([shown(page, "rotary", name)[0] for name in ("rotary", "additive")])
+    assert seen[0][0] == pytest.approx(seen[1][0], abs=1e-12)
+    assert abs(seen[0][1] - seen[1][1]) > 0.1
+
+
+def test_arrow_keys_move_a_slider(page):
+    page.focus("#explorer-clocks-position")
+    page.keyboard.press("ArrowRight")
+    assert "Position 6 is 000110" in page.inner_text(".explorer-clocks .said")
+
+
+def test_an_explorer_fits_a_phone(page):
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_paper_shows_the_twin(page):
+    assert not page.is_visible("text=clocks on paper")
+    page.emulate_media(media="print")
+    assert page.is_visible("text=clocks on paper")
+    assert not page.is_visible(".explorer-clocks .live")
+
+
+def test_without_script_the_twin_stands(browser, folder):
+    page = browser.new_page(java_script_enabled=False)
+    page.goto((folder / "index.html").as_uri())
+    assert page.is_visible("text=rotary on paper")
+    page.close()
+
+
+def test_the_scripts_of_the_explorers_are_small():
+    assert (STATIC / "explorers.js").stat().st_size < 20 * 1024
+
+
+def test_what_is_said_of_faults_is_what_was_noted(tmp_path):
+    pages = {
+        "good": ":::{explorer} clocks\nThe twin.\n:::\n",
+        "unknown": ":::{explorer} gears\nThe twin.\n:::\n",
+        "empty": ":::{explorer} rotary\n:::\n",
+    }
+    out, code, said = build(tmp_path, pages)
+    assert code != 0
+    assert "explorer must be one of clocks, rotary, got 'gears'" in said
+    assert "explorer 'rotary' must hold a static twin, got nothing" in said
+    noted.compare_faults("explorers", said)
+    html = (out / "good.html").read_text()
+    assert "explorer-clocks" in html
+    assert "explorers.js" in html
+    assert "explorers.js" not in (out / "unknown.html").read_text()

@@ -1,0 +1,193 @@
+"""A release: what is in it, what it says of itself, and what it refuses."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+import posattn
+from tests.build.books import ROOT
+
+SCRIPT = ROOT / ".ci" / "release.py"
+SPECIFICATION = importlib.util.spec_from_file_location("release", SCRIPT)
+release = importlib.util.module_from_spec(SPECIFICATION)
+SPECIFICATION.loader.exec_module(release)
+
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "CITATION.cff", ".gitignore")
+UNRELEASED = "# Changelog\n\n## [Unreleased]\n\nThis will be {version}, a test.\n\n### Added\n\n- A line.\n"
+WITH = {
+    "GIT_AUTHOR_DATE": "2026-03-04T23:30:00+0000",
+    "GIT_COMMITTER_DATE": "2026-03-04T23:30:00+0000",
+    "SOURCE_DATE_EPOCH": "0",  # which the commit overrides
+}
+
+
+def repository(folder, version=posattn.__version__):
+    """A clean repository with the library, a changelog, and files that nobody should get."""
+    for part in PARTS:
+        shutil.copy(ROOT / part, folder / part)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=ignored)
+    (folder / "CHANGELOG.md").write_text(UNRELEASED.format(version=version))
+    (folder / "docs").mkdir()
+    (folder / "docs" / "index.md").write_text("# Book\n")
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@localhost"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "All"]):
+        subprocess.run(
+            [*command, *arguments], cwd=folder, env=os.environ | WITH, check=True
+        )
+    (folder / "src" / "posattn" / "__pycache__").mkdir()
+    (folder / "src" / "posattn" / "__pycache__" / "left.pyc").touch()
+    return folder
+
+
+def run(folder):
+    """Build the release of a repository."""
+    command = [sys.executable, SCRIPT, "build/release"]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | WITH,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = repository(tmp_path_factory.mktemp("release"))
+    answer = run(folder)
+    assert answer.returncode == 0, answer.stderr
+    return folder / "build" / "release"
+
+
+@pytest.fixture(scope="module")
+def wheel(made):
+    (path,) = made.glob("*.whl")
+    with zipfile.ZipFile(path) as opened:
+        yield opened
+
+
+SOURCES = {
+    str(path.relative_to(ROOT / "src"))
+    for path in (ROOT / "src" / "posattn").rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts
+}
+DATED = f"posattn-{posattn.__version__}"
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_library_its_licences_and_nothing_else(wheel):
+    about = {"METADATA", "WHEEL", "RECORD", "licenses/LICENSE"}
+    about.add("licenses/src/posattn/figures/fonts/OFL.txt")
+    names = {f"{DATED}.dist-info/{name}" for name in about}
+    assert set(wheel.namelist()) == SOURCES | names
+    vectors = {name for name in SOURCES if name.startswith("posattn/conformance/vectors/")}
+    assert {"posattn/py.typed", "posattn/conformance/schema.json"} <= SOURCES
+    assert len(vectors) >= 50
+
+
+def test_the_sdist_has_the_library_what_builds_it_and_nothing_else(made):
+    (path,) = made.glob("*.tar.gz")
+    with tarfile.open(path) as opened:
+        names = {member.name for member in opened}
+    about = {"PKG-INFO", "pyproject.toml", "README.md", "LICENSE", ".gitignore"}
+    inside = about | {f"src/{name}" for name in SOURCES}
+    assert names == {f"{DATED}/{name}" for name in inside}
+
+
+def test_the_metadata_names_version_licences_and_extras(wheel):
+    text = wheel.read(f"{DATED}.dist-info/METADATA").decode()
+    about = Parser().parsestr(text)
+    assert about["Version"] == posattn.__version__
+    assert about["License-Expression"] == "MIT AND OFL-1.1"
+    assert {"torch", "jax", "figures"} <= set(about.get_all("Provides-Extra"))
+    assert len(about.get_payload()) > 1000
+
+
+def test_files_have_the_time_of_the_commit(wheel):
+    assert {entry.date_time for entry in wheel.infolist()} == {(2026, 3, 4, 23, 30, 0)}
+
+
+def test_the_changelog_has_the_versions_section(made):
+    text = (made / "CHANGELOG.md").read_text("utf-8")
+    assert text == (
+        "# Changelog\n\n## [Unreleased]\n\n"
+        f"## [{posattn.__version__}] - 2026-03-04\n\n### Added\n\n- A line.\n"
+    )
+    assert release.released(text, posattn.__version__, "2026-03-05") == text
+
+
+@pytest.mark.slow
+def test_the_archive_is_told_what_the_citation_says(made):
+    told = json.loads((made / ".zenodo.json").read_text("utf-8"))
+    assert told["version"] == posattn.__version__
+    assert told["publication_date"] == "2026-03-04"
+    assert told["creators"] == [{"name": "The posattn authors"}]
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert told["title"] in citation
+    assert told["license"] == "MIT"
+
+
+def test_a_tree_with_changes_is_refused(tmp_path):
+    folder = repository(tmp_path)
+    (folder / "src" / "posattn" / "new.py").touch()
+    answer = run(folder)
+    assert answer.returncode == 1
+    assert "the working tree must be clean, got\n?? src/posattn/new.py" in answer.stderr
+    assert not (folder / "build").exists()
+
+
+def test_a_version_that_the_changelog_lacks_is_refused(tmp_path):
+    answer = run(repository(tmp_path, version="9.9.9"))
+    assert answer.returncode == 1
+    assert "all files must name one version: " in answer.stderr
+    assert "CHANGELOG.md has 9.9.9" in answer.stderr
+
+
+def test_two_builds_that_differ_are_refused(tmp_path, monkeypatch):
+    def differ(target, epoch):
+        target.mkdir(exist_ok=True)
+        (target / "a.whl").write_text(str(target))
+        return ["a.whl"]
+
+    monkeypatch.chdir(repository(tmp_path))
+    monkeypatch.setattr(release, "build", differ)
+    said = release.main(Path("build", "release"))
+    assert said == "two builds must give the same files, but a.whl differ"
+
+
+@pytest.mark.parametrize(
+    ("changelog", "version"),
+    [
+        ("## [Unreleased]\n\nThis will be 1.2.0, the next.\n\n## [1.1.0]\n", "1.2.0"),
+        ("## [Unreleased]\n\nThis will be 1.2.0.\n", "1.2.0"),
+        ("## [Unreleased]\n\n- A line.\n\n## [1.1.0] - 2026-01-01\n", "1.1.0"),
+        ("## [1.1.0] - 2026-01-01\n\n## [1.0.0]\n", "1.1.0"),
+        ("## [Unreleased]\n\n- A line.\n", None),
+    ],
+)
+def test_the_changelogs_version_is_the_one_to_come_or_the_last(
+    tmp_path, monkeypatch, changelog, version
+):
+    monkeypatch.chdir(repository(tmp_path))
+    Path("CHANGELOG.md").write_text(changelog, encoding="utf-8")
+    assert release.versions()["CHANGELOG.md"] == version
+
+
+def test_library_citation_and_changelog_name_the_same_version(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    named = release.versions()
+    assert len(named) == 3
+    assert set(named.values()) == {posattn.__version__}
+    assert re.fullmatch(r"\d+\.\d+\.\d+", posattn.__version__)

@@ -1,0 +1,339 @@
+"""The slides: their pieces are the pages' own, nothing on them is cut, and nothing is fetched."""
+
+import html
+import re
+from collections import Counter
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from docs._ext import chromium
+from tests.build import noted
+from tests.build.books import ASSETS, FIGURE, ROOT, build, cell
+from tests.conftest import need
+
+pytestmark = pytest.mark.slow  # small books
+
+SITE = (ROOT / "build" / "html").resolve()
+DECK = SITE / "slides" / "index.html"
+CHAPTER = {
+    "attention/": "pooling scaled_dot_product masking multi_head self_attention complexity",
+    "position/": "permutation sinusoidal absolute relative rotary learned",
+    "": "index exercises",
+}
+
+NUMBERED = "  figure: {name: fig-one, caption: A caption}\n"
+PAGE = """
+$$
+x + %s = y .
+$$ (eq_sum)
+
+```{prf:theorem} A title
+:label: thm-one
+By {eq}`eq_sum`, $a = a$.
+```
+
+(tab_one)=
+| head |
+|---|
+| entry |
+
+"""
+SLIDES = """
+```{from-page} eq_sum
+```
+
+```{from-page} tab_one
+```
+
+## Two
+
+```{from-page} thm-one
+```
+
+```{from-page} tab_one
+```
+
+## Three
+
+```{from-page} fig-one
+:class: aside
+```
+
+```{from-page} out-one
+```
+
+```{from-page} code-one
+```
+
+```{revealjs-notes}
+Say this.
+```
+"""
+
+
+def book(folder, number, slides):
+    """Build a page and its slides, and return what reveal.js shows and what was said."""
+    page = PAGE % number
+    page += cell(
+        "print(21 * 2)\n" + FIGURE.format(last=3), "out-one, code-one", figure=NUMBERED
+    )
+    pages = {"page": page, "deck": slides}
+    out, code, said = build(
+        folder, pages, builder="revealjs", only=["deck.md"], settings=ASSETS
+    )
+    said = re.findall("[^/\n]*WARNING: .*", said)
+    return (out / "deck.html").read_text(encoding="utf-8"), said, code
+
+
+def equations(text):
+    """The TeX of the displayed equations, without the stops of the sentences around them."""
+    displayed = re.findall(r'<math [^>]*display="block">.*?</math>', text, re.DOTALL)
+    tex = [re.search(r"<annotation[^>]*>(.*?)<", math, re.DOTALL)[1] for math in displayed]
+    return [
+        re.sub(r"[.,]\s*(\\end\{aligned\})?\s*$", r"\1", html.unescape(t)).strip()
+        for t in tex
+    ]
+
+
+def slides_of(text):
+    """The HTML of each slide: a slide is a section in the section of its column."""
+    return re.findall(r"<section  id=.*?(?=<section |<script|\Z)", text, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The same book twice, with another equation and a wrong label the second time."""
+    folder, wrong = tmp_path_factory.mktemp("small"), SLIDES.replace("thm-one", "thm-none")
+    return book(folder, "1", SLIDES), book(folder, "2", wrong)
+
+
+def test_a_slide_shows_pieces_of_every_kind(small):
+    text, said, _ = small[0]
+    assert said == []
+    assert text.count("<section") == text.count("</section>")
+    first, second, third = slides_of(text)
+    assert equations(first) == ["x + 1 = y"]
+    assert "y ." not in first
+    assert "Theorem (A title)" in second
+    assert "entry</p></td>" in second
+    assert third.count('<img class="figure"') == 1
+    assert "print" in re.sub("<[^>]+>", "", third[third.index('class="code docutils') :])
+    assert third.index("42\n</pre>") < third.index('class="aside figure')  # stands beside
+    assert "A caption" not in third
+    assert '<aside class="notes">Say this.</aside>' in third
+
+
+def test_what_the_slides_become_is_what_was_noted(small):
+    noted.compare("revealjs", {"deck.html": noted.page(small[0][0])})
+
+
+def test_a_slide_leads_to_the_places_of_its_pieces(small):
+    text = small[0][0]
+    sources = re.findall(r'<p class="source">.*?</p>', text)
+    assert [re.findall(r'href="([^"]*)"', source) for source in sources] == [
+        ["index.html", "page.html", "page.html#equation-eq-sum"],
+        ["index.html", "page.html", "page.html#thm-one"],
+        ["index.html", "page.html", "page.html#fig-one"],
+    ]
+    assert 'href="page.html#equation-eq-sum"' in slides_of(text)[1]  # in the theorem
+
+
+def test_no_name_stands_twice_on_the_slides(small):
+    text = re.sub(r"<svg.*?</svg>", "", small[0][0], flags=re.DOTALL)
+    names = Counter(re.findall(r' id="([^"]*)"', text))
+    assert len(names) >= 3
+    assert max(names.values()) == 1
+
+
+def test_a_changed_equation_changes_its_slide(small):
+    assert equations(small[1][0]) == ["x + 2 = y"]
+
+
+def test_a_label_that_no_page_has_fails_the_build(small):
+    _, said, code = small[1]
+    assert code != 0
+    assert said == ["deck.md:17: WARNING: slide 'Two': no page has 'thm-none'"]
+
+
+def test_the_notes_count_what_the_slides_list():
+    folder = ROOT / "docs" / "slides"
+    text = (folder / "index.md").read_text(encoding="utf-8")
+    for part in ("_attention.md", "_position.md"):
+        column = (folder / part).read_text(encoding="utf-8")
+        text = text.replace(f"```{{include}} {part}\n```", column)
+    columns = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    names = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in columns]
+    slides = dict(
+        zip(columns, re.split(r"^## .+$", text, flags=re.MULTILINE)[1:], strict=True)
+    )
+    steps = re.findall(r"^(\d)\. .+\(#(.+)\)$", slides["Two questions"], re.MULTILINE)
+    assert "".join(number for number, _ in steps) == "123456" + "1234567"
+    assert [name for _, name in steps] == names[2:-2]
+    remembered = re.findall(r"^- .+", slides["What to remember"], re.MULTILINE)
+    assert len(remembered) == 5
+    assert remembered[2].startswith("- Without positions, ")
+
+
+# The real slides, which `nox -s docs` has built, in the browser of the system.
+
+
+@pytest.fixture(scope="module")
+def deck():
+    need(DECK.is_file(), "the slides are not built: run nox -s docs")
+    return DECK.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def browser(deck):
+    need(chromium.program(), chromium.MISSING)
+    with chromium.started() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser, request):
+    """The deck in a window of the size that the test asks for."""
+    width, height = getattr(request, "param", (1280, 720))
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.trouble, page.requests = [], []
+    page.on("console", lambda message: page.trouble.append(message.text))
+    page.on("pageerror", lambda error: page.trouble.append(str(error)))
+    page.on("request", lambda request: page.requests.append(request.url))
+    page.on("requestfailed", lambda request: page.trouble.append(request.url))
+    page.goto(DECK.as_uri())
+    page.evaluate("document.fonts.ready")
+    yield page
+    page.close()
+
+
+def test_every_page_of_the_chapter_gives_something(deck):
+    linked = set(re.findall(r'href="\.\./([^"#]*)', deck))
+    pages = {
+        f"{part}{name}.html" for part, names in CHAPTER.items() for name in names.split()
+    }
+    assert pages - linked == set()
+
+
+def test_there_are_slides_for_one_talk_and_notes_for_each(deck):
+    slides = slides_of(deck)
+    assert 30 <= len(slides) <= 44
+    for slide in slides:
+        (notes,) = re.findall(r'<aside class="notes">(.*?)</aside>', slide, re.DOTALL)
+        assert len(notes.split()) >= 15
+
+
+def test_every_equation_is_one_of_the_pages(deck):
+    shown = equations(deck)
+    known = {
+        tex
+        for page in SITE.rglob("*.html")
+        if page != DECK
+        for tex in equations(page.read_text(encoding="utf-8"))
+    }
+    assert len(shown) > 10
+    assert [tex for tex in shown if tex not in known] == []
+
+
+def test_every_link_of_the_slides_ends_in_the_site(deck):
+    links = re.findall(r' (?:href|src)="([^"]+)"', deck)
+    assert len(links) > 100
+    for link in links:
+        parts = urlsplit(html.unescape(link))
+        assert (parts.scheme, parts.netloc) == ("", "")
+        target = (DECK.parent / unquote(parts.path)).resolve() if parts.path else DECK
+        assert target.is_file(), link
+        assert target.is_relative_to(SITE)
+        if parts.fragment:
+            assert f'id="{parts.fragment}"' in target.read_text(encoding="utf-8"), link
+
+
+FAULTS = """() => {
+  const slide = Reveal.getCurrentSlide(), body = slide.querySelector(".body"), faults = [];
+  const say = (e, what) => faults.push(`${e.tagName}.${e.className.baseVal ?? e.className} ${what}`);
+  const leaves = (e, box) => { const r = e.getBoundingClientRect(); return r.width && r.height &&
+    (r.left < box.left - 1 || r.top < box.top - 1 || r.right > box.right + 1 || r.bottom > box.bottom + 1); };
+  const seen = [...slide.querySelectorAll("*")]
+    .filter(e => !e.closest(".notes, .katex-mathml, .katex svg"));
+  for (const e of seen) {
+    if (leaves(e, {left: 0, top: 0, right: innerWidth, bottom: innerHeight})) say(e, "leaves the window");
+    if (body.contains(e) && !e.closest(".katex") && leaves(e, body.getBoundingClientRect()))
+      say(e, "leaves the body");
+  }
+  const boxes = "section, .body, .words, .aside, .equation, .theorem, pre, table, h1, h2, h3";
+  for (const e of [slide, ...seen].filter(e => e.matches(boxes)))
+    if (e.scrollWidth > e.clientWidth + 4 || e.scrollHeight > e.clientHeight + 4) say(e, "scrolls");
+  return faults;
+}"""
+SIZES = """() => {
+  const slide = Reveal.getCurrentSlide(), size = e => parseFloat(getComputedStyle(e).fontSize);
+  const scale = e => 96 / 72 * Math.min(e.width / e.naturalWidth, e.height / e.naturalHeight);
+  return {code: [...slide.querySelectorAll("pre, code")].map(size),
+          words: [...slide.querySelectorAll("p, li")].map(size),
+          figures: [...slide.querySelectorAll("img.figure")].map(scale)};
+}"""
+
+
+def on_every_slide(page, script):
+    """What a script says, slide by slide."""
+    said = {}
+    for number in range(page.evaluate("Reveal.getTotalSlides()")):
+        assert page.evaluate("Reveal.getSlidePastCount()") == number
+        said[page.evaluate("Reveal.getCurrentSlide().id")] = page.evaluate(script)
+        page.keyboard.press("ArrowRight")
+    return said
+
+
+@pytest.mark.parametrize("page", [(1280, 720), (375, 812)], indirect=True, ids=str)
+def test_nothing_is_cut_and_nothing_scrolls(page):
+    faults = on_every_slide(page, FAULTS)
+    assert len(faults) >= 30
+    assert {slide: fault for slide, fault in faults.items() if fault} == {}
+
+
+def test_everything_can_be_read_from_the_last_row(page):
+    for slide, sizes in on_every_slide(page, SIZES).items():
+        assert all(size >= 16 for size in sizes["code"] + sizes["words"]), slide
+        assert all(scale >= 1.4 for scale in sizes["figures"]), slide  # pixels for a point
+
+
+def test_the_slides_fetch_nothing_and_complain_about_nothing(page):
+    on_every_slide(page, "0")
+    assert page.trouble == []
+    assert {urlsplit(url).scheme for url in page.requests} == {"file"}
+    assert "Slides" in page.evaluate(
+        "[...document.fonts].filter(font => font.status === 'loaded').map(font => font.family)"
+    )
+
+
+def test_the_keyboard_turns_slides_shows_all_and_opens_the_notes(page):
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url("**/index.html#/without-positions-equal-tokens-look-alike")
+    assert page.inner_text(".slide-number").split() == ["2", "/", "42"]
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("Reveal.getSlidePastCount()") == 0
+    page.keyboard.press("Escape")
+    assert page.evaluate("Reveal.isOverview()")
+    page.keyboard.press("Escape")
+    assert not page.evaluate("Reveal.isOverview()")
+    page.keyboard.press("f")
+    page.wait_for_function("document.fullscreenElement !== null")
+    with page.expect_popup() as popup:
+        page.keyboard.press("s")
+    popup.value.wait_for_selector(
+        ".speaker-controls-notes .value:has-text('This window shows the notes')"
+    )
+
+
+def test_the_slides_print_one_page_each_and_the_same_when_printed_again(
+    browser, deck, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    target = tmp_path / "of this" / "book" / "slides.pdf"
+    chromium.print_slides(browser, DECK, target)
+    printed = target.read_bytes()
+    chromium.print_slides(browser, DECK, target)
+    assert target.read_bytes() == printed
+    assert len(re.findall(rb"/Type /Page\b", printed)) == len(slides_of(deck))
+    assert set(re.findall(rb"/MediaBox \[(.*?)\]", printed)) == {b"0 0 960 540"}
+    assert b"file://" not in printed

@@ -1,0 +1,155 @@
+"""The atlas: a card for each scheme, true to the bibliography and to the library, and a table of marks."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from posattn import atlas, figures, reference
+from posattn.cards import CARDS
+from posattn.schemes import LARGE, PROPERTIES, SCHEMES, properties
+
+ROOT = Path(__file__).parents[2]
+ENTRIES = dict(
+    re.findall(
+        r"^@\w+\{(.+?),\n(.*?)^\}", (ROOT / "references.bib").read_text(), re.M | re.S
+    )
+)
+each_card = pytest.mark.parametrize("name", CARDS)
+DIAGONAL = {  # whose scores are functions of the offset alone, for one token at all positions
+    *("none", "rotary", "rotary, partial", "xPos", "position interpolation", "NTK-aware"),
+    *("dynamic NTK", "YaRN", "LongRoPE", "Llama 3", "Shaw", "Music Transformer"),
+    *("Transformer-XL", "DeBERTa", "CoPE", "FoX", "ALiBi", "T5", "KERPLE, logarithmic"),
+    *("KERPLE, power", "Sandwich", "PoPE", "DAPE"),
+}
+IMAGES = ["rotary, axial", "rotary, mixed", "M-RoPE", "Swin", "Swin V2"]
+REMAINING = ["stick-breaking"]  # on the diagonal stands what all keys before have left
+
+
+def test_each_scheme_has_a_card():
+    assert set(CARDS) == set(SCHEMES)
+
+
+@each_card
+def test_the_year_is_that_of_the_first_work_cited(name):
+    entry = ENTRIES[CARDS[name].cites[0]]
+    preprint = re.search(r"eprint += \{(\d\d)", entry)
+    printed = re.search(r"year += \{(\d+)", entry)
+    assert CARDS[name].year == (2000 + int(preprint[1]) if preprint else int(printed[1]))
+
+
+@each_card
+def test_what_a_card_names_exists(name):
+    card = CARDS[name]
+    assert all(key in ENTRIES for key in card.cites)
+    assert card.function is None or hasattr(reference, card.function)
+    assert card.page is None or (ROOT / "docs" / "position" / f"{card.page}.md").is_file()
+
+
+@each_card
+def test_the_picture_shows_stripes_where_the_scores_see_the_offset_alone(name):
+    scores = atlas.scores(name)
+    assert scores.shape == (LARGE.trained, LARGE.trained)
+    along = np.allclose(scores[1:, 1:], scores[:-1, :-1])
+    assert along == (name in DIAGONAL)
+    shows = CARDS[name].shows
+    assert ("noise" in shows or "waves" in shows or "fan" in shows) == (
+        not along and name not in (*IMAGES, *REMAINING)
+    )
+
+
+@pytest.mark.parametrize("name", REMAINING)
+def test_only_the_diagonal_shows_how_many_keys_there_are(name):
+    scores = atlas.scores(name)
+    off = ~np.eye(63, dtype=bool)
+    assert np.allclose(scores[1:, 1:][off], scores[:-1, :-1][off])
+    assert (np.diff(np.diag(scores)) < 0).all()
+    assert "the diagonal itself" in CARDS[name].shows
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_the_pictures_of_images_repeat_block_by_block(name):
+    scores = atlas.scores(name)
+    assert np.allclose(scores[8:, 8:], scores[:-8, :-8])
+    assert "blocks of 8 by 8" in CARDS[name].shows
+
+
+@each_card
+def test_what_a_card_says_of_the_future_and_of_fading_holds(name):
+    scores, shows = atlas.scores(name), CARDS[name].shows
+    future = scores[np.triu_indices(len(scores), 1)]
+    assert (np.ptp(future) < 1e-12) == ("above" in shows or name == "none")
+    if "fading" in shows:
+        first = scores[:, 0]
+        assert first[0] == pytest.approx(scores.max())
+        assert first[-1] == pytest.approx(first.min(), abs=0.2 * np.ptp(first))
+
+
+def test_scores_are_those_of_the_layer():
+    """Of one head with a rotation and of one with a bias, by hand."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(1, LARGE.dim)).repeat(64, axis=0)
+    weights = rng.normal(size=(3, LARGE.dim, LARGE.dim)) / np.sqrt(LARGE.dim)
+    q, k = ((x @ w)[:, : LARGE.head_dim] for w in weights[:2])
+    root = np.sqrt(LARGE.head_dim)
+    turned = reference.rotate(q) @ reference.rotate(k).T / root
+    assert np.allclose(atlas.scores("rotary"), turned)
+    where = np.arange(64)
+    assert np.allclose(
+        atlas.scores("ALiBi"), q @ k.T / root - abs(where - where[:, None]) / 16
+    )
+
+
+def test_a_card_tells_all_that_it_knows():
+    text = atlas.cards("scores")
+    for name in atlas.acting("scores"):
+        card = CARDS[name]
+        for part in (
+            card.title,
+            str(card.year),
+            card.idea,
+            card.formula,
+            *card.cites,
+            card.shows,
+        ):
+            assert part in text
+        assert f":name: {atlas.anchor(name)}\n" in text
+        assert f"{{glue:figure}} {atlas.anchor(name)}\n" in text
+
+
+def test_places_hold_each_scheme_once():
+    acting = [name for place in atlas.PLACES for name in atlas.acting(place)]
+    assert sorted(acting) == sorted(SCHEMES)
+    assert len({atlas.anchor(name) for name in SCHEMES}) == len(SCHEMES)
+
+
+@pytest.mark.slow
+def test_the_table_says_what_the_checks_found():
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in atlas.table().splitlines()
+    ]
+    assert rows[0] == ["scheme", *PROPERTIES]
+    titles = [row[0] for row in rows if row[0].startswith("**")]
+    assert titles == [f"**{title}**" for title in atlas.PLACES.values()]
+    found = {row[0]: row[1:] for row in rows}
+    for name in SCHEMES:
+        marks = found[f"[{name}](#{atlas.anchor(name)})"]
+        holds = properties(name).values()
+        assert marks == ["[yes]{.yes}" if yes else "[no]{.no}" for yes in holds]
+
+
+@pytest.mark.parametrize("call", [atlas.acting, atlas.cards])
+def test_an_unknown_place_is_told_with_the_known_ones(call):
+    with pytest.raises(ValueError, match=r"place must be one of nowhere, .*, got 'output'"):
+        call("output")
+
+
+@pytest.mark.slow
+def test_pictures_are_small():
+    sizes = {
+        name: len(figures.score_map(atlas.scores(name))._repr_svg_()) for name in SCHEMES
+    }
+    assert max(sizes.values()) < 12000
+    assert sum(sizes.values()) < 200000

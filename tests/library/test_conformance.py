@@ -1,0 +1,297 @@
+"""The vectors are what the reference computes, fit their schema, and are repeated by every column."""
+
+import functools
+import inspect
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from posattn.conformance import UsageError, assert_conforms, check, load, names
+from posattn.conformance.faults.registry import half_precision
+from posattn.conformance.generate import SCHEMES, encode, main, make, to_json
+from posattn.conformance.vectors import FOLDER, decode
+from tests.conftest import REFERENCE, TWINS, error
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = jsonschema.Draft202012Validator(
+    json.loads(FOLDER.with_name("schema.json").read_text(encoding="utf-8"))
+)
+every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
+
+# what PyTorch's constructor asks for: sizes and options, from the keywords of a case
+CONSTRUCTED = {
+    "CoPE": lambda table: (table.shape, {}),
+    "DisentangledBias": lambda table, num_heads, query_weight, key_weight, **options: (
+        (len(table) // 2, 6, num_heads),
+        options,
+    ),
+    "FIRE": lambda hidden_bias, output_bias, threshold=512.0, **_: (
+        (len(output_bias),),
+        {"hidden_dim": len(hidden_bias), "threshold": threshold},
+    ),
+    "ForgettingGate": lambda weight, offset: (weight.shape, {}),
+    "KerpleLog": lambda r1, r2: (r1.shape, {}),
+    "KerplePower": lambda r1, r2: (r1.shape, {}),
+    "LearnedPositionalEncoding": lambda table: (table.shape, {}),
+    "MixedRotary": lambda frequencies, width, layout: (
+        (2 * frequencies.shape[-1], frequencies.shape[1], width),
+        {"layout": layout},
+    ),
+    "PolarKey": lambda phase, base: (phase.shape, {"base": base}),
+    "RelativeGlobalAttention": lambda table: (
+        (table.shape[1], table.shape[0], table.shape[2]),
+        {},
+    ),
+    "ShawRelative": lambda key_table, value_table=None: (
+        (len(key_table) // 2, key_table.shape[1]),
+        {"use_values": value_table is not None},
+    ),
+    "SwinBias": lambda table, height, width: ((table.shape[1], height, width), {}),
+    "SwinV2Bias": lambda output_weight, height, width, hidden_weight, hidden_bias, **trained: (
+        (output_weight.shape[1], height, width),
+        {"hidden_dim": len(output_weight), **trained},
+    ),
+    "T5Bias": lambda table, max_distance, bidirectional: (
+        (table.shape[1],),
+        {
+            "num_buckets": len(table),
+            "max_distance": max_distance,
+            "bidirectional": bidirectional,
+        },
+    ),
+    "TransformerXLBias": lambda weight, content_bias, base, **_: (
+        (len(weight), len(content_bias)),
+        {"base": base},
+    ),
+    "TUPEBias": lambda table, num_heads, cls_bias=None, **_: (
+        (len(table), 6, num_heads),
+        {"use_cls": cls_bias is not None},
+    ),
+}
+
+
+def of(column, scheme):
+    """What a column calls a scheme, as a user would hand it to the checker."""
+    vectors = load(scheme)
+    name, method = vectors["function"], vectors.get("method", "__call__")
+    if scheme == "sinusoidal_concatenated":
+        encoding = of(column, "sinusoidal")
+        return lambda *where, **base: column.to_half(encoding(*where, **base))
+    if scheme == "rotary_scores":
+        return lambda query, key, query_positions, key_positions, **options: (
+            column.rotate(query, query_positions, **options)
+            @ column.rotate(key, key_positions, **options).mT
+        )
+    if scheme == "positional_encoding":
+        return lambda x, positions=None, *, base: column.PositionalEncoding(
+            x.shape[-1], base=base
+        )(x, positions=positions)
+    if scheme == "stick_breaking":
+        return column.StickBreaking().scores
+    if scheme == "dape":
+        return lambda *arguments, **network: adapted(column, *arguments, network)
+    if column.name == "torch" and scheme.startswith(
+        "weight_to"
+    ):  # Linear has its weight turned
+        convert = getattr(column, name)
+        return lambda weight, *sizes: convert(weight.movedim(-1, 0), *sizes).movedim(0, -1)
+    if column.name == "torch" and name in CONSTRUCTED:
+        return lambda *arguments, **keywords: constructed(
+            column, name, method, arguments, keywords
+        )
+    function = getattr(column, name)
+    if scheme not in ("sinusoidal", "frequencies"):
+        return function
+    takes_dtype = "dtype" in inspect.signature(function).parameters
+    dtype = {"dtype": column.array(0.0).dtype} if takes_dtype else {}
+    return functools.partial(function, **dtype)
+
+
+def adapted(column, query, key, bias, network):
+    """DAPE of a column, for the numbers of a bias."""
+    sizes = (bias.shape[-3], lambda *positions: bias) if column.name == "torch" else ()
+    if column.name != "torch":
+        network = {"bias": lambda *positions: bias, **network}
+    hidden = {"hidden_dim": len(network["hidden_bias"])} if sizes else {}
+    layer = column.with_parameters("DAPE", network, *sizes, **hidden)
+    where = (column.positions(np.arange(x.shape[-2])) for x in (query, key))
+    return layer.scores(query, key, *where)
+
+
+def constructed(column, name, method, arguments, keywords):
+    """A module of PyTorch with the parameters of a case, called on its arguments."""
+    sizes, options = CONSTRUCTED[name](**keywords)
+    parameters = {key: value for key, value in keywords.items() if hasattr(value, "dtype")}
+    layer = column.with_parameters(name, parameters, *sizes, **options)
+    if name == "LearnedPositionalEncoding":
+        return layer(arguments[0], positions=(*arguments, None)[1])
+    return getattr(layer, method)(*arguments)
+
+
+def assert_passes(column, scheme, **options):
+    framework = {"reference": "numpy"}.get(column.name, column.name)
+    with column.mode():
+        report = check(
+            of(column, scheme), scheme, framework=framework, dtype=column.dtype, **options
+        )
+    assert not report.failures, str(report)
+    assert not report.skipped, str(report)
+
+
+@every_scheme
+def test_the_reference_passes(scheme):
+    assert_passes(REFERENCE, scheme)
+
+
+@every_scheme
+@pytest.mark.parametrize("twin", TWINS[0::2], ids=str)
+def test_pytorch_passes(scheme, twin):
+    assert_passes(twin, scheme, gradients=twin.dtype == "float64")
+
+
+@pytest.mark.slow
+@every_scheme
+def test_jax_passes(scheme):
+    assert_passes(TWINS[3], scheme, gradients=scheme in ("masked_softmax", "rotary"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["sinusoidal", "rotary"])
+@pytest.mark.parametrize("twin", TWINS[1::4], ids=str)
+def test_jax_passes_in_other_dtypes(scheme, twin):
+    assert_passes(twin, scheme)
+
+
+def test_every_scheme_has_a_file():
+    assert names() == sorted(SCHEMES)
+
+
+def test_every_definition_is_covered():
+    public = set(REFERENCE.__all__)
+    covered = {load(scheme)["function"] for scheme in names()}
+    without_vectors = {
+        *("Cost", "convolution", "convolution_operations", "layers_to_connect", "measure"),
+        *("path_length", "reads", "recurrence", "recurrence_operations", "self_attention"),
+        *("self_attention_operations", "dropout", "randomized_positions"),  # random
+        *("ALiBi", "Rotary", "KVCache"),  # their functions have vectors
+        "tiled_forgetting_bias",  # parts of `forgetting_bias`
+        *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
+        *("balanced_order", "ring_attention"),  # as many programs as workers
+        *(
+            "Window",
+            "causal_mask",
+            "length_mask",
+            "window_mask",
+            "shift_matrix",
+            "grid_coordinates",
+        ),
+        *("balanced_order", "ring_attention"),  # as many programs as workers
+    }
+    assert public - without_vectors <= covered
+
+
+@every_scheme
+def test_a_file_fits_the_schema_and_is_small(scheme):
+    text = (FOLDER / f"{scheme}.json").read_text(encoding="utf-8")
+    SCHEMA.validate(json.loads(text))
+    assert len(text) < 150_000
+
+
+@every_scheme
+def test_a_source_is_in_the_bibliography(scheme):
+    key = load(scheme)["source"].partition(",")[0]
+    assert re.search(
+        rf"^@\w+\{{{re.escape(key)},", (ROOT / "references.bib").read_text(), re.M
+    )
+
+
+@every_scheme
+def test_case_names_are_unique(scheme):
+    found = [case["name"] for case in load(scheme)["cases"]]
+    assert len(set(found)) == len(found) or scheme == "dynamic_ntk"
+
+
+@every_scheme
+def test_all_dtypes_start_from_the_same_numbers(scheme):
+    vectors = load(scheme)
+    parameters = vectors["parameters"]
+    for case in vectors["cases"]:
+        given = dict(zip((p["name"] for p in parameters), case["arguments"], strict=False))
+        for name, value in {**given, **case["keywords"]}.items():
+            if getattr(value, "dtype", None) == np.float64:
+                data = next(p["data"] for p in parameters if p["name"] == name)
+                rounded = half_precision("bfloat16") if data else np.float32
+                finite = value[np.isfinite(value)]
+                assert np.array_equal(rounded(finite), finite), (case["name"], name)
+
+
+def assert_same(got, want, bound):
+    """Compare what is made of dicts, lists, arrays and plain values; arrays up to `bound`."""
+    assert type(got) is type(want)
+    if isinstance(got, dict):
+        assert list(got) == list(want)
+        got, want = list(got.values()), list(want.values())
+    if isinstance(got, list):
+        assert len(got) == len(want)
+        for a, b in zip(got, want, strict=True):
+            assert_same(a, b, bound)
+    elif isinstance(got, np.ndarray):
+        assert got.dtype == want.dtype
+        finite = np.isfinite(got) & np.isfinite(want)
+        assert np.array_equal(got[~finite], want[~finite], equal_nan=True)
+        assert error(1.0 * got[finite], 1.0 * want[finite]) <= bound
+    else:
+        assert got == want
+
+
+@every_scheme
+def test_a_file_holds_what_the_reference_computes(unchecked, scheme):
+    written, made = load(scheme), json.loads(to_json(make(scheme)), object_hook=decode)
+    assert [c["name"] for c in written["cases"]] == [c["name"] for c in made["cases"]]
+    for case, again in zip(written.pop("cases"), made.pop("cases"), strict=True):
+        assert_same(case, again, case["tolerance"]["float64"])
+    assert written == made
+
+
+def test_the_generator_writes_all_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("posattn.conformance.generate.FOLDER", tmp_path)
+    monkeypatch.setattr("posattn.conformance.generate.gradients", lambda *_: {})  # slow
+    main()
+    assert sorted(path.stem for path in tmp_path.iterdir()) == names()
+
+
+def test_what_json_cannot_hold_is_refused():
+    with pytest.raises(TypeError, match="value must be an array, got set"):
+        encode({1})
+
+
+def test_a_scheme_without_vectors_names_those_like_it():
+    with pytest.raises(UsageError, match=r"scheme must be .*such as rotary, got 'rotry'"):
+        load("rotry")
+    with pytest.raises(UsageError, match=r"scheme must be .*such as rotary, got 3"):
+        load(3)
+
+
+def test_the_published_numbers_are_in_the_vectors():
+    sine = load("sinusoidal")["cases"][1]["expected"]
+    published = [0.17689219, 0.98423023, 0.09983342, 0.99500417]
+    assert np.allclose(sine[1, 6:10], published, atol=1e-8)
+    yarn = {case["name"]: case["expected"][1] for case in load("yarn")["cases"]}
+    assert np.isclose(yarn["factor 16, trained length 4096"], 1.2773, atol=5e-5)
+    slopes = {case["name"]: case["expected"] for case in load("alibi_slopes")["cases"]}
+    more = [-0.5, -1.5, -2.5, -3.5]
+    assert np.allclose(np.log2(slopes["12 heads"]), [*range(-1, -9, -1), *more])
+
+
+def test_the_helper_passes_and_fails():
+    assert_conforms(REFERENCE.rotate, "rotary", settings={"layout": "half"})
+    with pytest.raises(
+        AssertionError, match=r"cases fail\n\nfailing case .*\n(.*\n)*.*likely cause"
+    ):
+        assert_conforms(
+            lambda x: REFERENCE.rotate(x, layout="half"), "rotary", framework="numpy"
+        )

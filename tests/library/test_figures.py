@@ -1,0 +1,984 @@
+"""The drawing room: what is drawn is what went in, in ink that a page can recolour."""
+
+import base64
+import functools
+import io
+import itertools
+import re
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib._pylab_helpers import Gcf
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
+from matplotlib.text import Annotation, Text
+from PIL import Image
+
+from posattn import figures
+from posattn.figures import lines, style
+
+INK = "#000000"
+CELL_INK = {"#111111", "#ffffff"}
+PALETTE = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"}
+GRID = "#888888"
+
+N = 5
+BAND = np.abs(np.subtract.outer(range(N), range(N))) <= 1
+STEP = np.eye(N, k=-1, dtype=bool)
+FULL = np.ones((N, N), dtype=bool)
+CAUSAL = np.tril(FULL)
+
+POSITIONS = np.arange(40)
+ANGLES = POSITIONS[:, None] * 100.0 ** (-np.arange(0, 12, 2) / 12)
+ENCODING = np.stack([np.sin(ANGLES), np.cos(ANGLES)], axis=-1).reshape(40, 12)
+BITS = POSITIONS[:8, None] >> np.array([2, 1, 0]) & 1
+WEIGHTS = np.random.default_rng(7).dirichlet(np.ones(6), size=(3, 4))
+TURN = 0.7
+BEFORE = np.stack([np.sin([0, 1, 2, 3]), np.cos([0, 1, 2, 3])], axis=-1)
+AFTER = BEFORE @ [[np.cos(TURN), -np.sin(TURN)], [np.sin(TURN), np.cos(TURN)]]
+X = 2.0 ** np.arange(7, 14)
+SERIES = {f"curve {k}": (k + 1) * X for k in range(17)}
+WORDS = ["the", "dog", "bites", "the", "man"]
+PRODUCTS = ENCODING @ ENCODING[0]
+OFFSETS = np.arange(5) - np.arange(5)[:, None]
+
+CALLS = {
+    "architectures": lambda: figures.architectures([BAND, BAND], STEP, FULL),
+    "attention_weights": lambda: figures.attention_weights(WEIGHTS),
+    "binary_counting": lambda: figures.binary_counting(BITS, ENCODING),
+    "clocks": lambda: figures.clocks(ENCODING[:3, 4:], ["dog", "bites", "man"]),
+    "columns": lambda: figures.columns(ENCODING, [6, 7, 8, 9]),
+    "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
+    "dates": lambda: figures.dates({"lane": {"a": 2017.5}, "two": {"b": 2019.25}}),
+    "decoding": lambda: figures.decoding([2, 1], ["a", "b", "c"]),
+    "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
+    "offset_tables": lambda: figures.offset_tables(
+        [OFFSETS, OFFSETS.clip(-1, 1)], WORDS, ["offsets", "clipped"]
+    ),
+    "offsets": lambda: figures.offsets(PRODUCTS),
+    "order": lambda: figures.order(["a", "b"], [1, 0], {"layer": (BEFORE[:2], AFTER[:2])}),
+    "positional_encoding_layer": figures.positional_encoding_layer,
+    "ring": lambda: figures.ring(4, [0, 1]),
+    "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
+    "score_map": lambda: figures.score_map(WEIGHTS[0]),
+    "self_attention_layer": figures.self_attention_layer,
+    "tiling": lambda: figures.tiling(3, (2, 1)),
+    "transformer_block": figures.transformer_block,
+    "turned_hands": lambda: figures.turned_hands(
+        BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
+    ),
+    "ways": lambda: figures.ways(
+        [[BAND] * 2, [BAND] * 4],
+        [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]],
+        ["met", "across"],
+    ),
+}
+# drawn once, and looked at often
+SHARED = [functools.cache(draw) for draw in CALLS.values()]
+every_figure = pytest.mark.parametrize("draw", SHARED, ids=CALLS)
+
+
+@functools.cache
+def as_svg(draw):
+    """The drawing as a page shows it."""
+    return draw()._repr_svg_()
+
+
+def both(draw):
+    """The figure as a page has it, and as a phone has it."""
+    figure = draw()
+    return [figure, figure.phone] if figure.phone else [figure]
+
+
+def settings():
+    """The user's settings, less the backend, which matplotlib chooses when it is first read."""
+    return {
+        name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"
+    }
+
+
+def panels(figure):
+    """The axes, without those of colour bars."""
+    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+
+
+def colour_bars(figure):
+    return [axes for axes in figure.axes if axes.get_label() == "<colorbar>"]
+
+
+def edges(axes):
+    """Where the arrows start and end."""
+    arrows = [text for text in axes.texts if isinstance(text, Annotation)]
+    return sorted(
+        (*np.round(a.xyann, 6).tolist(), *np.round(a.xy, 6).tolist()) for a in arrows
+    )
+
+
+def from_matrix(reads, low, high):
+    return sorted((float(j), low, float(i), high) for i, j in np.argwhere(reads))
+
+
+def words(artist):
+    return [text.get_text() for text in artist.findobj(Text)]
+
+
+def ticks(axis):
+    low, high = sorted(axis.get_view_interval())
+    return [tick for tick in axis.get_majorticklocs() if low <= tick <= high]
+
+
+def luminance(colour):
+    """Relative luminance as WCAG 2 defines it."""
+    rgb = np.array(to_rgb(colour))
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [
+        0.2126,
+        0.7152,
+        0.0722,
+    ]
+
+
+def test_every_public_function_is_called_here():
+    assert sorted(CALLS) == sorted(figures.__all__)
+
+
+@pytest.mark.slow
+@every_figure
+def test_a_figure_comes_back_and_pyplot_knows_nothing(draw):
+    figure = draw()
+    assert isinstance(figure, Figure)
+    assert not Gcf.figs
+
+
+@pytest.mark.slow
+def test_neither_pyplot_nor_a_framework_is_imported():
+    code = (
+        "import sys, posattn.figures as f; f.self_attention_layer();"
+        "print(*{'matplotlib.pyplot', 'torch', 'jax', 'posattn.reference'} & set(sys.modules))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == []
+
+
+@every_figure
+def test_ink_is_black_on_a_transparent_background(draw):
+    for figure in both(draw):
+        for patch in (figure.patch, *(axes.patch for axes in panels(figure))):
+            assert patch.get_facecolor()[3] == 0
+        for text in figure.findobj(Text):
+            assert to_hex(text.get_color()) in {INK} | CELL_INK
+        for axes in figure.axes:
+            if axes.axison:
+                spines = {to_hex(spine.get_edgecolor()) for spine in axes.spines.values()}
+                assert spines == {INK}
+                marks = [*axes.get_xticklines(), *axes.get_yticklines()]
+                assert {to_hex(mark.get_color()) for mark in marks} == {INK}
+
+
+@pytest.mark.slow
+@every_figure
+def test_the_svg_has_no_colour_beside_ink_palette_and_grid(draw):
+    drawing = re.sub(r'"data:image[^"]*"|url\(#\w+\)|href="#[^"]+"', "", as_svg(draw))
+    found = {colour.lower() for colour in re.findall(r"#[0-9a-fA-F]{6}\b", drawing)}
+    assert INK in found
+    assert found <= {INK, GRID} | CELL_INK | PALETTE
+    assert "white" not in drawing
+    assert "<style" not in drawing  # it would hold for the whole page
+
+
+@every_figure
+def test_filled_blocks_let_the_page_through(draw):
+    for patch in draw().findobj(lambda p: isinstance(p, (Circle, FancyBboxPatch))):
+        assert patch.get_facecolor()[3] <= 0.25
+
+
+@pytest.mark.parametrize(("most", "mode"), [(1, "P"), (2, "P"), (256, "P"), (257, "RGBA")])
+def test_a_picture_keeps_its_pixels_and_numbers_its_colours_if_they_are_few(most, mode):
+    colors = np.arange(20 * 20) % most
+    pixels = np.stack([colors % 256, colors // 256, 7 * colors % 256, 255 + 0 * colors], -1)
+    pixels[colors == 0] = 0  # which is seen through
+    figure = style.Drawing(figsize=(1, 1), dpi=72)
+    figure.figimage(pixels.reshape(20, 20, 4).astype(np.uint8))
+    (found,) = re.findall(r'"data:image/png;base64,([^"]*)"', figure._repr_svg_())
+    made = Image.open(io.BytesIO(base64.b64decode(found)))
+    assert made.mode == mode
+    drawn = np.asarray(made.convert("RGBA"))
+    assert np.array_equal(drawn[::-1].reshape(-1, 4), pixels)
+
+
+@pytest.mark.slow
+@every_figure
+def test_two_calls_give_the_same_bytes_under_any_style(draw):
+    before = settings()
+    with matplotlib.style.context("dark_background"):
+        changed = settings()
+        other = draw.__wrapped__()
+        assert settings() == changed != before
+    assert other._repr_svg_() == as_svg(draw)
+    printed = other._repr_pdf_()
+    assert printed == draw()._repr_pdf_()
+    assert printed.startswith(b"%PDF")
+
+
+@pytest.mark.slow
+def test_saving_again_moves_nothing():
+    figure = CALLS["binary_counting"]()
+    assert figure._repr_svg_() == figure._repr_svg_()
+
+
+PAGES = {  # what pages and readers ask for, beyond one call of each function
+    "words": lambda: figures.attention_weights(np.eye(5), WORDS, WORDS, ["one head"]),
+    "two heads of words": lambda: figures.attention_weights([np.eye(5)] * 2, WORDS, WORDS),
+    "titles": lambda: figures.attention_weights(
+        [np.eye(5)] * 2, titles=["tokens in order", "tokens permuted"]
+    ),
+    "seven keys": lambda: figures.attention_weights(
+        np.full((3, 3, 7), 1 / 7),
+        ["0.2", "2.4", "4.9"],
+        "0123456",
+        ["scale 0", "1", "1000"],
+    ),
+    "eight tokens": lambda: figures.attention_weights(np.eye(8)),
+    "one row": lambda: figures.attention_weights(np.full((1, 4), 0.25), None, list("abcd")),
+    "a large map": lambda: figures.attention_weights(np.full((2, 40, 40), 1 / 40)),
+    "a long row": lambda: figures.attention_weights(np.linspace(0, 1, 60)[None]),
+    "five masks": lambda: figures.masks(
+        [np.eye(8, dtype=bool)] * 5,
+        ["length 5", "causal", "window 3", "causal & window", "with global key"],
+    ),
+    "long labels": lambda: figures.curves(
+        X,
+        {
+            "convolution, $k = 3$": 3 * X,
+            "recurrence": 2 * X,
+            "attention: projections": 4 * X,
+            "attention: scores and sums": X**2 / 64,
+        },
+        "number of tokens $n$",
+        "operations",
+        True,
+        True,
+    ),
+    "lines among samples": lambda: figures.curves(
+        X,
+        {"sine": np.sin(X), r"$\sigma = 0.05$": np.cos(X), r"$\sigma = 3$": 0 * X},
+        "query $q$",
+        "output",
+        points={"60 samples": ENCODING[:, :2], "at 8 o'clock": [[8, 0.5]]},
+    ),
+    "lines that end together": lambda: figures.curves(
+        X, {f"line {k}": np.full(7, 1.0) for k in range(8)}, "x", "y"
+    ),
+    "sixty positions": lambda: figures.offsets(np.cos(np.arange(60) / 3) * 16),
+    "counting to fifteen": lambda: figures.binary_counting(
+        np.arange(16)[:, None] >> np.arange(4)[::-1] & 1, np.tile(ENCODING, (1, 2))
+    ),
+    "eight units": lambda: figures.architectures(
+        [np.eye(8, dtype=bool)] * 3, np.eye(8, k=-1, dtype=bool), np.eye(8, dtype=bool)
+    ),
+}
+LOOKS = dict(zip(CALLS, SHARED, strict=True)) | {
+    name: functools.cache(draw) for name, draw in PAGES.items()
+}
+every_look = pytest.mark.parametrize("draw", LOOKS.values(), ids=LOOKS)
+
+
+def visible(figure):
+    """All text that has been drawn, with its box in inches."""
+    figure.draw_without_rendering()
+    hidden = {
+        id(label)
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())
+        for label in (tick.label1, tick.label2)
+        if not axes.axison
+        or not label.get_visible()
+        or not min(axis.get_view_interval()) - 1e-9
+        <= tick.get_loc()
+        <= max(axis.get_view_interval()) + 1e-9
+    }
+    return [
+        (text, Text.get_window_extent(text).transformed(figure.dpi_scale_trans.inverted()))
+        for text in figure.findobj(Text)
+        if text.get_text().strip() and text.get_visible() and id(text) not in hidden
+    ]
+
+
+@pytest.mark.slow
+@every_look
+def test_a_page_and_a_phone_show_all_of_it_and_every_text_can_be_read(draw):
+    figure = draw()
+    assert figure.get_figwidth() <= 6.5
+    assert (figure.phone or figure).get_figwidth() <= 3.4
+    for variant in both(lambda: figure):
+        shown = visible(variant)
+        width, height = variant.get_size_inches()
+        for box in (variant.get_tightbbox(), *(box for _, box in shown)):
+            assert min(box.x0, box.y0, width - box.x1, height - box.y1) > -0.02
+        assert all(text.get_fontsize() >= 8.5 for text, _ in shown)
+        for (one, a), (other, b) in itertools.combinations(shown, 2):
+            over = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+            assert min(over) < 0.01, (one, other)
+
+
+@every_figure
+def test_a_phone_has_the_same_words_and_the_same_data(draw):
+    wide, *others = both(draw)
+    for narrow in others:
+        assert len(panels(wide)) == len(panels(narrow))
+        for here, there in zip(panels(wide), panels(narrow), strict=True):
+            spoken = [
+                sorted(t.get_text().replace("\n", " ") for t in axes.texts)
+                for axes in (here, there)
+            ]
+            assert spoken[0] == spoken[1]
+            assert len(edges(here)) == len(edges(there))
+            if here.axison:  # else the unit is an inch on paper
+                for a, b in zip(here.lines, there.lines, strict=True):
+                    assert np.array_equal(a.get_xydata(), b.get_xydata(), equal_nan=True)
+            for a, b in zip(here.images, there.images, strict=True):
+                assert np.array_equal(a.get_array(), b.get_array())
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        figures.self_attention_layer,
+        figures.positional_encoding_layer,
+        figures.transformer_block,
+    ],
+)
+def test_block_diagrams_never_run_upwards_on_a_phone(draw):
+    _, narrow = both(draw)
+    assert all(start >= end for _, start, _, end in edges(narrow.axes[0]))
+
+
+@pytest.mark.slow
+def test_text_is_set_in_the_fonts_of_the_book():
+    drawing = CALLS["columns"]()._repr_svg_()
+    families = {
+        name.split("-")[0] for name in re.findall(r'path id="([^"]+-[^"]+)"', drawing)
+    }
+    assert families == {"PosattnSans", "Cmmi10"}
+
+
+def test_letters_keep_their_outline_in_a_small_file():
+    """Each outline is written in steps; their sum must come back to where matplotlib put it."""
+    outline = "M 1367 -70 \nQ 1140 -70 986 0 \nL 559 873 \nz \nM 20 30 \nL 40 -50 \nz \n"
+    written = style._glyph(re.match(r"(?s)(.*)", outline))
+    assert written == (' d="M137-7q-23 0-38 7l-43 87zM2 3l2-8z" transform="scale(.15625)"')
+
+
+def test_ink_on_a_colour_contrasts_on_light_and_dark_pages():
+    for color in (style.BLUE, style.POSITION):
+        for alpha in np.linspace(0, 1, 21):
+            ink = style.ink_on(color, alpha)
+            for paper, written in (("#ffffff", "#000000"), ("#131416", "#cfd0d0")):
+                blend = alpha * np.array(to_rgb(color)) + (1 - alpha) * np.array(
+                    to_rgb(paper)
+                )
+                text = luminance(written if ink == INK else ink)
+                dark, light = sorted([text, luminance(blend)])
+                assert (light + 0.05) / (dark + 0.05) > 3.5
+
+
+@pytest.mark.slow
+def test_heat_maps_begin_at_the_page_itself():
+    for call in ("attention_weights", "binary_counting"):
+        for axes in panels(CALLS[call]()):
+            (image,) = axes.images
+            low, high = image.cmap([0.0, 1.0])
+            assert (low[3], high[3]) == (0, 1)
+            assert np.array_equal(low[:3], high[:3])
+
+
+def test_labels_at_the_ends_stand_in_the_order_of_the_ends_and_near_them():
+    wanted, heights = [0.9, 0.1, 0.12, 0.11, 0.5], [0.1, 0.1, 0.2, 0.1, 0.1]
+    centres = lines._apart(wanted, heights)
+    assert np.array_equal(np.argsort(centres), np.argsort(wanted))
+    order = np.argsort(wanted)
+    gaps = (
+        np.diff(centres[order])
+        - (np.take(heights, order)[1:] + np.take(heights, order)[:-1]) / 2
+    )
+    assert gaps.min() > -1e-12
+    assert centres[[0, 4]] == pytest.approx([0.9, 0.5])
+
+
+@pytest.mark.slow
+def test_architectures_draw_the_matrices():
+    skipping = STEP | np.eye(N, k=-3, dtype=bool)
+    figure = figures.architectures([BAND, CAUSAL], skipping, CAUSAL)
+    cnn, rnn, attention = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["CNN", "RNN", "self-attention"]
+    low, middle, top = sorted(
+        {round(p.center[1], 6) for p in cnn.patches if isinstance(p, Circle)}
+    )
+    layers = from_matrix(BAND, low, middle) + from_matrix(CAUSAL, middle, top)
+    assert edges(cnn) == sorted(layers)
+    inputs = from_matrix(np.eye(N, dtype=bool), low, top)
+    assert edges(rnn) == sorted(inputs + from_matrix(skipping, top, top))
+    assert edges(attention) == from_matrix(CAUSAL, low, top)
+    assert len(edges(attention)) == CAUSAL.sum()
+    bent = [
+        a
+        for a in rnn.texts
+        if isinstance(a, Annotation) and a.arrowprops["connectionstyle"] != "arc3,rad=0"
+    ]
+    assert [abs(a.xy[0] - a.xyann[0]) for a in bent] == [pytest.approx(3)] * 2
+
+
+@pytest.mark.slow
+def test_architectures_colour_the_receptive_field_of_the_middle_unit():
+    cnn = CALLS["architectures"]().axes[0]
+    lit = [
+        (round(p.center[0]), p.center[1])
+        for p in cnn.patches
+        if to_hex(p.get_edgecolor()) != INK
+    ]
+    heights = sorted({y for _, y in lit})
+    assert [sorted(x for x, y in lit if y == h) for h in heights] == [
+        [0, 1, 2, 3, 4],
+        [1, 2, 3],
+        [2],
+    ]
+    looks = [a.arrow_patch for a in cnn.texts if isinstance(a, Annotation)]
+    thick = [a for a in looks if a.get_linewidth() > 1]
+    assert len(thick) == 3 + 9
+    assert {to_hex(a.get_edgecolor()) for a in thick} == {"#d55e00"}
+    assert {to_hex(a.get_edgecolor()) for a in looks if a not in thick} == {INK}
+
+
+@pytest.mark.slow
+def test_architectures_name_the_units():
+    figure = CALLS["architectures"]()
+    for axes, symbols in zip(figure.axes, ("xy", "xh", "xy"), strict=True):
+        named = {rf"$\mathbf{{{symbol}}}_{{{i}}}$" for symbol in symbols for i in range(N)}
+        assert named <= set(words(axes))
+
+
+@pytest.mark.slow
+def test_one_stack_has_one_picture():
+    figure = figures.ways([[BAND] * 2], [[(0, 1, 2)]], ["alone"])
+    assert [axes.get_title() for axes in figure.axes] == ["alone"]
+
+
+def test_luminance_is_that_of_wcag():
+    greys = np.repeat([[0.0], [0.04], [0.5], [1.0]], 3, axis=1)
+    want = [0, 0.04 / 12.92, (0.555 / 1.055) ** 2.4, 1]
+    assert style._luminance(greys) == pytest.approx(want, rel=1e-12)
+    assert style._luminance(np.eye(3)) == pytest.approx([0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.slow
+def test_ways_colour_their_steps_and_units_and_nothing_else():
+    figure = CALLS["ways"]()
+    taken = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
+    for axes, walks, title in zip(figure.axes, taken, ("met", "across"), strict=True):
+        depth = len(walks[0]) - 1
+        heights = sorted({round(p.center[1], 6) for p in axes.patches})
+        assert len(heights) == depth + 1
+        lit = {p.center for p in axes.patches if to_hex(p.get_edgecolor()) != INK}
+        wanted = {(unit, heights[k]) for walk in walks for k, unit in enumerate(walk)}
+        assert {(x, round(y, 6)) for x, y in lit} == wanted
+        arrows = [a for a in axes.texts if isinstance(a, Annotation)]
+        assert len(arrows) == depth * BAND.sum()
+        thick = {
+            (*np.round(a.xyann, 6).tolist(), *np.round(a.xy, 6).tolist())
+            for a in arrows
+            if to_hex(a.arrow_patch.get_edgecolor()) == "#d55e00"
+        }
+        assert thick == {
+            (walk[k], heights[k], walk[k + 1], heights[k + 1])
+            for walk in walks
+            for k in range(depth)
+        }
+        named = {rf"$\mathbf{{{symbol}}}_{{{i}}}$" for symbol in "xy" for i in range(N)}
+        assert named <= set(words(axes))
+        assert axes.get_title() == title
+
+
+@pytest.mark.parametrize(
+    ("draw", "blocks", "arrows"),
+    [
+        (
+            figures.self_attention_layer,
+            [
+                "tokens",
+                "queries",
+                "keys",
+                "values",
+                "scores",
+                "softmax",
+                "weighted",
+                "outputs",
+            ],
+            9,
+        ),
+        (
+            figures.transformer_block,
+            [
+                "tokens",
+                "norm",
+                "self-attention",
+                "+",
+                "norm",
+                "feed-forward",
+                "+",
+                "next block",
+            ],
+            9,
+        ),
+        (
+            figures.positional_encoding_layer,
+            [
+                "tokens",
+                "positions\n$0, \\ldots, n - 1$",
+                "$\\mathbf{X}$",
+                "$\\mathbf{P}$",
+                "$\\mathbf{X} + \\mathbf{P}$",
+                "(dropout)",
+                "next layer",
+            ],
+            6,
+        ),
+    ],
+)
+def test_layers_join_their_blocks(draw, blocks, arrows):
+    axes = draw().axes[0]
+    text = words(axes)
+    assert all(any(word.startswith(block) for word in text) for block in blocks)
+    boxes = [p for p in axes.patches if isinstance(p, FancyBboxPatch)]
+    assert len(boxes) == len(blocks)
+    assert len(edges(axes)) == arrows
+    joined = {
+        id(end)
+        for a in axes.texts
+        if isinstance(a, Annotation)
+        for end in (a.arrow_patch.patchA, a.arrow_patch.patchB)
+    }
+    assert joined == {id(box) for box in boxes}
+
+
+def test_each_sum_of_a_block_takes_the_residual_and_one_branch():
+    for figure in both(figures.transformer_block):
+        axes = figure.axes[0]
+        place = {}
+        for t in axes.texts:
+            place.setdefault(t.get_text().split("\n")[0], []).append(t.get_position())
+        first, second = place["+"]
+        (tokens,), (attention,) = place["tokens"], place["self-attention"]
+        (forward,), (following,) = place["feed-forward"], place["next block"]
+        arrows = {(edge[:2], edge[2:]) for edge in edges(axes)}
+        wanted = {(tokens, first), (attention, first), (first, second), (forward, second)}
+        assert wanted | {(second, following)} <= arrows
+        assert len(place["residual"]) == 2
+        assert [tail for tail, head in arrows if head == attention] == [place["norm"][0]]
+        assert [tail for tail, head in arrows if head == forward] == [place["norm"][1]]
+
+
+def test_no_arrow_joins_the_tokens_to_the_encoding():
+    axes = figures.positional_encoding_layer().axes[0]
+    (place,) = [
+        t.get_position() for t in axes.texts if t.get_text().startswith("$\\mathbf{P}$")
+    ]
+    (positions,) = [
+        t.get_position() for t in axes.texts if t.get_text().startswith("positions")
+    ]
+    sources = [edge[:2] for edge in edges(axes) if edge[2:] == pytest.approx(place)]
+    assert sources == [pytest.approx(positions)]
+
+
+def test_columns_are_the_columns_against_the_position():
+    figure = figures.columns(ENCODING, np.array([6, 11]))
+    (axes,) = figure.axes
+    for line, index in zip(axes.lines, (6, 11), strict=True):
+        assert np.array_equal(line.get_xdata(), POSITIONS)
+        assert np.array_equal(line.get_ydata(), ENCODING[:, index])
+        assert line.get_label() == f"column {index}"
+    assert axes.get_xlabel() == "row (position $i$)"
+    labels = [label for label in axes.texts if isinstance(label, Annotation)]
+    assert [label.get_text() for label in labels] == ["column 6", "column 11"]
+    for label, index in zip(labels, (6, 11), strict=True):
+        assert label.xy == pytest.approx((39, ENCODING[-1, index]))
+
+
+@pytest.mark.slow
+def test_binary_counting_shows_bits_beside_the_encoding():
+    left, right = panels(figure := CALLS["binary_counting"]())
+    assert np.array_equal(left.images[0].get_array(), BITS)
+    assert [t.get_text() for t in left.texts] == [str(bit) for bit in BITS.ravel()]
+    assert [t.get_text() for t in left.get_xticklabels()] == ["2", "1", "0"]
+    assert np.array_equal(right.images[0].get_array(), ENCODING)
+    assert right.images[0].get_clim() == (-1, 1)
+    assert [axes.get_title() for axes in (left, right)] == [
+        "← frequency falls",
+        "frequency falls →",
+    ]
+    assert [axes.get_ylabel() for axes in colour_bars(figure)] == ["value"]
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+@pytest.mark.parametrize("turn", [TURN, -TURN, 4.0])
+def test_rotation_turns_every_pair_by_the_same_arc(m, turn):
+    start = np.arctan2(*BEFORE[:m].T)
+    after = np.stack([np.sin(start + turn), np.cos(start + turn)], axis=-1)
+    axes = figures.rotation(BEFORE[:m], after, turn).axes[0]
+    points = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
+    assert np.allclose(points[0::2], BEFORE[:m])
+    assert np.allclose(points[1::2], after)
+    arcs = [p for p in axes.patches if isinstance(p, FancyArrowPatch)]
+    assert len(arcs) == m
+    radii = set()
+    for k, arc in enumerate(arcs):
+        run = arc._path_original.vertices
+        radius = np.hypot(*run.T)
+        assert np.ptp(radius) < 1e-12
+        radii.add(round(radius[0], 6))
+        assert np.allclose(run[[0, -1]] / radius[0], [BEFORE[k], after[k]])
+        assert np.unwrap(np.arctan2(*run.T))[[0, -1]] @ [-1, 1] == pytest.approx(turn)
+    assert len(radii) == m
+    assert axes.get_xlabel() == "$p_{i,2c}$"
+    assert axes.get_ylabel() == "$p_{i,2c+1}$"
+    figures.rotation(BEFORE[:m].round(4), after.round(4), round(turn, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [0.0, 1.0])
+def test_labels_of_lines_stay_beside_the_axes(end):
+    lines = {f"line {k}": np.linspace(1 - end, end + k / 1000, 7) for k in range(8)}
+    axes = figures.curves(X, lines, "x", "y").axes[0]
+    places = [
+        axes.transAxes.inverted().transform(a.get_window_extent()) for a in axes.texts
+    ]
+    low, high = np.min(places), np.max([place[:, 1] for place in places])
+    assert (high if end else -low) == pytest.approx(end + 0.02, abs=0.01)
+
+
+@pytest.mark.slow
+def test_panels_are_as_wide_as_the_longest_of_their_titles():
+    long = "a title that is much longer than its picture is wide"
+    figure = figures.masks([FULL, FULL], ["a", long])
+    assert figure.axes[1].get_window_extent().width / figure.dpi > 0.075 * len(long)
+
+
+@pytest.mark.slow
+def test_attention_weights_share_one_scale_and_print_their_values():
+    figure = figures.attention_weights(WEIGHTS, titles=["a", "b", "c"])
+    for axes, weights, title in zip(panels(figure), WEIGHTS, "abc", strict=True):
+        (image,) = axes.images
+        assert np.array_equal(image.get_array(), weights)
+        assert image.get_clim() == (0, 1)
+        assert [t.get_text() for t in axes.texts] == [f"{w:.2f}" for w in weights.ravel()]
+        assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
+        assert ticks(axes.xaxis) == [0, 1, 2, 3, 4, 5]
+    assert panels(figure)[0].get_ylabel() == "query"
+    assert not colour_bars(figure)
+
+
+@pytest.mark.slow
+def test_attention_weights_take_one_matrix_and_words():
+    rows, keys = (
+        ["the", "cat", "sat", "down"],
+        ["un", "chat", "s'est", "assis", "par", "terre"],
+    )
+    (axes,) = panels(figures.attention_weights(WEIGHTS[0].tolist(), rows, keys))
+    assert np.array_equal(axes.images[0].get_array(), WEIGHTS[0])
+    assert [t.get_text() for t in axes.get_yticklabels()] == rows
+    assert [t.get_text() for t in axes.get_xticklabels()] == keys
+    assert {t.get_rotation() for t in axes.get_xticklabels()} == {90}
+
+
+def test_attention_weights_leave_short_words_upright():
+    figure = figures.attention_weights(np.full((1, 4), 0.25), column_labels=list("abcd"))
+    assert {t.get_rotation() for t in panels(figure)[0].get_xticklabels()} == {0}
+
+
+@pytest.mark.slow
+def test_a_bar_stands_only_where_no_numbers_do():
+    for variant in both(PAGES["a large map"]):
+        assert not any(axes.texts for axes in panels(variant))
+        (bar,) = colour_bars(variant)
+        assert "attention weight" in (bar.get_xlabel(), bar.get_ylabel())
+    for variant in both(PAGES["eight tokens"]):
+        assert len(panels(variant)[0].texts) == 64
+        assert not colour_bars(variant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cells", "printed"), [((8, 8), 64), ((5, 13), 0)])
+def test_attention_weights_print_up_to_64_cells(cells, printed):
+    (axes,) = panels(figures.attention_weights(np.full(cells, 0.1)))
+    assert len(axes.texts) == printed
+    assert all(tick == int(tick) for tick in [*ticks(axes.xaxis), *ticks(axes.yaxis)])
+
+
+@pytest.mark.slow
+def test_many_heads_go_on_in_the_next_row():
+    figure = figures.attention_weights(np.full((5, 20, 20), 0.05))
+    assert len(panels(figure)) == 5
+    assert [axes.get_ylabel() for axes in panels(figure)] == ["query", "", "", "", "query"]
+
+
+def test_masks_fill_what_is_true_and_dot_what_is_false():
+    figure = CALLS["masks"]()
+    for axes, mask, title in zip(
+        figure.axes, (FULL, CAUSAL), ("full", "causal"), strict=True
+    ):
+        (image,), (dots,) = axes.images, axes.collections
+        assert np.array_equal(image.get_array(), mask)
+        assert [c[3] for c in image.cmap([0, 1])] == [0, 1]
+        assert sorted(map(tuple, dots.get_offsets()[:, ::-1])) == sorted(
+            map(tuple, np.argwhere(~mask))
+        )
+        assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
+    assert figure.axes[0].get_ylabel() == "query"
+
+
+@pytest.mark.slow
+def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
+    figure = CALLS["offset_tables"]()
+    for axes, title, most in zip(figure.axes, ("offsets", "clipped"), (4, 1), strict=True):
+        assert axes.get_title() == title
+        texts = {text.get_position(): text.get_text() for text in axes.texts}
+        for i, j in np.ndindex(5, 5):
+            offset = max(-most, min(most, j - i))
+            sign = {-1: "\N{MINUS SIGN}", 0: "", 1: "+"}[np.sign(offset)]
+            assert texts[j, i] == f"{sign}{abs(offset)}"
+        (image,) = axes.images
+        assert np.allclose(1 / image.get_array() - 1, np.abs(OFFSETS).clip(max=most))
+        assert [label.get_text() for label in axes.get_xticklabels()] == WORDS
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == WORDS
+
+
+@pytest.mark.slow
+def test_curves_are_the_series_each_in_its_own_look():
+    figure = CALLS["curves"]()
+    (axes,) = figure.axes
+    for line, (label, values) in zip(axes.lines, SERIES.items(), strict=True):
+        assert np.array_equal(line.get_xydata(), np.stack([X, values], axis=-1))
+        assert line.get_label() == label
+    looks = {
+        (line._dash_pattern[1] and tuple(line._dash_pattern[1]), line.get_marker())
+        for line in axes.lines
+    }
+    assert len(looks) == 16
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("length", "time")
+    assert [t.get_text() for t in axes.get_xticklabels()] == [
+        "128",
+        "256",
+        "512",
+        "1024",
+        "2048",
+        "4096",
+        "8192",
+    ]
+
+
+@pytest.mark.parametrize(("log_x", "log_y"), [(False, False), (False, True), (True, False)])
+def test_curves_have_the_axes_that_were_asked_for(log_x, log_y):
+    x = np.arange(1, 21)
+    (axes,) = figures.curves(
+        x, {"a": np.where(x == 3, np.nan, x)}, "x", "y", log_x, log_y
+    ).axes
+    assert (axes.get_xscale() == "log", axes.get_yscale() == "log") == (log_x, log_y)
+    assert np.isnan(axes.lines[0].get_ydata()[2])
+
+
+def test_points_are_marks_without_a_line_and_lines_beside_them_have_none():
+    samples, asked = np.array([[128.0, 2.0], [900.0, 3.0]]), np.array([[256.0, 1.0]])
+    figure = figures.curves(
+        X, {"mean": X}, "x", "y", True, points={"samples": samples, "asked": asked}
+    )
+    for variant in (figure, figure.phone):
+        line, *marks = variant.axes[0].lines
+        assert (line.get_linestyle(), line.get_marker()) == ("-", "")
+        for mark, pairs in zip(marks, (samples, asked), strict=True):
+            assert np.array_equal(mark.get_xydata(), pairs)
+            assert mark.get_linestyle() == "None"
+            assert mark.get_color() == INK
+        assert len({mark.get_marker() for mark in marks} - {"", "None"}) == 2
+        assert {"mean", "samples", "asked"} <= set(words(variant.axes[0]))
+
+
+def test_offsets_are_the_products():
+    (axes,) = CALLS["offsets"]().axes
+    line = axes.containers[0].markerline
+    assert np.array_equal(line.get_xydata(), np.stack([POSITIONS, PRODUCTS], axis=-1))
+    stems = axes.containers[0].stemlines.get_segments()
+    assert np.array_equal([stem[1] for stem in stems], line.get_xydata())
+    assert axes.get_xlabel() == r"offset $\delta$"
+
+
+def test_one_row_and_one_offset_are_enough():
+    assert len(figures.columns(ENCODING[:1], [0]).axes[0].lines) == 1
+    assert len(figures.offsets([1.0]).axes[0].lines) == 2
+
+
+SMALL = CAUSAL[:4, :4]
+MISTAKES = [
+    (
+        lambda: figures.architectures([BAND], STEP, FULL[:4]),
+        "self_attention must have shape (n, n), got (4, 5)",
+    ),
+    (
+        lambda: figures.architectures([BAND], SMALL, FULL),
+        "recurrence must have shape (5, 5), got (4, 4)",
+    ),
+    (
+        lambda: figures.architectures([BAND, SMALL], STEP, FULL),
+        "convolution[1] must have shape (5, 5), got (4, 4)",
+    ),
+    (
+        lambda: figures.architectures([], STEP, FULL),
+        "convolution must not be empty, got []",
+    ),
+    (
+        lambda: figures.architectures([BAND * 1], STEP, FULL),
+        "convolution[0] must be boolean, got int64",
+    ),
+    (
+        lambda: figures.architectures([BAND], BAND, FULL),
+        "recurrence must have a False diagonal, got True at [0, 0]",
+    ),
+    (
+        lambda: figures.ways([[BAND]], [[(0, 3)]], ["a"]),
+        "ways must take steps that their stack has, got (0, 3)",
+    ),
+    (
+        lambda: figures.ways([[BAND]], [[(0, 1, 1)]], ["a"]),
+        "ways must take steps that their stack has, got (0, 1, 1)",
+    ),
+    (
+        lambda: figures.ways([[BAND]], [[(0, 1)]], []),
+        "titles must be 1, one per stack, got 0",
+    ),
+    (
+        lambda: figures.columns(ENCODING[0], [0]),
+        "encoding must have shape (n, d), got (12,)",
+    ),
+    (
+        lambda: figures.columns(ENCODING[:0], [0]),
+        "encoding must not be empty, got shape (0, 12)",
+    ),
+    (lambda: figures.columns(ENCODING, [0, 12]), "indices must lie in 0..11, got 12"),
+    (lambda: figures.columns(ENCODING, []), "indices must not be empty, got []"),
+    (
+        lambda: figures.binary_counting(BITS[0], ENCODING),
+        "bits must have shape (m, b), got (3,)",
+    ),
+    (
+        lambda: figures.binary_counting(BITS, ENCODING[0]),
+        "encoding must have shape (n, d), got (12,)",
+    ),
+    (lambda: figures.binary_counting(BITS + 1, ENCODING), "bits must be 0 or 1, got 2.0"),
+    (
+        lambda: figures.binary_counting(BITS, ENCODING + 2),
+        "encoding must lie in [-1, 1], got 2.0",
+    ),
+    (
+        lambda: figures.rotation(BEFORE[0], AFTER, TURN),
+        "before must have shape (m, 2), got (2,)",
+    ),
+    (
+        lambda: figures.rotation(BEFORE, AFTER[:2], TURN),
+        "after must have shape (4, 2), got (2, 2)",
+    ),
+    (
+        lambda: figures.rotation(2 * BEFORE, AFTER, TURN),
+        "before must hold pairs of length 1, got lengths [2. 2. 2. 2.]",
+    ),
+    (
+        lambda: figures.rotation(BEFORE, AFTER, -TURN),
+        "after must be before turned clockwise by angles = -0.7, got",
+    ),
+    (
+        lambda: figures.attention_weights(WEIGHTS[0, 0]),
+        "weights must have shape (h, n_q, n_k), got (6,)",
+    ),
+    (
+        lambda: figures.attention_weights(2 * np.ones((2, 2))),
+        "weights must lie in [0, 1], got 2.0",
+    ),
+    (
+        lambda: figures.attention_weights(np.full((2, 2), np.nan)),
+        "weights must lie in [0, 1], got nan",
+    ),
+    (
+        lambda: figures.attention_weights(WEIGHTS, row_labels="abc"),
+        "row_labels must hold 4 strings, got 3",
+    ),
+    (
+        lambda: figures.attention_weights(WEIGHTS, column_labels="abc"),
+        "column_labels must hold 6 strings, got 3",
+    ),
+    (
+        lambda: figures.attention_weights(WEIGHTS, titles="ab"),
+        "titles must hold 3 strings, got 2",
+    ),
+    (lambda: figures.masks([], []), "masks must not be empty, got []"),
+    (
+        lambda: figures.offset_tables([OFFSETS], WORDS[:4], ["a"]),
+        "words must hold 5 strings, got 4",
+    ),
+    (
+        lambda: figures.offset_tables([OFFSETS, SMALL], WORDS, ["a", "b"]),
+        "tables[1] must have shape (5, 5), got (4, 4)",
+    ),
+    (
+        lambda: figures.masks([FULL[0]], ["a"]),
+        "masks[0] must have shape (n_q, n_k), got (5,)",
+    ),
+    (
+        lambda: figures.masks([FULL, SMALL], ["a", "b"]),
+        "masks[1] must have shape (5, 5), got (4, 4)",
+    ),
+    (lambda: figures.masks([FULL * 1.0], ["a"]), "masks[0] must be boolean, got float64"),
+    (lambda: figures.masks([FULL], ["a", "b"]), "titles must hold 1 strings, got 2"),
+    (
+        lambda: figures.curves(ENCODING, SERIES, "", ""),
+        "x must have shape (m), got (40, 12)",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X[:3]}, "", ""),
+        "series['a'] must have shape (7), got (3,)",
+    ),
+    (lambda: figures.curves(X, {}, "", ""), "series must not be empty, got []"),
+    (
+        lambda: figures.curves(X - 128, {"a": X}, "", "", True),
+        "x must be positive on a logarithmic axis, got 0.0",
+    ),
+    (
+        lambda: figures.curves(X, {"a": -X}, "", "", False, True),
+        "series['a'] must be positive on a logarithmic axis, got -128.0",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X}, "", "", points={"b": X}),
+        "points['b'] must have shape (n, 2), got (7,)",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X}, "", "", False, True, {"b": [[1, -2]]}),
+        "points['b'] must be positive on a logarithmic axis, got -2.0",
+    ),
+    (lambda: figures.offsets(ENCODING), "products must have shape (m), got (40, 12)"),
+]
+
+
+@pytest.mark.parametrize(("draw", "text"), MISTAKES, ids=[text for _, text in MISTAKES])
+def test_a_mistake_is_named(draw, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        draw()
+
+
+@pytest.mark.parametrize(("n", "size"), [(4, 6), (20, 1), (40, 0.25)])
+def test_dots_of_a_mask_have_room_between_them(n, size):
+    (axes,) = panels(figures.masks([np.eye(n, dtype=bool)], ["one"]))
+    (dots,) = axes.collections
+    assert dots.get_sizes() == size
