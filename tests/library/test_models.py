@@ -10,11 +10,7 @@ import torch
 import posattn.torch
 
 MODELS = json.loads(
-<<<<<<< HEAD:tests/test_models.py
-    (Path(__file__).parents[1] / "docs" / "_records" / "models.json").read_text()
-=======
-    (Path(__file__).parents[2] / "docs" / "_ext" / "models.json").read_text()
->>>>>>> wt-tests:tests/library/test_models.py
+    (Path(__file__).parents[2] / "docs" / "_records" / "models.json").read_text()
 )
 NAMES = {name: getattr(posattn.torch, name) for name in posattn.torch.__all__}
 
