@@ -13,7 +13,7 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from docs._ext import chromium, npm
+from docs._ext.book import chromium, npm
 
 from . import browser, links, node, site
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from docs._ext import mathematics, npm
+from docs._ext.book import mathematics, npm
 
 HERE = Path(__file__).parent / "node"
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from docs._ext import chromium, npm
+from docs._ext.book import chromium, npm
 from tests.audit import __main__ as audit
 from tests.audit import browser, links, node, site
 from tests.conftest import need

@@ -11,7 +11,7 @@ import os
 import sys
 from time import perf_counter
 
-from docs._ext import timings
+from docs._ext.book import timings
 from tests.benchmarks import machine, measuring
 
 

@@ -19,16 +19,13 @@ import torch
 
 import posattn.jax
 import posattn.torch
+from docs._ext.book import benchmarks, timings
 from tests.benchmarks import __main__ as command
 from tests.benchmarks import attention, layer, machine, measuring, memory, rotate
 from tests.benchmarks.measuring import Case, Contender
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
-import timings  # noqa: E402
-
-import benchmarks  # noqa: E402
 
 FILES = sorted(timings.FOLDER.glob("*.json"))
 ABOUT = {

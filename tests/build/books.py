@@ -14,8 +14,9 @@ CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
-              "sphinxcontrib.katex", "sphinx_proof", "cells", "deck", "ebook", "exercises", "explorers",
-              "kernels", "mathematics", "notebooks", "pages", "paper", "place", "scratch", "slides", "twins"]
+              "sphinxcontrib.katex", "sphinx_proof", "book.cells", "book.captions", "book.deck", "book.ebook",
+              "book.exercises", "book.explorers", "book.kernels", "book.mathematics", "book.notebooks", "book.pages",
+              "book.paper", "book.place", "book.scratch", "book.slides", "book.twins"]
 html_theme = "furo"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
@@ -36,8 +37,8 @@ revealjs_use_section_ids = True
 katex_prerender = True
 katex_css_path = "katex/katex.min.css"
 """
-ASSETS = 'extensions.append("assets")\n'  # fonts, which take long to pack
-GATES = 'extensions.append("gates")\n'  # all that belongs to a whole book
+ASSETS = 'extensions.append("book.assets")\n'  # fonts, which take long to pack
+GATES = 'extensions.append("book.gates")\n'  # all that belongs to a whole book
 FIGURE = """
 from posattn import figures
 figures.offsets([1, 2, {last}])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sphinxcontrib import katex
 
-from docs._ext import npm
+from docs._ext.book import npm
 from tests.build.books import ASSETS, ROOT, build
 
 
@@ -177,7 +177,7 @@ def test_a_book_without_its_fonts_says_in_a_line_how_to_fetch_them(tmp_path):
 @pytest.mark.slow
 def test_packages_that_npm_cannot_fetch_are_an_error_in_a_line_and_leave_nothing(tmp_path):
     code = (
-        "import pathlib\nfrom docs._ext import npm\n"
+        "import pathlib\nfrom docs._ext.book import npm\n"
         f"npm.HOME = pathlib.Path({str(tmp_path / 'home')!r})\nnpm.install()\n"
     )
     nowhere = {"npm_config_registry": "http://127.0.0.1:9", "npm_config_fetch_retries": "0"}

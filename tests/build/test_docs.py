@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from docs._ext import chromium
+from docs._ext.book import chromium
 from tests.build import noted
 from tests.build.books import ASSETS, FIGURE, GATES, ROOT, build, cell
 from tests.conftest import need

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from docs._ext import chromium
+from docs._ext.book import chromium
 from posattn import reference
 from tests.build import noted
 from tests.build.books import ROOT, build

@@ -20,7 +20,7 @@ from sphinx_proof.domain import ProofDomain
 from tests.build.books import ROOT
 from tests.library.test_figures import luminance
 
-FOLDER = ROOT / "docs" / "_ext"
+FOLDER = ROOT / "docs" / "_ext" / "book"
 EXTENSIONS = [
     p.stem for p in sorted(FOLDER.glob("*.py")) if "\ndef setup(app" in p.read_text("utf-8")
 ]
@@ -37,7 +37,7 @@ def as_the_book_imports_them(monkeypatch):
 @pytest.mark.parametrize("name", EXTENSIONS)
 def test_every_extension_lets_pages_be_read_and_written_side_by_side(name):
     app = MagicMock()
-    said = importlib.import_module(f"docs._ext.{name}").setup(app)
+    said = importlib.import_module(f"docs._ext.book.{name}").setup(app)
     assert said == {"parallel_read_safe": True, "parallel_write_safe": True}
     # what is made anew when a setting changes: an unknown word would mean nothing
     assert {call.args[2] for call in app.add_config_value.call_args_list} <= {"", "html"}
@@ -55,7 +55,7 @@ def test_every_extension_lets_pages_be_read_and_written_side_by_side(name):
     ],
 )
 def test_types_have_the_names_under_which_users_know_them(annotation, name):
-    api = importlib.import_module("docs._ext.api")
+    api = importlib.import_module("docs._ext.book.api")
     assert api.public(stringify_annotation(annotation, "smart")) == name
 
 
@@ -74,7 +74,7 @@ def test_types_have_the_names_under_which_users_know_them(annotation, name):
     ],
 )
 def test_a_signature_names_types_in_full(written, read):
-    api = importlib.import_module("docs._ext.api")
+    api = importlib.import_module("docs._ext.book.api")
     nothing = None, "function", "name", None, None
     assert api.name_types(*nothing, written, written) == (read, read)
     assert api.name_types(*nothing, None, "") == (None, "")
@@ -82,7 +82,7 @@ def test_a_signature_names_types_in_full(written, read):
 
 def test_dollars_in_a_docstring_are_mathematics():
     api, lines = (
-        importlib.import_module("docs._ext.api"),
+        importlib.import_module("docs._ext.book.api"),
         ["where $x$ and $y_1$", "costs 5$"],
     )
     api.inline_math(None, "function", "name", None, None, lines)
@@ -90,7 +90,7 @@ def test_dollars_in_a_docstring_are_mathematics():
 
 
 def test_a_port_has_the_signature_that_its_source_has():
-    api, rest = importlib.import_module("docs._ext.api"), (None, None, None, None)
+    api, rest = importlib.import_module("docs._ext.book.api"), (None, None, None, None)
     layer = "posattn.ports.mlx.MultiHeadAttention"
     said, returns = api.sign_ports(None, "class", layer, *rest)
     assert said.startswith("(dim: int, num_heads: int")
@@ -109,14 +109,14 @@ def test_a_port_has_the_signature_that_its_source_has():
 )
 def test_search_engines_pass_over_source(page, tags):
     context = {"metatags": "<meta old>"}
-    importlib.import_module("docs._ext.api").hide_source(None, page, "", context, None)
+    importlib.import_module("docs._ext.book.api").hide_source(None, page, "", context, None)
     assert context["metatags"] == tags
 
 
 def test_a_page_is_read_again_when_code_or_a_recording_changes():
     env = MagicMock()
     app = SimpleNamespace(env=env)
-    importlib.import_module("docs._ext.pages").depend_on_code(app, None)
+    importlib.import_module("docs._ext.book.pages").depend_on_code(app, None)
     known = {Path(call.args[0]).resolve() for call in env.note_dependency.call_args_list}
     found = [*(ROOT / "src" / "posattn").rglob("*"), *FOLDER.rglob("*")]
     found += (ROOT / "docs" / "_ports").rglob("*")
@@ -125,7 +125,7 @@ def test_a_page_is_read_again_when_code_or_a_recording_changes():
 
 
 def test_long_pages_come_first_and_each_hand_has_its_share(tmp_path):
-    pages = importlib.import_module("docs._ext.pages")
+    pages = importlib.import_module("docs._ext.book.pages")
     sizes = {"short": 1, "longest": 3, "long": 2}
     for name, size in sizes.items():
         (tmp_path / name).write_text("x" * size)
@@ -146,14 +146,14 @@ def test_long_pages_come_first_and_each_hand_has_its_share(tmp_path):
 
 
 def test_captions_of_the_sidebar_have_a_level():
-    pages = importlib.import_module("docs._ext.pages")
+    pages = importlib.import_module("docs._ext.book.pages")
     context = {"furo_navigation_tree": '<p role="heading">A</p>'}
     pages.level_captions(None, "", "", context, None)
     assert context["furo_navigation_tree"] == '<p role="heading" aria-level="2">A</p>'
 
 
 def test_a_drawing_takes_the_colours_of_the_theme_and_leaves_its_names():
-    pages = importlib.import_module("docs._ext.pages")
+    pages = importlib.import_module("docs._ext.book.pages")
     style = importlib.import_module("posattn.figures.style")
     used = {
         "query": style.QUERY,
@@ -181,7 +181,7 @@ def test_a_drawing_takes_the_colours_of_the_theme_and_leaves_its_names():
 
 
 def test_a_notebook_against_its_format_is_not_written(monkeypatch, tmp_path):
-    notebooks = importlib.import_module("docs._ext.notebooks")
+    notebooks = importlib.import_module("docs._ext.book.notebooks")
     monkeypatch.setattr(notebooks, "frameworks", lambda env, docname: ["torch"])
     book = notebook.new_notebook(cells=[notebook.new_code_cell("1")])
     book.cells[0].id = "no identity"
@@ -196,7 +196,7 @@ def test_the_picture_for_links_is_the_figure_of_the_first_page():
     cell = page[page.index("import numpy") : page.index("figures.order(")]
     known = {}
     exec(cell, known)
-    words, other, outputs = importlib.import_module("docs._ext.website").two_orders()
+    words, other, outputs = importlib.import_module("docs._ext.book.website").two_orders()
     assert (words, other) == (known["words"], known["other"])
     assert list(outputs) == list(known["outputs"])
     for kind, sentences in outputs.items():
@@ -205,7 +205,7 @@ def test_the_picture_for_links_is_the_figure_of_the_first_page():
 
 @pytest.mark.parametrize("name", ["Light", "Dark"])
 def test_code_is_legible_and_its_words_strings_and_numbers_look_different(name):
-    style = getattr(importlib.import_module("docs._ext.ink"), name)
+    style = getattr(importlib.import_module("docs._ext.book.ink"), name)
     ground = luminance(style.background_color)
     assert (ground > 0.5) == (name == "Light")
     for token, look in style:
@@ -217,7 +217,7 @@ def test_code_is_legible_and_its_words_strings_and_numbers_look_different(name):
 
 
 def test_slides_take_the_files_of_the_site_but_for_the_last_folder_and_no_source_code():
-    deck = importlib.import_module("docs._ext.deck")
+    deck = importlib.import_module("docs._ext.book.deck")
     listeners = [
         SimpleNamespace(id=k, handler=SimpleNamespace(__module__=module))
         for k, module in enumerate(["furo", "sphinx.ext.viewcode", "sphinx.ext.todo"])

@@ -7,7 +7,7 @@ from docutils import nodes
 from docutils.utils import new_document
 from sphinx import addnodes
 
-from docs._ext import chromium, heights
+from docs._ext.book import chromium, heights
 from tests.build.books import FIGURE, build, cell
 from tests.conftest import need
 
@@ -34,7 +34,7 @@ SIZES = """[...document.querySelectorAll("section section")].map((section) => {
 @pytest.fixture(scope="module")
 def sizes(tmp_path_factory):
     need(chromium.program(), chromium.MISSING)
-    settings = 'extensions += ["assets", "heights"]\n'
+    settings = 'extensions += ["book.assets", "book.heights"]\n'
     out, code, said = build(tmp_path_factory.mktemp("tall"), PAGES, settings=settings)
     assert code == 0, said
     with chromium.started() as browser:

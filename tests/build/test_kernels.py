@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from docs._ext import kernels
+from docs._ext.book import kernels
 from tests.build.books import build, cell
 from tests.conftest import need
 

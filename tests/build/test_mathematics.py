@@ -6,12 +6,12 @@ import sys
 import pytest
 from sphinxcontrib import katex
 
-from docs._ext import mathematics
+from docs._ext.book import mathematics
 
 KILLED = """
 import os, pathlib, signal
 from sphinxcontrib import katex
-from docs._ext import mathematics
+from docs._ext.book import mathematics
 katex.NODEJS_BINARY = mathematics.NODE
 _, connection = mathematics.start_server(pathlib.Path({folder!r}), 60)
 print("listens", flush=True)

@@ -117,7 +117,7 @@ def written(folder, name, framework, code, printed):
 
 def rerun(folder):
     return subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "_ext" / "rerun.py"), str(folder)],
+        [sys.executable, str(ROOT / "docs" / "_ext" / "book" / "rerun.py"), str(folder)],
         capture_output=True,
         text=True,
         timeout=300,

@@ -2,18 +2,14 @@
 
 import ast
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 import posattn
+from docs._ext.book import recordings, twins
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-
-import recordings  # noqa: E402
-import twins  # noqa: E402
 
 PACKAGE = Path(posattn.__file__).parent
 SCRIPTS = sorted(recordings.SCRIPTS.rglob("*.py"))

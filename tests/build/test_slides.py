@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from docs._ext import chromium
+from docs._ext.book import chromium
 from tests.build import noted
 from tests.build.books import ASSETS, FIGURE, ROOT, build, cell
 from tests.conftest import need

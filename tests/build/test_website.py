@@ -1,16 +1,13 @@
 """The site around the pages, on a small one: policy, weight, search, thumbnails, map."""
 
 import re
-import sys
 
 import pytest
 from fontTools.ttLib import TTFont
 
-from docs._ext import chromium
+from docs._ext.book import chromium, website
 from tests.build.books import FIGURE, ROOT, build, cell
 from tests.conftest import need
-
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
 import website
 
@@ -20,7 +17,7 @@ INJECT = """document.body.append(
     Object.assign(document.createElement("script"), { textContent: "window.broken = true" }))"""
 ADDRESS = "https://example.org/book"
 CONF = f"""
-extensions += ["assets", "website"]
+extensions += ["book.assets", "book.website"]
 html_theme = "furo"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]

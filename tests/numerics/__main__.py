@@ -8,7 +8,7 @@ import os
 import sys
 from time import perf_counter
 
-from docs._ext.numerics import FILE
+from docs._ext.book.numerics import FILE
 from tests.benchmarks import machine
 from tests.numerics import cases, measuring
 

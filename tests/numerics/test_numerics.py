@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from docs._ext import numerics as page
+from docs._ext.book import numerics as page
 from posattn import reference
 
 pytest.importorskip("tests.numerics.truth", exc_type=ImportError)  # long doubles of x86

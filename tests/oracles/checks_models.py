@@ -1,4 +1,4 @@
-"""What real models use: each row of docs/_records/models.json beside transformers; `nox -s oracles` runs this.
+"""What real models use: each row of docs/_records/models.json beside transformers (`nox -s oracles`).
 
 A row says what a configuration class of transformers says, by default or with the `options` that the row
 names with their source, and its line of code is evaluated and compared with the numbers of that model.

@@ -26,7 +26,7 @@ def test_the_words_of_the_example(page):
     one the is still two places before the verb, and the other one
     place after it
     """
-    words = "the dog bites the man".split()
+    words = ["the", "dog", "bites", "the", "man"]
     places = [i - words.index("bites") for i, word in enumerate(words) if word == "the"]
     assert places == [-2, 1]
 
