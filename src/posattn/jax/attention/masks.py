@@ -1,6 +1,7 @@
 """Masks: which query may attend to which key. True means may attend."""
 
 from dataclasses import dataclass, field
+from functools import reduce
 
 import jax.numpy as jnp
 import numpy as np
@@ -169,3 +170,28 @@ def of_pairs(mask, where, shape):
         mask = jnp.asarray(mask)[..., None, :, :] if heads else jnp.asarray(mask)
     contract.mask(mask, shape)
     return mask
+
+
+def all_of(masks, where, shape):
+    """What masks for scores of `shape` let see together, some of them functions of positions."""
+    masks = [of_pairs(mask, where, shape) for mask in masks if mask is not None]
+    return reduce(jnp.logical_and, masks) if masks else None
+
+
+def for_heads(mask, shape):
+    """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, with an axis of heads if it has none."""
+    contract.layer_mask(mask, shape)
+    return (
+        mask
+        if mask is None or callable(mask) or mask.ndim == len(shape)
+        else mask[..., None, :, :]
+    )
+
+
+def zero_unattended(x, mask):
+    """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
+    seen = jnp.any(mask, axis=-2)
+    if seen.ndim > 1 and x.ndim > 2 and seen.shape[-2] not in (1, x.shape[-3]):
+        *batch, heads, n_k = seen.shape  # several heads of queries share one of keys
+        seen = seen.reshape(*batch, x.shape[-3], heads // x.shape[-3], n_k).any(axis=-2)
+    return jnp.where(seen[..., None], x, 0)

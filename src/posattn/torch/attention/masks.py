@@ -27,6 +27,7 @@ def readable(x):
 
 def transformed():
     """Whether a transformation of `torch.func` runs, under which nothing is computed again."""
+    # private: no public name of torch 2.13 tells whether a transformation runs
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
