@@ -58,6 +58,18 @@ def test_no_modules_import_each_other_in_a_circle():
     assert circle(imports(ROOT)) is None
 
 
+@pytest.mark.parametrize("column", ["reference", "torch", "jax"])
+def test_attention_imports_nothing_of_position(column):
+    imported = {
+        module
+        for name, wanted in imports(ROOT).items()
+        if name.startswith(f"posattn.{column}.attention.")
+        for module in wanted
+    }
+    assert f"posattn.{column}.attention.masks" in imported
+    assert not {name for name in imported if name.startswith(f"posattn.{column}.position")}
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -14,6 +14,8 @@ from posattn.jax.trees import register
 
 __all__ = []
 
+STATIC = {"static": True}  # part of the structure: compiled code is for one value
+
 
 @register
 @dataclass(frozen=True, eq=False)
@@ -27,11 +29,11 @@ class Call:
         masks: which pairs may attend, arrays or functions of positions that all have to agree.
         biases: what is added to the scores.
         where: the positions of queries and of keys.
-        rng: a key that says which weights are dropped; none if None.
-        causal: hide the future as well.
         scale: the factor on the scores.
+        causal: hide the future as well.
         dropout_rate: probability of dropping a weight.
-        finite: so are the keys and values to which nobody attends.
+        rng: the JAX key that dropout draws from; None means no dropout.
+        finite: the keys and values to which nobody attends hold no NaN and no infinity.
     """
 
     query: Any
@@ -40,11 +42,11 @@ class Call:
     masks: list
     biases: list
     where: tuple
-    rng: Array | None
-    causal: bool = field(metadata={"static": True})
-    scale: float = field(metadata={"static": True})
-    dropout_rate: float = field(metadata={"static": True})
-    finite: bool = field(metadata={"static": True})
+    scale: float = field(metadata=STATIC)
+    causal: bool = field(default=False, metadata=STATIC)
+    dropout_rate: float = field(default=0.0, metadata=STATIC)
+    rng: Array | None = None
+    finite: bool = field(default=False, metadata=STATIC)
 
 
 def checked(
@@ -64,20 +66,19 @@ def checked(
 ):
     """Check the arguments of an attention, and make them a call."""
     contract.attention(query, key, value, grouped=True)
-    where = positions_of(query, key, query_positions, key_positions)
     contract.rng(rng, rng is None or is_key(rng), "JAX key")
     return Call(
-        query,
-        key,
-        value,
-        [mask for mask in masks if mask is not None],
-        biases(bias),
-        where,
-        rng,
-        causal,
-        1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale),
-        contract.dropout_rate(dropout_rate),
-        finite,
+        query=query,
+        key=key,
+        value=value,
+        masks=[mask for mask in masks if mask is not None],
+        biases=biases(bias),
+        where=positions_of(query, key, query_positions, key_positions),
+        scale=1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale),
+        causal=causal,
+        dropout_rate=contract.dropout_rate(dropout_rate),
+        rng=rng,
+        finite=finite,
     )
 
 

@@ -9,7 +9,6 @@ from jax import Array
 from jaxtyping import Bool, Integer, Real
 
 from posattn import contract
-from posattn.jax.position.alibi import relative_positions
 from posattn.jax.trees import register
 
 __all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
@@ -159,6 +158,24 @@ class Window:
             ValueError: if batch axes of positions differ.
         """
         return abs(relative_positions(query_positions, key_positions)) < self.window
+
+
+def relative_positions(
+    query_positions: Real[Array | np.ndarray, "*#batch n_q"],
+    key_positions: Real[Array | np.ndarray, "*#batch n_k"],
+) -> Real[Array | np.ndarray, "*batch n_q n_k"]:
+    """Key minus query, exactly: integers stay integers, and unsigned ones get a sign.
+
+    NumPy arrays give a NumPy array, so that fractions keep 64 bits.
+    """
+    contract.position_pair(query_positions, key_positions)
+    given = query_positions, key_positions
+    numpy = np if all(isinstance(p, np.ndarray) for p in given) else jnp
+    query, key = (
+        numpy.asarray(p, float if jnp.issubdtype(p.dtype, jnp.floating) else int)
+        for p in given
+    )
+    return key[..., None, :] - query[..., :, None]
 
 
 def of_pairs(mask, where, shape):

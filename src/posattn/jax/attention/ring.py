@@ -122,7 +122,7 @@ def ring_attention(
     where = _places(query, key, query_positions, key_positions, across)
     masks = [_past] if causal else []
     masks += [] if mask is None else [mask]
-    call = Call(query, key, value, masks, parts, where, None, False, scale, 0.0, False)
+    call = Call(query, key, value, masks, parts, where, scale)
     tiled.check(call)
     if 0 in (n_q, n_k):
         return jnp.zeros_like(query, shape=(*query.shape[:-1], value.shape[-1]))

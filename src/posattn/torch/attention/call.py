@@ -30,9 +30,9 @@ class Call:
         scale: the factor on the scores.
         dropout_rate: probability of dropping a weight.
         seed: fixes which weights are dropped; none if None.
-        place: of which array of pairs these are a part, see `uniform`; all of it if None.
         aligned: tokens stand at 0, 1, ..., and the queries are the last of them.
-        finite: so are the keys and values to which nobody attends.
+        finite: the keys and values to which nobody attends hold no NaN and no infinity.
+        place: where in a larger array of pairs these stand, see `uniform`; they are all if None.
     """
 
     query: Tensor
@@ -45,9 +45,9 @@ class Call:
     scale: float
     dropout_rate: float
     seed: int | Tensor | None
-    place: tuple[int, int, int, int] | None
     aligned: bool
     finite: bool
+    place: tuple[int, int, int, int] | None = None
 
     @property
     def drops(self):
@@ -80,19 +80,18 @@ def checked(
     if not callable(mask):
         contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
     return Call(
-        query,
-        key,
-        value,
-        mask,
-        causal,
-        biases(bias),
-        positions_of(query, key, query_positions, key_positions),
-        1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale),
-        contract.dropout_rate(dropout_rate),
-        seed(rng),
-        None,
-        query_positions is None and key_positions is None,
-        finite,
+        query=query,
+        key=key,
+        value=value,
+        mask=mask,
+        causal=causal,
+        biases=biases(bias),
+        where=positions_of(query, key, query_positions, key_positions),
+        scale=1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale),
+        dropout_rate=contract.dropout_rate(dropout_rate),
+        seed=seed(rng),
+        aligned=query_positions is None and key_positions is None,
+        finite=finite,
     )
 
 
