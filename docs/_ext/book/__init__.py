@@ -19,6 +19,7 @@ from . import (
     pages,
     paper,
     place,
+    progress,
     prose,
     scratch,
     slides,
@@ -28,7 +29,7 @@ from . import (
 
 PARTS = (
     api, benchmarks, captions, cells, deck, ebook, exercises, explorers, gates, heights, kernels,
-    mathematics, assets, notebooks, numerics, pages, paper, place, prose, scratch, slides,
+    mathematics, assets, notebooks, numerics, pages, paper, place, progress, prose, scratch, slides,
     twins, website,
 )  # fmt: skip
 
