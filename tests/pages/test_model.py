@@ -1,6 +1,7 @@
 """Use it in a model."""
 
 import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
