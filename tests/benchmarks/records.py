@@ -9,9 +9,9 @@ import json
 from functools import cache
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2]
-FOLDER = DOCS / "_records" / "benchmarks"
-SOURCE = DOCS.parent / "src"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "_records" / "benchmarks"
+SOURCE = ROOT / "src"
 PARTS = ("rotate", "attention", "layer", "memory", "decoding")
 
 
