@@ -37,7 +37,6 @@ PAGES = {
     "api/rotary": "Rotary, rotary, rotary: the class of the library.\n\n## Rotary\n\nrotary\n",
     "cards": ":::{container} chapters\n{doc}`chapter`\n: Its first figure.\n\n"
     "{doc}`404`\n: It has none.\n:::\n\n$x^2$\n",
-    "{doc}`404`\n: It has none.\n:::\n\n$x^2$\n",
     "play": ":::{container} explorer explorer-clocks\nThe twin.\n:::\n",
     "404": "Nothing is here.\n",
 }
