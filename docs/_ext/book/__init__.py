@@ -32,6 +32,7 @@ from . import (
     pages,
     paper,
     place,
+    progress,
     prose,
     scratch,
     site,
@@ -41,7 +42,7 @@ from . import (
 
 PARTS = (
     api, captions, cells, deck, ebook, exercises, gates, kernels, notebooks, pages, paper, place,
-    prose, scratch, slides, twins, site,
+    progress, prose, scratch, slides, twins, site,
 )  # fmt: skip
 
 
