@@ -15,6 +15,7 @@ site
 - docutils: `role="doc-biblioentry"`, which DPUB-ARIA 1.1 has deprecated.
 - Sphinx: a signature of several lines is a `dl` inside a `dt` (since sphinx-doc/sphinx#11011).
 - Sphinx, sphinx-design, sphinx-proof: names that occur twice on a page: of equations, tabs, theorems.
+- accessible-pygments: it configures the log of whoever imports it; to be reported.
 - Matplotlib: outlines of the same letter have the same name in every figure, which is wrong once two of them
   stand on one page.
 """

@@ -5,6 +5,7 @@ What a page's head says besides stands in `docs/_templates/page.html`.
 
 import base64
 import hashlib
+import logging
 import os
 import re
 from pathlib import Path
@@ -196,6 +197,7 @@ def only_first(pattern, text):
 
 def setup(app):
     """Register with Sphinx."""
+    logging.basicConfig()  # before accessible-pygments would print what each kernel does
     app.add_post_transform(Thumbnails)
     app.connect("builder-inited", prepare)
     app.connect("html-page-context", lighten, priority=950)
