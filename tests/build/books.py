@@ -15,9 +15,10 @@ import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
               "sphinxcontrib.katex", "sphinx_proof", "book.cells", "book.captions", "book.deck", "book.ebook",
-              "book.exercises", "book.explorers", "book.kernels", "book.mathematics", "book.notebooks", "book.pages",
-              "book.paper", "book.place", "book.scratch", "book.slides", "book.twins"]
+              "book.exercises", "book.kernels", "book.notebooks", "book.pages", "book.paper", "book.place",
+              "book.scratch", "book.site", "book.slides", "book.twins"]
 html_theme = "furo"
+templates_path = [{str(ROOT / "docs" / "_templates")!r}]
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
 html_js_files = ["framework.js"]
@@ -37,7 +38,6 @@ revealjs_use_section_ids = True
 katex_prerender = True
 katex_css_path = "katex/katex.min.css"
 """
-ASSETS = 'extensions.append("book.assets")\n'  # fonts, which take long to pack
 GATES = 'extensions.append("book.gates")\n'  # all that belongs to a whole book
 FIGURE = """
 from posattn import figures

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from docs._ext.book import chromium
+from tests.audit import chromium
 from tests.build import noted
-from tests.build.books import ASSETS, FIGURE, GATES, ROOT, build, cell
+from tests.build.books import FIGURE, GATES, ROOT, build, cell
 from tests.conftest import need
 
 pytestmark = pytest.mark.slow  # small books
@@ -75,7 +75,7 @@ GOOD = {
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("good"), GOOD, settings=ASSETS)
+    return build(tmp_path_factory.mktemp("good"), GOOD)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_what_is_said_of_faults_is_what_was_noted(bad):
 
 
 def test_a_wrong_formula_fails_the_build(tmp_path):
-    _, code, said = build(tmp_path, {"formula": "$\\notacommand{x}$\n"}, settings=ASSETS)
+    _, code, said = build(tmp_path, {"formula": "$\\notacommand{x}$\n"})
     assert code != 0
     assert "Undefined control sequence: \\notacommand" in said
 

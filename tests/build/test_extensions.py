@@ -12,13 +12,11 @@ import torch
 from jax.typing import DTypeLike
 from nbformat import v4 as notebook
 from numpy.typing import ArrayLike
-from pygments.token import Comment, Keyword, Number, String, Text
 from sphinx import builders
 from sphinx.util.typing import stringify_annotation
 from sphinx_proof.domain import ProofDomain
 
 from tests.build.books import ROOT
-from tests.library.test_figures import luminance
 
 FOLDER = ROOT / "docs" / "_ext" / "book"
 EXTENSIONS = [
@@ -189,31 +187,6 @@ def test_a_notebook_against_its_format_is_not_written(monkeypatch, tmp_path):
     with pytest.raises(nbformat.ValidationError, match="no identity"):
         notebooks.NotebookBuilder.write_doc(builder, "page", None)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_picture_for_links_is_the_figure_of_the_first_page():
-    page = (ROOT / "docs" / "index.md").read_text("utf-8")
-    cell = page[page.index("import numpy") : page.index("figures.order(")]
-    known = {}
-    exec(cell, known)
-    words, other, outputs = importlib.import_module("docs._ext.book.website").two_orders()
-    assert (words, other) == (known["words"], known["other"])
-    assert list(outputs) == list(known["outputs"])
-    for kind, sentences in outputs.items():
-        assert np.array_equal(sentences, known["outputs"][kind])
-
-
-@pytest.mark.parametrize("name", ["Light", "Dark"])
-def test_code_is_legible_and_its_words_strings_and_numbers_look_different(name):
-    style = getattr(importlib.import_module("docs._ext.book.ink"), name)
-    ground = luminance(style.background_color)
-    assert (ground > 0.5) == (name == "Light")
-    for token, look in style:
-        low, high = sorted([ground, luminance(f"#{look['color']}")])
-        assert (high + 0.05) / (low + 0.05) >= 4.5, token
-    shown = [style.style_for_token(t) for t in (Text, Comment, Keyword, Number, String)]
-    assert len({look["color"] for look in shown}) == 5
-    assert [look["italic"] for look in shown] == [False, True, False, False, False]
 
 
 def test_slides_take_the_files_of_the_site_but_for_the_last_folder_and_no_source_code():

@@ -4,8 +4,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.build import noted, test_docs, test_exercises, test_paper, test_website
-from tests.build.books import ASSETS, build
+from tests.build import noted, test_docs, test_exercises, test_paper, test_site
+from tests.build.books import build
 
 pytestmark = pytest.mark.slow  # small books
 
@@ -176,7 +176,7 @@ OTHER = (
 )
 OWN = {name: test_paper.PAGES[name] for name in ("table", "small", "card", "sources")}
 PAGES = {"everything": PIECES, "other": OTHER} | test_docs.GOOD | OWN
-PAGES |= test_website.PAGES | test_exercises.PAGES
+PAGES |= test_site.PAGES | test_exercises.PAGES
 
 
 def files(folder, **readers):
@@ -202,7 +202,7 @@ def as_ebook(folder):
 
 
 FORMS = {
-    "html": (ASSETS + test_website.CONF, as_site),
+    "html": (test_site.CONF, as_site),
     "notebooks": ("", lambda folder: files(folder, ipynb=noted.notebook)),
     "latex": ("", lambda folder: files(folder, tex=noted.tex)),
     "epub": ("", as_ebook),

@@ -7,9 +7,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from docs._ext.book import chromium
+from tests.audit import chromium
 from tests.build import noted
-from tests.build.books import ASSETS, FIGURE, ROOT, build, cell
+from tests.build.books import FIGURE, ROOT, build, cell
 from tests.conftest import need
 
 pytestmark = pytest.mark.slow  # small books
@@ -79,9 +79,7 @@ def book(folder, number, slides):
         "print(21 * 2)\n" + FIGURE.format(last=3), "out-one, code-one", figure=NUMBERED
     )
     pages = {"page": page, "deck": slides}
-    out, code, said = build(
-        folder, pages, builder="revealjs", only=["deck.md"], settings=ASSETS
-    )
+    out, code, said = build(folder, pages, builder="revealjs", only=["deck.md"])
     said = re.findall("[^/\n]*WARNING: .*", said)
     return (out / "deck.html").read_text(encoding="utf-8"), said, code
 

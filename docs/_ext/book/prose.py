@@ -93,7 +93,9 @@ def is_prose(node):
     while node is not None:
         if isinstance(node, NO_PROSE) or "glued" in getattr(node, "attributes", ()):
             return False
-        if {"nb_element", "recorded"} & set(getattr(node, "attributes", ())):
+        if "nb_element" in getattr(node, "attributes", ()):
+            return False
+        if isinstance(node, nodes.Element) and "recorded" in node["classes"]:
             return False
         node = node.parent
     return True

@@ -1,15 +1,14 @@
-"""What `nox -s bench` measured, on the page: the directive `{benchmarks} rotate`.
+"""What `nox -s bench` measured, as the tables that the page includes.
 
-A build shows what was recorded and measures nothing; a time of code that has changed since is marked.
+`python -m tests.benchmarks.tables` writes them beside the records, and measures nothing. A time of code
+that has changed since has a star; a test fails until the tables say so.
 """
 
 import math
 
-from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
-from .timings import FOLDER, PARTS, is_stale, machines
+from tests.benchmarks import records
 
-VIEWS = ("machines", "slower", *PARTS)
+VIEWS = ("machines", "slower", *records.PARTS)
 COLUMNS = ("Work", "Against", "Ours", "Theirs", "Ratio", "Middle half")
 COLUMNS += ("Our error", "Their error")
 STALE = "\\*"
@@ -49,7 +48,7 @@ def rows(entry):
         several = ratio and entry["rounds"] > 1
         ends = (digits(ratio[0]), "to", digits(ratio[2])) if several else DASH
         yield [
-            entry["name"] + (STALE if is_stale(entry) else ""),
+            entry["name"] + (STALE if records.is_stale(entry) else ""),
             peer,
             *(amount(median[who], entry) for who in ("ours", peer)),
             value,
@@ -105,14 +104,14 @@ def slower(machine):
 def view(name):
     """The lines of MyST that a view of the recorded files has."""
     lines = []
-    for machine in machines():
+    for machine in records.machines():
         said = machine["machine"]["name"]
         if name == "machines":
             lines.append(f"- **{said}**: {describe(machine)}. Measured {days(machine)}.")
         elif name == "slower":
             lines += [
                 f"- {entry['part']}, {entry['name']}: {digits(ratio[1])} times the time of "
-                f"{peer} ({said}){STALE if is_stale(entry) else ''}."
+                f"{peer} ({said}){STALE if records.is_stale(entry) else ''}."
                 for entry, peer, ratio in slower(machine)
                 if entry["unit"] == "seconds"
             ]
@@ -121,25 +120,13 @@ def view(name):
     return lines or ["Nothing is recorded."]
 
 
-class Benchmarks(SphinxDirective):
-    """Show one view of what was measured."""
-
-    required_arguments = 1
-
-    def run(self):
-        """Return the view in a box of class `recorded`."""
-        (name,) = self.arguments
-        if name not in VIEWS:
-            raise self.error(f"benchmarks must be one of {', '.join(VIEWS)}, got {name!r}")
-        for path in FOLDER.glob("*.json"):
-            self.env.note_dependency(str(path))
-        parsed = self.parse_text_to_nodes("\n".join(view(name)))
-        box = nodes.container("", *parsed, classes=["recorded"], recorded=True)
-        self.set_source_info(box)
-        return [box]
+def write():
+    """Write each view into a file of its own, in a box of class `recorded`: nobody typed its numbers."""
+    records.FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in VIEWS:
+        text = "\n".join([":::{container} recorded", "", *view(name), "", ":::", ""])
+        (records.FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
 
 
-def setup(app):
-    """Register with Sphinx."""
-    app.add_directive("benchmarks", Benchmarks)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+if __name__ == "__main__":
+    write()

