@@ -181,12 +181,6 @@ def numerics(session: nox.Session) -> None:
 
 
 @tool
-def doctest(session: nox.Session) -> None:
-    """Execute all pages and run their doctests."""
-    sphinx(session, "doctest")
-
-
-@tool
 def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
@@ -225,14 +219,23 @@ def notebooks(session: nox.Session) -> None:
     run(session, "tests.build.rerun", BUILD / "html" / "_notebooks")
 
 
-@tool
+@nox.session(requires=["docs"], venv_backend="none", default=False)
+@refusable
 def pdf(session: nox.Session) -> None:
-    """Print the book for each framework, and the library's reference, below build/pdf."""
+    """Print the book for each framework, the library's reference and the slides, below build/pdf."""
     if not (shutil.which("latexmk") and shutil.which("xelatex")):
         session.error(f"the PDF needs LaTeX. On Debian or Ubuntu: apt-get install {LATEX}")
+    alone()
     typeset(session, sphinx(session, "latex"), "posattn", "posattn-api")
     jax = sphinx(session, "latex", settings=["-t", "jax"])
     typeset(session, jax, "posattn-jax")
+    slides = WORK / "slides.pdf"
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        missing = "printing the slides needs Chromium: apt-get install chromium"
+        session.error(missing) if os.environ.get("CI") == "true" else session.warn(missing)
+        return
+    run(session, "docs._ext.book.chromium", BUILD / "html" / "slides" / "index.html", slides)
+    publish(slides, BUILD / "pdf" / slides.name)
     session.log(f"open {BUILD / 'pdf' / 'posattn.pdf'}")
 
 
@@ -248,17 +251,6 @@ def epub(session: nox.Session) -> None:
         session.warn("not checked: epubcheck needs Java")
     publish(book, BUILD / "epub" / book.name)
     session.log(f"open {BUILD / 'epub' / book.name}")
-
-
-@nox.session(name="slides-pdf", requires=["docs"], venv_backend="none")
-@refusable
-def slides_pdf(session: nox.Session) -> None:
-    """Print the slides as build/pdf/slides.pdf, one page each; needs Chromium."""
-    alone()
-    printed, target = WORK / "slides.pdf", BUILD / "pdf" / "slides.pdf"
-    run(session, "docs._ext.book.chromium", BUILD / "html" / "slides" / "index.html", printed)
-    publish(printed, target)
-    session.log(f"open {target}")
 
 
 @tool
@@ -392,7 +384,7 @@ def sphinx(
         remove(out)  # nothing outlives its page
     ended_well = builds.trusted(doctrees)
     processes = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
-    options = ["-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
+    options = ["-q", "-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
     options += ["-b", builder, *settings]
     run(session, "sphinx", *options, "docs", out, *(pages or session.posargs or ["-a"]))
     ended_well.touch()

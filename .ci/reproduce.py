@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 PLACE = Path("build", "reproduce").resolve()
-SESSIONS = ("docs", "pdf", "epub", "slides-pdf")
+SESSIONS = ("docs", "pdf", "epub")
 WAYS = {  # the local days always differ: the zones lie 26 hours apart
     "one": {
         "umask": 0o022,

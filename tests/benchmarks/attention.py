@@ -211,7 +211,11 @@ def in_jax(scheme, shape, dtype, slopes=False):
 def code(column, scheme):
     """The modules that a scheme needs."""
     names = {PLAIN: (), ROTARY: ("rotary",), ALIBI: ("alibi",), T5: ("t5",)}[scheme]
-    return tuple(f"posattn.{column}.{name}" for name in ("attention", *names))
+    home = f"posattn.{column}"
+    return (
+        f"{home}.attention.attention",
+        *(f"{home}.position.{name}" for name in names),
+    )
 
 
 def cases():

@@ -203,12 +203,15 @@ def cases():
         bound, tail = (BACKWARD, ", with gradients") if slopes else (FORWARD, "")
         for scheme in SCHEMES:
             names = {PLAIN: (), ROTARY: ("rotary",), ALIBI: ("alibi",)}[scheme]
-            code = tuple(f"posattn.torch.{name}" for name in ("multi_head", *names))
+            code = (
+                "posattn.torch.attention.multi_head",
+                *(f"posattn.torch.position.{name}" for name in names),
+            )
             make = partial(in_torch, scheme, slopes)
             found.append(
                 Case("layer", f"PyTorch, {scheme}{tail}", SETTING, code, make, bound)
             )
-        code = ("posattn.jax.multi_head", "posattn.torch.multi_head")
+        code = ("posattn.jax.attention.multi_head", "posattn.torch.attention.multi_head")
         make = partial(in_jax, slopes)
         found.append(Case("layer", f"JAX, no position{tail}", SETTING, code, make, bound))
     return found

@@ -139,7 +139,7 @@ def cases():
     }
     found = []
     for framework, (column, make, library, array) in columns.items():
-        code = (f"posattn.{column}.rotary",)
+        code = (f"posattn.{column}.position.rotary",)
         for layout in RIGHT:
             for compiled, how in ((False, ""), (True, ", compiled")):
                 work = partial(make, layout, compiled)

@@ -35,7 +35,7 @@ ABOUT = {
     "system": "some",
     "versions": {"a": "1"},
 }
-CODE = ("posattn.torch.alibi",)
+CODE = ("posattn.torch.position.alibi",)
 SMALL = (1, 4, 96, 16)
 
 

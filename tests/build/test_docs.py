@@ -243,7 +243,7 @@ def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(good, wi
         "text.md:9: WARNING: PyTorch and JAX print different text",
         "drawing.md:9: WARNING: PyTorch and JAX draw different figures",
         "lonely.md:9: WARNING: a cell tagged torch is not followed by one tagged jax",
-        "no twin: posattn.torch.masks has no no_such_mask",
+        "no twin: posattn.torch has no no_such_mask",
         "WARNING: a figure has no alt text",
         "unread2024 stands in references.bib but is not cited",
         "posattn.jax.causal_mask is public but not documented",
@@ -336,7 +336,7 @@ def test_every_concept_is_shown_by_its_source():
         )
     )
     modules = {
-        path.stem for path in (ROOT / "src" / "posattn" / "reference").glob("[a-z]*.py")
+        path.stem for path in (ROOT / "src" / "posattn" / "reference").rglob("[a-z]*.py")
     }
     assert modules - shown == WITHOUT_PAGE
 

@@ -85,7 +85,7 @@ def test_the_text_begins_with_the_question_and_shows_no_source_of_the_library(bo
     written = text(book, "pair-jax.ipynb")
     assert written.startswith("# pair\n\n*Which sum?*\n\nThis is the page “pair”")
     assert "as a notebook for JAX" in written
-    assert "`posattn.jax.masks.causal_mask`" in written
+    assert "`posattn.jax.causal_mask`" in written
     assert "def " not in written
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import distributed as dist
 
 import posattn.torch as ours
-from posattn.torch import ring
+from posattn.torch.attention import ring
 
 USUAL = ring.BLOCK
 WORKERS, N, HEADS, KV_HEADS, WIDTH = 4, 32, 4, 2, 6

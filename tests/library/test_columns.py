@@ -40,12 +40,21 @@ FOREIGN = {
 }
 
 
+def homes(column):
+    """The module of each concept, below its column: `rotary` lives in `position.rotary`."""
+    paths = (path.relative_to(ROOT / column) for path in (ROOT / column).rglob("*.py"))
+    return {
+        p.stem: ".".join(p.with_suffix("").parts) for p in paths if p.stem != "__init__"
+    }
+
+
 def concepts(column):
-    return {path.stem for path in (ROOT / column).glob("*.py")} - {"__init__"}
+    return set(homes(column))
 
 
 def load(column, name=""):
-    return importlib.import_module(f"posattn.{column}.{name}".rstrip("."))
+    home = homes(column)[name] if name else ""
+    return importlib.import_module(f"posattn.{column}.{home}".rstrip("."))
 
 
 SHARED = sorted(concepts("reference") - WITHOUT_TENSORS)
@@ -64,6 +73,9 @@ ON_NAMES = pytest.mark.parametrize("name", NAMES)
 @ON_TWINS
 def test_columns_have_the_same_files(twin):
     assert concepts(twin) == {*SHARED, *OWN.get(twin, ())}
+    assert {name: homes(twin)[name] for name in SHARED} == {
+        name: homes("reference")[name] for name in SHARED
+    }
 
 
 @ON_TWINS

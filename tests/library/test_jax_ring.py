@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 
 from posattn import jax as ours
-from posattn.jax import tiled
+from posattn.jax.attention import tiled
 from tests.conftest import BOUND, TWINS, draw, error
 
 N, HEADS, GROUPS, WIDTH, KEY = 64, 4, 2, 6, jax.random.key(0)

@@ -13,7 +13,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from posattn import jax as ours
 from posattn import reference
-from posattn.jax import tiled
+from posattn.jax.attention import tiled
 from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
 
 HEADS, WIDTH, KEY = 4, 6, jax.random.key(0)

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import posattn.jax as theirs
 import posattn.torch as ours
 from posattn.schemes import SCHEMES as SCHEMES_OF_ALL
-from posattn.torch import blocks, tiled
+from posattn.torch.attention import blocks, tiled
 from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 3

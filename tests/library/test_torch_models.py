@@ -444,7 +444,7 @@ def test_a_program_that_is_compiled_keeps_no_encodings(monkeypatch):
 
 def test_a_full_cache_of_a_device_is_told_by_nan(monkeypatch):
     layer, cache = MultiHeadAttention(8, 2), KVCache.init((1,), 2, 3, 4)
-    monkeypatch.setattr("posattn.torch.cache.readable", lambda positions: False)
+    monkeypatch.setattr("posattn.torch.attention.cache.readable", lambda positions: False)
     with torch.no_grad():
         out, cache = layer(torch.ones(1, 3, 8), cache=cache)
         assert out.isfinite().all()

@@ -2,7 +2,7 @@
 
     nox -s mutants                                    all of `src` and `docs/_ext`, which takes a day
     nox -s mutants -- --minutes 30                    as many as that allows, by lot, others each day
-    nox -s mutants -- src/posattn/torch/rotary.py     one file
+    nox -s mutants -- src/posattn/torch/position/rotary.py     one file
     nox -s mutants -- --since main                    the lines that have changed since a commit
 
 The first run notes which tests run which line in build/mutants/evidence, which takes half an hour; it

@@ -37,6 +37,7 @@ from . import (
     numerics,
     paper,
     place,
+    progress,
     slides,
     tested,
     twins,
@@ -45,7 +46,7 @@ from . import (
 
 PARTS = (
     api, benchmarks, cells, ebook, exercises, explorers, figures, heights, kernels, mathematics,
-    assets, notebooks, numerics, paper, place, slides, tested, twins, website,
+    assets, notebooks, numerics, paper, place, progress, slides, tested, twins, website,
 )  # fmt: skip
 
 

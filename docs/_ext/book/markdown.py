@@ -53,10 +53,10 @@ class Pieces:
             return []
         if isinstance(node, WHOLE):
             return self.of(node)
-        if isinstance(node, BOXES):
-            return self.box(node)
         if method := getattr(self, f"block_{node.tagname}", None):
             return method(node)
+        if isinstance(node, BOXES):
+            return self.box(node)
         if isinstance(node, nodes.Inline | nodes.Text):
             return [self.inline(node)]
         logger.warning("a notebook cannot hold the node %s", node.tagname, location=node)

@@ -1,6 +1,6 @@
 """Frameworks side by side: source and executed cells in synced tabs.
 
-The directive `{twins} module:name` shows the library's own definition from every column that is
+The directive `{twins} concept:name` shows the library's own definition from every column that is
 asked for; a missing twin fails the build. Its content says what the library adds, and on the web both
 are folded.
 Cells tagged `torch` and `jax` that follow each other become one tab set.
@@ -55,6 +55,18 @@ def tab_set(contents):
     return create_component("tab-set", classes=["sd-tab-set"], children=items)
 
 
+def home(column, name):
+    """Return the file that defines a public name of a column: its `__init__` imports it from there."""
+    package = Path(str(files("posattn")))
+    if column in PORTS:
+        return package / "ports" / f"{column}.py"
+    entry = package / column / "__init__.py"
+    for node in ast.parse(entry.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and name in {a.name for a in node.names}:
+            return package.parent / (node.module.replace(".", "/") + ".py")
+    return entry
+
+
 def definition(path, name):
     """Return the source of a top-level definition without its docstrings, or None."""
     source = path.read_text(encoding="utf-8")
@@ -80,7 +92,7 @@ def definition(path, name):
 
 
 class Twins(SphinxDirective):
-    """Show `module:name` as it stands in the library, in tabs."""
+    """Show `concept:name` as it stands in the library, in tabs."""
 
     required_arguments = 1
     has_content = True
@@ -88,23 +100,18 @@ class Twins(SphinxDirective):
 
     def run(self):
         """Read the definitions of all columns and put them into tabs, below what is said of them."""
-        module, _, name = self.arguments[0].partition(":")
+        name = self.arguments[0].partition(":")[2]
         blocks = {}
         ports = [path.stem for path in scripts(self.env.docname)]
         for column in self.options.get("columns", " ".join(["torch jax", *ports])).split():
-            place = (
-                f"ports/{column}.py"
-                if column in PORTS
-                else f"{column}/{module}.py"
-            )
-            path = Path(str(files("posattn"))) / place
+            path = home(column, name)
             self.env.note_dependency(str(path))
-            home = "posattn." + place.removesuffix(".py").replace("/", ".")
-            text = definition(path, name) if path.is_file() else None
+            text = definition(path, name)
+            place = f"ports.{column}" if column in PORTS else column
             if text is None:
-                raise self.error(f"no twin: {home} has no {name}")
+                raise self.error(f"no twin: posattn.{place} has no {name}")
             block = nodes.literal_block(
-                text, text, language="python", twin=f"{home}.{name}"
+                text, text, language="python", twin=f"posattn.{place}.{name}"
             )
             blocks[column] = [block]
         shown = [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]

@@ -4,39 +4,39 @@ import numpy as np
 from jax import Array, dtypes
 
 from posattn import contract
-from posattn.jax.alibi import ALiBi, alibi_bias, alibi_slopes
-from posattn.jax.attention import (
+from posattn.jax.attention.attention import (
     attention_weights,
     dropout,
     masked_softmax,
     scaled_dot_product_attention,
 )
-from posattn.jax.axial import (
+from posattn.jax.attention.cache import KVCache
+from posattn.jax.attention.masks import Window, causal_mask, length_mask, window_mask
+from posattn.jax.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
+from posattn.jax.attention.ring import balanced_order, ring_attention
+from posattn.jax.position.alibi import ALiBi, alibi_bias, alibi_slopes
+from posattn.jax.position.axial import (
     MixedRotary,
     axial_frequencies,
     grid_coordinates,
     mrope_frequencies,
     rotate_axes,
 )
-from posattn.jax.cache import KVCache
-from posattn.jax.cope import CoPE
-from posattn.jax.dape import DAPE
-from posattn.jax.disentangled import DisentangledBias, deberta_bucket
-from posattn.jax.fire import FIRE
-from posattn.jax.forgetting import (
+from posattn.jax.position.cope import CoPE
+from posattn.jax.position.dape import DAPE
+from posattn.jax.position.disentangled import DisentangledBias, deberta_bucket
+from posattn.jax.position.fire import FIRE
+from posattn.jax.position.forgetting import (
     ForgettingGate,
     forgetting_bias,
     tiled_forgetting_bias,
 )
-from posattn.jax.kerple import KerpleLog, KerplePower
-from posattn.jax.learned import LearnedPositionalEncoding
-from posattn.jax.masks import Window, causal_mask, length_mask, window_mask
-from posattn.jax.multi_head import MultiHeadAttention, merge_heads, split_heads
-from posattn.jax.polar import PolarKey, polar_query
-from posattn.jax.randomized import randomized_positions
-from posattn.jax.relative import RelativeGlobalAttention, ShawRelative, skew
-from posattn.jax.ring import balanced_order, ring_attention
-from posattn.jax.rotary import (
+from posattn.jax.position.kerple import KerpleLog, KerplePower
+from posattn.jax.position.learned import LearnedPositionalEncoding
+from posattn.jax.position.polar import PolarKey, polar_query
+from posattn.jax.position.randomized import randomized_positions
+from posattn.jax.position.relative import RelativeGlobalAttention, ShawRelative, skew
+from posattn.jax.position.rotary import (
     Rotary,
     rotate,
     to_half,
@@ -44,8 +44,8 @@ from posattn.jax.rotary import (
     weight_to_half,
     weight_to_interleaved,
 )
-from posattn.jax.sandwich import sandwich_bias
-from posattn.jax.scaling import (
+from posattn.jax.position.sandwich import sandwich_bias
+from posattn.jax.position.scaling import (
     dynamic_ntk,
     llama3,
     longrope,
@@ -53,19 +53,19 @@ from posattn.jax.scaling import (
     position_interpolation,
     yarn,
 )
-from posattn.jax.sinusoidal import (
+from posattn.jax.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
     shift_matrix,
     sinusoidal_encoding,
 )
-from posattn.jax.stick_breaking import StickBreaking
-from posattn.jax.swin import SwinBias
-from posattn.jax.swin_v2 import SwinV2Bias
-from posattn.jax.t5 import T5Bias, t5_bucket
-from posattn.jax.transformer_xl import TransformerXLBias
-from posattn.jax.tupe import TUPEBias
-from posattn.jax.xpos import xpos_key, xpos_query
+from posattn.jax.position.stick_breaking import StickBreaking
+from posattn.jax.position.swin import SwinBias
+from posattn.jax.position.swin_v2 import SwinV2Bias
+from posattn.jax.position.t5 import T5Bias, t5_bucket
+from posattn.jax.position.transformer_xl import TransformerXLBias
+from posattn.jax.position.tupe import TUPEBias
+from posattn.jax.position.xpos import xpos_key, xpos_query
 
 __all__ = [
     "DAPE",

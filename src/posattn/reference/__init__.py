@@ -7,22 +7,14 @@ Complex input passes through, so that a complex step differentiates each functio
 import numpy as np
 
 from posattn import contract
-from posattn.reference.alibi import ALiBi, alibi_bias, alibi_slopes
-from posattn.reference.attention import (
+from posattn.reference.attention.attention import (
     attention_weights,
     dropout,
     masked_softmax,
     scaled_dot_product_attention,
 )
-from posattn.reference.axial import (
-    MixedRotary,
-    axial_frequencies,
-    grid_coordinates,
-    mrope_frequencies,
-    rotate_axes,
-)
-from posattn.reference.cache import KVCache
-from posattn.reference.complexity import (
+from posattn.reference.attention.cache import KVCache
+from posattn.reference.attention.complexity import (
     Cost,
     convolution,
     convolution_operations,
@@ -35,24 +27,36 @@ from posattn.reference.complexity import (
     self_attention,
     self_attention_operations,
 )
-from posattn.reference.cope import CoPE
-from posattn.reference.dape import DAPE
-from posattn.reference.disentangled import DisentangledBias, deberta_bucket
-from posattn.reference.fire import FIRE
-from posattn.reference.forgetting import (
+from posattn.reference.attention.masks import Window, causal_mask, length_mask, window_mask
+from posattn.reference.attention.multi_head import (
+    MultiHeadAttention,
+    merge_heads,
+    split_heads,
+)
+from posattn.reference.attention.ring import balanced_order, ring_attention
+from posattn.reference.position.alibi import ALiBi, alibi_bias, alibi_slopes
+from posattn.reference.position.axial import (
+    MixedRotary,
+    axial_frequencies,
+    grid_coordinates,
+    mrope_frequencies,
+    rotate_axes,
+)
+from posattn.reference.position.cope import CoPE
+from posattn.reference.position.dape import DAPE
+from posattn.reference.position.disentangled import DisentangledBias, deberta_bucket
+from posattn.reference.position.fire import FIRE
+from posattn.reference.position.forgetting import (
     ForgettingGate,
     forgetting_bias,
     tiled_forgetting_bias,
 )
-from posattn.reference.kerple import KerpleLog, KerplePower
-from posattn.reference.learned import LearnedPositionalEncoding
-from posattn.reference.masks import Window, causal_mask, length_mask, window_mask
-from posattn.reference.multi_head import MultiHeadAttention, merge_heads, split_heads
-from posattn.reference.polar import PolarKey, polar_query
-from posattn.reference.randomized import randomized_positions
-from posattn.reference.relative import RelativeGlobalAttention, ShawRelative, skew
-from posattn.reference.ring import balanced_order, ring_attention
-from posattn.reference.rotary import (
+from posattn.reference.position.kerple import KerpleLog, KerplePower
+from posattn.reference.position.learned import LearnedPositionalEncoding
+from posattn.reference.position.polar import PolarKey, polar_query
+from posattn.reference.position.randomized import randomized_positions
+from posattn.reference.position.relative import RelativeGlobalAttention, ShawRelative, skew
+from posattn.reference.position.rotary import (
     Rotary,
     rotate,
     to_half,
@@ -60,8 +64,8 @@ from posattn.reference.rotary import (
     weight_to_half,
     weight_to_interleaved,
 )
-from posattn.reference.sandwich import sandwich_bias
-from posattn.reference.scaling import (
+from posattn.reference.position.sandwich import sandwich_bias
+from posattn.reference.position.scaling import (
     dynamic_ntk,
     llama3,
     longrope,
@@ -69,19 +73,19 @@ from posattn.reference.scaling import (
     position_interpolation,
     yarn,
 )
-from posattn.reference.sinusoidal import (
+from posattn.reference.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
     shift_matrix,
     sinusoidal_encoding,
 )
-from posattn.reference.stick_breaking import StickBreaking
-from posattn.reference.swin import SwinBias
-from posattn.reference.swin_v2 import SwinV2Bias
-from posattn.reference.t5 import T5Bias, t5_bucket
-from posattn.reference.transformer_xl import TransformerXLBias
-from posattn.reference.tupe import TUPEBias
-from posattn.reference.xpos import xpos_key, xpos_query
+from posattn.reference.position.stick_breaking import StickBreaking
+from posattn.reference.position.swin import SwinBias
+from posattn.reference.position.swin_v2 import SwinV2Bias
+from posattn.reference.position.t5 import T5Bias, t5_bucket
+from posattn.reference.position.transformer_xl import TransformerXLBias
+from posattn.reference.position.tupe import TUPEBias
+from posattn.reference.position.xpos import xpos_key, xpos_query
 
 __all__ = [
     "DAPE",

@@ -3,39 +3,39 @@
 from torch import Tensor, dtype
 
 from posattn import contract
-from posattn.torch.alibi import ALiBi, alibi_bias, alibi_slopes
-from posattn.torch.attention import (
+from posattn.torch.attention.attention import (
     attention_weights,
     dropout,
     masked_softmax,
     scaled_dot_product_attention,
 )
-from posattn.torch.axial import (
+from posattn.torch.attention.cache import KVCache
+from posattn.torch.attention.masks import Window, causal_mask, length_mask, window_mask
+from posattn.torch.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
+from posattn.torch.attention.ring import balanced_order, ring_attention
+from posattn.torch.position.alibi import ALiBi, alibi_bias, alibi_slopes
+from posattn.torch.position.axial import (
     MixedRotary,
     axial_frequencies,
     grid_coordinates,
     mrope_frequencies,
     rotate_axes,
 )
-from posattn.torch.cache import KVCache
-from posattn.torch.cope import CoPE
-from posattn.torch.dape import DAPE
-from posattn.torch.disentangled import DisentangledBias, deberta_bucket
-from posattn.torch.fire import FIRE
-from posattn.torch.forgetting import (
+from posattn.torch.position.cope import CoPE
+from posattn.torch.position.dape import DAPE
+from posattn.torch.position.disentangled import DisentangledBias, deberta_bucket
+from posattn.torch.position.fire import FIRE
+from posattn.torch.position.forgetting import (
     ForgettingGate,
     forgetting_bias,
     tiled_forgetting_bias,
 )
-from posattn.torch.kerple import KerpleLog, KerplePower
-from posattn.torch.learned import LearnedPositionalEncoding
-from posattn.torch.masks import Window, causal_mask, length_mask, window_mask
-from posattn.torch.multi_head import MultiHeadAttention, merge_heads, split_heads
-from posattn.torch.polar import PolarKey, polar_query
-from posattn.torch.randomized import randomized_positions
-from posattn.torch.relative import RelativeGlobalAttention, ShawRelative, skew
-from posattn.torch.ring import balanced_order, ring_attention
-from posattn.torch.rotary import (
+from posattn.torch.position.kerple import KerpleLog, KerplePower
+from posattn.torch.position.learned import LearnedPositionalEncoding
+from posattn.torch.position.polar import PolarKey, polar_query
+from posattn.torch.position.randomized import randomized_positions
+from posattn.torch.position.relative import RelativeGlobalAttention, ShawRelative, skew
+from posattn.torch.position.rotary import (
     Rotary,
     rotate,
     to_half,
@@ -43,8 +43,8 @@ from posattn.torch.rotary import (
     weight_to_half,
     weight_to_interleaved,
 )
-from posattn.torch.sandwich import sandwich_bias
-from posattn.torch.scaling import (
+from posattn.torch.position.sandwich import sandwich_bias
+from posattn.torch.position.scaling import (
     dynamic_ntk,
     llama3,
     longrope,
@@ -52,19 +52,19 @@ from posattn.torch.scaling import (
     position_interpolation,
     yarn,
 )
-from posattn.torch.sinusoidal import (
+from posattn.torch.position.sinusoidal import (
     PositionalEncoding,
     frequencies,
     shift_matrix,
     sinusoidal_encoding,
 )
-from posattn.torch.stick_breaking import StickBreaking
-from posattn.torch.swin import SwinBias
-from posattn.torch.swin_v2 import SwinV2Bias
-from posattn.torch.t5 import T5Bias, t5_bucket
-from posattn.torch.transformer_xl import TransformerXLBias
-from posattn.torch.tupe import TUPEBias
-from posattn.torch.xpos import xpos_key, xpos_query
+from posattn.torch.position.stick_breaking import StickBreaking
+from posattn.torch.position.swin import SwinBias
+from posattn.torch.position.swin_v2 import SwinV2Bias
+from posattn.torch.position.t5 import T5Bias, t5_bucket
+from posattn.torch.position.transformer_xl import TransformerXLBias
+from posattn.torch.position.tupe import TUPEBias
+from posattn.torch.position.xpos import xpos_key, xpos_query
 
 __all__ = [
     "DAPE",

@@ -4,7 +4,7 @@ import numpy as np
 
 from posattn import reference
 from posattn.conformance.cases import Scheme, draw
-from posattn.reference.rotary import to_half
+from posattn.reference.position.rotary import to_half
 
 FAR = np.array([7, 3, 2**20])
 FINE = np.array([257, 2049, 4095])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn.conformance.cases import Scheme, draw, single
-from posattn.reference import axial, polar, xpos
+from posattn.reference.position import axial, polar, xpos
 
 VIDEO = np.array([[0, 0, 0], [1, 1, 1], [2, 2, 3], [2, 3, 2], [4, 4, 4]])
 

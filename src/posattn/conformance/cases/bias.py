@@ -3,15 +3,15 @@
 import numpy as np
 
 from posattn.conformance.cases import FRACTIONS, PAIRS, Scheme, draw, of_positions
-from posattn.reference.alibi import alibi_bias
-from posattn.reference.alibi import alibi_slopes as slopes
-from posattn.reference.fire import FIRE
-from posattn.reference.kerple import KerpleLog, KerplePower
-from posattn.reference.sandwich import sandwich_bias
-from posattn.reference.swin import SwinBias
-from posattn.reference.swin_v2 import SwinV2Bias
-from posattn.reference.t5 import T5Bias
-from posattn.reference.t5 import t5_bucket as bucket
+from posattn.reference.position.alibi import alibi_bias
+from posattn.reference.position.alibi import alibi_slopes as slopes
+from posattn.reference.position.fire import FIRE
+from posattn.reference.position.kerple import KerpleLog, KerplePower
+from posattn.reference.position.sandwich import sandwich_bias
+from posattn.reference.position.swin import SwinBias
+from posattn.reference.position.swin_v2 import SwinV2Bias
+from posattn.reference.position.t5 import T5Bias
+from posattn.reference.position.t5 import t5_bucket as bucket
 
 
 def alibi_slopes():

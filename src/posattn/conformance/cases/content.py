@@ -3,16 +3,16 @@
 import numpy as np
 
 from posattn.conformance.cases import PAIRS, Scheme, draw, flat, of_content, of_positions
-from posattn.reference.cope import CoPE
-from posattn.reference.dape import DAPE
-from posattn.reference.disentangled import DisentangledBias
-from posattn.reference.disentangled import deberta_bucket as bucket
-from posattn.reference.forgetting import ForgettingGate, forgetting_bias
-from posattn.reference.relative import RelativeGlobalAttention, ShawRelative
-from posattn.reference.relative import skew as skewed
-from posattn.reference.stick_breaking import StickBreaking
-from posattn.reference.transformer_xl import TransformerXLBias
-from posattn.reference.tupe import TUPEBias
+from posattn.reference.position.cope import CoPE
+from posattn.reference.position.dape import DAPE
+from posattn.reference.position.disentangled import DisentangledBias
+from posattn.reference.position.disentangled import deberta_bucket as bucket
+from posattn.reference.position.forgetting import ForgettingGate, forgetting_bias
+from posattn.reference.position.relative import RelativeGlobalAttention, ShawRelative
+from posattn.reference.position.relative import skew as skewed
+from posattn.reference.position.stick_breaking import StickBreaking
+from posattn.reference.position.transformer_xl import TransformerXLBias
+from posattn.reference.position.tupe import TUPEBias
 
 HEADS, WIDTH = 3, 4
 

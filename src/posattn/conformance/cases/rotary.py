@@ -3,8 +3,8 @@
 import numpy as np
 
 from posattn.conformance.cases import PAIRS, Scheme, draw, single
-from posattn.reference import rotary as definition
-from posattn.reference.sinusoidal import frequencies
+from posattn.reference.position import rotary as definition
+from posattn.reference.position.sinusoidal import frequencies
 
 FAR = np.array([2**20, 2**20 - 1, 2**19 + 1, 65537, 100003])
 FINE = np.array([257, 999, 1021, 2049, 4095])

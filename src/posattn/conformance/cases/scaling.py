@@ -3,8 +3,8 @@
 import numpy as np
 
 from posattn.conformance.cases import Scheme
-from posattn.reference import scaling
-from posattn.reference.sinusoidal import frequencies as plain
+from posattn.reference.position import scaling
+from posattn.reference.position.sinusoidal import frequencies as plain
 
 
 def frequencies():

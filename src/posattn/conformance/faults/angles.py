@@ -12,7 +12,7 @@ from posattn.conformance.faults.registry import (
     rows,
     tokens,
 )
-from posattn.reference.rotary import rotate, to_half, turn
+from posattn.reference.position.rotary import rotate, to_half, turn
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated", "positional_encoding")
 CAST = "EleutherAI/gpt-neox #1003, huggingface/transformers #25681, #29496"

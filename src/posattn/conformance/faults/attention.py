@@ -4,7 +4,7 @@ import numpy as np
 
 from posattn import reference
 from posattn.conformance.faults.registry import fault, misuse, named_as
-from posattn.reference.attention import positions_of, total_bias, visible
+from posattn.reference.attention.attention import positions_of, total_bias, visible
 
 attention = reference.scaled_dot_product_attention
 

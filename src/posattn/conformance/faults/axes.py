@@ -3,10 +3,10 @@
 import numpy as np
 
 from posattn.conformance.faults.registry import fault, misuse, tokens
-from posattn.reference.axial import rotate_axes
-from posattn.reference.rotary import rotate
-from posattn.reference.sinusoidal import frequencies
-from posattn.reference.xpos import xpos_key, xpos_query
+from posattn.reference.position.axial import rotate_axes
+from posattn.reference.position.rotary import rotate
+from posattn.reference.position.sinusoidal import frequencies
+from posattn.reference.position.xpos import xpos_key, xpos_query
 
 XPOS = ("xpos_query", "xpos_key")
 OTHER = {xpos_query: xpos_key, xpos_key: xpos_query}

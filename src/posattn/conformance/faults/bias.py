@@ -3,8 +3,8 @@
 import numpy as np
 
 from posattn.conformance.faults.registry import Near, fault, misuse, named_as
-from posattn.reference.alibi import alibi_slopes
-from posattn.reference.t5 import t5_bucket
+from posattn.reference.position.alibi import alibi_slopes
+from posattn.reference.position.t5 import t5_bucket
 
 
 def relative(query_positions, key_positions):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn.conformance.faults.registry import fault, misuse
-from posattn.reference.rotary import to_interleaved
+from posattn.reference.position.rotary import to_interleaved
 
 SCORES = ("shaw", "music_transformer", "transformer_xl", "disentangled")
 

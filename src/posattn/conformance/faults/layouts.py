@@ -4,7 +4,7 @@ import numpy as np
 
 from posattn import reference
 from posattn.conformance.faults.registry import fault, tokens
-from posattn.reference.rotary import rotate, to_half, to_interleaved, turn
+from posattn.reference.position.rotary import rotate, to_half, to_interleaved, turn
 
 OTHER = {"interleaved": "half", "half": "interleaved"}
 HEADS = (4, 8, 12, 16, 32)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from posattn.conformance.faults.registry import fault, half_precision, misuse, rows, tokens
-from posattn.reference.rotary import rotate
-from posattn.reference.sinusoidal import sinusoidal_encoding
+from posattn.reference.position.rotary import rotate
+from posattn.reference.position.sinusoidal import sinusoidal_encoding
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated")
 ADDED = ("positional_encoding", "learned")

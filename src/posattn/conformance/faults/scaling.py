@@ -3,8 +3,8 @@
 import numpy as np
 
 from posattn.conformance.faults.registry import fault, misuse
-from posattn.reference import scaling
-from posattn.reference.sinusoidal import frequencies
+from posattn.reference.position import scaling
+from posattn.reference.position.sinusoidal import frequencies
 
 METHODS = (
     "frequencies",

@@ -1,0 +1,171 @@
+"""Masks: which query may attend to which key. True means may attend."""
+
+from dataclasses import dataclass, field
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Integer, Real
+
+from posattn import contract
+from posattn.jax.position.alibi import relative_positions
+from posattn.jax.trees import register
+
+__all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
+
+
+def _places(n_q, n_k):
+    """The positions of queries, as a column, and of keys, the last query standing at the last key."""
+    n_q = contract.integer("n_q", n_q)
+    n_k = n_q if n_k is None else contract.integer("n_k", n_k)
+    return jnp.arange(n_k - n_q, n_k)[:, None], jnp.arange(n_k)
+
+
+def causal_mask(n_q: int, n_k: int | None = None) -> Bool[Array, "n_q n_k"]:
+    """Let each query attend to its own position and to the past.
+
+    Twin of :func:`posattn.reference.causal_mask`.
+    Two ranges are compared: nothing larger than the mask is made on the way.
+
+    Args:
+        n_q: number of queries, at least 0.
+        n_k: number of keys, at least 0; the number of queries if not given.
+
+    Returns:
+        The mask, `(n_q, n_k)`.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is negative.
+
+    Examples:
+        >>> causal_mask(2)
+        Array([[ True, False],
+               [ True,  True]], dtype=bool)
+    """
+    query, key = _places(n_q, n_k)
+    return key <= query
+
+
+def length_mask(
+    lengths: Integer[Array | np.ndarray, "batch"]
+    | Integer[Array | np.ndarray, "batch n_q"],
+    n_k: int,
+) -> Bool[Array, "batch _ n_k"]:
+    """Let queries attend to the first keys only, as many as `lengths` says.
+
+    Twin of :func:`posattn.reference.length_mask`.
+    The values of `lengths` are checked if they are in a NumPy array.
+    Those of a JAX array are not, because reading them would make the host wait for the device: there a
+    negative length counts as 0, and one above `n_k` as `n_k`.
+
+    Args:
+        lengths: number of keys that may be attended to, from 0 to `n_k`; `(batch)` for one per
+            example, or `(batch, n_q)` for one per query.
+        n_k: number of keys, at least 0.
+
+    Returns:
+        The mask, `(batch, 1, n_k)` or `(batch, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `lengths` or `n_k` holds no integers.
+        ValueError: if `lengths` has another rank, or a length in a NumPy array is negative or larger
+            than `n_k`.
+
+    Examples:
+        >>> length_mask(jnp.array([3, 1]), 4).astype(int)
+        Array([[[1, 1, 1, 0]],
+        <BLANKLINE>
+               [[1, 0, 0, 0]]], dtype=int32)
+    """
+    n_k = contract.integer("n_k", n_k)
+    contract.lengths(lengths, n_k, known=isinstance(lengths, np.ndarray))
+    per_query = lengths[:, None] if lengths.ndim == 1 else lengths
+    return jnp.arange(n_k) < per_query[..., None]
+
+
+def window_mask(n_q: int, n_k: int, window: int) -> Bool[Array, "n_q n_k"]:
+    """Let each query attend to the keys nearer than `window` positions, on both sides.
+
+    Twin of :func:`posattn.reference.window_mask`.
+
+    Args:
+        n_q: number of queries, at least 0.
+        n_k: number of keys, at least 0.
+        window: the width, at least 1: with a causal mask, so many tokens are seen, the query's own
+            among them.
+
+    Returns:
+        The mask, `(n_q, n_k)`.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is too small.
+
+    Examples:
+        >>> window_mask(3, 3, 2).astype(int)
+        Array([[1, 1, 0],
+               [1, 1, 1],
+               [0, 1, 1]], dtype=int32)
+    """
+    window = contract.integer("window", window, least=1)
+    query, key = _places(n_q, n_k)
+    return (key > query - window) & (key < query + window)
+
+
+@register
+@dataclass(frozen=True)
+class Window:
+    """Let each query attend to the keys nearer than `window` positions, on both sides.
+
+    Twin of :class:`posattn.reference.Window`; a pytree without leaves, equal to all of the same width.
+
+    Args:
+        window: the width, at least 1.
+
+    Raises:
+        TypeError: if `window` is not an integer.
+        ValueError: if `window` is too small.
+
+    Examples:
+        >>> Window(2)(jnp.array([3]), jnp.arange(6)).astype(int)
+        Array([[0, 0, 1, 1, 1, 0]], dtype=int32)
+    """
+
+    window: int = field(metadata={"static": True})
+
+    def __post_init__(self):
+        object.__setattr__(self, "window", contract.integer("window", self.window, least=1))
+
+    def __call__(
+        self,
+        query_positions: Real[Array | np.ndarray, "*#batch n_q"],
+        key_positions: Real[Array | np.ndarray, "*#batch n_k"],
+    ) -> Bool[Array | np.ndarray, "*batch n_q n_k"]:
+        """Which query may attend to which key.
+
+        Twin of calling :class:`posattn.reference.Window`.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            True means may attend, `(*batch, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ.
+        """
+        return abs(relative_positions(query_positions, key_positions)) < self.window
+
+
+def of_pairs(mask, where, shape):
+    """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, also of one that is a function of positions."""
+    if callable(mask):
+        mask = mask(*where)
+        contract.array("mask", mask)
+        heads = max(len(x.shape) for x in where) > 1  # all heads of an example stand alike
+        mask = jnp.asarray(mask)[..., None, :, :] if heads else jnp.asarray(mask)
+    contract.mask(mask, shape)
+    return mask

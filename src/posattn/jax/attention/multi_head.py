@@ -1,0 +1,391 @@
+"""Multi-head attention: several attentions side by side, each in its own projection."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Real
+
+from posattn import contract
+from posattn.jax.attention.attention import (
+    all_of,
+    attend,
+    attention_weights,
+    biases,
+    for_heads,
+    is_key,
+    positions_of,
+    scaled_dot_product_attention,
+)
+from posattn.jax.attention.cache import KVCache, beyond
+from posattn.jax.trees import as_pytree, register
+
+__all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
+
+Rotate = contract.Rotation | Sequence[contract.Rotation | None]
+Mask = Bool[Array, "... #n_q n_keys"] | contract.PositionMask
+Bias = Float[Array, "... #n_q n_keys"] | contract.PositionBias | contract.ContentBias
+QueryPositions = Real[Array | np.ndarray, "*#batch n_q"] | None
+KeyPositions = Real[Array | np.ndarray, "*#batch n_k"] | None
+
+
+def split_heads(
+    x: Float[Array, "*batch n d"], num_heads: int
+) -> Float[Array, "*batch h n d_h"]:
+    """Cut the width into heads and make the heads a batch axis.
+
+    Twin of :func:`posattn.reference.split_heads`.
+
+    Args:
+        x: `(*batch, n, d)`.
+        num_heads: the number of heads, a divisor of $d$.
+
+    Returns:
+        `(*batch, h, n, d / h)`.
+
+    Raises:
+        TypeError: if `x` is not floating or `num_heads` is not an integer.
+        ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
+
+    Examples:
+        >>> split_heads(jnp.array([[0.0, 1.0, 2.0, 3.0]]), 2)
+        Array([[[0., 1.]],
+        <BLANKLINE>
+               [[2., 3.]]], dtype=float32)
+    """
+    contract.sequence("x", x)
+    *batch, n, d = x.shape
+    num_heads = contract.heads(num_heads, d)
+    return x.reshape(*batch, n, num_heads, d // num_heads).swapaxes(-3, -2)
+
+
+def merge_heads(x: Float[Array, "*batch h n d_h"]) -> Float[Array, "*batch n d"]:
+    """Put the heads back side by side: the inverse of `split_heads`.
+
+    Twin of :func:`posattn.reference.merge_heads`.
+
+    Args:
+        x: `(*batch, h, n, d_h)`.
+
+    Returns:
+        `(*batch, n, h * d_h)`.
+
+    Raises:
+        TypeError: if `x` is not floating.
+        ValueError: if `x` has fewer than three axes.
+
+    Examples:
+        >>> merge_heads(jnp.array([[[0.0, 1.0]], [[2.0, 3.0]]]))
+        Array([[0., 1., 2., 3.]], dtype=float32)
+    """
+    contract.head_sequence("x", x)
+    *batch, num_heads, n, head_dim = x.shape
+    return x.swapaxes(-3, -2).reshape(*batch, n, num_heads * head_dim)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class MultiHeadAttention:
+    """Several attentions side by side, each in its own projection of the input.
+
+    Twin of :class:`posattn.reference.MultiHeadAttention`; a pytree.
+    What is plugged in is part of the tree, so it may be a pytree with parameters of its own, or a method
+    of one.
+    Any other callable is a constant of the tree, and equal to one that is made equal:
+    a `functools.partial` with equal arguments, arrays among them.
+
+    Make a layer with `MultiHeadAttention.init(rng, dim, num_heads)`, or from weights that exist.
+
+    Args:
+        query_weight: `(d, h * d_h)`; `x @ weight` projects.
+        key_weight: `(d_kv, h_kv * d_h)`.
+        value_weight: `(d_kv, h_kv * d_h)`.
+        output_weight: `(h * d_h, d)`.
+        query_bias: `(h * d_h)`, or None for a projection without an offset; likewise the next three.
+        key_bias: `(h_kv * d_h)` or None.
+        value_bias: `(h_kv * d_h)` or None.
+        output_bias: `(d)` or None.
+        num_heads: the number of heads of queries.
+        dropout_rate: probability in [0, 1) of dropping an attention weight.
+        rotate: None, a function `(x, positions) -> x`, or a pair of them for queries and keys.
+        bias: None, an array, a function `(query_positions, key_positions) -> (h, n_q, n_k)`, an
+            object with a method `scores`, or a list of those, which are added up.
+        scale: the factor on the products of queries and keys, one over the root of `d_h` if None.
+        num_kv_heads: the number of heads of keys and values, a divisor of `num_heads`; that if None.
+        query_norm: None, or a function of the queries of each head, before they are rotated.
+        key_norm: likewise for keys.
+        attention: computes the output of the heads, called as `scaled_dot_product_attention`, which
+            it is if not given; such as `functools.partial(ring_attention, across=...)`.
+
+    Examples:
+        >>> from posattn.jax import Rotary
+        >>> layer = MultiHeadAttention.init(jax.random.key(0), 8, 2, rotate=Rotary())
+        >>> x = jnp.ones((3, 5, 8))
+        >>> jax.jit(layer)(x).shape
+        (3, 5, 8)
+    """
+
+    query_weight: Float[Array, "d width"]
+    key_weight: Float[Array, "d_kv width_kv"]
+    value_weight: Float[Array, "d_kv width_kv"]
+    output_weight: Float[Array, "width d"]
+    query_bias: Float[Array, " width"] | None = None
+    key_bias: Float[Array, " width_kv"] | None = None
+    value_bias: Float[Array, " width_kv"] | None = None
+    output_bias: Float[Array, " d"] | None = None
+    num_heads: int = field(default=1, metadata={"static": True})
+    dropout_rate: float = field(default=0.0, metadata={"static": True})
+    rotate: Rotate | None = None
+    bias: Bias | Sequence[Bias | None] | None = None
+    scale: float | None = field(default=None, metadata={"static": True})
+    num_kv_heads: int | None = field(default=None, metadata={"static": True})
+    query_norm: Callable[[Any], Any] | None = None
+    key_norm: Callable[[Any], Any] | None = None
+    attention: contract.Attention | None = None
+
+    def __post_init__(self):
+        shared = contract.kv_heads(self.num_kv_heads, self.num_heads)
+        object.__setattr__(self, "num_kv_heads", shared)
+        for name in ("rotate", "bias", "query_norm", "key_norm", "attention"):
+            object.__setattr__(self, name, as_pytree(getattr(self, name)))
+
+    @classmethod
+    def init(
+        cls,
+        rng: Array,
+        dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        kv_dim: int | None = None,
+        use_bias: bool = False,
+        use_output_bias: bool | None = None,
+        query_norm: Callable[[Any], Any] | None = None,
+        key_norm: Callable[[Any], Any] | None = None,
+        dropout_rate: float = 0.0,
+        rotate: Rotate | None = None,
+        bias: Bias | Sequence[Bias | None] | None = None,
+        scale: float | None = None,
+        attention: contract.Attention | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> "MultiHeadAttention":
+        """Draw the weights uniformly, within the bounds of Glorot.
+
+        Twin of :meth:`posattn.reference.MultiHeadAttention.init`.
+
+        Args:
+            rng: a JAX key, where the weights are drawn from.
+            dim: the width $d$ of queries and output, at least 1.
+            num_heads: the number of heads of queries.
+            num_kv_heads: the number of heads of keys and values, a divisor of `num_heads`; that if not
+                given.
+            head_dim: the width of a head; `dim / num_heads` if not given.
+            kv_dim: the width of keys and values; `dim` if not given.
+            use_bias: give queries, keys and values an offset, which starts at zero.
+            use_output_bias: likewise the output; as `use_bias` if not given.
+            query_norm: a function of the queries of each head, `(*batch, h, n, d_h)`, before they
+                are rotated.
+            key_norm: likewise for keys.
+            dropout_rate: probability in [0, 1) of dropping an attention weight.
+            rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.
+            bias: is added to the scores: an array, a function
+                `(query_positions, key_positions) -> (h, n_q, n_k)`, an object with a method
+                `scores`, or a list of those.
+            scale: the factor on the products of queries and keys, one over the root of `head_dim` if
+                not given.
+            attention: computes the output of the heads, called as `scaled_dot_product_attention`, which
+                it is if not given; such as `functools.partial(ring_attention, across=...)`.
+            dtype: of the weights; JAX's default one if not given.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if `rng` is no key or a number is not of its kind.
+            ValueError: if a number lies outside its range or does not divide what it should.
+        """
+        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
+        dropout_rate = contract.dropout_rate(dropout_rate)
+        contract.rng(rng, is_key(rng), "JAX key")
+        dtype = jnp.result_type(float if dtype is None else dtype)
+        ends = np.cumsum([math.prod(shape) for shape in sizes.weights])
+        drawn = jnp.split(jax.random.uniform(rng, (ends[-1],), dtype, -1, 1), ends[:-1])
+        weights = (
+            part.reshape(shape) * math.sqrt(6 / sum(shape))
+            for part, shape in zip(drawn, sizes.weights, strict=True)
+        )
+        used = [use_bias] * 3 + [use_bias if use_output_bias is None else use_output_bias]
+        offsets = (
+            jnp.zeros(shape[1], dtype) if given else None
+            for given, shape in zip(used, sizes.weights, strict=True)
+        )
+        return cls(
+            *weights,
+            *offsets,
+            sizes.num_heads,
+            dropout_rate,
+            rotate,
+            bias,
+            None if scale is None else contract.scale(scale),
+            sizes.num_kv_heads,
+            query_norm,
+            key_norm,
+            attention,
+        )
+
+    def __call__(
+        self,
+        query: Float[Array, "*batch n_q d"],
+        key: Float[Array, "*batch n_k d_kv"] | None = None,
+        value: Float[Array, "*batch n_k d_kv"] | None = None,
+        *,
+        mask: Mask | None = None,
+        causal: bool = False,
+        bias: Bias | Sequence[Bias | None] | None = None,
+        query_positions: QueryPositions = None,
+        key_positions: KeyPositions = None,
+        cache: KVCache | None = None,
+        rng: Array | None = None,
+    ) -> Float[Array, "*batch n_q d"] | tuple[Float[Array, "*batch n_q d"], KVCache]:
+        """Attend from `query` to `key` and mix `value`.
+
+        Twin of calling :class:`posattn.reference.MultiHeadAttention`.
+
+        Args:
+            query: `(*batch, n_q, d)`.
+            key: `(*batch, n_k, d_kv)`; the queries themselves if not given (self-attention).
+            value: `(*batch, n_k, d_kv)`; the keys if not given.
+            mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`, or with
+                one axis more than `query` to `(*batch, h, n_q, n_k)`; or a function of the positions
+                of queries and keys that returns one, such as `Window`.
+            causal: hide the future; queries are aligned to the end of the keys.
+            bias: is added to the scores of this call, of the kinds that `init` takes.
+            query_positions: where the queries stand, in tokens, `(n_q)` or `(*batch, n_q)`; if not
+                given, at the last `n_q` positions of the keys. Only `rotate`, biases, masks
+                and a cache use positions.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; if not given, where the
+                queries stand in self-attention, and else from 0 on.
+            cache: the tokens before. Each query then attends to what it holds up to the query's own
+                position, the query's own token included; `key` and `value` are not given, and tokens
+                at a negative position are padding, which nobody attends to.
+            rng: a JAX key where dropout draws from; None means no dropout.
+
+        Returns:
+            `(*batch, n_q, d)`; the offset of the output projection (or zero) where a query may attend
+            to nothing. With a cache, this and the new cache.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit, or a position has no place in the cache.
+        """
+        if cache is None:
+            contract.placed(query_positions, self.rotate, self.attention)
+        else:
+            contract.cached(key=key, value=value, key_positions=key_positions)
+            if query_positions is None:
+                query_positions = cache.next_positions(query.shape[-2])
+            key_positions = query_positions
+        q, k, v, where = self._heads(query, key, value, query_positions, key_positions)
+        q = self._turn(0, q, where[0])
+        k = self._turn(1, k, where[1]) if cache is None or cache.turned else k
+        if cache is not None:
+            cache, held = cache.append(k, v, query_positions)
+            k, v, where = held.key, held.value, (query_positions, held.positions)
+            k = k if cache.turned else self._turn(1, k, held.positions)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        if cache is None or self.attention is not None:
+            if cache is not None:
+                shape = *q.shape[:-1], k.shape[-2]
+                mask, causal = all_of([held.mask, mask], where, shape), False
+            options = self._options(mask, causal, bias, where)
+            if rng is not None:
+                options |= {"dropout_rate": self.dropout_rate, "rng": rng}
+            heads = (self.attention or scaled_dot_product_attention)(q, k, v, **options)
+        else:
+            # otherwise what is kept was attended to
+            clean = mask is None and held is cache
+            bias = [*biases(self.bias), *biases(bias)]
+            options = bias, where, self.scale, self.dropout_rate, rng
+            heads = attend(q, k, v, [as_pytree(held.mask), mask], *options, clean=clean)
+        if cache is not None:
+            lost = beyond(cache, query_positions)[..., None, :, None]
+            heads = jnp.where(lost, jnp.nan, heads)
+        out = _affine(merge_heads(heads), self.output_weight, self.output_bias)
+        return out if cache is None else (out, cache)
+
+    def attention_weights(
+        self,
+        query: Float[Array, "*batch n_q d"],
+        key: Float[Array, "*batch n_k d_kv"] | None = None,
+        *,
+        mask: Mask | None = None,
+        causal: bool = False,
+        bias: Bias | Sequence[Bias | None] | None = None,
+        query_positions: QueryPositions = None,
+        key_positions: KeyPositions = None,
+    ) -> Float[Array, "*batch h n_q n_k"]:
+        """How much each query attends to each key, in each head.
+
+        Twin of :meth:`posattn.reference.MultiHeadAttention.attention_weights`.
+
+        Args:
+            query: `(*batch, n_q, d)`.
+            key: `(*batch, n_k, d_kv)`; the queries themselves if not given.
+            mask: True means may attend; this and the others are those of a call of the layer.
+            causal: hide the future.
+            bias: is added to the scores.
+            query_positions: where the queries stand.
+            key_positions: where the keys stand.
+
+        Returns:
+            The weights, `(*batch, h, n_q, n_k)`, before dropout.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit.
+        """
+        q, k, _, where = self._heads(query, key, None, query_positions, key_positions)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        q, k = self._turn(0, q, where[0]), self._turn(1, k, where[1])
+        return attention_weights(q, k, **self._options(mask, causal, bias, where))
+
+    def _heads(self, query, key, value, query_positions, key_positions):
+        """The heads of queries, keys and values, not rotated, and where the first two stand."""
+        if key is None:
+            key = query
+            key_positions = query_positions if key_positions is None else key_positions
+        value = key if value is None else value
+        contract.layer_weights(self)
+        dim, kv_dim = self.query_weight.shape[0], self.key_weight.shape[0]
+        contract.layer_inputs(query, key, value, dim, kv_dim)
+        contract.floating("query", query, like=self.query_weight, owner="the weights")
+        many, few = self.num_heads, self.num_kv_heads
+        q = split_heads(_affine(query, self.query_weight, self.query_bias), many)
+        k = split_heads(_affine(key, self.key_weight, self.key_bias), few)
+        v = split_heads(_affine(value, self.value_weight, self.value_bias), few)
+        q = q if self.query_norm is None else self.query_norm(q)
+        k = k if self.key_norm is None else self.key_norm(k)
+        return q, k, v, positions_of(q, k, query_positions, key_positions)
+
+    def _options(self, mask, causal, bias, where):
+        """What an attention is told, the layer's own bias included."""
+        named = dict(zip(("query_positions", "key_positions"), where, strict=True))
+        parts = [*biases(self.bias), *biases(bias)]
+        return named | {"mask": mask, "causal": causal, "bias": parts, "scale": self.scale}
+
+    def _turn(self, of, x, positions):
+        """Rotate the heads of queries (0) or keys (1)."""
+        pair = isinstance(self.rotate, list | tuple)
+        rotate = self.rotate[of] if pair else self.rotate
+        return x if rotate is None else rotate(x, positions[..., None, :])
+
+
+def _affine(x, weight, bias):
+    return x @ weight if bias is None else x @ weight + bias

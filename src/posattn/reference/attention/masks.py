@@ -1,0 +1,187 @@
+"""Masks: which query may attend to which key. True means may attend."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Integer, Num
+
+from posattn import contract
+from posattn.reference.position.alibi import relative_positions
+
+__all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
+
+
+def _distances(n_q: int, n_k: int | None) -> Integer[np.ndarray, "n_q n_k"]:
+    """Key position minus query position, the last query standing at the last key."""
+    n_q = contract.integer("n_q", n_q)
+    n_k = n_q if n_k is None else contract.integer("n_k", n_k)
+    return np.arange(n_k) - np.arange(n_k - n_q, n_k)[:, None]
+
+
+def causal_mask(n_q: int, n_k: int | None = None) -> Bool[np.ndarray, "n_q n_k"]:
+    r"""Let each query attend to its own position and to the past.
+
+    Queries are aligned to the end of the keys: query $i$ stands at position $i + n_k - n_q$, so
+    entry $(i, j)$ is True where $j \le i + n_k - n_q$.
+    With one query (decoding) nothing is hidden.
+    With more queries than keys the first queries stand before every key and see none.
+
+    Args:
+        n_q: number of queries, at least 0.
+        n_k: number of keys, at least 0; the number of queries if not given.
+
+    Returns:
+        The mask, `(n_q, n_k)`.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is negative.
+
+    Examples:
+        >>> causal_mask(3).astype(int)
+        array([[1, 0, 0],
+               [1, 1, 0],
+               [1, 1, 1]])
+        >>> causal_mask(1, 4)
+        array([[ True,  True,  True,  True]])
+
+    References:
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 3.2.3.
+    """
+    return _distances(n_q, n_k) <= 0
+
+
+def length_mask(
+    lengths: Integer[np.ndarray, "batch"] | Integer[np.ndarray, "batch n_q"], n_k: int
+) -> Bool[np.ndarray, "batch _ n_k"]:
+    r"""Let queries attend to the first keys only, as many as `lengths` says.
+
+    Entry $(b, i, j)$ is True where $j < \ell_b$, or $j < \ell_{b,i}$ with one length per query.
+
+    Args:
+        lengths: $\ell$, the number of keys that may be attended to, from 0 to `n_k`; `(batch)`
+            for one per example $b$, or `(batch, n_q)` for one per query $i$.
+        n_k: number of keys, at least 0.
+
+    Returns:
+        The mask, `(batch, 1, n_k)` or `(batch, n_q, n_k)`.
+
+    Raises:
+        TypeError: if `lengths` or `n_k` holds no integers.
+        ValueError: if `lengths` has another rank, or a length is negative or larger than `n_k`.
+
+    Examples:
+        >>> length_mask(np.array([3, 1]), 4).astype(int)
+        array([[[1, 1, 1, 0]],
+        <BLANKLINE>
+               [[1, 0, 0, 0]]])
+    """
+    n_k = contract.integer("n_k", n_k)
+    contract.lengths(lengths, n_k)
+    per_query = lengths[:, None] if lengths.ndim == 1 else lengths
+    return np.arange(n_k) < per_query[..., None]
+
+
+def window_mask(n_q: int, n_k: int, window: int) -> Bool[np.ndarray, "n_q n_k"]:
+    r"""Let each query attend to the keys nearer than `window` positions, on both sides.
+
+    Entry $(i, j)$ is True where $|j - (i + n_k - n_q)| < w$.
+    Together with a causal mask this is the sliding window that holds $w$ tokens, the query's own
+    among them.
+    Others count differently: Longformer's $w$ is $w / 2$ tokens on each side, here $w / 2 + 1$, and
+    Mistral's text has $W$ tokens before the query's own, here $W + 1$.
+
+    Args:
+        n_q: number of queries, at least 0.
+        n_k: number of keys, at least 0.
+        window: the width $w$, at least 1.
+
+    Returns:
+        The mask, `(n_q, n_k)`.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is too small.
+
+    Examples:
+        >>> window_mask(4, 4, 2).astype(int)
+        array([[1, 1, 0, 0],
+               [1, 1, 1, 0],
+               [0, 1, 1, 1],
+               [0, 0, 1, 1]])
+
+    References:
+        :cite:t:`beltagy2020longformer`, section 3.1; :cite:t:`jiang2023mistral`.
+    """
+    window = contract.integer("window", window, least=1)
+    return np.abs(_distances(n_q, n_k)) < window
+
+
+@dataclass(frozen=True)
+class Window:
+    r"""Let each query attend to the keys nearer than `window` positions, on both sides.
+
+    Key $j$ is seen by query $i$ where $|k_j - q_i| < w$, with $q_i$ and $k_j$ their positions.
+    The rule of :func:`window_mask` as a function of positions, to be given as a mask: so no array of
+    $n_q \times n_k$ entries is made, and a fast path skips what the window hides.
+
+    Args:
+        window: the width $w$, at least 1.
+
+    Raises:
+        TypeError: if `window` is not an integer.
+        ValueError: if `window` is too small.
+
+    Examples:
+        >>> Window(2)(np.array([3]), np.arange(6)).astype(int)
+        array([[0, 0, 1, 1, 1, 0]])
+        >>> Window(2) == Window(2)
+        True
+
+    References:
+        :cite:t:`beltagy2020longformer`, section 3.1; :cite:t:`jiang2023mistral`.
+    """
+
+    window: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "window", contract.integer("window", self.window, least=1))
+
+    def __call__(
+        self,
+        query_positions: Num[np.ndarray, "*#batch n_q"],
+        key_positions: Num[np.ndarray, "*#batch n_k"],
+    ) -> Bool[np.ndarray, "*batch n_q n_k"]:
+        """Which query may attend to which key.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            True means may attend, `(*batch, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ.
+        """
+        return np.abs(relative_positions(query_positions, key_positions)) < self.window
+
+
+def of_pairs(mask, query, key, where):
+    """A mask of pairs of queries and keys, also of one that is a function of their positions."""
+    if not callable(mask):
+        return mask
+    found = mask(*where)
+    contract.array("mask", found)
+    heads = max(len(x.shape) for x in where) > 1  # all heads of an example stand alike
+    found = found[..., None, :, :] if heads else found
+    contract.mask(found, (*query.shape[:-1], key.shape[-2]))
+    return found
+
+
+def for_heads(mask, shape):
+    """Give a mask that holds for every head an axis for them: it fits scores of `shape` then."""
+    contract.layer_mask(mask, shape)
+    shared = mask is not None and not callable(mask) and mask.ndim < len(shape)
+    return mask[..., None, :, :] if shared else mask

@@ -1,0 +1,399 @@
+"""Multi-head attention: several attentions side by side, each in its own projection."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Inexact, Num
+
+from posattn import contract
+from posattn.reference.attention.attention import (
+    attention_weights,
+    biases,
+    positions_of,
+    scaled_dot_product_attention,
+)
+from posattn.reference.attention.cache import KVCache
+from posattn.reference.attention.masks import for_heads, of_pairs
+
+__all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
+
+
+def split_heads(
+    x: Num[np.ndarray, "*batch n d"], num_heads: int
+) -> Num[np.ndarray, "*batch h n d_h"]:
+    r"""Cut the width into heads and make the heads a batch axis.
+
+    Head $h$ gets the columns $h d_h, \ldots, (h + 1) d_h - 1$ with $d_h = d / H$.
+
+    Args:
+        x: `(*batch, n, d)`.
+        num_heads: the number of heads $H$, a divisor of $d$.
+
+    Returns:
+        `(*batch, H, n, d / H)`.
+
+    Raises:
+        TypeError: if `x` is not floating or `num_heads` is not an integer.
+        ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
+
+    Examples:
+        >>> split_heads(np.array([[0.0, 1.0, 2.0, 3.0]]), 2)
+        array([[[0., 1.]],
+        <BLANKLINE>
+               [[2., 3.]]])
+
+    References:
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 3.2.2.
+    """
+    contract.sequence("x", x)
+    *batch, n, d = x.shape
+    num_heads = contract.heads(num_heads, d)
+    return np.swapaxes(x.reshape(*batch, n, num_heads, d // num_heads), -3, -2)
+
+
+def merge_heads(x: Num[np.ndarray, "*batch h n d_h"]) -> Num[np.ndarray, "*batch n d"]:
+    r"""Put the heads back side by side: the inverse of `split_heads`.
+
+    Args:
+        x: `(*batch, H, n, d_h)`.
+
+    Returns:
+        `(*batch, n, H d_h)`.
+
+    Raises:
+        TypeError: if `x` is not floating.
+        ValueError: if `x` has fewer than three axes.
+
+    Examples:
+        >>> merge_heads(np.array([[[0.0, 1.0]], [[2.0, 3.0]]]))
+        array([[0., 1., 2., 3.]])
+    """
+    contract.head_sequence("x", x)
+    *batch, num_heads, n, head_dim = x.shape
+    return np.swapaxes(x, -3, -2).reshape(*batch, n, num_heads * head_dim)
+
+
+Bias = contract.PositionBias | contract.ContentBias
+CallMask = Bool[np.ndarray, "*#batch_and_heads #n_q n_k"] | contract.PositionMask
+CallBias = (
+    Inexact[np.ndarray, "..."] | Bias | Sequence[Inexact[np.ndarray, "..."] | Bias | None]
+)
+Rotate = contract.Rotation | Sequence[contract.Rotation | None]
+
+
+@dataclass(frozen=True, eq=False)
+class MultiHeadAttention:
+    r"""Several attentions side by side, each in its own projection of the input.
+
+    .. math:: \operatorname{MultiHead}(\mathbf{Q}, \mathbf{K}, \mathbf{V}) =
+        [\mathbf{H}_0, \ldots, \mathbf{H}_{H-1}]\,\mathbf{W}^{(o)}, \qquad
+        \mathbf{H}_h = \operatorname{softmax}\left(\frac{\mathbf{Q}_h\mathbf{K}_h^\top}{\sqrt{d_h}}
+        + \mathbf{B}_h\right)\mathbf{V}_h,
+
+    where $\mathbf{Q}_h, \mathbf{K}_h, \mathbf{V}_h$ are the columns of head $h$ in
+    $\mathbf{Q}\mathbf{W}^{(q)}$, $\mathbf{K}\mathbf{W}^{(k)}$ and $\mathbf{V}\mathbf{W}^{(v)}$, and
+    $d_h$ is the width of a head, $d / H$ if not given.
+    Self-attention is the case in which queries, keys and values are the same sequence.
+
+    With fewer heads of keys and values, $H_{kv}$, head $h$ of the queries meets head
+    $\lfloor h H_{kv} / H \rfloor$ of the keys (grouped heads; $H_{kv} = 1$: multi-query).
+
+    A positional scheme enters through two callables: `rotate(x, positions)` acts on the
+    queries and keys of each head, and `bias(query_positions, key_positions)` returns what is
+    added to the scores, `(H, n_q, n_k)`.
+    Where queries and keys need different functions, `rotate` is a pair of them; where several
+    biases add up, `bias` is a list of them.
+    A scheme that depends on content is a `bias` with a method
+    `scores(query, key, query_positions, key_positions)` in the place of the call, and where it
+    changes the values as well, with `values(weights, query_positions, key_positions)`, which is
+    added to the output of the heads.
+
+    Make a layer with `MultiHeadAttention.init(rng, dim, num_heads)`, or from weights that exist.
+
+    Args:
+        query_weight: $\mathbf{W}^{(q)}$, `(d, H d_h)`; `x @ weight` projects.
+        key_weight: $\mathbf{W}^{(k)}$, `(d_kv, H_kv d_h)`.
+        value_weight: $\mathbf{W}^{(v)}$, `(d_kv, H_kv d_h)`.
+        output_weight: $\mathbf{W}^{(o)}$, `(H d_h, d)`.
+        query_bias: `(H d_h)`, or None for a projection without an offset; likewise the next three.
+        key_bias: `(H_kv d_h)` or None.
+        value_bias: `(H_kv d_h)` or None.
+        output_bias: `(d)` or None.
+        num_heads: $H$, a divisor of the width of `query_weight`.
+        dropout_rate: probability in [0, 1) of dropping an attention weight.
+        rotate: None, a function `(x, positions) -> x`, or a pair of them for queries and keys.
+        bias: None, a function `(query_positions, key_positions) -> (H, n_q, n_k)`, an object
+            with a method `scores`, or a list of those.
+        scale: the factor on $\mathbf{Q}_h\mathbf{K}_h^\top$, $1/\sqrt{d_h}$ if not given.
+        num_kv_heads: $H_{kv}$, a divisor of $H$; $H$ if not given.
+        query_norm: None, or a function of the queries of each head, `(*batch, H, n_q, d_h)`,
+            before they turn.
+        key_norm: the same for the keys, `(*batch, H_kv, n_k, d_h)`.
+        attention: computes the output of the heads, called as `scaled_dot_product_attention`, which it
+            is if not given; such as `functools.partial(ring_attention, across=...)`.
+
+    Examples:
+        >>> layer = MultiHeadAttention.init(np.random.default_rng(0), 8, 2)
+        >>> x = np.random.default_rng(1).normal(size=(3, 5, 8))
+        >>> layer(x, causal=True).shape
+        (3, 5, 8)
+
+    References:
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 3.2.2; grouped heads:
+        :cite:t:`ainslie2023gqa`.
+    """
+
+    query_weight: Inexact[np.ndarray, "d hd_h"]
+    key_weight: Inexact[np.ndarray, "d_kv gd_h"]
+    value_weight: Inexact[np.ndarray, "d_kv gd_h"]
+    output_weight: Inexact[np.ndarray, "hd_h d"]
+    query_bias: Inexact[np.ndarray, " hd_h"] | None = None
+    key_bias: Inexact[np.ndarray, " gd_h"] | None = None
+    value_bias: Inexact[np.ndarray, " gd_h"] | None = None
+    output_bias: Inexact[np.ndarray, " d"] | None = None
+    num_heads: int = 1
+    dropout_rate: float = 0.0
+    rotate: Rotate | None = None
+    bias: Bias | Sequence[Bias] | None = None
+    scale: float | None = None
+    num_kv_heads: int | None = None
+    query_norm: Callable[[Any], Any] | None = None
+    key_norm: Callable[[Any], Any] | None = None
+    attention: contract.Attention | None = None
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        kv_dim: int | None = None,
+        use_bias: bool = False,
+        use_output_bias: bool | None = None,
+        query_norm: Callable[[Any], Any] | None = None,
+        key_norm: Callable[[Any], Any] | None = None,
+        dropout_rate: float = 0.0,
+        rotate: Rotate | None = None,
+        bias: Bias | Sequence[Bias] | None = None,
+        scale: float | None = None,
+        attention: contract.Attention | None = None,
+    ) -> "MultiHeadAttention":
+        r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
+
+        Args:
+            rng: where the weights are drawn from.
+            dim: the width $d$ of the queries and of the output, at least 1.
+            num_heads: the number of heads $H$; it divides $d$ if `head_dim` is not given.
+            num_kv_heads: the number of heads of keys and values, a divisor of $H$; $H$ if not given.
+            head_dim: the width $d_h$ of a head; $d / H$ if not given.
+            kv_dim: the width of the sequence of keys and values; $d$ if not given.
+            use_bias: give each projection an offset, which starts at zero.
+            use_output_bias: whether the output's projection has one; as the others if not given.
+            query_norm: acts on the queries of each head before they turn.
+            key_norm: acts on the keys of each head before they turn.
+            dropout_rate: probability in [0, 1) of dropping an attention weight.
+            rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.
+            bias: is added to the scores, `(query_positions, key_positions) -> (H, n_q, n_k)`, or
+                an object with a method `scores`, or a list of those.
+            scale: the factor on the products of queries and keys, $1/\sqrt{d_h}$ if not given.
+            attention: computes the output of the heads, called as `scaled_dot_product_attention`,
+                which it is if not given; such as `functools.partial(ring_attention, across=...)`.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if `rng` is no generator or a number is not of its kind.
+            ValueError: if a number lies outside its range or does not divide what it must.
+        """
+        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
+        dropout_rate = contract.dropout_rate(dropout_rate)
+        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        weights = [
+            rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape)) for shape in sizes.weights
+        ]
+        use_output_bias = use_bias if use_output_bias is None else use_output_bias
+        used = [use_bias] * 3 + [use_output_bias]
+        offsets = [
+            np.zeros(shape[1]) if use else None
+            for use, shape in zip(used, sizes.weights, strict=True)
+        ]
+        return cls(
+            *weights,
+            *offsets,
+            num_heads=sizes.num_heads,
+            dropout_rate=dropout_rate,
+            rotate=rotate,
+            bias=bias,
+            scale=None if scale is None else contract.scale(scale),
+            num_kv_heads=sizes.num_kv_heads,
+            query_norm=query_norm,
+            key_norm=key_norm,
+            attention=attention,
+        )
+
+    def __call__(
+        self,
+        query: Inexact[np.ndarray, "*batch n_q d"],
+        key: Inexact[np.ndarray, "*batch n_k d_kv"] | None = None,
+        value: Inexact[np.ndarray, "*batch n_k d_kv"] | None = None,
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        bias: CallBias | None = None,
+        query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
+        key_positions: Num[np.ndarray, "*#batch n_k"] | None = None,
+        cache: KVCache | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> (
+        Inexact[np.ndarray, "*batch n_q d"]
+        | tuple[Inexact[np.ndarray, "*batch n_q d"], KVCache]
+    ):
+        r"""Attend from `query` to `key` and mix `value`.
+
+        Args:
+            query: `(*batch, n_q, d)`.
+            key: `(*batch, n_k, d_kv)`; the queries' own sequence if not given.
+            value: `(*batch, n_k, d_kv)`; the keys' sequence if not given.
+            mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`, and it
+                holds for every head; with one axis more than `query` it has one for the heads,
+                `(*batch, H, n_q, n_k)`; or a function of positions that returns `(*batch, n_q, n_k)`.
+            causal: hide the future; queries are aligned to the end of the keys.
+            bias: is added to the scores of this call, beside the layer's own: an array whose shape
+                broadcasts to `(*batch, H, n_q, n_k)`, a function of positions, an object with a
+                method `scores`, or a list of those.
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`. If not given, they
+                take the last $n_q$ positions of the keys.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`. If not given:
+                those of the queries if `key` is not given either, otherwise $0, \ldots, n_k - 1$.
+                Only `rotate`, `bias`, `cache` and masks use positions.
+            cache: the keys and values of the tokens before. Then each query attends to what the
+                cache holds up to its own position, its own token included, `key` and `value` are
+                not given, and tokens at a negative position are padding: nobody attends to them.
+            rng: where dropout draws from; None means no dropout.
+
+        Returns:
+            `(*batch, n_q, d)`; the offset of the output projection (or zero) where a query may
+            attend to nothing. With a cache, that and the cache of all tokens so far.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit, or the cache is full.
+        """
+        if cache is None:
+            contract.placed(query_positions, self.rotate, self.attention)
+        else:
+            contract.cached(key=key, value=value, key_positions=key_positions)
+            key_positions = query_positions = (
+                cache.next_positions(query.shape[-2])
+                if query_positions is None
+                else query_positions
+            )
+        q, k, value, where = self._queries_and_keys(
+            query, key, value, query_positions, key_positions
+        )
+        v = _affine(value, self.value_weight, self.value_bias)
+        v = split_heads(v, self.num_kv_heads or self.num_heads)
+        q = self._turn(0, q, where[0])
+        if cache is None or cache.turned:
+            k = self._turn(1, k, where[1])
+        if cache is not None:
+            cache, seen = cache.append(k, v, query_positions)
+            k, v, where = seen.key, seen.value, (query_positions, seen.positions)
+            k = k if cache.turned else self._turn(1, k, seen.positions)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        if cache is not None:
+            mask = of_pairs(mask, q, k, where)
+            past = of_pairs(seen.mask, q, k, where)
+            mask, causal = past if mask is None else past & mask, False
+        attend = self.attention or scaled_dot_product_attention
+        thinned = {"dropout_rate": self.dropout_rate, "rng": rng}
+        out = attend(
+            q,
+            k,
+            v,
+            mask=mask,
+            causal=causal,
+            bias=[*biases(self.bias), *biases(bias)],
+            query_positions=where[0],
+            key_positions=where[1],
+            scale=self.scale,
+            **(thinned if rng is not None else {}),
+        )
+        out = _affine(merge_heads(out), self.output_weight, self.output_bias)
+        return out if cache is None else (out, cache)
+
+    def attention_weights(
+        self,
+        query: Inexact[np.ndarray, "*batch n_q d"],
+        key: Inexact[np.ndarray, "*batch n_k d_kv"] | None = None,
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        bias: CallBias | None = None,
+        query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
+        key_positions: Num[np.ndarray, "*#batch n_k"] | None = None,
+    ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
+        """How much each query attends to each key, in every head: what the call mixes values with.
+
+        Args:
+            query: as in the call, like all that follow.
+            key: the queries' own sequence if not given.
+            mask: True means may attend.
+            causal: hide the future.
+            bias: is added to the scores, beside the layer's own.
+            query_positions: where the queries stand.
+            key_positions: where the keys stand.
+
+        Returns:
+            `(*batch, H, n_q, n_k)`; each row sums to 1, or is 0 if it may attend to nothing.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit.
+        """
+        q, k, _, where = self._queries_and_keys(
+            query, key, None, query_positions, key_positions
+        )
+        return attention_weights(
+            self._turn(0, q, where[0]),
+            self._turn(1, k, where[1]),
+            mask=for_heads(mask, (*q.shape[:-1], k.shape[-2])),
+            causal=causal,
+            bias=[*biases(self.bias), *biases(bias)],
+            query_positions=where[0],
+            key_positions=where[1],
+            scale=self.scale,
+        )
+
+    def _queries_and_keys(self, query, key, value, query_positions, key_positions):
+        """Project and normalise them, and say what has the values and where all stand."""
+        if key is None:
+            key = query
+            key_positions = query_positions if key_positions is None else key_positions
+        value = key if value is None else value
+        contract.layer_weights(self)
+        widths = self.query_weight.shape[0], self.key_weight.shape[0]
+        contract.layer_inputs(query, key, value, *widths)
+        q = split_heads(_affine(query, self.query_weight, self.query_bias), self.num_heads)
+        k = _affine(key, self.key_weight, self.key_bias)
+        k = split_heads(k, self.num_kv_heads or self.num_heads)
+        q = q if self.query_norm is None else self.query_norm(q)
+        k = k if self.key_norm is None else self.key_norm(k)
+        return q, k, value, positions_of(q, k, query_positions, key_positions)
+
+    def _turn(self, which, x, positions):
+        """Rotate the queries (0) or the keys (1) of all heads."""
+        rotate = (
+            self.rotate[which] if isinstance(self.rotate, list | tuple) else self.rotate
+        )
+        return x if rotate is None else rotate(x, positions[..., None, :])
+
+
+def _affine(x, weight, bias):
+    return x @ weight if bias is None else x @ weight + bias

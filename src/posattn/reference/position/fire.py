@@ -1,0 +1,143 @@
+"""FIRE: a small network that reads how far back a key lies on the way to the first token."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Inexact, Real
+
+from posattn import contract
+from posattn.reference.position.alibi import relative_positions
+
+__all__ = ["FIRE"]
+
+EPSILON = 1e-6  # of the authors, beside a divisor that may be 0
+
+
+@dataclass(frozen=True, eq=False)
+class FIRE:
+    r"""A learned function of the distance, divided by the distance to the first token.
+
+    .. math:: b_h(i, j) = f_h\!\left(\frac{\psi(\lvert j - i\rvert)}{\psi(\max(L, i)) + 10^{-6}}\right),
+        \qquad \psi(x) = \ln(1 + \lvert c \rvert\, x), \qquad L = \lvert \mu \rvert\, L_0,
+
+    .. math:: \mathbf{f}(x) = \mathbf{W}_2^\top \max(0,\, x\,\mathbf{w}_1 + \mathbf{b}_1)
+        + \mathbf{b}_2 \in \mathbb{R}^H,
+
+    where $i$ is the position of a query, counted from 0, and $j$ that of a key.
+    It acts on the scores of all $H$ heads.
+    For keys in the past the ratio lies between 0 and 1 at every length, so that longer
+    sequences bring the network nothing that it has not seen.
+    Below $L$ the divisor stays the same, which keeps short distances apart in short sequences.
+    The logarithm gives near keys more of the range than far ones.
+
+    The divisor depends on where the query stands: unlike other biases this one changes when all
+    positions are shifted, unless all queries stay below $L$.
+    It does not tell the two directions apart, and far into the future the ratio exceeds 1.
+    The authors define it for keys in the past; the absolute value is that of their program, and so is
+    the $10^{-6}$: with it the ratio is 0 where $c$ is, or where a query at 0 meets a threshold of 0.
+
+    Make a layer with `FIRE.init(rng, num_heads)`, or from parameters that exist.
+
+    Args:
+        c: $c$, a number, `()`: how far the logarithm bends.
+        multiplier: $\mu$, a number, `()`: the learned part of the threshold.
+        hidden_weight: $\mathbf{w}_1$, `(m)`.
+        hidden_bias: $\mathbf{b}_1$, `(m)`.
+        output_weight: $\mathbf{W}_2$, `(m, num_heads)`.
+        output_bias: $\mathbf{b}_2$, `(num_heads)`.
+        threshold: $L_0$ in positions, the first value of $L$, positive.
+
+    Raises:
+        TypeError: if `threshold` is not a number.
+        ValueError: if `threshold` is not positive.
+
+    Examples:
+        >>> one, zero = np.ones(1), np.zeros(1)
+        >>> layer = FIRE(np.array(1.0), np.array(1.0), one, zero, -one[:, None], zero, threshold=3.0)
+        >>> layer(np.array([3, 7]), np.array([0, 2, 3])).round(4)
+        array([[[-1.    , -0.5   ,  0.    ],
+                [-1.    , -0.8617, -0.774 ]]])
+
+    References:
+        :cite:t:`li2024fire`, and for the absolute values, the $10^{-6}$ and the first values of the
+        parameters the program in its appendix.
+    """
+
+    c: Inexact[np.ndarray, ""]
+    multiplier: Inexact[np.ndarray, ""]
+    hidden_weight: Inexact[np.ndarray, " m"]
+    hidden_bias: Inexact[np.ndarray, " m"]
+    output_weight: Inexact[np.ndarray, "m h"]
+    output_bias: Inexact[np.ndarray, " h"]
+    threshold: float = 512.0
+
+    def __post_init__(self):
+        contract.positive("threshold", self.threshold)
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        num_heads: int,
+        *,
+        hidden_dim: int = 32,
+        threshold: float = 512.0,
+    ) -> "FIRE":
+        r"""Begin with $c = 0.1$, $\mu = 1$, and weights drawn uniformly from $\pm1/\sqrt{\text{fan-in}}$.
+
+        Args:
+            rng: where the weights are drawn from.
+            num_heads: the number of heads, at least 1.
+            hidden_dim: the width $m$ of the hidden layer, at least 1.
+            threshold: $L_0$ in positions, positive.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number lies outside its range.
+        """
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        hidden = rng.uniform(-1, 1, (2, hidden_dim))
+        output = rng.uniform(-1, 1, (hidden_dim + 1, num_heads)) / np.sqrt(hidden_dim)
+        return cls(
+            np.array(0.1), np.array(1.0), *hidden, output[:-1], output[-1], threshold
+        )
+
+    def __call__(
+        self,
+        query_positions: Real[np.ndarray, "*#batch n_q"],
+        key_positions: Real[np.ndarray, "*#batch n_k"],
+    ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
+        """Compute the bias of each query and key.
+
+        Args:
+            query_positions: any real numbers, `(*batch, n_q)`.
+            key_positions: any real numbers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ, or the parameters' shapes do not fit.
+        """
+        contract.network(
+            self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias
+        )
+        distances = np.abs(relative_positions(query_positions, key_positions))
+        least = _absolute(self.multiplier) * self.threshold
+        furthest = np.where(query_positions > least.real, query_positions, least)
+        c = _absolute(self.c)
+        divisor = np.log1p(c * furthest) + EPSILON
+        ratios = np.log1p(c * distances) / divisor[..., :, None]
+        hidden = ratios[..., None] * self.hidden_weight + self.hidden_bias
+        hidden = np.where(hidden.real <= 0, 0, hidden)  # and NaN stays
+        return np.moveaxis(hidden @ self.output_weight + self.output_bias, -1, -3)
+
+
+def _absolute(x):
+    return x * np.sign(x.real)

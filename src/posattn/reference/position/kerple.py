@@ -1,0 +1,215 @@
+"""KERPLE: learned penalties on distance, from kernels that are positive definite up to a constant."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Inexact, Real
+
+from posattn import contract
+from posattn.reference.position.alibi import relative_positions
+
+__all__ = ["KerpleLog", "KerplePower"]
+
+LEAST, MOST = 0.01, np.inf  # a parameter outside counts as the nearer of these
+
+
+@dataclass(frozen=True, eq=False)
+class KerpleLog:
+    r"""A penalty that grows with the logarithm of the distance, in each head in its own measure.
+
+    .. math:: b_h(i, j) = -r_{1,h} \, \ln(1 + r_{2,h} \, \lvert j - i \rvert), \qquad r_1, r_2 > 0,
+
+    where $i$ is the position of a query and $j$ that of a key. It acts on the scores.
+    Up to a constant that the softmax ignores, the bias is an inner product of features of the two
+    positions.
+    It depends on $j - i$ alone, is defined at any distance and does not tell the two directions apart.
+    The factor that it puts on a weight before normalisation, $(1 + r_2\lvert j - i\rvert)^{-r_1}$,
+    falls like a power of the distance, where ALiBi's falls exponentially.
+
+    As in the authors' program a parameter below 0.01 counts as 0.01, and the gradient passes as if it
+    did not.
+    There the parameter itself is set to the bound at each use, so that an update that would lower it
+    further is forgotten: call `clamped` after each update to train as they do.
+
+    Make a layer with `KerpleLog.init(rng, num_heads)`, or from parameters that exist.
+
+    Args:
+        r1: $r_1$, `(num_heads)`: the strength.
+        r2: $r_2$, `(num_heads)`: the inverse of the distance at which the logarithm begins to bend.
+
+    Examples:
+        >>> layer = KerpleLog(np.array([1.0]), np.array([1.0]))
+        >>> layer(np.array([3]), np.array([1, 2, 4, 6])).round(4)
+        array([[[-1.0986, -0.6931, -0.6931, -1.3863]]])
+
+    References:
+        :cite:t:`chi2022kerple`, the logarithmic variant; the bounds and the first values of the
+        parameters are those of the authors' program (`ParallelKerpleLog`, whose `p` is $r_1$ and
+        whose `a` is $r_2$).
+    """
+
+    r1: Inexact[np.ndarray, " h"]
+    r2: Inexact[np.ndarray, " h"]
+
+    @classmethod
+    def init(cls, rng: np.random.Generator, num_heads: int) -> "KerpleLog":
+        """Draw `r1` uniformly from 0 to 2 and `r2` from 0 to 1.
+
+        Args:
+            rng: where the parameters are drawn from.
+            num_heads: the number of heads, at least 1.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if `num_heads` is not positive.
+        """
+        uniform = _uniform(rng, num_heads)
+        return cls(2 * uniform[0], uniform[1])
+
+    def clamped(self) -> "KerpleLog":
+        """Set parameters outside their bounds to the bounds.
+
+        Returns:
+            The layer, as the authors have it after an update.
+        """
+        return KerpleLog(*_bounded(self.r1, self.r2))
+
+    def __call__(
+        self,
+        query_positions: Real[np.ndarray, "*#batch n_q"],
+        key_positions: Real[np.ndarray, "*#batch n_k"],
+    ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
+        """Compute the bias of each query and key.
+
+        Args:
+            query_positions: any real numbers, `(*batch, n_q)`.
+            key_positions: any real numbers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ, or the parameters' shapes do.
+        """
+        r1, r2 = _bounded(self.r1, self.r2)
+        distances = _distances(query_positions, key_positions)
+        return -_wide(r1) * np.log1p(_wide(r2) * distances)
+
+
+@dataclass(frozen=True, eq=False)
+class KerplePower:
+    r"""A penalty that grows with a power of the distance, in each head in its own measure.
+
+    .. math:: b_h(i, j) = -r_{1,h} \, \lvert j - i \rvert^{\,r_{2,h}}, \qquad
+        r_1 > 0, \quad 0 < r_2 \le 2,
+
+    where $i$ is the position of a query and $j$ that of a key. It acts on the scores.
+    An exponent of 1 gives ALiBi with learned slopes of at least 0.01, one of 2 a Gaussian window.
+    For an exponent above 2 the bias would no longer be an inner product of features of the two
+    positions up to a constant.
+    It depends on $j - i$ alone, is defined at any distance and does not tell the two directions apart.
+
+    As in the authors' program a parameter below 0.01 counts as 0.01, and an exponent above 2 as 2, and
+    the gradient passes as if they did not.
+    There the parameters themselves are set to their bounds at each use: see :class:`KerpleLog`.
+
+    Make a layer with `KerplePower.init(rng, num_heads)`, or from parameters that exist.
+
+    Args:
+        r1: $r_1$, `(num_heads)`: the strength.
+        r2: $r_2$, `(num_heads)`: the exponent.
+
+    Examples:
+        >>> layer = KerplePower(np.array([0.5]), np.array([2.0]))
+        >>> layer(np.array([3]), np.array([1, 2, 4, 6]))
+        array([[[-2. , -0.5, -0.5, -4.5]]])
+
+    References:
+        :cite:t:`chi2022kerple`, the power variant; the bounds and the first values of the
+        parameters are those of the authors' program (`ParallelKerplePower`, whose `a` is $r_1$ and
+        whose `p` is $r_2$).
+    """
+
+    r1: Inexact[np.ndarray, " h"]
+    r2: Inexact[np.ndarray, " h"]
+
+    @classmethod
+    def init(cls, rng: np.random.Generator, num_heads: int) -> "KerplePower":
+        """Draw `r1` uniformly from 0 to 1 and `r2` from 0 to 2.
+
+        Args:
+            rng: where the parameters are drawn from.
+            num_heads: the number of heads, at least 1.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if `num_heads` is not positive.
+        """
+        uniform = _uniform(rng, num_heads)
+        return cls(uniform[0], 2 * uniform[1])
+
+    def clamped(self) -> "KerplePower":
+        """Set parameters outside their bounds to the bounds.
+
+        Returns:
+            The layer, as the authors have it after an update.
+        """
+        return KerplePower(*_bounded(self.r1, self.r2, 2))
+
+    def __call__(
+        self,
+        query_positions: Real[np.ndarray, "*#batch n_q"],
+        key_positions: Real[np.ndarray, "*#batch n_k"],
+    ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
+        """Compute the bias of each query and key.
+
+        Args:
+            query_positions: any real numbers, `(*batch, n_q)`.
+            key_positions: any real numbers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ, or the parameters' shapes do.
+        """
+        r1, r2 = _bounded(self.r1, self.r2, 2)
+        distances = _distances(query_positions, key_positions)
+        here = distances == 0
+        powers = np.where(here, 1, distances) ** _wide(r2)
+        return -_wide(r1) * np.where(here, 0, powers)
+
+
+def _uniform(rng, num_heads):
+    num_heads = contract.integer("num_heads", num_heads, least=1)
+    contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+    return rng.uniform(0, 1, (2, num_heads))
+
+
+def _bounded(r1, r2, most=MOST):
+    """Both parameters, of which the second is at most `most`; the derivative passes unbounded."""
+    contract.parameter("r1", r1, ("num_heads",))
+    contract.parameter("r2", r2, r1.shape)
+    return (
+        np.clip(r.real, LEAST, bound) + (r - r.real)
+        for r, bound in ((r1, MOST), (r2, most))
+    )
+
+
+def _wide(r):
+    """With axes for queries and keys."""
+    return r[:, None, None]
+
+
+def _distances(query_positions, key_positions):
+    """For every head, `(*batch, 1, n_q, n_k)`."""
+    distances = np.abs(relative_positions(query_positions, key_positions))
+    return distances[..., None, :, :].astype(np.float64)

@@ -1,0 +1,170 @@
+"""PoPE: how large an entry is says what, and the angle alone says where."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Inexact, Real
+
+from posattn import contract
+from posattn.reference.position.sinusoidal import frequencies
+
+__all__ = ["PolarKey", "polar_query"]
+
+
+def polar_query(
+    x: Inexact[np.ndarray, "*batch n d"],
+    positions: Real[np.ndarray, "*#batch n"] | None = None,
+    *,
+    base: float = 10000.0,
+) -> Inexact[np.ndarray, "*batch n 2*d"]:
+    r"""Make each entry of a query the length of an arrow, and let the position alone turn the arrow.
+
+    .. math:: x_c \mapsto \mu(x_c)
+        \begin{bmatrix} \cos p\,\omega_c \\ \sin p\,\omega_c \end{bmatrix}, \qquad
+        \mu(x) = \ln(1 + e^x), \quad \omega_c = b^{-c/d}, \quad c = 0, \ldots, d - 1.
+
+    With the keys of :class:`PolarKey`, whose arrows have an angle $\varphi_c$ more, the query
+    $\mathbf{q}$ at position $i$ and the key $\mathbf{k}$ at position $j$ have the product
+
+    .. math:: \sum_{c=0}^{d-1} \mu(q_c)\,\mu(k_c)\, \cos\bigl((j - i)\,\omega_c + \varphi_c\bigr) .
+
+    In rotary a pair of entries has a length and an angle of its own, and the position turns it
+    further: what a token is and where it stands meet in one angle.
+    Here an entry has a length only, so content scales the cosine, and cannot shift it.
+    Each of the $d$ entries has a frequency of its own, twice as many as in rotary.
+
+    Use both: `MultiHeadAttention(rotate=(polar_query, PolarKey(...)), scale=head_dim**-0.5)`.
+    What comes back is twice as wide, all cosines before all sines, so products and cached keys
+    cost twice as much; without `scale` the layer would divide by $\sqrt{2d}$.
+    A `KVCache` has one width for keys and values: make it with `turned=False`.
+
+    What it guarantees: scores depend on positions through the offset alone, any positions are
+    defined, and keys can be cached once they are turned.
+    Where it fails: every length is positive, whatever the sign of the entry, so content cannot
+    change the sign of a term; lengths of vectors do not stay.
+
+    Args:
+        x: the queries of each head, `(*batch, n, d)`, of any width $d$.
+        positions: $p$, any real numbers: `(n)`, or with batch axes of which each is that of `x`
+            or 1; $0, \ldots, n - 1$ if not given.
+        base: $b$, positive.
+
+    Returns:
+        `(*batch, n, 2 d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if shapes do not fit or `base` is not positive.
+
+    Examples:
+        >>> x = np.log(np.expm1(np.array([[1.0, 2.0]])))
+        >>> polar_query(x, np.array([0])).round(4)
+        array([[1., 2., 0., 0.]])
+        >>> polar_query(x, np.array([np.pi / 2])).round(4)
+        array([[0.    , 1.9998, 1.    , 0.0314]])
+
+    References:
+        :cite:t:`gopalakrishnan2025decoupling`.
+    """
+    return _turned(x, positions, base, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class PolarKey:
+    r"""Make each entry of a key the length of an arrow, which position and a learned angle turn.
+
+    .. math:: x_c \mapsto \mu(x_c)
+        \begin{bmatrix} \cos(p\,\omega_c + \varphi_c) \\ \sin(p\,\omega_c + \varphi_c) \end{bmatrix}
+
+    with $\mu$ and $\omega$ as in :func:`polar_query`, whose partner it is.
+    The learned $\varphi$ of each head and entry says which offset the entry likes best:
+    $j - i = -\varphi_c / \omega_c$, and any number of whole turns from it; at $\varphi = 0$ a key
+    before the query counts like one behind it.
+
+    A $\varphi$ counts as the nearest number in $[-2\pi, 0]$, a whole turn; outside of it the
+    gradient is zero.
+
+    Make a layer with `PolarKey.init(num_heads, head_dim)`, or from angles that exist.
+
+    Args:
+        phase: $\varphi$ in radians, `(h, d)`.
+        base: $b$, positive.
+
+    Raises:
+        TypeError: if `base` is not a number.
+        ValueError: if `base` is not positive.
+
+    Examples:
+        >>> x = np.log(np.expm1(np.array([[[1.0, 2.0]]])))
+        >>> key = PolarKey(np.array([[0.0, -np.pi / 2]]))(x, np.array([3]))
+        >>> query = polar_query(x, np.array([3]))
+        >>> (query @ key.mT).round(4)
+        array([[[1.]]])
+
+    References:
+        :cite:t:`gopalakrishnan2025decoupling`; the bounds of $\varphi$ and its zeros at the start are
+        those of `lucidrains/PoPE-pytorch`.
+    """
+
+    phase: Inexact[np.ndarray, "h d"]
+    base: float = 10000.0
+
+    def __post_init__(self):
+        contract.base(self.base)
+
+    @classmethod
+    def init(cls, num_heads: int, head_dim: int, *, base: float = 10000.0) -> "PolarKey":
+        """Start from angles of zero.
+
+        Args:
+            num_heads: the number of heads of keys, at least 1.
+            head_dim: the width of the heads, at least 1.
+            base: the base of the frequencies, positive.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number is not positive.
+        """
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        head_dim = contract.integer("head_dim", head_dim, least=1)
+        return cls(np.zeros((num_heads, head_dim)), base)
+
+    def __call__(
+        self,
+        x: Inexact[np.ndarray, "*batch h n d"],
+        positions: Real[np.ndarray, "*#batch_and_heads n"] | None = None,
+    ) -> Inexact[np.ndarray, "*batch h n 2*d"]:
+        r"""Turn the keys of all heads.
+
+        Args:
+            x: the keys of each head, `(*batch, h, n, d)`.
+            positions: any real numbers: `(n)`, or with batch axes of which each is that of `x`
+                or 1; $0, \ldots, n - 1$ if not given.
+
+        Returns:
+            `(*batch, h, n, 2 d)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit each other or `phase`.
+        """
+        contract.head_sequence("x", x)
+        contract.parameter("phase", self.phase, (x.shape[-3], x.shape[-1]))
+        phase = np.where(self.phase.real > 0, 0, self.phase)
+        phase = np.where(phase.real < -2 * math.pi, -2 * math.pi, phase)
+        return _turned(x, positions, self.base, phase[:, None, :])
+
+
+def _turned(x, positions, base, phase):
+    contract.sequence("x", x)
+    contract.token_positions(positions, x.shape)
+    positions = np.arange(x.shape[-2]) if positions is None else positions
+    omega = frequencies(2 * x.shape[-1], base=base)
+    angles = positions.astype(np.float64)[..., None] * omega + phase
+    positive = x.real > 0
+    size = np.where(positive, x, 0) + np.log1p(np.exp(np.where(positive, -x, x)))
+    return np.concatenate([size * np.cos(angles), size * np.sin(angles)], axis=-1)

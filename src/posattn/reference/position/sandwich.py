@@ -1,0 +1,73 @@
+"""Sandwich: what remains of sinusoidal encodings when only positions meet positions."""
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float, Real
+
+from posattn import contract
+from posattn.reference.position.sinusoidal import sinusoidal_encoding
+
+__all__ = ["sandwich_bias"]
+
+
+def sandwich_bias(num_heads: int, *, dim: int = 128, base: float = 10000.0) -> Callable:
+    r"""The inner product of two sinusoidal encodings, in each head in its own measure.
+
+    .. math:: b_h(i, j) = \frac{H}{8h}\,\mathbf{p}_i^\top\mathbf{p}_j
+        = \frac{H}{8h} \sum_{k=0}^{d/2-1} \cos\bigl((j - i)\,\omega_k\bigr), \qquad
+        \omega_k = b^{-2k/d}, \quad h = 1, \ldots, H,
+
+    where $i$ is the position of a query, $j$ that of a key and $\mathbf{p}$ `sinusoidal_encoding`.
+    When encodings are added to the input, a score contains this product between projections, and
+    products of positions with content; here the projections and the latter are left out.
+    It acts on the scores and has no parameters.
+    It depends on $j - i$ alone, is defined at any distance and does not tell the two directions apart.
+    It falls roughly with the logarithm of the distance, from $\frac{H}{8h}\,\frac d2$ at the query, but
+    not steadily: it swings, and far keys may have more than nearer ones.
+    Positions are counted from the first key, which changes nothing but keeps the angles small, and the
+    product of two tables takes no cosine for each pair.
+
+    NVIDIA's NeMo counts the frequencies from $k = 1$ to $d/2$, which leaves out the fastest and adds a
+    slower one, and subtracts $d/2$, which the softmax ignores.
+
+    Args:
+        num_heads: $H$, at least 1.
+        dim: the width $d$ of the encodings, even; it belongs to the scheme and is not the width of
+            the model.
+        base: $b$ of the frequencies, positive.
+
+    Returns:
+        A function `bias(query_positions, key_positions)` of positions `(*batch, n_q)` and
+        `(*batch, n_k)`, which may be any real numbers; it returns `(*batch, H, n_q, n_k)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range, or batch axes of positions differ.
+
+    Examples:
+        >>> bias = sandwich_bias(2, dim=4)
+        >>> bias(np.array([3]), np.arange(4)).round(4)
+        array([[[0.0024, 0.1459, 0.3851, 0.5   ]],
+        <BLANKLINE>
+               [[0.0012, 0.073 , 0.1925, 0.25  ]]])
+
+    References:
+        :cite:t:`chi2023dissecting`, where the scheme is called Sandwich.
+    """
+    num_heads = contract.integer("num_heads", num_heads, least=1)
+    dim = contract.integer("dim", dim, least=1, even=True)
+    base = contract.base(base)
+    scales = num_heads / (8 * np.arange(1, num_heads + 1))[:, None, None]
+
+    def bias(
+        query_positions: Real[np.ndarray, "*#batch n_q"],
+        key_positions: Real[np.ndarray, "*#batch n_k"],
+    ) -> Float[np.ndarray, "*batch h n_q n_k"]:
+        contract.position_pair(query_positions, key_positions)
+        query, key = query_positions.astype(np.float64), key_positions.astype(np.float64)
+        first = key[..., :1].sum(-1, keepdims=True)  # 0 where there are no keys
+        query, key = (sinusoidal_encoding(p - first, dim, base=base) for p in (query, key))
+        return scales * (query @ key.mT)[..., None, :, :]
+
+    return bias

@@ -1,0 +1,184 @@
+"""T5's relative bias: one learned number per head and bucket of distances."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Inexact, Integer
+
+from posattn import contract
+from posattn.reference.position.alibi import relative_positions
+
+__all__ = ["T5Bias", "t5_bucket"]
+
+
+def t5_bucket(
+    relative_position: Integer[np.ndarray, "*shape"],
+    *,
+    num_buckets: int = 32,
+    max_distance: int = 128,
+    bidirectional: bool = True,
+) -> Integer[np.ndarray, "*shape"]:
+    r"""The bucket of a relative position: narrow ones near the query, wide ones far from it.
+
+    Of the $B$ buckets of one direction the first $E = \lfloor B/2 \rfloor$ hold one distance each.
+    The others grow geometrically, and the last takes all distances from $D$ on.
+    A distance $a \ge 0$ has the bucket
+
+    .. math:: f(a) = \begin{cases} a & a < E \\
+        \min\left(B - 1,\; E + \left\lfloor \dfrac{\ln(a/E)}{\ln(D/E)}\,(B - E)
+        \right\rfloor\right) & a \ge E. \end{cases}
+
+    In both directions each has half of the buckets, $B$ is `num_buckets / 2`, and keys in the future
+    have the upper half: the relative position $\delta$ has the bucket $f(\lvert\delta\rvert)$, plus
+    $B$ where $\delta > 0$.
+    Otherwise $B$ is `num_buckets`, and a key in the future counts as one at the query:
+    $f(\max(-\delta, 0))$.
+
+    Bucket $E + k$ begins at the first $a$ with $a^{B-E} \ge D^k E^{B-E-k}$, which is decided in
+    integers here.
+    Programs that take logarithms may misplace an $a$ on which equality holds: some in float32 or
+    float64 for unusual numbers, all in bfloat16 even for the default ones.
+
+    Args:
+        relative_position: $\delta$, position of the key minus position of the query: integers of
+            any shape.
+        num_buckets: at least 2; even and at least 4 if `bidirectional`.
+        max_distance: $D$, greater than $E$.
+        bidirectional: give the two directions buckets of their own.
+
+    Returns:
+        Integers from 0 to `num_buckets - 1`, of the shape of `relative_position`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
+
+    Examples:
+        >>> t5_bucket(np.array([-128, -12, -11, -7, 0, 1, 8]))
+        array([15,  9,  8,  7,  0, 17, 24])
+        >>> t5_bucket(np.array([-19, -18, 0, 5]), bidirectional=False)
+        array([17, 16,  0,  0])
+
+    References:
+        :cite:t:`raffel2020exploring`, section 2.1, and the authors' program
+        (`_relative_position_bucket`).
+    """
+    contract.integer_array("relative_position", relative_position)
+    one_way, max_distance = contract.buckets(num_buckets, max_distance, bidirectional)
+    relative = relative_position.astype(np.int64)
+    distance = np.abs(relative) if bidirectional else np.maximum(-relative, 0)
+    bucket = np.searchsorted(_starts(one_way, max_distance), distance, side="right")
+    return np.asarray(bucket + one_way * (relative > 0) if bidirectional else bucket)
+
+
+def _starts(one_way, max_distance):
+    """The first distance of each bucket but bucket 0."""
+    exact = one_way // 2
+    power = one_way - exact
+    bounds = [max_distance**k * exact ** (power - k) for k in range(power)]
+    distances = range(max_distance)
+    first = [bisect_left(distances, bound, key=lambda d: d**power) for bound in bounds]
+    return [*range(1, exact), *first]
+
+
+@dataclass(frozen=True, eq=False)
+class T5Bias:
+    r"""A learned bias for each head and each bucket of relative positions.
+
+    .. math:: b_h(i, j) = t_{\operatorname{bucket}(j - i),\,h}, \qquad
+        \mathbf{T} \in \mathbb{R}^{N \times H},
+
+    where $i$ is the position of a query, $j$ that of a key, bucket is `t5_bucket`, $N$ the number
+    of all buckets and $H$ that of heads.
+    It acts on the scores.
+    It depends on $j - i$ alone and is defined at any distance; beyond `max_distance` all keys of a
+    direction have the same bias, and cannot be told apart.
+    T5 does not divide its scores by $\sqrt{d_h}$: to run its weights, give the attention `scale=1.0`.
+    There one table serves all layers of a stack.
+
+    Make a layer with `T5Bias.init(rng, num_heads)`, or from a table that exists.
+
+    Args:
+        table: $\mathbf{T}$, `(num_buckets, num_heads)`: $N$ and $H$.
+        max_distance: where the last bucket begins.
+        bidirectional: give the two directions buckets of their own.
+
+    Examples:
+        >>> layer = T5Bias(np.arange(8.0)[:, None], max_distance=8)
+        >>> layer(np.arange(3, 6), np.arange(6))
+        array([[[2., 2., 1., 0., 5., 6.],
+                [3., 2., 2., 1., 0., 5.],
+                [3., 3., 2., 2., 1., 0.]]])
+
+    References:
+        :cite:t:`raffel2020exploring`, section 2.1.
+    """
+
+    table: Inexact[np.ndarray, "num_buckets h"]
+    max_distance: int = 128
+    bidirectional: bool = True
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        num_heads: int,
+        *,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+    ) -> "T5Bias":
+        r"""Draw the table uniformly, within the bounds of Glorot, $\pm\sqrt{6/(N + H)}$.
+
+        As the authors' program does, which leaves the choice to TensorFlow; transformers draws from a
+        normal distribution with standard deviation $1/\sqrt{d}$, for a width $d$ of the model.
+
+        Args:
+            rng: where the table is drawn from.
+            num_heads: the number of heads $H$, at least 1.
+            num_buckets: $N$, at least 2; even and at least 4 if `bidirectional`.
+            max_distance: where the last bucket begins.
+            bidirectional: give the two directions buckets of their own.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number lies outside its range.
+        """
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        contract.buckets(num_buckets, max_distance, bidirectional)
+        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        bound = np.sqrt(6 / (num_buckets + num_heads))
+        table = rng.uniform(-bound, bound, (num_buckets, num_heads))
+        return cls(table, max_distance, bidirectional)
+
+    def __call__(
+        self,
+        query_positions: Integer[np.ndarray, "*#batch n_q"],
+        key_positions: Integer[np.ndarray, "*#batch n_k"],
+    ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
+        """Look up the bias of each query and key.
+
+        Args:
+            query_positions: integers, `(*batch, n_q)`.
+            key_positions: integers, `(*batch, n_k)`.
+
+        Returns:
+            `(*batch, num_heads, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are not integers.
+            ValueError: if batch axes of positions differ, or the table does not fit.
+        """
+        contract.parameter("table", self.table, ("num_buckets", "num_heads"))
+        contract.position_pair(query_positions, key_positions, integers=True)
+        bucket = t5_bucket(
+            relative_positions(query_positions, key_positions),
+            num_buckets=self.table.shape[0],
+            max_distance=self.max_distance,
+            bidirectional=self.bidirectional,
+        )
+        return np.moveaxis(self.table[bucket], -1, -3)

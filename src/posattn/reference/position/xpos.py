@@ -1,0 +1,132 @@
+"""xPos: a rotation that also fades, so that scores fall with the distance."""
+
+import numpy as np
+from jaxtyping import Inexact, Real
+
+from posattn import contract
+from posattn.reference.position.rotary import turn
+from posattn.reference.position.sinusoidal import frequencies
+
+__all__ = ["xpos_key", "xpos_query"]
+
+
+def xpos_query(
+    x: Inexact[np.ndarray, "*batch n d"],
+    positions: Real[np.ndarray, "*#batch n"] | None = None,
+    *,
+    base: float = 10000.0,
+    gamma: float = 0.4,
+    scale_base: float = 512.0,
+    layout: str = "interleaved",
+) -> Inexact[np.ndarray, "*batch n d"]:
+    r"""Turn each pair of entries of a query, and make it smaller the later it stands.
+
+    .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
+        \zeta_j^{\,p/\tau}
+        \begin{bmatrix} \cos p\,\omega_j & -\sin p\,\omega_j \\
+        \sin p\,\omega_j & \cos p\,\omega_j \end{bmatrix}
+        \begin{bmatrix} u \\ v \end{bmatrix}, \qquad
+        \omega_j = b^{-2j/d}, \qquad \zeta_j = \frac{2j/d + \gamma}{1 + \gamma}.
+
+    The key has $\zeta_j^{-p/\tau}$, so that the product of a pair of the query at $p$ with that of
+    a key at $p'$ has the factor $\zeta_j^{(p - p')/\tau}$: it depends on the offset alone, and
+    falls with the distance to the past, fastest for the pairs that turn fastest.
+    Use both: `MultiHeadAttention(rotate=(xpos_query, xpos_key))`.
+
+    It is made for causal attention: toward keys in the future scores grow.
+    The query fades and the key grows with the position itself, not with the offset.
+    With the defaults these factors are normal numbers while $|p|$ is below 35 600 in float32 and
+    bfloat16, 3900 in float16 and 289 000 in float64: in general while
+    $|p| \le \tau \ln M / \ln((1 + \gamma) / \gamma)$, where $1 / M$ is the smallest normal number.
+    Beyond that keys become infinite and scores NaN; large or small entries of `x` take from the range.
+    Only offsets matter, so subtract one number from all positions where they are larger: the
+    authors put 0 in the middle of the text, which doubles the range.
+
+    The paper's algorithm has $\tau = 1$, which no number format survives; the authors' code
+    divides by 512, as is done here.
+
+    Args:
+        x: the queries of each head, `(*batch, n, d)`, $d$ even.
+        positions: $p$, any real numbers: `(n)`, or with batch axes of which each is that of `x`
+            or 1; $0, \ldots, n - 1$ if not given.
+        base: $b$, positive.
+        gamma: $\gamma$, positive; the larger, the less any pair fades.
+        scale_base: $\tau$, positive: over so many positions pair $j$ fades by $\zeta_j$.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see :func:`rotate`.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
+
+    Examples:
+        >>> x = np.ones((1, 2))
+        >>> where = np.array([0.0]), np.array([512.0])
+        >>> (xpos_query(x, where[1]) @ xpos_key(x, where[1]).T).round(4)
+        array([[2.]])
+        >>> score = xpos_query(x, where[1]) @ xpos_key(x, where[0]).T
+        >>> bool(np.isclose(score.item(), 2 * np.cos(512.0) * 0.4 / 1.4))
+        True
+
+    References:
+        :cite:t:`sun2023length`, section 3.2, algorithm 1; $\tau$: `XPOS` of `microsoft/torchscale`.
+    """
+    return _fading(x, positions, base, gamma, scale_base, layout, 1)
+
+
+def xpos_key(
+    x: Inexact[np.ndarray, "*batch n d"],
+    positions: Real[np.ndarray, "*#batch n"] | None = None,
+    *,
+    base: float = 10000.0,
+    gamma: float = 0.4,
+    scale_base: float = 512.0,
+    layout: str = "interleaved",
+) -> Inexact[np.ndarray, "*batch n d"]:
+    r"""Turn each pair of entries of a key, and make it larger the later it stands.
+
+    The other half of :func:`xpos_query`, with $\zeta_j^{-p/\tau}$ in the place of
+    $\zeta_j^{\,p/\tau}$.
+
+    Args:
+        x: the keys of each head, `(*batch, n, d)`, $d$ even.
+        positions: as in :func:`xpos_query`, and so are the others.
+        base: $b$, positive.
+        gamma: $\gamma$, positive.
+        scale_base: $\tau$, positive.
+        layout: `"interleaved"` or `"half"`.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
+
+    Examples:
+        >>> x = np.array([[1.0, 0.0]])
+        >>> round(float(np.linalg.norm(xpos_key(x, np.array([512])))), 4)
+        3.5
+
+    References:
+        :cite:t:`sun2023length`, section 3.2, algorithm 1.
+    """
+    return _fading(x, positions, base, gamma, scale_base, layout, -1)
+
+
+def _fading(x, positions, base, gamma, scale_base, layout, sign):
+    """Turn `x`, and multiply its pairs by the power `sign` of what makes them fade."""
+    contract.sequence("x", x)
+    contract.token_positions(positions, x.shape)
+    contract.pair_frequencies(None, x.shape)
+    gamma = contract.positive("gamma", gamma)
+    scale_base = contract.positive("scale_base", scale_base)
+    d = x.shape[-1]
+    positions = np.arange(x.shape[-2]) if positions is None else positions
+    where = positions.astype(np.float64)[..., None]
+    zeta = (np.arange(0, d, 2) / d + gamma) / (1 + gamma)
+    scale = zeta ** (sign * where / scale_base)
+    angles = where * frequencies(d, base=base)
+    return turn(x, scale * np.cos(angles), scale * np.sin(angles), layout)

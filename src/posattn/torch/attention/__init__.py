@@ -1,0 +1,1 @@
+"""Attention itself: scores, masks, heads, caches and rings."""

@@ -1,0 +1,219 @@
+"""Attention, some queries at a time, with whatever is added to the scores.
+
+What the backward pass wants of a block of queries is computed again.
+"""
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+from posattn.torch.attention.masks import of_pairs, readable, transformed, zero_unattended
+
+__all__ = []
+
+ROWS = 1024  # queries of a block: PyTorch's kernel for CPUs is slower with less than 768
+FEW = 2**21  # pairs of a block, over all examples and heads: FIRE holds 32 numbers of one
+
+
+def attend(whole, query, key, value, mask, causal, parts, where, scale, drop):
+    """Block by block, each of which `whole` computes as if there were no other queries."""
+    # numbers, also where a compiler has left the lengths open: it then compiles for each
+    n_q, n_k = (len(range(x.shape[-2])) for x in (query, key))
+    tiles = all(_tiles(part) for part in parts)
+    blocks = list(_equal(query, n_k, causal and tiles))
+    if mask is not None:
+        key, value = _finite(query, key, value, mask, causal, where, blocks)
+
+    cut = partial(_cut, query, key, value, mask, causal, parts, where, scale, drop, tiles)
+    if not torch.is_grad_enabled() or transformed():
+        return torch.cat([whole(*cut(*block)[1]) for block in blocks], dim=-2)
+    module = None if torch.compiler.is_compiling() else _Whole(whole, parts)
+    if module is not None and _all_known(module, *cut(n_q - 1, n_q)):
+        learned = learned_by(module).values()
+        return _Blocks.apply(module, cut, blocks, query, key, value, *learned)
+    again = {"use_reentrant": False, "preserve_rng_state": False}
+    outs = [checkpoint(whole, *cut(*block)[1], **again) for block in blocks]
+    return torch.cat(outs, dim=-2)
+
+
+def _cut(query, key, value, mask, causal, parts, where, scale, drop, tiles, start, stop):
+    """The keys that a block needs, and the arguments with which `whole` computes it."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    keys = slice(0, max(n_k - n_q + stop, 0) if causal and tiles else n_k)
+    q, lower = query[..., start:stop, :], causal
+    if tiles:
+        if mask is not None and readable(key) and not transformed():
+            seen = _seen(mask, False, query, key, where, start, stop)
+            keys = _visible(keys, seen, causal)
+        seen = _tile(mask, start, stop, keys)
+    else:
+        seen, lower = _seen(mask, causal, query, key, where, start, stop), False
+    return keys, (
+        q,
+        key[..., keys, :],
+        value[..., keys, :],
+        seen,
+        lower,
+        [_tile(part, start, stop, keys) for part in parts],
+        (where[0][..., start:stop], where[1][..., keys]),
+        scale,
+        (*drop[:2], (start, keys.start, n_q, n_k)),
+        True,
+    )
+
+
+class _Whole(torch.nn.Module):
+    """A function with the parts that it is given, whose parameters may be others for a call."""
+
+    def __init__(self, whole, parts):
+        super().__init__()
+        self.whole = whole
+        self.parts = torch.nn.ModuleList(p for p in parts if isinstance(p, torch.nn.Module))
+
+    def forward(self, *arguments):
+        return self.whole(*arguments)
+
+
+def learned_by(module):
+    """The parameters with a gradient, and buffers that are computed with one, by name."""
+    every = (*module.named_parameters(), *module.named_buffers())
+    return {name: x for name, x in every if x.requires_grad}
+
+
+def _all_known(module, keys, block):
+    """Whether queries, keys, values and what is learned are all that has a gradient, as one query tells."""
+    query, key, value, _, _, *rest = block
+    learned = learned_by(module).values()
+    arrays = [x.detach().requires_grad_() for x in (query, key, value)]
+    nodes = {torch.autograd.graph.get_gradient_edge(x).node for x in (*arrays, *learned)}
+    awaited = [module(*arrays, None, False, *rest).grad_fn]  # it sees all of its keys
+    while awaited:
+        node = awaited.pop()
+        if node not in nodes:
+            nodes.add(node)
+            if hasattr(node, "variable"):
+                return False
+            awaited += [
+                further for further, _ in node.next_functions if further is not None
+            ]
+    return True
+
+
+class _Blocks(torch.autograd.Function):
+    """Block by block without a graph of all of them: the backward pass computes each again.
+
+    `checkpoint` does it for any function, but what it keeps of each block comes to lie between the large
+    arrays of one block and the next, whose memory is then of no use to a later block, which is larger.
+    """
+
+    @staticmethod
+    def forward(ctx, whole, cut, blocks, query, key, value, *learned):
+        device = query.device.type
+        ctx.options = whole, list(learned_by(whole)), cut, blocks
+        cast = torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
+        ctx.autocast = device, *cast
+        ctx.save_for_backward(query, key, value, *learned)
+        out = None
+        for start, stop in blocks:
+            found = whole(*cut(start, stop)[1])
+            if out is None:
+                out = found.new_empty(*query.shape[:-1], found.shape[-1])
+            out[..., start:stop, :] = found
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        whole, names, cut, blocks = ctx.options
+        learned = ctx.saved_tensors[3:]
+        lent = dict(zip(names, learned, strict=True))  # by `functional_call`, it may be
+        unused = {"allow_unused": True, "materialize_grads": True}
+        sums = [torch.zeros_like(x, dtype=wide_dtype(x)) for x in ctx.saved_tensors]
+        for start, stop in blocks:
+            keys, (*arrays, seen, lower, parts, where, scale, drop, finite) = cut(
+                start, stop
+            )
+            leaves = [x.detach().requires_grad_() for x in arrays]
+            block = *leaves, seen, lower, parts, where, scale, drop, finite
+            with torch.enable_grad(), torch.autocast(*ctx.autocast):
+                out = torch.func.functional_call(whole, lent, block)
+            above = grad[..., start:stop, :]
+            found = torch.autograd.grad(out, [*leaves, *learned], above, **unused)
+            places = [(..., rows, slice(None)) for rows in (slice(start, stop), keys, keys)]
+            for total, part, place in zip(
+                sums, found, places + [...] * len(learned), strict=True
+            ):
+                total[place] += part
+        given = (x.to(y.dtype) for x, y in zip(sums, ctx.saved_tensors, strict=True))
+        return None, None, None, *given
+
+
+def _equal(query, n_k, causal):
+    """Blocks of queries, by where they start and stop, with about as many pairs in each.
+
+    Larger ones later on would not fit into the memory that the smaller ones have left.
+    """
+    pairs, n_q, stop = FEW // max(query.shape[:-2].numel(), 1), query.shape[-2], 0
+    while (start := stop) < n_q:
+        before = max(n_k - n_q + start, 0)  # keys that all queries of the block see
+        rows = (
+            math.isqrt(before**2 // 4 + pairs) - before // 2
+            if causal
+            else pairs // max(n_k, 1)
+        )
+        stop = min(start + max(1, min(ROWS, rows)), n_q)
+        yield start, stop
+
+
+def _seen(mask, causal, query, key, where, start, stop):
+    """Which keys some of the queries may attend to."""
+    everything = slice(0, key.shape[-2])
+    at = where[0][..., start:stop], where[1]
+    seen = of_pairs(
+        _tile(mask, start, stop, everything), query[..., start:stop, :], key, at
+    )
+    if causal:
+        ends = (
+            torch.arange(start, stop, device=key.device) + key.shape[-2] - query.shape[-2]
+        )
+        past = torch.arange(key.shape[-2], device=key.device) <= ends[:, None]
+        seen = past if seen is None else past & seen
+    return seen
+
+
+def _finite(query, key, value, mask, causal, where, blocks):
+    """Keys and values, zero where nobody attends to them."""
+    seen = False
+    for start, stop in blocks:
+        tile = _seen(mask, causal, query, key, where, start, stop)
+        seen = seen | tile.any(-2, keepdim=True)
+    return zero_unattended(key, seen), zero_unattended(value, seen)
+
+
+def _tiles(part):
+    """Whether what a part adds to the score of a query and a key is a matter of these two alone."""
+    return not getattr(part, "needs_all_keys", hasattr(part, "scores"))
+
+
+def _visible(keys, mask, causal):
+    """Leave out the keys before the first that a query sees, and if their end is free, after the last."""
+    seen = mask[..., keys].flatten(0, -2).any(0).nonzero().tolist()
+    first, last = (seen[0][0], seen[-1][0]) if seen else (keys.stop - 1, 0)
+    return slice(max(first, 0), keys.stop if causal else max(last, first) + 1)
+
+
+def _tile(x, start, stop, keys):
+    """The part of a mask or of a bias that some queries and keys need, if it is an array."""
+    if not isinstance(x, Tensor):
+        return x
+    x = x[..., keys] if x.shape[-1] != 1 else x
+    return x if x.ndim < 2 or x.shape[-2] == 1 else x[..., start:stop, :]
+
+
+def wide_dtype(x):
+    """The dtype in which numbers like those of `x` are added up."""
+    return torch.promote_types(x.dtype, torch.float32)

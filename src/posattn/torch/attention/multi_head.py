@@ -1,0 +1,399 @@
+"""Multi-head attention: several attentions side by side, each in its own projection."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Real
+from torch import Tensor, nn
+
+from posattn import contract
+from posattn.torch.attention.attention import (
+    Rng,
+    attention_weights,
+    biases,
+    mix,
+    positions_of,
+    scaled_dot_product_attention,
+    seed,
+    total_bias,
+    warn_of_no_dropout,
+)
+from posattn.torch.attention.cache import KVCache
+from posattn.torch.attention.masks import for_heads, of_pairs
+from posattn.torch.attention.tiled import is_small
+
+__all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
+
+Bias = contract.PositionBias | contract.ContentBias
+CallMask = Bool[Tensor, "*#batch_and_heads #n_q n_k"] | contract.PositionMask
+CallBias = Float[Tensor, "..."] | Bias | Sequence[Float[Tensor, "..."] | Bias | None]
+Rotate = contract.Rotation | Sequence[contract.Rotation | None]
+
+ROLES = ("query", "key", "value", "output")
+OPTIONS = ("dropout_rate", "scale", "rotate", "bias", "query_norm", "key_norm", "attention")
+
+
+def split_heads(
+    x: Float[Tensor, "*batch n d"], num_heads: int
+) -> Float[Tensor, "*batch h n d_h"]:
+    """Cut the width into heads and make the heads a batch axis.
+
+    Twin of :func:`posattn.reference.split_heads`; the result is a view.
+
+    Args:
+        x: `(*batch, n, d)`.
+        num_heads: the number of heads H, a divisor of d.
+
+    Returns:
+        `(*batch, H, n, d / H)`.
+
+    Raises:
+        TypeError: if `x` is not floating or `num_heads` is not an integer.
+        ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
+
+    Examples:
+        >>> split_heads(torch.tensor([[0.0, 1.0, 2.0, 3.0]]), 2)
+        tensor([[[0., 1.]],
+        <BLANKLINE>
+                [[2., 3.]]])
+    """
+    contract.sequence("x", x)
+    num_heads = contract.heads(num_heads, x.shape[-1])
+    return x.unflatten(-1, (num_heads, x.shape[-1] // num_heads)).transpose(-3, -2)
+
+
+def merge_heads(x: Float[Tensor, "*batch h n d_h"]) -> Float[Tensor, "*batch n d"]:
+    """Put the heads back side by side: the inverse of `split_heads`.
+
+    Twin of :func:`posattn.reference.merge_heads`.
+
+    Args:
+        x: `(*batch, H, n, d_h)`.
+
+    Returns:
+        `(*batch, n, H d_h)`.
+
+    Raises:
+        TypeError: if `x` is not floating.
+        ValueError: if `x` has fewer than three axes.
+
+    Examples:
+        >>> merge_heads(torch.tensor([[[0.0, 1.0]], [[2.0, 3.0]]]))
+        tensor([[0., 1., 2., 3.]])
+    """
+    contract.head_sequence("x", x)
+    return x.transpose(-3, -2).flatten(-2)
+
+
+class Given(nn.Module):
+    """A scheme that is no module, in a list with others that are."""
+
+    def __init__(self, scheme):
+        super().__init__()
+        self.scheme = scheme
+
+    def extra_repr(self) -> str:
+        """What the layer was given."""
+        return repr(self.scheme)
+
+
+def registered(scheme):
+    """Make a list of schemes a module, so that what they learn is trained, moved and saved."""
+    if not isinstance(scheme, list | tuple):
+        return scheme
+    return nn.ModuleList(s if isinstance(s, nn.Module) else Given(s) for s in scheme)
+
+
+def as_given(schemes):
+    """The schemes of a list as their user made them."""
+    return [s.scheme if isinstance(s, Given) else s for s in schemes]
+
+
+class MultiHeadAttention(nn.Module):
+    """Several attentions side by side, each in its own projection of the input.
+
+    Twin of :class:`posattn.reference.MultiHeadAttention`.
+    The weights are those of four :class:`torch.nn.Linear`, `query`, `key`, `value` and `output`, which
+    keep them transposed.
+    Dropout acts when `rng` is given to the call; a layer in `train` mode that gets none warns.
+    `rotate`, `bias`, `query_norm` and `key_norm` may be modules with parameters of their own, also
+    inside of a pair or a list.
+
+    Args:
+        dim: the width of the queries and of the output, at least 1.
+        num_heads: the number of heads; it divides `dim` if `head_dim` is not given.
+        num_kv_heads: the number of heads of keys and values, a divisor of `num_heads`; all if not given.
+        head_dim: the width of a head; `dim / num_heads` if not given.
+        kv_dim: the width of the sequence of keys and values; `dim` if not given.
+        use_bias: give each projection an offset, which starts at zero.
+        use_output_bias: whether the output's projection has one; as the others if not given.
+        query_norm: acts on the queries `(*batch, h, n_q, d_h)` before they turn, such as
+            :class:`torch.nn.RMSNorm`.
+        key_norm: acts on the keys `(*batch, h_kv, n_k, d_h)` before they turn.
+        dropout_rate: probability in [0, 1) of dropping an attention weight.
+        rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.
+        bias: is added to the scores, `(query_positions, key_positions) -> (h, n_q, n_k)`, or an object
+            with a method `scores`, or a list of those.
+        scale: the factor on the products of queries and keys, `1 / sqrt(d_h)` if not given.
+        attention: computes the output of the heads, called as `scaled_dot_product_attention`, which it
+            is if not given; such as `functools.partial(ring_attention, across=...)`.
+        dtype: of the weights; PyTorch's default one if not given.
+        device: of the weights.
+        rng: where the weights are drawn from.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range or does not divide what it must.
+
+    Examples:
+        >>> layer = MultiHeadAttention(8, 2)
+        >>> layer(torch.ones(3, 5, 8), causal=True).shape
+        torch.Size([3, 5, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        kv_dim: int | None = None,
+        use_bias: bool = False,
+        use_output_bias: bool | None = None,
+        query_norm: Callable[[Any], Any] | None = None,
+        key_norm: Callable[[Any], Any] | None = None,
+        dropout_rate: float = 0.0,
+        rotate: Rotate | None = None,
+        bias: Bias | Sequence[Bias] | None = None,
+        scale: float | None = None,
+        attention: contract.Attention | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
+        self.num_heads, self.num_kv_heads = sizes.num_heads, sizes.num_kv_heads
+        self.dropout_rate = contract.dropout_rate(dropout_rate)
+        self.scale = None if scale is None else contract.scale(scale)
+        device = torch.get_default_device() if device is None else device
+        options = {"device": device, "dtype": dtype}
+        use_output_bias = use_bias if use_output_bias is None else use_output_bias
+        for role, shape in zip(ROLES, sizes.weights, strict=True):
+            use = use_output_bias if role == "output" else use_bias
+            linear = nn.utils.skip_init(nn.Linear, *shape, bias=use, **options)
+            self.add_module(role, linear)
+        self.dim, self.kv_dim = sizes.weights[0][0], sizes.weights[1][0]
+        self.query_norm, self.key_norm = query_norm, key_norm
+        self.rotate, self.bias, self.attention = rotate, bias, attention
+        self.reset_parameters(rng)
+
+    def __setattr__(self, name, value):
+        super().__setattr__(
+            name, registered(value) if name in ("rotate", "bias") else value
+        )
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the weights uniformly, within Glorot's bounds, and set the offsets to zero.
+
+        Args:
+            rng: where the weights are drawn from; PyTorch's own generator if not given.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        for role in ROLES:
+            linear = self.get_submodule(role)
+            nn.init.xavier_uniform_(linear.weight, generator=rng)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def extra_repr(self) -> str:
+        """The numbers of heads, and what is no module."""
+        heads = f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}"
+        named = {name: getattr(self, name) for name in OPTIONS}
+        shown = [
+            f"{name}={value!r}"
+            for name, value in named.items()
+            if not (value is None or value == 0 or isinstance(value, nn.Module))
+        ]
+        return ", ".join([heads, *shown])
+
+    def forward(
+        self,
+        query: Float[Tensor, "*batch n_q d"],
+        key: Float[Tensor, "*batch n_k d_kv"] | None = None,
+        value: Float[Tensor, "*batch n_k d_kv"] | None = None,
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        bias: CallBias | None = None,
+        query_positions: Real[Tensor, "*#batch n_q"] | None = None,
+        key_positions: Real[Tensor, "*#batch n_k"] | None = None,
+        cache: KVCache | None = None,
+        rng: Rng | None = None,
+    ) -> Float[Tensor, "*batch n_q d"] | tuple[Float[Tensor, "*batch n_q d"], KVCache]:
+        """Attend from `query` to `key` and mix `value`.
+
+        Twin of calling :class:`posattn.reference.MultiHeadAttention`.
+
+        Args:
+            query: `(*batch, n_q, d)`.
+            key: `(*batch, n_k, d_kv)`; the queries' own sequence if not given.
+            value: `(*batch, n_k, d_kv)`; the keys' sequence if not given.
+            mask: bool, True means may attend; it broadcasts to `(*batch, n_q, n_k)` and holds for every
+                head, or has one axis more, `(*batch, h, n_q, n_k)`; or a function of positions that
+                returns `(*batch, n_q, n_k)`, such as `Window`.
+            causal: hide the future; queries are aligned to the end of the keys.
+            bias: is added to the scores of this call, beside the layer's own: an array that broadcasts
+                to `(*batch, h, n_q, n_k)`, a function of positions, an object with `scores`, or a list.
+            query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`; at the last positions of
+                the keys if not given.
+            key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; as the queries if neither
+                they nor `key` are given, otherwise 0 to `n_k - 1`.
+            cache: the keys and values of the tokens before; then each query attends to what stands up to
+                its own position, and a negative position marks padding.
+            rng: where dropout draws from, a generator or a seed; None means no dropout.
+
+        Returns:
+            `(*batch, n_q, d)`; the offset of the output projection (or zero) where a query may attend to
+            nothing. With a cache, that and the cache of all tokens so far.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit, or the cache is full.
+        """
+        warn_of_no_dropout(self, rng)
+        aligned = cache is None and query_positions is None and key_positions is None
+        if cache is None:
+            contract.placed(query_positions, self.rotate, self.attention)
+        else:
+            contract.cached(key=key, value=value, key_positions=key_positions)
+            if query_positions is None:
+                query_positions = cache.next_positions(query.shape[-2])
+            key_positions = query_positions
+        q, k, value, where = self._queries_and_keys(
+            query, key, value, query_positions, key_positions
+        )
+        v = split_heads(self.value(value), self.num_kv_heads)
+        q = self._turn(0, q, where[0])
+        if cache is None or cache.turned:
+            k = self._turn(1, k, where[1])
+        if cache is not None:
+            cache, seen = cache.append(k, v, query_positions)
+            k, v, where = seen.key, seen.value, (query_positions, seen.positions)
+            k = k if cache.turned else self._turn(1, k, seen.positions)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        finite = False
+        if cache is not None:
+            finite = mask is None and seen is cache  # a cache hides nothing but zeros
+            causal = False
+            if mask is None:
+                mask = seen.mask
+            else:
+                mask = of_pairs(seen.mask, q, k, where) & of_pairs(mask, q, k, where)
+        parts = self._biases(bias)
+        attend = self.attention or scaled_dot_product_attention
+        if finite and attend is scaled_dot_product_attention and is_small(q, k):
+            added = total_bias(parts, q, k, where)
+            drop = self.dropout_rate, seed(rng), None
+            mask = of_pairs(mask, q, k, where)
+            heads = mix(q, k, v, mask, added, False, parts, where, self.scale, drop)
+        else:
+            thinned = {"dropout_rate": self.dropout_rate, "rng": rng}
+            heads = attend(
+                q,
+                k,
+                v,
+                mask=mask,
+                causal=causal,
+                bias=parts,
+                query_positions=None if aligned else where[0],
+                key_positions=None if aligned else where[1],
+                scale=self.scale,
+                **(thinned if rng is not None else {}),
+            )
+        out = self.output(merge_heads(heads))
+        return out if cache is None else (out, cache)
+
+    def attention_weights(
+        self,
+        query: Float[Tensor, "*batch n_q d"],
+        key: Float[Tensor, "*batch n_k d_kv"] | None = None,
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        bias: CallBias | None = None,
+        query_positions: Real[Tensor, "*#batch n_q"] | None = None,
+        key_positions: Real[Tensor, "*#batch n_k"] | None = None,
+    ) -> Float[Tensor, "*batch h n_q n_k"]:
+        """How much each query attends to each key, in every head: what the call mixes values with.
+
+        Twin of :meth:`posattn.reference.MultiHeadAttention.attention_weights`.
+
+        Args:
+            query: as in the call, like all that follow.
+            key: the queries' own sequence if not given.
+            mask: True means may attend.
+            causal: hide the future.
+            bias: is added to the scores, beside the layer's own.
+            query_positions: where the queries stand.
+            key_positions: where the keys stand.
+
+        Returns:
+            `(*batch, h, n_q, n_k)`; each row sums to 1, or is 0 if it may attend to nothing.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit.
+        """
+        q, k, _, where = self._queries_and_keys(
+            query, key, None, query_positions, key_positions
+        )
+        return attention_weights(
+            self._turn(0, q, where[0]),
+            self._turn(1, k, where[1]),
+            mask=for_heads(mask, (*q.shape[:-1], k.shape[-2])),
+            causal=causal,
+            bias=self._biases(bias),
+            query_positions=where[0],
+            key_positions=where[1],
+            scale=self.scale,
+        )
+
+    def _queries_and_keys(self, query, key, value, query_positions, key_positions):
+        """Project and normalise them, and say what has the values and where all stand."""
+        if key is None:
+            key = query
+            key_positions = query_positions if key_positions is None else key_positions
+        value = key if value is None else value
+        autocast = autocasts(query)
+        contract.layer_inputs(query, key, value, self.dim, self.kv_dim, mixed=autocast)
+        weight = getattr(self.query, "weight", None)  # of a quantized layer: of any kind
+        if not autocast and isinstance(weight, Tensor) and weight.is_floating_point():
+            contract.floating("query", query, like=weight, owner="the weights")
+        q = split_heads(self.query(query), self.num_heads)
+        k = split_heads(self.key(key), self.num_kv_heads)
+        q = q if self.query_norm is None else self.query_norm(q).to(q.dtype)
+        k = k if self.key_norm is None else self.key_norm(k).to(k.dtype)
+        return q, k, value, positions_of(q, k, query_positions, key_positions)
+
+    def _turn(self, which, x, positions):
+        """Rotate the queries (0) or the keys (1) of all heads."""
+        rotate = self.rotate
+        if isinstance(rotate, nn.ModuleList):
+            rotate = as_given(rotate)[which]
+        return x if rotate is None else rotate(x, positions[..., None, :])
+
+    def _biases(self, bias):
+        """The layer's own biases, and those of a call."""
+        own = as_given(self.bias) if isinstance(self.bias, nn.ModuleList) else self.bias
+        return [*biases(own), *biases(bias)]
+
+
+def autocasts(x):
+    """Whether PyTorch chooses the dtype of each operation on the device of `x`."""
+    kind = x.device.type
+    return kind != "meta" and torch.is_autocast_enabled(kind)

@@ -1,0 +1,212 @@
+"""Attention whose memory grows with the length, not with its square: some queries at a time.
+
+Each block of queries goes through PyTorch's fused kernel, or through the definition where the weights
+themselves are needed; what the backward pass wants of a block is computed again.
+A bias of distances alone is never an array of pairs: all its numbers are those of one row, which each
+next query reads from one place further on.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from posattn import contract
+from posattn.torch.attention import blocks
+from posattn.torch.attention.masks import Window, readable, transformed
+
+__all__ = []
+
+PAIRS = 2**23  # numbers of a block, over all examples and heads
+SMALL = 2**22  # what has fewer pairs is done at once
+
+
+def is_small(query, key):
+    """Whether all pairs of queries and keys may be held at once; where sizes are open, they are."""
+    sizes = *query.shape[:-1], key.shape[-2]
+    return not all(isinstance(n, int) for n in sizes) or math.prod(sizes) <= SMALL
+
+
+def attend(whole, query, key, value, mask, causal, parts, where, scale, drop, *, aligned):
+    """What `whole` computes of these arguments, with memory that grows with the length.
+
+    `aligned` says that tokens stand at 0, 1, ..., and the queries are the last of them.
+    """
+    arguments = query, key, value, mask, causal, parts, where, scale, drop
+    rate, rng, _ = drop
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    thinned = rate > 0 and rng is not None
+    for part in parts:
+        if isinstance(part, Tensor):  # a part of it may fit where the whole does not
+            contract.bias(part, (*query.shape[:-1], n_k))
+    if mask is None and not parts and not thinned and (n_q == n_k or not causal):
+        return whole(*arguments)  # the kernel needs no array of pairs
+    aligned = aligned and (mask is None or isinstance(mask, Window))
+    distances = aligned and all(getattr(part, "relative", False) for part in parts)
+    if distances and not thinned and query.device.type == "cpu":
+        row = _row(mask, causal, parts, query, key)
+        learned = row.requires_grad and torch.is_grad_enabled()
+        before = n_k if mask is None else mask.window - 1
+        after = 0 if causal else n_q if mask is None else before
+        if not learned:
+            return _by_distance(query, key, value, row, scale, before, after)
+        if readable(row) and not transformed():
+            return _Learned.apply(query, key, value, row, scale, before, after)
+    return blocks.attend(whole, *arguments)
+
+
+def fused(query, key, value, mask, causal, scale):
+    """PyTorch's own attention, for any number of batch axes and with heads that share keys."""
+    grouped = {}
+    if query.ndim > 2 and query.shape[-3] != key.shape[-3]:
+        grouped = {"enable_gqa": True}  # of open sizes the comparison would be no bool
+    lift = (None,) * (4 - query.ndim)
+    query, key, value = query[lift], key[lift], value[lift]
+    mask = None if mask is None else mask[(None,) * (4 - mask.ndim)]  # else it is not fused
+    options = {"attn_mask": mask, "is_causal": causal, "scale": scale}
+    out = functional.scaled_dot_product_attention(query, key, value, **options, **grouped)
+    return out[(0,) * len(lift)]
+
+
+def _row(mask, causal, parts, query, key):
+    """What is added to the score of a query and a key, by their distance: `(h, n_q + n_k - 1)`.
+
+    Number `d + n_k - 1` is for a key that stands `d` after its query; what is hidden is minus infinity.
+    """
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    at = torch.zeros(1, dtype=torch.int64), torch.arange(1 - n_k, n_q)
+    row = torch.zeros(
+        1, n_q + n_k - 1, dtype=torch.promote_types(query.dtype, torch.float32)
+    )
+    for part in parts:
+        found = part(*at)
+        contract.bias(found[..., :n_k], (*query.shape[:-1], n_k))
+        row = row + found[..., 0, :]
+    if mask is not None:
+        row = row.masked_fill(~mask(*at), -math.inf)
+    return row.masked_fill(at[1] > 0, -math.inf) if causal else row
+
+
+def _by_distance(query, key, value, row, scale, before, after):
+    """Attention with what depends on the distance alone, given by `row` for all distances at once.
+
+    A query sees keys at most so far before and after its own place.
+    """
+    row = _shortened(query, key, row, scale)
+    outs = [
+        _block(
+            query[..., rows, :], key[..., keys, :], value[..., keys, :], row, start, scale
+        )
+        for rows, keys, start in _blocks(query, key, row, before, after, blocks.ROWS)
+    ]
+    return torch.cat(outs, dim=-2)
+
+
+class _Learned(torch.autograd.Function):
+    """The same with a row that learns: its gradient needs the weights, block by block."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, row, *options):
+        ctx.save_for_backward(query, key, value, row)
+        ctx.options = options
+        return _by_distance(query, key, value, row, *options)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        query, key, value, row = ctx.saved_tensors
+        scale, before, after = ctx.options
+        size = max(1, min(blocks.ROWS, PAIRS // (query.shape[:-2].numel() * key.shape[-2])))
+        row = _shortened(query, key, row, scale)
+        sums = [
+            torch.zeros_like(x, dtype=blocks.wide_dtype(x))
+            for x in (query, key, value, row)
+        ]
+        for rows, keys, start in _blocks(query, key, row, before, after, size):
+            parts = query[..., rows, :], key[..., keys, :], value[..., keys, :], row
+            leaves = [x.detach().requires_grad_() for x in parts]
+            with torch.enable_grad():
+                out = _block(*leaves, start, scale)
+            # where no key is seen, nothing is used
+            unused = {"allow_unused": True, "materialize_grads": True}
+            found = torch.autograd.grad(out, leaves, grad[..., rows, :], **unused)
+            for total, part, place in zip(sums, found, (rows, keys, keys), strict=False):
+                total[..., place, :] += part
+            sums[-1] += found[-1]
+        return (
+            *(x.to(y.dtype) for x, y in zip(sums, ctx.saved_tensors, strict=True)),
+            None,
+            None,
+            None,
+        )
+
+
+def _shortened(query, key, row, scale):
+    """The row as the kernel takes it, with minus infinity where nothing is added to a sum."""
+    if query.shape[-2] <= key.shape[-2]:  # then every query sees its own place
+        row = row.masked_fill(_negligible(query, key, row, scale), -math.inf)
+    return row.detach().to(query.dtype).contiguous()
+
+
+def _blocks(query, key, row, before, after, size):
+    """Some queries, the keys that they see, and where in the row their biases begin."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    if readable(row) and not transformed():
+        seen = (row != -math.inf).any(0).nonzero()
+        before = n_k - 1 - int(seen[0])
+        after = int(seen[-1]) + 1 - n_k
+    for start in range(0, n_q, size):
+        stop = min(start + size, n_q)
+        end = min(max(stop + n_k - n_q + after, 0), n_k)
+        first = min(max(start + n_k - n_q - before, 0), end)
+        yield slice(start, stop), slice(first, end), n_q - stop + first
+
+
+def _block(query, key, value, row, start, scale):
+    """Attention of some queries whose last one reads the row from `start` on.
+
+    With the queries in reversed order, each next one reads it from one place further on: so their bias
+    is a view of the row, whose strides are one.
+    """
+    shift = _Shifts.apply if row.requires_grad else _shifts
+    bias = shift(row, query.shape[-2], key.shape[-2], start)
+    return fused(query.flip(-2), key, value, bias, False, scale).flip(-2)
+
+
+def _shifts(row, rows, columns, start):
+    """`(h, rows, columns)`, whose entry `(t, j)` is that of the row at `start + t + j`."""
+    return row.as_strided((len(row), rows, columns), (row.stride(0), 1, 1), start)
+
+
+class _Shifts(torch.autograd.Function):
+    """The same, whose derivative adds up along the lines of equal `t + j`."""
+
+    @staticmethod
+    def forward(ctx, row, rows, columns, start):
+        ctx.length, ctx.start = row.shape[-1], start
+        return _shifts(row, rows, columns, start).clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        heads, rows, columns = grad.shape
+        grad = functional.pad(grad, (0, rows)).flatten(1)[:, :-rows]
+        line = grad.reshape(heads, rows, columns + rows - 1).sum(1)
+        after = ctx.length - ctx.start - line.shape[-1]
+        return functional.pad(line, (ctx.start, after)), None, None, None
+
+
+def _negligible(query, key, row, scale):
+    """Which distances get weights that are lost in rounding, beside that of a query's own place.
+
+    A product of a query and a key lies within the product of their largest norms, `bound`; what is beyond
+    twice that and the logarithm of the rounding error adds nothing. Without it, weights that are too
+    small for a normal number make the kernel slow.
+    """
+    with torch.no_grad():
+        norms = [x.norm(dim=-1).amax().to(row.dtype) for x in (query, key)]
+        bound = abs(scale) * norms[0] * norms[1]
+        smallest = torch.finfo(row.dtype).eps / row.shape[-1] / 16
+        own = row[..., key.shape[-2] - 1, None]
+        return row < own - 2 * bound + math.log(smallest)

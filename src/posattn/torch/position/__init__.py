@@ -1,0 +1,1 @@
+"""Positional encodings, a scheme in each module."""

@@ -1,0 +1,257 @@
+"""Rotation by several coordinates: images, video, and text between them."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Integer, Real
+from torch import Tensor, nn
+
+from posattn import contract
+from posattn.torch.position.rotary import turn
+from posattn.torch.position.sinusoidal import frequencies as sinusoidal_frequencies
+
+__all__ = [
+    "MixedRotary",
+    "axial_frequencies",
+    "grid_coordinates",
+    "mrope_frequencies",
+    "rotate_axes",
+]
+
+
+def rotate_axes(
+    x: Float[Tensor, "*batch n d"],
+    coordinates: Real[Tensor, "*#batch n c"],
+    frequencies: Float[Tensor, "c *#h m"],
+    *,
+    layout: str = "interleaved",
+) -> Float[Tensor, "*batch n d"]:
+    """Turn each pair of entries of a token by an angle that is linear in the token's coordinates.
+
+    Twin of :func:`posattn.reference.rotate_axes`.
+    Angles are float64 until sine and cosine are taken.
+
+    Args:
+        x: the queries or keys of each head, `(*batch, n, d)`.
+        coordinates: p, any real numbers: `(n, c)`, or with batch axes of which each is that of
+            `x` or 1.
+        frequencies: omega in radians per step, `(c, m)`, or `(c, h, m)` with a set for each of
+            the heads of `x`, `(*batch, h, n, d)`; 2m <= d, and the rest of a token passes
+            through.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind, or coordinates or frequencies are in half
+            precision.
+        ValueError: if shapes do not fit.
+
+    Examples:
+        >>> x = torch.tensor([[1.0, 0.0, 1.0, 0.0]])
+        >>> rotate_axes(x, torch.tensor([[0, 1]]), torch.eye(2))
+        tensor([[1.0000, 0.0000, 0.5403, 0.8415]])
+    """
+    contract.sequence("x", x)
+    contract.axis_frequencies(frequencies, x.shape)
+    contract.coordinates(coordinates, x.shape, frequencies.shape[0])
+    places, frequencies = coordinates.double(), frequencies.double()
+    angles = sum(
+        p[..., None] * omega[..., None, :]
+        for p, omega in zip(places.unbind(-1), frequencies, strict=True)
+    )
+    return turn(x, angles.cos(), angles.sin(), layout)
+
+
+def axial_frequencies(
+    dim: int,
+    num_axes: int = 2,
+    *,
+    base: float = 100.0,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "c m"]:
+    """Give each axis an equal share of the pairs, from fast to slow.
+
+    Twin of :func:`posattn.reference.axial_frequencies`; float64 by default.
+
+    Args:
+        dim: the number of entries that turn, d, a multiple of 2c.
+        num_axes: c, at least 1.
+        base: b, positive.
+        dtype: of the result.
+        device: where the result lives.
+
+    Returns:
+        omega in radians per step, `(c, d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `dim` is no multiple of `2 * num_axes`, or a number is not positive.
+
+    Examples:
+        >>> axial_frequencies(8)
+        tensor([[1.0000, 0.1000, 0.0000, 0.0000],
+                [0.0000, 0.0000, 1.0000, 0.1000]], dtype=torch.float64)
+    """
+    num_axes = contract.integer("num_axes", num_axes, least=1)
+    dim = contract.multiple("dim", dim, 2 * num_axes)
+    share = sinusoidal_frequencies(dim // num_axes, base=base)
+    return torch.block_diag(*[share] * num_axes).to(device, dtype)
+
+
+def mrope_frequencies(
+    dim: int,
+    sections: Sequence[int],
+    *,
+    base: float = 10000.0,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "c m"]:
+    """Give each axis a section of the pairs of a text model.
+
+    Twin of :func:`posattn.reference.mrope_frequencies`; float64 by default.
+
+    Args:
+        dim: the number of entries that turn, d, even.
+        sections: how many pairs belong to each axis, in the order of the coordinates; positive
+            integers with sum d/2.
+        base: b, positive.
+        dtype: of the result.
+        device: where the result lives.
+
+    Returns:
+        omega in radians per step, `(len(sections), d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if the sections do not add up, or a number lies outside its range.
+
+    Examples:
+        >>> mrope_frequencies(8, (1, 1, 2), base=16.0)
+        tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+                [0.0000, 0.5000, 0.0000, 0.0000],
+                [0.0000, 0.0000, 0.2500, 0.1250]], dtype=torch.float64)
+    """
+    dim = contract.integer("dim", dim, least=1, even=True)
+    sections = contract.sections(sections, dim // 2)
+    parts = sinusoidal_frequencies(dim, base=base).split(sections)
+    return torch.block_diag(*parts).to(device, dtype)
+
+
+def grid_coordinates(
+    height: int, width: int, *, device: torch.device | str | None = None
+) -> Integer[Tensor, "n c"]:
+    """Row and column of each cell of a grid, row by row.
+
+    Twin of :func:`posattn.reference.grid_coordinates`.
+
+    Args:
+        height: the number of rows, at least 1.
+        width: the number of columns, at least 1.
+        device: where the result lives.
+
+    Returns:
+        `(height * width, 2)`, integers.
+
+    Raises:
+        TypeError: if an argument is not an integer.
+        ValueError: if a number is not positive.
+
+    Examples:
+        >>> grid_coordinates(1, 2)
+        tensor([[0, 0],
+                [0, 1]])
+    """
+    height = contract.integer("height", height, least=1)
+    width = contract.integer("width", width, least=1)
+    rows, columns = (torch.arange(size, device=device) for size in (height, width))
+    return torch.cartesian_prod(rows, columns)
+
+
+class MixedRotary(nn.Module):
+    """Turn queries and keys by row and column, with learned frequencies for both in every pair.
+
+    Twin of :class:`posattn.reference.MixedRotary`.
+    The frequencies are a parameter that weight decay should leave alone, as the authors do.
+
+    Args:
+        head_dim: the width of a head d_h, a multiple of 4.
+        num_heads: the number of heads H, at least 1.
+        width: the number of columns of the grid, at least 1.
+        base: b, positive.
+        layout: `"interleaved"` or `"half"`.
+        dtype: of the parameters; PyTorch's default one if not given.
+        device: where the parameters live.
+        rng: where the parameters are drawn from; PyTorch's own generator if not given.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `head_dim` is no multiple of 4, or a number is not positive.
+
+    Examples:
+        >>> layer = MixedRotary(8, 2, 14)
+        >>> layer(torch.ones(3, 2, 196, 8)).shape
+        torch.Size([3, 2, 196, 8])
+    """
+
+    frequencies: Float[Tensor, "c h m"]
+
+    def __init__(
+        self,
+        head_dim: int,
+        num_heads: int,
+        width: int,
+        *,
+        base: float = 10.0,
+        layout: str = "interleaved",
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        head_dim = contract.multiple("head_dim", head_dim, 4)
+        num_heads = contract.integer("num_heads", num_heads, least=1)
+        self.width = contract.integer("width", width, least=1)
+        contract.layout(layout)
+        self.layout = layout
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        speed = sinusoidal_frequencies(head_dim // 2, base=base, device=device)
+        direction = torch.rand(num_heads, 1, generator=rng, device=device).double()
+        cos, sin = (2 * math.pi * direction).cos(), (2 * math.pi * direction).sin()
+        rows = torch.cat([cos * speed, -sin * speed], dim=-1)
+        columns = torch.cat([sin * speed, cos * speed], dim=-1)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        self.frequencies = nn.Parameter(torch.stack([rows, columns]).to(dtype))
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch h n d"],
+        positions: Integer[Tensor, "*#batch_and_heads n"] | None = None,
+    ) -> Float[Tensor, "*batch h n d"]:
+        """Turn the heads of a sequence of cells.
+
+        Twin of calling :class:`posattn.reference.MixedRotary`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, H, n, d_h)`.
+            positions: p, the numbers of the cells, row by row: integers, `(n)`, or with batch
+                axes of which each is that of `x` or 1; 0, ..., n - 1 if not given.
+
+        Returns:
+            `(*batch, H, n, d_h)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if shapes do not fit.
+        """
+        contract.head_sequence("x", x)
+        contract.token_positions(positions, x.shape, integers=True)
+        if positions is None:
+            positions = torch.arange(x.shape[-2], device=x.device)
+        coordinates = torch.stack([positions // self.width, positions % self.width], dim=-1)
+        return rotate_axes(x, coordinates, self.frequencies.double(), layout=self.layout)

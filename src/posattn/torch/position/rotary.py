@@ -1,0 +1,362 @@
+"""Rotary position embedding: queries and keys turn with their position."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Real, Shaped
+from torch import Tensor, nn
+
+from posattn import contract
+from posattn.torch.attention.masks import transformed
+from posattn.torch.position import sinusoidal
+
+__all__ = [
+    "Rotary",
+    "rotate",
+    "to_half",
+    "to_interleaved",
+    "weight_to_half",
+    "weight_to_interleaved",
+]
+
+
+def rotate(
+    x: Float[Tensor, "*batch n d"],
+    positions: Real[Tensor, "*#batch n"] | None = None,
+    *,
+    frequencies: Float[Tensor, " m"] | None = None,
+    base: float = 10000.0,
+    layout: Literal["interleaved", "half"] = "interleaved",
+    attention_factor: float = 1.0,
+) -> Float[Tensor, "*batch n d"]:
+    """Turn each pair of entries of a token by an angle that grows with the token's position.
+
+    Twin of :func:`posattn.reference.rotate`.
+    Angles are float64 until sine and cosine are taken, so that float32 results are right to 2e-7 of
+    the largest entry at any position; half precision is turned in float32 and rounded once.
+
+    Args:
+        x: the queries or keys of each head, `(*batch, n, d)`.
+        positions: p, any real numbers: `(n)`, or with batch axes of which each is that of `x`
+            or 1; 0, ..., n - 1 if not given.
+        frequencies: omega in radians per position, `(m)`, with 2m <= d. If not given, omega_j =
+            b**(-2j/d) with m = d/2, the paper's.
+        base: b, positive; unused where `frequencies` are given.
+        layout: `"interleaved"` or `"half"`.
+        attention_factor: c, positive, on the entries that turn: it multiplies their part of the
+            scores by c**2. YaRN and LongRoPE need it.
+
+    Returns:
+        `(*batch, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind; positions and frequencies in float16 or
+            bfloat16 are rejected, because their angles are off by radians within a few thousand
+            tokens.
+        ValueError: if shapes do not fit, a number lies outside its range, or the width is odd
+            and no frequencies say which part turns.
+
+    Examples:
+        >>> x = torch.tensor([[1.0, 0.0, 1.0, 0.0]] * 2)
+        >>> rotate(x)
+        tensor([[1.0000, 0.0000, 1.0000, 0.0000],
+                [0.5403, 0.8415, 0.9999, 0.0100]])
+    """
+    contract.sequence("x", x)
+    contract.token_positions(positions, x.shape)
+    contract.pair_frequencies(frequencies, x.shape)
+    factor = contract.positive("attention_factor", attention_factor)
+    if frequencies is None:
+        frequencies = sinusoidal.frequencies(x.shape[-1], base=base, device=x.device)
+    if positions is None:
+        positions = torch.arange(x.shape[-2], device=x.device)
+    angles = positions.double()[..., None] * frequencies.double()
+    cos, sin = angles.cos(), angles.sin()
+    if factor != 1:
+        cos, sin = factor * cos, factor * sin
+    return turn(x, cos, sin, layout)
+
+
+class Rotary(nn.Module):
+    """`rotate` with its options, as a value: what a layer takes and a checkpoint keeps.
+
+    Twin of :class:`posattn.reference.Rotary`: a module without parameters, equal to another that was
+    made equal.
+
+    Args:
+        rotary_dim: how many entries of a head turn, a positive even number: twice the number of
+            frequencies if they are given, otherwise all if not given.
+        base: of the frequencies `base ** (-2 * j / rotary_dim)`; unused where `frequencies` are given.
+        layout: `"interleaved"` or `"half"`.
+        frequencies: in radians per position, numbers or an array; kept as Python numbers.
+        attention_factor: positive, on the entries that turn.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range, or `frequencies` are not half of `rotary_dim`.
+
+    Examples:
+        >>> turn = Rotary(base=500000.0, layout="half")
+        >>> turn
+        Rotary(base=500000.0, layout='half')
+        >>> turn(torch.ones(2, 4)).shape
+        torch.Size([2, 4])
+    """
+
+    def __init__(
+        self,
+        *,
+        rotary_dim: int | None = None,
+        base: float = 10000.0,
+        layout: Literal["interleaved", "half"] = "interleaved",
+        frequencies: Sequence[float] | Float[Tensor, " m"] | None = None,
+        attention_factor: float = 1.0,
+    ):
+        super().__init__()
+        self.options = contract.rotary(
+            rotary_dim=rotary_dim,
+            base=base,
+            layout=layout,
+            frequencies=frequencies,
+            attention_factor=attention_factor,
+        )
+        self.frequencies = self._frequencies()  # no buffer, whose dtype would change
+
+    def _frequencies(self, device=None):
+        given, dim = self.options["frequencies"], self.options["rotary_dim"]
+        if given is not None:
+            return torch.tensor(given, dtype=torch.float64, device=device)
+        if dim is not None:
+            return sinusoidal.frequencies(dim, base=self.options["base"], device=device)
+        return None  # they depend on the width of the heads
+
+    def _apply(self, fn, recurse=True):
+        self.frequencies = self._frequencies(fn(torch.empty(0)).device)
+        return super()._apply(fn, recurse)
+
+    def __eq__(self, other):
+        return type(other) is Rotary and self.options == other.options
+
+    def __hash__(self):
+        return hash(tuple(self.options.values()))
+
+    def extra_repr(self) -> str:
+        """The arguments that differ from their defaults."""
+        declared = inspect.signature(type(self)).parameters
+        named = {n: v for n, v in self.options.items() if v != declared[n].default}
+        return ", ".join(f"{name}={value!r}" for name, value in named.items())
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch n d"],
+        positions: Real[Tensor, "*#batch n"] | None = None,
+    ) -> Float[Tensor, "*batch n d"]:
+        """Turn the pairs of `x`.
+
+        Twin of calling :class:`posattn.reference.Rotary`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, n, d)`.
+            positions: where the tokens stand, `(n)` or with batch axes, of which each is that of `x` or
+                1; 0 to `n - 1` if not given.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit.
+        """
+        frequencies = self.frequencies
+        return rotate(
+            x,
+            positions,
+            frequencies=None if frequencies is None else frequencies.to(x.device),
+            base=self.options["base"],
+            layout=self.options["layout"],
+            attention_factor=self.options["attention_factor"],
+        )
+
+
+def turn(x, cos, sin, layout):
+    """Multiply the first pairs of `x` by rotations, as many as there are, and pass the rest through."""
+    contract.layout(layout)
+    m = cos.shape[-1]
+    wide = torch.promote_types(x.dtype, torch.float32)
+    cos, sin = cos.to(wide), sin.to(wide)
+    half = layout == "half" and m > 1  # one pair lies alike in both
+    turning, rest = x[..., : 2 * m].to(wide), x[..., 2 * m :]
+    if torch.compiler.is_compiling() or x.numel() == 0:
+        # kept, or the compiled pass computes them for each head
+        turned = _by_parts(turning, *torch.stack([cos, sin]), half)
+    elif half:
+        turned = _by_halves(turning, cos, sin)
+    else:
+        turned = _product(turning.unflatten(-1, (m, 2)), cos, sin).flatten(-2)
+    turned = turned.to(x.dtype)
+    return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+
+
+def _by_parts(x, cos, sin, half):
+    """Entries of pairs by themselves, which only a compiler makes one pass over memory."""
+    m = cos.shape[-1]
+    axis, pairs = (-2, (2, m)) if half else (-1, (m, 2))
+    a, b = x.unflatten(-1, pairs).unbind(axis)
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=axis).flatten(-2)
+
+
+def _by_halves(x, cos, sin):
+    """Each half turned with the other."""
+    return _by_parts(x, cos, sin, True) if transformed() else _Halves.apply(x, cos, sin)
+
+
+class _Halves(torch.autograd.Function):
+    """In place, forward and backward, because new arrays of parts are slow on CPUs."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        learned = any(ctx.needs_input_grad[1:])
+        ctx.save_for_backward(x if learned else None, cos, sin)
+        ctx.save_for_forward(x, cos, sin)
+        m = cos.shape[-1]
+        turned = x * torch.cat([cos, cos], dim=-1)
+        turned[..., :m].addcmul_(x[..., m:], sin, value=-1)
+        turned[..., m:].addcmul_(x[..., :m], sin)
+        return turned
+
+    @staticmethod
+    def jvp(ctx, moved, cos_moved, sin_moved):
+        x, cos, sin = ctx.saved_tensors
+        return _by_halves(moved, cos, sin) + _by_halves(x, cos_moved, sin_moved)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, cos, sin = ctx.saved_tensors
+        back = _by_halves(grad, cos, -sin) if ctx.needs_input_grad[0] else None
+        if x is None:
+            return back, None, None
+        (a, b), (to_a, to_b) = (each.chunk(2, dim=-1) for each in (x, grad))
+        to_cos, to_sin = to_a * a + to_b * b, to_b * a - to_a * b
+        return back, to_cos.sum_to_size(cos.shape), to_sin.sum_to_size(sin.shape)
+
+
+def _product(pairs, cos, sin):
+    """Pairs as complex numbers, times cos + i sin: one pass over memory, where it lies well."""
+    steps = pairs.storage_offset(), *pairs.stride()[:-1]
+    if pairs.stride(-1) != 1 or any(step % 2 for step in steps):
+        pairs = pairs.clone(memory_format=torch.contiguous_format)
+    return torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos, sin))
+
+
+def to_half(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
+    """Put the even columns before the odd ones: from the layout `"interleaved"` to `"half"`.
+
+    Twin of :func:`posattn.reference.to_half`.
+
+    Args:
+        x: `(*batch, d)`, of any dtype; d may be odd.
+
+    Returns:
+        The same entries in another order.
+
+    Raises:
+        TypeError: if `x` is no array.
+        ValueError: if `x` has no axes.
+
+    Examples:
+        >>> to_half(torch.arange(5))
+        tensor([0, 2, 4, 1, 3])
+    """
+    contract.columns(x)
+    return torch.cat([x[..., 0::2], x[..., 1::2]], dim=-1)
+
+
+def to_interleaved(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
+    """Alternate the columns of the first half with those of the second: the inverse of `to_half`.
+
+    Twin of :func:`posattn.reference.to_interleaved`.
+
+    Args:
+        x: `(*batch, d)`, of any dtype; if d is odd, the first half is the larger one.
+
+    Returns:
+        The same entries in another order.
+
+    Raises:
+        TypeError: if `x` is no array.
+        ValueError: if `x` has no axes.
+
+    Examples:
+        >>> to_interleaved(torch.tensor([0, 2, 4, 1, 3]))
+        tensor([0, 1, 2, 3, 4])
+    """
+    contract.columns(x)
+    return x[..., to_half(torch.arange(x.shape[-1], device=x.device)).argsort()]
+
+
+def weight_to_half(
+    weight: Float[Tensor, "d_out *d_in"], num_heads: int, rotary_dim: int | None = None
+) -> Float[Tensor, "d_out *d_in"]:
+    """Convert the projection of queries or keys of a model made for the layout `"interleaved"`.
+
+    Twin of :func:`posattn.reference.weight_to_half`.
+    The weight is that of a :class:`torch.nn.Linear`, `(d_out, d_in)`, or its bias, `(d_out)`.
+
+    Args:
+        weight: `(d_in, d_out)` for `x @ weight`, or an offset, `(d_out)`.
+        num_heads: the number of heads in `weight`, which divides d_out; where queries share
+            keys, the keys have fewer.
+        rotary_dim: how many entries of each head turn, even; all if not given.
+
+    Returns:
+        An array of the same shape and the same numbers.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if `weight` has not 1 or 2 axes, `num_heads` does not divide the last one,
+            or `rotary_dim` is odd, not positive or larger than a head.
+
+    Examples:
+        >>> weight_to_half(torch.arange(8.0), 2)
+        tensor([0., 2., 1., 3., 4., 6., 5., 7.])
+    """
+    return _of_each_head(to_half, weight, num_heads, rotary_dim)
+
+
+def weight_to_interleaved(
+    weight: Float[Tensor, "d_out *d_in"], num_heads: int, rotary_dim: int | None = None
+) -> Float[Tensor, "d_out *d_in"]:
+    """Convert the projection of queries or keys of a model made for the layout `"half"`.
+
+    Twin of :func:`posattn.reference.weight_to_interleaved`.
+    The weight is that of a :class:`torch.nn.Linear`, `(d_out, d_in)`, or its bias, `(d_out)`.
+
+    Args:
+        weight: `(d_in, d_out)` for `x @ weight`, or an offset, `(d_out)`.
+        num_heads: the number of heads in `weight`, which divides d_out.
+        rotary_dim: how many entries of each head turn, even; all if not given.
+
+    Returns:
+        An array of the same shape and the same numbers.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: as `weight_to_half`.
+
+    Examples:
+        >>> weight_to_interleaved(torch.tensor([0.0, 2.0, 1.0, 3.0]), 1)
+        tensor([0., 1., 2., 3.])
+    """
+    return _of_each_head(to_interleaved, weight, num_heads, rotary_dim)
+
+
+def _of_each_head(convert, weight, num_heads, rotary_dim):
+    """Convert the outputs of each head that turn."""
+    contract.projection(weight)
+    num_heads = contract.heads(num_heads, weight.shape[0])
+    heads = weight.movedim(0, -1).unflatten(-1, (num_heads, -1))
+    turning = contract.rotary_dim(rotary_dim, heads.shape[-1])
+    parts = [convert(heads[..., :turning]), heads[..., turning:]]
+    return torch.cat(parts, dim=-1).flatten(-2).movedim(-1, 0)
