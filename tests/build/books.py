@@ -1,5 +1,6 @@
 """Small books, built to see what the extensions make of them."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,9 @@ CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
-              "sphinxcontrib.katex", "sphinx_proof", "book.cells", "book.captions", "book.deck", "book.ebook",
-              "book.exercises", "book.kernels", "book.notebooks", "book.pages", "book.paper", "book.place",
-              "book.scratch", "book.site", "book.slides", "book.twins"]
+              "sphinxcontrib.katex", "sphinx_proof", "book.cells", "book.ebook", "book.exercises",
+              "book.figures", "book.kernels", "book.notebooks", "book.paper", "book.place", "book.site",
+              "book.slides", "book.tested", "book.twins"]
 html_theme = "furo"
 templates_path = [{str(ROOT / "docs" / "_templates")!r}]
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
@@ -32,13 +33,11 @@ nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10), ("epub", "image
                               ("latex", "application/pdf", 10)]
 copyright = "2026, nobody"
 version = "0"
-epub_date = "2026-01-01T00:00:00Z"
 epub_show_urls = "no"
 revealjs_use_section_ids = True
 katex_prerender = True
 katex_css_path = "katex/katex.min.css"
 """
-GATES = 'extensions.append("book.gates")\n'  # all that belongs to a whole book
 FIGURE = """
 from posattn import figures
 figures.offsets([1, 2, {last}])
@@ -79,7 +78,8 @@ def build(
         str(folder / "build" / builder),
         *(str(folder / name) for name in only),
     ]
+    env = os.environ | {"SOURCE_DATE_EPOCH": "1767225600"}  # 2026
     result = subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False
+        command, capture_output=True, text=True, timeout=900, check=False, env=env
     )
     return folder / "build" / builder, result.returncode, result.stderr

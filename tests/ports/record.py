@@ -1,6 +1,6 @@
 """What the pages show of the ports: cells in `docs/_ports`, and what they printed when they last ran.
 
-`python docs/_ext/recordings.py mlx` runs the cells of MLX, in an environment that has MLX, and writes
+`python tests/ports/record.py mlx` runs the cells of MLX, in an environment that has MLX, and writes
 beside each script what its cells printed, with the versions and a hash of all that was run.
 It runs on Python 3.8 too, the last that MXNet knows.
 """
@@ -15,7 +15,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2]
+DOCS = Path(__file__).parents[2] / "docs"
 SCRIPTS = DOCS / "_ports"
 PORTS = ("tensorflow", "mlx", "mxnet")
 DATA = re.compile(r"^```\{code-cell\} python\n:tags: \[data\]\n\n?(.*?)^```", re.M | re.S)

@@ -8,30 +8,26 @@ import re
 from base64 import b64encode
 from pathlib import Path
 
-import nbformat.v4 as notebook
 from docutils import nodes
-from .pages import PHONE
+from nbformat import v4 as notebook
+from sphinx import addnodes
 from sphinx.util import logging
 
-logger = logging.getLogger(__name__)
+from .cells import is_cell
+from .figures import PHONE
+
+NOTHING = (  # what a notebook has no use for
+    nodes.Invisible, nodes.raw, nodes.meta, addnodes.toctree, addnodes.index,
+    addnodes.highlightlang, addnodes.tabular_col_spec,
+)  # fmt: skip
+WHOLE = (  # what is its children, one after the other
+    nodes.compound, nodes.definition, nodes.definition_list, nodes.definition_list_item,
+    nodes.figure, nodes.legend, nodes.line_block,
+)  # fmt: skip
+BOXES = nodes.Admonition, nodes.topic, nodes.sidebar
 SPECIAL = re.compile(r"([\\`*_$<|])")
 BAR = re.compile(r"(?<!\\)\|")
-FRAMEWORKS = {"torch", "jax"}
-
-
-def tags(cell):
-    """The tags of an executed cell."""
-    return {name[4:] for name in cell["classes"] if name.startswith("tag_")}
-
-
-def is_cell(node):
-    """Whether a node is an executed cell."""
-    return isinstance(node, nodes.container) and node.get("nb_element") == "cell_code"
-
-
-def is_visible(cell):
-    """Whether a reader sees the code of a cell."""
-    return any("cell_input" in part["classes"] for part in cell.children)
+logger = logging.getLogger(__name__)
 
 
 class Folded(str):
@@ -42,8 +38,8 @@ class Pieces:
     """Translates a page: `pieces.of(node)` gives Markdown, as text, and code cells, in order."""
 
     def __init__(self, builder, docname, framework):
-        self.builder, self.env = builder, builder.env
-        self.docname, self.framework, self.depth = docname, framework, 0
+        self.builder, self.docname, self.framework = builder, docname, framework
+        self.depth = 0
         self.last = None  # the code cell to which a drawing belongs
 
     def of(self, node):
@@ -53,9 +49,14 @@ class Pieces:
 
     def block(self, node):
         """The pieces of one node that stands by itself."""
-        for kind in type(node).__mro__:
-            if method := getattr(self, f"_block_{kind.__name__}", None):
-                return method(node)
+        if isinstance(node, NOTHING):
+            return []
+        if isinstance(node, WHOLE):
+            return self.of(node)
+        if method := getattr(self, f"block_{node.tagname}", None):
+            return method(node)
+        if isinstance(node, BOXES):
+            return self.box(node)
         if isinstance(node, nodes.Inline | nodes.Text):
             return [self.inline(node)]
         logger.warning("a notebook cannot hold the node %s", node.tagname, location=node)
@@ -71,74 +72,62 @@ class Pieces:
 
     # What stands by itself.
 
-    def nothing(self, node):
-        """What a notebook has no use for."""
-        return []
-
-    _block_Invisible = _block_raw = _block_toctree = _block_index = _block_highlightlang = (
-        nothing
-    )
-    _block_tabular_col_spec = _block_meta = nothing
-
-    def _block_section(self, node):
+    def block_section(self, node):
         self.depth += 1
         yield from self.of(node)
         self.depth -= 1
 
-    def _block_title(self, node):
+    def block_title(self, node):
         heading = f"{'#' * self.depth} {self.line(node)}"
         return [Folded(heading) if "solution" in node.parent["classes"] else heading]
 
-    def _block_rubric(self, node):
+    def block_rubric(self, node):
         level = node.get("heading-level")
         return [f"{'#' * level} {self.line(node)}" if level else f"**{self.line(node)}**"]
 
-    def _block_paragraph(self, node):
+    def block_paragraph(self, node):
         return [self.inlines(node)]
 
-    _block_line = _block_paragraph
+    block_line = block_paragraph
 
-    def _block_term(self, node):
+    def block_term(self, node):
         return [f"**{self.line(node)}**"]
 
-    def _block_compound(self, node):
-        return self.of(node)
+    def block_transition(self, node):
+        return ["---"]
 
-    _block_definition = _block_definition_list = _block_definition_list_item = (
-        _block_compound
-    )
-    _block_line_block = _block_compound
+    def block_caption(self, node):
+        return [f"**{self.label(node.parent, 'figure')}.** {self.line(node)}"]
 
-    def _block_container(self, node):
+    def block_library(self, node):
+        """Its name, then what is said of it."""
+        *said, name = self.of(node)
+        return [name, *said]
+
+    def block_container(self, node):
         if is_cell(node):
             return self.cell(node)
         if node.get("design_component") == "tab-set":
             return self.tabs(node)
-        if "twin" in node:  # its name, then what is said of it
-            *said, name = self.of(node)
-            return [name, *said]
-        return self.quote(node) if "aside" in node["classes"] else self.of(node)
+        return self.block_block_quote(node) if "aside" in node["classes"] else self.of(node)
 
-    def _block_transition(self, node):
-        return ["---"]
-
-    def _block_literal_block(self, node):
+    def block_literal_block(self, node):
         if name := node.get("twin"):
             return [f"The library has it as `{name}`."]
         language = "python" if node.get("testnodetype") else node.get("language", "")
         return [f"```{language}\n{node.astext()}\n```"]
 
-    _block_doctest_block = _block_literal_block
+    block_doctest_block = block_literal_block
 
-    def _block_math_block(self, node):
+    def block_math_block(self, node):
         number = self.number(node, "displaymath")
         tag = f"\n\\tag{{{number}}}" if number else ""
         return [f"$$\n{node.astext().strip()}{tag}\n$$"]
 
-    def _block_bullet_list(self, node):
+    def block_bullet_list(self, node):
         return [self.items(node, ["-"] * len(node))]
 
-    def _block_enumerated_list(self, node):
+    def block_enumerated_list(self, node):
         first = node.get("start", 1)
         return [self.items(node, [f"{first + i}." for i in range(len(node))])]
 
@@ -151,42 +140,33 @@ class Pieces:
             lines.append(f"{mark} {text}".replace(f"\n{indent}\n", "\n\n"))
         return "\n".join(lines)
 
-    def _block_block_quote(self, node):
-        return self.quote(node)
+    def block_block_quote(self, node):
+        return [quoted(self.text(node))]
 
-    def _block_Admonition(self, node):
+    def block_proof_node(self, node):
+        return [quoted(self.text(node[0]))]  # which begins with its name
+
+    def box(self, node):
+        """A theorem, a note or a mistake: its kind, its number and its title, then what it says."""
         kind = node.get("realtype", "" if node.next_node(nodes.title) else node.tagname)
         words = [kind.title(), self.number(node, node.get("countertype"))]
         body = list(node.children)
         if isinstance(body[0], nodes.title):
             words.append(self.line(body.pop(0)))
         head = f"**{' '.join(filter(None, words))}.**"
-        return [
-            quoted(
-                "\n\n".join([head, *(piece for part in body for piece in self.block(part))])
-            )
-        ]
+        said = (piece for part in body for piece in self.block(part))
+        return [quoted("\n\n".join([head, *said]))]
 
-    _block_topic = _block_sidebar = _block_Admonition
-
-    def _block_proof_node(self, node):
-        return self.quote(node[0])  # which begins with its name
-
-    def quote(self, node):
-        """What stands apart from the text."""
-        return [quoted(self.text(node))]
-
-    def _block_table(self, node):
+    def block_table(self, node):
         title, group = node.next_node(nodes.title), node.next_node(nodes.tgroup)
         for math in group.findall(nodes.math):  # a bar would end the column
-            math[:] = [
-                nodes.Text(math.astext().replace(r"\|", r"\Vert ").replace("|", r"\vert "))
-            ]
+            text = math.astext().replace(r"\|", r"\Vert ").replace("|", r"\vert ")
+            math[:] = [nodes.Text(text)]
         rows = [
             [BAR.sub(r"\|", self.line(entry)) for entry in row.findall(nodes.entry)]
             for row in group.findall(nodes.row)
         ]
-        if next(group.findall(nodes.thead), None) is None:
+        if group.next_node(nodes.thead) is None:
             rows.insert(0, [""] * len(rows[0]))
         rows.insert(1, ["---"] * len(rows[0]))
         table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
@@ -194,17 +174,7 @@ class Pieces:
             return [table]
         return [f"**{self.label(node, 'table')}.** {self.line(title)}", table]
 
-    def _block_figure(self, node):
-        yield from self.of(node)
-
-    def _block_caption(self, node):
-        number = self.label(node.parent, "figure")
-        return [f"**{number}.** {self.line(node)}"]
-
-    def _block_legend(self, node):
-        return self.of(node)
-
-    def _block_image(self, node):
+    def block_image(self, node):
         """A drawing: the output of the cell that drew it, or a picture if that cell is hidden."""
         path = Path(self.builder.srcdir) / node["uri"].lstrip("/")
         svg = PHONE.sub("", path.read_text(encoding="utf-8"))
@@ -220,19 +190,20 @@ class Pieces:
 
     def cell(self, node):
         """The code of a visible cell and what it printed, or the outputs alone of a hidden one."""
-        if "remove-cell" in tags(node) or tags(node) & (FRAMEWORKS - {self.framework}):
+        others = {"torch", "jax"} - {self.framework}
+        if is_cell(node, "remove-cell") or any(is_cell(node, other) for other in others):
             return
         parts = {name: part for part in node.children for name in part["classes"]}
-        if is_visible(node):
+        visible = "cell_input" in parts
+        if visible:
             code = parts["cell_input"].next_node(nodes.literal_block).astext()
             self.last = notebook.new_code_cell(code)
             yield self.last
         for output in parts["cell_output"].children if "cell_output" in parts else ():
-            if is_visible(node) and isinstance(output, nodes.literal_block):
+            if visible and isinstance(output, nodes.literal_block):
                 text = output.astext().rstrip() + "\n"
-                self.last.outputs.append(
-                    notebook.new_output("stream", name="stdout", text=text)
-                )
+                printed = notebook.new_output("stream", name="stdout", text=text)
+                self.last.outputs.append(printed)
             else:
                 yield from self.block(output)
 
@@ -255,45 +226,38 @@ class Pieces:
 
     def inline(self, node):
         """One node in a line."""
-        for kind in type(node).__mro__:
-            if method := getattr(self, f"_inline_{kind.__name__}", None):
-                return method(node)
+        match node:
+            case nodes.Text():
+                return SPECIAL.sub(r"\\\1", str(node))
+            case nodes.raw() | nodes.Invisible():
+                return ""
+            case nodes.math():
+                return f"${node.astext()}$"
+            case nodes.literal():
+                text = node.astext()
+                return f"`` {text} ``" if "`" in text else f"`{text}`"
+            case nodes.emphasis():
+                return f"*{self.inlines(node)}*"
+            case nodes.strong():
+                return f"**{self.inlines(node)}**"
+            case nodes.reference():
+                return self.link(node)
         return self.inlines(node)
 
-    def _inline_Text(self, node):
-        return SPECIAL.sub(r"\\\1", str(node))
-
-    def _inline_emphasis(self, node):
-        return f"*{self.inlines(node)}*"
-
-    def _inline_strong(self, node):
-        return f"**{self.inlines(node)}**"
-
-    def _inline_literal(self, node):
-        text = node.astext()
-        return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-    def _inline_math(self, node):
-        return f"${node.astext()}$"
-
-    def _inline_reference(self, node):
+    def link(self, node):
+        """A link to another site, or to ours if its address is known; otherwise its text."""
         text, target = self.inlines(node), node.get("refuri", "")
         site = self.builder.config.html_baseurl
-        inside = node.get("internal") or not re.match(r"https?:", target)
-        if inside and not (site and target):
-            return text
-        return f"[{text}]({site.rstrip('/') + '/' + target if inside else target})"
-
-    def _inline_raw(self, node):
-        return ""
-
-    _inline_Invisible = _inline_raw
+        if re.match(r"https?:", target) and not node.get("internal"):
+            return f"[{text}]({target})"
+        return f"[{text}]({site.rstrip('/')}/{target})" if site and target else text
 
     # Numbers.
 
     def number(self, node, counter):
-        """The number of a figure, a table or a theorem, or nothing."""
-        numbers = self.env.toc_fignumbers.get(self.docname, {}).get(counter, {})
+        """The number of an equation, a figure, a table or a theorem, or nothing."""
+        pages = self.builder.env.toc_fignumbers
+        numbers = pages.get(self.docname, {}).get(counter, {})
         found = (numbers[name] for name in node["ids"] if name in numbers)
         return ".".join(map(str, next(found, ())))
 
@@ -306,7 +270,7 @@ def hidden(node):
     """Whether a node is an output of a cell whose code is hidden."""
     while node is not None and not is_cell(node):
         node = node.parent
-    return node is not None and not is_visible(node)
+    return node is not None and not is_cell(node, visible=True)
 
 
 def quoted(text):

@@ -1,6 +1,6 @@
 """Read what LaTeX says about a book, and refuse a page that a reader could not read.
 
-`python docs/_ext/proofread.py posattn.log` fails on text that leaves its line, on signs that no font
+`python .ci/proofread.py posattn.log` fails on text that leaves its line, on signs that no font
 has and on references to nothing.
 """
 
