@@ -6,7 +6,7 @@ import pytest
 
 from tests.audit import chromium
 from tests.build import noted
-from tests.build.books import FIGURE, GATES, ROOT, build, cell
+from tests.build.books import FIGURE, ROOT, build, cell
 from tests.conftest import need
 
 pytestmark = pytest.mark.slow  # small books
@@ -19,30 +19,6 @@ SAME = (
     LIBRARY
     + "same = (causal(3) == causal_mask(3)).all()\nprint('equal:', same)\nassert same"
 )
-FAULTS = {
-    "long": (SCRATCH + "causal(1)\n" * 13, SAME),
-    "annotated": (
-        "import numpy as np\ndef causal(n: int):\n    return np.tri(n) > 0",
-        SAME,
-    ),
-    "alone": (SCRATCH, "", "## Next\n\n" + cell(SAME, "compare")),
-    "self": (SCRATCH, "assert causal(3).all() == 0"),
-    "hidden": (
-        SCRATCH,
-        LIBRARY.replace("causal_mask", "causal_mask as causal") + "assert causal(3)[0, 0]",
-    ),
-    "other": (SCRATCH, LIBRARY + "assert causal_mask(3)[0, 0]"),
-    "silent": (SCRATCH, LIBRARY + "print(causal(3) == causal_mask(3))"),
-    "wrong": (SCRATCH, LIBRARY + "assert (causal(3) != causal_mask(3)).all()"),
-}
-
-
-def faulty(name, scratch, compare, rest=""):
-    """A section whose code from scratch has a fault."""
-    compared = cell(compare, "compare") if compare else ""
-    return f"## {name}\n\n" + cell(scratch, "scratch") + compared + rest
-
-
 # On a busy machine the kernel sends what a cell prints in pieces.
 IN_PIECES = """import time
 print("exe", end="", flush=True)
@@ -66,7 +42,6 @@ GOOD = {
     + cell("glue('seen', 8, display=False)")
     + "There are {glue:text}`hidden:.1f` and {glue:text}`seen:d`.\n\n"
     + ":::{twins} masks:causal_mask\nIt checks its arguments.\n:::\n\n"
-    + ":::{aside}\nBeside the text.\n:::\n\n"
     + "word " * 500
     + "\n\n$$\nx\n$$\n",
     "first": "There are {glue:text}`parts.md::hidden:.1f`.\n\n:::{place}\n:::\n",
@@ -89,12 +64,9 @@ def bad(tmp_path_factory):
             "lonely": cell("print(1)", "torch") + "prose\n",
             "twin": "```{twins} masks:no_such_mask\n```\n",
             "alt": cell(FIGURE.format(last=3), alt=""),
-            "scratch": "".join(faulty(name, *fault) for name, fault in FAULTS.items()),
             "place": ":::{place}\nOne.\n\nTwo.\n:::\n",
             "api": ":::{place}\n:::\n",
         },
-        "@misc{unread2024, title={Unread}, author={Nobody}, year={2024}}",
-        settings=GATES,
     )
 
 
@@ -198,11 +170,6 @@ def test_a_pasted_number_leads_to_the_cell_that_computed_it(good):
     assert "Behind this page" not in (good[0] / "pair.html").read_text()
 
 
-def test_an_aside_is_a_note(good):
-    aside = '<aside class="aside" role="note"><p>Beside the text.</p>\n</aside>'
-    assert aside in parts(good)
-
-
 @pytest.mark.parametrize("width", [375, 1440])
 def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(good, width):
     pressed = "[...document.querySelectorAll('.framework button[aria-pressed=true]')].map(b => b.value)"
@@ -245,15 +212,6 @@ def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(good, wi
         "lonely.md:9: WARNING: a cell tagged torch is not followed by one tagged jax",
         "no twin: posattn.torch has no no_such_mask",
         "WARNING: a figure has no alt text",
-        "unread2024 stands in references.bib but is not cited",
-        "posattn.jax.causal_mask is public but not documented",
-        "scratch.md:11: WARNING: the from-scratch cell must have at most 15 lines, and has 16",
-        "the from-scratch cell must have no annotations",
-        "the from-scratch cell must be followed by a cell tagged compare before the next heading",
-        "its cell tagged compare imports nothing from posattn",
-        "its cell tagged compare hides causal behind the library's name",
-        "its cell tagged compare does not use causal",
-        "its cell tagged compare holds no assert",
         "Executing notebook failed: CellExecutionError",
         "{place} holds one line of links, or nothing",
         "{place} stands on a page that no toctree of index lists",

@@ -113,8 +113,8 @@ def test_search_engines_pass_over_source(page, tags):
 
 def test_a_page_is_read_again_when_code_or_a_recording_changes():
     env = MagicMock()
-    app = SimpleNamespace(env=env)
-    importlib.import_module("docs._ext.book.pages").depend_on_code(app, None)
+    app = SimpleNamespace(env=env, srcdir=ROOT / "docs")
+    importlib.import_module("docs._ext.book.cells").depend_on_code(app, None)
     known = {Path(call.args[0]).resolve() for call in env.note_dependency.call_args_list}
     found = [*(ROOT / "src" / "posattn").rglob("*"), *FOLDER.rglob("*")]
     found += (ROOT / "docs" / "_ports").rglob("*")
@@ -123,7 +123,7 @@ def test_a_page_is_read_again_when_code_or_a_recording_changes():
 
 
 def test_long_pages_come_first_and_each_hand_has_its_share(tmp_path):
-    pages = importlib.import_module("docs._ext.book.pages")
+    pages = importlib.import_module("docs._ext.book.cells")
     sizes = {"short": 1, "longest": 3, "long": 2}
     for name, size in sizes.items():
         (tmp_path / name).write_text("x" * size)
@@ -144,14 +144,14 @@ def test_long_pages_come_first_and_each_hand_has_its_share(tmp_path):
 
 
 def test_captions_of_the_sidebar_have_a_level():
-    pages = importlib.import_module("docs._ext.book.pages")
+    pages = importlib.import_module("docs._ext.book.place")
     context = {"furo_navigation_tree": '<p role="heading">A</p>'}
     pages.level_captions(None, "", "", context, None)
     assert context["furo_navigation_tree"] == '<p role="heading" aria-level="2">A</p>'
 
 
 def test_a_drawing_takes_the_colours_of_the_theme_and_leaves_its_names():
-    pages = importlib.import_module("docs._ext.book.pages")
+    pages = importlib.import_module("docs._ext.book.figures")
     style = importlib.import_module("posattn.figures.style")
     used = {
         "query": style.QUERY,
@@ -190,7 +190,7 @@ def test_a_notebook_against_its_format_is_not_written(monkeypatch, tmp_path):
 
 
 def test_slides_take_the_files_of_the_site_but_for_the_last_folder_and_no_source_code():
-    deck = importlib.import_module("docs._ext.book.deck")
+    deck = importlib.import_module("docs._ext.book.slides")
     listeners = [
         SimpleNamespace(id=k, handler=SimpleNamespace(__module__=module))
         for k, module in enumerate(["furo", "sphinx.ext.viewcode", "sphinx.ext.todo"])

@@ -117,7 +117,8 @@ def written(folder, name, framework, code, printed):
 
 def rerun(folder):
     return subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "_ext" / "book" / "rerun.py"), str(folder)],
+        [sys.executable, "-m", "tests.build.rerun", str(folder)],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,

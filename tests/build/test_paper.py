@@ -132,6 +132,6 @@ def test_an_ebook_has_mathml_pictures_and_no_script(ebook):
 def test_the_log_is_read(tmp_path, line, fails):
     log = tmp_path / "book.log"
     log.write_text(f"This is XeTeX\n{line}\n")
-    proof = [sys.executable, str(ROOT / "docs" / "_ext" / "book" / "proofread.py"), str(log)]
+    proof = [sys.executable, str(ROOT / ".ci" / "proofread.py"), str(log)]
     result = subprocess.run(proof, capture_output=True, text=True, check=False)
     assert (result.returncode, line in result.stderr) == (int(fails), fails)

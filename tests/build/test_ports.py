@@ -2,6 +2,7 @@
 
 import ast
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ def test_no_recording_is_stale(script):
 @pytest.fixture
 def script(tmp_path, monkeypatch):
     """A script of one cell for a page of its own, with a recording that is up to date."""
-    monkeypatch.setattr(recordings, "DOCS", tmp_path)
+    monkeypatch.setattr(record, "DOCS", tmp_path)
     port = tmp_path.parent / "src" / "posattn" / "ports" / "numpy.py"
     port.parent.mkdir(parents=True, exist_ok=True)
     port.write_text("port\n")
