@@ -5,8 +5,8 @@ Where it changes what another package writes or does, and what would end that:
 site
 - sphinxcontrib-katex: `throwOnError` is set in its defaults, since rendering at build time ignores
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
-- sphinxcontrib-katex: equations go through its network socket; the other one may be taken for ready before
-  Node listens, and a connection that is refused is tried again only here (added in #69).
+- sphinxcontrib-katex: it may connect before Node listens on a socket that is there, on a busy machine; to be
+  reported. Its other socket, a network's, waits but takes 90 ms for an equation.
 - sphinxcontrib-katex: Node outlives a build that is killed, unless it watches its input; to be reported.
 - sphinxcontrib-katex: it does not say that pages cannot be written in parallel while Node renders them.
 - Sphinx, MyST-NB, sphinx-design, sphinx-proof, sphinx-copybutton, furo: styles on pages that need none.
