@@ -1,23 +1,22 @@
 """What our book adds to Sphinx, one module for each thing that a reader gets.
 
-Where it changes what another package writes or does, and what would end that:
+Some of it overrides or patches what a package offers no way to change. Each entry says what would end it:
 
-site
-- sphinxcontrib-katex: `throwOnError` is set in its defaults, since rendering at build time ignores
+- `kernels`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported.
+- `site`: sphinxcontrib-katex has `throwOnError` in its defaults, until rendering at build time heeds
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
-- sphinxcontrib-katex: it may connect before Node listens on a socket that is there, on a busy machine; to be
-  reported. Its other socket, a network's, waits but takes 90 ms for an equation.
-- sphinxcontrib-katex: Node outlives a build that is killed, unless it watches its input; to be reported.
-- sphinxcontrib-katex: it does not say that pages cannot be written in parallel while Node renders them.
-- Sphinx, MyST-NB, sphinx-design, sphinx-proof, sphinx-copybutton, furo: styles on pages that need none.
-  Sphinx can add one to some pages (sphinx-doc/sphinx#8302, #8631); the extensions do not use that.
-- furo: two `aside` without names, and a search page without a heading; to be reported.
-- docutils: `role="doc-biblioentry"`, which DPUB-ARIA 1.1 has deprecated.
-- Sphinx: a signature of several lines is a `dl` inside a `dt` (since sphinx-doc/sphinx#11011).
-- Sphinx, sphinx-design, sphinx-proof: names that occur twice on a page: of equations, tabs, theorems.
-- accessible-pygments: it configures the log of whoever imports it; to be reported.
-- Matplotlib: outlines of the same letter have the same name in every figure, which is wrong once two of them
-  stand on one page.
+- `site`: Node is started again if its socket was there before it listened, until sphinxcontrib-katex tries a
+  refused connection again there too; its socket of a network does, but takes 90 ms for an equation.
+- `site`: Node ends when its input does, until it does not outlive a build that is killed.
+- `site`: pages with equations are written one after the other, until Node answers several processes.
+- `site`: pages lose styles and scripts that they do not need, until MyST-NB, sphinx-design, sphinx-proof,
+  sphinx-copybutton and furo add them where they are needed, as Sphinx lets them (sphinx-doc/sphinx#8631).
+- `site`: the log is configured, until accessible-pygments leaves that to others.
+- `site`, `MENDS`: until furo names its two `aside` and gives the search page a heading, and docutils no longer
+  writes `role="doc-biblioentry"`, which DPUB-ARIA 1.1 deprecates.
+- `site`, `SIGNATURE`: until Sphinx writes a long signature without a `dl` in a `dt` (sphinx-doc/sphinx#11011).
+- `site`, `NAMED`: until Sphinx, sphinx-design and sphinx-proof give no name twice on a page.
+- `site`, `OUTLINE`: until Matplotlib's figures can stand on one page without sharing names of letters.
 """
 
 from . import (
