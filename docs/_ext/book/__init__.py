@@ -12,9 +12,9 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `site`: pages lose styles and scripts that they do not need, until MyST-NB, sphinx-design, sphinx-proof,
   sphinx-copybutton and furo add them where they are needed, as Sphinx lets them (sphinx-doc/sphinx#8631).
 - `site`: the log is configured, until accessible-pygments leaves that to others.
-- `site`, `MENDS`: until furo names its two `aside` and gives the search page a heading, and docutils no longer
-  writes `role="doc-biblioentry"`, which DPUB-ARIA 1.1 deprecates.
-- `site`, `SIGNATURE`: until Sphinx writes a long signature without a `dl` in a `dt` (sphinx-doc/sphinx#11011).
+- `site`, `MENDS`: until furo names its two `aside` and gives the search page a heading, and docutils writes
+  no `role="doc-biblioentry"`, which DPUB-ARIA 1.1 deprecates.
+- `site`, `SIGNATURE`: until Sphinx puts no `dl` into the `dt` of a long signature (sphinx-doc/sphinx#11011).
 - `site`, `NAMED`: until Sphinx, sphinx-design and sphinx-proof give no name twice on a page.
 - `site`, `OUTLINE`: until Matplotlib's figures can stand on one page without sharing names of letters.
 """
