@@ -3,8 +3,6 @@
 import html
 import os
 import re
-import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -46,12 +44,3 @@ def test_a_kernel_that_dies_fails_the_build(tmp_path):
     _, code, said = build(tmp_path, pages)
     assert code != 0
     assert "DeadKernelError" in said
-
-
-@pytest.mark.parametrize(
-    ("version", "options"), [((0, 10, 2), 2), ((0, 11, 1), 1), (None, 0)]
-)
-def test_the_compiler_is_asked_for_what_it_knows(monkeypatch, version, options):
-    jax = version and SimpleNamespace(__version_info__=version)
-    monkeypatch.setitem(sys.modules, "jax", jax)
-    assert kernels.compiler() == [kernels.COMPILER, kernels.UNTIL_0_11_1][:options]
