@@ -5,11 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from docs._ext.book import chromium
 from posattn import reference
-from tests.build import noted
-from tests.build.books import ROOT, build
-from tests.conftest import need
+from tests.build.books import ROOT
 
 pytestmark = pytest.mark.slow  # small books
 
@@ -29,13 +26,6 @@ def folder(tmp_path_factory):
     for name in ("explorers.js", "book.css"):
         shutil.copy(STATIC / name, folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser():
-    need(chromium.program(), chromium.MISSING)
-    with chromium.started() as browser:
-        yield browser
 
 
 @pytest.fixture
@@ -143,20 +133,3 @@ def test_without_script_the_twin_stands(browser, folder):
 
 def test_the_scripts_of_the_explorers_are_small():
     assert (STATIC / "explorers.js").stat().st_size < 20 * 1024
-
-
-def test_what_is_said_of_faults_is_what_was_noted(tmp_path):
-    pages = {
-        "good": ":::{explorer} clocks\nThe twin.\n:::\n",
-        "unknown": ":::{explorer} gears\nThe twin.\n:::\n",
-        "empty": ":::{explorer} rotary\n:::\n",
-    }
-    out, code, said = build(tmp_path, pages)
-    assert code != 0
-    assert "explorer must be one of clocks, rotary, got 'gears'" in said
-    assert "explorer 'rotary' must hold a static twin, got nothing" in said
-    noted.compare_faults("explorers", said)
-    html = (out / "good.html").read_text()
-    assert "explorer-clocks" in html
-    assert "explorers.js" in html
-    assert "explorers.js" not in (out / "unknown.html").read_text()

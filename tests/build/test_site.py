@@ -1,0 +1,163 @@
+"""The site around the pages: policy, weight, fonts, search, thumbnails, map, and the switch."""
+
+import re
+
+import pytest
+from fontTools.ttLib import TTFont
+
+from tests.build.books import ADDRESS
+
+pytestmark = pytest.mark.slow  # small books
+
+INJECT = """document.body.append(
+    Object.assign(document.createElement("script"), { textContent: "window.broken = true" }))"""
+PRESSED = "[...document.querySelectorAll('.framework button[aria-pressed=true]')].map(b => b.value)"
+SHOWN = "[...document.querySelectorAll('.sd-tab-set > input:checked + label')].map(l => l.dataset.syncId)"
+
+
+def read(site, page):
+    """The text of a page."""
+    return (site / f"{page}.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", ["index", "chapter", "api/rotary", "search", "genindex"])
+def test_every_page_says_which_scripts_may_run_and_only_they_do(site, browser, page):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', read(site, page))[1]
+    assert "unsafe" not in re.search(r"script-src ([^;]*)", policy)[1]
+    said = []
+    tab = browser.new_page()
+    tab.on("console", lambda message: said.append(message.text))
+    tab.goto((site / f"{page}.html").as_uri())
+    assert tab.evaluate("document.body.dataset.theme") == "auto"  # by a script in the page
+    assert [text for text in said if "Content Security" in text] == []
+    tab.evaluate(INJECT)
+    assert tab.evaluate("window.broken") is None
+    tab.close()
+
+
+def test_pages_load_no_style_that_they_do_not_use(site):
+    styles = re.findall(r'<link rel="stylesheet"[^>]*href="([^"?]*)', read(site, "404"))
+    names = [style.rpartition("/")[2] for style in styles]
+    assert names == ["pygments.css", "furo.css", "book.css"]
+    assert "katex.min.css" in read(site, "solution")
+
+
+def test_nothing_is_asked_of_another_site(site):
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|img|source|iframe|link rel="(?:stylesheet|preload)")[^>]*?'
+            r'(?:src|href)="([^"]*)"',
+            page.read_text("utf-8"),
+        )
+        assert [url for url in loaded if re.match(r"\w+:|//", url)] == [], page
+    for style in (site / "_static").rglob("*.css"):
+        assert not re.search(r"url\(.?(https?:)?//|@import", style.read_text("utf-8")), style
+
+
+def test_fonts_hold_the_characters_of_the_site_and_have_their_licences_beside_them(site):
+    static = site / "_static"
+    fonts = {path.name: path for path in (static / "fonts").glob("*.woff2")}
+    asked = re.findall(r'url\("fonts/([^"]*)"\)', (static / "book.css").read_text())
+    assert set(asked) == set(fonts)
+    assert all(path.stat().st_size < 15_000 for path in fonts.values())
+    kept = set(map(chr, TTFont(fonts["source-serif-4-400-normal.woff2"]).getBestCmap()))
+    assert {*map(chr, range(32, 127)), "©"} <= kept
+    assert "ý" not in kept
+    for family in {re.sub(r"-\d+-\w+\.woff2", "", name) for name in fonts}:
+        assert "SIL OPEN FONT LICENSE" in (static / "fonts" / f"{family}.txt").read_text()
+    for name, author in {"katex": "Khan Academy", "revealjs": "Hakim El Hattab"}.items():
+        licence = (static / name / "LICENSE").read_text()
+        assert author in licence
+        assert "Permission is hereby granted, free of charge" in licence
+    assert "http" not in (static / "katex" / "katex.min.css").read_text()
+
+
+def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
+    image = re.search(
+        r'<img class="thumbnail" src="([^"]*)" alt="" loading="lazy" width="(\d+)" height="(\d+)"',
+        read(site, "cards"),
+    )
+    drawing = (site / image[1]).read_text()
+    assert "<path" in drawing
+    for left_out in ("15625)", 'class="phone"', "metadata"):  # the first is a letter's size
+        assert left_out not in drawing
+    drawn, used = (
+        set(re.findall(rf'{name}="#?([^"]+)"', drawing)) for name in ("id", "href")
+    )
+    assert used <= drawn  # no letter that went is asked for
+    width, height = (
+        re.search(rf'<svg [^>]*{side}="([\d.]+)pt"', drawing)[1]
+        for side in ("width", "height")
+    )
+    assert image.groups()[1:] == (str(round(float(width))), str(round(float(height))))
+
+
+def test_the_search_finds_chapters_first_and_says_what_a_file_cannot_show(site, browser):
+    tab = browser.new_page()
+    tab.goto(f"{(site / 'search.html').as_uri()}?q=rotary")
+    tab.wait_for_function("document.querySelectorAll('ul.search li').length > 1")
+    found = tab.eval_on_selector_all("ul.search li a", "links => links.map(a => a.href)")
+    assert "/api/" not in found[0]
+    assert any("/api/" in link for link in found)
+    assert "cannot show excerpts" in tab.inner_text("article")
+    tab.close()
+
+
+def test_a_known_address_stands_in_map_pages_and_picture(site):
+    places = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
+    assert f"{ADDRESS}/api/rotary.html" in places
+    assert not any("404" in place for place in places)
+    assert f"{ADDRESS}/sitemap.xml" in (site / "robots.txt").read_text()
+    head = read(site, "chapter")
+    assert f'<link rel="canonical" href="{ADDRESS}/chapter.html"' in head
+    (picture,) = re.findall(rf'<meta property="og:image" content="{ADDRESS}/([^"]*)"', head)
+    pixels = (site / picture).read_bytes()
+    assert [int.from_bytes(pixels[k : k + 4]) for k in (16, 20)] == [1200, 630]
+    lost = read(site, "404")  # which is shown at any address
+    assert f'"{ADDRESS}/' in lost
+    assert "script-src 'self' 'sha256-" in lost
+
+
+def test_search_engines_pass_over_what_is_no_page_of_the_book(site):
+    assert 'name="robots" content="noindex"' in read(site, "404")
+    assert "noindex" not in read(site, "chapter")
+
+
+@pytest.mark.parametrize("width", [375, 1440])
+def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(
+    site, browser, width
+):
+    address = (site / "scratch.html").as_uri()
+    page = browser.new_context(viewport={"width": width, "height": 400}).new_page()
+    page.goto(address)
+    place = ".mobile-header" if width < 1000 else ".sidebar-sticky"
+    assert page.evaluate(PRESSED) == ["torch", "torch"]
+    # a taller tab, and a browser that holds nothing in its place, as Safari
+    page.evaluate("document.documentElement.style.overflowAnchor = 'none'")
+    tall = page.locator(".sd-tab-set").first.locator(".sd-tab-content").last
+    tall.evaluate("node => { node.style.paddingBottom = '200px'; }")
+    below = page.locator(".sd-tab-set").last
+    page.locator("details.library").evaluate("details => { details.open = true; }")
+    below.evaluate("node => node.scrollIntoView({block: 'center', behavior: 'instant'})")
+    stood = below.bounding_box()["y"]
+    page.locator(f"{place} .framework button", has_text="JAX").press("Enter")
+    assert page.evaluate(SHOWN) == page.evaluate(PRESSED) == ["jax", "jax"]
+    assert abs(below.bounding_box()["y"] - stood) < 2
+    assert page.url == address + "?framework=jax"
+    page.goto((site / "pair.html").as_uri())
+    assert page.evaluate(SHOWN) == ["jax", "jax"]  # remembered
+    page.locator("label", has_text="PyTorch").first.click()
+    assert page.evaluate(PRESSED) == ["torch", "torch"]
+    page.goto(address + "?framework=jax")
+    assert page.evaluate(PRESSED) == ["jax", "jax"]
+    page.context.close()
+
+
+def test_a_phone_shows_its_own_figure_and_nothing_leaves_its_width(site, browser):
+    page = browser.new_page(viewport={"width": 375, "height": 800})
+    page.goto((site / "pair.html").as_uri())
+    page.locator("figure").scroll_into_view_if_needed()
+    assert page.locator("figure svg.phone").is_visible()
+    assert not page.locator("figure svg.wide").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.close()
