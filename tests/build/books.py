@@ -17,16 +17,18 @@ kernelspec: {name: python3, display_name: Python 3, language: python}
 CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
-import book
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon",
               "sphinx_design", "sphinx_proof", "sphinxcontrib.bibtex", "sphinxcontrib.katex", "book"]
 html_theme = "furo"
 html_title = "A small book"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
-html_js_files = ["framework.js", ("scrollers.js", {{"defer": "defer"}})]
+html_js_files = [(name, {{"loading_method": "defer"}})
+                 for name in ("framework.js", "scrollers.js", "explorers.js")]
 html_search_scorer = {str(ROOT / "docs" / "_static" / "scorer.js")!r}
 html_baseurl = {ADDRESS!r}
+html_context = {{"site": {ADDRESS!r}}}
+templates_path = [{str(ROOT / "docs" / "_templates")!r}]
 bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
@@ -38,14 +40,11 @@ nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10), ("epub", "image
                               ("latex", "application/pdf", 10)]
 copyright = "2026, nobody"
 version = "0"
-epub_date = "2026-01-01T00:00:00Z"
 epub_show_urls = "no"
 revealjs_use_section_ids = True
 katex_prerender = True
 katex_css_path = "katex/katex.min.css"
 """
-# which ask that a book document the whole library, and cite all works
-WITHOUT_GATES = 'book.PARTS = [part for part in book.PARTS if part.__name__ != "book.gates"]\n'
 
 
 def write(folder, pages, bibliography="", settings=""):
@@ -58,10 +57,10 @@ def write(folder, pages, bibliography="", settings=""):
         (folder / f"{name}.md").write_text(f"{FRONT_MATTER}# {name}\n\n{text}")
 
 
-def copy(folder, settings=""):
+def copy(folder):
     """Copy the small book that has a piece of each kind."""
     shutil.copytree(BOOK, folder)
-    (folder / "conf.py").write_text(CONF + settings)
+    (folder / "conf.py").write_text(CONF)
 
 
 def build(folder, builder="html", *only, processes=1):

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from sphinxcontrib import katex
 
-from docs._ext.book import npm
-from tests.build.books import ASSETS, ROOT, build
+from tests.build.books import ROOT
 
 
 def script(name):
@@ -166,18 +165,9 @@ def test_the_first_difference_of_two_builds_is_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_book_without_its_fonts_says_in_a_line_how_to_fetch_them(tmp_path):
-    absent = f'import npm, pathlib\nnpm.HOME = pathlib.Path("/nowhere")\n{ASSETS}'
-    _, code, said = build(tmp_path, {"page": "text\n"}, settings=absent)
-    assert code != 0
-    assert said.strip().splitlines()[-1] == npm.MISSING
-    assert "Traceback" not in said
-
-
-@pytest.mark.slow
 def test_packages_that_npm_cannot_fetch_are_an_error_in_a_line_and_leave_nothing(tmp_path):
     code = (
-        "import pathlib\nfrom docs._ext.book import npm\n"
+        "import pathlib\nfrom tests.audit import npm\n"
         f"npm.HOME = pathlib.Path({str(tmp_path / 'home')!r})\nnpm.install()\n"
     )
     nowhere = {"npm_config_registry": "http://127.0.0.1:9", "npm_config_fetch_retries": "0"}
@@ -198,9 +188,11 @@ def test_packages_that_npm_cannot_fetch_are_an_error_in_a_line_and_leave_nothing
     assert not (tmp_path / "home").exists()
 
 
-def test_the_style_and_the_fonts_are_of_the_katex_that_renders():
-    lock = npm.LOCK.read_text("utf-8")
-    assert f'"katex": "{katex.katex_version}"' in lock
+def test_the_style_is_of_the_katex_that_renders():
+    style = (ROOT / "docs" / "_static" / "katex" / "katex.min.css").read_text("utf-8")
+    assert f'content:"{katex.katex_version}"' in style
+    code = Path(katex.SRC_DIR, "katex.min.js").read_text("utf-8")
+    assert f'version:"{katex.katex_version}"' in code
 
 
 def test_pdfs_and_the_ebook_carry_one_date_and_the_users_if_there_is_one():

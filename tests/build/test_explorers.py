@@ -1,5 +1,6 @@
 """The explorers show the library's numbers, obey keys, and leave their twin to paper and to no script."""
 
+import re
 import shutil
 
 import numpy as np
@@ -13,8 +14,8 @@ pytestmark = pytest.mark.slow  # small books
 STATIC = ROOT / "docs" / "_static"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css">
-<div class="explorer explorer-clocks"><div class="twin">clocks on paper</div></div>
-<div class="explorer explorer-rotary"><div class="twin">rotary on paper</div></div>
+<div class="explorer explorer-clocks"><div class="figure">clocks on paper</div></div>
+<div class="explorer explorer-rotary"><div class="figure">rotary on paper</div></div>
 <script src="explorers.js" defer></script>"""
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
@@ -133,3 +134,18 @@ def test_without_script_the_twin_stands(browser, folder):
 
 def test_the_scripts_of_the_explorers_are_small():
     assert (STATIC / "explorers.js").stat().st_size < 20 * 1024
+
+
+PLACE = re.compile(
+    r"^:::\{container\} explorer explorer-(\w+)\n(.*?)^:::", re.DOTALL | re.MULTILINE
+)
+
+
+def test_each_place_of_an_explorer_holds_a_twin_and_names_one_that_the_script_has():
+    pages = [path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    places = [place for page in pages for place in PLACE.findall(page)]
+    assert len(places) == sum(page.count("explorer explorer-") for page in pages) > 1
+    script = (STATIC / "explorers.js").read_text("utf-8")
+    known = re.search(r"const builders = \{ (.*?) \}", script)[1].split(", ")
+    assert sorted(name for name, _ in places) == sorted(known)
+    assert all(twin.strip() for _, twin in places)

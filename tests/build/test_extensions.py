@@ -12,13 +12,11 @@ import torch
 from jax.typing import DTypeLike
 from nbformat import v4 as notebook
 from numpy.typing import ArrayLike
-from pygments.token import Comment, Keyword, Number, String, Text
 from sphinx import builders
 from sphinx.util.typing import stringify_annotation
 from sphinx_proof.domain import ProofDomain
 
 from tests.build.books import ROOT
-from tests.library.test_figures import luminance
 
 FOLDER = ROOT / "docs" / "_ext" / "book"
 EXTENSIONS = [
@@ -115,8 +113,8 @@ def test_search_engines_pass_over_source(page, tags):
 
 def test_a_page_is_read_again_when_code_or_a_recording_changes():
     env = MagicMock()
-    app = SimpleNamespace(env=env)
-    importlib.import_module("docs._ext.book.pages").depend_on_code(app, None)
+    app = SimpleNamespace(env=env, srcdir=ROOT / "docs")
+    importlib.import_module("docs._ext.book.cells").depend_on_code(app, None)
     known = {Path(call.args[0]).resolve() for call in env.note_dependency.call_args_list}
     found = [*(ROOT / "src" / "posattn").rglob("*"), *FOLDER.rglob("*")]
     found += (ROOT / "docs" / "_ports").rglob("*")
@@ -125,7 +123,7 @@ def test_a_page_is_read_again_when_code_or_a_recording_changes():
 
 
 def test_long_pages_come_first_and_each_hand_has_its_share(tmp_path):
-    pages = importlib.import_module("docs._ext.book.pages")
+    pages = importlib.import_module("docs._ext.book.cells")
     sizes = {"short": 1, "longest": 3, "long": 2}
     for name, size in sizes.items():
         (tmp_path / name).write_text("x" * size)
@@ -146,14 +144,14 @@ def test_long_pages_come_first_and_each_hand_has_its_share(tmp_path):
 
 
 def test_captions_of_the_sidebar_have_a_level():
-    pages = importlib.import_module("docs._ext.book.pages")
+    pages = importlib.import_module("docs._ext.book.place")
     context = {"furo_navigation_tree": '<p role="heading">A</p>'}
     pages.level_captions(None, "", "", context, None)
     assert context["furo_navigation_tree"] == '<p role="heading" aria-level="2">A</p>'
 
 
 def test_a_drawing_takes_the_colours_of_the_theme_and_leaves_its_names():
-    pages = importlib.import_module("docs._ext.book.pages")
+    pages = importlib.import_module("docs._ext.book.figures")
     style = importlib.import_module("posattn.figures.style")
     used = {
         "query": style.QUERY,
@@ -191,33 +189,8 @@ def test_a_notebook_against_its_format_is_not_written(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_picture_for_links_is_the_figure_of_the_first_page():
-    page = (ROOT / "docs" / "index.md").read_text("utf-8")
-    cell = page[page.index("import numpy") : page.index("figures.order(")]
-    known = {}
-    exec(cell, known)
-    words, other, outputs = importlib.import_module("docs._ext.book.website").two_orders()
-    assert (words, other) == (known["words"], known["other"])
-    assert list(outputs) == list(known["outputs"])
-    for kind, sentences in outputs.items():
-        assert np.array_equal(sentences, known["outputs"][kind])
-
-
-@pytest.mark.parametrize("name", ["Light", "Dark"])
-def test_code_is_legible_and_its_words_strings_and_numbers_look_different(name):
-    style = getattr(importlib.import_module("docs._ext.book.ink"), name)
-    ground = luminance(style.background_color)
-    assert (ground > 0.5) == (name == "Light")
-    for token, look in style:
-        low, high = sorted([ground, luminance(f"#{look['color']}")])
-        assert (high + 0.05) / (low + 0.05) >= 4.5, token
-    shown = [style.style_for_token(t) for t in (Text, Comment, Keyword, Number, String)]
-    assert len({look["color"] for look in shown}) == 5
-    assert [look["italic"] for look in shown] == [False, True, False, False, False]
-
-
 def test_slides_take_the_files_of_the_site_but_for_the_last_folder_and_no_source_code():
-    deck = importlib.import_module("docs._ext.book.deck")
+    deck = importlib.import_module("docs._ext.book.slides")
     listeners = [
         SimpleNamespace(id=k, handler=SimpleNamespace(__module__=module))
         for k, module in enumerate(["furo", "sphinx.ext.viewcode", "sphinx.ext.todo"])

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from docs._ext.book import kernels
-from tests.build.books import WITHOUT_GATES, build, cell, write
+from tests.build.books import build, cell, write
 from tests.conftest import need
 
 pytestmark = pytest.mark.slow  # small books
@@ -25,7 +25,7 @@ mark = 1"""
 def test_a_page_begins_with_the_frameworks_in_a_process_of_its_own(tmp_path):
     need(hasattr(os, "fork"), "there is no fork here")
     pages = {name: cell(LOOK) + "As it should be: False.\n" for name in ("one", "two")}
-    write(tmp_path, pages, settings=WITHOUT_GATES + SETTINGS)
+    write(tmp_path, pages, settings=SETTINGS)
     out, code, said = build(tmp_path)
     assert code == 0, said
     pids = set()

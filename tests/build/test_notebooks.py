@@ -99,7 +99,7 @@ def written(folder, name, framework, code, printed):
 
 def rerun(folder):
     """What the command says that runs notebooks as their readers do."""
-    command = [sys.executable, "-m", "docs._ext.book.rerun", str(folder)]
+    command = [sys.executable, "-m", "tests.build.rerun", str(folder)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )

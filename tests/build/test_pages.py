@@ -14,11 +14,9 @@ PIECES = {  # of which every line of HTML is ours: where they stand
     "code from scratch": ("scratch", ".sd-tab-set .sd-tab-content"),
     "pasted numbers": ("scratch", "p:has(> .computed)"),
     "hidden cells": ("scratch", "details.behind"),
-    "an aside": ("scratch", "aside[role=note]"),
     "a place": ("scratch", ".place"),
     "a solution": ("solution", "details.solution"),
     "the index of exercises": ("exercises", ".exercise-index"),
-    "an explorer": ("chapter", ".explorer"),
     "a card of a chapter": ("cards", ".chapters"),
     "a card of a scheme": ("cards", ".scheme"),
 }
@@ -134,12 +132,6 @@ def test_mathematics_is_rendered_by_the_build_and_numbered(site):
     assert 'id="equation-eq-sum"' in html
     assert '<a class="reference internal" href="#equation-eq-sum">(2)</a>' in html
     assert "Theorem 2" in html
-
-
-def test_an_explorer_brings_its_script_and_keeps_its_twin(site):
-    assert "explorers.js" in (site / "chapter.html").read_text()
-    assert "explorers.js" not in (site / "pair.html").read_text()
-    assert "The twin." in article(site, "chapter")
 
 
 def test_a_signature_names_types_as_users_know_them_with_their_shapes(site):

@@ -121,6 +121,6 @@ def test_a_link_out_of_the_ebook_is_text_and_one_inside_leads_there(ebook):
 def test_the_log_is_read(tmp_path, line, fails):
     log = tmp_path / "book.log"
     log.write_text(f"This is XeTeX\n{line}\n")
-    proof = [sys.executable, "-m", "docs._ext.book.proofread", str(log)]
-    result = subprocess.run(proof, cwd=ROOT, capture_output=True, text=True, check=False)
+    proof = [sys.executable, str(ROOT / ".ci" / "proofread.py"), str(log)]
+    result = subprocess.run(proof, capture_output=True, text=True, check=False)
     assert (result.returncode, line in result.stderr) == (int(fails), fails)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.build.books import WITHOUT_GATES, build, cell, words, write
+from tests.build.books import build, cell, words, write
 from tests.conftest import need
 
 pytestmark = pytest.mark.slow  # small books
@@ -76,7 +76,7 @@ def books(tmp_path_factory):
     made = []
     for processes in (1, 2):
         folder = tmp_path_factory.mktemp(f"read_by_{processes}")
-        write(folder, pages, works, WITHOUT_GATES)
+        write(folder, pages, works)
         out, code, said = build(folder, processes=processes)
         assert code == 0, said  # Sphinx would warn of an extension that reads alone
         files = [path for path in out.rglob("*") if path.is_file()]

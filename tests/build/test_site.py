@@ -1,14 +1,21 @@
 """The site around the pages: policy, weight, fonts, search, thumbnails, map, and the switch."""
 
+import io
 import re
 
+import numpy as np
 import pytest
-from fontTools.ttLib import TTFont
+from PIL import Image
+from pygments.styles import get_style_by_name
+from pygments.token import Comment, Keyword, Number, String, Text
 
-from tests.build.books import ADDRESS
+from posattn import figures
+from tests.build.books import ADDRESS, ROOT
+from tests.library.test_figures import luminance
 
 pytestmark = pytest.mark.slow  # small books
 
+STATIC = ROOT / "docs" / "_static"
 INJECT = """document.body.append(
     Object.assign(document.createElement("script"), { textContent: "window.broken = true" }))"""
 PRESSED = "[...document.querySelectorAll('.framework button[aria-pressed=true]')].map(b => b.value)"
@@ -54,22 +61,30 @@ def test_nothing_is_asked_of_another_site(site):
         assert not re.search(r"url\(.?(https?:)?//|@import", style.read_text("utf-8")), style
 
 
-def test_fonts_hold_the_characters_of_the_site_and_have_their_licences_beside_them(site):
+def test_every_font_that_a_style_names_is_there_and_no_other():
+    for style, fonts in (("book.css", "fonts"), ("katex/katex.min.css", "katex/fonts")):
+        path = STATIC / style
+        asked = re.findall(r"url\(\"?([^)\"]*woff2)", path.read_text("utf-8"))
+        there = {font.resolve() for font in (STATIC / fonts).glob("*.woff2")}
+        letters = {font for font in there if font.stem.endswith("-letters")}
+        assert {(path.parent / name).resolve() for name in asked} >= there - letters
+        assert all((path.parent / name).is_file() for name in asked)
+
+
+def test_fonts_and_what_draws_mathematics_and_slides_have_their_licences_beside_them(site):
     static = site / "_static"
-    fonts = {path.name: path for path in (static / "fonts").glob("*.woff2")}
-    asked = re.findall(r'url\("fonts/([^"]*)"\)', (static / "book.css").read_text())
-    assert set(asked) == set(fonts)
-    assert all(path.stat().st_size < 15_000 for path in fonts.values())
-    kept = set(map(chr, TTFont(fonts["source-serif-4-400-normal.woff2"]).getBestCmap()))
-    assert {*map(chr, range(32, 127)), "©"} <= kept
-    assert "ý" not in kept
-    for family in {re.sub(r"-\d+-\w+\.woff2", "", name) for name in fonts}:
+    families = {re.split(r"-\d", path.stem)[0] for path in static.glob("fonts/*.woff2")}
+    for family in families:
         assert "SIL OPEN FONT LICENSE" in (static / "fonts" / f"{family}.txt").read_text()
     for name, author in {"katex": "Khan Academy", "revealjs": "Hakim El Hattab"}.items():
         licence = (static / name / "LICENSE").read_text()
         assert author in licence
         assert "Permission is hereby granted, free of charge" in licence
-    assert "http" not in (static / "katex" / "katex.min.css").read_text()
+
+
+def test_the_script_of_the_explorers_is_where_one_is(site):
+    assert "explorers.js" in read(site, "chapter")
+    assert "explorers.js" not in read(site, "pair")
 
 
 def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
@@ -89,6 +104,7 @@ def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
         re.search(rf'<svg [^>]*{side}="([\d.]+)pt"', drawing)[1]
         for side in ("width", "height")
     )
+    assert read(site, "cards").count('class="thumbnail"') == 1  # no box for a page without one
     assert image.groups()[1:] == (str(round(float(width))), str(round(float(height))))
 
 
@@ -111,8 +127,7 @@ def test_a_known_address_stands_in_map_pages_and_picture(site):
     head = read(site, "chapter")
     assert f'<link rel="canonical" href="{ADDRESS}/chapter.html"' in head
     (picture,) = re.findall(rf'<meta property="og:image" content="{ADDRESS}/([^"]*)"', head)
-    pixels = (site / picture).read_bytes()
-    assert [int.from_bytes(pixels[k : k + 4]) for k in (16, 20)] == [1200, 630]
+    assert (site / picture).is_file()
     lost = read(site, "404")  # which is shown at any address
     assert f'"{ADDRESS}/' in lost
     assert "script-src 'self' 'sha256-" in lost
@@ -161,3 +176,42 @@ def test_a_phone_shows_its_own_figure_and_nothing_leaves_its_width(site, browser
     assert not page.locator("figure svg.wide").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     page.close()
+
+
+def order():
+    """The figure of the first page, as its cell draws it, in the size of a picture for links."""
+    page = (ROOT / "docs" / "index.md").read_text("utf-8")
+    known = {}
+    cell = page[page.index("import numpy") : page.index("figures.order(")]
+    exec(cell, known)
+    outputs = {kind: tuple(pair) for kind, pair in known["outputs"].items()}
+    figure = figures.order(known["words"], known["other"], outputs)
+    figure.set_size_inches(8, 4.2)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=150, facecolor="white")
+    return Image.open(drawn).convert("RGB")
+
+
+def test_the_picture_for_links_is_the_figure_of_the_first_page():
+    kept = Image.open(STATIC / "order.png").convert("RGB")
+    assert kept.size == (1200, 630)
+    apart = np.abs(np.asarray(kept, float) - np.asarray(order(), float))
+    assert apart.mean() < 0.5, "order().save(STATIC / 'order.png')"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_code_is_legible_and_its_words_strings_and_numbers_look_different(theme):
+    conf, css = (
+        (ROOT / name).read_text("utf-8") for name in ("conf.py", STATIC / "book.css")
+    )
+    name = re.search(rf'"(github-{theme}[^"]*)"', conf)[1]
+    style = get_style_by_name(name)
+    grounds = re.findall("--code-ground: (#[0-9a-f]{6})", css)
+    ground = luminance(grounds[0] if theme == "light" else grounds[-1])
+    assert (ground > 0.5) == (theme == "light")
+    for token, look in style:
+        if look["color"]:
+            low, high = sorted([ground, luminance(f"#{look['color']}")])
+            assert (high + 0.05) / (low + 0.05) >= 4.5, token
+    shown = [style.style_for_token(t) for t in (Text, Comment, Keyword, Number, String)]
+    assert len({look["color"] for look in shown}) == 5

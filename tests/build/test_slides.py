@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from docs._ext.book import chromium
+from tests.audit import chromium
 from tests.build.books import ROOT, build, write
 from tests.conftest import need
 
