@@ -21,7 +21,7 @@ from PIL import Image
 from tests.conftest import need
 
 FOLDER = Path(__file__).with_suffix("")
-NAMES = ("noted", "slides", "docs", "exercises", "explorers", "notebooks")
+NAMES = ("noted", "slides", "explorers", "notebooks")
 BOOKS = [str(FOLDER.with_name(f"test_{name}.py")) for name in NAMES]
 MADE_BY = ("furo", "matplotlib", "myst-nb", "sphinx", "sphinx-design", "sphinx-proof")
 DRAWN = re.compile(r"<svg\b.*?</svg>", re.DOTALL)

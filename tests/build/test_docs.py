@@ -5,7 +5,6 @@ import re
 import pytest
 
 from docs._ext.book import chromium
-from tests.build import noted
 from tests.build.books import ASSETS, FIGURE, ROOT, build, cell
 from tests.conftest import need
 
@@ -64,6 +63,7 @@ def bad(tmp_path_factory):
             "lonely": cell("print(1)", "torch") + "prose\n",
             "twin": "```{twins} masks:no_such_mask\n```\n",
             "alt": cell(FIGURE.format(last=3), alt=""),
+            "broken": cell("assert 1 > 2"),
             "place": ":::{place}\nOne.\n\nTwo.\n:::\n",
             "api": ":::{place}\n:::\n",
         },
@@ -220,10 +220,6 @@ def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(good, wi
 def test_the_build_names_each_fault(bad, message):
     assert bad[1] != 0
     assert message in bad[2]
-
-
-def test_what_is_said_of_faults_is_what_was_noted(bad):
-    noted.compare_faults("docs", bad[2])
 
 
 def test_a_wrong_formula_fails_the_build(tmp_path):
