@@ -97,6 +97,8 @@ def test_eq_pooling_by_hand(page):
     answer = 4 / 13 * 10 + 8 / 13 * 16 + 1 / 13 * 19
     assert np.allclose([answer, 187 / 13], mean_of_all([8]))
     assert np.isclose(page.torch.soft[80], answer)
+    scores = -np.log(2) * abs(8 - HOURS[None])
+    assert np.isclose(masked_softmax(scores)[0] @ DEGREES, answer)
     assert round(answer, 2) == 14.38
     assert "answer:  14.38 degrees\n" in page.printed
     assert 10 < answer < 16
@@ -128,6 +130,8 @@ def test_eq_nadaraya_watson(page):
     alpha = np.array([one / sum(kernel) for one in kernel])
     by_torch = page.torch.pool_torch(*map(torch.tensor, (Q[None], KEYS, VALUES)), SIGMA)
     by_jax = page.jax.pool_jax(Q[None], KEYS, VALUES, SIGMA)
+    squares = ((Q - KEYS) ** 2).sum(-1)
+    assert np.allclose(masked_softmax(-squares[None] / (2 * SIGMA**2))[0], alpha)
     assert np.allclose(by_torch, alpha @ VALUES)
     assert np.allclose(by_jax, alpha @ VALUES, atol=1e-5)
 
