@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from sphinxcontrib import katex
 
+from docs._ext.book import cells
 from tests.build.books import ROOT
 
 
@@ -246,3 +249,13 @@ def test_the_style_is_of_the_katex_that_renders():
 def test_all_that_is_built_carries_one_date_and_the_users_if_there_is_one():
     assert int(builds.settings({})["SOURCE_DATE_EPOCH"]) > 0
     assert builds.settings({"SOURCE_DATE_EPOCH": "1"})["SOURCE_DATE_EPOCH"] == "1"
+
+
+def test_a_page_is_read_again_when_code_or_a_recording_changes():
+    env = MagicMock()
+    cells.depend_on_code(SimpleNamespace(env=env, srcdir=ROOT / "docs"), None)
+    known = {Path(call.args[0]).resolve() for call in env.note_dependency.call_args_list}
+    folders = ("src/posattn", "docs/_ext/book", "docs/_ports")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    assert known == {p.resolve() for p in found if p.suffix in {".py", ".json"}}
+    assert {p.suffix for p in known} == {".py", ".json"}

@@ -28,7 +28,8 @@ def cells(script):
 
 def data(script):
     """The cells of the script's page that are tagged `data`: both frameworks and all ports use them."""
-    (page,) = DOCS.rglob(f"{script.parent.name}.md")
+    name = f"{script.parent.name}.md"
+    (page,) = (p for p in DOCS.rglob(name) if "_records" not in p.parts)
     return DATA.findall(page.read_text(encoding="utf-8"))
 
 
