@@ -125,7 +125,7 @@ def write():
     records.FOLDER.mkdir(parents=True, exist_ok=True)
     for name in VIEWS:
         text = "\n".join([":::{container} recorded", "", *view(name), "", ":::", ""])
-        (records.FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
+        (records.FOLDER / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -413,7 +413,7 @@ def test_every_part_is_recorded():
 
 @pytest.mark.parametrize("name", tables.VIEWS)
 def test_the_tables_of_the_page_are_those_of_the_records_and_mark_what_is_stale(name):
-    written = (records.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    written = (records.FOLDER / f"{name}.txt").read_text(encoding="utf-8")
     assert "\n".join(tables.view(name)) in written, "python -m tests.benchmarks.tables"
 
 

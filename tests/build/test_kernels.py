@@ -3,8 +3,6 @@
 import html
 import os
 import re
-import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -37,10 +35,8 @@ def test_a_page_begins_with_the_frameworks_in_a_process_of_its_own(tmp_path):
     assert len(pids) == 2
 
 
-@pytest.mark.parametrize(
-    ("version", "options"), [((0, 10, 2), 2), ((0, 11, 1), 1), (None, 0)]
-)
-def test_the_compiler_is_asked_for_what_it_knows(monkeypatch, version, options):
-    jax = version and SimpleNamespace(__version_info__=version)
-    monkeypatch.setitem(sys.modules, "jax", jax)
-    assert kernels.compiler() == [kernels.COMPILER, kernels.UNTIL_0_11_1][:options]
+def test_a_kernel_that_dies_fails_the_build(tmp_path):
+    write(tmp_path, {"dead": cell("import os\nos._exit(3)")})
+    _, code, said = build(tmp_path)
+    assert code != 0
+    assert "DeadKernelError" in said

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from docs._ext.book import site
+
 BEGIN = """
 import os, signal
 from types import SimpleNamespace
@@ -32,6 +34,19 @@ def ran(code):
 def test_node_ends_when_the_build_is_killed():
     done = ran(KILLED)
     assert (done.returncode, done.stdout) == (-9, "renders\n"), done.stderr
+
+
+def test_node_that_listens_late_is_started_again(tmp_path):
+    tries = []
+
+    def start(folder, timeout):
+        tries.append(folder)
+        if len(tries) == 1:
+            raise ConnectionRefusedError
+        return folder.is_dir()
+
+    assert site.start_node(tmp_path, 1, start)
+    assert len({*tries}) == 2
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def write():
     folder.mkdir(exist_ok=True)
     for name, lines in views().items():
         text = "\n".join([":::{container} recorded", "", *lines, "", ":::", ""])
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -274,7 +274,7 @@ def test_the_page_shows_both_errors_and_lists_who_is_more_exact(path, monkeypatc
 def test_the_tables_of_the_page_are_those_of_the_record():
     assert sorted(name for names in page.VIEWS.values() for name in names) == sorted(CASES)
     for name, lines in page.views().items():
-        written = (page.FILE.with_suffix("") / f"{name}.md").read_text(encoding="utf-8")
+        written = (page.FILE.with_suffix("") / f"{name}.txt").read_text(encoding="utf-8")
         assert "\n".join(lines) in written, "python -m tests.numerics.tables"
 
 

