@@ -6,7 +6,7 @@ import pytest
 
 from tests.build.books import ROOT
 
-PAGES = sorted(p for p in (ROOT / "docs").rglob("*.md") if "_records" not in p.parts)
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 

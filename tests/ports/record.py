@@ -28,8 +28,7 @@ def cells(script):
 
 def data(script):
     """The cells of the script's page that are tagged `data`: both frameworks and all ports use them."""
-    name = f"{script.parent.name}.md"
-    (page,) = (p for p in DOCS.rglob(name) if "_records" not in p.parts)
+    (page,) = DOCS.rglob(f"{script.parent.name}.md")
     return DATA.findall(page.read_text(encoding="utf-8"))
 
 
