@@ -115,8 +115,9 @@ def fuzz(session: nox.Session) -> None:
 
 @tool
 def mutants(session: nox.Session) -> None:
-    """Plant small faults and see which no test notices: `nox -s mutants -- --minutes 30` for some."""
-    run(session, "tests.mutants", *session.posargs)
+    """List small faults in the library that no test notices: `nox -s mutants -- "posattn.jax.*alibi*"` for a part."""
+    run(session, "mutmut", "run", *session.posargs)
+    run(session, "mutmut", "results")
 
 
 @nox.session(requires=["environment"], venv_backend="venv", default=False)

@@ -73,6 +73,7 @@ def test_figures_are_drawn_once_for_a_screen_and_once_for_a_phone_in_the_colour_
     for svg in (wide, small):
         assert 'role="img" aria-label="waves"' in svg
         assert 'fill="currentColor"' in svg
+        assert "var(--position, #" in svg
         assert "#000000" not in svg
     assert 'class="figure wide"' in wide
     assert 'class="figure phone"' in small
@@ -141,6 +142,8 @@ def test_a_signature_names_types_as_users_know_them_with_their_shapes(site):
         "x: Float[jax.Array, '*batch n d']",
         "x: Inexact[numpy.ndarray, '*shape']",
         "rng: numpy.random.Generator | None",
+        "rng: torch.Generator | None",
+        "mlx.MultiHeadAttention(dim: int, num_heads: int",  # below a class that is not there
     ):
         assert said in text
 

@@ -73,7 +73,7 @@ def test_every_font_that_a_style_names_is_there_and_no_other():
 
 def test_fonts_and_what_draws_mathematics_and_slides_have_their_licences_beside_them(site):
     static = site / "_static"
-    families = {re.split(r"-\d", path.stem)[0] for path in static.glob("fonts/*.woff2")}
+    families = {re.sub(r"-\d+-\w+$", "", path.stem) for path in static.glob("fonts/*.woff2")}
     for family in families:
         assert "SIL OPEN FONT LICENSE" in (static / "fonts" / f"{family}.txt").read_text()
     for name, author in {"katex": "Khan Academy", "revealjs": "Hakim El Hattab"}.items():
@@ -135,7 +135,12 @@ def test_a_known_address_stands_in_map_pages_and_picture(site):
 
 def test_search_engines_pass_over_what_is_no_page_of_the_book(site):
     assert 'name="robots" content="noindex"' in read(site, "404")
+    assert 'name="robots" content="noindex"' in read(site, "_modules/posattn/ports/mlx")
     assert "noindex" not in read(site, "chapter")
+
+
+def test_the_captions_of_the_sidebar_have_a_level(site):
+    assert '<p class="caption" role="heading" aria-level="2">' in read(site, "chapter")
 
 
 @pytest.mark.parametrize("width", [375, 1440])

@@ -38,8 +38,10 @@ def slides_of(text):
 
 @pytest.fixture(scope="module")
 def small(book):
-    """The deck of the small book."""
-    return (book("revealjs", "deck.md") / "deck.html").read_text(encoding="utf-8")
+    """The deck of the small book, which brings no source code."""
+    folder = book("revealjs", "deck.md")
+    assert not (folder / "_modules").exists()
+    return (folder / "deck.html").read_text(encoding="utf-8")
 
 
 def test_a_slide_shows_pieces_of_every_kind_as_the_page_has_them(small):
