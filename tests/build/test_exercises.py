@@ -17,7 +17,7 @@ def exercise(name, solution=RUN):
 
 
 PAGES = {
-    "index_of_all": "## The index\n\n```{exercises}\n```\n\n## Larger exercises\n\n"
+    "index_of_all": ":::{place}\n:::\n\n## The index\n\n```{exercises}\n```\n\n## Larger exercises\n\n"
     + exercise("1. The whole"),
     "none": "words\n",
     "two": "## Exercises\n\n" + exercise("1. Twice $x$") + exercise("2. Three times"),
@@ -48,3 +48,8 @@ def test_the_index_names_all_exercises_in_the_order_of_the_book(good):
     for link in links:
         page, _, name = link.partition("#")
         assert f'id="{name}"' in (folder / (page or "index_of_all.html")).read_text()
+
+
+def test_the_page_of_the_index_claims_no_reading_time(good):
+    html = (good[0] / "index_of_all.html").read_text()
+    assert '<p class="place">Chapter 1 · No other chapter is needed</p>' in html

@@ -141,7 +141,7 @@ Of the second.
 :::
 ::::
 
-:::{aside}
+:::{container} aside
 Beside the text.
 :::
 
