@@ -29,7 +29,15 @@ extensions = [
     "sphinxcontrib.katex",
     "book",
 ]
-exclude_patterns = ["_ext", "_records", "_static", "slides/_*", "build", "**/.ipynb_checkpoints"]
+exclude_patterns = [
+    "_ext",
+    "_records",
+    "_static",
+    "_templates",
+    "slides/_*",
+    "build",
+    "**/.ipynb_checkpoints",
+]
 nitpicky = True
 nitpick_ignore_regex = [
     # types of frameworks and of jaxtyping: their documentation is not reachable from a build without network
@@ -102,14 +110,19 @@ html_title = "Self-attention and positional encoding"
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL") or os.environ.get(
     "POSATTN_SITE", ""
 )
+html_context = {"site": html_baseurl.rstrip("/")}
 html_domain_indices = False  # its list of proofs names labels
+templates_path = ["docs/_templates"]
 html_static_path = ["docs/_static"]
 html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
-html_js_files = ["framework.js", ("scrollers.js", {"defer": "defer"})]
+html_js_files = [
+    "framework.js",
+    *((name, {"loading_method": "defer"}) for name in ("scrollers.js", "explorers.js")),
+]
 html_search_scorer = "docs/_static/scorer.js"
-pygments_style = "book.ink.Light"
-pygments_dark_style = "book.ink.Dark"
+pygments_style = "github-light-high-contrast"  # of accessible-pygments, as furo's own
+pygments_dark_style = "github-dark-high-contrast"
 html_copy_source = False
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp, .go"

@@ -65,7 +65,7 @@ beside = nox.session(requires=["peers"], venv_backend="none", default=False)
 def environment(session: nox.Session) -> None:
     """Install everything once; again only after what it is made from changed."""
     stamp = ENVIRONMENT / "installed"
-    wanted = builds.fingerprint("pyproject.toml", "constraints.txt", ".ci/npm")
+    wanted = builds.fingerprint("pyproject.toml", "constraints.txt")
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     alone()
@@ -73,7 +73,6 @@ def environment(session: nox.Session) -> None:
     install(session, "--editable", ".[torch,jax,figures]", *groups)
     # its source is read by a page, and nothing that it depends on is needed
     install(session, "--no-deps", "d2l")
-    run(session, "docs._ext.book.npm")
     stamp.write_text(wanted)
 
 
@@ -116,8 +115,9 @@ def fuzz(session: nox.Session) -> None:
 
 @tool
 def mutants(session: nox.Session) -> None:
-    """Plant small faults and see which no test notices: `nox -s mutants -- --minutes 30` for some."""
-    run(session, "tests.mutants", *session.posargs)
+    """List small faults in the library that no test notices: `nox -s mutants -- "posattn.jax.*alibi*"` for a part."""
+    run(session, "mutmut", "run", *session.posargs)
+    run(session, "mutmut", "results")
 
 
 @nox.session(requires=["environment"], venv_backend="venv", default=False)
@@ -184,7 +184,7 @@ def numerics(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
-    sources = "docs src tests/pages conf.py references.bib noxfile.py constraints.txt .ci/npm"
+    sources = "docs src tests/pages conf.py references.bib noxfile.py constraints.txt"
     places = sorted(item for item in os.environ.items() if item[0].startswith("POSATTN_"))
     made_from = f"{builds.fingerprint(*sources.split())} {places}"
     if (
@@ -234,7 +234,7 @@ def pdf(session: nox.Session) -> None:
         missing = "printing the slides needs Chromium: apt-get install chromium"
         session.error(missing) if os.environ.get("CI") == "true" else session.warn(missing)
         return
-    run(session, "docs._ext.book.chromium", BUILD / "html" / "slides" / "index.html", slides)
+    run(session, "tests.audit.chromium", BUILD / "html" / "slides" / "index.html", slides)
     publish(slides, BUILD / "pdf" / slides.name)
     session.log(f"open {BUILD / 'pdf' / 'posattn.pdf'}")
 
@@ -256,6 +256,7 @@ def epub(session: nox.Session) -> None:
 @tool
 def audit(session: nox.Session) -> None:
     """Audit build/html in Chromium, all pages or those named: `nox -s audit -- position/sinusoidal`."""
+    run(session, "tests.audit.npm")  # which fetches its tools, once
     run(session, "tests.audit", *session.posargs)
 
 

@@ -19,15 +19,23 @@ import torch
 
 import posattn.jax
 import posattn.torch
-from docs._ext.book import benchmarks, timings
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import attention, layer, machine, measuring, memory, rotate
+from tests.benchmarks import (
+    attention,
+    layer,
+    machine,
+    measuring,
+    memory,
+    records,
+    rotate,
+    tables,
+)
 from tests.benchmarks.measuring import Case, Contender
 
 ROOT = Path(__file__).parents[2]
 
 
-FILES = sorted(timings.FOLDER.glob("*.json"))
+FILES = sorted(records.FOLDER.glob("*.json"))
 ABOUT = {
     "name": "A machine",
     "cores": 2,
@@ -161,7 +169,7 @@ def test_what_is_recorded_is_not_measured_again(path, monkeypatch):
     assert all("recorded before" in line for line in said)
     measured(cases[:1], path, again=True)
     assert len(log) == 30
-    monkeypatch.setattr(command.timings, "fingerprint", lambda _: "changed")
+    monkeypatch.setattr(records, "fingerprint", lambda _: "changed")
     measured(cases[:1], path)
     assert len(log) == 40
     monkeypatch.setitem(ABOUT, "cores", 3)
@@ -173,7 +181,7 @@ def test_a_run_that_was_stopped_goes_on(path, monkeypatch, capsys):
     log = []
     cases = [fake("one", log), breaking(KeyboardInterrupt())]
     monkeypatch.setattr(command, "cases_of", lambda parts: cases)
-    monkeypatch.setattr(command.timings, "FOLDER", path.parent)
+    monkeypatch.setattr(records, "FOLDER", path.parent)
     assert command.main([]) == 130
     said = capsys.readouterr().out.strip().splitlines()
     assert said[-1] == (
@@ -345,14 +353,14 @@ def test_a_gpu_gets_larger_cases_of_attention_in_bfloat16(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "parts"), [([], timings.PARTS), (["rotate", "attention"],) * 2]
+    ("given", "parts"), [([], records.PARTS), (["rotate", "attention"],) * 2]
 )
 def test_the_command_measures_all_parts_or_those_that_are_named(
     given, parts, path, monkeypatch
 ):
     asked = []
     monkeypatch.setattr(command, "cases_of", lambda parts: asked.extend(parts) or [])
-    monkeypatch.setattr(command.timings, "FOLDER", path.parent)
+    monkeypatch.setattr(records, "FOLDER", path.parent)
     assert command.main(given) == 0
     assert asked == list(parts)
 
@@ -362,16 +370,16 @@ def test_the_command_measures_all_parts_or_those_that_are_named(
 
 def every_case(device, monkeypatch):
     monkeypatch.setattr(machine, "device", lambda: device)
-    return {f"{case.part}/{case.name}": case for case in command.cases_of(timings.PARTS)}
+    return {f"{case.part}/{case.name}": case for case in command.cases_of(records.PARTS)}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_cases_have_names_of_their_own_and_code_that_exists(device, monkeypatch):
     cases = every_case(device, monkeypatch)
-    assert len(cases) == len(command.cases_of(timings.PARTS)) > 40
+    assert len(cases) == len(command.cases_of(records.PARTS)) > 40
     for case in cases.values():
-        assert case.part in timings.PARTS
-        assert len(timings.closure(case.code)) > len(case.code)
+        assert case.part in records.PARTS
+        assert len(records.closure(case.code)) > len(case.code)
 
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
@@ -399,23 +407,29 @@ def test_a_recorded_file_has_what_the_page_needs(file, monkeypatch):
 
 def test_every_part_is_recorded():
     assert FILES
-    parts = {e["part"] for m in timings.machines() for e in m["cases"].values()}
-    assert parts == set(timings.PARTS)
+    parts = {e["part"] for m in records.machines() for e in m["cases"].values()}
+    assert parts == set(records.PARTS)
+
+
+@pytest.mark.parametrize("name", tables.VIEWS)
+def test_the_tables_of_the_page_are_those_of_the_records_and_mark_what_is_stale(name):
+    written = (records.FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    assert "\n".join(tables.view(name)) in written, "python -m tests.benchmarks.tables"
 
 
 def test_comments_change_no_fingerprint_and_code_does(tmp_path, monkeypatch):
-    monkeypatch.setattr(timings, "SOURCE", tmp_path)
+    monkeypatch.setattr(records, "SOURCE", tmp_path)
     (tmp_path / "one.py").write_text('"""Said."""\nfrom two import f\n\nx = f(1)\n')
     (tmp_path / "two.py").write_text('def f(x):\n    """Said."""\n    return x\n')
     (tmp_path / "three.py").write_text("x = 1\n")
-    assert [path.stem for path in timings.closure(["one"])] == ["one", "two"]
-    before = timings.fingerprint(["one"])
+    assert [path.stem for path in records.closure(["one"])] == ["one", "two"]
+    before = records.fingerprint(["one"])
     two = '# why\ndef f(x):\n    """Said\n\n    otherwise.\n    """\n\n    return x\n'
     (tmp_path / "two.py").write_text(two)
     (tmp_path / "three.py").write_text("x = 2\n")
-    assert timings.fingerprint(["one"]) == before
+    assert records.fingerprint(["one"]) == before
     (tmp_path / "two.py").write_text(two.replace("return x", "return -x"))
-    assert timings.fingerprint(["one"]) != before
+    assert records.fingerprint(["one"]) != before
 
 
 @pytest.fixture
@@ -423,8 +437,8 @@ def shown(path, monkeypatch):
     """What the page shows of two cases, of which one has a wrong peer."""
     monkeypatch.setattr(measuring, "ratio", lambda ours, theirs: [1.5, 2.0, 2.5])
     measured([fake("good", tokens=32), fake("bad", errors=(0.0, 1.0))], path)
-    monkeypatch.setattr(benchmarks, "machines", lambda: [json.loads(path.read_text())])
-    return lambda name: "\n".join(benchmarks.view(name))
+    monkeypatch.setattr(records, "machines", lambda: [json.loads(path.read_text())])
+    return lambda name: "\n".join(tables.view(name))
 
 
 def test_the_page_shows_ratios_and_names_what_is_wrong(shown):
@@ -447,7 +461,7 @@ def test_a_column_that_says_nothing_is_left_out(shown, path):
 
 def test_the_page_marks_old_times_and_lists_who_is_faster(shown, monkeypatch):
     assert shown("slower") == "- rotate, good: 2.00 times the time of theirs (A machine)."
-    monkeypatch.setattr(timings, "fingerprint", lambda _: "changed")
+    monkeypatch.setattr(records, "fingerprint", lambda _: "changed")
     assert "| good\\* | theirs |" in shown("rotate")
     assert shown("slower").endswith("(A machine)\\*.")
 
@@ -455,7 +469,7 @@ def test_the_page_marks_old_times_and_lists_who_is_faster(shown, monkeypatch):
 @pytest.mark.parametrize(("quartile", "limits"), [(1.01, []), (0.99, []), (1.01, ["b"])])
 def test_who_is_faster_is_so_in_three_of_four_rounds_and_does_the_same(quartile, limits):
     entry = {"ratio": {"b": [quartile, 1.1, 1.2]}, "limits": limits}
-    listed = list(benchmarks.slower({"cases": {"a": entry}}))
+    listed = list(tables.slower({"cases": {"a": entry}}))
     assert bool(listed) == (quartile > 1 and not limits)
 
 
@@ -477,7 +491,7 @@ def test_the_page_describes_the_machine(shown):
     ],
 )
 def test_amounts_have_three_digits(value, unit, said):
-    shown = benchmarks.amount(value, {"unit": unit, "tokens": None})
+    shown = tables.amount(value, {"unit": unit, "tokens": None})
     assert shown.replace("\N{NO-BREAK SPACE}", " ") == said
 
 

@@ -9,8 +9,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from docs._ext.book import numerics as page
 from posattn import reference
+from tests.numerics import tables as page
 
 pytest.importorskip("tests.numerics.truth", exc_type=ImportError)  # long doubles of x86
 
@@ -248,26 +248,34 @@ def test_an_unknown_part_is_named_with_those_that_exist(capsys):
     )
 
 
-def test_the_page_shows_both_errors_and_lists_who_is_more_exact(path):
+def test_the_page_shows_both_errors_and_lists_who_is_more_exact(path, monkeypatch):
     far = short("ALiBi", ours=lambda c, q, k: CASES["ALiBi"].ours(c, q, k) * 1e30)
     command.measure_all([replace(far, theirs=CASES["ALiBi"].ours, peer="others")], path, id)
-    lines = page.view("ALiBi")
+    monkeypatch.setattr(page, "VIEWS", {"biases": ["ALiBi"]})
+    lines = page.views()["biases"]
     assert lines[0] == "8 heads; theirs: others."
     assert "| Dtype | Framework | Ours, 4 | Ours, 8 | Theirs, 4 | Theirs, 8 |" in lines
     assert "| float16 | PyTorch, JAX | overflow | overflow | 0 | 0 |" in lines
-    assert "- ALiBi, float16, JAX, 4: overflow beside 0." in page.view("larger")
+    assert "- ALiBi, float16, JAX, 4: overflow beside 0." in page.views()["larger"]
     both = [
         replace(CASES[name], lengths=(4,), theirs=None, peer=None)
         for name in ("ALiBi", "T5Bias")
     ]
     command.measure_all(both, path, id)
-    assert "| Dtype | Framework | Ours, 4 |" in page.view("ALiBi")
-    assert "| Part | Dtype | Framework | Ours, 4 |" in page.view("ALiBi; T5Bias")
-    assert page.view("larger") == ["Nowhere."]
-    assert page.view("rotate") is None
+    assert "| Dtype | Framework | Ours, 4 |" in page.views()["biases"]
+    monkeypatch.setitem(page.VIEWS, "biases", ["ALiBi", "T5Bias"])
+    assert "| Part | Dtype | Framework | Ours, 4 |" in page.views()["biases"]
+    assert page.views()["larger"] == ["Nowhere."]
     assert re.fullmatch(
-        r".+, .+, torch [\d.]+\S*, jax [\d.]+, numpy [\d.]+\.", *page.view("machine")
+        r".+, .+, torch [\d.]+\S*, jax [\d.]+, numpy [\d.]+\.", *page.views()["machine"]
     )
+
+
+def test_the_tables_of_the_page_are_those_of_the_record():
+    assert sorted(name for names in page.VIEWS.values() for name in names) == sorted(CASES)
+    for name, lines in page.views().items():
+        written = (page.FILE.with_suffix("") / f"{name}.txt").read_text(encoding="utf-8")
+        assert "\n".join(lines) in written, "python -m tests.numerics.tables"
 
 
 def test_the_page_lists_errors_of_one_and_a_half_times_anothers():
