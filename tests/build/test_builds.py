@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 import pytest
 from sphinxcontrib import katex
 
-from docs._ext.book import cells
+from docs._ext.book import reading
 from tests.build.books import ROOT
 
 
@@ -249,7 +249,7 @@ def test_all_that_is_built_carries_one_date_and_the_users_if_there_is_one():
 
 def test_a_page_is_read_again_when_code_or_a_recording_changes():
     env = MagicMock()
-    cells.depend_on_code(SimpleNamespace(env=env, srcdir=ROOT / "docs"), None)
+    reading.depend_on_code(SimpleNamespace(env=env, srcdir=ROOT / "docs"), None)
     known = {Path(call.args[0]).resolve() for call in env.note_dependency.call_args_list}
     folders = ("src/posattn", "docs/_ext/book", "docs/_ports")
     found = [path for folder in folders for path in (ROOT / folder).rglob("*")]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from docs._ext.book import kernels
+from docs._ext.book import reading
 from tests.build.books import build, cell, write
 from tests.conftest import need
 
@@ -31,7 +31,7 @@ def test_a_page_begins_with_the_frameworks_in_a_process_of_its_own(tmp_path):
         page = (out / f"{name}.html").read_text(encoding="utf-8")
         text = html.unescape(re.sub("<[^>]+>", "", page))
         pids.add(re.search(r"\['jax', 'posattn', 'torch'\] False (\d+)", text)[1])
-        assert kernels.COMPILER in text
+        assert reading.COMPILER in text
     assert len(pids) == 2
 
 

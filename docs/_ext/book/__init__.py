@@ -5,9 +5,9 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `cells`: `myst_nb.ext.glue.extract_glue_data_cell` also notes which cell glued what, until MyST-NB keeps
   that with the cell; it joins the pieces of a stream, until MyST-NB's `nb_merge_streams` adds no line break.
 - `cells`: the role `{glue:text}` keeps the name of what it pastes, until MyST-NB's node has it.
-- `cells`: `sphinx.builders.make_chunks` deals pages out by their length, until Sphinx hands a process its
+- `reading`: `sphinx.builders.make_chunks` deals pages out by their length, until Sphinx hands a process its
   next page when it has read one.
-- `cells`: `ProofDomain.merge_domaindata` does nothing, until sphinx-proof's domain has such a method:
+- `reading`: `ProofDomain.merge_domaindata` does nothing, until sphinx-proof's domain has such a method:
   without it Sphinx reads pages one after the other.
 - `api`: a port's class has the signature of its source, until autodoc sees it behind a mocked base class.
 - `slides`: sphinx-revealjs is declared safe for reading in parallel, until it says so itself; code is
@@ -19,7 +19,7 @@ Some of it overrides or patches what a package offers no way to change. Each ent
   does; `sphinxcontrib.katex` renders MathML only, until its output is a setting for each builder; stray
   elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.
 - `place`: the captions of furo's sidebar have a level, until Sphinx writes one.
-- `kernels`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported.
+- `reading`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported.
 - `site`: sphinxcontrib-katex has `throwOnError` in its defaults, until rendering at build time heeds
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
 - `site`: Node is started again if its socket was there before it listened, until sphinxcontrib-katex tries a
@@ -42,11 +42,10 @@ from . import (
     ebook,
     exercises,
     figures,
-    kernels,
     notebooks,
     paper,
     place,
-    progress,
+    reading,
     site,
     slides,
     tested,
@@ -54,8 +53,8 @@ from . import (
 )
 
 PARTS = (
-    api, cells, ebook, exercises, figures, kernels, notebooks, paper, place, progress, slides,
-    tested, twins, site,
+    api, cells, ebook, exercises, figures, notebooks, paper, place, reading, slides, tested,
+    twins, site,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Cells: read anew when code changes, in an order that keeps all processors busy; numbers lead to theirs.
+"""Every number in a sentence leads to the cell that computed it.
 
 The cells of a page are numbered in the order in which the build runs them. On the web a cell shows its
 number, a pasted number names the cell that computed it and links to it, and the cells that the text
@@ -7,20 +7,16 @@ does not show stand folded at the end of the page.
 
 from functools import lru_cache
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 import nbformat
 from docutils import nodes
 from myst_nb.ext import glue
 from myst_nb.ext.glue.roles import PasteTextRole
-from sphinx import builders
 from sphinx.transforms.post_transforms import SphinxPostTransform
-from sphinx_proof.domain import ProofDomain
 
 NAMES = {"scratch": "From scratch", "compare": "Compared with the library"}
 HIDDEN = {"remove-cell", "remove-input"}
-HANDS = 6  # for each process
 extract = glue.extract_glue_data_cell
 
 
@@ -159,35 +155,10 @@ def behind(hidden):
     yield nodes.raw("", "</details>", format="html")
 
 
-def depend_on_code(app, doctree):
-    """Read a page again when the library or the book's code changes, so that nothing is ever stale."""
-    folders = files("posattn"), Path(__file__).parent, Path(app.srcdir, "_ports")
-    for folder in map(Path, map(str, folders)):
-        for path in folder.rglob("*"):
-            if path.suffix in (".py", ".json"):
-                app.env.note_dependency(str(path))
-
-
-def put_long_first(app, env, docnames):
-    """Put long pages before short ones, so that each hand has its share."""
-    docnames.sort(key=lambda name: -Path(env.doc2path(name)).stat().st_size)
-
-
-def deal(docnames, processes):
-    """Deal the pages into hands; a process that has read one takes the next, so that all end together."""
-    hands = min(HANDS * processes, len(docnames))
-    return [docnames[hand::hands] for hand in range(hands)]
-
-
 def setup(app):
     """Register with Sphinx."""
     app.setup_extension("myst_nb")
     glue.extract_glue_data_cell = remember  # MyST-NB forgets which cell glued what
     app.add_role_to_domain("glue", "text", Number(), override=True)
     app.add_post_transform(ShowOrigins)
-    app.connect("doctree-read", depend_on_code)
-    app.connect("env-before-read-docs", put_long_first)
-    builders.make_chunks = deal
-    # It keeps its list in the environment and merges it there; Sphinx asks its domain as well.
-    ProofDomain.merge_domaindata = lambda *read: None
     return {"parallel_read_safe": True, "parallel_write_safe": True}
