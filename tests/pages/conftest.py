@@ -48,7 +48,9 @@ def what_looks_like_a_fault_is_explained(page):
         if isinstance(cell, str) or {"remove-cell", "remove-output"} & cell.tags:
             continue
         around = [text for text in (before, after) if isinstance(text, str)]
-        known = {word.lower() for text in (cell.code, *around) for word in FAULT.findall(text)}
+        known = {
+            word.lower() for text in (cell.code, *around) for word in FAULT.findall(text)
+        }
         for word in FAULT.findall(cell.printed):
             assert word.lower() in known, (
                 f"{page.path.name} prints {word}, and no word around the cell says why:\n{cell.code}"

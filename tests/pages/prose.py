@@ -15,7 +15,9 @@ FORMULA = re.compile(
     r"|(?<!\\)\$[^$]+\$|`+[^`]+`+",
     re.DOTALL,
 )
-REFERENCE = re.compile(r"\{[\w:]+\}`[^`]*`|\[[^\]]*\]\([^)]*\)|\{[\w:]+\}(?= )|^ *\d+\. ", re.M)
+REFERENCE = re.compile(
+    r"\{[\w:]+\}`[^`]*`|\[[^\]]*\]\([^)]*\)|\{[\w:]+\}(?= )|^ *\d+\. ", re.M
+)
 
 
 def sentences(text):

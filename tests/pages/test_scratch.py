@@ -41,7 +41,9 @@ FROM_SCRATCH = [
 def defined(tree):
     """The names that the top level of a cell gives: its functions, or else its variables."""
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assigned = [n for node in tree.body if isinstance(node, ast.Assign) for n in node.targets]
+    assigned = [
+        n for node in tree.body if isinstance(node, ast.Assign) for n in node.targets
+    ]
     names = (n for target in assigned for n in ast.walk(target) if isinstance(n, ast.Name))
     return functions or {name.id for name in names}
 
@@ -78,7 +80,9 @@ def test_code_from_scratch_is_compared_with_the_library(cell, after):
     compares = [ast.parse(c.source) for c in after if "compare" in tags(c)]
     assert compares, "no cell tagged compare follows before the next heading"
     # what a later from-scratch cell uses is compared with that cell
-    used = set().union(*(loaded(ast.parse(c.source)) for c in after if "scratch" in tags(c)))
+    used = set().union(
+        *(loaded(ast.parse(c.source)) for c in after if "scratch" in tags(c))
+    )
     agree = [
         tree
         for tree in compares

@@ -23,11 +23,15 @@ WORDS = 3  # a quote of fewer does not hold a sentence
 def unquoted(path):
     """The sentences of a page that count or compare, and of which no test quotes a part."""
     lines = Page(path).text.splitlines()
-    held = [bare(q) for f in functions_of(path.stem) for q in quotes(f) if q.count(" ") >= WORDS]
+    held = [
+        bare(q) for f in functions_of(path.stem) for q in quotes(f) if q.count(" ") >= WORDS
+    ]
     for number, words in sentences(Page(path).text):
         sentence = lines[number - 1]
         said = bare(sentence)
-        if COUNTS.search(words) and not any(quote in said or said in quote for quote in held):
+        if COUNTS.search(words) and not any(
+            quote in said or said in quote for quote in held
+        ):
             yield f"{path.stem}:{number}: {sentence.strip()}"
 
 
