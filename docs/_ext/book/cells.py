@@ -127,7 +127,9 @@ class ShowOrigins(SphinxPostTransform):
     def mark(self, mark):
         """Link a pasted number to its cell."""
         page, name = mark["page"], mark["glued"]
-        made = (c for c in cells(self.env, page).values() if name in c.metadata.get("glued", ()))
+        made = (
+            c for c in cells(self.env, page).values() if name in c.metadata.get("glued", ())
+        )
         number = next((cell.metadata.number for cell in made), None)
         if number is None:
             return

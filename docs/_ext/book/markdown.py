@@ -53,7 +53,7 @@ class Pieces:
             return []
         if isinstance(node, WHOLE):
             return self.of(node)
-        if method := getattr(self, f"block_{node.tagname}", None):
+        if method := getattr(self, f"_block_{node.tagname}", None):
             return method(node)
         if isinstance(node, BOXES):
             return self.box(node)
@@ -72,62 +72,64 @@ class Pieces:
 
     # What stands by itself.
 
-    def block_section(self, node):
+    def _block_section(self, node):
         self.depth += 1
         yield from self.of(node)
         self.depth -= 1
 
-    def block_title(self, node):
+    def _block_title(self, node):
         heading = f"{'#' * self.depth} {self.line(node)}"
         return [Folded(heading) if "solution" in node.parent["classes"] else heading]
 
-    def block_rubric(self, node):
+    def _block_rubric(self, node):
         level = node.get("heading-level")
         return [f"{'#' * level} {self.line(node)}" if level else f"**{self.line(node)}**"]
 
-    def block_paragraph(self, node):
+    def _block_paragraph(self, node):
         return [self.inlines(node)]
 
-    block_line = block_paragraph
+    _block_line = _block_paragraph
 
-    def block_term(self, node):
+    def _block_term(self, node):
         return [f"**{self.line(node)}**"]
 
-    def block_transition(self, node):
+    def _block_transition(self, node):
         return ["---"]
 
-    def block_caption(self, node):
+    def _block_caption(self, node):
         return [f"**{self.label(node.parent, 'figure')}.** {self.line(node)}"]
 
-    def block_library(self, node):
+    def _block_library(self, node):
         """Its name, then what is said of it."""
         *said, name = self.of(node)
         return [name, *said]
 
-    def block_container(self, node):
+    def _block_container(self, node):
         if is_cell(node):
             return self.cell(node)
         if node.get("design_component") == "tab-set":
             return self.tabs(node)
-        return self.block_block_quote(node) if "aside" in node["classes"] else self.of(node)
+        return (
+            self._block_block_quote(node) if "aside" in node["classes"] else self.of(node)
+        )
 
-    def block_literal_block(self, node):
+    def _block_literal_block(self, node):
         if name := node.get("twin"):
             return [f"The library has it as `{name}`."]
         language = "python" if node.get("testnodetype") else node.get("language", "")
         return [f"```{language}\n{node.astext()}\n```"]
 
-    block_doctest_block = block_literal_block
+    _block_doctest_block = _block_literal_block
 
-    def block_math_block(self, node):
+    def _block_math_block(self, node):
         number = self.number(node, "displaymath")
         tag = f"\n\\tag{{{number}}}" if number else ""
         return [f"$$\n{node.astext().strip()}{tag}\n$$"]
 
-    def block_bullet_list(self, node):
+    def _block_bullet_list(self, node):
         return [self.items(node, ["-"] * len(node))]
 
-    def block_enumerated_list(self, node):
+    def _block_enumerated_list(self, node):
         first = node.get("start", 1)
         return [self.items(node, [f"{first + i}." for i in range(len(node))])]
 
@@ -140,10 +142,10 @@ class Pieces:
             lines.append(f"{mark} {text}".replace(f"\n{indent}\n", "\n\n"))
         return "\n".join(lines)
 
-    def block_block_quote(self, node):
+    def _block_block_quote(self, node):
         return [quoted(self.text(node))]
 
-    def block_proof_node(self, node):
+    def _block_proof_node(self, node):
         return [quoted(self.text(node[0]))]  # which begins with its name
 
     def box(self, node):
@@ -157,7 +159,7 @@ class Pieces:
         said = (piece for part in body for piece in self.block(part))
         return [quoted("\n\n".join([head, *said]))]
 
-    def block_table(self, node):
+    def _block_table(self, node):
         title, group = node.next_node(nodes.title), node.next_node(nodes.tgroup)
         for math in group.findall(nodes.math):  # a bar would end the column
             text = math.astext().replace(r"\|", r"\Vert ").replace("|", r"\vert ")
@@ -174,7 +176,7 @@ class Pieces:
             return [table]
         return [f"**{self.label(node, 'table')}.** {self.line(title)}", table]
 
-    def block_image(self, node):
+    def _block_image(self, node):
         """A drawing: the output of the cell that drew it, or a picture if that cell is hidden."""
         path = Path(self.builder.srcdir) / node["uri"].lstrip("/")
         svg = PHONE.sub("", path.read_text(encoding="utf-8"))

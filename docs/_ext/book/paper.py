@@ -73,7 +73,9 @@ def part_page(name, chapters):
     for page, file in chapters:
         title = file.next_node(nodes.title)
         first = title.next_node(descend=False, siblings=True)
-        asks = isinstance(first, nodes.paragraph) and [*map(type, first)] == [nodes.emphasis]
+        asks = isinstance(first, nodes.paragraph) and [*map(type, first)] == [
+            nodes.emphasis
+        ]
         words = title.astext(), first.astext() if asks else ""
         chapter, question = (escape(text, "xelatex") for text in words)
         label = rf"\detokenize{{{page}::doc}}"
@@ -116,7 +118,8 @@ class Typeset(SphinxPostTransform):
 
     def run(self, **kwargs):
         """Set each kind of piece."""
-        for proof in list(self.document.findall(proof_node)):  # whose box has no title in LaTeX
+        # sphinx-proof's box has no title in LaTeX, and so an empty bar
+        for proof in list(self.document.findall(proof_node)):
             proof.replace_self([*proof.children[0].children, latex(r"\proofends")])
         for file in list(self.document.findall(addnodes.start_of_file)):
             for card in list(file.findall(has_class("scheme"))):
