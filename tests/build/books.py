@@ -19,7 +19,8 @@ CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon",
-              "sphinx.ext.viewcode", "sphinx_design", "sphinx_proof", "sphinxcontrib.bibtex", "sphinxcontrib.katex", "book"]
+              "sphinx.ext.viewcode", "sphinx_design", "sphinx_proof", "sphinxcontrib.bibtex",
+              "sphinxcontrib.katex", "book"]
 html_theme = "furo"
 html_title = "A small book"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -94,15 +93,6 @@ def files(folder):
     }
 
 
-def test_a_result_replaces_the_last_one_as_a_whole(tmp_path):
-    place = tmp_path / "site" / "html"
-    for text in ("old", "new"):
-        builds.publish(filled(tmp_path / text, text), place)
-        assert files(place) == {"a.html": text, "inner/b.html": text}
-    builds.publish(place / "a.html", tmp_path / "site" / "book.pdf")
-    assert sorted(path.name for path in place.parent.iterdir()) == ["book.pdf", "html"]
-
-
 BUILDS = """
 import sys, time
 sys.path.insert(0, {ci!r})
@@ -188,16 +178,6 @@ def test_pages_are_read_again_unless_the_last_reading_ended_well(tmp_path):
     assert [path.name for path in pages.iterdir()] == ["page.doctree"]
     builds.trusted(pages)  # which did not end: nobody has left the mark
     assert not pages.exists()
-
-
-def test_a_refusal_is_one_line_that_names_the_file(tmp_path):
-    with pytest.raises(OSError, match="No such file") as one:
-        builds.publish(tmp_path / "none", tmp_path / "place")
-    assert builds.line(one.value) == f"No such file or directory: {tmp_path / 'none'}"
-    many = shutil.Error(
-        [("from", "to", "[Errno 28] No space left on device: 'to'"), ("a", "b", "c")]
-    )
-    assert builds.line(many) == "[Errno 28] No space left on device: 'to'"
 
 
 def test_files_of_two_builds_that_differ_are_named(tmp_path):

@@ -91,10 +91,7 @@ def test_two_processes_make_the_files_that_one_makes(books):
 
 
 def test_a_page_knows_what_the_others_hold(books):
-    texts = {
-        name: words(books[1][f"{name}.html"].decode())
-        for name in ("two", "all")
-    }
+    texts = {name: words(books[1][f"{name}.html"].decode()) for name in ("two", "all")}
     assert "[4] has (1), Theorem 1 and Fig. 1. It has 2 of 1. Theorem 2" in texts["two"]
     assert "Chapter 1: one Of one Chapter 2: two Of two Chapter 3: three" in texts["all"]
     assert "[3] three Nobody. Three. 2024. [4] two Nobody. Two. 2024." in texts["all"]

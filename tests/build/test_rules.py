@@ -70,7 +70,9 @@ def exists(target):
         ),
         "ref": lambda: f"({name})=\n" in text,
         "eq": lambda: f"$$ ({name})\n" in text,
-        "numref": lambda: re.search(rf"(name:|\{{caption\}}) {name}[,}}\n]", text) is not None,
+        "numref": lambda: (
+            re.search(rf"(name:|\{{caption\}}) {name}[,}}\n]", text) is not None
+        ),
         "prf:ref": lambda: f":label: {name}\n" in text,
         "test": lambda: re.search(
             rf"^def {name.partition('::')[2]}\(",

@@ -58,7 +58,9 @@ def test_nothing_is_asked_of_another_site(site):
         )
         assert [url for url in loaded if re.match(r"\w+:|//", url)] == [], page
     for style in (site / "_static").rglob("*.css"):
-        assert not re.search(r"url\(.?(https?:)?//|@import", style.read_text("utf-8")), style
+        assert not re.search(r"url\(.?(https?:)?//|@import", style.read_text("utf-8")), (
+            style
+        )
 
 
 def test_every_font_that_a_style_names_is_there_and_no_other():
@@ -73,7 +75,9 @@ def test_every_font_that_a_style_names_is_there_and_no_other():
 
 def test_fonts_and_what_draws_mathematics_and_slides_have_their_licences_beside_them(site):
     static = site / "_static"
-    families = {re.sub(r"-\d+-\w+$", "", path.stem) for path in static.glob("fonts/*.woff2")}
+    families = {
+        re.sub(r"-\d+-\w+$", "", path.stem) for path in static.glob("fonts/*.woff2")
+    }
     for family in families:
         assert "SIL OPEN FONT LICENSE" in (static / "fonts" / f"{family}.txt").read_text()
     for name, author in {"katex": "Khan Academy", "revealjs": "Hakim El Hattab"}.items():
@@ -104,7 +108,9 @@ def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
         re.search(rf'<svg [^>]*{side}="([\d.]+)pt"', drawing)[1]
         for side in ("width", "height")
     )
-    assert read(site, "cards").count('class="thumbnail"') == 1  # no box for a page without one
+    assert (
+        read(site, "cards").count('class="thumbnail"') == 1
+    )  # no box for a page without one
     assert image.groups()[1:] == (str(round(float(width))), str(round(float(height))))
 
 

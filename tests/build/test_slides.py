@@ -21,6 +21,7 @@ CHAPTER = {
     "": "index exercises",
 }
 
+
 def equations(text):
     """The TeX of the displayed equations, without the stops of the sentences around them."""
     displayed = re.findall(r'<math [^>]*display="block">.*?</math>', text, re.DOTALL)
@@ -50,7 +51,9 @@ def test_a_slide_shows_pieces_of_every_kind_as_the_page_has_them(small):
     assert equations(first) == ["1 + 1 = 2"]
     assert "Theorem (Sums)" in second
     assert "<em>c</em></p></td>" in second
-    assert third.count('<img alt="waves" class="figure"') + third.count('class="figure"') >= 1
+    assert (
+        third.count('<img alt="waves" class="figure"') + third.count('class="figure"') >= 1
+    )
     assert third.index("2\n</pre>") < third.index('class="aside figure')  # stands beside
     assert "both" in re.sub("<[^>]+>", "", third[third.index('class="code docutils') :])
     assert "A caption" not in third
