@@ -225,13 +225,17 @@ def test_a_rolling_buffer(page):
 def test_frequencies_that_change(page):
     """A key turned at the old frequencies meets a query turned at the new ones, and their score no
     longer sees the offset alone.
+
+    a key 80 places before it
     """
+    there, before = 90, 10
+    assert there - before == 80
     x = RNG.normal(size=(1, 8))
     scores = {
         base: [
             (
-                reference.rotate(x, np.array([start + 90]), base=20000.0)
-                @ reference.rotate(x, np.array([start + 10]), base=base).T
+                reference.rotate(x, np.array([start + there]), base=20000.0)
+                @ reference.rotate(x, np.array([start + before]), base=base).T
             ).item()
             for start in (0, 1000)
         ]
