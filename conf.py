@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import posattn
@@ -30,7 +29,15 @@ extensions = [
     "sphinxcontrib.katex",
     "book",
 ]
-exclude_patterns = ["_ext", "_records", "_static", "slides/_*", "build", "**/.ipynb_checkpoints"]
+exclude_patterns = [
+    "_ext",
+    "_records",
+    "_static",
+    "_templates",
+    "slides/_*",
+    "build",
+    "**/.ipynb_checkpoints",
+]
 nitpicky = True
 nitpick_ignore_regex = [
     # types of frameworks and of jaxtyping: their documentation is not reachable from a build without network
@@ -103,14 +110,19 @@ html_title = "Self-attention and positional encoding"
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL") or os.environ.get(
     "POSATTN_SITE", ""
 )
+html_context = {"site": html_baseurl.rstrip("/")}
 html_domain_indices = False  # its list of proofs names labels
+templates_path = ["docs/_templates"]
 html_static_path = ["docs/_static"]
 html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
-html_js_files = ["framework.js", ("scrollers.js", {"defer": "defer"})]
+html_js_files = [
+    "framework.js",
+    *((name, {"loading_method": "defer"}) for name in ("scrollers.js", "explorers.js")),
+]
 html_search_scorer = "docs/_static/scorer.js"
-pygments_style = "book.ink.Light"
-pygments_dark_style = "book.ink.Dark"
+pygments_style = "github-light-high-contrast"  # of accessible-pygments, as furo's own
+pygments_dark_style = "github-dark-high-contrast"
 html_copy_source = False
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp, .go"
@@ -170,8 +182,6 @@ epub_title = project
 epub_description = f"An executable book, with code in {framework}"
 epub_identifier = epub_publisher = epub_contributor = "posattn"
 epub_scheme, epub_uid = "name", "posattn"
-released = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", "1795219200")))
-epub_date = time.strftime("%Y-%m-%dT%H:%M:%SZ", released)
 epub_show_urls = "no"
 epub_tocscope = "includehidden"
 epub_use_index = False

@@ -65,7 +65,7 @@ beside = nox.session(requires=["peers"], venv_backend="none", default=False)
 def environment(session: nox.Session) -> None:
     """Install everything once; again only after what it is made from changed."""
     stamp = ENVIRONMENT / "installed"
-    wanted = builds.fingerprint("pyproject.toml", "constraints.txt", ".ci/npm")
+    wanted = builds.fingerprint("pyproject.toml", "constraints.txt")
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     alone()
@@ -73,7 +73,6 @@ def environment(session: nox.Session) -> None:
     install(session, "--editable", ".[torch,jax,figures]", *groups)
     # its source is read by a page, and nothing that it depends on is needed
     install(session, "--no-deps", "d2l")
-    run(session, "docs._ext.book.npm")
     stamp.write_text(wanted)
 
 
@@ -116,8 +115,9 @@ def fuzz(session: nox.Session) -> None:
 
 @tool
 def mutants(session: nox.Session) -> None:
-    """Plant small faults and see which no test notices: `nox -s mutants -- --minutes 30` for some."""
-    run(session, "tests.mutants", *session.posargs)
+    """List small faults that no test notices: `nox -s mutants -- "posattn.jax.*alibi*"` for a part."""
+    run(session, "mutmut", "run", *session.posargs)
+    run(session, "mutmut", "results")
 
 
 @nox.session(requires=["environment"], venv_backend="venv", default=False)
@@ -149,7 +149,7 @@ def ports(session: nox.Session, port: str) -> None:
         *session.posargs,
         env={"POSATTN_PORT": port, "POSATTN_CARRIED": str(carried)},
     )
-    session.run("python", "docs/_ext/book/recordings.py", port)
+    session.run("python", "tests/ports/record.py", port)
 
 
 @nox.session(python="3.11", requires=["environment"], default=False)
@@ -181,16 +181,10 @@ def numerics(session: nox.Session) -> None:
 
 
 @tool
-def doctest(session: nox.Session) -> None:
-    """Execute all pages and run their doctests."""
-    sphinx(session, "doctest")
-
-
-@tool
 def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
-    sources = "docs src conf.py references.bib noxfile.py constraints.txt .ci/npm"
+    sources = "docs src tests/pages conf.py references.bib noxfile.py constraints.txt"
     places = sorted(item for item in os.environ.items() if item[0].startswith("POSATTN_"))
     made_from = f"{builds.fingerprint(*sources.split())} {places}"
     if (
@@ -222,17 +216,26 @@ def docs(session: nox.Session) -> None:
 @nox.session(requires=["docs"], venv_backend="none", default=False)
 def notebooks(session: nox.Session) -> None:
     """Run every notebook without the other framework, and compare it with its page."""
-    run(session, "docs._ext.book.rerun", BUILD / "html" / "_notebooks")
+    run(session, "tests.build.rerun", BUILD / "html" / "_notebooks")
 
 
-@tool
+@nox.session(requires=["docs"], venv_backend="none", default=False)
+@refusable
 def pdf(session: nox.Session) -> None:
-    """Print the book for each framework, and the library's reference, below build/pdf."""
+    """Print the book for each framework, the library's reference and the slides, below build/pdf."""
     if not (shutil.which("latexmk") and shutil.which("xelatex")):
         session.error(f"the PDF needs LaTeX. On Debian or Ubuntu: apt-get install {LATEX}")
+    alone()
     typeset(session, sphinx(session, "latex"), "posattn", "posattn-api")
     jax = sphinx(session, "latex", settings=["-t", "jax"])
     typeset(session, jax, "posattn-jax")
+    slides = WORK / "slides.pdf"
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        missing = "printing the slides needs Chromium: apt-get install chromium"
+        session.error(missing) if os.environ.get("CI") == "true" else session.warn(missing)
+        return
+    run(session, "tests.audit.chromium", BUILD / "html" / "slides" / "index.html", slides)
+    publish(slides, BUILD / "pdf" / slides.name)
     session.log(f"open {BUILD / 'pdf' / 'posattn.pdf'}")
 
 
@@ -250,20 +253,10 @@ def epub(session: nox.Session) -> None:
     session.log(f"open {BUILD / 'epub' / book.name}")
 
 
-@nox.session(name="slides-pdf", requires=["docs"], venv_backend="none")
-@refusable
-def slides_pdf(session: nox.Session) -> None:
-    """Print the slides as build/pdf/slides.pdf, one page each; needs Chromium."""
-    alone()
-    printed, target = WORK / "slides.pdf", BUILD / "pdf" / "slides.pdf"
-    run(session, "docs._ext.book.chromium", BUILD / "html" / "slides" / "index.html", printed)
-    publish(printed, target)
-    session.log(f"open {target}")
-
-
 @tool
 def audit(session: nox.Session) -> None:
     """Audit build/html in Chromium, all pages or those named: `nox -s audit -- position/sinusoidal`."""
+    run(session, "tests.audit.npm")  # which fetches its tools, once
     run(session, "tests.audit", *session.posargs)
 
 
@@ -293,6 +286,7 @@ def lint(session: nox.Session) -> None:
     for schema, files in schemas.items():
         run(session, "check_jsonschema", "--builtin-schema", schema, *files)
     run(session, Path(".ci", "licences.py"))
+    run(session, "tests.pages.unquoted")
 
 
 @tool
@@ -369,7 +363,7 @@ def typeset(session: nox.Session, folder: Path, *names: str) -> None:
         options = ["-pdfxe", "-interaction=nonstopmode", "-halt-on-error"]
         with session.chdir(folder):
             session.run("latexmk", *options, f"{name}.tex", external=True, silent=True)
-        run(session, "docs._ext.book.proofread", folder / f"{name}.log")
+        run(session, Path(".ci", "proofread.py"), folder / f"{name}.log")
         publish(folder / f"{name}.pdf", BUILD / "pdf" / f"{name}.pdf")
 
 
@@ -391,7 +385,7 @@ def sphinx(
         remove(out)  # nothing outlives its page
     ended_well = builds.trusted(doctrees)
     processes = min(4, os.cpu_count() or 1)  # each runs a page in both frameworks: 1 GiB
-    options = ["-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
+    options = ["-q", "-n", "-W", "--keep-going", "-j", processes, "-c", ".", "-d", doctrees]
     options += ["-b", builder, *settings]
     run(session, "sphinx", *options, "docs", out, *(pages or session.posargs or ["-a"]))
     ended_well.touch()

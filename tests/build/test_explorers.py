@@ -1,23 +1,21 @@
 """The explorers show the library's numbers, obey keys, and leave their twin to paper and to no script."""
 
+import re
 import shutil
 
 import numpy as np
 import pytest
 
-from docs._ext.book import chromium
 from posattn import reference
-from tests.build import noted
-from tests.build.books import ROOT, build
-from tests.conftest import need
+from tests.build.books import ROOT
 
 pytestmark = pytest.mark.slow  # small books
 
 STATIC = ROOT / "docs" / "_static"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css">
-<div class="explorer explorer-clocks"><div class="twin">clocks on paper</div></div>
-<div class="explorer explorer-rotary"><div class="twin">rotary on paper</div></div>
+<div class="explorer explorer-clocks"><div class="figure">clocks on paper</div></div>
+<div class="explorer explorer-rotary"><div class="figure">rotary on paper</div></div>
 <script src="explorers.js" defer></script>"""
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
@@ -29,13 +27,6 @@ def folder(tmp_path_factory):
     for name in ("explorers.js", "book.css"):
         shutil.copy(STATIC / name, folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser():
-    need(chromium.program(), chromium.MISSING)
-    with chromium.started() as browser:
-        yield browser
 
 
 @pytest.fixture
@@ -145,18 +136,16 @@ def test_the_scripts_of_the_explorers_are_small():
     assert (STATIC / "explorers.js").stat().st_size < 20 * 1024
 
 
-def test_what_is_said_of_faults_is_what_was_noted(tmp_path):
-    pages = {
-        "good": ":::{explorer} clocks\nThe twin.\n:::\n",
-        "unknown": ":::{explorer} gears\nThe twin.\n:::\n",
-        "empty": ":::{explorer} rotary\n:::\n",
-    }
-    out, code, said = build(tmp_path, pages)
-    assert code != 0
-    assert "explorer must be one of clocks, rotary, got 'gears'" in said
-    assert "explorer 'rotary' must hold a static twin, got nothing" in said
-    noted.compare_faults("explorers", said)
-    html = (out / "good.html").read_text()
-    assert "explorer-clocks" in html
-    assert "explorers.js" in html
-    assert "explorers.js" not in (out / "unknown.html").read_text()
+PLACE = re.compile(
+    r"^:::\{container\} explorer explorer-(\w+)\n(.*?)^:::", re.DOTALL | re.MULTILINE
+)
+
+
+def test_each_place_of_an_explorer_holds_a_twin_and_names_one_that_the_script_has():
+    pages = [path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    places = [place for page in pages for place in PLACE.findall(page)]
+    assert len(places) == sum(page.count("explorer explorer-") for page in pages) > 1
+    script = (STATIC / "explorers.js").read_text("utf-8")
+    known = re.search(r"const builders = \{ (.*?) \}", script)[1].split(", ")
+    assert sorted(name for name, _ in places) == sorted(known)
+    assert all(twin.strip() for _, twin in places)

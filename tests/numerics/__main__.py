@@ -8,9 +8,8 @@ import os
 import sys
 from time import perf_counter
 
-from docs._ext.book.numerics import FILE
 from tests.benchmarks import machine
-from tests.numerics import cases, measuring
+from tests.numerics import cases, measuring, tables
 
 
 def load(path):
@@ -85,7 +84,8 @@ def main(arguments=None):
         if not any(name.startswith(part) for name in names):
             parser.error(f"no part begins with {part!r}; there are {'; '.join(names)}")
     chosen = [c for c in every if not given or c.name.startswith(tuple(given))]
-    measure_all(chosen, FILE, lambda said: print(said, flush=True))
+    measure_all(chosen, tables.FILE, lambda said: print(said, flush=True))
+    tables.write()
     return 0
 
 

@@ -1,35 +1,60 @@
-"""What our book adds to Sphinx, one module for each thing that a reader gets."""
+"""What our book adds to Sphinx, one module for each thing that a reader gets.
+
+Some of it overrides or patches what a package offers no way to change. Each entry says what would end it:
+
+- `cells`: `myst_nb.ext.glue.extract_glue_data_cell` also notes which cell glued what, until MyST-NB keeps
+  that with the cell; it joins the pieces of a stream, until MyST-NB's `nb_merge_streams` adds no line break.
+- `cells`: the role `{glue:text}` keeps the name of what it pastes, until MyST-NB's node has it.
+- `reading`: `sphinx.builders.make_chunks` deals pages out by their length, until Sphinx hands a process its
+  next page when it has read one.
+- `reading`: `ProofDomain.merge_domaindata` does nothing, until sphinx-proof's domain has such a method:
+  without it Sphinx reads pages one after the other.
+- `api`: a port's class has the signature of its source, until autodoc sees it behind a mocked base class.
+- `slides`: sphinx-revealjs is declared safe for reading in parallel, until it says so itself; code is
+  highlighted as on the site, until it has a setting for that; the last column of its slides is closed, until
+  its writer does so; viewcode is kept out of the deck, until viewcode asks whether a builder wants it.
+- `paper`: `LaTeXBuilder.assemble_doctree` remembers which document it makes, until an entry of
+  `latex_documents` can say what it leaves out.
+- `ebook`: `Epub3Builder` packs files of one date, writes one style sheet, and declares MathML, until Sphinx
+  does; `sphinxcontrib.katex` renders MathML only, until its output is a setting for each builder; stray
+  elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.
+- `place`: the captions of furo's sidebar have a level, until Sphinx writes one.
+- `reading`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported.
+- `site`: sphinxcontrib-katex has `throwOnError` in its defaults, until rendering at build time heeds
+  `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
+- `site`: Node is started again if its socket was there before it listened, until sphinxcontrib-katex tries a
+  refused connection again there too; its socket of a network does, but takes 90 ms for an equation.
+- `site`: Node ends when its input does, until it does not outlive a build that is killed.
+- `site`: pages with equations are written one after the other, until Node answers several processes.
+- `site`: pages lose styles and scripts that they do not need, until MyST-NB, sphinx-design, sphinx-proof,
+  sphinx-copybutton and furo add them where they are needed, as Sphinx lets them (sphinx-doc/sphinx#8631).
+- `site`: the log is configured, until accessible-pygments leaves that to others.
+- `site`, `MENDS`: until furo names its two `aside` and gives the search page a heading, and docutils writes
+  no `role="doc-biblioentry"`, which DPUB-ARIA 1.1 deprecates.
+- `site`, `SIGNATURE`: until Sphinx puts no `dl` into the `dt` of a long signature (sphinx-doc/sphinx#11011).
+- `site`, `NAMED`: until Sphinx, sphinx-design and sphinx-proof give no name twice on a page.
+- `site`, `OUTLINE`: until Matplotlib's figures can stand on one page without sharing names of letters.
+"""
 
 from . import (
     api,
-    assets,
-    benchmarks,
-    captions,
     cells,
-    deck,
     ebook,
     exercises,
-    explorers,
-    gates,
-    heights,
-    kernels,
-    mathematics,
+    figures,
     notebooks,
-    numerics,
-    pages,
     paper,
     place,
-    prose,
-    scratch,
+    reading,
+    site,
     slides,
+    tested,
     twins,
-    website,
 )
 
 PARTS = (
-    api, benchmarks, captions, cells, deck, ebook, exercises, explorers, gates, heights, kernels,
-    mathematics, assets, notebooks, numerics, pages, paper, place, prose, scratch, slides,
-    twins, website,
+    api, cells, ebook, exercises, figures, notebooks, paper, place, reading, slides, tested,
+    twins, site,
 )  # fmt: skip
 
 

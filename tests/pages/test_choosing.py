@@ -1,0 +1,266 @@
+"""Which scheme to use, and which one real models have."""
+
+import json
+
+import jax
+import numpy as np
+
+from posattn import jax as column
+from posattn import reference
+from posattn.reference import alibi_slopes, attention_weights, frequencies
+from posattn.schemes import PROPERTIES, SCHEMES
+from tests.pages.reading import DOCS
+
+MODELS = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
+ROWS = MODELS["rotary"]
+BY_FAMILY = {row["family"].split(",")[0]: row for row in ROWS}
+CODE = {row["family"]: row["code"] for row in ROWS}
+
+
+def weights_of(slope, n=8192):
+    """The weights of the keys, the nearest first, if all products are equal."""
+    bias = -slope * np.arange(float(n))[None]
+    return attention_weights(np.zeros((1, 1)), np.zeros((n, 1)), bias=bias)[0]
+
+
+def nearest(slope, n=8192):
+    """How many of the nearest keys have half of the weight."""
+    return (weights_of(slope, n).cumsum() < 0.5).sum() + 1
+
+
+def test_families_are_counted_where_the_tables_have_them(page):
+    """have them for … families of models"""
+    others = {row["family"].split(",")[0] for row in MODELS["others"]}
+    assert page.glued["families"] == len(BY_FAMILY.keys() | others)
+
+
+def test_most_models_turn_queries_and_keys(page):
+    """It has no parameters, keys can be cached, and every fused kernel can be used, since it leaves
+    the scores alone; most of the models below have it.
+
+    Nearly all newer models turn queries and keys, but they agree neither on the layout nor on the
+    base
+    """
+    assert len(BY_FAMILY) > 2 * len(MODELS["others"])
+    assert PROPERTIES["cache"](SCHEMES["rotary"])
+    assert SCHEMES["rotary"](6).place != "scores"
+    assert {row["layout"] for row in ROWS} == {"half", "interleaved"}
+    assert len({row["base"] for row in ROWS}) > 5
+
+
+def test_weights_of_alibi_fall_by_the_exponential(page):
+    r"""then a key $\delta$ tokens back has $e^{-\lambda\delta}$ times the weight of the nearest, and
+    half of all weight lies within about $\ln 2 / \lambda$ tokens
+    """
+    for slope in alibi_slopes(8):
+        weights = weights_of(slope)
+        assert np.isclose(weights[10] / weights[0], np.exp(-slope * 10))
+        assert 0 < nearest(slope) - np.log(2) / slope < 1
+
+
+def test_half_of_the_weight_with_a_pencil(page):
+    r"""the slope $\frac{1}{2}$ gives $0.69 / 0.5 = 1.4$ tokens, and $\frac{1}{256}$, the flattest of
+    eight heads, 177
+    """
+    assert round(0.69 / 0.5, 1) == 1.4
+    assert round(np.log(2), 2) == 0.69
+    assert round(np.log(2) * 256) == 177
+    assert alibi_slopes(8)[[0, -1]].tolist() == [1 / 2, 1 / 256]
+
+
+def test_the_figure_shows_how_near_alibi_looks(page):
+    """The flattest head spends half of its weight on the nearest 178 tokens, however long the text is.
+
+    The one of the slope 1/2 comes close to 1 within ten tokens, that of 1/16 within a hundred, that of
+    1/256 after more than a thousand.
+    """
+    assert {nearest(1 / 256, n) for n in (4096, 8192, 2**17)} == {178}
+    shares, tokens = page.torch.shares, page.torch.tokens
+    assert list(shares) == ["slope 1/2", "slope 1/16", "slope 1/256"]
+    assert (tokens[0], tokens[-1]) == (1, 8192)
+    for label, (before, after) in zip(
+        shares, [(1, 10), (10, 100), (1000, 8192)], strict=True
+    ):
+        slope = 1 / int(label.partition("/")[2])
+        assert np.allclose(shares[label], weights_of(slope).cumsum()[tokens - 1])
+        whole = weights_of(slope).cumsum() > 0.99
+        assert before < whole.argmax() + 1 <= after
+
+
+def test_some_models_slow_pairs_down(page):
+    """… rows have such a scaling, and … others have a base above 10000, which slows pairs down from
+    the start
+    """
+    assert page.glued["slowed"] == sum("scaling" in row for row in ROWS) > 0
+    large = [row for row in ROWS if row["base"] > 10000 and "scaling" not in row]
+    assert page.glued["large"] == len(large) > 0
+    assert (frequencies(64, base=1e6) <= frequencies(64)).all()
+
+
+def test_three_schemes_are_stale_in_a_cache(page):
+    """Two of the schemes change them as the text grows, and a third draws new positions"""
+    assert page.torch.stale == ["randomized", "dynamic NTK", "LongRoPE"]
+
+
+def test_a_window_of_swin_has_a_table_of_its_own_size(page):
+    r"""one of side 7 has a table of $13 \cdot 13$ numbers for each head, and one of side 12 another"""
+    rng = np.random.default_rng(0)
+    sizes = [reference.SwinBias.init(rng, 3, side, side).table.size for side in (7, 12)]
+    assert sizes == [3 * 13**2, 3 * 23**2]
+
+
+def test_what_must_be_learned_is_counted(page):
+    """what can be counted is what must be learned, for 512 tokens of width 512 and 8 heads"""
+    counted = {"learned table": 512 * 512, "T5": 32 * 8, "Shaw, up to 16": 2 * 33 * 64}
+    for name, number in counted.items():
+        assert f"{name:15} {number:7} numbers\n" in page.printed
+
+
+def test_the_version_of_transformers_is_the_pinned_one(page):
+    """Each row below is compared with the library transformers, version …"""
+    constraints = (DOCS.parent / "constraints.txt").read_text("utf-8")
+    assert f"\ntransformers=={page.glued['transformers']} ;" in constraints
+
+
+def test_plain_rotate_has_the_base_10000_and_interleaved_pairs(page):
+    """has the base 10000 and interleaved pairs"""
+    x, p = np.random.default_rng(0).normal(size=(4, 8)), np.arange(4)
+    spelled = reference.rotate(x, p, base=10000.0, layout="interleaved")
+    assert np.array_equal(reference.rotate(x, p), spelled)
+
+
+def test_the_table_has_all_rows_and_names_the_checkpoints(page):
+    """A row has the defaults of the configuration class, or the numbers of a checkpoint that is named
+    below the table
+
+    and how many entries of a head turn, if not all.
+    """
+    shown = "\n".join(page.torch.rotary_table)
+    for row in ROWS:
+        (line,) = (line for line in shown.splitlines() if f"| {row['family']} |" in line)
+        assert f"| {row['base']} | {row['layout']}" in line
+        assert line.endswith(f"| `{row['code']}` |")
+        assert (f", {row['turns']} of {row['head']} |" in line) == (
+            row["turns"] < row["head"]
+        )
+        assert f"`{row['source']}`" in shown if "source" in row else True
+
+
+def test_gpt_oss_does_not_round(page):
+    """gpt-oss does not round the two ends of YaRN's blend."""
+    assert [name for name in CODE if "truncate=False" in CODE[name]] == ["gpt-oss"]
+
+
+def test_llama_4_has_chunks_and_blends_nothing(page):
+    """a token sees only its own block of 8192
+
+    The two limits of the blend of Scout are equal, so that nothing is blended.
+    """
+    assert BY_FAMILY["Llama 4"]["scaling"] == "llama3: 16, 1, 1, 8192"
+    assert {row["window"] for row in ROWS if "Llama 4" in row["family"]} == {8192}
+
+
+def test_the_window_of_modernbert(page):
+    """The window of ModernBERT reaches 64 tokens to each side."""
+    assert {row["window"] for row in ROWS if "ModernBERT" in row["family"]} == {2 * 64}
+
+
+def test_what_learns_is_made_with_a_key_in_jax(page):
+    """in JAX write T5Bias.init(key, 8)"""
+    assert column.T5Bias.init(jax.random.key(0), 8).table.shape == (32, 8)
+
+
+def test_layers_that_see_everything_may_have_no_positions(page):
+    """many let most layers look through a window only, and some of these take the positions out of
+    the layers that see everything
+    """
+    most = [
+        row
+        for row in ROWS
+        if sum(row.get("windowed", [])) > len(row.get("windowed", [])) / 2
+    ]
+    hidden = [row for row in most if "positioned" in row]
+    assert len(most) > 5
+    assert len(hidden) >= 2
+    for row in hidden:
+        pairs = zip(row["windowed"], row["positioned"], strict=True)
+        assert all(windowed or not positioned for windowed, positioned in pairs)
+
+
+def test_a_shift_changes_nothing(page):
+    """reads the same six tokens at the positions from 0 on and from 100000 on"""
+    change = "largest change of an output: 0.0000\n"
+    assert page.printed.count(change) == 2
+    for names in (page.torch, page.jax):
+        assert not np.allclose(names.near.tolist(), 0, atol=0.01)
+    row = next(row for row in ROWS if row["family"] == "Gemma 3, global layers")
+    assert "position_interpolation(256, base=1e6, factor=8.0)" in row["code"]
+
+
+def test_the_default_of_a_class_is_not_that_of_the_checkpoint(page):
+    """Qwen3Config says 10000, the checkpoint 1000000"""
+    assert BY_FAMILY["Qwen3"]["base"] == 1000000
+
+
+def test_layers_of_one_model_differ(page):
+    """the same rotation in every layer of Gemma 3, ModernBERT or Cohere 2
+
+    local and global layers differ
+    """
+    for family in ("Gemma 3", "ModernBERT"):
+        assert CODE[f"{family}, local layers"] != CODE[f"{family}, global layers"]
+    assert {0, 1} <= {*BY_FAMILY["Cohere 2"]["positioned"]}
+
+
+def test_from_a_configuration_to_a_line(page):
+    r"""A head has $2560/32 = 80$ entries, of which $0.4 \cdot 80 = 32$ turn: this is Phi-2."""
+    assert (2560 / 32, 0.4 * 80) == (80, 32)
+    assert (BY_FAMILY["Phi-2"]["head"], BY_FAMILY["Phi-2"]["turns"]) == (80, 32)
+    assert "entries that turn: 32\n" in page.printed
+
+
+def test_how_far_alibi_looks(page):
+    """Its slope is $2^{-8}$ again, whatever the number of heads, if that is a power of two: 177 tokens.
+
+    More heads bring slopes that lie closer together, and none looks farther.
+    """
+    assert {alibi_slopes(2**power).min() for power in range(1, 8)} == {2**-8}
+    ratios = [alibi_slopes(heads)[1] / alibi_slopes(heads)[0] for heads in (8, 16, 32)]
+    assert ratios == sorted(ratios)
+    assert ratios[0] < ratios[2] < 1
+    assert "16 heads: flattest slope 1/256, half of the weight within 177" in page.printed
+
+
+def test_two_bases_in_one_model(page):
+    """Gemma 3 turns local layers, whose window is 1024, with the base 10000, and global ones with a
+    million (leave aside that these are also slowed down by 8).
+
+    The small base has such pairs for the window, and none for the whole text.
+    """
+    local, everywhere = (row for row in ROWS if row["family"].startswith("Gemma 3,"))
+    assert [local["window"], local["base"], everywhere["base"]] == [1024, 10000, 10**6]
+    assert everywhere["scaling"] == "linear: 8"
+    assert everywhere["turns"] == 2 * 128
+    turns = frequencies(256, base=1e4) / (2 * np.pi)
+    assert (1024 * turns < 1).any()
+    assert not (131072 * turns < 1).any()
+
+
+def test_which_scheme(page):
+    """Of what remains, the sinusoid and rotary are the plain ones; most others are for images, or
+    lengthen a model that exists.
+    """
+    images = {"rotary, axial", "rotary, mixed", "M-RoPE"}
+    longer = {
+        "position interpolation",
+        "NTK-aware",
+        "dynamic NTK",
+        "YaRN",
+        "LongRoPE",
+        "Llama 3",
+    }
+    fit = page.torch.fit
+    assert {"sinusoidal", "rotary"} | images | longer <= {*fit}
+    assert len(images | longer) > (len(fit) - 2) / 2
+    assert not any(SCHEMES[name](6).place == "scores" for name in fit)
+    assert all(PROPERTIES[mark](SCHEMES[name]) for name in fit for mark in ("side", "far"))

@@ -1,0 +1,323 @@
+"""Convolution, recurrence and self-attention."""
+
+from itertools import count, product, repeat
+from math import ceil
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from posattn import reference
+from posattn.reference import layers_to_connect, measure, path_length, reads
+from posattn.torch import MultiHeadAttention
+
+N, D, K = 100, 16, 3  # of the table
+FIVE, W = np.ones((5, 4)), np.ones((4, 4, 4))  # of the page's example by hand
+
+
+def convolution(x):
+    """One layer of each kind, for five words of width 4 or one token of it."""
+    return reference.convolution(x, W[:3])
+
+
+def recurrence(x):
+    return reference.recurrence(x, W[0], W[1])
+
+
+def self_attention(x):
+    return reference.self_attention(x, *W)
+
+
+def neighbors(n, k):
+    """Who reads whom in a convolution."""
+    return abs(np.subtract.outer(np.arange(n), np.arange(n))) <= k // 2
+
+
+def reached(n, k, layers):
+    """Which outputs depend on which inputs after each number of layers, by powers of a matrix."""
+    graph = neighbors(n, k).astype(float)
+    powers = (np.linalg.matrix_power(graph, L) for L in count())
+    return [power > 0 for _, power in zip(range(layers + 1), powers, strict=False)]
+
+
+def row(page, name):
+    """The four numbers of a row of the table."""
+    return [
+        page.glued[f"{name}-{what}"] for what in ("operations", "steps", "across", "meet")
+    ]
+
+
+def test_the_verb_needs_words_on_both_sides(page):
+    """the verb needs the dog just before it and the man two places after it"""
+    words = ["the", "dog", "bites", "the", "man"]
+    places = [words.index(word) - words.index("bites") for word in ("dog", "man")]
+    assert places == [-1, 2]
+
+
+def test_only_direct_arrows_are_drawn(page):
+    """For the recurrence it finds that a state depends on all inputs up to its own; we draw only
+    the direct arrows
+    """
+    assert np.array_equal(page.torch.rnn, np.tri(5))
+    assert np.array_equal(page.torch.direct, np.eye(5, k=-1))
+
+
+def test_the_receptive_field_of_the_middle(page):
+    """two convolutions bring it all five tokens, self-attention does so in one layer"""
+    cnn = page.torch.cnn
+    assert np.array_equal(cnn, neighbors(5, 3))
+    assert cnn[2].sum() == 3
+    assert (cnn @ cnn)[2].all()
+    assert reads(self_attention, FIVE).all()
+
+
+def test_a_token_times_a_matrix(page):
+    r"""A token times a $4 \times 4$ matrix is 16 multiply-adds, 32 operations."""
+    assert measure(lambda x: x @ W[0], FIVE[:1]).operations == 2 * 16 == 32
+
+
+def test_a_convolution_by_hand(page):
+    """multiplies 5 tokens by 3 matrices, 480 operations, none of which waits for another"""
+    assert measure(convolution, FIVE) == (480, 1)
+    assert "convolution     480 operations, steps: 1\n" in page.printed
+
+
+def test_a_recurrence_by_hand(page):
+    """multiplies 5 tokens and 5 states (the first is zero), 320 operations, and each state waits
+    for the one before: 5 steps
+    """
+    assert measure(recurrence, FIVE) == (320, 5)
+    assert "recurrence      320 operations, steps: 5\n" in page.printed
+
+
+def test_self_attention_by_hand(page):
+    r"""$4 \cdot 5 \cdot 32 = 640$ operations; $5 \cdot 5$ scores of 4 multiply-adds each, 200
+    operations; and as many for the weighted sums of the values, together 1040 in 4 steps
+    """
+    assert (4 * 5 * 32, 2 * 5 * 5 * 4, 640 + 200 + 200) == (640, 200, 1040)
+    assert measure(self_attention, FIVE) == (1040, 4)
+    assert measure(lambda x: [x @ w for w in W], FIVE).operations == 640
+    assert "self-attention 1040 operations, steps: 4\n" in page.printed
+
+
+def test_the_costs_of_a_convolution(page):
+    r"""| convolution | $2knd^2 =$ … | … | $\left\lceil \frac{2(n-1)}{k-1} \right\rceil =$ … |
+    $\left\lceil \frac{n-1}{k-1} \right\rceil =$ … |
+    """
+    operations = 2 * K * N * D**2
+    paths = ceil(2 * (N - 1) / (K - 1)), ceil((N - 1) / (K - 1))
+    assert row(page, "convolution") == [operations, 1, *paths]
+    assert reference.convolution_operations(N, D, K) == operations
+
+
+def test_the_costs_of_a_recurrence(page):
+    """| recurrence | $4nd^2 =$ … | $n =$ … | $n =$ … | $n =$ … |"""
+    assert row(page, "recurrence") == [4 * N * D**2, N, N, N]
+    assert reference.recurrence_operations(N, D) == 4 * N * D**2
+
+
+def test_the_costs_of_self_attention(page):
+    """| self-attention | $4n^2d + 8nd^2 =$ … | … | … | … |
+
+    it costs $4n^2d + 8nd^2$
+    """
+    operations = 4 * N**2 * D + 8 * N * D**2
+    assert row(page, "self-attention") == [operations, 4, 1, 1]
+    assert reference.self_attention_operations(N, D) == operations
+    assert page.glued["attention-path"] == 1
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_heads_do_not_change_the_count(page, heads):
+    """Several heads do not change the count (multi_head), and PyTorch's own counter finds the same
+    number.
+    """
+    layer = MultiHeadAttention(D, heads)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        layer(*[torch.ones(1, N, D)] * 3)
+    assert counter.get_total_flops() == page.glued["self-attention-operations"]
+
+
+def test_only_self_attention_grows_with_the_square(page):
+    """Self-attention is the only one of the three whose operations grow with the square of $n$.
+
+    three are parallel, because they grow like $n$
+    """
+    *linear, pairs = page.torch.operations.values()
+    n, d = page.torch.lengths, page.torch.width
+    assert len(linear) == 3
+    for line in linear:
+        assert (line[1:] == 2 * line[:-1]).all()
+    assert (page.torch.operations["attention: projections"] == 8 * n * d**2).all()
+    assert (pairs == 4 * n**2 * d).all()
+
+
+def test_twice_the_tokens(page):
+    """Scores and sums grow like $n^2$: doubling $n$ multiplies them by ….
+
+    from 8 to 16 tokens the whole grows by the factor …, from 512 to 1024 by …
+    """
+    eight, sixteen, half, most = (
+        reference.self_attention_operations(n, 64) for n in (8, 16, 512, 1024)
+    )
+    assert page.glued["doubling"] == 4
+    assert page.glued["doubling-short"] == sixteen / eight < 2.2
+    assert page.glued["doubling-whole"] == most / half > 3.5
+
+
+def test_scores_catch_up_with_projections(page):
+    """They catch up with the projections where $4n^2d = 8nd^2$, at $n = 2d$, here … tokens.
+
+    Below that the projections are the larger part
+
+    Scores and sums become the larger part only beyond $n = 2d$
+    """
+    n, d = page.torch.lengths, page.torch.width
+    pairs = page.torch.operations["attention: scores and sums"]
+    projections = page.torch.operations["attention: projections"]
+    assert (np.sign(pairs - projections) == np.sign(n - 2 * d)).all()
+    assert page.glued["crossing"] == 2 * d == 128
+
+
+def test_the_two_ways_of_the_figure(page):
+    """meet in the middle output after two layers
+
+    one place for each layer, and arrives at the last output after four
+
+    for $k = 3$ and 5 tokens, 4 from input to output and 2 until two inputs meet
+    """
+    line = "convolution    until two inputs meet: 2, input to output: 4\n"
+    assert line in page.printed
+    two, four = (np.linalg.matrix_power(page.torch.cnn.astype(int), L) for L in (2, 4))
+    assert two[2, [0, 4]].all()
+    assert not two[4, 0]
+    assert four[4, 0] == 1
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 3), (27, 3), (64, 5), (81, 9)])
+def test_eq_meet(page, n, k):
+    r"""$$ L = \left\lceil \frac{n - 1}{k - 1} \right\rceil , $$
+
+    The number of layers after which every two inputs have met is
+    """
+    L = ceil((n - 1) / (k - 1))
+    assert layers_to_connect(repeat(neighbors(n, k))) == L
+    before, after = reached(n, k, L)[L - 1 :]
+    assert (after.T @ after).all()
+    assert not (before.T @ before).all()
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 3), (27, 3), (64, 5), (81, 9)])
+def test_eq_across(page, n, k):
+    r"""$$ L' = \left\lceil \frac{2(n - 1)}{k - 1} \right\rceil . $$
+
+    for odd $k$, the number of layers after which every input has reached every output is
+    """
+    L = ceil(2 * (n - 1) / (k - 1))
+    assert path_length(repeat(neighbors(n, k))) == L
+    before, after = reached(n, k, L)[L - 1 :]
+    assert after.all()
+    assert not before.all()
+
+
+def test_dilated_layers_need_a_logarithm(page):
+    r"""$\lceil \log_k n \rceil$ layers are enough for every two inputs to meet"""
+    lines = [line for line in page.printed.splitlines() if line.endswith("if dilated")]
+    found = [[int(word) for word in line.split() if word.isdigit()] for line in lines]
+    assert [(n, dilated) for n, *_, dilated in found] == [(5, 2), (27, 3), (65, 3), (81, 4)]
+    for n, k, dilated in [(5, 3, 2), (27, 3, 3), (65, 5, 3), (81, 3, 4)]:
+        assert k ** (dilated - 1) < n <= k**dilated
+
+
+def test_how_far_two_inputs_come_nearer(page):
+    """two inputs that walk toward each other come nearer by any number of places from 0 to $k - 1$"""
+    k = 5
+    ways = {one - other for one in range(k) for other in range(k)}
+    assert ways == set(range(-(k - 1), k))
+    meeting = neighbors(9, k).T.astype(int) @ neighbors(9, k)
+    assert np.array_equal(meeting[0] > 0, np.arange(9) <= k - 1)
+
+
+def test_twice_the_tokens_four_times_the_weights(page):
+    """twice the tokens, four times the weights"""
+    five, ten = (reference.attention_weights(*np.ones((2, n, 4))).size for n in (5, 10))
+    assert (five, ten) == (25, 4 * 25)
+
+
+def test_elementwise_work_is_not_counted(page):
+    """The count leaves out softmax and other elementwise work"""
+    assert measure(lambda x: np.exp(x) + x, FIVE).operations == 0
+
+
+def test_self_attention_always_costs_more(page):
+    """always more than the $4nd^2$ of the recurrence above, and more than a convolution with $k = 3$
+
+    the recurrence does the least work and waits the longest, the convolution waits for nothing and
+    needs many layers to look far, and self-attention sees everything at once
+    """
+    cnn, rnn, projections, pairs = page.torch.operations.values()
+    assert (rnn < cnn).all()
+    assert (cnn < projections + pairs).all()
+    names = ("convolution", "recurrence", "self-attention")
+    assert [page.glued[f"{name}-steps"] for name in names] == [1, N, 4]
+    assert page.glued["convolution-across"] > 90
+    assert page.glued["self-attention-across"] == 1
+
+
+def test_an_lstm_costs_more_on_short_texts(page):
+    """An LSTM, a recurrence with four such pairs of matrices, takes $16nd^2$, and self-attention
+    takes less than that below $n = 2d$.
+    """
+    lstm = torch.nn.LSTM(8, 8)
+    assert lstm.weight_hh_l0.shape == lstm.weight_ih_l0.shape == (4 * 8, 8)
+    rnn = page.torch.operations["recurrence"]
+    n, d = page.torch.lengths, page.torch.width
+    assert (4 * rnn == 16 * n * d**2).all()
+    whole = reference.self_attention_operations
+    difference = [whole(int(length), d) for length in n] - 4 * rnn
+    assert (np.sign(difference) == np.sign(n - 2 * d)).all()
+
+
+def test_a_wide_kernel(page):
+    """At $n = 2d$ self-attention takes $4n^2d + 8nd^2 = 16nd^2$, and the convolution $2knd^2$, so
+    for $k > 8$.
+    """
+    attention = reference.self_attention_operations(64, 32)
+    assert attention == 16 * 64 * 32**2
+    seven, eight, nine = (reference.convolution_operations(64, 32, k) for k in (7, 8, 9))
+    assert seven < attention == eight < nine
+
+
+def test_at_the_edges(page):
+    """Never. Each layer moves by its distance, forward or back, or not at all
+
+    the only way of length 2 is $2 = 3 - 1$; its first step, back by 1, would leave the sentence
+    """
+    assert page.torch.reached[2].tolist() == [False, True, True]
+    ways = [s for s in product((-1, 0, 1), repeat=4) if np.dot(s, (1, 3, 9, 27)) == 2]
+    assert ways == [(-1, 1, 0, 0)]
+
+
+@pytest.mark.parametrize("w", [2, 5, 9])
+def test_through_a_window(page, w):
+    r"""It is eq_meet with $k = 2w - 1$: $\lceil (n - 1) / (2w - 2) \rceil$."""
+    window = reference.window_mask(64, 64, w)
+    assert layers_to_connect(repeat(window)) == ceil((64 - 1) / (2 * w - 2))
+
+
+def test_one_more_word(page):
+    """With it, four projections of one token, $n$ scores and a sum of $n$ values: $8d^2 + 4nd$.
+
+    $8nd^2 + 4n^2d$, which is $n$ times as many
+    """
+    n, d = 1000, 64
+    kept, matrix = np.ones((n, d)), np.ones((d, d))
+
+    def last(x):
+        return [x @ matrix, x @ matrix, x @ matrix @ kept.T @ kept @ matrix]
+
+    assert measure(last, kept[:1]).operations == 8 * d**2 + 4 * n * d
+    whole = reference.self_attention_operations(n, d)
+    assert whole == 8 * n * d**2 + 4 * n**2 * d == n * (8 * d**2 + 4 * n * d)

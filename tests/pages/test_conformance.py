@@ -1,0 +1,299 @@
+"""Check your own implementation."""
+
+import jax.numpy as jnp
+import numpy as np
+
+import posattn.jax
+from posattn import reference
+from posattn.conformance import check, gallery, load
+from posattn.conformance.faults import FAULTS
+from posattn.reference import rotate
+
+CASES = load("rotary")["cases"]
+
+
+def names(runs):
+    """The names of their cases."""
+    return [run.case["name"] for run in runs]
+
+
+def passed(report):
+    """The names of the cases that pass."""
+    return names(run for run in report.runs if not run.failed)
+
+
+def test_position_2049(page):
+    """what it does at position 2049, the first that float16 cannot hold
+
+    Those are the first whole numbers that the two formats cannot hold
+    """
+    whole = [int(np.float16(n)) == n for n in range(2050)]
+    assert whole == [True] * 2049 + [False]
+    whole = [int(jnp.bfloat16(n)) == n for n in range(258)]
+    assert whole == [True] * 257 + [False]
+
+
+def test_the_known_faults(page):
+    """small programs that are wrong on purpose, … faults over all schemes
+
+    Of the … faults that the checker knows, these … were seen in public
+    """
+    assert page.glued["faults"] == len({fault.sentence for fault in FAULTS})
+    assert page.glued["seen"] == len({fault.sentence for fault in FAULTS if fault.seen})
+    assert 0 < page.glued["seen"] < page.glued["faults"]
+
+
+def test_the_smallest_query(page):
+    r"""Take the smallest query there is, $(1, 0)$ at position 1.
+
+    Its only pair turns by 1 radian, so the expected output is $(\cos 1, \sin 1) = (0.54, 0.84)$.
+
+    A function that turns the other way returns $(0.54, -0.84)$: the first number agrees, the second
+    is off by 1.68.
+    """
+    query, position = np.array([[1.0, 0.0]]), np.array([1])
+    right = rotate(query, position)[0]
+    wrong = gallery.rotary_clockwise(query, position)[0]
+    assert np.allclose(right, [np.cos(1), np.sin(1)])
+    assert np.allclose(right, [0.54, 0.84], atol=0.005)
+    assert np.allclose(wrong, [0.54, -0.84], atol=0.005)
+    assert np.isclose(right[1] - wrong[1], 1.68, atol=0.005)
+    assert "off by 1.68\n" in page.printed
+
+
+def test_what_a_report_says(page):
+    """The first line says what was checked, in which framework and dtype, and how much of it failed;
+    only="base" chose the cases with this word in their names
+
+    Each line of the table is a failing case: where its largest error stands in the output, how large
+    it is, what was expected there and what came.
+
+    Below stands the likely cause, and where others met it; what your function has no parameter for is
+    skipped, and listed.
+    """
+    report = check(page.torch.my_rope, "rotary", only="base", framework="numpy")
+    lines = str(report).split("\n")
+    assert lines[0] == "my_rope as rotary, numpy float64: 2 of 2 cases fail"
+    assert all("base" in name for name in names(report.runs))
+    assert lines[2].split() == ["failing", "case", "at", "error", "expected", "got"]
+    assert "likely cause (2 of 2" in str(report)
+    assert "seen in" in str(report)
+    assert "skipped, since my_rope has no parameter layout" in str(report)
+    assert str(report) in page.printed
+
+
+def test_the_pairs_of_somebodys_function(page):
+    """Here the function pairs entry $c$ with entry $c + d/2$, and the paper
+
+    with settings, only the cases with that keyword are run, and the function need not know it
+
+    The same function is wrong for one checkpoint and right for another
+    """
+    my_rope = page.torch.my_rope
+    report = check(my_rope, "rotary", only="base", framework="numpy")
+    assert report.causes[0].name == "other_layout"
+    meant = check(my_rope, "rotary", settings={"layout": "half"}, framework="numpy")
+    assert not meant.failures
+    assert all("layout half" in name for name in names(meant.runs))
+    assert str(meant) in page.printed
+
+
+def test_the_dtype_of_all_data(page):
+    """dtype is that of all data, in NumPy float64 and elsewhere float32 if you do not say; positions
+    and frequencies are never rounded to it
+    """
+    given = []
+
+    def noting(*arguments):
+        given.append(arguments)
+        return rotate(*arguments)
+
+    check(noting, "rotary", framework="numpy", dtype="float16")
+    assert {x.dtype for x, *_ in given} == {np.dtype("float16")}
+    others = {str(other.dtype) for _, *rest in given for other in rest}
+    assert others == {"int64", "float64"}
+    assert "numpy float64" in str(check(rotate, "rotary", only="no tokens"))
+    assert "jax float32" in str(check(posattn.jax.rotate, "rotary", only="no tokens"))
+
+
+def test_eq_conformance(page):
+    r"""$$
+    \epsilon = \frac{\max_a |\hat y_a - y_a|}{\max(1, \max_a |y_a|)}
+    $$
+
+    is at most the tolerance of the dtype
+    """
+    wrong = gallery.rotary_in_float32
+    runs = check(wrong, "rotary", framework="numpy", dtype="float32").runs
+    verdicts = set()
+    for run in runs:
+        y_hat, y = np.float64(run.got), run.case["expected"]
+        if y.size:
+            epsilon = max(abs(y_hat - y).flat) / max(1, max(abs(y).flat))
+            assert np.isclose(epsilon, run.gap(run.got, y).max(), rtol=1e-6, atol=0)
+            assert run.wrong == (epsilon > run.case["tolerance"]["float32"])
+            verdicts.add(run.wrong)
+    assert verdicts == {True, False}
+    assert np.isclose(page.torch.epsilon, page.torch.by_checker)
+
+
+def test_coarse_angles(page):
+    """In float32 the error rises with the position, though not at every step, from less than a
+    millionth to more than a ten-thousandth. In float16 it jumps to about 1 at position 2049, in
+    bfloat16 at 257.
+
+    float32 is off by … at position ….
+    """
+    errors, positions = page.torch.errors, page.torch.positions
+    for name, curve in errors.items():
+        coarse = getattr(gallery, f"rotary_in_{name}")(np.ones((15, 8)), positions)
+        exact = rotate(np.ones((15, 8)), positions)
+        assert np.array_equal(curve, abs(coarse - exact).max(-1))
+    assert errors["float32"][0] < 1e-6
+    assert 1e-4 < errors["float32"][-1] < 0.001
+    assert (np.diff(errors["float32"]) < 0).any()
+    assert errors["float16"].max() > 0.9
+    assert page.glued["single_error"] == errors["float32"][-1]
+    assert page.glued["far"] == positions[-1]
+
+
+def test_from_where_halves_are_far_off(page):
+    """Float16 is off by more than a tenth from position … on, among the positions drawn, and bfloat16
+    from … on.
+    """
+    assert page.glued["half_position"] == 2049
+    assert page.glued["bfloat_position"] == 257
+    positions, errors = page.torch.positions, page.torch.errors
+    for name, first in (("float16", 2049), ("bfloat16", 257)):
+        assert np.array_equal(errors[name] > 0.1, positions >= first)
+
+
+def test_the_vectors_have_such_positions(page):
+    """The vectors have such positions, and positions up to $2^{20}$."""
+    reach = [case["arguments"][1] for case in CASES if len(case["arguments"]) > 1]
+    largest = [positions.max(initial=0) for positions in reach]
+    assert max(largest) == 2**20
+    small = [
+        positions for positions, most in zip(reach, largest, strict=True) if most < 60000
+    ]
+    assert any((positions.astype(np.float16) != positions).any() for positions in small)
+
+
+def test_a_stale_cache(page):
+    """A cache may be right at the first call and wrong at the second.
+
+    Alone, the case with positions 0 to 4 passes; after others it fails, since it gets the frequencies
+    of an earlier base.
+    """
+    only = "positions 0 to 4"
+    alone = check(gallery.CacheByWidth(), "rotary", framework="numpy", only=only)
+    assert alone.runs
+    assert not alone.failures
+    row = check(gallery.CacheByWidth(), "rotary", framework="numpy")
+    assert only in names(row.failures)
+    assert row.causes[0].name == "CacheWithoutBase"
+
+
+def test_all_cases_run_in_one_order(page):
+    """So all cases run in one order in one process, the first of them with an unusual base"""
+    assert CASES[0]["keywords"]["base"] != 10000
+    ran = names(check(gallery.CacheByWidth(), "rotary", framework="numpy").runs)
+    assert ran == [case["name"] for case in CASES if case["name"] in ran]
+    assert ran[0] == CASES[0]["name"]
+
+
+def test_nothing_at_all(page):
+    """Only one whose right answer is no change: a sequence without tokens."""
+    report = check(page.torch.nothing, "rotary", framework="numpy")
+    assert passed(report) == ["no tokens"]
+
+
+def test_counting_from_0(page):
+    """Because such a function is right wherever they do, as in a test on a whole sequence; it fails
+    with left padding and in decoding, which such a test leaves out.
+    """
+    report = check(gallery.rotary_from_zero, "rotary", framework="numpy")
+    from_zero = []
+    for run in report.runs:
+        x, *positions = run.case["arguments"]
+        if all((p == np.arange(x.shape[-2])).all() for p in positions):
+            from_zero.append(run.case["name"])
+    assert from_zero == passed(report)
+    fail = names(report.failures)
+    assert {"left padding: positions per example", "decoding: one token"} <= {*fail}
+
+
+def test_layout_or_angles(page):
+    """A wrong layout is wrong from position 1 on, in all cases but those with a single pair or without
+    tokens; coarse angles fail only far from 0.
+    """
+    layout, angles = (
+        check(wrong, "rotary", framework="numpy", dtype="float32").runs
+        for wrong in (gallery.rotary_by_halves, gallery.rotary_in_float32)
+    )
+    right = names(run for run in layout if not run.wrong)
+    assert {*right} == {"a pair alone", "no tokens"}
+    assert names(run for run in angles if run.wrong) == ["large positions, up to 2**20"]
+
+
+def test_the_slopes_of_alibi(page):
+    """every other slope of the power above: $2^{-4}, 2^{-8}, 2^{-2}$ for $H = 3$
+
+    The powers of two.
+
+    For $H = 3$ the rule gives $2^{-8/3}$ for the first head, in the place of $2^{-4}$.
+    """
+    slopes = page.torch.slopes
+    assert np.allclose(reference.alibi_slopes(3), [2**-4, 2**-8, 2**-2])
+    assert np.isclose(slopes(3)[0], 2 ** (-8 / 3))
+    runs = check(slopes, "alibi_slopes", framework="numpy").runs
+    hides = {len(run.case["expected"]): not run.failed for run in runs}
+    assert {*hides.values()} == {True, False}
+    for heads, hidden in hides.items():
+        assert hidden == (heads & (heads - 1) == 0)
+
+
+def test_the_buckets_of_t5(page):
+    r"""In a decoder, distances $\delta$ up to 15 have a bucket each, and a further one falls into bucket
+    $16 + \lfloor 16 \ln(\delta/16) / \ln(128/16) \rfloor$, at most 31.
+    """
+    buckets = reference.t5_bucket(-np.arange(500), bidirectional=False)
+    assert np.array_equal(buckets[:16], np.arange(16))
+    delta = np.arange(16, 500)
+    steps = np.floor(16 * np.log(delta / 16) / np.log(128 / 16) + 1e-9)
+    assert np.array_equal(buckets[16:], np.minimum(31, 16 + steps))
+    assert buckets.max() == 31
+
+
+def test_rounded_buckets(page):
+    r"""Those with only small distances, which have a bucket each, or only very large ones, which are
+    all in the last.
+
+    At $\delta = 18$ the quotient is 0.91: bucket 16, rounded 17.
+    """
+    quotient = 16 * np.log(18 / 16) / np.log(128 / 16)
+    assert np.isclose(quotient, 0.91, atol=0.005)
+    assert reference.t5_bucket(np.array([-18]), bidirectional=False) == 16
+    assert gallery.t5_rounded(np.array([-18]), bidirectional=False) == 17
+    runs = check(gallery.t5_rounded, "t5_bucket", framework="numpy").runs
+    distances = [abs(run.case["arguments"][0]) for run in runs if not run.failed]
+    kinds = {
+        "small" if d.max() < 8 else "large" if d.min() >= 128 else "between"
+        for d in distances
+    }
+    assert kinds == {"small", "large"}
+
+
+def test_a_fault_without_a_name(page):
+    """It knows no such fault.
+
+    measure the angle: it grows by 1.01 per position
+
+    a fault that nobody entered has no name (exercise 6)
+    """
+    hasty = page.torch.hasty
+    report = check(hasty, "rotary", framework="numpy", only="positions 0 to 4")
+    assert report.failures
+    assert not report.causes
+    turned = hasty(np.array([[1.0, 0.0]] * 3), np.arange(3))
+    assert np.allclose(np.arctan2(turned[:, 1], turned[:, 0]), 1.01 * np.arange(3))

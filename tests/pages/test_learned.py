@@ -1,0 +1,264 @@
+"""Learned positional encoding."""
+
+from itertools import pairwise
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from posattn import reference
+from posattn.reference import sinusoidal_encoding
+from posattn.torch import LearnedPositionalEncoding, PositionalEncoding
+
+N, D = 512, 32
+DRAWN = np.random.default_rng(0).normal(0, 0.02, (N, D))
+SINUSOID = sinusoidal_encoding(N, D)
+
+
+def best_shift(table):
+    """The matrix that takes each row nearest to the next one, for columns, as in the
+    equation.
+    """
+    return np.linalg.lstsq(table[:-1], table[1:])[0].T
+
+
+def missed(table, A):
+    """What that matrix misses, row by row as the equation has it, before the root."""
+    above = sum(((A @ t - after) ** 2).sum() for t, after in pairwise(table))
+    return above / sum((after**2).sum() for after in table[1:])
+
+
+def stretched(table, n):
+    """A table whose columns are interpolated at n places."""
+    places = np.linspace(0, len(table) - 1, n)
+    columns = [np.interp(places, range(len(table)), column) for column in table.T]
+    return np.stack(columns, axis=1)
+
+
+def test_a_table_learns_where_it_is_read(page):
+    """after training on texts of five tokens to look one place back: the queries 1 to 4 do;
+    the rows 5 to 7 were never read, and their queries look everywhere
+
+    It does ({numref}`fig-learned-weights`), where it was trained; and beyond, it knows
+    nothing.
+
+    What holds for one place must be learned anew at every other.
+    """
+    trained = page.torch.trained
+    assert trained.diagonal(-1)[:4].min() > 0.99
+    assert abs(trained[5:] - 1 / 8).max() < 0.03
+    assert abs(page.torch.drawn - 1 / 8).max() < 0.03
+
+
+def test_a_look_up_and_a_sum(page):
+    """The next layer receives $(1.1, 0.0)$, $(0.0, 1.2)$ and $(0.9, 1.1)$: a look-up and a
+    sum, no more.
+    """
+    tokens = np.array([*page.torch.tokens.values()], float)
+    layer = reference.LearnedPositionalEncoding(page.torch.table)
+    assert np.allclose(layer(tokens), [[1.1, 0], [0, 1.2], [0.9, 1.1]])
+
+
+def test_which_rows_learn(page):
+    """row 0 is read twice, row 1 twice, row 2 once, and the gradient at a row is the sum
+    over its readings
+
+    a sum over all texts of the batch, and zero for a position that no token has
+    """
+    assert np.bincount([0, 1, 2, 0, 1]).tolist() == [2, 2, 1]
+    layer = LearnedPositionalEncoding(4, 2)
+    three_words, two_words = layer(torch.zeros(2, 3, 2))
+    (three_words.sum() + two_words[:2].sum()).backward()
+    assert layer.table.grad[:, 0].tolist() == [2, 2, 1, 0]
+
+
+def test_eq_learned_encoding(page):
+    r"""$$ \mathbf{y}_i = \mathbf{x}_i + \mathbf{t}_i, \quad i = 0, \ldots, n - 1, \quad n \leq n_{\max}. $$"""
+    layer, x = LearnedPositionalEncoding(6, 2), torch.randn(3, 4, 2)
+    y = layer(x)
+    for i in range(4):
+        assert torch.allclose(y[:, i], x[:, i] + layer.table[i])
+
+
+def test_eq_table_gradient(page):
+    r"""$$ \frac{\partial L}{\partial \mathbf{t}_i} = \sum_{\text{tokens at position } i} \frac{\partial L}{\partial \mathbf{y}}, $$"""
+    layer, slope = LearnedPositionalEncoding(6, 2), torch.randn(3, 4, 2)
+    (layer(torch.randn(3, 4, 2)) * slope).sum().backward()
+    for i in range(6):
+        want = slope[:, i].sum(0) if i < 4 else torch.zeros(2)
+        assert torch.allclose(layer.table.grad[i], want)
+
+
+def test_rows_begin_short(page):
+    r"""with mean 0 and standard deviation 0.02: a row is then about $0.02\sqrt{d}$ long"""
+    for d in (64, 768):
+        rows = reference.LearnedPositionalEncoding.init(
+            np.random.default_rng(0), 512, d
+        ).table
+        assert abs(np.linalg.norm(rows, axis=1).mean() / (0.02 * d**0.5) - 1) < 0.02
+
+
+def test_rows_that_were_not_read_stay(page):
+    """no error on longer texts, and rows that are still as drawn"""
+    start, weight = page.torch.start, page.torch.weight
+    tables = (
+        page.torch.train_torch(torch.from_numpy(start), torch.from_numpy(weight), n=5),
+        page.jax.train_jax(jnp.asarray(start), jnp.asarray(weight), n=5),
+    )
+    for table in map(np.asarray, tables):
+        assert np.array_equal(table[5:], start[5:])
+        assert not np.array_equal(table[:5], start[:5])
+
+
+def test_the_table_ends(page):
+    """A longer text, a position beyond the end, and a position between two rows are errors.
+
+    longest sequence | no limit | $n_{\\max}$ |
+
+    fractional positions | yes | no |
+    """
+    tables = {np.array: reference.LearnedPositionalEncoding(np.zeros((10, 4)))}
+    tables[torch.tensor] = LearnedPositionalEncoding(10, 4)
+    for make, layer in tables.items():
+        for n, positions, named in ((11, None, "x"), (1, [10], "positions")):
+            with pytest.raises(ValueError, match=f"^{named} "):
+                layer(make([[0.0] * 4] * n), positions=positions and make(positions))
+        with pytest.raises((TypeError, ValueError), match=r"^positions "):
+            layer(make([[0.0] * 4]), positions=make([2.5]))
+        layer(make([[0.0] * 4] * 10))
+    assert np.isfinite(sinusoidal_encoding(np.array([2.5, 1e6]), 32)).all()
+
+
+def test_eq_interpolated_table(page):
+    r"""let position $i$ fall at the place $\frac{i\,(n_{\max} - 1)}{n' - 1} = k + f$, with
+    a whole $k$ and $0 \leq f < 1$, and mix the rows on both sides,
+
+    $$ \mathbf{t}'_i = (1 - f)\,\mathbf{t}_k + f\,\mathbf{t}_{k+1} , $$
+
+    which is one call of numpy.interp for each column
+    """
+    T = sinusoidal_encoding(8, 4)
+    longer = stretched(T, 16)
+    for i in range(16):
+        k, f = divmod(i * 7 / 15, 1)
+        k = int(k)
+        mixed = T[7] if k == 7 else (1 - f) * T[k] + f * T[k + 1]
+        assert np.allclose(longer[i], mixed)
+
+
+def test_parameters_are_counted(page):
+    r"""The table has $n_{\max}\,d$ parameters, and the sinusoid none.
+
+    has 512 positions of width 768, which makes … parameters; the smallest GPT-2
+    {cite:p}`radford2019language` has 1024 of the same width, ….
+
+    parameters | none | $n_{\max}\,d$ |
+    """
+    for model, rows in {"bert": 512, "gpt2": 1024}.items():
+        assert page.glued[f"{model}_parameters"] == rows * 768
+    assert not [*PositionalEncoding(32).parameters()]
+
+
+def test_a_table_can_be_the_sinusoid(page):
+    r"""copy the rows of $\mathbf{P}$ into $\mathbf{T}$, and the two layers agree"""
+    copied = reference.LearnedPositionalEncoding(sinusoidal_encoding(60, 32))
+    x = np.ones((60, 32))
+    assert np.array_equal(copied(x), reference.PositionalEncoding(32)(x))
+
+
+def test_eq_shift_residual(page):
+    r"""$$ r(\mathbf{T}) = \min_{\mathbf{A}} \left( \frac{\sum_{i} \lVert \mathbf{A}\,\mathbf{t}_i - \mathbf{t}_{i+1} \rVert^2}{\sum_{i} \lVert \mathbf{t}_{i+1} \rVert^2} \right)^{1/2}, \qquad i = 0, \ldots, n_{\max} - 2, $$
+
+    a table as it is drawn has $r =$ …, and the sinusoid 0 but for rounding
+
+    But nothing makes it so.
+
+    shift is one matrix | yes, for even $d$ | not in general |
+    """
+    A = best_shift(DRAWN)
+    nudge = 1e-3 * np.random.default_rng(0).normal(size=A.shape)
+    assert missed(DRAWN, A + nudge) > missed(DRAWN, A)
+    assert page.glued["random_residual"] == pytest.approx(missed(DRAWN, A) ** 0.5)
+    assert page.glued["random_residual"] > 0.9
+    assert missed(SINUSOID, best_shift(SINUSOID)) ** 0.5 < 1e-10
+    odd = sinusoidal_encoding(512, 3)
+    assert missed(odd, best_shift(odd)) ** 0.5 > 1e-4
+
+
+def test_chance_fits_some_directions(page):
+    r"""only because $d$ directions out of $n_{\max} - 1$ can be fitted by chance: $\sqrt{1
+    - d/(n_{\max}-1)} \approx$ …
+    """
+    assert page.glued["expected_residual"] == np.sqrt(1 - D / (N - 1))
+    assert abs(page.glued["random_residual"] - page.glued["expected_residual"]) < 0.005
+
+
+def test_products_of_rows_depend_on_more_than_the_offset(page):
+    """nor that products of rows depend on the offset alone"""
+    for table, toeplitz in ((DRAWN, False), (SINUSOID, True)):
+        products = table @ table.T
+        same = np.allclose(products[1:, 1:], products[:-1, :-1], atol=1e-6)
+        assert same == toeplitz
+
+
+def test_jax_clips_an_index(page):
+    """the last row, and no error
+
+    The fix: table.at[positions].get(mode="fill"), or check the length outside.
+    """
+    table, outside = jnp.arange(3.0), jnp.array([7])
+    assert table[outside].tolist() == [2]
+    assert jnp.isnan(table.at[outside].get(mode="fill")).all()
+
+
+def test_embeddings_as_they_come_are_long(page):
+    r"""rows drawn with standard deviation 1, about $\sqrt{768} \approx 28$ long; with 0.02
+    they are $0.02\,\sqrt{768} \approx 0.55$ long
+    """
+    assert round(768**0.5) == 28
+    assert round(0.02 * 768**0.5, 2) == 0.55
+    drawn = torch.nn.Embedding(512, 768).weight.norm(dim=1).mean()
+    assert abs(drawn / 768**0.5 - 1) < 0.01
+    ours = reference.LearnedPositionalEncoding.init(
+        np.random.default_rng(0), 512, 768
+    ).table
+    assert abs(np.linalg.norm(ours, axis=1).mean() / 0.55 - 1) < 0.03
+
+
+def test_what_it_weighs(page):
+    """The width cancels: $1024 / 50257$, about 2 percent."""
+    assert round(100 * 1024 / 50257) == 2
+
+
+def test_no_position_at_all(page):
+    """All zeros; and equivariant for all tables whose rows are equal"""
+    X, order = np.random.default_rng(0).normal(size=(5, 4)), [3, 0, 4, 1, 2]
+    assert np.array_equal(reference.LearnedPositionalEncoding(np.zeros((5, 4)))(X), X)
+    equal = reference.LearnedPositionalEncoding(np.tile(X[0], (5, 1)))
+    y, permuted = (
+        reference.scaled_dot_product_attention(z, z, z) for z in (equal(X), equal(X[order]))
+    )
+    assert np.allclose(permuted, y[order])
+    assert np.ptp(y, axis=0).min() > 0.01
+
+
+def test_a_short_table(page):
+    r"""If all rows but the last are linearly independent (so $n_{\max} - 1 \leq d$), show
+    that $r(\mathbf{T}) = 0$.
+    """
+    short = np.random.default_rng(0).normal(size=(8, 16))
+    assert missed(short, best_shift(short)) ** 0.5 < 1e-8
+
+
+def test_stretching_halves_the_steps(page):
+    """It keeps the order of the places, brings neighbors nearer than the model knew them
+
+    only stretching keeps the order, with steps about half as long
+    """
+    rows = stretched(SINUSOID, 1024)
+    step = np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    known = np.linalg.norm(np.diff(SINUSOID, axis=0), axis=1)
+    assert rows.shape == (1024, 32)
+    assert (0.45 * known.max() < step).all()
+    assert (step < 0.5 * known.min()).all()

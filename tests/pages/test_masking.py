@@ -1,0 +1,332 @@
+"""Masking."""
+
+from itertools import combinations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from posattn import jax as jax_column
+from posattn.reference import causal_mask, length_mask, masked_softmax, window_mask
+from posattn.torch import scaled_dot_product_attention as attend
+
+PLACES = np.arange(8)
+BY_HAND = np.array([[0, np.log(2), np.log(5)]])  # dog, bites, man
+N, WINDOW = 12, 4  # of the page's windows
+SOME = np.random.default_rng(1).random((5, 7)) < 0.5
+SOME[0] = False  # a row that sees nothing
+SCORES = np.random.default_rng(2).normal(size=(5, 7))
+Q, K, V = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 1, 5, 4)))
+
+
+def windows(page):
+    """Four masks that are called a window of 4."""
+    return [
+        window_mask(N, N, WINDOW),
+        page.torch.longformer,
+        page.torch.text,
+        page.torch.cache,
+    ]
+
+
+def counts(page):
+    """How many keys the query in the middle sees through each of them."""
+    return [mask[6].sum() for mask in windows(page)]
+
+
+def test_words(page):
+    """Dog bites man has three words and the dog bites the man has five"""
+    three, five = "dog bites man", "the dog bites the man"
+    assert (three.count(" ") + 1, five.count(" ") + 1) == (3, 5)
+
+
+def test_five_masks_are_drawn(page):
+    """Five masks of eight queries and eight keys."""
+    assert [mask.shape for mask in page.torch.drawn] == [(8, 8)] * 5
+
+
+def test_padding_is_hidden_from_all_rows(page):
+    """The padding is hidden from all rows alike, here 3 keys of 8."""
+    padding = page.torch.drawn[0]
+    assert (padding == padding[0]).all()
+    assert (~padding[0]).sum() == 3
+    assert not padding[:, 5:].any()
+
+
+def test_a_triangle_and_a_band(page):
+    """the triangle grows by one key per row; a window is a band, here the query's own place and two
+    on either side
+    """
+    _, causal, window, *_ = page.torch.drawn
+    assert np.array_equal(causal.sum(1), np.arange(1, 9))
+    assert np.array_equal(causal, np.tri(8))
+    assert np.array_equal(window, abs(PLACES - PLACES[:, None]) <= 2)
+
+
+def test_masks_combine(page):
+    """masks combine by &; | adds exceptions, such as the global key 0 of the last panel"""
+    _, causal, window, both, with_global = page.torch.drawn
+    assert np.array_equal(both, np.minimum(causal, window))
+    assert with_global[:, 0].all()
+    assert np.array_equal(with_global[:, 1:], both[:, 1:])
+
+
+def test_scores_by_hand(page):
+    r"""have the scores $0$, $\ln 2$ and $\ln 5$, whose exponentials are 1, 2 and 5
+
+    Its weights are $\tfrac18$, $\tfrac28$ and $\tfrac58$.
+    """
+    assert np.allclose(np.exp(BY_HAND), [[1, 2, 5]])
+    assert np.allclose(masked_softmax(BY_HAND), [[1 / 8, 2 / 8, 5 / 8]])
+
+
+def test_man_is_hidden(page):
+    r"""what is left is 1 and 2, and the weights are $\tfrac13$, $\tfrac23$ and $0$"""
+    mask = np.array([[True, True, False]])
+    assert np.allclose(masked_softmax(BY_HAND, mask), [[1 / 3, 2 / 3, 0]])
+    assert "man hidden: [0.333 0.667 0.   ]\n" in page.printed
+
+
+def test_finished_weights_times_zero(page):
+    r"""$\tfrac18$, $\tfrac28$ and $0$ do not sum to 1"""
+    hidden = masked_softmax(BY_HAND) * [1, 1, 0]
+    assert np.allclose(hidden, [[1 / 8, 2 / 8, 0]])
+    assert hidden.sum() < 0.9
+
+
+def test_eq_masked_softmax(page):
+    r"""$$ \alpha_{ij} = \frac{m_{ij} \exp(s_{ij})}{\sum_l m_{il} \exp(s_{il})}, \qquad \text{where } 0/0 = 0. $$"""
+    top = SOME * np.exp(SCORES)
+    bottom = top.sum(1, keepdims=True)
+    shares = np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
+    assert not shares[0].any()
+    assert np.allclose(masked_softmax(SCORES, SOME), shares)
+
+
+def test_a_row_without_keys_from_scratch(page):
+    r"""as $-\infty - (-\infty)$ is NaN, a finite number takes its place; the sum is then 0, and we
+    divide by 1 instead
+    """
+    assert np.isnan(-np.inf - -np.inf)
+    nothing = np.zeros((1, 3), bool)
+    assert not page.torch.softmax_torch(torch.zeros(1, 3), torch.tensor(nothing)).any()
+    assert not page.jax.softmax_jax(jnp.zeros((1, 3)), jnp.asarray(nothing)).any()
+
+
+def test_four_windows_differ(page):
+    """ "A window of 4" means four different things in print"""
+    assert not any(np.array_equal(a, b) for a, b in combinations(windows(page), 2))
+
+
+def test_our_window(page):
+    """| here, window_mask with $w$ | $i - w + 1$ to $i + w - 1$ | $2w - 1$ |"""
+    for w in range(1, 9):
+        seen = np.flatnonzero(window_mask(21, 21, w)[10])
+        assert np.array_equal(seen, np.arange(10 - w + 1, 10 + w - 1 + 1))
+        assert len(seen) == 2 * w - 1
+    assert counts(page)[0] == 7
+
+
+def test_the_window_of_longformer(page):
+    """$w$ | $i - w/2$ to $i + w/2$ | $w + 1$ |"""
+    assert np.flatnonzero(page.torch.longformer[6]).tolist() == [4, 5, 6, 7, 8]
+    assert counts(page)[1] == WINDOW + 1
+    assert "Longformer      5 keys, entries unlike ours: 0\n" in page.printed
+
+
+def test_the_window_of_mistrals_text(page):
+    """the text, $W$ | $i - W$ to $i$ | $W + 1$ |"""
+    assert np.flatnonzero(page.torch.text[6]).tolist() == [2, 3, 4, 5, 6]
+    assert counts(page)[2] == WINDOW + 1
+    assert "Mistral's text  5 keys, entries unlike ours: 0\n" in page.printed
+
+
+def test_the_window_of_mistrals_cache(page):
+    """| Mistral 7B, a cache with $W$ places; here, with & causal_mask | $i - W + 1$ to $i$ | $W$ |
+
+    decodes from a cache that holds one key less
+    """
+    assert np.flatnonzero(page.torch.cache[6]).tolist() == [3, 4, 5, 6]
+    assert counts(page)[3] == WINDOW == counts(page)[2] - 1
+    assert "Mistral's cache 4 keys, entries unlike ours: 0\n" in page.printed
+
+
+def test_windows_are_cut_at_the_ends(page):
+    """The numbers hold away from both ends"""
+    for mask in windows(page):
+        assert mask[[0, -1]].sum(1).min() < mask[6].sum()
+
+
+def test_a_row_that_sees_nothing(page):
+    """This library returns zeros there, with zero gradients"""
+    line = "no keys: largest number in output and gradients 0.0\n"
+    assert page.printed.count(line) == 2
+
+
+def test_nan_in_the_padding(page):
+    r"""a weight of zero does not stop it, since $0 \cdot \mathrm{NaN} = \mathrm{NaN}$
+
+    the library zeroes every key and value that no query may attend to; the frameworks' own functions
+    do not
+    """
+    assert np.isnan(0 * np.nan)
+    assert page.printed.count("NaN in the padding: the library returns 0 of 20 as NaN") == 2
+    assert page.printed.count("NaN in the padding: the framework returns 20 of 20") == 2
+
+
+def test_nan_where_one_query_may_attend(page):
+    """A key that even one query may attend to is kept as it is, and its NaN may reach the other
+    rows.
+    """
+    one = torch.ones(5, 5, dtype=torch.bool)
+    one[1:, 4] = False
+    spoilt = V.clone()
+    spoilt[:, 4] = torch.nan
+    assert attend(Q, spoilt, spoilt, mask=one)[0, 1:].isnan().any()
+    one[0, 4] = False
+    assert not attend(Q, spoilt, spoilt, mask=one).isnan().any()
+
+
+def test_what_frameworks_return(page):
+    """| torch.nn.functional.scaled_dot_product_attention | … |
+
+    | torch.nn.MultiheadAttention, need_weights=False | … |
+
+    | torch.nn.MultiheadAttention, weights returned | … |
+
+    | jax.nn.dot_product_attention | … |
+
+    | jax.nn.softmax(..., where=mask), times the values | … |
+
+    torch.nn.MultiheadAttention one of two, depending on whether its weights are asked for
+    """
+    q, k, v = (x.float() for x in (Q, K, V))
+    nothing = torch.zeros(5, 5, dtype=torch.bool)
+    layer = torch.nn.MultiheadAttention(4, 1, bias=False, batch_first=True)
+    never = jnp.zeros((1, 1, 5, 5), bool)
+    heads = [jnp.asarray(x.numpy())[:, :, None] for x in (q, k, v)]
+    answers = [
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=nothing),
+        layer(q, k, v, attn_mask=~nothing, need_weights=False)[0].detach(),
+        layer(q, k, v, attn_mask=~nothing, need_weights=True)[0].detach(),
+        jax.nn.dot_product_attention(*heads, mask=never)[:, :, 0],
+        jax.nn.softmax(jnp.zeros((5, 5)), where=never[0, 0]) @ v.numpy(),
+    ]
+    mean = v.mean(1, keepdim=True).numpy()
+    kinds = {"zeros": 0 * mean, "NaN": np.nan * mean, "the mean of all values": mean}
+    said = [page.glued[f"masked_row_{number}"] for number in range(5)]
+    for answer, kind in zip(answers, said, strict=True):
+        assert np.allclose(answer, kinds[kind], atol=1e-6, equal_nan=True)
+    assert said[1] != said[2]
+
+
+def test_decoding_equals_prefilling(page):
+    """the flag causal=True is right for both
+
+    a single new query sees the first key alone and returns the first value, as the last line shows
+
+    the first value for every query, as printed above
+    """
+    for line in (
+        "one by one and all at once differ by 0.000000\n",
+        "the framework's last output and the first value differ by 0.000000\n",
+    ):
+        assert page.printed.count(line) == 2
+
+
+def test_a_length_mask_says_nothing_about_order(page):
+    """A length mask says nothing about order"""
+    four = (torch.arange(5) < 4)[None]
+    order = [2, 0, 3, 1, 4]
+    shuffled = attend(Q, K[:, order], V[:, order], mask=four)
+    assert torch.allclose(attend(Q, K, V, mask=four), shuffled)
+    assert not torch.allclose(attend(Q, K, V, mask=four), attend(Q, K, V))
+
+
+def test_no_flag_for_a_single_query(page):
+    """no flag for a single query, or causal=True here"""
+    plain = torch.nn.functional.scaled_dot_product_attention(Q[:, 4:], K, V)
+    assert torch.allclose(plain, attend(Q, K, V, causal=True)[:, 4:])
+    assert torch.allclose(plain, attend(Q[:, 4:], K, V, causal=True))
+
+
+@pytest.mark.parametrize("large", [-1e6, -1e9])
+def test_a_large_negative_number(page, large):
+    """nothing, while each row has a key left
+
+    A row without keys becomes the mean of all values, padding included
+
+    In float16 the number is minus infinity, and a plain softmax of the row is NaN.
+    """
+    right = masked_softmax(SCORES, SOME)
+    replaced = masked_softmax(np.where(SOME, SCORES, large))
+    added = masked_softmax(SCORES + np.where(SOME, 0, large))
+    assert np.allclose(replaced[1:], right[1:])
+    assert np.allclose(added[1:], right[1:])
+    assert np.allclose(replaced[0], 1 / 7)
+    with np.errstate(over="ignore", invalid="ignore"):
+        half = np.float16(large)
+        assert np.isneginf(half)
+        assert np.isnan(half - half)
+
+
+def test_a_large_number_that_is_added(page):
+    """it attends as if nothing were hidden, with weights that are off by up to … in a row of five,
+    as float32 has only steps of $1/16$ near $10^6$
+    """
+    assert np.spacing(np.float32(1e6)) == 1 / 16
+    query, key = (x[0].float().numpy() for x in (Q, K))
+    row = (query @ key.T)[:1]
+    assert row.shape == (1, 5)
+    off = masked_softmax(row + np.float32(-1e6)) - masked_softmax(row)
+    assert page.glued["coarse"] == pytest.approx(abs(off).max())
+    assert 0 < page.glued["coarse"] < 0.05
+
+
+def test_true_the_other_way_round(page):
+    """no error; the queries see exactly what they should not"""
+    mine = torch.eye(5, dtype=torch.bool)
+    layer = torch.nn.MultiheadAttention(4, 1, batch_first=True)
+    _, weights = layer(Q.float(), K.float(), V.float(), attn_mask=mine)
+    assert torch.equal(weights[0] == 0, mine)
+
+
+def test_masks_that_hide_nothing(page):
+    """A batch of equal lengths needs no length mask, and one new token at a time no causal one."""
+    assert length_mask(np.array([5, 5]), 5).all()
+    assert jax_column.length_mask(jnp.array([5, 5]), 5).all()
+    assert causal_mask(1, 5).all()
+
+
+def test_two_documents_in_one(page):
+    """A key must be of the same document and not in the future."""
+    assert page.torch.packed.sum(1).tolist() == [1, 2, 3, 1, 2, 3, 4, 5]
+    assert not page.torch.packed[3:, :3].any()
+
+
+def test_padding_on_the_left(page):
+    r"""the real keys are the last $\ell$, those with $j \ge n_k - \ell$"""
+    assert page.torch.real.tolist() == [[0, 0, 0, 1, 1], [0, 1, 1, 1, 1]]
+    assert length_mask(np.array([2]), 5)[0, 0].tolist() == [1, 1, 0, 0, 0]
+
+
+def test_how_far_a_stack_sees(page):
+    """on its own token and $L(w - 1)$ before it, $1 + L(w - 1)$ in all"""
+    for w, layers in [(4, 3), (2, 5), (5, 2)]:
+        layer = (causal_mask(16) & window_mask(16, 16, w)).astype(int)
+        seen = np.flatnonzero(np.linalg.matrix_power(layer, layers)[-1])
+        assert len(seen) == 1 + layers * (w - 1)
+        assert seen[0] == 15 - layers * (w - 1)
+    assert "tokens seen by the last: 10\n" in page.printed
+
+
+def test_an_empty_row(page):
+    """a query in the padding, at least $w$ places after the last real key, has only padding in its
+    window
+    """
+    both = (PLACES < 3) & window_mask(8, 8, 3)
+    assert np.flatnonzero(~both.any(1)).tolist() == [5, 6, 7]
+    for other in (PLACES < 1, window_mask(8, 8, 1)):
+        assert (causal_mask(8) & other).any(1).all()

@@ -1,0 +1,418 @@
+"""Multi-head attention."""
+
+from unittest.mock import patch
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from posattn.reference import (
+    KVCache,
+    MultiHeadAttention,
+    attention_weights,
+    merge_heads,
+    scaled_dot_product_attention,
+    split_heads,
+)
+from posattn.torch import scaled_dot_product_attention as attend
+
+DOG, MAN, OTHER = (1, 0), (0, 1), (0, 0)
+SAID = [OTHER, DOG, OTHER, OTHER, MAN]
+EXCHANGED = [OTHER, MAN, OTHER, OTHER, DOG]
+LAYER = MultiHeadAttention.init(np.random.default_rng(0), 12, 3)
+W_Q, W_K, W_V, W_O = (
+    getattr(LAYER, f"{name}_weight") for name in ("query", "key", "value", "output")
+)
+X, CONTEXT = np.random.default_rng(1).normal(size=(2, 7, 12))
+TARGET = np.linalg.qr(np.random.default_rng(0).normal(size=(4000, 16)))[0]
+V_0, V_1 = np.split(TARGET, 2, axis=1)
+PIECES = np.random.default_rng(0).normal(size=(3, 6, 8))  # queries, keys and values
+GROUPED = np.random.default_rng(0)
+EIGHT, (KEYS, VALUES) = GROUPED.normal(size=(8, 6, 4)), GROUPED.normal(size=(2, 2, 6, 4))
+
+
+def columns(x, h):
+    """The columns of head h, of width 4."""
+    return x[:, h * 4 : (h + 1) * 4]
+
+
+def lost(*heads):
+    """The share of the target that the best matrix does not get from what some heads return."""
+    seen = np.hstack(heads)
+    estimate = seen @ np.linalg.lstsq(seen, TARGET)[0]
+    return ((estimate - TARGET) ** 2).sum() / (TARGET**2).sum()
+
+
+def parameters(H):
+    """How many numbers a layer of width 8 has."""
+    layer = vars(MultiHeadAttention.init(np.random.default_rng(0), 8, H))
+    return sum(value.size for value in layer.values() if hasattr(value, "size"))
+
+
+def test_what_the_heads_find(page):
+    """the first head asks for a noun that stands earlier, the second for a noun that stands later
+
+    the first head finds dog, the second finds man, and the single head, whose score is the sum of
+    both but for the scale, finds half of each
+    """
+    first, second, single = page.torch.panels[:, 2]
+    assert np.allclose([first[1], second[4], *single[[1, 4]]], [1, 1, 0.5, 0.5], atol=0.001)
+    Q, K = page.torch.Q, page.torch.K
+    both = Q[:, :6] @ K[:, :6].T + Q[:, 6:] @ K[:, 6:].T
+    assert np.allclose(Q @ K.T, both)
+
+
+def test_other_rows_have_no_such_luck(page):
+    """before the first the there is no noun at all, and its weights go to the two nouns that come
+    after it
+    """
+    first = page.torch.panels[0, 0]
+    assert np.allclose(first[[1, 4]], 0.5, atol=0.001)
+
+
+def test_one_head_by_hand(page):
+    r"""If dog and man share the weight, the mean is half a dog and half a man, and in the man bites
+    the dog it is half a man and half a dog, which is the same vector.
+
+    $\tfrac12 (1, 0) + \tfrac12 (0, 1) = (\tfrac12, \tfrac12)$ for bites, and the same with dog and
+    man exchanged
+    """
+    one = np.array([0, 0.5, 0, 0, 0.5])
+    assert np.array_equal(one @ SAID, [0.5, 0.5])
+    assert np.array_equal(one @ EXCHANGED, [0.5, 0.5])
+    assert page.printed.count("one head: [0.5 0.5]") == 2
+
+
+def test_two_heads_by_hand(page):
+    """Two heads return $(1, 0)$ and $(0, 1)$, side by side $(1, 0, 0, 1)$; exchanged, $(0, 1, 1, 0)$."""
+    two = np.eye(5)[[1, 4]]
+    assert np.array_equal((two @ SAID).ravel(), [1, 0, 0, 1])
+    assert np.array_equal((two @ EXCHANGED).ravel(), [0, 1, 1, 0])
+    assert "two heads: [1 0 0 1]\n" in page.printed
+    assert "two heads: [0 1 1 0]\n" in page.printed
+
+
+def test_uneven_weights(page):
+    r"""With $\tfrac34$ and $\tfrac14$ the two sentences come out differently."""
+    uneven = np.array([0, 3 / 4, 0, 0, 1 / 4])
+    assert not np.array_equal(uneven @ SAID, uneven @ EXCHANGED)
+
+
+def test_one_equation_for_two_unknowns(page):
+    r"""Then $\tfrac34 a + \tfrac14 b = 2.5$, one equation for two unknowns: $a = 3$ and $b = 1$ is a
+    solution, and so is $a = b = 2.5$.
+    """
+    assert np.allclose([[3, 1], [2.5, 2.5]] @ np.array([3 / 4, 1 / 4]), 2.5)
+
+
+def test_a_second_equation(page):
+    r"""A second head with the weights $\tfrac14$ and $\tfrac34$ that returns $1.5$ is a second
+    equation, and now $a = 3$ and $b = 1$ is the only solution.
+    """
+    both = [[3 / 4, 1 / 4], [1 / 4, 3 / 4]]
+    assert np.linalg.matrix_rank(both) == 2
+    assert np.allclose(np.linalg.solve(both, [2.5, 1.5]), [3, 1])
+    assert "a and b: [3. 1.]\n" in page.printed
+
+
+def test_eq_heads(page):
+    r"""$$ \mathbf{Q}_h = \left[\mathbf{Q}\mathbf{W}^{(q)}\right]_h, \quad
+    \mathbf{K}_h = \left[\mathbf{K}\mathbf{W}^{(k)}\right]_h, \quad
+    \mathbf{V}_h = \left[\mathbf{V}\mathbf{W}^{(v)}\right]_h . $$
+
+    head $h$ takes the columns $h d_h, \ldots, (h + 1) d_h - 1$ of each product
+
+    give each its own matrices of shape $d \times d_h$; these are the columns of ours
+    """
+    for x, W in ((X, W_Q), (CONTEXT, W_K), (CONTEXT, W_V)):
+        heads = split_heads(x @ W, 3)
+        for h in range(3):
+            assert np.allclose(heads[h], columns(x @ W, h))
+            assert np.allclose(heads[h], x @ columns(W, h))
+
+
+def test_eq_multi_head(page):
+    r"""$$ \begin{aligned}
+    \mathbf{H}_h &= \operatorname{softmax}\left(\frac{\mathbf{Q}_h \mathbf{K}_h^\top}{\sqrt{d_h}}\right) \mathbf{V}_h \in \mathbb{R}^{n_q \times d_h}, \\
+    \mathbf{Y} &= \left[\mathbf{H}_0, \ldots, \mathbf{H}_{H-1}\right] \mathbf{W}^{(o)} \in \mathbb{R}^{n_q \times d}.
+    \end{aligned} $$
+
+    Nothing in eq_multi-head says that queries and keys come from the same text.
+    """
+    H = []
+    for h in range(3):
+        scores = X @ columns(W_Q, h) @ (CONTEXT @ columns(W_K, h)).T / np.sqrt(4)
+        weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        H.append(weights @ (CONTEXT @ columns(W_V, h)))
+        assert H[h].shape == (7, 4)
+    Y = np.hstack(H) @ W_O
+    assert Y.shape == (7, 12)
+    assert np.allclose(LAYER(X, CONTEXT, CONTEXT), Y)
+
+
+def test_the_layer_of_torch(page):
+    """With the same weights, torch.nn.MultiheadAttention and jax.nn.dot_product_attention between
+    the projections return the same
+    """
+    own = torch.nn.MultiheadAttention(
+        12, 3, bias=False, batch_first=True, dtype=torch.float64
+    )
+    projections = np.hstack([W_Q, W_K, W_V]).T
+    own.load_state_dict(
+        {
+            "in_proj_weight": torch.tensor(projections),
+            "out_proj.weight": torch.tensor(W_O.T),
+        }
+    )
+    made = LAYER(X, CONTEXT, CONTEXT)
+    y, _ = own(*map(torch.tensor, (X, CONTEXT, CONTEXT)))
+    assert np.allclose(y.detach(), made)
+    pairs = ((X, W_Q), (CONTEXT, W_K), (CONTEXT, W_V))
+    heads = jax.nn.dot_product_attention(*((x @ W).reshape(7, 3, 4) for x, W in pairs))
+    assert np.allclose(heads.reshape(7, 12) @ W_O, made, atol=1e-5)
+
+
+def test_exactly_orthogonal_columns(page):
+    """qr makes the 16 columns of 4000 random pairs exactly orthogonal"""
+    assert TARGET.shape == (4000, 16)
+    assert np.allclose(TARGET.T @ TARGET, np.eye(16), atol=1e-12)
+
+
+@pytest.mark.parametrize("angle", np.linspace(0, 3, 9))
+def test_one_head_loses_half(page, angle):
+    r"""one head whose queries and keys do not depend on the values has a relative error of at least
+    $\tfrac12$
+
+    from the mean of two values no linear map recovers both: half of what was asked is lost
+    """
+    assert np.isclose(lost(np.cos(angle) * V_0 + np.sin(angle) * V_1), 1 / 2)
+
+
+def test_two_heads_lose_nothing(page):
+    r"""have matrices without any error, if $\alpha_0 \alpha_1' \neq \alpha_1 \alpha_0'$
+
+    The last line has soft weights, and no error: what counts is that two heads differ, not that they
+    are sharp.
+    """
+    first, second = 0.9 * V_0 + 0.1 * V_1, 0.1 * V_0 + 0.9 * V_1
+    assert lost(first, second) < 1e-20
+    assert np.isclose(lost(first, 2 * first), 1 / 2)
+    lines = [line for line in page.printed.splitlines() if "relative error" in line]
+    errors = [float(line.split()[-1]) for line in lines]
+    assert errors == [0.5, 0.5, 0.5, 0]
+    assert "(0.9, 0.1), (0.1, 0.9)" in lines[-1]
+
+
+def test_a_residual_connection_helps_one_head(page):
+    """a residual connection, which adds the token to the output, hands one of them on, the theorem no
+    longer applies, and one head may do better
+    """
+    assert lost(V_0 + V_1, V_1) < 1e-20
+
+
+def test_the_german_sentence(page):
+    """The German sentence den Mann beißt der Hund says the dog bites the man with the object first."""
+    p = page.torch
+    english = [p.pairs[word] for word in p.target]
+    assert english == ["the", "man", "bites", "the", "dog"]
+    assert p.source == ["the", "dog", "bites", "the", "man"]
+    assert english == p.source[3:] + p.source[2:3] + p.source[:2]
+
+
+def test_the_alignment(page):
+    """Mann, beißt and Hund find their partners wherever these stand
+
+    den and der give one half to each the
+    """
+    the, man, bites, other, dog = page.torch.alignment
+    assert min(man[4], bites[2], dog[1]) > 0.95
+    assert np.allclose([the[[0, 3]], other[[0, 3]]], 0.5, atol=0.02)
+
+
+@pytest.mark.parametrize("G", [8, 2])
+def test_the_cache(page, G):
+    r"""the cache shrinks to $2 n\,G d_h$ numbers
+
+    $2 n d$ numbers in each layer
+
+    and the layer's cache (/model) keeps $G$ heads
+    """
+    n, d, d_h = 6, 8, 1
+    layer = MultiHeadAttention.init(np.random.default_rng(0), d, 8, num_kv_heads=G)
+    _, kept = layer(np.ones((n, d)), cache=KVCache.init((), G, n, d_h))
+    assert kept.key.size + kept.value.size == 2 * n * G * d_h
+    assert kept.key.shape[-3] == G
+
+
+def test_the_frameworks_group_by_themselves(page):
+    """jax.nn.dot_product_attention always, torch.nn.functional.scaled_dot_product_attention with
+    enable_gqa=True
+    """
+    mine = page.torch.grouped(EIGHT, KEYS, VALUES)
+    inputs = EIGHT, KEYS, VALUES
+    by_torch = torch.nn.functional.scaled_dot_product_attention(
+        *(torch.tensor(x)[None] for x in inputs), enable_gqa=True
+    )
+    assert np.allclose(by_torch[0], mine)
+    by_jax = jax.nn.dot_product_attention(*(x.swapaxes(0, 1) for x in inputs))
+    assert np.allclose(by_jax.swapaxes(0, 1), mine, atol=1e-5)
+
+
+def test_no_keys_are_repeated(page):
+    """In this library scaled_dot_product_attention groups where keys have fewer heads than queries
+
+    both repeat no keys
+    """
+    assert np.allclose(
+        scaled_dot_product_attention(EIGHT, KEYS, VALUES),
+        page.torch.grouped(EIGHT, KEYS, VALUES),
+    )
+    with patch("torch.nn.functional.scaled_dot_product_attention") as called:
+        attend(torch.ones(8, 6, 4), *torch.ones(2, 2, 6, 4))
+    assert called.call_args.args[1].shape[-3:] == (2, 6, 4)
+
+
+def test_the_cache_of_mistral(page):
+    """keeps … GiB for 8192 tokens in 16-bit numbers if every head has its own keys and values, …
+    GiB with the 8 heads of keys and values that Mistral 7B has, and … GiB with one
+    """
+    for heads, size in ((32, 4), (8, 1), (1, 1 / 8)):
+        cache = KVCache.init((), heads, 8192, 128)
+        numbers = 32 * (cache.key.size + cache.value.size)
+        assert page.glued[f"cache_{heads}"] == 2 * numbers / 2**30 == size
+
+
+def test_heads_are_free_in_parameters(page):
+    r"""they share out the columns of four $d \times d$ matrices, at width 8 the same … numbers for
+    one head and for eight
+    """
+    assert page.glued["parameters"] == parameters(1) == parameters(8) == 4 * 8 * 8
+
+
+def test_the_memory_for_weights(page):
+    """What grows is the memory for weights where they are stored, $H n_q n_k$ numbers."""
+    heads = (split_heads(x, 2) for x in (page.torch.Q, page.torch.K))
+    assert attention_weights(*heads).size == 2 * 5 * 5
+
+
+@pytest.mark.parametrize("H", [3, 6, 12])
+def test_the_rank_of_a_head(page, H):
+    r"""its scores $\mathbf{Q}_h \mathbf{K}_h^\top$ have rank at most $d_h$, so that with width 1 a
+    score is the product of two numbers
+    """
+    scores = split_heads(X @ W_Q, H) @ split_heads(X @ W_K, H).mT
+    assert np.linalg.matrix_rank(scores).max() == 12 // H
+
+
+def test_a_reshape_that_mixes_tokens(page):
+    """a head that holds one half of the text in place of one half of the width
+
+    the outputs of six tokens move as far as printed
+
+    cut the width first, then exchange the axes
+    """
+    q, _, _ = PIECES
+    assert np.array_equal(q.reshape(2, 6, 4)[0].ravel(), q[:3].ravel())
+    assert np.array_equal(split_heads(q, 2), q.reshape(6, 2, 4).swapaxes(0, 1))
+    heads = scaled_dot_product_attention(*(split_heads(x, 2) for x in PIECES))
+    cut = scaled_dot_product_attention(*(x.reshape(2, 6, 4) for x in PIECES))
+    wrong = {"cut   ": merge_heads(cut), "joined": heads.reshape(6, 8)}
+    for name, y in wrong.items():
+        moved = abs(y - merge_heads(heads)).max()
+        assert moved > 0.1
+        assert f"{name} by a reshape alone: {moved:.2f}\n" in page.printed
+
+
+def test_groups_in_the_wrong_order(page):
+    """no error; head 1 meets the keys of group 1 in place of group 0. For the eight heads above,
+    outputs move by up to ….
+
+    neighbors share
+    """
+    groups = np.arange(2)
+    assert np.tile(groups, 4)[1] == 1
+    assert np.repeat(groups, 4)[1] == 0
+    right = scaled_dot_product_attention(EIGHT, KEYS, VALUES)
+    tiled, shared = (
+        scaled_dot_product_attention(EIGHT, *(x[order] for x in (KEYS, VALUES)))
+        for order in (np.tile(groups, 4), np.repeat(groups, 4))
+    )
+    assert np.allclose(shared, right)
+    assert page.glued["tiled"] == pytest.approx(abs(tiled - right).max())
+    assert page.glued["tiled"] > 0.1
+
+
+def test_whose_columns(page):
+    """(a) The first $d_h$: the heads stand side by side, and nothing mixes them.
+
+    (b) Its rows must follow
+    """
+    W, order = np.random.default_rng(1).normal(size=(4, 8, 8)), [4, 5, 6, 7, 0, 1, 2, 3]
+    same, less = W.copy(), W.copy()
+    same[3] = less[3] = np.eye(8)
+    less[2, :, :4] = 0  # the values of head 0
+    y, without = (MultiHeadAttention(*w, num_heads=2)(*PIECES) for w in (same, less))
+    assert np.array_equal((y != without).any(0), np.arange(8) < 4)
+
+    here, there, stayed = (
+        MultiHeadAttention(*w, num_heads=2)(*PIECES)
+        for w in (W, [*W[:3, :, order], W[3, order]], [*W[:3, :, order], W[3]])
+    )
+    assert np.allclose(here, there)
+    assert not np.allclose(here, stayed)
+
+
+def test_room_for_text(page):
+    r"""A token takes $2 \cdot 32 \cdot G \cdot 128$ numbers of two bytes."""
+    for G, tokens in ((32, 16384), (8, 65536), (1, 524288)):
+        one = KVCache.init((), G, 1, 128)
+        assert 32 * (one.key.size + one.value.size) == 2 * 32 * G * 128
+        assert tokens == 8 * 2**30 // (2 * 2 * 32 * G * 128)
+        assert f"with {G:2} heads of keys: {tokens} tokens\n" in page.printed
+
+
+def test_a_penalty_on_distance(page):
+    r"""Subtract $\lambda\,|i - j|$ from the score of query $i$ and key $j$, with some number $\lambda
+    > 0$, and nearer keys get more weight.
+    """
+    i, (_, k, _) = np.arange(6.0)[:, None], PIECES
+    near = attention_weights(0 * k, k, bias=-0.3 * abs(i - i.T))
+    assert (np.diff(near[0]) < 0).all()
+    assert (np.diff(near[5]) > 0).all()
+
+
+def test_a_penalty_that_does_nothing(page):
+    r"""It multiplies every $\exp(s_{ij})$ of row $i$ by the same $\exp(-\lambda\,i)$, which cancels in
+    the quotient.
+
+    Show that subtracting $\lambda\,i$ changes nothing.
+    """
+    i, (q, k, _) = np.arange(6.0)[:, None], PIECES
+    weights = attention_weights(q, k)
+    assert np.allclose(attention_weights(q, k, bias=-(i + 0 * i.T)), weights, atol=1e-12)
+    assert page.torch.change < 1e-12
+    assert "penalty by the query alone changes a weight by at most 0.00\n" in page.printed
+
+
+@pytest.mark.parametrize("epsilon", [0.4, 0.1, 0.01])
+def test_two_heads_that_are_almost_one(page, epsilon):
+    r"""The determinant of the two equations is $2\varepsilon$, so $\mathbf{v}_0$ is the first output
+    times $(\tfrac12 + \varepsilon) / (2\varepsilon)$ minus the second times $(\tfrac12 - \varepsilon)
+    / (2\varepsilon)$
+    """
+    weights = np.array(
+        [[1 / 2 + epsilon, 1 / 2 - epsilon], [1 / 2 - epsilon, 1 / 2 + epsilon]]
+    )
+    assert np.isclose(np.linalg.det(weights), 2 * epsilon)
+    first, second = weights @ [5, 7]
+    v_0 = first * (1 / 2 + epsilon) / (2 * epsilon) - second * (1 / 2 - epsilon) / (
+        2 * epsilon
+    )
+    assert np.isclose(v_0, 5)
+
+
+def test_factors_of_two_heads_that_are_almost_one(page):
+    r"""for small $\varepsilon$ both factors grow like $1 / (4\varepsilon)$"""
+    assert np.allclose(abs(page.torch.factors) * 4 * page.torch.epsilon, 1, atol=0.03)
+    assert page.torch.epsilon == 0.01

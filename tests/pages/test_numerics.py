@@ -1,0 +1,456 @@
+"""How exact the library is."""
+
+import json
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from posattn.reference import sinusoidal_encoding, t5_bucket
+from posattn.torch import ALiBi, alibi_slopes, rotate, xpos_query
+from tests.pages.reading import DOCS
+
+DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+THREE = Context(prec=3)  # decimal digits
+MILLION = 1_000_000
+PLAIN = 10000.0 ** (-np.arange(0, 64, 2) / 64)  # what one would write in float64
+USUAL = torch.tensor([float(MILLION)]) * (1 / 10000 ** (torch.arange(0, 64, 2) / 64))
+PAIR = np.float32(10000 ** (-2 / 64))  # the second one
+LENGTHS = 2**10, 2**15, 2**20
+HALF, FRAMEWORKS = ("bfloat16", "float16"), ("PyTorch", "JAX")
+RECORD = json.loads((DOCS / "_records" / "numerics.json").read_text("utf-8"))["cases"]
+ERRORS = {  # by name; then by length, dtype and column: ours, and theirs if there are any
+    name: {
+        (int(n), kind, who): errors
+        for n, at in case["errors"].items()
+        for kind, found in at.items()
+        for who, errors in found.items()
+    }
+    for name, case in RECORD.items()
+}
+
+
+def test_the_second_pair_suffers_most(page):
+    """Let us ask it for the angles of a token at position 1,000,000, of which the second pair suffers
+    most
+
+    The angle looks right, and the cosine is off by …, which is … times the distance from this cosine
+    to the next float32 number.
+    """
+    off = np.abs(USUAL.double().numpy() - MILLION * PLAIN)
+    assert off.argmax() == 1
+    assert off[1] / USUAL[1] < 1e-7
+    right = float(np.cos(MILLION * 10000.0 ** (-2 / 64)))
+    rough = float(USUAL[1].cos())
+    assert page.glued["cosine_off"] == pytest.approx(abs(rough - right))
+    unit = np.spacing(np.float32(abs(right)))
+    assert page.glued["cosine_units"] == pytest.approx(abs(rough - right) / unit)
+    assert f"cosine: {rough:.4f} in float32, {right:.4f} in float64\n" in page.printed
+    assert page.printed.count(f"cosine by the library: {right:.4f}\n") == 2
+    assert f"{rough:.2f}" != f"{right:.2f}"
+
+
+def test_each_operation_is_the_best(page):
+    """Nothing went wrong on the way: each operation gave the best float32 number there is."""
+    assert (1 / 10000 ** (torch.arange(0, 64, 2) / 64))[1].numpy() == PAIR
+    assert np.float32(MILLION * float(PAIR)) == USUAL[1].numpy()
+    assert np.float32(np.cos(float(USUAL[1]))) == USUAL[1].cos().numpy()
+
+
+def test_neighbors_with_three_digits(page):
+    """Then $562$ and $563$ are neighbors, and so are $0.0180$ and $0.0181$
+
+    The nearest number to $562.34$ is $562$, off by $0.34$ units; the nearest to $0.018034$ is
+    $0.0180$, off by $0.34$ units too, though the errors themselves differ by a factor of ten thousand.
+    """
+    with localcontext(THREE):
+        assert Decimal(562).next_plus() == 563
+        assert Decimal("0.0180").next_plus() == Decimal("0.0181")
+        assert +Decimal("562.34") == 562
+        assert +Decimal("0.018034") == Decimal("0.0180")
+    large, small = Decimal("562.34") - 562, Decimal("0.018034") - Decimal("0.0180")
+    assert large == Decimal("0.34")
+    assert small / Decimal("0.0001") == Decimal("0.34")
+    assert large / small == 10_000
+
+
+def test_rounding_costs_half_a_unit(page):
+    """whoever rounds once and well is never off by more than half a unit
+
+    Rounding costs up to half a unit in the last place, wherever the number stands
+    """
+    wide = np.geomspace(1e-30, 1e30, 9999)
+    single = wide.astype(np.float32)
+    halves = np.abs(wide - single) / np.spacing(single)
+    assert 0.49 < halves[:5000].max() <= 0.5
+    assert 0.49 < halves[5000:].max() <= 0.5
+
+
+def test_eq_unit_last_place(page):
+    r"""$$ u(s) = 2^{e - t + 1} . $$
+
+    A dtype with $t$ binary digits ($53$ in float64, $24$ in float32, $11$ in float16 and $8$ in
+    bfloat16) has between one power of two and the next, for $2^e \leq s < 2^{e+1}$, the unit
+    """
+    for s in (562.34, 0.018034, 1.0, 0.999, 3e-5):
+        for kind, dtype in (("float64", np.float64), ("float32", np.float32)):
+            e, t = np.floor(np.log2(dtype(s))), DIGITS[kind]
+            assert np.spacing(dtype(s)) == 2.0 ** (e - t + 1)
+    for s in (562.34, 0.018034, 1.0, 0.999):  # and not what float16 holds with fewer digits
+        e, t = np.floor(np.log2(np.float16(s))), DIGITS["float16"]
+        assert np.spacing(np.float16(s)) == 2.0 ** (e - t + 1)
+    for kind, t in DIGITS.items():
+        assert torch.finfo(getattr(torch, kind)).eps == 2.0 ** (1 - t)
+
+
+def test_which_size(page):
+    """For most biases, that of the right value itself: $s = |y^*|$.
+
+    So where numbers cancel (rotation, sines, attention, FIRE), and for the weights of a softmax
+
+    measured by the size of each number, FIRE's by that of its row
+    """
+    by_number = {name for name, case in RECORD.items() if case["unit"] == "number"}
+    assert by_number == {"ALiBi", "T5Bias", "KerpleLog", "KerplePower"}
+
+
+def test_what_cancels(page):
+    """One of its entries may be $0.54340 - 0.54160 = 0.00180$; with three digits the best is
+    $0.543 - 0.542 = 0.001$, off by … units of the small result, although either term is off by less
+    than half of its own.
+
+    a score adds this entry to others that are hundreds of times as large
+
+    here $0.543$ or larger, and the error is … units
+    """
+    terms = Decimal("0.54340"), Decimal("0.54160")
+    with localcontext(THREE):
+        rounded = [+term for term in terms]
+        unit = Decimal("0.00180").next_plus() - Decimal("0.00180")
+    assert rounded == [Decimal("0.543"), Decimal("0.542")]
+    right, result = terms[0] - terms[1], rounded[0] - rounded[1]
+    assert (right, result) == (Decimal("0.00180"), Decimal("0.001"))
+    assert abs(terms[0] - rounded[0]) == abs(terms[1] - rounded[1]) < Decimal("0.0005")
+    assert right < rounded[1] / 200
+    assert unit == Decimal("0.00001")
+    assert page.glued["cancelled"] == pytest.approx(float((right - result) / unit))
+    assert page.glued["in_row"] == pytest.approx(float((right - result) / Decimal("0.001")))
+
+
+def test_whole_turns_are_thrown_away(page):
+    """The frequency becomes $0.562$, the angle $562$, and it should be $562.34$: off by $0.34$
+    radians, or … degrees.
+
+    A sine throws whole turns away, here … of them
+
+    what costs more is a large number whose front digits are thrown away afterwards
+    """
+    with localcontext(THREE):
+        assert +Decimal("0.56234") == Decimal("0.562")
+        assert 1000 * Decimal("0.562") == 562
+        assert Decimal(562).next_plus() == 563  # no digit after the point
+    assert 1000 * Decimal("0.56234") - 562 == Decimal("0.34")
+    assert page.glued["toy_degrees"] == pytest.approx(0.34 / np.pi * 180)
+    turns = page.glued["toy_turns"]
+    assert turns == int(turns)
+    assert 0 <= 562.34 - turns * 2 * np.pi < 2 * np.pi
+
+
+def test_errors_of_angles_double_with_the_position(page):
+    r"""In general an angle $p\,\omega$ with $t$ binary digits is off by up to half a unit from each of
+    its roundings, so by up to about $p\,\omega\,2^{-t}$ radians for each, and the error doubles when
+    the position does.
+
+    its error grows to the position times the precision of its dtype
+    """
+    worst = []
+    for k in (18, 19):
+        p = np.arange(2**k, 2 ** (k + 1), dtype=np.float32)
+        lost = np.abs((p * PAIR).astype(float) - p.astype(float) * float(PAIR))
+        assert (lost <= p * float(PAIR) * 2.0**-24).all()
+        worst.append(lost.max())
+    assert 1.9 < worst[1] / worst[0] < 2.1
+    frequency = [abs(p * float(PAIR) - p * 10000 ** (-2 / 64)) for p in (2**19, 2**20)]
+    assert 1.9 < frequency[1] / frequency[0] < 2.1
+
+
+def test_what_is_lost_at_a_million(page):
+    """In float32 that is … radians at position 1,000,000, in float64 it is ….
+
+    which is position … for the fastest pair
+    """
+    assert page.glued["lost32"] == MILLION * 2.0 ** -DIGITS["float32"]
+    assert page.glued["lost64"] == MILLION * 2.0 ** -DIGITS["float64"]
+    assert page.glued["far"] == 2**28
+
+
+def test_eq_far_enough(page):
+    r"""$$ p\,\omega \leq 2^{53} \cdot 2^{-25} = 2^{28} , $$
+
+    Sines in float32 are rounded by up to $2^{-25}$ anyway
+    """
+    assert 2**53 * 2**-25 == 2**28
+    assert np.spacing(np.float32(0.75)) / 2 == 2**-25
+
+    def lost(p, omega=0.7):
+        return abs(Fraction(float(p) * omega) - p * Fraction(omega))
+
+    within = max(map(lost, range(2**28 - 64, 2**28)))
+    beyond = max(map(lost, range(2**32, 2**32 + 64)))
+    assert within <= 2**-26 < beyond
+
+
+def test_jax_has_no_float64(page):
+    """JAX has no float64 unless it is switched on."""
+    assert jnp.asarray(1.0).dtype == jnp.float32
+    with jax.enable_x64(True):
+        assert jnp.asarray(1.0).dtype == jnp.float64
+
+
+def test_whole_turns_of_integers_vanish(page):
+    """a turn is $2^{64}$ steps, the position times the steps of its frequency is a product of
+    integers, and whole turns overflow and vanish
+    """
+    assert page.torch.turn == 2**64
+    left = page.torch.left / page.torch.turn * 2 * np.pi
+    assert abs(left - MILLION * 10000 ** (-2 / 64) % (2 * np.pi)) < 1e-9
+    assert (
+        f"cosine from integers: {np.cos(MILLION * 10000 ** (-2 / 64)):.4f}\n"
+        in page.printed
+    )
+
+
+def test_three_lengths_were_measured(page):
+    """Each table has parts of the library and their worst errors in units, up to three lengths"""
+    assert {len(case["errors"]) for case in RECORD.values()} == {2, 3}
+
+
+def test_rotation_in_half_precision_and_float32(page):
+    """In half precision an error of half a unit is the best there is: the result is the right number,
+    rounded.
+
+    In float32 we lose a few units, near and far alike
+
+    Angles in float64, or in integers, give half a unit in bfloat16 at any position up to a million.
+    """
+    half, single = (
+        [errors[0] for (_, kind, _), errors in ERRORS["rotate"].items() if kind in kinds]
+        for kinds in (HALF, ["float32"])
+    )
+    assert {*half} == {0.5}
+    assert 1 < min(single) <= max(single) < 4
+
+
+def test_errors_of_the_popular_code_grow(page):
+    """The errors of the popular code grow in proportion to the position in float32, and stay hidden in
+    bfloat16 for tens of thousands of positions
+
+    sines and products in bfloat16 cost nearly one unit more
+    """
+    single = [ERRORS["rotate"][n, "float32", "JAX"][1] for n in LENGTHS]
+    half = [ERRORS["rotate"][n, "bfloat16", "JAX"][1] for n in LENGTHS]
+    assert 16 < single[1] / single[0] < 64
+    assert 16 < single[2] / single[1] < 64
+    assert half[1] < 2 < 8 < half[2]
+    assert 0.75 < half[0] - 0.5 < 1
+
+
+def test_in_float64_we_are_no_better_than_others(page):
+    """In float64 we are no better than others.
+
+    so nearly a million units are lost at position 1,000,000, and about ten decimal digits are left
+    """
+    whole = ERRORS["rotate"][2**20, "float64", "NumPy"][0]
+    assert 750_000 < whole < 1e6
+    assert round(-np.log10(whole * 2.0**-52.5)) == 10
+    with localcontext(Context(prec=50)):
+        tau = Decimal("6.2831853071795864769252867665590057683943388")
+        angles = [
+            float(MILLION * Decimal(10000) ** (-Decimal(j) / 32) % tau) for j in range(32)
+        ]
+    usual = np.abs(np.cos(MILLION * PLAIN) - np.cos(angles)).max()
+    encoded = sinusoidal_encoding(np.array([MILLION]), 64)[0, 1::2]
+    assert 1e-11 < usual / 2 < np.abs(encoded - np.cos(angles)).max() < 2 * usual
+
+
+def test_rules_of_scaling_change_nothing(page):
+    """A rule that scales frequencies changes nothing, since it is computed in float64 as well; nor
+    does a rotation by several coordinates.
+    """
+    for name in (
+        "rotate, YaRN",
+        "rotate, Llama 3",
+        "rotate, NTK-aware",
+        "rotate_axes, M-RoPE",
+    ):
+        for at, (ours, *_) in ERRORS[name].items():
+            assert 0.5 < ours / ERRORS["rotate"][at][0] < 2
+            assert at[1] not in HALF or ours == 0.5
+
+
+def test_xpos_fades(page):
+    """In xPos entries fade with the position; far beyond these lengths they fade to zero"""
+    places = torch.tensor([0, 2**10, 2**15, 2**20, 2**23])
+    sizes = xpos_query(torch.ones(5, 64), places).norm(dim=-1)
+    assert (sizes.diff() < 0).all()
+    assert sizes[2] > 0 == sizes[4]
+
+
+def test_alibi_is_exact_until_it_overflows(page):
+    """ALiBi's slopes are powers of two here, so a product with a distance is exact as long as the
+    dtype can hold it.
+
+    An overflow is a right number that float16 has no room for: it becomes minus infinity, and a key
+    so far away gets the weight zero.
+    """
+    assert np.array_equal(alibi_slopes(8).double().numpy(), 0.5 ** np.arange(1, 9))
+    exact = [e for (_, kind, _), e in ERRORS["ALiBi"].items() if kind not in HALF]
+    assert exact
+    assert all(errors == [0] for errors in exact)
+    overflows = {at[:2] for name in ERRORS for at, e in ERRORS[name].items() if None in e}
+    assert overflows == {(2**20, "float16")}
+    ends = torch.tensor([0, 2**20 - 1])
+    penalty = ALiBi(8, dtype=torch.float16)(ends[1:], ends)[0, 0]
+    assert penalty[0] == -torch.inf
+    assert torch.softmax(penalty, -1)[0] == 0
+
+
+def test_logarithms_and_powers_are_rounded_once(page):
+    """KERPLE and FIRE have logarithms and powers, computed in float32 at least"""
+    for name in ("KerpleLog", "KerplePower", "FIRE"):
+        half = [e for (_, kind, _), e in ERRORS[name].items() if kind in HALF]
+        assert half
+        assert all(errors == [0.5] for errors in half)
+
+
+def test_buckets_are_never_wrong(page):
+    """T5's bias is a number of a table; it can only be wrong as a whole, in the wrong bucket.
+
+    by a logarithm in float32, which with the usual number of buckets is never wrong either
+    """
+    assert all({*errors} == {0} for errors in ERRORS["T5Bias"].values())
+    distance = torch.arange(2**20)
+    by_log = 16 + (torch.log(distance.float() / 16) / np.log(8) * 16).clamp(0, 15).int()
+    by_log = torch.where(distance < 16, distance, by_log).numpy()
+    assert np.array_equal(by_log, t5_bucket(-np.arange(2**20), bidirectional=False))
+
+
+def test_softmax_of_torch_loses_digits(page):
+    """torch.softmax in float32 loses digits as the length grows, as a sum does that adds one number
+    after the other; ours uses sum, which adds up parts first.
+    """
+    ours, theirs = zip(
+        *(ERRORS["masked_softmax"][n, "float32", "PyTorch"] for n in LENGTHS), strict=True
+    )
+    assert theirs[2] > 10 * theirs[1] > 100 * theirs[0]
+    assert max(ours) < 2
+    numbers = np.random.default_rng(0).random(2**20, dtype=np.float32)
+    one_by_one, parts = np.cumsum(numbers)[-1], torch.tensor(numbers).sum().item()
+    right = numbers.sum(dtype=float)
+    assert abs(one_by_one - right) > 10 * abs(parts - right)
+
+
+def test_errors_of_attention_grow_with_the_keys(page):
+    """The more keys a row has, the more products are added up, and the smaller is the mean of their
+    values, by which we measure.
+
+    In PyTorch both columns are the same kernel.
+    """
+    attended = ERRORS["scaled_dot_product_attention"]
+    for who in FRAMEWORKS:
+        assert attended[2**20, "float32", who][0] > attended[2**10, "float32", who][0]
+    values = np.random.default_rng(0).normal(size=(2**20, 32))
+    assert (np.diff([np.abs(values[:n].mean(0)).max() for n in LENGTHS]) < 0).all()
+    same = [errors for (_, _, who), errors in attended.items() if who == "PyTorch"]
+    assert same
+    assert all(ours == theirs for ours, theirs in same)
+
+
+def test_attention_of_jax_has_its_softmax_in_float32(page):
+    """JAX's own attention computes its softmax in float32 even if all its inputs are float64."""
+    with jax.enable_x64(True):
+        read = jax.make_jaxpr(jax.nn.dot_product_attention)(*[jnp.zeros((1, 2, 1, 4))] * 3)
+    assert "f64[1,2,1,4]" in str(read)
+    assert ":f32[" in str(read)
+    attended = ERRORS["scaled_dot_product_attention"]
+    assert all(attended[n, "float64", "JAX"][1] > 2**28 for n in LENGTHS)
+
+
+def test_far_keys_cost_no_digits(page):
+    """whose steepest slope is $1/2$
+
+    From the first length to the last, where the lowest bias is $-65535/2$, our error in float32 grows
+    by less than a half: a key that is so far away has a weight of zero
+    """
+    read = ERRORS["scaled_dot_product_attention, causal, ALiBi"]
+    first, *_, last = sorted({n for n, _, _ in read})
+    assert last == 2**16
+    for who in FRAMEWORKS:
+        assert read[last, "float32", who][0] < 1.5 * read[first, "float32", who][0]
+    slope = alibi_slopes(8)[0].item()
+    assert slope == 1 / 2
+    assert -slope * (last - 1) == -65535 / 2
+    assert np.exp(-slope * (last - 1)) == 0
+
+
+def test_positions_are_integers(page):
+    """bfloat16 holds no odd number above $2^8$, and the library refuses such positions"""
+    odd = torch.arange(1, 2**12, 2)
+    assert torch.equal(odd[odd.bfloat16().long() == odd], torch.arange(1, 2**8, 2))
+    with pytest.raises(TypeError):
+        rotate(torch.zeros(4, 64), torch.arange(4, dtype=torch.bfloat16))
+
+
+def test_a_buffer_is_cast_along(page):
+    """Casting the frequencies first, as model.bfloat16() does with a buffer, loses what no later step
+    can bring back.
+    """
+    model = torch.nn.Module()
+    model.register_buffer("frequencies", torch.tensor(PLAIN))
+    cast = model.bfloat16().frequencies
+    assert cast.dtype == torch.bfloat16
+    assert np.abs(cast.double().numpy() / PLAIN - 1).max() > 0.001
+
+
+def test_two_right_programs_differ_by_a_unit(page):
+    """Two right programs differ by that much in the last digit"""
+    assert abs((0.1 + 0.2 + 0.3) - (0.1 + (0.2 + 0.3))) == np.spacing(0.6)
+
+
+def test_a_checkpoint_has_seen_the_errors_of_its_training(page):
+    """A model that learned at short positions with popular code has met errors of angles far below a
+    unit of bfloat16
+    """
+    assert 4096 * 2.0**-24 < 2.0**-8 / 10
+
+
+def test_a_tenth_of_a_radian(page):
+    r"""Half a unit is $2^{e - 24}$ for an angle from $2^e$ up to $2^{e+1}$; the first such power of
+    two above a tenth is $2^{-3}$, so $e = 21$.
+    """
+    assert 2.0 ** (20 - 24) < 0.1 < 2.0 ** (21 - 24) == 2**-3
+    offs = [
+        float(line.rpartition(" ")[2])
+        for line in page.printed.splitlines()
+        if line.startswith("position ")
+    ]
+    assert offs[0] < 0.1 < offs[1]
+
+
+def test_whole_positions(page):
+    r"""Why is the first pair, $\omega = 1$, always right in float32 below position $2^{24}$, and the
+    second not?
+
+    All integers up to $2^{24}$ are float32 numbers, so the angle $p \cdot 1$ is not rounded; the
+    frequency of the second pair is, and so is its product with $p$.
+    """
+    assert np.array_equal(np.arange(2**24 + 1, dtype=np.float32), np.arange(2**24 + 1))
+    assert float(np.float32(2**24 + 1)) != 2**24 + 1
+    assert float(PAIR) != 10000 ** (-2 / 64)
+    assert "frequency 1.000: 0% of the products are rounded\n" in page.printed
+    p = np.arange(2**20, dtype=np.float32)
+    assert (p * PAIR != p.astype(float) * float(PAIR)).mean() > 0.5

@@ -1,0 +1,352 @@
+"""Attention pooling."""
+
+import numpy as np
+import pytest
+import torch
+
+from posattn import reference
+from posattn.reference import masked_softmax
+
+HOURS, DEGREES = np.array([[6, 9, 12], [10, 16, 19]])
+COUNTS = 0.5 ** abs(8 - HOURS)  # of the readings, at 8 o'clock
+SIGMA = 0.7
+DRAW = np.random.default_rng(3)
+Q, KEYS, VALUES = DRAW.normal(size=3), DRAW.normal(size=(5, 3)), DRAW.normal(size=(5, 2))
+KERNEL = np.array([np.exp(-sum((Q - key) ** 2) / (2 * SIGMA**2)) for key in KEYS])
+FAR = -((20.0 - HOURS[None]) ** 2) / (2 * 0.2**2)
+
+
+def mean_of_all(asked, hours=HOURS, degrees=DEGREES):
+    """What the soft look-up answers at some hours."""
+    counts = 0.5 ** abs(np.asarray(asked)[:, None] - hours)
+    return counts @ degrees / counts.sum(1)
+
+
+def test_a_dictionary_answers_or_fails(page):
+    """A dictionary with these three pairs answers KeyError: 8"""
+    with pytest.raises(KeyError, match="8"):
+        dict(zip(HOURS.tolist(), DEGREES.tolist(), strict=True))[8]
+
+
+def test_the_nearest_reading_jumps(page):
+    """then it is 16 degrees all the way from half past seven to half past ten, where the answer
+    jumps
+
+    The nearest reading jumps; the mean of all three, in which a reading counts half as much for
+    each hour that it is away, does not.
+    """
+    nearest = [DEGREES[abs(q - HOURS).argmin()] for q in (7.49, 7.51, 10.49, 10.51)]
+    assert nearest == [10, 16, 16, 19]
+    steps = DEGREES[page.torch.away.argmin(axis=1)]
+    assert abs(np.diff(steps)).max() == 6
+    assert abs(np.diff(page.torch.soft)).max() < 0.2
+    assert np.allclose(page.torch.soft, mean_of_all(page.torch.asked))
+
+
+def test_the_smooth_curve(page):
+    """a smooth one climbs from about 11 to 18.5 degrees, passing a square at 8 o'clock and 14.4
+    degrees
+    """
+    asked, soft = page.torch.asked, page.torch.soft
+    assert (asked[0], asked[80], asked[-1]) == (4, 8, 14)
+    assert abs(soft[0] - 11) < 0.5
+    assert abs(soft[-1] - 18.5) < 0.1
+    assert round(soft[80], 1) == 14.4
+    assert np.diff(soft).min() > -1e-9
+
+
+def test_the_mean_passes_near_the_readings(page):
+    """the mean passes near the readings, not through them: even at 9 o'clock, where a key matches
+    exactly, the other two have their say, and the answer is … degrees
+    """
+    missed = abs(mean_of_all(HOURS) - DEGREES)
+    assert missed.min() > 0.2
+    assert missed.max() < 1
+    assert page.glued["at_nine"] == pytest.approx(mean_of_all([9])[0])
+
+
+def test_counts_and_weights(page):
+    """| 6 | 10 | 2 | 1/4 | 4/13 = 0.308 |
+
+    | 9 | 16 | 1 | 1/2 | 8/13 = 0.615 |
+
+    | 12 | 19 | 4 | 1/16 | 1/13 = 0.077 |
+
+    The counts sum to 13/16, and divided by this sum they become weights, which sum to 1.
+
+    our kernel was $2^{-|q - k|}$
+    """
+    assert np.array_equal(page.torch.hours, [6, 9, 12])
+    assert np.array_equal(page.torch.degrees, [10, 16, 19])
+    assert np.array_equal(abs(8 - HOURS), [2, 1, 4])
+    assert np.array_equal(COUNTS, [1 / 4, 1 / 2, 1 / 16])
+    assert COUNTS.sum() == 13 / 16
+    weights = COUNTS / COUNTS.sum()
+    assert np.allclose(weights, [4 / 13, 8 / 13, 1 / 13])
+    assert np.array_equal(weights.round(3), [0.308, 0.615, 0.077])
+    assert "weights: [0.308 0.615 0.077]\n" in page.printed
+    scores = -np.log(2) * abs(8 - HOURS[None])
+    assert np.allclose(masked_softmax(scores)[0], weights)
+
+
+def test_eq_pooling_by_hand(page):
+    r"""$$ \tfrac{4}{13} \cdot 10 + \tfrac{8}{13} \cdot 16 + \tfrac{1}{13} \cdot 19 = \tfrac{187}{13} = 14.38 . $$
+
+    between the readings of 6 and of 9 o'clock and nearer to the second
+    """
+    answer = 4 / 13 * 10 + 8 / 13 * 16 + 1 / 13 * 19
+    assert np.allclose([answer, 187 / 13], mean_of_all([8]))
+    assert np.isclose(page.torch.soft[80], answer)
+    scores = -np.log(2) * abs(8 - HOURS[None])
+    assert np.isclose(masked_softmax(scores)[0] @ DEGREES, answer)
+    assert round(answer, 2) == 14.38
+    assert "answer:  14.38 degrees\n" in page.printed
+    assert 10 < answer < 16
+    assert 16 - answer < answer - 10
+
+
+def test_eq_attention_pooling(page):
+    r"""$$ \operatorname{Attention}(\mathbf{q}, \mathcal{D}) = \sum_{j=0}^{n-1} \alpha(\mathbf{q}, \mathbf{k}_j)\, \mathbf{v}_j,
+    \qquad \alpha(\mathbf{q}, \mathbf{k}_j) \ge 0, \qquad \sum_{j=0}^{n-1} \alpha(\mathbf{q}, \mathbf{k}_j) = 1. $$
+    """
+    alpha = reference.attention_weights(Q[None], KEYS)[0]
+    pooled = reference.scaled_dot_product_attention(Q[None], KEYS, VALUES)[0]
+    assert np.allclose(pooled, sum(a * v for a, v in zip(alpha, VALUES, strict=True)))
+    assert alpha.min() >= 0
+    assert np.isclose(alpha.sum(), 1)
+
+
+def test_each_weight_depends_on_all_keys(page):
+    """each depends on all keys, through the sum that must be 1"""
+    moved = 0.5 ** abs(8 - np.array([6, 9, 11]))  # one key
+    assert (COUNTS / COUNTS.sum() != moved / moved.sum()).all()
+
+
+def test_eq_nadaraya_watson(page):
+    r"""$$ \alpha(\mathbf{q}, \mathbf{k}_j) = \frac{K(\mathbf{q}, \mathbf{k}_j)}{\sum_{l=0}^{n-1} K(\mathbf{q}, \mathbf{k}_l)},
+    \qquad K(\mathbf{q}, \mathbf{k}) = \exp\left(-\frac{\lVert \mathbf{q} - \mathbf{k} \rVert^2}{2 \sigma^2}\right). $$
+    """
+    kernel = [np.exp(-(np.linalg.norm(Q - k) ** 2) / (2 * SIGMA**2)) for k in KEYS]
+    alpha = np.array([one / sum(kernel) for one in kernel])
+    by_torch = page.torch.pool_torch(*map(torch.tensor, (Q[None], KEYS, VALUES)), SIGMA)
+    by_jax = page.jax.pool_jax(Q[None], KEYS, VALUES, SIGMA)
+    squares = ((Q - KEYS) ** 2).sum(-1)
+    assert np.allclose(masked_softmax(-squares[None] / (2 * SIGMA**2))[0], alpha)
+    assert np.allclose(by_torch, alpha @ VALUES)
+    assert np.allclose(by_jax, alpha @ VALUES, atol=1e-5)
+
+
+def test_eq_softmax_pooling(page):
+    r"""$$ \alpha(\mathbf{q}, \mathbf{k}_j) = \frac{\exp(s_j)}{\sum_{l=0}^{n-1} \exp(s_l)}, $$
+
+    the score $s_j = \log K(\mathbf{q}, \mathbf{k}_j)$, and eq_nadaraya-watson becomes
+    """
+    s = np.log(KERNEL)
+    alpha = np.exp(s) / sum(np.exp(s))
+    assert np.allclose(masked_softmax(s[None])[0], alpha)
+    assert np.allclose(KERNEL / KERNEL.sum(), alpha)
+
+
+def test_minus_infinity_hides_a_key(page):
+    """a score of minus infinity gives the weight 0, and hides its key"""
+    assert np.array_equal(masked_softmax(np.array([[-np.inf, 0.0]])), [[0, 1]])
+
+
+def test_eq_gaussian_score(page):
+    r"""$$ s_j = \frac{1}{\sigma^2}\,\mathbf{q}^\top \mathbf{k}_j - \frac{\lVert \mathbf{k}_j \rVert^2}{2 \sigma^2}, $$
+
+    a dot product times the scale $1/\sigma^2$, and a bias that belongs to the key
+
+    a softmax does not notice what is added to all scores
+    """
+    alpha = KERNEL / KERNEL.sum()
+    s = np.array(
+        [1 / SIGMA**2 * Q @ k - np.linalg.norm(k) ** 2 / (2 * SIGMA**2) for k in KEYS]
+    )
+    assert np.allclose(masked_softmax(s[None])[0], alpha)
+    gap = np.log(KERNEL) - s
+    assert np.allclose(gap, -(Q @ Q) / (2 * SIGMA**2))
+    given = {"scale": 1 / SIGMA**2, "bias": -(KEYS**2).sum(-1)[None] / (2 * SIGMA**2)}
+    assert np.allclose(reference.attention_weights(Q[None], KEYS, **given)[0], alpha)
+    pooled = reference.scaled_dot_product_attention(Q[None], KEYS, VALUES, **given)
+    assert np.allclose(pooled[0], alpha @ VALUES)
+
+
+def test_keys_of_one_length(page):
+    """then dot products alone measure distance
+
+    or keys of one length
+    """
+    spread = np.random.default_rng(5).normal(size=(6, 3))
+    queries, keys = spread[:2], spread[2:]
+    equal = keys / np.linalg.norm(keys, axis=1, keepdims=True)
+    for some, alike in ((equal, True), (keys, False)):
+        distances = ((queries[:, None] - some) ** 2).sum(-1)
+        weights = masked_softmax(-distances / 2)
+        assert np.allclose(weights, masked_softmax(queries @ some.T)) == alike
+
+
+def test_the_library_needs_no_function_for_this_kernel(page):
+    """the general function of the next page, scaled_dot_product, gives the same answers"""
+    assert page.printed.count("largest difference from the library: 0.000\n") == 2
+    kernel = np.exp(-((np.array([[8], [9], [20]]) - HOURS) ** 2) / (2 * 2.0**2))
+    answers = (kernel @ DEGREES / kernel.sum(1)).round(2)
+    assert page.printed.count(f"degrees at 8, 9 and 20 o'clock: {answers}\n") == 2
+
+
+def test_the_bandwidth_decides(page):
+    """the bandwidth 0.05 follows the noise, 0.4 follows the sine, and 3 flattens it towards the
+    mean of all values
+    """
+    pooled, wide = page.torch.pooled, page.torch.wide
+    assert list(pooled) == [0.05, 0.4, 3]
+    turns = {s: (np.diff(np.sign(np.diff(pooled[s][20:141]))) != 0).sum() for s in pooled}
+    assert turns[0.05] > 10 > 4 > turns[0.4]
+    inside = (wide > 0.3) & (wide < 5.7)
+    assert abs(pooled[0.4] - np.sin(wide))[inside].max() < 0.15
+    mean = page.torch.values.mean()
+    assert abs(pooled[3] - mean).max() < 0.5 < abs(pooled[0.4] - mean).max()
+    assert np.ptp(pooled[3]) < 1
+
+
+def test_beyond_the_samples(page):
+    """left of 0 and right of 6, where there are no samples, the sine goes on and the estimates do
+    not follow it
+
+    there the sine goes on while the estimates with small bandwidth level off
+    """
+    pooled, wide, keys = page.torch.pooled, page.torch.wide, page.torch.keys
+    assert len(keys) == 60
+    assert keys.min() > 0
+    assert keys.max() < 6
+    beyond = (wide < -0.5) | (wide > 6.5)
+    for estimate in pooled.values():
+        assert abs(estimate - np.sin(wide))[beyond].mean() > 0.4
+    assert np.ptp(pooled[0.05][wide > 6.3]) < 0.05
+
+
+def test_attention_never_leaves_its_values(page):
+    """no hour of the day gets more than 19 degrees or less than 10
+
+    never leaves the convex hull of the values
+    """
+    answers = mean_of_all(np.linspace(0, 24, 97))
+    assert answers.min() > 10
+    assert answers.max() < 19
+    assert page.torch.room.shape == (20, 20)
+    assert page.torch.room.min() >= 0
+
+
+def test_two_limits(page):
+    """at scale 0 all scores are equal and every weight is $1/n$, the plain mean; as the scale
+    grows, all weight gathers at the largest score, and the nearest key is looked up
+
+    each row is a query, and its weights sum to 1: one seventh everywhere, then a soft spot around
+    the query, then a look-up
+    """
+    flat, soft, sharp = page.torch.panels
+    assert np.allclose(page.torch.panels.sum(-1), 1)
+    assert np.allclose(flat, 1 / 7)
+    nearest = abs(page.torch.wanted[:, None] - np.arange(7)).argmin(axis=-1)
+    assert np.array_equal(soft.argmax(axis=-1), nearest)
+    assert soft.max() < 0.7
+    assert np.allclose(sharp, np.eye(7)[nearest])
+
+
+def test_all_keys_are_scored_for_each_query(page):
+    """so $n_q$ queries cost $n_q n$ scores"""
+    assert page.torch.panels[0].size == 3 * 7
+    assert reference.attention_weights(np.ones((3, 2)), np.ones((7, 2))).size == 3 * 7
+
+
+def test_proportions_not_multiplicities(page):
+    """it cannot tell a list from the same list written twice
+
+    A pair that alone is stored twice counts twice, and moves the answer.
+    """
+    once, twice, only_nine = (
+        mean_of_all([8], np.repeat(HOURS, times), np.repeat(DEGREES, times))[0]
+        for times in (1, 2, [1, 2, 1])
+    )
+    assert np.isclose(once, twice)
+    assert only_nine - once > 0.5
+    for what, answer in (("each twice     ", twice), ("9 o'clock twice", only_nine)):
+        assert f"{what}: {answer:.2f} degrees\n" in page.printed
+
+
+@pytest.mark.parametrize(("n", "ones", "share"), [(5, 1, 5), (6, 1, 6), (12, 2, 6)])
+def test_a_share(page, n, ones, share):
+    """among $n$ equal keys, one value of 1 beside zeros comes out as $1/n$
+
+    All weights are $1/n$, so the output is $1/n$, whose reciprocal is $n$. Two among $2n$ are the
+    same proportion and the same output.
+    """
+    weights = reference.attention_weights(np.ones((1, 2)), np.ones((n, 2)))[0]
+    assert np.allclose(weights, 1 / n)
+    assert np.isclose(weights @ (np.arange(n) < ones), 1 / share)
+    assert f"{ones} of {n:2} values are 1: output {1 / share:.4f}\n" in page.printed
+
+
+def test_the_kernel_before_the_quotient(page):
+    r"""every kernel is rounded to 0, and 0/0 is NaN: at 20 o'clock with $\sigma = 0.2$ the largest
+    kernel is …, while the weights from softmax sum to …
+    """
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(np.exp(FAR) / np.exp(FAR).sum()).all()
+    assert page.glued["far_kernel"] == np.exp(FAR).max() == 0
+    assert page.glued["far_weights"] == masked_softmax(FAR).sum() == 1
+
+
+def test_a_dot_product_taken_for_nearness(page):
+    """a long key wins from afar: the query 1 is equal to the key 1, and gives the key 5 a weight
+    of …
+    """
+    query, keys = np.array([[1.0]]), np.array([[1.0], [5.0]])
+    weights = reference.attention_weights(query, keys, scale=1)
+    assert page.glued["long_key"] == pytest.approx(weights[0, 1])
+    assert weights[0, 1] > 0.9
+
+
+def test_a_fourth_reading(page):
+    r"""The new key is five hours away and counts 1/32. In 32nds the counts are 1, 8, 16 and 2, so
+    the answer is $(1 \cdot 7 + 8 \cdot 10 + 16 \cdot 16 + 2 \cdot 19)/27 = 381/27$.
+    """
+    hours, degrees = np.array([3, *HOURS]), np.array([7, *DEGREES])
+    assert np.array_equal(32 * 0.5 ** abs(8 - hours), [1, 8, 16, 2])
+    assert 1 * 7 + 8 * 10 + 16 * 16 + 2 * 19 == 381
+    assert np.isclose(mean_of_all([8], hours, degrees)[0], 381 / 27)
+    assert f"degrees at 8: {381 / 27:.2f}\n" in page.printed
+
+
+def test_shift_and_stretch(page):
+    """Each exponential gets the same factor, which cancels. Multiplying by 2 squares every
+    exponential, so a ratio of 3 becomes 9.
+    """
+    scores = np.log([[1.0, 3.0]])
+    assert np.allclose(masked_softmax(scores), [[1 / 4, 3 / 4]])
+    assert np.allclose(masked_softmax(scores + 5), [[1 / 4, 3 / 4]])
+    assert np.allclose(masked_softmax(2 * scores), [[1 / 10, 9 / 10]])
+
+
+def test_one_value_for_all(page):
+    """the weights sum to 1; that none is negative is not needed"""
+    weights = masked_softmax(-abs(8.0 - HOURS)[None])
+    assert np.isclose(weights @ np.full(3, 16.0), 16)
+    assert np.array([3, -1, -1]) @ np.full(3, 16.0) == 16
+
+
+def test_choose_the_bandwidth(page):
+    """With the mask it finds 0.2, and our 0.4 is hardly worse; about $0.3^2 = 0.09$ of the error is
+    noise that no bandwidth removes. Without the mask the smallest bandwidth wins, since each sample
+    predicts itself.
+    """
+    keys, values, tried = page.torch.keys, page.torch.values, page.torch.tried
+    scores = [-((keys[:, None] - keys) ** 2) / (2 * s**2) for s in tried]
+    means = [masked_softmax(s, ~np.eye(60, dtype=bool)) @ values for s in scores]
+    hidden = np.mean((means - values) ** 2, axis=-1)
+    assert tried[hidden.argmin()] == 0.2
+    assert tried[5] == 0.4
+    assert hidden[5] < 1.1 * hidden.min()
+    assert hidden.min() > 0.3**2
+    shown = np.mean(([masked_softmax(s) @ values for s in scores] - values) ** 2, axis=-1)
+    assert page.torch.best == tried[shown.argmin()] == tried.min() == 0.01

@@ -1,0 +1,319 @@
+"""Attention across machines."""
+
+import re
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from posattn import reference
+from posattn.jax import ring_attention
+from posattn.reference import balanced_order
+
+WORDS = ["dog", "bites", "man"]
+EXPS, VALUES = np.array([1.0, 2.0, 5.0]), np.array([8.0, 16.0, 24.0])
+SHARES = np.arange(16).reshape(4, 4)  # one after the other
+H, WIDTH, BYTES, F, B = 32, 128, 2, 400e12, 50e9  # of the page's last figure
+
+
+def holder(t, r, W):
+    """Whose keys a worker holds after some steps."""
+    return (r - t) % W
+
+
+def state(seen):
+    """The exponential of the peak, the sum and the mixture of the query of bites after some keys."""
+    part = EXPS[seen] / EXPS[seen].max()
+    return [EXPS[seen].max(), part.sum(), part @ VALUES[seen]]
+
+
+def pairs(order, W):
+    """How many pairs of a query and a key that it sees each worker has."""
+    seen = np.arange(len(order)) <= order[:, None]
+    return seen.sum(1).reshape(W, -1).sum(1)
+
+
+def enough(h_kv):
+    """From how many tokens of a worker on sending costs no time."""
+    return BYTES * F / (2 * B) * h_kv / H
+
+
+def test_a_long_text(page):
+    """a text of … tokens, 4096 numbers of two bytes each, fills … gigabytes"""
+    row = np.zeros(4096, np.float16)
+    assert page.glued["many_tokens"] == 2**20
+    assert page.glued["text_gigabytes"] == 2**20 * row.nbytes / 2**30 == 8
+
+
+def test_everybody_has_seen_all_keys(page):
+    """After three steps everybody has seen all keys."""
+    for r in range(4):
+        assert {holder(t, r, 4) for t in range(3 + 1)} == {0, 1, 2, 3}
+        assert len({holder(t, r, 4) for t in range(3)}) < 4
+
+
+def test_scores_by_hand(page):
+    r"""its query has the scores $0$, $\ln 2$ and $\ln 5$ with dog, bites and man, whose values are
+    $8$, $16$ and $24$
+    """
+    assert np.allclose(np.exp([0, np.log(2), np.log(5)]), EXPS)
+    assert np.allclose(page.torch.scores, [0, np.log(2), np.log(5)])
+    assert page.torch.values == [8, 16, 24]
+    assert page.torch.words == WORDS
+
+
+def test_the_order_of_worker_1(page):
+    """Worker 1 begins with its own key, gets that of worker 0 next, and that of worker 2 last"""
+    assert [holder(t, 1, 3) for t in range(3)] == [1, 0, 2]
+    said = re.findall(r"step (\d): (\w+)", page.printed)
+    assert said == [("0", "bites"), ("1", "dog"), ("2", "man")]
+
+
+def test_step_0(page):
+    r"""| 0 | bites, its own | $\ln 2$ | $1$ | $16$ |"""
+    assert state([1]) == [2, 1, 16]
+    assert "step 0: bites  sum 1.0  mixture 16\n" in page.printed
+
+
+def test_step_1(page):
+    r"""| 1 | dog, from worker 0 | $\ln 2$ | $1 + \tfrac12 = \tfrac32$ | $16 + \tfrac12 \cdot 8 = 20$ |"""
+    assert state([1, 0]) == [2, 1 + 1 / 2, 16 + 1 / 2 * 8] == [2, 3 / 2, 20]
+    assert "step 1: dog    sum 1.5  mixture 20\n" in page.printed
+
+
+def test_step_2(page):
+    r"""| 2 | man, from worker 2 by way of 0 | $\ln 5$ | $\tfrac25 \cdot \tfrac32 + 1 = 1.6$ | $\tfrac25 \cdot 20 + 24 = 32$ |"""
+    assert np.allclose(state([1, 0, 2]), [5, 1.6, 32])
+    assert np.allclose([2 / 5 * 3 / 2 + 1, 2 / 5 * 20 + 24], [1.6, 32])
+    assert holder(1, 0, 3) == 2  # from worker 2 by way of 0
+    assert "step 2: man    sum 1.6  mixture 32\n" in page.printed
+
+
+def test_the_output_by_hand(page):
+    """The output is $32 / 1.6 = 20$, the one we know."""
+    _, total, mixed = state([1, 0, 2])
+    assert np.isclose(mixed / total, 20)
+    assert 32 / 1.6 == 20 == EXPS @ VALUES / EXPS.sum()
+    assert "output: 20.0\n" in page.printed
+
+
+def test_the_orders_of_the_others(page):
+    """worker 0 read its keys in the order dog, man, bites, and worker 2 in the order man, bites, dog"""
+    assert [WORDS[holder(t, 0, 3)] for t in range(3)] == ["dog", "man", "bites"]
+    assert [WORDS[holder(t, 2, 3)] for t in range(3)] == ["man", "bites", "dog"]
+
+
+def test_eq_ring_holder(page):
+    r"""$$ o_t(r) = (r - t) \bmod W . $$
+
+    sends them to worker $(r + 1) \bmod W$, so that there $o_{t+1}(r + 1) = o_t(r)$
+    """
+    W = jax.device_count()
+    assert W == 4
+    shared = P("tokens")
+    ring = jax.shard_map(
+        partial(ring_attention, across="tokens"),
+        mesh=Mesh(jax.devices(), ("tokens",)),
+        in_specs=(shared, shared, shared),
+        out_specs=shared,
+    )
+    program = str(jax.make_jaxpr(ring)(*np.ones((3, 16, 8), np.float32)))
+    sent = set(re.findall(r"ppermute\[[^\]]*?perm=(\(\(.*?\)\))", program, re.DOTALL))
+    (hand_over,) = (re.findall(r"\((\d+), (\d+)\)", pairs) for pairs in sent)
+    after = {int(r): int(to) for r, to in hand_over}
+    held = {r: r for r in range(W)}
+    for t in range(W):
+        assert held == {r: (r - t) % W for r in range(W)}
+        held = {after[r]: keys for r, keys in held.items()}
+
+
+def test_every_query_meets_every_share_once(page):
+    """$o_t(r)$ runs over all workers, so every query meets every share of the keys once
+
+    every query has met every key
+    """
+    held = np.array([[holder(t, r, 5) for r in range(5)] for t in range(5)])
+    everybody = np.tile(np.arange(5), (5, 1))
+    assert np.array_equal(np.sort(held, axis=0).T, everybody)
+    assert np.array_equal(np.sort(held, axis=1), everybody)
+
+
+def test_a_causal_mask_spoils_the_balance(page):
+    """worker 0 sees only its own keys and is done after one step, while the last worker computes in
+    every step
+    """
+    meet = [[(mine[:, None] >= theirs).any() for theirs in SHARES] for mine in SHARES]
+    assert np.sum(meet, axis=1).tolist() == [1, 2, 3, 4]
+    assert meet[0][0]
+
+
+def test_who_holds_which_queries(page):
+    """on the left one after the other, on the right an early and a late piece for each
+
+    the rows alternate in pairs between short and long ones
+    """
+    left, right = (order.reshape(4, 4) for order in page.torch.orders.values())
+    assert np.array_equal(left, SHARES)
+    for r, mine in enumerate(right):
+        assert mine.tolist() == [2 * r, 2 * r + 1, 14 - 2 * r, 15 - 2 * r]
+
+
+def test_the_filled_cells_are_the_work(page):
+    """10 for the first worker and 58 for the last one on the left, 34 for each on the right"""
+    left, right = (pairs(order, 4) for order in page.torch.orders.values())
+    assert (left[0], left[-1]) == (10, 58)
+    assert right.tolist() == [34] * 4
+    assert "one after the other: 10 26 42 58 pairs" in page.printed
+    assert "balanced: 34 34 34 34 pairs" in page.printed
+
+
+@pytest.mark.parametrize(("W", "m"), [(1, 3), (3, 2), (4, 5)])
+def test_balance(page, W, m):
+    """every worker has $m^2 (2W - 1) + m (m + 1)$ pairs of a query and a key that it sees
+
+    a causal mask leaves no worker idle
+    """
+    each = pairs(balanced_order(2 * W * m, W), W)
+    assert (each == m**2 * (2 * W - 1) + m * (m + 1)).all()
+
+
+@pytest.mark.parametrize(("p", "m"), [(0, 3), (3, 2)])
+def test_pairs_of_a_piece(page, p, m):
+    r"""so the piece has $m \cdot pm + m(m + 1)/2$ pairs"""
+    positions = np.arange(p * m, (p + 1) * m)
+    seen = np.arange((p + 1) * m) <= positions[:, None]
+    assert seen.sum() == m * p * m + m * (m + 1) / 2
+
+
+def test_pieces_are_rows(page):
+    """the first half of the rows in order beside the second half reversed"""
+    rows = np.arange(16).reshape(8, 2)
+    beside = np.hstack([rows[:4], rows[:3:-1]])
+    assert np.array_equal(beside.ravel(), balanced_order(16, 4))
+
+
+def test_computing_and_sending(page):
+    r"""In one step it computes $4 c^2 h d_h$ operations, a product and a sum for each score and again
+    for each mixture, and sends $2 c\, h_{kv} d_h b$ bytes.
+    """
+    c, h, h_kv, d_h, b = 6, 8, 2, 4, 2
+    projections = 4 * 2 * c * (h * d_h) ** 2
+    whole = reference.self_attention_operations(c, h * d_h)
+    assert 4 * c**2 * h * d_h == whole - projections
+    keys = values = np.zeros((h_kv, c, d_h), np.float16)
+    assert keys.nbytes + values.nbytes == 2 * c * h_kv * d_h * b
+
+
+@pytest.mark.parametrize("h_kv", [32, 8])
+def test_eq_ring_hidden(page, h_kv):
+    r"""$$ \frac{4 c^2 h d_h}{F} \ge \frac{2 c\, h_{kv} d_h b}{B} \quad\Longleftrightarrow\quad c \ge \frac{b F}{2 B} \cdot \frac{h_{kv}}{h} . $$
+
+    Neither the width nor the number of workers is in it.
+    """
+    h, b = H, BYTES
+    least = b * F / (2 * B) * h_kv / h
+    for d_h in (64, 128):
+        for c in (0.5 * least, 0.99 * least, 1.01 * least, 2 * least):
+            hidden = 4 * c**2 * h * d_h / F >= 2 * c * h_kv * d_h * b / B
+            assert hidden == (c >= least)
+    compute, send = page.torch.compute, page.torch.send[f"sending {h_kv} heads"]
+    assert ((compute >= send) == (page.torch.c >= least)).all()
+
+
+def test_what_the_figure_assumes(page):
+    """32 heads of width 128 in numbers of two bytes, where a worker computes 400 million million
+    operations and sends 50 thousand million bytes per second
+
+    from 0.003 to 176 milliseconds
+    """
+    p = page.torch
+    assert (p.h, p.d_h, p.b) == (H, WIDTH, BYTES)
+    assert (p.F, p.B) == (400 * 1e6 * 1e6, 50 * 1e3 * 1e6)
+    assert np.allclose(p.compute[[0, -1]], [0.003, 176], rtol=0.11)
+    assert np.allclose(p.compute, 4 * p.c**2 * H * WIDTH / F * 1e3)
+    assert np.allclose(p.send["sending 32 heads"], 2 * p.c * 32 * WIDTH * BYTES / B * 1e3)
+
+
+def test_enough_tokens(page):
+    """sending costs no time from … tokens per worker on, or from … if four heads of queries share
+    one of keys
+
+    meets it at 8000 tokens; sending 8 heads lies below and meets it at 2000 tokens
+    """
+    for name, h_kv, tokens in (("enough_all", 32, 8000), ("enough_grouped", 8, 2000)):
+        c = page.glued[name]
+        assert c == enough(h_kv) == tokens
+        assert np.isclose(4 * c**2 * H * WIDTH / F, 2 * c * h_kv * WIDTH * BYTES / B)
+    assert H / 8 == 4
+
+
+def test_a_causal_mask_doubles_these_numbers(page):
+    """A causal mask halves the computing and doubles these numbers."""
+    c = 2 * enough(8)
+    assert np.isclose(4 * c**2 * H * WIDTH / 2 / F, 2 * c * 8 * WIDTH * BYTES / B)
+
+
+def test_twice_the_text_twice_the_bytes(page):
+    r"""a worker sends $2 (W - 1)\, c\, h_{kv} d_h b$ bytes forward, with many workers about $2 n
+    h_{kv} d_h b$: twice the text, twice the bytes, however many they are
+    """
+    n = 2**20
+    each = [2 * (W - 1) * (n / W) * 8 * WIDTH * BYTES for W in (64, 128)]
+    assert np.allclose(each, 2 * n * 8 * WIDTH * BYTES, rtol=0.02)
+
+
+def test_the_mean_of_a_share(page):
+    """a gradient that differs from that of one machine, since some shares have fewer tokens that
+    count
+
+    divide the sum of a share by the number of tokens that count on all workers, and multiply by the
+    number of workers
+    """
+    losses, real = np.array([[1.0, 2.0], [3.0, 0.0]]), np.array([[1, 1], [1, 0]])
+    sums, whole = (losses * real).sum(1), (losses * real).sum() / real.sum()
+    assert (sums / real.sum(1)).mean() > whole + 0.1
+    assert np.isclose((sums / real.sum() * 2).mean(), whole)
+
+
+def test_where_are_my_keys(page):
+    r"""the worker $r$ with $(r - 4) \bmod 5 = 2$, worker 1; step 4 is the last one, so the worker
+    just before their owner sees them last
+    """
+    assert [r for r in range(5) if holder(4, r, 5) == 2] == [2 - 1]
+    assert "worker 1\n" in page.printed
+
+
+def test_one_by_one(page):
+    """neighbors differ by one pair for each of their $n/W$ tokens, a share of the work that goes to
+    zero as $1/n$
+    """
+    W = 4
+    for n in (16, 64, 4096):
+        dealt = np.arange(n).reshape(-1, W).T
+        work = pairs(dealt.ravel(), W)
+        assert (np.diff(work) == n / W).all()
+        gap = (n / W) / work.mean()
+        assert np.isclose(gap, (n / W) / ((n + 1) * n / (2 * W)))
+        assert np.isclose(gap * n, 2, rtol=1.1 / n)
+    assert "pairs: 28 32 36 40\n" in page.printed
+
+
+@pytest.mark.parametrize("W", [2, 8, 64])
+def test_the_price_of_the_wrong_order(page, W):
+    """its $n/W$ queries have about $n^2/W$ pairs; balanced, each has $n^2/(2W)$. That is $2 - 1/W$
+    times as long.
+
+    the right result in nearly twice the time, because all wait for the last worker
+    """
+    n = 2**16
+    work = (np.arange(n) + 1).reshape(W, -1).sum(1)
+    even = work.sum() / W
+    assert work.max() == work[-1]
+    assert np.isclose(work.max() / even, 2 - 1 / W, rtol=1e-3)
+    assert np.isclose(even, n**2 / (2 * W), rtol=1e-3)
+    assert np.isclose(work.max(), n**2 / W, rtol=1.01 / (2 * W))
+    (longer,) = re.findall(rf"\b{W} workers: (\S+)", page.printed)
+    assert abs(float(longer) - (2 - 1 / W)) < 0.01

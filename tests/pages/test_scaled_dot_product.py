@@ -1,0 +1,399 @@
+"""Scaled dot-product attention."""
+
+from unittest import mock
+
+import numpy as np
+import torch
+
+import posattn.torch
+from posattn import reference
+from posattn.reference import attention_weights, scaled_dot_product_attention
+
+# dog, bites, man
+Q = np.array([[0, 1, 1, 0], [1, 0, 1, 0], [0, 1, 0, 1.0]])
+K = np.array([[2, 0, 1, 0], [0, 2, 0, 0], [2, 0, 0, 1.0]])
+V = np.array([[1, 0, 2, 0], [0, 1, 0, 0], [1, 0, 0, 2.0]])
+SCORES = Q @ K.T / np.sqrt(4)
+WEIGHTS = attention_weights(Q, K)
+STEP = 1e-30  # of complex differentiation, which is exact
+
+
+def test_who_attends_to_whom(page):
+    """each row is a query, each column a key, and a row sums to 1
+
+    bites takes a little more than half of what it learns from dog, which may well be the one that
+    bites, a third from man, and the rest from itself.
+
+    The other two rows turn to the verb, with half of their weight.
+    """
+    assert np.array_equal(page.torch.Q, Q)
+    assert np.allclose(WEIGHTS.sum(1), 1)
+    assert np.allclose(WEIGHTS.round(2)[1], [0.55, 0.12, 0.33])
+    assert np.allclose(WEIGHTS.round(2)[[0, 2], 1], 0.51)
+    assert (WEIGHTS.argmax(1) == [1, 0, 1]).all()
+
+
+def test_all_dot_products_are_one_product_of_matrices(page):
+    """those of all queries with all keys are one product of matrices"""
+    assert np.array_equal(Q @ K.T, [[a @ b for b in K] for a in Q])
+
+
+def test_the_score_of_dog_by_hand(page):
+    r"""The query of bites is $(1, 0, 1, 0)$
+
+    Its dot product with the key of dog, $(2, 0, 1, 0)$, is
+    $1 \cdot 2 + 0 \cdot 0 + 1 \cdot 1 + 0 \cdot 0 = 3$, and so on down the table
+    """
+    assert np.array_equal(page.torch.bites, [1, 0, 1, 0])
+    assert np.array_equal(page.torch.bites, Q[1])
+    assert np.array_equal(page.torch.K, K)
+    assert np.array_equal(K @ Q[1], [3, 0, 2])
+    assert np.array_equal(SCORES[1], [1.5, 0, 1])
+
+
+def test_the_table(page):
+    """| dog $(2, 0, 1, 0)$ | 3 | 1.5 | 4.482 | 0.547 | $(1, 0, 2, 0)$ |
+
+    | bites $(0, 2, 0, 0)$ | 0 | 0.0 | 1.000 | 0.122 | $(0, 1, 0, 0)$ |
+
+    | man $(2, 0, 0, 1)$ | 2 | 1.0 | 2.718 | 0.331 | $(1, 0, 0, 2)$ |
+
+    The exponentials sum to 8.200, and each divided by this sum is a weight.
+    """
+    exponentials = np.exp(SCORES[1])
+    assert np.array_equal(exponentials.round(3), [4.482, 1, 2.718])
+    assert exponentials.sum().round(3) == 8.2
+    assert np.array_equal(
+        (exponentials / exponentials.sum()).round(3), [0.547, 0.122, 0.331]
+    )
+    assert np.array_equal(page.torch.exponentials, exponentials)
+    assert np.array_equal(page.torch.V, V)
+
+
+def test_the_mean_of_the_values(page):
+    r"""The mean of the values with these weights is
+    $0.547 \cdot (1, 0, 2, 0) + 0.122 \cdot (0, 1, 0, 0) + 0.331 \cdot (1, 0, 0, 2) = (0.88, 0.12, 1.09, 0.66)$.
+    """
+    assert np.array_equal((WEIGHTS[1] @ V).round(2), [0.88, 0.12, 1.09, 0.66])
+    assert np.array_equal(page.torch.output.round(2), [0.88, 0.12, 1.09, 0.66])
+
+
+def test_eq_softmax_QK_V(page):
+    r"""$$ \operatorname{softmax}\left(\frac{\mathbf{Q}\mathbf{K}^\top}{\sqrt{d}}\right)\mathbf{V} \in \mathbb{R}^{n_q \times d_v} . $$
+
+    Its row $i$ is $\mathbf{y}_i = \sum_j \alpha_{ij} \mathbf{v}_j$
+    """
+    scores = [[sum(q * k) / 4**0.5 for k in K] for q in Q]
+    alpha = [[np.exp(s) / sum(np.exp(row)) for s in row] for row in scores]
+    rows = [sum(alpha[i][j] * V[j] for j in range(3)) for i in range(3)]
+    assert np.allclose(rows, scaled_dot_product_attention(Q, K, V))
+    assert scaled_dot_product_attention(Q[:2], K, V[:, :3]).shape == (2, 3)
+
+
+def test_pytorch_calls_the_fused_kernel(page):
+    """in PyTorch, without dropout, calls the framework's fused kernel
+
+    Always through a function that may run a fused kernel: the library's, or
+    """
+    kernel = "torch.nn.functional.scaled_dot_product_attention"
+    with mock.patch(kernel, wraps=torch.nn.functional.scaled_dot_product_attention) as call:
+        x = torch.ones(1, 6, 4)
+        for options in ({}, {"causal": True}, {"bias": x @ x.mT}):
+            posattn.torch.scaled_dot_product_attention(x, x, x, **options)
+    assert call.call_count == 3
+
+
+def test_masked_softmax_is_the_softmax_of_attention_weights(page):
+    """It is the softmax of attention_weights"""
+    assert np.allclose(WEIGHTS, reference.masked_softmax(SCORES))
+
+
+def test_a_walk_ends_the_root_of_its_steps_away(page):
+    r"""which typically ends about $\sqrt{d}$ from the start: 2 at width 4, and 32 at width 1024"""
+    tosses = np.random.default_rng(2).choice([-1, 1], (2, 4000, 1024))
+    walks = tosses.prod(0).cumsum(1)
+    assert np.allclose((walks[:, [3, 1023]] ** 2).mean(0) ** 0.5, [2, 32], rtol=0.03)
+
+
+def test_a_softmax_of_wide_scores_is_a_look_up(page):
+    r"""A key with the score 32 beside one with the score 0 has $e^{32}$ times its weight, about
+    80 million million times
+
+    Divided by $\sqrt{d}$ the scores are 1 and 0 at any width, and the weights … and ….
+    """
+    assert 7.5e13 < np.exp(32) < 8.5e13
+    near, rest = reference.masked_softmax(np.array([[1.0, 0.0]]))[0]
+    assert np.allclose([page.glued["near"], page.glued["rest"]], [near, rest])
+
+
+def test_variance_of_a_dot_product(page):
+    r"""Then $\mathbf{q}^\top \mathbf{k}$ has mean 0 and variance $d$, and
+    $\mathbf{q}^\top \mathbf{k} / \sqrt{d}$ has variance 1.
+
+    the division lets it begin with scores of about the size 1
+
+    The division keeps the variance of scores at 1 when training starts
+    """
+    measured = page.torch.variances
+    assert np.allclose(measured["not divided"], page.torch.widths, rtol=0.1)
+    assert np.allclose(measured["divided"], 1, rtol=0.1)
+
+
+def test_queries_and_keys_at_the_start_of_training(page):
+    """if all entries of these are independent with mean 0 and variance $1/d$, and a token has the
+    squared length $d$, then the entries of its query and of any key are independent with mean 0 and
+    variance 1
+
+    The assumption can hold at the start of training
+    """
+    matrices = np.random.default_rng(3).normal(size=(2, 4000, 16, 16)) / 4
+    token = np.ones(16)
+    entries = np.concatenate(2 * token @ matrices / 2, axis=1)  # of query and key
+    assert abs(entries.mean(0)).max() < 0.1
+    assert abs(np.cov(entries.T) - np.eye(32)).max() < 0.12
+
+
+def test_eq_softmax_jacobian(page):
+    r"""$$ \frac{\partial \alpha_{ij}}{\partial s_{il}} = \alpha_{ij}\,\big([j = l] - \alpha_{il}\big) . $$
+
+    the logarithm has the derivative $[j = l] - \alpha_{il}$
+    """
+    alpha = WEIGHTS[1]
+    formula = [[alpha[j] * ((j == r) - alpha[r]) for j in range(3)] for r in range(3)]
+    stepped = reference.masked_softmax(SCORES[1] + 1j * STEP * np.eye(3)).imag / STEP
+    assert np.allclose(stepped, formula)
+    assert np.allclose(page.torch.jacobian.T, formula)
+
+
+def test_a_weight_takes_from_the_others(page):
+    """A weight that grows takes from the others, so each column sums to 0
+
+    if one weight is nearly 1, the whole matrix is nearly 0
+    """
+    assert np.allclose(page.torch.jacobian.sum(0), 0)
+    sure = np.array([0.998, 0.001, 0.001])
+    assert abs(sure[:, None] * (np.eye(3) - sure)).max() < 0.002
+
+
+def test_through_a_pair_of_weight_0_nothing_is_learned(page):
+    r"""has the derivative $\sum_j \alpha_{ij}\,([j = l] - \alpha_{il})\,\mathbf{v}_j = \alpha_{il}\,(\mathbf{v}_l - \mathbf{y}_i)$
+    with respect to $s_{il}$
+    """
+    alpha = WEIGHTS[1]
+    assert np.allclose(page.torch.jacobian @ V, alpha[:, None] * (V - alpha @ V))
+    raised = SCORES[1] + 1j * STEP * np.eye(3)
+    stepped = (reference.masked_softmax(raised) @ V).imag / STEP
+    assert np.allclose(stepped, alpha[:, None] * (V - alpha @ V))
+
+
+def test_eq_attention_gradient(page):
+    r"""$$ \frac{\partial y_i}{\partial \mathbf{q}_i} = \frac{1}{\sqrt{d}} \sum_{l} \alpha_{il}\,(v_l - y_i)\,\mathbf{k}_l . $$"""
+    v, alpha = V[:, 2], WEIGHTS[1]
+    y = alpha @ v
+    formula = sum(alpha[r] * (v[r] - y) * K[r] for r in range(3)) / np.sqrt(4)
+    nudged = Q[1] + 1j * STEP * np.eye(4)
+    outputs = scaled_dot_product_attention(nudged, K + 0j, v[:, None] + 0j)
+    assert np.allclose(outputs.imag[:, 0] / STEP, formula)
+    assert abs(formula).max() > 0.1
+
+
+def test_the_gradient_is_measured_for_1024_queries(page):
+    """The cell measures the length of this gradient for 1024 random queries with 64 keys each
+
+    At $d = 1024$ the largest of the 64 weights is … on average without the division, and … with it.
+    """
+    assert page.torch.lengths["divided"][-1].size == 1024
+    assert page.torch.A.shape[-1] == 64
+    assert page.glued["largest_raw"] > 0.9
+    assert page.glued["largest_raw"] == page.torch.largest["not divided"][-1]
+    assert page.glued["largest_scaled"] == page.torch.largest["divided"][-1] < 0.2
+
+
+def test_median_and_mean_of_the_gradient(page):
+    """it is more than that the gradient vanishes
+
+    For the typical query it does: the median is … without the division, … with it.
+
+    The mean does not: it is … without and … with.
+    """
+    glued, lengths = page.glued, page.torch.lengths
+    assert glued["median_raw"] == np.median(lengths["not divided"][-1])
+    assert glued["median_scaled"] == np.median(lengths["divided"][-1])
+    assert glued["mean_raw"] == np.mean(lengths["not divided"][-1])
+    assert glued["mean_scaled"] == np.mean(lengths["divided"][-1])
+    assert glued["median_raw"] < glued["median_scaled"] / 10
+    assert glued["mean_raw"] > 5 * glued["mean_scaled"]
+
+
+def test_the_drawn_lengths(page):
+    """with the division median and mean stay close at every width
+
+    Length of the gradient with respect to a query: median and mean over 1024 queries, with and
+    without the division by
+
+    Without it the mean rises above 1, while the median falls by more than two orders of magnitude.
+    """
+    drawn = page.torch.lines
+    assert (
+        abs(np.stack([drawn["divided, median"], drawn["divided, mean"]]) - 0.17).max()
+        < 0.06
+    )
+    assert drawn["not divided, mean"][-1] > 1
+    assert drawn["not divided, median"].max() > 100 * drawn["not divided, median"][-1]
+    for way, lengths in page.torch.lengths.items():
+        assert np.array_equal(drawn[f"{way}, mean"], np.mean(lengths, axis=(1, 2)))
+        assert np.array_equal(drawn[f"{way}, median"], np.median(lengths, axis=(1, 2)))
+
+
+def test_queries_that_hesitate_get_the_steep_gradients(page):
+    """A few queries that hesitate between two keys get steep gradients, the others almost none
+
+    These are the few queries with steep gradients
+    """
+    lengths = page.torch.lengths["not divided"][-1].ravel()
+    longest = lengths.argsort()[-100:]
+    weights = page.torch.A.reshape(1024, 64)[
+        longest
+    ]  # the last: at width 1024, not divided
+    two = np.sort(weights)[:, -2:]
+    assert lengths[longest].sum() > 0.7 * lengths.sum()
+    assert (two.mean(0) > 0.2).all()
+    assert two.sum(1).mean() > 0.95
+
+
+def test_each_step_away_multiplies_the_weight(page):
+    """in the first of eight heads one half of it, so that each step away multiplies the weight by
+    $e^{-1/2} = 0.61$
+    """
+    assert np.exp(-1 / 2).round(2) == 0.61
+    assert reference.alibi_slopes(8)[0] == 1 / 2
+    row = attention_weights(
+        np.zeros((8, 1, 2)), np.zeros((8, 4, 2)), bias=reference.alibi_bias(8)
+    )
+    assert np.allclose(row[0, 0, :-1] / row[0, 0, 1:], np.exp(-1 / 2))
+
+
+def test_one_query_stands_at_the_last_of_the_keys(page):
+    """the single query stands at the last of the four keys, position 3"""
+    x, bias = np.zeros((8, 4, 2)), reference.alibi_bias(8)
+    one = attention_weights(x[:, :1], x, bias=bias)[0]
+    every = attention_weights(x, x, bias=bias)[0]
+    assert np.array_equal(one, every[3:])
+    assert not np.allclose(one, every[:1])
+
+
+def test_operations_and_memory(page):
+    """the two matrix products take $4 n^2 d$ floating-point operations, where a multiply-add counts
+    two, and the weights take $n^2$ numbers of memory
+
+    counted while NumPy attends over 32 tokens of width 16, the operations are …
+    """
+    assert page.glued["counted"] == 4 * 32**2 * 16
+    assert WEIGHTS.size == len(Q) * len(K)
+
+
+def test_order_is_lacking(page):
+    """permute the keys together with their values, and nothing changes"""
+    order = [2, 0, 1]
+    assert np.allclose(
+        scaled_dot_product_attention(Q, K[order], V[order]),
+        scaled_dot_product_attention(Q, K, V),
+    )
+
+
+def test_a_softmax_of_ones_own(page):
+    """NaN for a score of 1000
+
+    the softmax of the framework, which takes the largest score away first
+    """
+    large = torch.tensor([1000.0, 0.0])
+    assert torch.isnan(large.exp() / large.exp().sum())[0]
+    assert torch.softmax(large, -1).isfinite().all()
+
+
+def test_weights_in_bfloat16(page):
+    """in bfloat16, weights that are off by up to … percent, where rounding the exact weight once
+    costs at most … percent
+
+    on scores in float32, as the library does
+    """
+    q, k = torch.from_numpy(np.random.default_rng(1).normal(size=(2, 64, 64))).bfloat16()
+    exact = attention_weights(q.double().numpy(), k.double().numpy())
+    once = posattn.torch.attention_weights(q, k).double().numpy()
+    often = torch.softmax(q @ k.mT / 8, -1).double().numpy()
+    error_once, error_often = abs(np.stack([once, often]) / exact - 1).max((1, 2))
+    assert np.isclose(page.glued["rounded_once"], 100 * error_once)
+    assert np.isclose(page.glued["rounded_often"], 100 * error_often)
+    assert error_once <= 1.001 * 2**-8
+    assert error_once < error_often
+
+
+def test_weights_along_the_wrong_axis(page):
+    """columns sum to 1 instead of rows, and the answer to a query changes with the others that are
+    asked
+    """
+    scores = torch.tensor(SCORES)
+    wrong = torch.softmax(scores, dim=-2)
+    assert np.allclose(wrong.sum(0), 1)
+    assert not np.allclose(wrong.sum(1), 1)
+    assert not np.allclose(wrong[:2], torch.softmax(scores[:2], dim=-2))
+
+
+def test_divided_twice(page):
+    """the weights are nearer to those of a plain mean: the largest weight of bites above becomes …
+    instead of ….
+    """
+    twice = attention_weights(Q, K, scale=1 / 4)
+    assert abs(twice - 1 / 3).max() < abs(WEIGHTS - 1 / 3).max()
+    assert np.isclose(page.glued["twice"], twice[1].max())
+    assert np.isclose(page.glued["one_division"], WEIGHTS[1].max())
+    assert round(WEIGHTS[1].max(), 2) == 0.55
+
+
+def test_another_variance(page):
+    r"""the dot product has $81 d$, and the scale is $1/(9\sqrt{d})$"""
+    q, k = page.torch.q, page.torch.k
+    assert abs(np.var(q) - 9) < 0.9
+    assert abs(np.var(q @ k.T / (9 * np.sqrt(64))) - 1) < 0.1
+
+
+def test_a_token_that_looks_for_itself(page):
+    r"""The sum of $d$ squares has mean $d$ and variance $2d$
+
+    Divided by $\sqrt{d}$, the score of a token with itself is about $\sqrt{d}$, far above the
+    others, which are about 1: at the start each token attends to hardly anything but itself.
+    """
+    squares, tokens = page.torch.squares, page.torch.tokens
+    assert np.allclose([squares.mean(), squares.var()], [64, 128], rtol=0.05)
+    scores = tokens @ tokens.T / np.sqrt(64)
+    assert abs(scores.diagonal().mean() - 8) < 1
+    assert abs(scores[~np.eye(64, dtype=bool)].std() - 1) < 0.1
+    assert page.torch.own.mean() > 0.9
+
+
+def test_a_gigabyte_of_weights(page):
+    """From $4 n^2 = 2^{30}$ follows $n = 2^{14}$."""
+    assert 4 * (2**14) ** 2 == 2**30
+    assert f"tokens: {2**14}\n" in page.printed
+
+
+def test_a_query_that_hesitates(page):
+    r"""the first weight $\alpha$ therefore grows at the rate
+    $\frac12 \alpha (1 - \alpha) + \frac12 \alpha (1 - \alpha) = \alpha (1 - \alpha)$, which is largest
+    where $\alpha = \frac12$, at $t = 0$
+    """
+    t = np.linspace(-4, 4, 801)
+    alpha = attention_weights(t[:, None] / 2, np.array([[1.0], [-1.0]]))[:, 0]
+    rate = np.gradient(alpha, t)
+    assert np.allclose(rate[1:-1], (alpha * (1 - alpha))[1:-1], atol=1e-5)
+    assert t[rate.argmax()] == 0
+    assert np.isclose(alpha[rate.argmax()], 1 / 2)
+
+
+def test_one_key_at_a_time(page):
+    r"""both sums are multiplied by $\exp(t - t')$; the mean is $\mathbf{o}/z$
+
+    goes through the keys in tiles, keeps a running maximum and sum per row (exercise 5)
+    """
+    assert np.allclose(page.torch.o / page.torch.z, WEIGHTS[1] @ V)
+    assert page.torch.t == SCORES[1].max()

@@ -1,0 +1,236 @@
+"""The atlas of all schemes."""
+
+import numpy as np
+
+from posattn import atlas, reference
+from posattn.schemes import PROPERTIES, SCHEMES, properties
+
+NAMES = ("none", "sinusoidal", "rotary", "ALiBi")
+HERE = np.array([2, 0, 3])  # where bites and both the stand
+TOKENS = np.array([[1.0, 0.0]] * 3)
+
+
+def scores_by_hand(at):
+    """The scores of bites with both the, for each of the three places where a scheme can act."""
+    added = TOKENS + np.stack([np.sin(at), np.cos(at)], axis=1)
+    turned = reference.rotate(TOKENS, at)
+    return {
+        "input": added[1:] @ added[0] / np.sqrt(2),
+        "turned": turned[1:] @ turned[0] / np.sqrt(2),
+        "penalty": np.sqrt(0.5) - abs(at[1:] - at[0]) / 2,
+    }
+
+
+def changes():
+    """By scheme: how much dog differs between the sentences, and outputs when words stand in front."""
+    rng = np.random.default_rng(0)
+    words, weights = rng.normal(size=(4, 16)), rng.normal(size=(4, 16, 16)) / 4
+    options = {
+        "rotary": {"rotate": reference.rotate},
+        "ALiBi": {"bias": reference.alibi_bias(2)},
+    }
+    found = {}
+    for name in NAMES:
+        layer = reference.MultiHeadAttention(*weights, num_heads=2, **options.get(name, {}))
+        outputs = []
+        for order, start in (
+            ([0, 1, 2, 0, 3], 0),
+            ([0, 3, 2, 0, 1], 0),
+            ([0, 1, 2, 0, 3], 1000),
+        ):
+            x, at = words[order], np.arange(start, start + 5)
+            x = x + reference.sinusoidal_encoding(at, 16) if name == "sinusoidal" else x
+            outputs.append(layer(x, x, x, key_positions=at))
+        first, other, later = outputs
+        found[name] = abs(first[1] - other[4]).max(), abs(later - first).max()
+    return found
+
+
+def test_without_positions_both_scores_are_equal(page):
+    r"""Without positions both scores are equal, because the words are
+
+    Then both scores are $1 \cdot 1 / \sqrt{2} = 0.71$.
+    """
+    assert np.allclose(TOKENS[1:] @ TOKENS[0] / np.sqrt(2), 0.71, atol=0.005)
+    assert np.array_equal(page.torch.tokens, TOKENS)
+
+
+def test_a_clock_is_added(page):
+    r"""A clock, $\mathbf{p}_i = (\sin i, \cos i)$, makes the query $(1.91, -0.42)$ and the keys
+    $(1, 1)$ and $(1.14, -0.99)$: scores 1.06 and 1.83.
+    """
+    added = TOKENS + reference.sinusoidal_encoding(4, 2)[HERE]
+    assert np.allclose(added, [(1.91, -0.42), (1, 1), (1.14, -0.99)], atol=0.005)
+    assert np.allclose(scores_by_hand(HERE)["input"], (1.06, 1.83), atol=0.005)
+
+
+def test_vectors_are_turned(page):
+    r"""Turned by one radian per position, the vectors are 2 radians and 1 radian apart:
+    $\cos 2 / \sqrt{2} = -0.29$ and $\cos 1 / \sqrt{2} = 0.38$.
+    """
+    turned = scores_by_hand(HERE)["turned"]
+    assert np.allclose(turned, (-0.29, 0.38), atol=0.005)
+    assert np.allclose(turned * np.sqrt(2), np.cos([2, 1]))
+
+
+def test_a_penalty_is_subtracted(page):
+    """A penalty of one half per step gives $0.71 - 1 = -0.29$ and $0.71 - 0.5 = 0.21$."""
+    assert np.allclose(scores_by_hand(HERE)["penalty"], (-0.29, 0.21), atol=0.005)
+
+
+def test_only_the_first_notices_five_words_in_front(page):
+    """All three tell the two the apart, and only the first notices the five words."""
+    here, there = scores_by_hand(HERE), scores_by_hand(HERE + 5)
+    for name in here:
+        assert abs(np.diff([here[name], there[name]])).min() > 0.05
+        assert np.allclose(here[name], there[name]) == (name != "input")
+    printed = [
+        line.split(":")[1] for line in page.printed.splitlines() if "bites at" in line
+    ]
+    assert [np.fromstring(line.strip(" []"), sep=" ").tolist() for line in printed] == [
+        scores.round(2).tolist() for at in (here, there) for scores in at.values()
+    ]
+
+
+def test_eq_three_places(page):
+    r"""
+    \begin{gathered} s_{ij} = \frac{r(\mathbf{q}_i, i)^\top r(\mathbf{k}_j, j)}{\sqrt{d_h}} + \beta(i, j, \mathbf{q}_i, \mathbf{k}_j), \\
+    \mathbf{q}_i = \mathbf{W}^{(q)\top} e(\mathbf{x}_i, i), \qquad \mathbf{k}_j = \mathbf{W}^{(k)\top} e(\mathbf{x}_j, j). \end{gathered}
+
+    In code, $e$ is x + encoding(positions), and MultiHeadAttention takes the other two as rotate=
+    and bias=.
+    """
+    x, W_q, W_k, W_v = np.random.default_rng(0).normal(size=(4, 8, 8))
+    layer = reference.MultiHeadAttention(
+        W_q,
+        W_k,
+        W_v,
+        np.eye(8),
+        num_heads=1,
+        rotate=reference.rotate,
+        bias=reference.alibi_bias(1),
+    )
+    e = x + reference.sinusoidal_encoding(8, 8)
+    q, k = (W_q.T @ e.T).T, (W_k.T @ e.T).T
+
+    def r(vector, position):
+        return reference.rotate(vector[None], np.array([position]))[0]
+
+    s = np.array(
+        [
+            [r(q[i], i) @ r(k[j], j) / np.sqrt(8) - abs(i - j) / 256 for j in range(8)]
+            for i in range(8)
+        ]
+    )
+    assert np.allclose(layer(e, e, e), reference.masked_softmax(s) @ e @ W_v)
+    assert not np.allclose(layer(x, x, x), layer(e, e, e), atol=0.1)
+
+
+def test_dozens_of_schemes_and_eight_checks(page):
+    """Dozens of schemes have been proposed
+
+    the build makes a small instance of each of the … schemes, and runs eight checks on it
+    """
+    assert page.glued["how_many"] == len(SCHEMES) > 24
+    assert len(PROPERTIES) == 8
+    shown = [mark for mark in PROPERTIES if f"- **{mark}**: " in page.text]
+    assert shown == list(PROPERTIES)
+
+
+def test_each_card_has_its_picture(page):
+    """Each name leads to a card"""
+    pictures = {atlas.anchor(name) for name in SCHEMES}
+    assert pictures <= page.glued.keys()
+    drawn = "".join(atlas.cards(place) for place in atlas.PLACES)
+    for name in SCHEMES:
+        assert f"{{glue:figure}} {atlas.anchor(name)}\n" in drawn
+
+
+def test_the_picture_of_rotary_has_stripes(page):
+    """Along every diagonal the shade stays, so a score sees the offset alone.
+
+    A square of 64 by 64 shades.
+    """
+    scores = atlas.scores("rotary")
+    assert scores.shape == (64, 64)
+    assert np.allclose(scores[1:, 1:], scores[:-1, :-1])
+
+
+def test_only_the_sinusoid_notices_what_stands_in_front(page):
+    """Without a scheme the dog that bites and the dog that is bitten are the same; all others tell
+    them apart, and of these the sinusoid alone notices what stands in front.
+    """
+    found = changes()
+    assert [name for name in NAMES if found[name][0] > 0.005] == [
+        "sinusoidal",
+        "rotary",
+        "ALiBi",
+    ]
+    assert [name for name in NAMES if found[name][1] > 0.005] == ["sinusoidal"]
+    for name, (dog, moved) in found.items():
+        line = f"{name:11} dog differs by {dog:.2f}, words in front change {moved:.2f}\n"
+        assert page.printed.count(line) == 2  # once for each framework
+
+
+def test_read_two_pictures(page):
+    """Under rotary the shade stays too, under the sinusoid it does not: the mark shift."""
+    change = {}
+    for name in ("rotary", "sinusoidal"):
+        scores = atlas.scores(name)
+        change[name] = abs(scores[1:, 1:] - scores[:-1, :-1]).max()
+        assert (
+            f"{name:11} largest change along a diagonal: {change[name]:.2f}" in page.printed
+        )
+        assert properties(name)["shift"] == (change[name] < 1e-9)
+    assert change["rotary"] < 1e-9 < 0.1 < change["sinusoidal"]
+
+
+def test_yarn_and_rotary(page):
+    """In norm: YaRN passes an attention_factor above 1, which makes queries and keys longer."""
+    ours, plain = properties("YaRN"), properties("rotary")
+    assert [mark for mark in PROPERTIES if ours[mark] != plain[mark]] == ["norm"]
+    slowed, factor = reference.yarn(8, factor=4.0, trained_length=16)
+    assert factor > 1
+    x = np.ones((3, 8))
+    turned = reference.rotate(x, frequencies=slowed, attention_factor=factor)
+    assert (np.linalg.norm(turned, axis=1) > np.linalg.norm(x, axis=1)).all()
+
+
+def test_what_would_you_need(page):
+    """What remains are rotations."""
+    wanted = {"shift": True, "side": True, "far": True, "cache": True, "learns": False}
+    remain = [name for name in SCHEMES if wanted.items() <= properties(name).items()]
+    assert f"{remain}\n" in page.printed
+    assert {*remain} <= {*atlas.acting("query and key")}
+    assert "rotary" in remain
+
+
+def test_when_a_cache_goes_stale(page):
+    """From 9 on: up to $L$ the frequencies are those of training, and then each new token changes
+    them.
+    """
+    at = [
+        reference.dynamic_ntk(8, factor=2.0, length=n, trained_length=8)
+        for n in range(7, 12)
+    ]
+    assert np.array_equal(at[0], reference.frequencies(8))
+    assert np.array_equal(at[1], reference.frequencies(8))
+    slowest = [frequencies[-1] for frequencies in at[1:]]
+    assert (np.diff(slowest) < 0).all()
+
+
+def test_make_one(page):
+    """A bias that grows with the offset itself, not with its size, is enough."""
+    mine = page.torch.mine
+    marks = {mark: check(lambda n: mine) for mark, check in PROPERTIES.items()}
+    assert marks["shift"]
+    assert marks["side"]
+    assert not marks["learns"]
+    assert mine.rotate is None
+
+
+def test_no_scheme_at_all(page):
+    """the token at $i$ averages $i + 1$ values, of which one is that of the first word: its share,
+    $1/(i+1)$, is the position
+    """
+    assert np.allclose(page.torch.share[:, 0], 1 / np.arange(1, 7))

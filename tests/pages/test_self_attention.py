@@ -1,0 +1,328 @@
+"""Self-attention."""
+
+import inspect
+import re
+
+import numpy as np
+import torch
+
+from posattn import reference
+from posattn.reference import (
+    MultiHeadAttention,
+    attention_weights,
+    scaled_dot_product_attention,
+)
+from tests.pages.reading import equations
+
+# dog, bites, man, and what they give
+X = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 1.0]])
+W_Q = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]])
+Q, K, V = X @ W_Q, X * [2, 2, 1, 1], X * [1, 1, 2, 2]
+WEIGHTS = attention_weights(Q, K)
+FIVE = np.random.default_rng(2).normal(size=(5, 3))  # tokens of width 3
+
+
+def five_tabs(page):
+    """The layer of the five tabs in float64, its mask, its tokens, and those with other padding."""
+    layer = MultiHeadAttention(*page.torch.drawn.values(), num_heads=5, dropout_rate=0.5)
+    mask = reference.length_mask(page.torch.lengths, 4)
+    return layer, mask, 1.0 * page.torch.tokens, 1.0 * page.torch.other
+
+
+def changed(one, two):
+    """Which outputs differ."""
+    return ~np.isclose(one, two).all(-1)
+
+
+def test_eq_three_tokens(page):
+    r"""$$ \begin{gathered} \mathbf{X} = \begin{bmatrix} 1 & 0 & 1 & 0 \\ 0 & 1 & 0 & 0 \\ 1 & 0 & 0 & 1 \end{bmatrix} \begin{matrix} \text{dog} \\ \text{bites} \\ \text{man} \end{matrix} \\[1ex] \mathbf{W}^{(q)} = \begin{bmatrix} 0 & 1 & 0 & 0 \\ 1 & 0 & 1 & 0 \\ 0 & 0 & 1 & 0 \\ 0 & 0 & 0 & 1 \end{bmatrix} \end{gathered} $$"""
+    shown = re.findall(
+        r"begin\{bmatrix\}(.*?)\\end", equations(page.text)["eq_three-tokens"]
+    )
+    for latex, here, there in zip(
+        shown, (X, W_Q), (page.torch.X, page.torch.W_q), strict=True
+    ):
+        matrix = [[float(n) for n in row.split("&")] for row in latex.split(r"\\")]
+        assert np.array_equal(matrix, here)
+        assert np.array_equal(matrix, there)
+
+
+def test_what_the_tokens_ask_for(page):
+    """a noun for a verb, a verb for a noun and an animal, an animal for its kind, a human for its kind
+
+    dog, a noun and an animal, asks for a verb and an animal, $(0, 1, 1, 0)$
+    """
+    assert np.array_equal(page.torch.Q, Q)
+    assert np.array_equal(Q, [[0, 1, 1, 0], [1, 0, 1, 0], [0, 1, 0, 1]])
+
+
+def test_the_keys_and_values_of_the_walk(page):
+    r"""$\mathbf{W}^{(k)}$ doubles the first two columns, so that the kind of word counts most, and
+    $\mathbf{W}^{(v)}$ the last two
+    """
+    assert np.array_equal(page.torch.K, X * [2, 2, 1, 1])
+    assert np.array_equal(page.torch.V, X * [1, 1, 2, 2])
+
+
+def test_weights_sum_to_1(page):
+    """the softmax turns each row of scores into weights that sum to 1
+
+    the values are used only at the end, where the weights say how much of each goes into the sum
+    """
+    assert np.allclose(page.torch.weights.sum(axis=1), 1)
+    assert np.allclose(page.torch.weights, WEIGHTS)
+    assert np.allclose(page.torch.Y, WEIGHTS @ V)
+
+
+def test_following_bites(page):
+    r"""it asks for a noun and an animal, the keys of dog and man answer with the scores 1.5 and 1, its
+    own with 0, and the weights 0.55, 0.12 and 0.33 mix the values
+
+    It came as $(0, 1, 0, 0)$, a verb and nothing else, and its row of $\mathbf{Y}$ is
+    $(0.88, 0.12, 1.09, 0.66)$: a noun is around, and an animal more than a human.
+    """
+    assert np.array_equal(page.torch.X[1], [0, 1, 0, 0])
+    assert np.allclose(page.torch.scores[1], [1.5, 0, 1])
+    assert np.allclose(WEIGHTS[1], [0.55, 0.12, 0.33], atol=0.005)
+    assert np.allclose((WEIGHTS @ V)[1], [0.88, 0.12, 1.09, 0.66], atol=0.005)
+
+
+def test_eq_self_attention(page):
+    r"""$$ \mathbf{y}_i = f\big(\mathbf{x}_i, (\mathbf{x}_0, \mathbf{x}_0), \ldots, (\mathbf{x}_{n-1}, \mathbf{x}_{n-1})\big) \in \mathbb{R}^d, $$
+
+    the query is $\mathbf{x}_i$, and every token is the key and the value of one pair
+    """
+
+    def f(query, *pairs):
+        terms = [np.exp(sum(query * k) / 3**0.5) for k, _ in pairs]
+        return sum(e * v for e, (_, v) in zip(terms, pairs, strict=True)) / sum(terms)
+
+    outputs = [f(x, *[(token, token) for token in FIVE]) for x in FIVE]
+    assert np.allclose(outputs, scaled_dot_product_attention(FIVE, FIVE, FIVE))
+
+
+def test_eq_self_attention_projections(page):
+    r"""$$ \mathbf{Q} = \mathbf{X}\mathbf{W}^{(q)}, \;\; \mathbf{K} = \mathbf{X}\mathbf{W}^{(k)}, \;\; \mathbf{V} = \mathbf{X}\mathbf{W}^{(v)}, $$
+
+    and these enter scaled dot-product attention
+
+    every token is multiplied by three matrices, which gives its query, its key and its value
+    """
+    matrices = np.random.default_rng(1).normal(size=(3, 3, 3))
+    q, k, v = (
+        np.array([[sum(x[a] * w[a, c] for a in range(3)) for c in range(3)] for x in FIVE])
+        for w in matrices
+    )
+    layer = MultiHeadAttention(*matrices, np.eye(3), num_heads=1)
+    assert np.allclose(scaled_dot_product_attention(q, k, v), layer(FIVE, FIVE, FIVE))
+
+
+def test_a_sequence_of_one_token(page):
+    """The sum over keys runs over all tokens, also the one that asks: a sequence of one token gives
+    itself the weight 1.
+    """
+    assert np.allclose(attention_weights(Q[:1], K[:1]), 1)
+
+
+def test_what_the_librarys_layer_adds(page):
+    """It adds heads and their output projection, masks, biases, rotation, dropout"""
+    made = inspect.signature(MultiHeadAttention).parameters.keys()
+    assert made >= {"num_heads", "output_weight", "bias", "rotate", "dropout_rate"}
+    called = inspect.signature(MultiHeadAttention.__call__).parameters.keys()
+    assert "mask" in called
+
+
+def test_a_norm(page):
+    """A norm first brings each token to mean 0 and standard deviation 1"""
+    assert np.allclose(page.torch.normed.mean(-1), 0)
+    assert np.allclose(page.torch.normed.std(-1), 1)
+
+
+def test_eq_transformer_block(page):
+    r"""$$ \mathbf{Z} = \mathbf{X} + a(\operatorname{norm}(\mathbf{X})), \qquad \text{output} = \mathbf{Z} + g(\operatorname{norm}(\mathbf{Z})) . $$
+
+    two matrices with a nonlinearity between them
+    """
+    block = torch.nn.TransformerEncoderLayer(
+        4, 1, 16, dropout=0.0, batch_first=True, norm_first=True, dtype=torch.float64
+    )
+    p = {name: value.detach().numpy() for name, value in block.named_parameters()}
+    projections = p["self_attn.in_proj_weight"].reshape(3, 4, 4).mT
+    attention = MultiHeadAttention(
+        *projections, p["self_attn.out_proj.weight"].T, num_heads=1
+    )
+
+    def norm(x):
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+    def a(x):
+        return attention(x, x, x)
+
+    def g(x):
+        wide = np.maximum(x @ p["linear1.weight"].T + p["linear1.bias"], 0)
+        return wide @ p["linear2.weight"].T + p["linear2.bias"]
+
+    Z = X + a(norm(X))
+    output = Z + g(norm(Z))
+    assert np.allclose(output, block(torch.from_numpy(X)).detach().numpy())
+
+
+def test_tokens_meet_in_self_attention_only(page):
+    """Tokens meet in self-attention alone; the other parts treat each token by itself.
+
+    around it, a transformer block adds the result to the token and works on each token alone
+    """
+    for part, tokens in (
+        ("norm", [2]),
+        ("self-attention", [0, 1, 2]),
+        ("feed-forward", [2]),
+    ):
+        shown = str(np.array(tokens))
+        assert f"{part:14} changes at the tokens {shown}\n" in page.printed
+
+
+def test_the_batch_of_the_five_tabs(page):
+    """We take a batch of 2 sequences of 4 tokens, width 100, and 5 heads; only the first 3 tokens of
+    the first sequence and the first 2 of the second are real, the rest is padding
+
+    other holds the same tokens with other padding
+    """
+    assert page.torch.tokens.shape == (2, 4, 100)
+    assert (~page.torch.padding).sum(1).tolist() == [3, 2]
+    differ = (page.torch.other != page.torch.tokens).any(-1)
+    assert np.array_equal(differ, page.torch.padding)
+
+
+def test_the_mask_hides_padding(page):
+    """Under the mask the padding may hold anything; without the mask, every output hears of the
+    padding.
+    """
+    layer, mask, x, z = five_tabs(page)
+    assert not changed(layer(x, z, z, mask=mask), layer(x, x, x, mask=mask)).any()
+    assert changed(layer(x, z, z), layer(x, x, x)).all()
+
+
+def test_padding_still_asks(page):
+    """As queries the 3 padded tokens still ask, so their own outputs change"""
+    layer, mask, x, z = five_tabs(page)
+    differ = changed(layer(z, z, z, mask=mask), layer(x, x, x, mask=mask))
+    assert np.array_equal(differ, page.torch.padding)
+    assert differ.sum() == 3
+
+
+def test_without_rng_nothing_is_dropped(page):
+    """The dropout rate is 0.5, and still all five print the same digits: without rng the layer drops
+    nothing
+    """
+    layer, mask, x, _ = five_tabs(page)
+    for out in (page.torch.out, page.jax.out):
+        assert np.allclose(out, layer(x, x, x, mask=mask), atol=1e-5)
+    generator = np.random.default_rng(0)
+    assert not np.allclose(
+        page.jax.out, layer(x, x, x, mask=mask, rng=generator), atol=1e-5
+    )
+
+
+def test_a_score_for_each_pair(page):
+    """the price is a score for each pair, $n^2$ of them"""
+    assert page.torch.scores.shape == (3, 3)
+    assert page.torch.A.shape == (5, 5)
+
+
+def test_the_two_the(page):
+    r"""the is neither noun nor verb, a row of zeros in $\mathbf{X}$
+
+    The two the have the same row and the same column.
+
+    nobody can tell the the of the dog from that of the man
+    """
+    zero = 0 * X[0]
+    sentence = np.stack([zero, X[0], X[1], zero, X[2]])
+    A = attention_weights(sentence @ W_Q, sentence * [2, 2, 1, 1])
+    assert np.allclose(page.torch.A, A)
+    assert np.allclose(A[[0, 3]], 0.2)
+    assert np.allclose(A[:, 0], A[:, 3])
+    assert A[2].argmax() == 1
+
+
+def test_a_mask_tested_on_ones(page):
+    """the same output with the mask and without: equal tokens have equal values, and every mean of
+    equal values is that value
+    """
+    layer, mask, x, _ = five_tabs(page)
+    ones = np.ones_like(x)
+    assert np.allclose(layer(ones, ones, ones, mask=mask), layer(ones, ones, ones))
+
+
+def test_the_diagonal_masked(page):
+    """a sequence of one token gets zeros, and no token can keep what it is"""
+    one = np.ones((1, 4))
+    assert not scaled_dot_product_attention(
+        one, one, one, mask=~np.eye(1, dtype=bool)
+    ).any()
+    others = attention_weights(Q, K, mask=~np.eye(3, dtype=bool))
+    assert not np.diag(others).any()
+
+
+def test_what_is_cheaper_for_long_inputs(page):
+    """for long inputs in which only neighbors matter, a convolution or a window is cheaper"""
+    attention = reference.self_attention_operations
+    convolution = reference.convolution_operations
+    cheaper = [attention(n, 64) > convolution(n, 64, 9) for n in (16, 4096)]
+    assert cheaper == [False, True]
+    for n in (32, 4096):
+        assert reference.window_mask(n, n, 9).sum() < 17 * n < n * n
+
+
+def test_what_the_man_asks(page):
+    """It is a noun and a human, so its query is $(0, 1, 0, 1)$.
+
+    The dot products are 0, 2 and 1, the scores 0, 1 and 0.5.
+    """
+    assert np.array_equal(Q[2], [0, 1, 0, 1])
+    assert np.array_equal((Q @ K.T)[2], [0, 2, 1])
+    assert np.allclose(page.torch.scores[2], [0, 1, 0.5])
+    assert f"weights of man: {WEIGHTS[2].round(2)}\n" in page.printed
+
+
+def test_man_bites_dog(page):
+    """in man bites dog the word bites gets the output that it has in dog bites man
+
+    each word has the output that it had
+
+    Nothing tells them apart but which row stands where.
+    """
+    assert np.allclose(page.torch.outputs[::-1], WEIGHTS @ V)
+
+
+def test_a_symmetric_layer(page):
+    r"""is symmetric for all $\mathbf{X}$ if and only if $\mathbf{W}^{(q)}\mathbf{W}^{(k)\top}$ is (take
+    $\mathbf{X} = \mathbf{I}$), as with equal matrices
+
+    The weights need not be: each row is divided by its own sum.
+    """
+    scores, weights = page.torch.s, page.torch.a
+    assert np.array_equal(scores, Q @ Q.T / 2)
+    assert np.array_equal(scores, scores.T)
+    assert not np.allclose(weights, weights.T)
+
+
+def test_ones_in_disguise(page):
+    """Find tokens that are not all equal
+
+    All values of a sequence are then equal, and every mean of them is the same, with the mask or
+    without.
+    """
+    assert np.allclose(page.torch.hidden, page.torch.opened)
+    assert not np.allclose(page.torch.repeated[0], page.torch.repeated[1])
+
+
+def test_with_a_causal_mask(page):
+    """Those above the diagonal; the others of a row are multiplied by one factor, so that it sums to 1
+    again.
+    """
+    causal = attention_weights(Q, K, causal=True)
+    lower = np.tril(WEIGHTS)
+    assert np.allclose(causal, lower / lower.sum(axis=1, keepdims=True))
+    assert np.array_equal(causal == 0, ~np.tri(3, dtype=bool))
+    assert f"{causal.round(2)}\n" in page.printed

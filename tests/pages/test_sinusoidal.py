@@ -1,0 +1,666 @@
+"""Sinusoidal positional encoding, and what its rows tell of absolute positions."""
+
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from posattn.jax import PositionalEncoding as JaxEncoding
+from posattn.reference import frequencies, sinusoidal_encoding
+from posattn.torch import PositionalEncoding as TorchEncoding
+
+NUMBERS = np.arange(1000)[:, None]
+TRIES = {
+    "number": NUMBERS,
+    "fraction": NUMBERS / 1000,
+    "bits": NUMBERS >> np.arange(10) & 1,
+    "clocks": sinusoidal_encoding(1000, 32),
+}
+COUNT = np.arange(64)
+GRAM = sinusoidal_encoding(60, 32) @ sinusoidal_encoding(60, 32).T
+WORDS = np.random.default_rng(0).normal(0, 512**-0.5, size=(5000, 512))
+
+
+def length(rows):
+    """The length of each row."""
+    return np.linalg.norm(rows, axis=-1)
+
+
+def all_distances(rows):
+    """The distances of all pairs of rows, and infinity for a row and itself."""
+    squares = (rows.astype(float) ** 2).sum(1)
+    squared = squares[:, None] + squares - 2 * rows.astype(float) @ rows.T
+    return np.sqrt(np.maximum(squared, 0)) + np.diag(np.full(len(rows), np.inf))
+
+
+# A wish, and four tries
+
+
+def test_two_sentences_of_the_same_words(page):
+    """The dog bites the man and the man bites the dog consist of the same five words, and
+    only their order tells
+    """
+    dog, man = ["the", "dog", "bites", "the", "man"], ["the", "man", "bites", "the", "dog"]
+    assert sorted(dog) == sorted(man)
+    assert dog != man
+    assert len(dog) == 5
+
+
+def test_numbers_have_even_steps_and_grow(page):
+    """The steps are even, but beside the $999$ of position 999 a word whose numbers are
+    around 1 disappears.
+    """
+    assert page.glued["number_short"] == page.glued["number_long"] == 1
+    assert page.glued["number_large"] == range(1000)[-1] == 999
+
+
+def test_fractions_change_with_the_text(page):
+    """Divide $i$ by the number of tokens, and everything lies between 0 and 1.
+
+    Now position 3 is $3/5 = 0.6$ in a text of five tokens and $3/1000 = 0.003$ in one of a
+    thousand
+    """
+    assert 0 == TRIES["fraction"].min() <= TRIES["fraction"].max() < 1
+    assert (3 / 5, 3 / 1000) == (0.6, 0.003)
+    assert page.glued["third"] == 0.6 - 0.003
+
+
+def test_binary_steps_are_uneven(page):
+    """position 3 is 011, position 4 is 100. All numbers are 0 or 1, in every text the same,
+    but the steps are uneven: from 2 to 3 one digit changes, from 3 to 4 all three do.
+    """
+    assert (f"{3:03b}", f"{4:03b}") == ("011", "100")
+    assert set(np.unique(TRIES["bits"])) == {0, 1}
+    assert ((2 ^ 3).bit_count(), (3 ^ 4).bit_count()) == (1, 3)
+
+
+def test_each_digit_changes_half_as_often(page):
+    """The rightmost digit changes at every position, its neighbor at every second, the next
+    at every fourth
+    """
+    for c, change in enumerate(np.diff(TRIES["bits"].T)):
+        assert np.array_equal(np.flatnonzero(change), range(2**c - 1, 999, 2**c))
+
+
+def test_each_hand_turns_by_the_same_angle_at_every_step(page):
+    """each hand turns by the same angle at every step
+
+    down a column, the angle is always the same
+    """
+    P = sinusoidal_encoding(5000, 32)
+    hands = P[:, 1::2] + 1j * P[:, ::2]
+    assert np.allclose(np.angle(hands[1:] / hands[:-1]), frequencies(32))
+
+
+def test_four_clocks_halve(page):
+    """on four clocks of which each is half as fast as the one before
+
+    {numref}`fig-clocks` has width 8 and the base 16, hence the factor 2
+    """
+    assert np.allclose(frequencies(8, base=16), [1, 1 / 2, 1 / 4, 1 / 8])
+
+
+def test_the_table_of_four_tries(page):
+    """nearest two vectors | … | … | … | … |
+
+    largest number | … | … | … | … |
+
+    longest step / shortest step | … / … | … / … | … / … | … / … |
+    """
+    for name, rows in TRIES.items():
+        step = length(np.diff(rows, axis=0))
+        assert page.glued[f"{name}_near"] == pytest.approx(all_distances(rows).min())
+        assert page.glued[f"{name}_large"] == rows.max()
+        assert page.glued[f"{name}_short"] == step.min()
+        assert page.glued[f"{name}_long"] == step.max()
+
+
+# By hand, and the definition
+
+
+def test_one_radian_is_57_degrees(page):
+    """one clock that turns by 1 radian, about 57 degrees, per position"""
+    assert round(np.degrees(1)) == 57
+
+
+def test_the_rows_by_hand(page):
+    """| 0 | dog | 0.00 | 1.00 | 0.00 | 1.00 |
+    | 1 | bites | 0.84 | 0.54 | 0.01 | 1.00 |
+    | 2 | man | 0.91 | −0.42 | 0.02 | 1.00 |
+
+    Width 4 gives the two clocks that we had by hand
+    """
+    table = [[0, 1, 0, 1], [0.84, 0.54, 0.01, 1], [0.91, -0.42, 0.02, 1]]
+    assert abs(sinusoidal_encoding(3, 4) - table).max() < 0.005
+
+
+def test_the_fast_clock_tells_three_apart(page):
+    """The fast clock tells the three apart; the slow one has hardly left the top"""
+    rows = sinusoidal_encoding(3, 4)[[0, 1, 2, 0], :2]
+    assert length(np.diff(rows, axis=0)).min() > 0.9
+    assert np.degrees(2 / 100) < 2
+
+
+def test_a_radian_is_a_sixth_of_the_circle(page):
+    """1 radian, about a sixth of the circle"""
+    assert abs(1 / (2 * np.pi) - 1 / 6) < 0.01
+
+
+def test_eq_frequencies(page):
+    r"""$$
+    \omega_j = b^{-2j/d}, \qquad j = 0, \ldots, \lceil d/2 \rceil - 1, \qquad b = 10000.
+    $$
+
+    each further one shall be slower by the same factor $r$
+    """
+    b = 10000
+    for d in (7, 32):
+        j = np.arange(np.ceil(d / 2))
+        assert np.allclose(b ** (-2 * j / d), frequencies(d))
+        assert (np.diff(frequencies(d)) < 0).all()
+
+
+def test_the_slowest_clock(page):
+    r"""At width 512 the slowest clock needs … positions for a turn, a little less than the
+    $2\pi b \approx$ … that
+    """
+    assert page.glued["turn_last"] == pytest.approx(2 * np.pi / frequencies(512)[-1])
+    assert page.glued["bound"] == pytest.approx(2 * np.pi * 10000)
+    assert 0.95 < page.glued["turn_last"] / page.glued["bound"] < 1
+
+
+def test_eq_positional_encoding_def(page):
+    r"""$$
+    p_{i,2j} = \sin\left(\frac{i}{10000^{2j/d}}\right), \qquad p_{i,2j+1} = \cos\left(\frac{i}{10000^{2j/d}}\right).
+    $$
+    """
+    d = 7
+    p = sinusoidal_encoding(5000, d)
+    for i in (0, 3, 4999):
+        for j in range(4):
+            assert np.isclose(p[i, 2 * j], np.sin(i / 10000 ** (2 * j / d)))
+        for j in range(3):
+            assert np.isclose(p[i, 2 * j + 1], np.cos(i / 10000 ** (2 * j / d)))
+
+
+# From scratch
+
+
+def test_columns_6_to_9(page):
+    """Columns 6 and 7 are the sine and the cosine of one clock, 8 and 9 those of the next,
+    slower one.
+
+    within a pair, one wave is the other moved by a quarter of a turn
+    """
+    i, w = np.arange(5000), frequencies(32)
+    P = sinusoidal_encoding(5000, 32)
+    want = [np.sin(i * w[3]), np.cos(i * w[3]), np.sin(i * w[4]), np.cos(i * w[4])]
+    assert np.allclose(P[:, 6:10].T, want)
+    assert np.allclose(np.sin(i * w[3] + np.pi / 2), P[:, 7])
+
+
+def test_turns_of_clocks_3_and_4(page):
+    """columns 6 and 7 are clock 3, which needs … positions for a turn, and columns 8 and 9
+    are clock 4, which needs …
+    """
+    turns = 2 * np.pi / frequencies(32)
+    assert page.glued["turn_fast"] == turns[3]
+    assert page.glued["turn_slow"] == turns[4] > turns[3]
+
+
+def test_the_layer_keeps_the_dtype(page):
+    """It has no largest length and keeps the dtype of its input."""
+    for kind in (jnp.float16, jnp.bfloat16, jnp.float32):
+        assert JaxEncoding(32)(jnp.zeros((2, 32), kind)).dtype == kind
+
+
+def test_train_drops_nothing(page):
+    """Dropout acts only where the call gets rng=; PyTorch's train() does not switch it on."""
+    layer, zeros = TorchEncoding(4, dropout_rate=0.5), torch.zeros(3, 4)
+    with warnings.catch_warnings(action="ignore"):
+        trained = layer.train()(zeros)
+    assert torch.equal(trained, layer.eval()(zeros))
+
+
+# Absolute position: clocks that count like bits
+
+
+def test_bits_are_drawn_lowest_last(page):
+    """Left, the numbers 0 to 15 in binary, the lowest bit rightmost. Right, the encoding of
+    60 positions, width 32, the fastest clock leftmost.
+    """
+    want = [[int(bit) for bit in f"{number:04b}"] for number in range(16)]
+    assert page.torch.bits.tolist() == want
+    assert (np.diff(frequencies(32)) < 0).all()
+
+
+def test_the_right_columns_are_upright_stripes(page):
+    """The clock of the columns 16 and 17 makes only … turns within 60 positions: farther
+    right the sines stay near 0 and the cosines near 1
+    """
+    assert page.glued["turn"] == pytest.approx(60 * frequencies(32)[8] / (2 * np.pi))
+    assert page.glued["turn"] < 0.1
+    far = sinusoidal_encoding(60, 32)[:, 18:]
+    assert abs(far[:, ::2]).max() < 1 / 3
+    assert far[:, 1::2].min() > 0.94
+
+
+def test_halving_5(page):
+    """Take the number 5, and halve it again and again, rounding down: 5, 2, 1. The
+    remainders on division by 2 are its bits from the lowest up, 1, 0, 1, so 5 is 101.
+    """
+    assert [5, 5 // 2, 5 // 4] == [5, 2, 1]
+    assert [5 % 2, 2 % 2, 1 % 2] == [1, 0, 1]
+    assert f"{5:b}" == "101"
+
+
+def test_bits_change_at_multiples(page):
+    """Bit $j$ of the number $i$, the lowest being bit 0, is the remainder of $\\lfloor i /
+    2^j \\rfloor$ on division by 2
+
+    The lowest bit changes with every number, the next with every second, the highest here
+    with every fourth; in general bit $j$ changes at the multiples of $2^j$, and repeats
+    after $2^{j+1}$ numbers.
+    """
+    for j in range(5):
+        bit = COUNT // 2**j % 2
+        assert np.array_equal(bit, (COUNT >> j) & 1)
+        assert np.array_equal(
+            np.flatnonzero(np.diff(bit)) + 1, COUNT[COUNT % 2**j == 0][1:]
+        )
+        assert np.array_equal(bit[2 ** (j + 1) :], bit[: -(2 ** (j + 1))])
+        assert not np.array_equal(bit[2**j :], bit[: -(2**j)])
+    assert "5 in binary is 101" in page.printed
+
+
+def test_eq_bit_is_a_clock(page):
+    r"""$$ \beta_{i,j} = 1 \iff \sin\left(\frac{\pi}{2^j}\left(i + \tfrac{1}{2}\right)\right) < 0 . $$
+
+    A bit is a clock that has only two positions.
+    """
+    for j in range(6):
+        beta = COUNT // 2**j % 2
+        assert np.array_equal(beta == 1, np.sin(np.pi / 2**j * (COUNT + 1 / 2)) < 0)
+
+
+def test_without_the_half_a_hand_meets_the_border(page):
+    r"""The $\frac{1}{2}$ keeps the hand off the borders between the halves, which a whole
+    number of steps would hit.
+    """
+    for j in range(6):
+        assert np.isclose(np.sin(np.pi / 2**j * COUNT), 0).any()
+        assert not np.isclose(np.sin(np.pi / 2**j * (COUNT + 1 / 2)), 0).any()
+
+
+def test_each_clock_is_slower_by_one_factor(page):
+    """Each bit is twice as slow as the one before; each clock is slower than the one before
+    by the factor $10000^{2/d}$, which is … for width $d = 32$.
+    """
+    omega = frequencies(32)
+    assert np.allclose(omega[:-1] / omega[1:], 10000 ** (2 / 32))
+    assert page.glued["ratio"] == 10000 ** (2 / 32)
+
+
+# What it guarantees
+
+
+def test_the_wish_is_granted(page):
+    r"""(a) $\mathbf{p}_i \neq \mathbf{p}_k$ if $i \neq k$; (b) $\lVert \mathbf{p}_i
+    \rVert^2 = d/2$; and (c) $\mathbf{p}_{i+\delta}^\top\,\mathbf{p}_i = \sum_{j=0}^{d/2-1}
+    \cos(\delta\,\omega_j)$, whatever $i$ is.
+    """
+    P = sinusoidal_encoding(1000, 32)
+    assert all_distances(P).min() > 0.5
+    assert np.allclose((P**2).sum(1), 32 / 2)
+    for delta in (0, 1, 7, 500):
+        products = (P[delta:] * P[: len(P) - delta]).sum(1)
+        assert np.allclose(products, np.cos(delta * frequencies(32)).sum())
+
+
+def test_the_gram_matrix_is_toeplitz(page):
+    r"""is constant along each diagonal: a *Toeplitz* matrix"""
+    assert np.allclose(GRAM[1:, 1:], GRAM[:-1, :-1])
+    assert "change along diagonals: 0.000000 at most" in page.printed
+
+
+def test_products_fall_on_the_whole_and_not_at_every_step(page):
+    """fall on the whole, so near positions are mostly more alike than far ones. They do not
+    fall at every step: offset 5 has a larger product than offset 4, because the fastest
+    clock has passed half a turn and is on its way back.
+
+    The product falls from 16 to below 12 within four positions; from there it swings slowly
+    between 5 and 12
+    """
+    products = GRAM[0]
+    assert np.polyfit(np.arange(60), products, 1)[0] < 0
+    pairs = [products[near] > products[far] for far in range(60) for near in range(far)]
+    assert np.mean(pairs) > 2 / 3
+    assert (np.diff(products[:5]) < 0).all()
+    assert products[5] > products[4]
+    assert np.cos(5) > np.cos(4)
+    assert 3 < np.pi < 4
+    assert products[0] == pytest.approx(16)
+    assert products[4] < 12
+    assert 5 < products[4:].min() < products[4:].max() < 12
+
+
+# How far apart
+
+
+def test_rows_of_bits_are_apart_by_a_root(page):
+    r"""from 110 to 111 one bit changes, so the distance is 1; from 0111 to 1000 four
+    change, and it is $\sqrt{4} = 2$.
+
+    A hand of length 1 that turns by 1 radian per step moves its tip by the chord of this
+    angle, $2 \sin\frac{1}{2} = 0.96$, every time.
+    """
+    assert ((0b110 ^ 0b111).bit_count(), (0b0111 ^ 0b1000).bit_count()) == (1, 4)
+    assert 4**0.5 == 2
+    assert round(2 * np.sin(1 / 2), 2) == 0.96
+    assert "from 6 to 7: the bits move by 1.00, the hand by 0.96" in page.printed
+    assert "from 7 to 8: the bits move by 2.00, the hand by 0.96" in page.printed
+
+
+def test_eq_distance(page):
+    r"""$$ \lVert \mathbf{p}_i - \mathbf{p}_k \rVert^2 = d - 2\,\mathbf{p}_i^\top \mathbf{p}_k = 4 \sum_{j=0}^{d/2-1} \sin^2\left(\frac{(i - k)\,\omega_j}{2}\right) , $$
+
+    The distance depends on the offset alone, so the smallest distance among $n$ rows is
+    found among the offsets $1, \ldots, n - 1$.
+    """
+    for d in (2, 8, 32):
+        P, i = sinusoidal_encoding(60, d), np.arange(60)
+        squared = length(P[:, None] - P) ** 2
+        angles = (i[:, None] - i)[..., None] * frequencies(d)
+        assert np.allclose(squared, d - 2 * P @ P.T)
+        assert np.allclose(squared, 4 * (np.sin(angles / 2) ** 2).sum(-1))
+        assert all_distances(P).min() == pytest.approx(length(P - P[0])[1:].min(), rel=1e-4)
+        assert page.glued[f"d{d}_n60"] == pytest.approx(length(P - P[0])[1:].min())
+
+
+def test_binary_numbers_are_1_apart(page):
+    """Two different binary numbers have a distance of at least 1, and $d$ columns of bits
+    name $2^d$ positions.
+    """
+    four_bits = (np.arange(2**4)[:, None] >> np.arange(4)) & 1
+    assert all_distances(four_bits).min() == 1
+    assert len(np.unique(four_bits, axis=0)) == 2**4
+
+
+def test_fewer_columns_for_rows_that_differ(page):
+    """Fewer columns for rows that differ? Yes. One clock, two columns, gives 10000
+    different rows, and binary needs … columns. The price is distance: the two nearest rows
+    are … apart.
+    """
+    near = length(sinusoidal_encoding(10000, 2) - sinusoidal_encoding(1, 2))[1:].min()
+    assert page.glued["d2_n10000"] == pytest.approx(near)
+    assert 0 < near < 0.001
+    assert page.glued["bits"] == 14
+    assert 2**13 < 10000 <= 2**14
+
+
+def test_not_fewer_columns_for_rows_at_a_distance(page):
+    r"""Fewer columns for rows at a distance? No. Eight columns of bits keep $2^8 = 256$
+    numbers at least 1 apart; eight columns of the sinusoid do not do so for 60 positions
+    (…), and 10000 are as close as ….
+
+    with $\pm 1/\sqrt{2}$ for bits the rows have the length of the encoding's, and all $2^d$
+    of them are at least $\sqrt{2} \approx 1.41$ apart; the encoding of width 32 keeps 10000
+    rows only … apart.
+    """
+    smallest = {
+        d: length(sinusoidal_encoding(10000, d) - sinusoidal_encoding(1, d))[1:].min()
+        for d in (8, 32)
+    }
+    assert page.glued["d8_n10000"] == pytest.approx(smallest[8])
+    assert page.glued["d8_n10000"] < page.glued["d8_n60"] < 1
+    eight_bits = (np.arange(2**8)[:, None] >> np.arange(8)) & 1
+    assert all_distances(eight_bits).min() == 1
+    signs = (1 - 2 * ((np.arange(16)[:, None] >> np.arange(4)) & 1)) / np.sqrt(2)
+    assert np.allclose((signs**2).sum(1), 4 / 2)
+    assert all_distances(signs).min() == pytest.approx(np.sqrt(2))
+    assert round(np.sqrt(2), 2) == 1.41
+    assert page.glued["d32_n10000"] == pytest.approx(smallest[32])
+    assert page.glued["d32_n10000"] < np.sqrt(2)
+
+
+def test_not_less_memory(page):
+    """Less memory? No. Eight float32 columns are … bits a row, where … bits name 10000
+    positions.
+    """
+    assert page.glued["float_bits"] == 8 * np.finfo(np.float32).bits == 256
+    assert page.glued["bits"] < page.glued["float_bits"]
+
+
+def test_the_nearest_row_is_a_neighbor(page):
+    """each step moves the row by the same distance. At width 32 this is …, and of 10000
+    rows the nearest to any one is a neighbor.
+    """
+    steps = length(np.diff(sinusoidal_encoding(10000, 32), axis=0))
+    assert np.allclose(steps, page.glued["d32_n10000"])
+
+
+# Beside the token
+
+
+def test_lengths_beside_the_token(page):
+    r"""Suppose that the entries of an embedding have mean 0 and variance $1/d$; then its
+    $d$ squares add up to about 1, so its length is near 1, and that of the encoding is
+    $\sqrt{d/2}$.
+
+    Unscaled, the position drowns the token; scaled, the token is longer by the factor
+    $\sqrt{2}$
+    """
+    embeddings = page.torch.embeddings
+    assert abs(embeddings.mean()) < 1e-3
+    assert embeddings.var() * 512 == pytest.approx(1, abs=0.01)
+    token, position = length(embeddings).mean(), length(sinusoidal_encoding(1000, 512))
+    assert token == pytest.approx(1, abs=0.01)
+    assert np.allclose(position, (512 / 2) ** 0.5)
+    assert np.allclose(512**0.5 * token / position, 2**0.5, atol=0.01)
+    assert "embeddings are 1.0 long on average" in page.printed
+    assert "positions are 16.0 long on average" in page.printed
+
+
+# Why like this?
+
+
+def test_a_sine_does_not_tell_rising_from_falling(page):
+    """the sine alone cannot tell whether the hand rises or falls, and the steps of a table
+    of sines are between … and … long
+    """
+    assert np.isclose(np.sin(1), np.sin(np.pi - 1))
+    assert np.cos(1) > 0 > np.cos(np.pi - 1)
+    steps = length(np.diff(sinusoidal_encoding(1000, 32)[:, ::2], axis=0))
+    assert (
+        page.glued["sines_short"] == steps.min() < page.glued["sines_long"] == steps.max()
+    )
+
+
+def test_equal_distances_come_back(page):
+    r"""With 16 frequencies in equal distances, $1, \frac{15}{16}, \ldots, \frac{1}{16}$,
+    all clocks come back together: row … is only … away from row 0.
+    """
+    angles = NUMBERS * np.arange(1, 17) / 16
+    rows = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    far = length(rows[1:] - rows[0])
+    assert page.glued["equal_where"] == far.argmin() + 1
+    assert page.glued["equal_near"] == pytest.approx(far.min())
+    assert far.min() < 1
+
+
+def test_how_many_clocks_are_slow(page):
+    """Of the 16 clocks of width 32, … need more than 2000 positions for a turn, so that in
+    a text of 1000 their hands only sink and never rise again; with the base 100 there are
+    …, with a million …, most of which hardly move.
+    """
+    for base in (100, 10000, 1000000):
+        turns = 2 * np.pi / frequencies(32, base=float(base))
+        assert page.glued[f"slow_{base}"] == (turns > 2000).sum()
+    assert page.glued["slow_100"] < page.glued["slow_10000"] < page.glued["slow_1000000"]
+    assert (turns > 20000).sum() > (turns > 2000).sum() / 2
+
+
+def test_word_and_position_are_nearly_at_right_angles(page):
+    """at width 512 the cosine between a word drawn at random and its position is … in size
+    on average, nearly a right angle
+    """
+    P = sinusoidal_encoding(5000, 512)
+    cosine = (WORDS * P).sum(1) / length(WORDS) / length(P)
+    assert page.glued["cosine"] == pytest.approx(abs(cosine).mean())
+    assert np.degrees(np.arccos(page.glued["cosine"])) > 85
+
+
+# Play, costs and mistakes
+
+
+def test_turns_of_the_explorer(page):
+    """At position 5, 000101 in binary, the four clocks of width 8, with the base 10000 each
+    ten times slower than the one before, have made …, …, … and … turns; at position 63,
+    111111 in binary
+    """
+    assert (5, 63) == (0b000101, 0b111111)
+    assert np.allclose(frequencies(8), [1, 1 / 10, 1 / 100, 1 / 1000])
+    for i in (5, 63):
+        glued = [page.glued[f"turn_{i}_{j}"] for j in range(4)]
+        assert np.allclose(glued, i * frequencies(8) / (2 * np.pi))
+
+
+def test_a_token_without_positions_gets_row_0(page):
+    """one new token given without positions gets row 0, with no error"""
+    assert np.allclose(JaxEncoding(32)(jnp.zeros((1, 1, 32))), sinusoidal_encoding(1, 32))
+
+
+def test_bfloat16_skips_integers(page):
+    """from $2^8$ to $2^9$ it holds only every second integer, then every fourth, and so on.
+    Of 4096 positions … are different in bfloat16, and the first that is read as the one
+    before is $2^8 + 1 = 257$.
+    """
+    kept = set(torch.arange(4097).bfloat16().int().tolist())
+    for start, gap in ((0, 1), (256, 2), (512, 4), (1024, 8)):
+        stop = max(2 * start, 256)
+        assert kept & set(range(start, stop)) == set(range(start, stop, gap))
+    casts = (
+        torch.arange(4096).bfloat16().float().numpy(),
+        np.asarray(jnp.arange(4096).astype(jnp.bfloat16).astype(float)),
+    )
+    for cast in casts:
+        assert page.glued["kept"] == len(np.unique(cast)) == 769
+        assert (cast[1:] == cast[:-1]).argmax() + 1 == 2**8 + 1
+
+
+def test_most_tokens_share_a_row_in_bfloat16(page):
+    """most tokens beyond $2^8 = 256$ share their row with a neighbor"""
+    for n in (512, 4096):
+        read = torch.arange(n + 1).bfloat16().int().numpy()
+        shared = (read[257:-1] == read[256:-2]) | (read[257:-1] == read[258:])
+        assert shared.mean() > 1 / 2
+
+
+def test_angles_in_float32(page):
+    """errors up to … below position 5000 in float32 (less than a thousandth of that if
+    rounded at the end)
+    """
+    P = sinusoidal_encoding(5000, 512)
+    rounded = np.float32(10000) ** (-np.arange(0, 512, 2, dtype="f4") / np.float32(512))
+    rough = np.sin(np.arange(5000, dtype="f4")[:, None] * rounded)
+    assert page.glued["rough"] == abs(rough - P[:, ::2]).max()
+    assert page.glued["rough"] > 1000 * abs(P.astype(np.float32) - P).max()
+
+
+def test_words_without_a_scale(page):
+    r"""with embeddings of length 1, drawn with variance $1/d$
+
+    at width 512 the position is $\sqrt{256} = 16$ times as long as the word
+
+    PyTorch's nn.Embedding starts at length $\sqrt{d}$ and needs none
+    """
+    assert abs(length(WORDS).mean() - 1) < 0.01
+    assert length(sinusoidal_encoding(1, 512))[0] / length(WORDS).mean() == pytest.approx(
+        16, abs=0.1
+    )
+    drawn = torch.nn.Embedding(1000, 512).weight.norm(dim=1).mean()
+    assert abs(drawn / 512**0.5 - 1) < 0.01
+
+
+# Exercises
+
+
+def test_twice_the_same_word(page):
+    """Let the be the token $(0.5, -0.2)$. With one clock of frequency 1, what does the next
+    layer receive at the positions 0 and 3?
+
+    so two different sums for one word
+    """
+    assert ["the", "dog", "bites", "the", "man"].index("the", 1) == 3
+    first, second = np.array([0.5, -0.2]) + sinusoidal_encoding(4, 2)[[0, 3]]
+    assert not np.allclose(first, second)
+
+
+def test_a_turn_in_1000_positions(page):
+    r"""so $2\pi\,b^{30/32} = 1000$ and $b = (1000 / 2\pi)^{32/30}$"""
+    b = (1000 / (2 * np.pi)) ** (32 / 30)
+    assert 2 * np.pi * b ** (30 / 32) == pytest.approx(1000)
+    assert 2 * np.pi / frequencies(32, base=b)[15] == pytest.approx(1000)
+
+
+def test_other_tables(page):
+    """The even columns, then the odd ones.
+
+    which changes no length, no product and no equality
+    """
+    assert "(a) equal: True" in page.printed
+    assert "(b) largest change of a product: 0.0" in page.printed
+
+
+def test_ten_times_as_far_is_a_quarter_less(page):
+    """So ten times as far lowers the mean by the same amount at any distance, for $b =
+    10000$ by a quarter
+    """
+    rows = sinusoidal_encoding(np.array([0, 10, 100, 1000]), 4096)
+    assert np.allclose(np.diff(rows @ rows[0] / 2048)[1:], -1 / 4, atol=0.01)
+
+
+def test_carry_over(page):
+    r"""11 is 1011 and 12 is 1100, so the three lowest change, and the distance is
+    $\sqrt{3}$.
+    """
+    assert (f"{11:b}", f"{12:b}") == ("1011", "1100")
+    assert 11 ^ 12 == 0b111
+    assert "3 bits change, distance 1.73" in page.printed
+
+
+def test_clocks_that_halve(page):
+    """The factor is $b^{2/d} = 2$, so $b = 2^{16} = 65536$."""
+    assert 2**16 == 65536
+    assert np.isclose(65536 ** (2 / 32), 2)
+    omega = frequencies(32, base=65536.0)
+    assert np.allclose(omega[:-1] / omega[1:], 2)
+
+
+def test_small_steps(page):
+    r"""The frequencies are 1, 0.1, 0.01 and 0.001. The first clock gives
+    $4\sin^2\frac{1}{2} < 0.92$
+
+    together less than $0.01 + 0.0001 + 0.000001 < 0.02$. So the squared distance is below
+    0.94.
+    """
+    assert np.allclose(frequencies(8), [1, 0.1, 0.01, 0.001])
+    assert 4 * np.sin(1 / 2) ** 2 < 0.92
+    assert 0.1**2 + 0.01**2 + 0.001**2 < 0.02
+    here, there = sinusoidal_encoding(2, 8)
+    assert ((there - here) ** 2).sum() < 0.92 + 0.02 < 1
+
+
+def test_half_precision(page):
+    """All from 0 to 2048, which are 2049; beyond, every second one, 1023 from 2050 to 4094;
+    and 4095 is rounded to 4096: 3073.
+    """
+    kept = np.unique(np.arange(4096).astype(np.float16))
+    beyond = kept[(kept > 2048) & (kept < 4096)].astype(int)
+    assert (kept <= 2048).sum() == 2049
+    assert beyond.tolist() == list(range(2050, 4095, 2))
+    assert len(beyond) == 1023
+    assert np.float16(4095) == 4096
+    assert len(kept) == 2049 + 1023 + 1 == 3073

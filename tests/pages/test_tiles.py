@@ -1,0 +1,326 @@
+"""Attention in tiles."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from posattn import reference
+from posattn.jax import MultiHeadAttention
+
+RNG = np.random.default_rng(3)
+SCORES, VALUES, GRADIENT = (
+    5 * RNG.normal(size=9),
+    RNG.normal(size=(9, 2)),
+    RNG.normal(size=2),
+)
+STEP = 1e-30  # of complex differentiation, which is exact
+SMALL = np.log([1.0, 2.0, 5.0]), np.array([8.0, 16.0, 24.0])  # dog, bites, man
+
+
+def state(s, v):
+    """The peak, the sum and the mixture of some keys, as the page defines them."""
+    mu = max(s)
+    Z = sum(np.exp(s_j - mu) for s_j in s)
+    a = sum(np.exp(s_j - mu) * v_j for s_j, v_j in zip(s, v, strict=True))
+    return mu, Z, a
+
+
+def test_all_pairs_of_a_long_text(page):
+    """A text of … tokens has … billion pairs of a query and a key, and the weights of one head, at
+    four bytes each, fill … gigabytes.
+
+    The output of that head, with its 64 numbers for each token, fills … megabytes.
+    """
+    n = page.glued["many_tokens"]
+    assert page.glued["many_pairs"] == n**2 / 10**9
+    weights = np.broadcast_to(np.float32(0), (n, n))
+    assert page.glued["many_gigabytes"] == weights.size * weights.itemsize / 2**30
+    assert page.glued["output_megabytes"] == n * 64 * weights.itemsize / 2**20
+
+
+def test_causal_attention_does_half_of_the_work(page):
+    """A hidden tile costs nothing, so causal attention does little more than half of the work, and a
+    window of fixed width does work that grows with the length and not with its square.
+    """
+    tiles = np.tri(100, dtype=bool)
+    assert 0.5 < tiles.mean() < 0.51
+    for n in (48, 96):
+        seen = reference.causal_mask(n) & reference.window_mask(n, n, 8)
+        tiles = seen.reshape(n // 4, 4, n // 4, 4).any(axis=(1, 3))
+        assert tiles.sum() == 3 * n // 4 - 3
+
+
+def test_all_at_once_by_hand(page):
+    r"""let the query of bites have the scores $0$, $\ln 2$ and $\ln 5$, and the values $8$, $16$ and $24$
+
+    the exponentials are $1$, $2$ and $5$, their sum is $8$, and the output is
+    $(1 \cdot 8 + 2 \cdot 16 + 5 \cdot 24)/8 = 20$
+    """
+    scores, values = SMALL
+    exponentials = np.exp([0, np.log(2), np.log(5)])
+    assert np.allclose(np.exp(scores), exponentials)
+    assert np.allclose(exponentials, [1, 2, 5])
+    assert np.isclose(exponentials.sum(), 8)
+    assert (1 * 8 + 2 * 16 + 5 * 24) / 8 == 20
+    assert np.isclose(reference.masked_softmax(scores[None])[0] @ values, 20)
+
+
+def test_the_first_tile_by_hand(page):
+    r"""The largest score of the first tile is $\ln 2$, and relative to it the exponentials are
+    $\tfrac12$ and $1$; we remember the largest score, the sum $\tfrac32$, and the mixture
+    $\tfrac12 \cdot 8 + 1 \cdot 16 = 20$.
+    """
+    mu, Z, a = state(SMALL[0][:2], SMALL[1][:2])
+    assert mu == np.log(2)
+    assert np.allclose(np.exp([0 - mu, mu - mu]), [1 / 2, 1])
+    assert np.isclose(Z, 3 / 2)
+    assert 1 / 2 * 8 + 1 * 16 == 20
+    assert np.isclose(a, 20)
+    assert "largest exp(score) 2, sum 1.5, mixture 20\n" in page.printed
+
+
+def test_the_second_tile_by_hand(page):
+    r"""The second tile brings a larger score, $\ln 5$.
+
+    so we shrink it by $e^{\ln 2 - \ln 5} = \tfrac25$: the sum becomes
+    $\tfrac25 \cdot \tfrac32 + 1 = 1.6$, the mixture $\tfrac25 \cdot 20 + 24 = 32$, and $32/1.6$ is $20$
+    again
+    """
+    mu, Z, a = state(*SMALL)
+    assert mu == np.log(5) > np.log(2)
+    assert np.isclose(np.exp(np.log(2) - np.log(5)), 2 / 5)
+    assert np.isclose(Z, 2 / 5 * 3 / 2 + 1)
+    assert np.isclose(Z, 1.6)
+    assert 2 / 5 * 20 + 24 == 32
+    assert np.isclose(a, 32)
+    assert 32 / 1.6 == 20
+    assert "largest exp(score) 5, sum 1.6, mixture 32\n" in page.printed
+
+
+def test_eq_online_state(page):
+    r"""$$ \mu = \max_{j \in T} s_j, \qquad Z = \sum_{j \in T} e^{s_j - \mu}, \qquad \mathbf{a} = \sum_{j \in T} e^{s_j - \mu}\, \mathbf{v}_j . $$
+
+    The output of the keys so far is $\mathbf{a}/Z$
+
+    With $T$ all keys, $e^{s_j - \mu}/Z$ is the weight of key $j$.
+    """
+    mu, Z, a = state(SCORES, VALUES)
+    weights = reference.masked_softmax(SCORES[None])[0]
+    assert np.allclose(a / Z, weights @ VALUES)
+    assert np.allclose(np.exp(SCORES - mu) / Z, weights)
+    assert np.isclose(mu + np.log(Z), np.log(np.exp(SCORES).sum()))
+    assert (mu >= SCORES).all()
+
+
+def test_eq_online_merge(page):
+    r"""$$ \hat\mu = \max(\mu, \mu'), \qquad \hat Z = e^{\mu - \hat\mu}\, Z + e^{\mu' - \hat\mu}\, Z', \qquad \hat{\mathbf{a}} = e^{\mu - \hat\mu}\, \mathbf{a} + e^{\mu' - \hat\mu}\, \mathbf{a}' , $$
+
+    By {eq}`eq_online-merge` the state of two disjoint sets of keys gives that of their union
+    """
+    (mu1, Z1, a1), (mu2, Z2, a2) = (
+        state(SCORES[part], VALUES[part]) for part in (slice(4), slice(4, 9))
+    )
+    mu = max(mu1, mu2)
+    Z = np.exp(mu1 - mu) * Z1 + np.exp(mu2 - mu) * Z2
+    a = np.exp(mu1 - mu) * a1 + np.exp(mu2 - mu) * a2
+    mu_of_all, Z_of_all, a_of_all = state(SCORES, VALUES)
+    assert mu == mu_of_all
+    assert np.isclose(Z, Z_of_all)
+    assert np.allclose(a, a_of_all)
+    assert np.allclose(a / Z, reference.masked_softmax(SCORES[None])[0] @ VALUES)
+
+
+def test_nothing_overflows(page):
+    """No exponent is positive, so nothing overflows"""
+    large = 1e4 * np.random.default_rng(0).normal(size=(3, 100, 8))
+    assert page.torch.tiled_torch(*torch.from_numpy(large).float(), 7).isfinite().all()
+    assert jnp.isfinite(page.jax.tiled_jax(*jnp.asarray(large, jnp.float32), 7)).all()
+
+
+def test_the_layer_goes_through_tiles(page):
+    """scaled_dot_product_attention and MultiHeadAttention go through tiles by themselves as soon as a
+    text is long
+    """
+    layer = MultiHeadAttention.init(jax.random.key(0), 64, 1)
+    x = jax.ShapeDtypeStruct((1, 4096, 64), "float32")
+    plan = jax.jit(lambda x: layer(x, causal=True)).lower(x).compile().memory_analysis()
+    assert plan.temp_size_in_bytes < 4 * 4096**2 / 8
+
+
+def test_each_weight_comes_from_its_own_score(page):
+    r"""the logarithm of the sum of its exponentials, $\lambda_i = \mu_i + \ln Z_i$
+
+    each weight comes from its own score, $\alpha_{ij} = e^{s_{ij} - \lambda_i}$, with no other key
+    """
+    mu, Z, _ = state(SCORES, VALUES)
+    log_sum = mu + np.log(Z)
+    assert np.isclose(log_sum, np.log(np.exp(SCORES).sum()))
+    assert np.allclose(np.exp(SCORES - log_sum), reference.masked_softmax(SCORES[None])[0])
+
+
+def test_eq_tiled_gradient(page):
+    r"""$$ \frac{\partial L}{\partial s_{ij}} = \alpha_{ij} \Bigl( \mathbf{g}_i^\top \mathbf{v}_j - \sum_l \alpha_{il}\, \mathbf{g}_i^\top \mathbf{v}_l \Bigr) = \alpha_{ij} \bigl( \mathbf{g}_i^\top \mathbf{v}_j - \mathbf{g}_i^\top \mathbf{y}_i \bigr) . $$"""
+    g, v, alpha = GRADIENT, VALUES, reference.masked_softmax(SCORES[None])[0]
+    y = alpha @ v
+    mean = sum(alpha[j] * (g @ v[j]) for j in range(9))
+    by_sum = [alpha[j] * (g @ v[j] - mean) for j in range(9)]
+    by_output = [alpha[j] * (g @ v[j] - g @ y) for j in range(9)]
+    raised = SCORES + 1j * STEP * np.eye(9)  # row j raises the score of key j
+    slopes = (reference.masked_softmax(raised) @ v @ g).imag / STEP
+    assert np.allclose(slopes, by_sum)
+    assert np.allclose(slopes, by_output)
+
+
+def test_gradients_by_hand(page):
+    r"""let the gradient of the output, $20$, be $1$
+
+    The scores get $\tfrac18 (8 - 20) = -1.5$, $\tfrac28 (16 - 20) = -1$ and
+    $\tfrac58 (24 - 20) = 2.5$
+
+    the three sum to zero, since adding the same to all scores changes nothing
+    """
+    for names in (page.torch, page.jax):
+        gradients = np.array([float(x) for x in names.by_framework])
+        assert np.allclose(
+            gradients, [1 / 8 * (8 - 20), 2 / 8 * (16 - 20), 5 / 8 * (24 - 20)]
+        )
+        assert np.allclose(gradients, [-1.5, -1, 2.5])
+        assert abs(gradients.sum()) < 1e-5
+        assert np.isclose(names.output.item(), 20)
+
+
+def test_one_row_holds_all_biases(page):
+    """a text of $n$ tokens has only $2n - 1$ distances, so that one row of $2n - 1$ numbers holds all
+    biases, and every next query reads the same row from one place earlier
+    """
+    n, alibi = 6, reference.ALiBi(1)
+    where = np.arange(n)
+    assert len(np.unique(where - where[:, None])) == 2 * n - 1
+    row = alibi(np.array([n - 1]), np.arange(2 * n - 1))[0, 0]
+    bias = alibi(where, where)[0]
+    for i in where:
+        start = n - 1 - i
+        assert np.allclose(bias[i], row[start : start + n])
+
+
+def test_gates_need_one_number_for_each_token(page):
+    """with the running sum $c_i$ of the logarithms up to token $i$, what is added is $c_i - c_j$
+
+    tiled_forgetting_bias is that function of positions.
+    """
+    log_gates = -np.random.default_rng(0).random((8, 6))
+    bias = reference.forgetting_bias(log_gates)
+    c = log_gates.cumsum(-1)
+    i, j = np.tril_indices(6)
+    assert np.allclose(bias[:, i, j], c[:, i] - c[:, j])
+    tile = reference.tiled_forgetting_bias(log_gates)(np.arange(4, 6), np.arange(1, 3))
+    assert np.array_equal(tile, bias[:, 4:, 1:3])
+
+
+def test_two_schemes_need_all_keys(page):
+    """CoPE counts the gates of all keys from its own up to the query's place, and stick-breaking gives
+    a key what later keys have left
+
+    They say so by needs_all_keys
+    """
+    assert "need all keys: CoPE StickBreaking\n" in page.printed
+
+
+def test_memory_of_all_weights_grows_with_the_square(page):
+    """the upper line takes four times the memory for twice the tokens from … on, and ends at …
+    gigabytes; the lower one ends at … megabytes
+
+    a straight line of slope two
+    """
+    lines, lengths = page.torch.lines, page.torch.lengths
+    whole = np.log2(lines["all weights at once"])
+    assert page.glued["square_from"] == lengths[2] == 4096
+    assert np.allclose(np.diff(whole)[2:], 2, atol=0.05)
+    assert page.glued["memory_whole"] == pytest.approx(64, abs=0.01)
+    assert page.glued["memory_whole"] == lines["all weights at once"][-1] / 1024
+    assert page.glued["memory_tiles"] == lines["in tiles"][-1] < 64
+
+
+def test_memory_of_tiles_grows_with_the_length(page):
+    """What is kept grows with the length
+
+    nearly flat at 4 megabytes up to 4096 tokens, then rising with slope one to 35
+    """
+    tiles = np.array(page.torch.lines["in tiles"])
+    assert max(np.diff(np.log2(tiles))) < 1.05
+    assert np.allclose(tiles[:3], 4, atol=0.6)
+    assert round(tiles[-1]) == 35
+
+
+def test_a_bias_that_is_an_array(page):
+    """the right result, and the memory of all pairs, which you have made yourself before the call
+
+    hand over the function, bias=ALiBi(8)
+    """
+    where, alibi = np.arange(6), reference.ALiBi(8)
+    q, k, v = np.random.default_rng(0).normal(size=(3, 8, 6, 4))
+    array = alibi(where, where)
+    assert array.shape == (8, 6, 6)
+    by_array = reference.scaled_dot_product_attention(q, k, v, bias=array)
+    assert np.allclose(
+        by_array, reference.scaled_dot_product_attention(q, k, v, bias=alibi)
+    )
+
+
+def test_the_sum_without_the_shrinking(page):
+    """a right result while the first tile holds the largest score, as in many small tests, and a wrong
+    one otherwise
+
+    test with scores that rise
+    """
+    for scores, right in ((-np.arange(6.0), True), (np.arange(6.0), False)):
+        tiles = scores.reshape(2, 3)
+        peaks = np.maximum.accumulate(tiles.max(1))
+        total = np.exp(tiles - peaks[:, None]).sum()
+        assert np.isclose(total, np.exp(scores - scores.max()).sum()) == right
+
+
+def test_a_row_that_has_seen_nothing_yet(page):
+    r"""NaN for a query whose first tile is hidden as a whole, because $-\infty - (-\infty)$ is no number
+
+    start the peak at the most negative finite number
+    """
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(np.exp(-np.inf - np.maximum(-np.inf, -np.inf)))
+    least = np.finfo(float).min
+    assert np.exp(-np.inf - least) == 0
+    assert np.exp(least - 1.0) == 0
+
+
+def test_rising_scores(page):
+    """With every key if they rise; once if they fall."""
+    for scores, changes in ((np.arange(6.0), 6), (-np.arange(6.0), 1)):
+        peaks = np.maximum.accumulate(scores)
+        assert 1 + np.count_nonzero(np.diff(peaks)) == changes
+    assert "rising 6\nfalling 1\n" in page.printed
+
+
+def test_what_a_window_saves(page):
+    """The first query of a row of tiles sees $w - 1$ keys before its own, and these fill $w/t$ tiles
+    before the diagonal, the farthest of them but for one key; with the diagonal's own, $w/t + 1$.
+    """
+    t, w, n = 4, 8, 48
+    seen = reference.causal_mask(n) & reference.window_mask(n, n, w)
+    first = n - t  # of the last row of tiles
+    assert seen[first].sum() == w - 1 + 1
+    assert seen[first, first - w : first].tolist() == [False] + (w - 1) * [True]
+    tiles = seen.reshape(n // t, t, n // t, t).any(axis=(1, 3))
+    assert tiles[-1].sum() == w // t + 1
+    assert page.torch.tiles.sum() == 3 * n // t - 3
+
+
+def test_two_machines(page):
+    """two numbers and a mixture as wide as a value, however many keys they hold
+
+    The same merge joins what different machines have computed, each from the keys that it holds
+    """
+    assert [np.size(part) for part in page.torch.states[0]] == [1, 1, 2]
+    weights = reference.masked_softmax(page.torch.s[None])[0]
+    assert np.allclose(page.torch.mixed / page.torch.total, weights @ page.torch.v)
