@@ -99,7 +99,7 @@ def test_half_precision_loses_what_rounding_loses(column, problem):
             value, gradients = twin.value_and_gradients(partial(run, twin), inputs)
         found.append([value, *gradients])
     assert error(found[0][0], run(REFERENCE, *inputs)) <= BOUND["bfloat16"]
-    for got, want in zip(*found, strict=True):  # gradients also know the rounded output only
+    for got, want in zip(*found, strict=True):  # gradients start from the rounded output
         assert error(got, want) <= 2 * BOUND["bfloat16"]
 
 
