@@ -258,20 +258,6 @@ def test_lighthouse_marks_a_bad_page_down_and_measures_it_again(folder, home, mo
     assert set(audit.low("search", line)) == {"performance"}  # not meant to be found
 
 
-def test_the_table_has_a_row_for_each_page():
-    clean = dict.fromkeys((*audit.SCORES, *audit.CHECKS), ())
-    perfect = dict.fromkeys(audit.SCORES, 100)
-    scores = {"index": perfect, "other/page": perfect | {"seo": 92}}
-    faults = {"index": clean, "other/page": clean | {"seo": ["92"], "axe": ["a", "b"]}}
-    heads, first, second = audit.table(
-        scores, {"index": 9, "other/page": 120}, faults
-    ).splitlines()
-    assert heads.split()[:6] == ["page", *audit.SCORES, "KiB"]
-    assert first.split() == ["index", *["100"] * 4, "9", *["✓"] * 7]
-    assert second.split()[:6] == ["other/page", "100", "100", "100", "92", "120"]
-    assert second.split().count("✗") == 1
-
-
 def test_an_unknown_page_is_an_error(folder):
     with pytest.raises(SystemExit, match=r"has no page nowhere; it has .*good"):
         site.pages(folder, ["nowhere"])

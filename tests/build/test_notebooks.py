@@ -122,8 +122,8 @@ def test_what_a_reader_lacks_or_sees_otherwise_is_reported(tmp_path):
     written(tmp_path, "right", "numpy", "print(6 * 7)", "42\n")
     code, said = rerun(tmp_path)
     assert code == 1
-    assert "ModuleNotFoundError: import of jax halted" in said
-    assert "ModuleNotFoundError: import of myst_nb halted" in said
+    assert "ModuleNotFoundError: No module named 'jax'" in said
+    assert "ModuleNotFoundError: No module named 'myst_nb'" in said
     assert "NameError: name 'glued' is not defined" in said
     assert "other.ipynb, cell one:\n  on the page:\n    2\n  here:\n    3\n" in said
     assert "on the page:\n    (nothing)\n  here:\n    (a figure)" in said

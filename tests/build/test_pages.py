@@ -142,7 +142,7 @@ def test_a_signature_names_types_as_users_know_them_with_their_shapes(site):
         "x: Float[jax.Array, '*batch n d']",
         "x: Inexact[numpy.ndarray, '*shape']",
         "rng: numpy.random.Generator | None",
-        "rng: torch.Generator | None",
+        "rng: torch.Generator | int",
         "mlx.MultiHeadAttention(dim: int, num_heads: int",  # below a class that is not there
     ):
         assert said in text

@@ -76,7 +76,7 @@ def books(tmp_path_factory):
     made = []
     for processes in (1, 2):
         folder = tmp_path_factory.mktemp(f"read_by_{processes}")
-        write(folder, pages, works)
+        write(folder, pages, works, 'bibtex_default_style = "plain"\n')
         out, code, said = build(folder, processes=processes)
         assert code == 0, said  # Sphinx would warn of an extension that reads alone
         files = [path for path in out.rglob("*") if path.is_file()]
