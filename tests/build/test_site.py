@@ -31,7 +31,9 @@ html_baseurl = {ADDRESS!r}
 html_context = {{"site": {ADDRESS!r}}}
 myst_enable_extensions += ["colon_fence", "deflist"]
 """
+LINES = "\n\n".join(["A sentence of seven words stands here."] * 40)
 PAGES = {
+    "long": "".join(f"## Part {k}\n\n{LINES}\n\n" for k in range(12)),
     "chapter": "Rotary encodings turn pairs.\n\n## Rotary\n\n"
     + cell(FIGURE.format(last=3)),
     "api/rotary": "Rotary, rotary, rotary: the class of the library.\n\n## Rotary\n\nrotary\n",
@@ -98,14 +100,26 @@ def test_the_script_of_the_explorers_is_where_one_is(site):
     assert [page for page, there in found.items() if there] == ["play"]
 
 
-def test_every_font_that_a_style_names_is_there_and_no_other():
-    for style, fonts in (("book.css", "fonts"), ("katex/katex.min.css", "katex/fonts")):
+def test_styles_name_the_fonts_that_are_there():
+    for style, folder in (("book.css", "fonts"), ("katex/katex.min.css", "katex/fonts")):
         path = STATIC / style
         asked = re.findall(r"url\(\"?([^)\"]*woff2)", path.read_text("utf-8"))
-        there = {font.resolve() for font in (STATIC / fonts).glob("*.woff2")}
-        letters = {font for font in there if font.stem.endswith("-letters")}
-        assert {(path.parent / name).resolve() for name in asked} >= there - letters
-        assert all((path.parent / name).is_file() for name in asked)
+        named = {(path.parent / name).resolve() for name in asked}
+        assert named == {font.resolve() for font in (STATIC / folder).glob("*.woff2")}
+
+
+def test_a_link_to_a_part_lands_there_on_a_phone_which_lays_out_only_what_is_near(
+    site, browser
+):
+    tab = browser.new_page(viewport={"width": 375, "height": 800})
+    top = "document.getElementById('part-9').getBoundingClientRect().top"
+    kept = "getComputedStyle(document.getElementById('part-3')).contentVisibility"
+    tab.goto((site / "long.html").as_uri())
+    assert tab.evaluate(kept) == "auto"
+    tab.evaluate("location.hash = '#part-9'")
+    tab.wait_for_timeout(500)
+    assert 0 <= tab.evaluate(top) < 120
+    tab.close()
 
 
 def test_parameters_of_a_long_signature_are_lines_and_no_list():
@@ -160,7 +174,7 @@ def test_a_known_address_stands_in_map_pages_and_picture(site):
     places = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
     assert places == [
         f"{ADDRESS}/{page}.html"
-        for page in ("api/rotary", "cards", "chapter", "index", "play")
+        for page in ("api/rotary", "cards", "chapter", "index", "long", "play")
     ]
     assert f"{ADDRESS}/sitemap.xml" in (site / "robots.txt").read_text()
     head = (site / "chapter.html").read_text()
