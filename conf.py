@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import posattn
@@ -183,8 +182,6 @@ epub_title = project
 epub_description = f"An executable book, with code in {framework}"
 epub_identifier = epub_publisher = epub_contributor = "posattn"
 epub_scheme, epub_uid = "name", "posattn"
-released = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", "1795219200")))
-epub_date = time.strftime("%Y-%m-%dT%H:%M:%SZ", released)
 epub_show_urls = "no"
 epub_tocscope = "includehidden"
 epub_use_index = False

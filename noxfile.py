@@ -115,8 +115,9 @@ def fuzz(session: nox.Session) -> None:
 
 @tool
 def mutants(session: nox.Session) -> None:
-    """Plant small faults and see which no test notices: `nox -s mutants -- --minutes 30` for some."""
-    run(session, "tests.mutants", *session.posargs)
+    """List small faults in the library that no test notices: `nox -s mutants -- "posattn.jax.*alibi*"` for a part."""
+    run(session, "mutmut", "run", *session.posargs)
+    run(session, "mutmut", "results")
 
 
 @nox.session(requires=["environment"], venv_backend="venv", default=False)
@@ -148,7 +149,7 @@ def ports(session: nox.Session, port: str) -> None:
         *session.posargs,
         env={"POSATTN_PORT": port, "POSATTN_CARRIED": str(carried)},
     )
-    session.run("python", "docs/_ext/book/recordings.py", port)
+    session.run("python", "tests/ports/record.py", port)
 
 
 @nox.session(python="3.11", requires=["environment"], default=False)
@@ -183,7 +184,7 @@ def numerics(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
-    sources = "docs src conf.py references.bib noxfile.py constraints.txt"
+    sources = "docs src tests/pages conf.py references.bib noxfile.py constraints.txt"
     places = sorted(item for item in os.environ.items() if item[0].startswith("POSATTN_"))
     made_from = f"{builds.fingerprint(*sources.split())} {places}"
     if (
@@ -215,7 +216,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(requires=["docs"], venv_backend="none", default=False)
 def notebooks(session: nox.Session) -> None:
     """Run every notebook without the other framework, and compare it with its page."""
-    run(session, "docs._ext.book.rerun", BUILD / "html" / "_notebooks")
+    run(session, "tests.build.rerun", BUILD / "html" / "_notebooks")
 
 
 @nox.session(requires=["docs"], venv_backend="none", default=False)
@@ -285,6 +286,7 @@ def lint(session: nox.Session) -> None:
     for schema, files in schemas.items():
         run(session, "check_jsonschema", "--builtin-schema", schema, *files)
     run(session, Path(".ci", "licences.py"))
+    run(session, "tests.pages.unquoted")
 
 
 @tool
@@ -361,7 +363,7 @@ def typeset(session: nox.Session, folder: Path, *names: str) -> None:
         options = ["-pdfxe", "-interaction=nonstopmode", "-halt-on-error"]
         with session.chdir(folder):
             session.run("latexmk", *options, f"{name}.tex", external=True, silent=True)
-        run(session, "docs._ext.book.proofread", folder / f"{name}.log")
+        run(session, Path(".ci", "proofread.py"), folder / f"{name}.log")
         publish(folder / f"{name}.pdf", BUILD / "pdf" / f"{name}.pdf")
 
 

@@ -1,24 +1,20 @@
 """Build a release from the last commit, and check it: `python .ci/release.py build/release`.
 
-The folder gets wheel, sdist, the changelog with the version's section, and the archive's metadata.
 Nothing is uploaded, and the same commit gives the same files.
 """
 
 import filecmp
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
 NEWEST = re.compile(r"^## \[(.+?)\]", re.MULTILINE)
-TO_COME = re.compile(r"^This will be (\d\S*?\w)[,.]\s[^\n]*\n*", re.MULTILINE)
 
 
 def git(*arguments):
@@ -28,56 +24,21 @@ def git(*arguments):
 
 
 def versions():
-    """The version that each file names: the library, the citation, and the changelog's newest section."""
-    library = re.search(
-        r'__version__ = "(.+?)"', Path("src/posattn/__init__.py").read_text("utf-8")
-    )
-    changelog = Path("CHANGELOG.md").read_text("utf-8")
-    newest, to_come = NEWEST.findall(changelog), TO_COME.search(changelog)
-    if newest[:1] == ["Unreleased"]:
-        newest[:1] = [to_come[1]] if to_come else []
+    """The version that each file names."""
+    library = Path("src/posattn/__init__.py").read_text("utf-8")
+    newest = NEWEST.search(Path("CHANGELOG.md").read_text("utf-8"))
     return {
-        "src/posattn/__init__.py": library[1],
-        "CITATION.cff": citation()["version"],
-        "CHANGELOG.md": newest[0] if newest else None,
+        "src/posattn/__init__.py": re.search(r'__version__ = "(.+?)"', library)[1],
+        "CITATION.cff": yaml.safe_load(Path("CITATION.cff").read_text("utf-8"))["version"],
+        "CHANGELOG.md": newest[1] if newest else None,
     }
 
 
-def citation():
-    """CITATION.cff."""
-    return yaml.safe_load(Path("CITATION.cff").read_text("utf-8"))
-
-
-def released(changelog, version, day):
-    """The changelog in which what was to come is the version's section."""
-    to_come = TO_COME.search(changelog)
-    if not to_come:
-        return changelog
-    section = f"## [Unreleased]\n\n## [{version}] - {day}\n\n"
-    return re.sub(r"^## \[Unreleased\]\n+", section, TO_COME.sub("", changelog), flags=re.M)
-
-
-def archived(version, day):
-    """What an archive such as Zenodo wants to know, of which it reads not all in CITATION.cff."""
-    known = citation()
-    return {
-        "upload_type": "software",
-        "title": known["title"],
-        "description": known["abstract"],
-        "creators": [{"name": author["name"]} for author in known["authors"]],
-        "keywords": known["keywords"],
-        "license": known["license"][0],
-        "notes": "Code: MIT. Text and figures of the book: CC BY 4.0.",
-        "version": version,
-        "publication_date": day,
-    }
-
-
-def build(target, epoch):
-    """Build the sdist, and the wheel out of it."""
+def build(target):
+    """Build the sdist, and the wheel out of it, with the time of the commit."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target)]
-    environment = os.environ | {"SOURCE_DATE_EPOCH": epoch}
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    epoch = {"SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").strip()}
+    subprocess.run(command, env=os.environ | epoch, check=True, stdout=subprocess.DEVNULL)
     return sorted(path.name for path in target.iterdir())
 
 
@@ -86,35 +47,23 @@ def main(target):
     if changes := git("status", "--porcelain"):
         return f"the working tree must be clean, got\n{changes.rstrip()}"
     named = versions()
-    version = named["src/posattn/__init__.py"]
-    if set(named.values()) != {version}:
-        said = ", ".join(f"{file} has {number}" for file, number in named.items())
+    if len(set(named.values())) > 1:
+        said = ", ".join(f"{file} has {version}" for file, version in named.items())
         return f"all files must name one version: {said}"
-    epoch = git("log", "-1", "--format=%ct").strip()
-    day = datetime.fromtimestamp(int(epoch), UTC).date().isoformat()
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    files = build(target, epoch)
+    files = build(target)
     with tempfile.TemporaryDirectory() as again:
-        build(Path(again), epoch)
+        build(Path(again))
         _, differ, missing = filecmp.cmpfiles(target, again, files, shallow=False)
-        if differ or missing:
-            return f"two builds must give the same files, but {', '.join(differ + missing)} differ"
-    check = [
-        sys.executable,
-        "-m",
-        "twine",
-        "check",
-        "--strict",
-        *(target / f for f in files),
-    ]
-    if subprocess.run(check, check=False).returncode:
+    if differ or missing:
+        return (
+            f"two builds must give the same files, but {', '.join(differ + missing)} differ"
+        )
+    check = [sys.executable, "-m", "twine", "check", "--strict"]
+    if subprocess.run([*check, *(target / name for name in files)], check=False).returncode:
         return "twine must accept what is built"
-    changelog = released(Path("CHANGELOG.md").read_text("utf-8"), version, day)
-    (target / "CHANGELOG.md").write_text(changelog, encoding="utf-8")
-    archive = json.dumps(archived(version, day), indent=2, ensure_ascii=False)
-    (target / ".zenodo.json").write_text(archive + "\n", encoding="utf-8")
-    print(f"{target}: {', '.join(files)}, CHANGELOG.md, .zenodo.json")
+    print(f"{target}: {', '.join(files)}")
     return 0
 
 

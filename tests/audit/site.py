@@ -22,7 +22,7 @@ def pages(site, wanted=()):
         for path in sorted(site.rglob("*.html"))
         if "_static" not in path.parts
     }
-    sources = [name for name in found if name.startswith("_modules/")]
+    sources = [name for name in found if name.startswith(("_modules/", "_tests/"))]
     for name in sorted(sources, key=lambda name: found[name].stat().st_size)[:-1]:
         del found[name]
     for name in wanted:
@@ -33,7 +33,7 @@ def pages(site, wanted=()):
 
 def hidden(name):
     """Whether search engines shall pass over a page."""
-    return name in HIDDEN or name.startswith("_modules/")
+    return name in HIDDEN or name.startswith(("_modules/", "_tests/"))
 
 
 @cache

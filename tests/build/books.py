@@ -1,10 +1,15 @@
-"""Small books, built to see what the extensions make of them."""
+"""Small books, built to see what our extension makes of them."""
 
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+BOOK = Path(__file__).with_name("book")
+ADDRESS = "https://example.org/book"
 FRONT_MATTER = """---
 file_format: mystnb
 kernelspec: {name: python3, display_name: Python 3, language: python}
@@ -13,73 +18,78 @@ kernelspec: {name: python3, display_name: Python 3, language: python}
 CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinxcontrib.bibtex",
-              "sphinxcontrib.katex", "sphinx_proof", "book.cells", "book.captions", "book.deck", "book.ebook",
-              "book.exercises", "book.kernels", "book.notebooks", "book.pages", "book.paper", "book.place",
-              "book.scratch", "book.site", "book.slides", "book.twins"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon",
+              "sphinx.ext.viewcode", "sphinx_design", "sphinx_proof", "sphinxcontrib.bibtex",
+              "sphinxcontrib.katex", "book"]
 html_theme = "furo"
-templates_path = [{str(ROOT / "docs" / "_templates")!r}]
+html_title = "A small book"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
-html_js_files = ["framework.js"]
+html_js_files = [(name, {{"loading_method": "defer"}})
+                 for name in ("framework.js", "scrollers.js", "explorers.js")]
+html_search_scorer = {str(ROOT / "docs" / "_static" / "scorer.js")!r}
+html_baseurl = {ADDRESS!r}
+html_context = {{"site": {ADDRESS!r}}}
+templates_path = [{str(ROOT / "docs" / "_templates")!r}]
+autodoc_mock_imports = ["mlx"]
 bibtex_bibfiles = ["references.bib"]
 exclude_patterns = ["build"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
+numfig = True
 nb_execution_mode = "force"
-kernel_imports = ["posattn.figures"]
 nb_execution_timeout = 300
+kernel_imports = ["posattn.figures"]
 nb_mime_priority_overrides = [("revealjs", "image/svg+xml", 10), ("epub", "image/svg+xml", 10),
                               ("latex", "application/pdf", 10)]
 copyright = "2026, nobody"
 version = "0"
-epub_date = "2026-01-01T00:00:00Z"
 epub_show_urls = "no"
 revealjs_use_section_ids = True
 katex_prerender = True
 katex_css_path = "katex/katex.min.css"
 """
-GATES = 'extensions.append("book.gates")\n'  # all that belongs to a whole book
-FIGURE = """
-from posattn import figures
-figures.offsets([1, 2, {last}])
-"""
 
 
-def cell(code, tags="", alt="waves", figure=""):
-    head = f"---\ntags: [{tags}]\nmystnb:\n  image: {{{f'alt: {alt}' if alt else ''}}}\n{figure}---\n"
+def write(folder, pages, bibliography="", settings=""):
+    """Write a book of these pages, each below a title that is its name."""
+    (folder / "conf.py").write_text(CONF + settings)
+    (folder / "references.bib").write_text(bibliography)
+    listed = "\n".join(name for name in pages if name != "unlisted")
+    (folder / "index.md").write_text(f"# Book\n\n```{{toctree}}\n{listed}\n```\n")
+    for name, text in pages.items():
+        (folder / f"{name}.md").write_text(f"{FRONT_MATTER}# {name}\n\n{text}")
+
+
+def copy(folder):
+    """Copy the small book that has a piece of each kind."""
+    shutil.copytree(BOOK, folder)
+    (folder / "conf.py").write_text(CONF)
+
+
+def build(folder, builder="html", *only, processes=1):
+    """Build a book, or some of its pages; return where, the exit code and what was said."""
+    out = folder / "build" / builder
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "--no-color"]
+    command += ["-j", str(processes), "-b", builder, "-d", folder / "build" / "doctrees"]
+    command += [folder, out, *(folder / name for name in only)]
+    done = subprocess.run(
+        list(map(str, command)),
+        env=os.environ | {"SOURCE_DATE_EPOCH": "1767225600"},  # when 2026 begins
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    return out, done.returncode, done.stderr
+
+
+def cell(code, tags="", alt="waves"):
+    """A cell with tags, whose figure shows this."""
+    image = f"alt: {alt}" if alt else ""
+    head = f"---\ntags: [{tags}]\nmystnb:\n  image: {{{image}}}\n---\n"
     return f"```{{code-cell}} python\n{head}{code}\n```\n\n"
 
 
-def build(
-    folder, pages, bibliography="", builder="html", only=(), settings="", processes=1
-):
-    """Build a small book, or some of its files; return its folder, its exit code and what was said."""
-    (folder / "conf.py").write_text(CONF + settings)
-    (folder / "references.bib").write_text(bibliography)
-    toctree = "\n".join(
-        ["# Book", "```{toctree}", *(p for p in pages if p != "api"), "```"]
-    )
-    (folder / "index.md").write_text(toctree)
-    for name, text in pages.items():
-        (folder / f"{name}.md").write_text(f"{FRONT_MATTER}# {name}\n\n{text}")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        "--no-color",
-        f"--jobs={processes}",
-        "-b",
-        builder,
-        "-d",
-        str(folder / "build" / "doctrees"),
-        str(folder),
-        str(folder / "build" / builder),
-        *(str(folder / name) for name in only),
-    ]
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False
-    )
-    return folder / "build" / builder, result.returncode, result.stderr
+def words(html):
+    """What a reader reads of some HTML."""
+    return " ".join(re.sub("<[^>]+>", "", html).split())

@@ -2,15 +2,18 @@
 
 import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from sphinxcontrib import katex
 
+from docs._ext.book import reading
 from tests.build.books import ROOT
 
 
@@ -44,10 +47,10 @@ except OSError as refused:
 """
 
 
-def python(code, folder, **options):
+def python(code, folder, *words, **options):
     """Run code in a folder that has `.nox`."""
     (folder / ".nox").mkdir(exist_ok=True)
-    command = [sys.executable, "-c", code.format(ci=str(ROOT / ".ci"))]
+    command = [sys.executable, "-c", code.format(ci=str(ROOT / ".ci")), *words]
     return subprocess.Popen(command, cwd=folder, text=True, **options)
 
 
@@ -90,41 +93,79 @@ def files(folder):
     }
 
 
-def test_a_result_replaces_the_last_one_as_a_whole(tmp_path):
-    place = tmp_path / "site" / "html"
-    for text in ("old", "new"):
-        builds.publish(filled(tmp_path / text, text), place)
-        assert files(place) == {"a.html": text, "inner/b.html": text}
-    builds.publish(place / "a.html", tmp_path / "site" / "book.pdf")
-    assert sorted(path.name for path in place.parent.iterdir()) == ["book.pdf", "html"]
+BUILDS = """
+import sys, time
+sys.path.insert(0, {ci!r})
+from builds import BUILD, alone, line, publish
+version, pause = sys.argv[1:]
+try:
+    alone()
+except OSError as refused:
+    sys.exit(line(refused))
+made = BUILD / "work"
+made.mkdir(exist_ok=True)
+for name in ("index.html", "page.html"):
+    if version == "broken" and name == "page.html":
+        sys.exit("a page is wrong")
+    (made / name).write_text(version)
+    time.sleep(float(pause))
+publish(made, BUILD / "html")
+"""
 
 
-@pytest.mark.parametrize("call", ["copytree", "rename", "replace", "rmtree"])
-def test_whatever_stops_a_build_leaves_no_half_of_a_site_and_the_next_one_mends_it(
-    tmp_path, monkeypatch, call
-):
-    old, new = filled(tmp_path / "old", "old"), filled(tmp_path / "new", "new")
-    place = tmp_path / "html"
-    builds.publish(old, place)
-    home = {"copytree": shutil, "rename": Path, "replace": os, "rmtree": shutil}[call]
-    does = getattr(home, call)
+def book(folder, version, pause=0.0):
+    """Start to build a book of two pages, as the sessions of nox do."""
+    words = [version, str(pause)]
+    return python(BUILDS, folder, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def stopped(path, *rest, **options):
-        if call == "copytree":
-            does(path / "inner", *rest)
-        raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(home, call, stopped)
-        with pytest.raises(OSError, match="No space left"):
-            builds.publish(new, place)
-    whole = {name: {"a.html": name, "inner/b.html": name} for name in ("old", "new")}
-    left = files(place) if place.is_dir() else None
-    expected = {"copytree": whole["old"], "rename": whole["old"], "rmtree": whole["new"]}
-    assert left == expected.get(call)
-    builds.publish(new, place)
-    assert files(place) == whole["new"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["html", "new", "old"]
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the site of a first build."""
+    made = tmp_path / "a bóok"
+    made.mkdir()
+    with book(made, "first") as build:
+        said = build.communicate(timeout=60)[0]
+    assert build.returncode == 0, said
+    return made
+
+
+@pytest.mark.slow
+def test_a_build_that_fails_or_is_killed_leaves_the_last_good_site(folder):
+    first = {"index.html": "first", "page.html": "first"}
+    with book(folder, "broken") as build:
+        said = build.communicate(timeout=60)[0]
+    assert build.returncode == 1
+    assert "a page is wrong" in said
+    assert files(folder / "build" / "html") == first
+    with book(folder, "second", pause=600) as build:
+        until(lambda: (folder / "build" / "work" / "index.html").read_text() == "second")
+        build.kill()
+    assert files(folder / "build" / "html") == first
+    with book(folder, "third") as build:
+        build.communicate(timeout=60)
+    assert set(files(folder / "build" / "html").values()) == {"third"}
+    assert sorted(p.name for p in (folder / "build").iterdir()) == ["html", "work"]
+
+
+@pytest.mark.slow
+def test_two_builds_at_once_do_not_mix_and_one_says_why_it_does_not_run(folder):
+    with book(folder, "second", pause=3) as build:
+        until(lambda: (folder / "build" / "work" / "index.html").read_text() == "second")
+        with book(folder, "third") as other:
+            said = other.communicate(timeout=60)[0]
+        build.communicate(timeout=60)
+    assert (build.returncode, other.returncode) == (0, 1)
+    assert said.count(builds.BUSY) == 1
+    assert set(files(folder / "build" / "html").values()) == {"second"}
+
+
+def until(holds):
+    """Wait for half a minute at most."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_pages_are_read_again_unless_the_last_reading_ended_well(tmp_path):
@@ -139,29 +180,15 @@ def test_pages_are_read_again_unless_the_last_reading_ended_well(tmp_path):
     assert not pages.exists()
 
 
-def test_a_refusal_is_one_line_that_names_the_file(tmp_path):
-    with pytest.raises(OSError, match="No such file") as one:
-        builds.publish(tmp_path / "none", tmp_path / "place")
-    assert builds.line(one.value) == f"No such file or directory: {tmp_path / 'none'}"
-    many = shutil.Error(
-        [("from", "to", "[Errno 28] No space left on device: 'to'"), ("a", "b", "c")]
-    )
-    assert builds.line(many) == "[Errno 28] No space left on device: 'to'"
-
-
-def test_the_first_difference_of_two_builds_is_named(tmp_path):
-    one, other = (filled(tmp_path / name, "first\nsecond\n") for name in "ab")
+def test_files_of_two_builds_that_differ_are_named(tmp_path):
+    one, other = (filled(tmp_path / name, "first\n") for name in "ab")
     (one / "work").mkdir()
-    (one / "work" / "cache").touch()
-    assert reproduce.difference(one, other) is None
-    (other / "inner" / "b.html").write_text("first\n" + 60 * "=" + "other\n")
-    (one / "inner" / "b.html").write_text("first\n" + 60 * "=" + "second\n")
-    said = reproduce.difference(one, other).splitlines()
-    assert said[0] == "inner/b.html differs in line 2, from byte 20 on:"
-    assert said[1].endswith("====second\\n'")
-    assert said[2].endswith("====other\\n'")
+    assert reproduce.difference(one, other) == ""
+    (other / "inner" / "b.html").write_text("second\n")
     (other / "more.html").touch()
-    assert reproduce.difference(one, other) == f"only {other} has more.html"
+    said = reproduce.difference(one, other)
+    assert f"{other}/inner/b.html differ" in said
+    assert "more.html" in said
 
 
 @pytest.mark.slow
@@ -195,8 +222,16 @@ def test_the_style_is_of_the_katex_that_renders():
     assert f'version:"{katex.katex_version}"' in code
 
 
-def test_pdfs_and_the_ebook_carry_one_date_and_the_users_if_there_is_one():
-    conf = (ROOT / "conf.py").read_text("utf-8")
-    epoch = builds.settings({})["SOURCE_DATE_EPOCH"]
-    assert f'"SOURCE_DATE_EPOCH", "{epoch}"' in conf
+def test_all_that_is_built_carries_one_date_and_the_users_if_there_is_one():
+    assert int(builds.settings({})["SOURCE_DATE_EPOCH"]) > 0
     assert builds.settings({"SOURCE_DATE_EPOCH": "1"})["SOURCE_DATE_EPOCH"] == "1"
+
+
+def test_a_page_is_read_again_when_code_or_a_recording_changes():
+    env = MagicMock()
+    reading.depend_on_code(SimpleNamespace(env=env, srcdir=ROOT / "docs"), None)
+    known = {Path(call.args[0]).resolve() for call in env.note_dependency.call_args_list}
+    folders = ("src/posattn", "docs/_ext/book", "docs/_ports")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    assert known == {p.resolve() for p in found if p.suffix in {".py", ".json"}}
+    assert {p.suffix for p in known} == {".py", ".json"}

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from posattn import reference
-from tests.audit import chromium
 from tests.build.books import ROOT
-from tests.conftest import need
 
 pytestmark = pytest.mark.slow  # small books
 
@@ -29,13 +27,6 @@ def folder(tmp_path_factory):
     for name in ("explorers.js", "book.css"):
         shutil.copy(STATIC / name, folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser():
-    need(chromium.program(), chromium.MISSING)
-    with chromium.started() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
 """A book that two processes read is the one that a single process reads."""
 
 import os
-import re
 
 import pytest
 
-from tests.build.books import FIGURE, build, cell
+from tests.build.books import build, cell, words, write
 from tests.conftest import need
 
 pytestmark = pytest.mark.slow  # small books
 
 WORK = "@misc{{{name}, title={{{name}}}, author={{Nobody, {name}}}, year={{2024}}}}\n"
-NUMBERED = "  figure: {{name: fig-{name}, caption: A caption}}\n"
+DRAW = "from posattn import figures\nfigures.offsets([1, 2, {}])"
 PAGE = """
 :::{{place}}
 {{doc}}`{other}`
@@ -48,11 +47,6 @@ Which?
 
 {solved}
 """
-SETTINGS = """
-extensions.append("sphinx.ext.doctest")
-numfig = True
-bibtex_default_style = "plain"
-"""
 NAMES = ("one", "two", "three", "four")
 
 
@@ -66,7 +60,9 @@ def page(number, name):
         after=number + 1,
         run=cell(glued),
         solved=cell(f"print({number})"),
-        drawn=cell(FIGURE.format(last=number + 2), figure=NUMBERED.format(name=name)),
+        drawn=cell(DRAW.format(number)).replace(
+            "  image:", f"  figure: {{name: fig-{name}, caption: A caption}}\n  image:"
+        ),
     )
 
 
@@ -80,9 +76,8 @@ def books(tmp_path_factory):
     made = []
     for processes in (1, 2):
         folder = tmp_path_factory.mktemp(f"read_by_{processes}")
-        out, code, said = build(
-            folder, pages, works, settings=SETTINGS, processes=processes
-        )
+        write(folder, pages, works)
+        out, code, said = build(folder, processes=processes)
         assert code == 0, said  # Sphinx would warn of an extension that reads alone
         files = [path for path in out.rglob("*") if path.is_file()]
         made.append({str(path.relative_to(out)): path.read_bytes() for path in files})
@@ -96,10 +91,7 @@ def test_two_processes_make_the_files_that_one_makes(books):
 
 
 def test_a_page_knows_what_the_others_hold(books):
-    texts = {
-        name: " ".join(re.sub("<[^>]+>", "", books[1][f"{name}.html"].decode()).split())
-        for name in ("two", "all")
-    }
+    texts = {name: words(books[1][f"{name}.html"].decode()) for name in ("two", "all")}
     assert "[4] has (1), Theorem 1 and Fig. 1. It has 2 of 1. Theorem 2" in texts["two"]
     assert "Chapter 1: one Of one Chapter 2: two Of two Chapter 3: three" in texts["all"]
     assert "[3] three Nobody. Three. 2024. [4] two Nobody. Two. 2024." in texts["all"]

@@ -1,4 +1,4 @@
-"""The site around the pages, on a small one: policy, weight, search, thumbnails, map."""
+"""The site around the pages: policy, weight, fonts, search, thumbnails, map, and the switch."""
 
 import io
 import re
@@ -9,63 +9,28 @@ from PIL import Image
 from pygments.styles import get_style_by_name
 from pygments.token import Comment, Keyword, Number, String, Text
 
-from docs._ext.book import site as extension
 from posattn import figures
-from tests.audit import chromium
-from tests.build.books import FIGURE, ROOT, build, cell
-from tests.conftest import need
+from tests.build.books import ADDRESS, ROOT
 from tests.library.test_figures import luminance
 
-STATIC = ROOT / "docs" / "_static"
 pytestmark = pytest.mark.slow  # small books
 
+STATIC = ROOT / "docs" / "_static"
 INJECT = """document.body.append(
     Object.assign(document.createElement("script"), { textContent: "window.broken = true" }))"""
-ADDRESS = "https://example.org/book"
-CONF = f"""
-html_theme = "furo"
-html_css_files = ["book.css"]
-html_js_files = [(name, {{"loading_method": "defer"}}) for name in ("scrollers.js", "explorers.js")]
-html_search_scorer = {str(STATIC / "scorer.js")!r}
-html_baseurl = {ADDRESS!r}
-html_context = {{"site": {ADDRESS!r}}}
-myst_enable_extensions += ["colon_fence", "deflist"]
-"""
-LINES = "\n\n".join(["A sentence of seven words stands here."] * 40)
-PAGES = {
-    "long": "".join(f"## Part {k}\n\n{LINES}\n\n" for k in range(12)),
-    "chapter": "Rotary encodings turn pairs.\n\n## Rotary\n\n"
-    + cell(FIGURE.format(last=3)),
-    "api/rotary": "Rotary, rotary, rotary: the class of the library.\n\n## Rotary\n\nrotary\n",
-    "cards": ":::{container} chapters\n{doc}`chapter`\n: Its first figure.\n\n"
-    "{doc}`404`\n: It has none.\n:::\n\n$x^2$\n",
-    "play": ":::{container} explorer explorer-clocks\nThe twin.\n:::\n",
-    "404": "Nothing is here.\n",
-}
+PRESSED = "[...document.querySelectorAll('.framework button[aria-pressed=true]')].map(b => b.value)"
+SHOWN = "[...document.querySelectorAll('.sd-tab-set > input:checked + label')].map(l => l.dataset.syncId)"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "api").mkdir()
-    made, code, said = build(folder, PAGES, settings=CONF)
-    assert code == 0, said
-    return made
-
-
-@pytest.fixture(scope="module")
-def browser():
-    need(chromium.program(), chromium.MISSING)
-    with chromium.started() as started:
-        yield started
+def read(site, page):
+    """The text of a page."""
+    return (site / f"{page}.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", ["index", "chapter", "api/rotary", "search", "genindex"])
-def test_every_page_says_which_scripts_may_run_and_they_do(site, browser, page):
-    text = (site / f"{page}.html").read_text()
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
-    scripts = re.search(r"script-src ([^;]*)", policy)[1]
-    assert "unsafe" not in scripts
+def test_every_page_says_which_scripts_may_run_and_only_they_do(site, browser, page):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', read(site, page))[1]
+    assert "unsafe" not in re.search(r"script-src ([^;]*)", policy)[1]
     said = []
     tab = browser.new_page()
     tab.on("console", lambda message: said.append(message.text))
@@ -77,27 +42,25 @@ def test_every_page_says_which_scripts_may_run_and_they_do(site, browser, page):
     tab.close()
 
 
-def test_the_404_page_starts_its_links_at_the_address_of_the_site(site):
-    text = (site / "404.html").read_text()
-    assert f'<base href="{ADDRESS}/">' in text  # which a policy for one origin lets in
-    assert "script-src 'self' 'sha256-" in text
-
-
 def test_pages_load_no_style_that_they_do_not_use(site):
-    styles = re.findall(
-        r'<link rel="stylesheet"[^>]*href="([^"?]*)', (site / "index.html").read_text()
-    )
-    assert [style.rpartition("/")[2] for style in styles] == [
-        "pygments.css",
-        "furo.css",
-        "book.css",
-    ]
-    assert "katex.min.css" in (site / "cards.html").read_text()
+    styles = re.findall(r'<link rel="stylesheet"[^>]*href="([^"?]*)', read(site, "404"))
+    names = [style.rpartition("/")[2] for style in styles]
+    assert names == ["pygments.css", "furo.css", "book.css"]
+    assert "katex.min.css" in read(site, "solution")
 
 
-def test_the_script_of_the_explorers_is_where_one_is(site):
-    found = {page: "explorers.js" in (site / f"{page}.html").read_text() for page in PAGES}
-    assert [page for page, there in found.items() if there] == ["play"]
+def test_nothing_is_asked_of_another_site(site):
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|img|source|iframe|link rel="(?:stylesheet|preload)")[^>]*?'
+            r'(?:src|href)="([^"]*)"',
+            page.read_text("utf-8"),
+        )
+        assert [url for url in loaded if re.match(r"\w+:|//", url)] == [], page
+    for style in (site / "_static").rglob("*.css"):
+        assert not re.search(r"url\(.?(https?:)?//|@import", style.read_text("utf-8")), (
+            style
+        )
 
 
 def test_styles_name_the_fonts_that_are_there():
@@ -108,60 +71,73 @@ def test_styles_name_the_fonts_that_are_there():
         assert named == {font.resolve() for font in (STATIC / folder).glob("*.woff2")}
 
 
-def test_a_link_to_a_part_lands_there_on_a_phone_which_lays_out_only_what_is_near(
-    site, browser
+def test_a_link_to_a_part_lands_there_on_a_phone_which_lays_out_what_is_near(
+    site, browser, tmp_path
 ):
+    styles = (site / "_static" / name for name in ("styles/furo.css", "book.css"))
+    head = "".join(f'<link rel="stylesheet" href="{style.as_uri()}">' for style in styles)
+    part = "<section id='part-{}'>" + 40 * "<p>A sentence stands here.</p>" + "</section>"
+    parts = "".join(map(part.format, range(12)))
+    page = tmp_path / "long.html"
+    page.write_text(
+        "<!doctype html><meta name='viewport' content='width=device-width'>"
+        f"{head}<article><section>{parts}</section></article>"
+    )
     tab = browser.new_page(viewport={"width": 375, "height": 800})
-    top = "document.getElementById('part-9').getBoundingClientRect().top"
-    kept = "getComputedStyle(document.getElementById('part-3')).contentVisibility"
-    tab.goto((site / "long.html").as_uri())
-    assert tab.evaluate(kept) == "auto"
+    tab.goto(page.as_uri())
+    part = "document.getElementById('part-9')"
+    assert tab.evaluate(f"getComputedStyle({part}).contentVisibility") == "auto"
     tab.evaluate("location.hash = '#part-9'")
     tab.wait_for_timeout(500)
-    assert 0 <= tab.evaluate(top) < 120
+    assert 0 <= tab.evaluate(f"{part}.getBoundingClientRect().top") < 120
     tab.close()
 
 
-def test_parameters_of_a_long_signature_are_lines_and_no_list():
-    one, other = (f'<em class="sig-param">{name}</em>,' for name in "xy")
-    lines = "".join(f'<span class="sig-line">{name}</span>\n' for name in (one, other))
-    assert extension.mend(f"f(<dl>\n<dd>{one}</dd>\n<dd>{other}</dd>\n</dl>)") == (
-        f'f(<span class="sig-lines">{lines}</span>)'
-    )
+def test_fonts_and_what_draws_mathematics_and_slides_have_their_licences_beside_them(site):
+    static = site / "_static"
+    families = {
+        re.sub(r"-\d+-\w+(-common)?$", "", path.stem)
+        for path in static.glob("fonts/*.woff2")
+    }
+    for family in families:
+        assert "SIL OPEN FONT LICENSE" in (static / "fonts" / f"{family}.txt").read_text()
+    for name, author in {"katex": "Khan Academy", "revealjs": "Hakim El Hattab"}.items():
+        licence = (static / name / "LICENSE").read_text()
+        assert author in licence
+        assert "Permission is hereby granted, free of charge" in licence
+
+
+def test_the_script_of_the_explorers_is_where_one_is(site):
+    assert "explorers.js" in read(site, "chapter")
+    assert "explorers.js" not in read(site, "pair")
 
 
 def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
     image = re.search(
         r'<img class="thumbnail" src="([^"]*)" alt="" loading="lazy" width="(\d+)" height="(\d+)"',
-        (site / "cards.html").read_text(),
+        read(site, "cards"),
     )
     drawing = (site / image[1]).read_text()
     assert "<path" in drawing
-    assert "15625)" not in drawing
-    assert 'class="phone"' not in drawing
-    assert "metadata" not in drawing
+    for left_out in ("15625)", 'class="phone"', "metadata"):  # the first is a letter's size
+        assert left_out not in drawing
     drawn, used = (
         set(re.findall(rf'{name}="#?([^"]+)"', drawing)) for name in ("id", "href")
     )
     assert used <= drawn  # no letter that went is asked for
-    size = [
+    width, height = (
         re.search(rf'<svg [^>]*{side}="([\d.]+)pt"', drawing)[1]
         for side in ("width", "height")
-    ]
-    assert [*image.groups()[1:]] == [str(round(float(x))) for x in size]
-    assert not re.search(r"\d\.\d\d", drawing)
-
-
-def test_a_card_of_a_chapter_without_a_figure_has_no_empty_box(site):
-    cards = (site / "cards.html").read_text()
-    assert cards.count('class="item"') == 2
-    assert re.findall('class="thumbnail"', cards) == ['class="thumbnail"']
+    )
+    assert (
+        read(site, "cards").count('class="thumbnail"') == 1
+    )  # no box for a page without one
+    assert image.groups()[1:] == (str(round(float(width))), str(round(float(height))))
 
 
 def test_the_search_finds_chapters_first_and_says_what_a_file_cannot_show(site, browser):
     tab = browser.new_page()
     tab.goto(f"{(site / 'search.html').as_uri()}?q=rotary")
-    tab.wait_for_selector("ul.search li a")
     tab.wait_for_function("document.querySelectorAll('ul.search li').length > 1")
     found = tab.eval_on_selector_all("ul.search li a", "links => links.map(a => a.href)")
     assert "/api/" not in found[0]
@@ -172,15 +148,66 @@ def test_the_search_finds_chapters_first_and_says_what_a_file_cannot_show(site, 
 
 def test_a_known_address_stands_in_map_pages_and_picture(site):
     places = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
-    assert places == [
-        f"{ADDRESS}/{page}.html"
-        for page in ("api/rotary", "cards", "chapter", "index", "long", "play")
-    ]
+    assert f"{ADDRESS}/api/rotary.html" in places
+    assert not any("404" in place for place in places)
     assert f"{ADDRESS}/sitemap.xml" in (site / "robots.txt").read_text()
-    head = (site / "chapter.html").read_text()
-    assert f'<link rel="canonical" href="{ADDRESS}/chapter.html">' in head
-    assert f'<meta property="og:image" content="{ADDRESS}/_static/order.png">' in head
-    assert f'<base href="{ADDRESS}/">' in (site / "404.html").read_text()
+    head = read(site, "chapter")
+    assert f'<link rel="canonical" href="{ADDRESS}/chapter.html"' in head
+    (picture,) = re.findall(rf'<meta property="og:image" content="{ADDRESS}/([^"]*)"', head)
+    assert (site / picture).is_file()
+    lost = read(site, "404")  # which is shown at any address
+    assert f'"{ADDRESS}/' in lost
+    assert "script-src 'self' 'sha256-" in lost
+
+
+def test_search_engines_pass_over_what_is_no_page_of_the_book(site):
+    assert 'name="robots" content="noindex"' in read(site, "404")
+    assert 'name="robots" content="noindex"' in read(site, "_modules/posattn/ports/mlx")
+    assert "noindex" not in read(site, "chapter")
+
+
+def test_the_captions_of_the_sidebar_have_a_level(site):
+    assert '<p class="caption" role="heading" aria-level="2">' in read(site, "chapter")
+
+
+@pytest.mark.parametrize("width", [375, 1440])
+def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(
+    site, browser, width
+):
+    address = (site / "scratch.html").as_uri()
+    page = browser.new_context(viewport={"width": width, "height": 400}).new_page()
+    page.goto(address)
+    place = ".mobile-header" if width < 1000 else ".sidebar-sticky"
+    assert page.evaluate(PRESSED) == ["torch", "torch"]
+    # a taller tab, and a browser that holds nothing in its place, as Safari
+    page.evaluate("document.documentElement.style.overflowAnchor = 'none'")
+    tall = page.locator(".sd-tab-set").first.locator(".sd-tab-content").last
+    tall.evaluate("node => { node.style.paddingBottom = '200px'; }")
+    below = page.locator(".sd-tab-set").last
+    page.locator("details.library").evaluate("details => { details.open = true; }")
+    below.evaluate("node => node.scrollIntoView({block: 'center', behavior: 'instant'})")
+    stood = below.bounding_box()["y"]
+    page.locator(f"{place} .framework button", has_text="JAX").press("Enter")
+    assert page.evaluate(SHOWN) == page.evaluate(PRESSED) == ["jax", "jax"]
+    assert abs(below.bounding_box()["y"] - stood) < 2
+    assert page.url == address + "?framework=jax"
+    page.goto((site / "pair.html").as_uri())
+    assert page.evaluate(SHOWN) == ["jax", "jax"]  # remembered
+    page.locator("label", has_text="PyTorch").first.click()
+    assert page.evaluate(PRESSED) == ["torch", "torch"]
+    page.goto(address + "?framework=jax")
+    assert page.evaluate(PRESSED) == ["jax", "jax"]
+    page.context.close()
+
+
+def test_a_phone_shows_its_own_figure_and_nothing_leaves_its_width(site, browser):
+    page = browser.new_page(viewport={"width": 375, "height": 800})
+    page.goto((site / "pair.html").as_uri())
+    page.locator("figure").scroll_into_view_if_needed()
+    assert page.locator("figure svg.phone").is_visible()
+    assert not page.locator("figure svg.wide").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.close()
 
 
 def order():

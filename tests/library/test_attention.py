@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from posattn.torch.attention.attention import _GAMMA, _mix, uniform
+from posattn.torch.attention.random import _GAMMA, _mix, uniform
 from tests.conftest import (
     BOUND,
     REFERENCE,

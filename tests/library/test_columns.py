@@ -25,7 +25,10 @@ METHODS = ("forward", "__call__", "scores", "values")  # what a class is made fo
 WITHOUT_TENSORS = {"complexity"}
 
 # what only a framework needs: fast paths, and JAX asks of all that it be a tree
-OWN = {"torch": {"blocks", "tiled"}, "jax": {"online", "tiled", "trees"}}
+OWN = {
+    "torch": {"blocks", "call", "definition", "fused", "random", "tiled"},
+    "jax": {"call", "definition", "online", "random", "tiled", "trees"},
+}
 # what may be imported together with what
 FOREIGN = {
     "posattn": {"torch", "jax", "matplotlib"},

@@ -14,6 +14,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from posattn import jax as ours
 from posattn import reference
 from posattn.jax.attention import tiled
+from posattn.jax.attention.call import checked
 from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
 
 HEADS, WIDTH, KEY = 4, 6, jax.random.key(0)
@@ -355,7 +356,8 @@ def test_positions_that_need_64_bits_keep_the_definition(jax_single):
     inputs = [jnp.asarray(x, "float32") for x in arrays(1, (), 20, 20)]
     whole, third = np.arange(20.0), np.arange(20) / 3
     for where, wanted in [(whole, False), (third, True), (jnp.asarray(third), False)]:
-        assert tiled.at_once(*inputs[:2], (where, where)) == wanted
+        call = checked(*inputs, query_positions=where, key_positions=where)
+        assert tiled.at_once(call) == wanted
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from dataclasses import replace
 
 import mpmath
@@ -14,7 +13,6 @@ from tests.numerics import tables as page
 
 pytest.importorskip("tests.numerics.truth", exc_type=ImportError)  # long doubles of x86
 
-from tests.numerics import __main__ as command
 from tests.numerics import cases, measuring, truth
 
 CASES = {case.name: case for case in cases.cases()}
@@ -93,23 +91,6 @@ def test_positions_are_compared_as_densely_as_the_page_says():
         assert np.diff(where).mean() == pytest.approx(step, rel=1e-3)
 
 
-@pytest.mark.slow
-def test_of_a_text_64_rows_are_compared_which_the_other_computes_alone(monkeypatch):
-    case = CASES["scaled_dot_product_attention, causal, ALiBi"]
-    own, asked = cases.own_attention, set()
-
-    def seen(column, *given):
-        asked.add((column.name, *(tuple(x.shape) for x in given)))
-        return own(column, *given)
-
-    monkeypatch.setattr(cases, "own_attention", seen)
-    measuring.worst(case, 2**10)
-    shapes = (8, 64, 64), (8, 2**10, 64), (8, 2**10, 64), (8, 64, 2**10)
-    assert asked == {("PyTorch", *shapes), ("JAX", *shapes)}
-    given = case.given(np.arange(2**10), 2**10, np.dtype("float64"))
-    assert case.right(*given).shape == (8, 64, 64)
-
-
 def test_inputs_are_rounded_before_they_are_measured():
     case = replace(
         CASES["rotate"],
@@ -130,11 +111,6 @@ def test_every_case_is_recorded_at_every_length_in_the_order_of_the_page():
 
 
 # what is right
-
-
-def test_what_is_right_has_the_digits_that_the_page_names():
-    assert truth.PLACES == 2**128
-    assert np.finfo(truth.WIDE).nmant + 1 == 64
 
 
 def test_angles_are_those_of_a_hundred_digits():
@@ -220,85 +196,8 @@ def test_a_result_that_is_off_is_seen_at_the_one_position_where_it_is():
 # what is recorded, and how the page shows it
 
 
-@pytest.fixture
-def path(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "FILE", tmp_path / "numerics.json")
-    return page.FILE
-
-
-def short(name, **changes):
-    """A case with two short lengths."""
-    return replace(CASES[name], lengths=(4, 8), **changes)
-
-
-@pytest.mark.slow
-def test_a_case_is_recorded_at_once_and_beside_the_others(path):
-    said = []
-    command.measure_all([short("T5Bias"), short("ALiBi")], path, said.append)
-    assert list(json.loads(path.read_text())["cases"]) == ["ALiBi", "T5Bias"]
-    assert said[0] == "[ 1/2] T5Bias, 4: float64 0, float32 0, bfloat16 0, float16 0"
-    assert re.fullmatch(r" {8}\(\d+ s\)", said[1])
-
-
-def test_an_unknown_part_is_named_with_those_that_exist(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        command.main(["rotate", "rotation"])
-    assert "no part begins with 'rotation'; there are rotate; rotate, YaRN" in " ".join(
-        capsys.readouterr().err.split()
-    )
-
-
-def test_the_page_shows_both_errors_and_lists_who_is_more_exact(path, monkeypatch):
-    far = short("ALiBi", ours=lambda c, q, k: CASES["ALiBi"].ours(c, q, k) * 1e30)
-    command.measure_all([replace(far, theirs=CASES["ALiBi"].ours, peer="others")], path, id)
-    monkeypatch.setattr(page, "VIEWS", {"biases": ["ALiBi"]})
-    lines = page.views()["biases"]
-    assert lines[0] == "8 heads; theirs: others."
-    assert "| Dtype | Framework | Ours, 4 | Ours, 8 | Theirs, 4 | Theirs, 8 |" in lines
-    assert "| float16 | PyTorch, JAX | overflow | overflow | 0 | 0 |" in lines
-    assert "- ALiBi, float16, JAX, 4: overflow beside 0." in page.views()["larger"]
-    both = [
-        replace(CASES[name], lengths=(4,), theirs=None, peer=None)
-        for name in ("ALiBi", "T5Bias")
-    ]
-    command.measure_all(both, path, id)
-    assert "| Dtype | Framework | Ours, 4 |" in page.views()["biases"]
-    monkeypatch.setitem(page.VIEWS, "biases", ["ALiBi", "T5Bias"])
-    assert "| Part | Dtype | Framework | Ours, 4 |" in page.views()["biases"]
-    assert page.views()["larger"] == ["Nowhere."]
-    assert re.fullmatch(
-        r".+, .+, torch [\d.]+\S*, jax [\d.]+, numpy [\d.]+\.", *page.views()["machine"]
-    )
-
-
 def test_the_tables_of_the_page_are_those_of_the_record():
     assert sorted(name for names in page.VIEWS.values() for name in names) == sorted(CASES)
     for name, lines in page.views().items():
         written = (page.FILE.with_suffix("") / f"{name}.txt").read_text(encoding="utf-8")
         assert "\n".join(lines) in written, "python -m tests.numerics.tables"
-
-
-def test_the_page_lists_errors_of_one_and_a_half_times_anothers():
-    found = {"float32": {"PyTorch": [1.51, 1.0], "JAX": [1.49, 1.0]}}
-    assert list(page.larger({"rotate": {"errors": {"1024": found}}})) == [
-        "- rotate, float32, PyTorch, 1,024: 1.5 beside 1.0."
-    ]
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (0.0, "0"),
-        (0.4999, "0.50"),
-        (2.24, "2.2"),
-        (0.996, "1.0"),
-        (76.3, "76"),
-        (412.0, "410"),
-        (648000.0, "650,000"),
-        (1.47e9, "1e9"),
-        (2e12, "2e12"),
-        (None, "overflow"),
-    ],
-)
-def test_errors_have_two_digits(error, said):
-    assert page.digits(error) == said

@@ -105,6 +105,9 @@ def tested():
     return [path.stem for path in PAGES if (TESTS / f"test_{path.stem}.py").is_file()]
 
 
+tested.__test__ = False  # pytest would take it for a test
+
+
 def equations(text):
     """The labelled equations of a page, each with its LaTeX."""
     return {label: latex for latex, label in EQUATION.findall(text)}

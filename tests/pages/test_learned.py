@@ -17,7 +17,9 @@ SINUSOID = sinusoidal_encoding(N, D)
 
 
 def best_shift(table):
-    """The matrix that takes each row nearest to the next one, for columns, as in the equation."""
+    """The matrix that takes each row nearest to the next one, for columns, as in the
+    equation.
+    """
     return np.linalg.lstsq(table[:-1], table[1:])[0].T
 
 
@@ -35,10 +37,11 @@ def stretched(table, n):
 
 
 def test_a_table_learns_where_it_is_read(page):
-    """after training on texts of five tokens to look one place back: the queries 1 to 4 do; the
-    rows 5 to 7 were never read, and their queries look everywhere
+    """after training on texts of five tokens to look one place back: the queries 1 to 4 do;
+    the rows 5 to 7 were never read, and their queries look everywhere
 
-    It does ({numref}`fig-learned-weights`), where it was trained; and beyond, it knows nothing.
+    It does ({numref}`fig-learned-weights`), where it was trained; and beyond, it knows
+    nothing.
 
     What holds for one place must be learned anew at every other.
     """
@@ -49,8 +52,8 @@ def test_a_table_learns_where_it_is_read(page):
 
 
 def test_a_look_up_and_a_sum(page):
-    """The next layer receives $(1.1, 0.0)$, $(0.0, 1.2)$ and $(0.9, 1.1)$: a look-up and a sum, no
-    more.
+    """The next layer receives $(1.1, 0.0)$, $(0.0, 1.2)$ and $(0.9, 1.1)$: a look-up and a
+    sum, no more.
     """
     tokens = np.array([*page.torch.tokens.values()], float)
     layer = reference.LearnedPositionalEncoding(page.torch.table)
@@ -58,8 +61,8 @@ def test_a_look_up_and_a_sum(page):
 
 
 def test_which_rows_learn(page):
-    """row 0 is read twice, row 1 twice, row 2 once, and the gradient at a row is the sum over its
-    readings
+    """row 0 is read twice, row 1 twice, row 2 once, and the gradient at a row is the sum
+    over its readings
 
     a sum over all texts of the batch, and zero for a position that no token has
     """
@@ -128,8 +131,8 @@ def test_the_table_ends(page):
 
 
 def test_eq_interpolated_table(page):
-    r"""let position $i$ fall at the place $\frac{i\,(n_{\max} - 1)}{n' - 1} = k + f$, with a whole
-    $k$ and $0 \leq f < 1$, and mix the rows on both sides,
+    r"""let position $i$ fall at the place $\frac{i\,(n_{\max} - 1)}{n' - 1} = k + f$, with
+    a whole $k$ and $0 \leq f < 1$, and mix the rows on both sides,
 
     $$ \mathbf{t}'_i = (1 - f)\,\mathbf{t}_k + f\,\mathbf{t}_{k+1} , $$
 
@@ -184,8 +187,8 @@ def test_eq_shift_residual(page):
 
 
 def test_chance_fits_some_directions(page):
-    r"""only because $d$ directions out of $n_{\max} - 1$ can be fitted by chance:
-    $\sqrt{1 - d/(n_{\max}-1)} \approx$ …
+    r"""only because $d$ directions out of $n_{\max} - 1$ can be fitted by chance: $\sqrt{1
+    - d/(n_{\max}-1)} \approx$ …
     """
     assert page.glued["expected_residual"] == np.sqrt(1 - D / (N - 1))
     assert abs(page.glued["random_residual"] - page.glued["expected_residual"]) < 0.005
@@ -210,8 +213,8 @@ def test_jax_clips_an_index(page):
 
 
 def test_embeddings_as_they_come_are_long(page):
-    r"""rows drawn with standard deviation 1, about $\sqrt{768} \approx 28$ long; with 0.02 they are
-    $0.02\,\sqrt{768} \approx 0.55$ long
+    r"""rows drawn with standard deviation 1, about $\sqrt{768} \approx 28$ long; with 0.02
+    they are $0.02\,\sqrt{768} \approx 0.55$ long
     """
     assert round(768**0.5) == 28
     assert round(0.02 * 768**0.5, 2) == 0.55
@@ -241,8 +244,8 @@ def test_no_position_at_all(page):
 
 
 def test_a_short_table(page):
-    r"""If all rows but the last are linearly independent (so $n_{\max} - 1 \leq d$), show that
-    $r(\mathbf{T}) = 0$.
+    r"""If all rows but the last are linearly independent (so $n_{\max} - 1 \leq d$), show
+    that $r(\mathbf{T}) = 0$.
     """
     short = np.random.default_rng(0).normal(size=(8, 16))
     assert missed(short, best_shift(short)) ** 0.5 < 1e-8

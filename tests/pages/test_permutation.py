@@ -71,8 +71,8 @@ def test_the_numbers_of_the_words(page):
 
 
 def test_bites_by_hand(page):
-    r"""so its scores are 2, 1 and 0 (the width is 1, so dividing by its root changes nothing), their
-    exponentials are 7.39, 2.72 and 1
+    r"""so its scores are 2, 1 and 0 (the width is 1, so dividing by its root changes
+    nothing), their exponentials are 7.39, 2.72 and 1
 
     $$ \frac{7.39 \cdot 2 + 2.72 \cdot 1 + 1 \cdot 0}{7.39 + 2.72 + 1} = \frac{17.50}{11.11} = 1.58 . $$
     """
@@ -89,11 +89,12 @@ def test_eq_self_attention_map(page):
 
 
 def test_permutation_matrices(page):
-    r"""has the 1 of row $i$ in column $\pi(i)$, so row $i$ of $\boldsymbol{\Pi}\mathbf{X}$ is
-    $\mathbf{x}_{\pi(i)}$
+    r"""has the 1 of row $i$ in column $\pi(i)$, so row $i$ of $\boldsymbol{\Pi}\mathbf{X}$
+    is $\mathbf{x}_{\pi(i)}$
 
-    $\boldsymbol{\Pi}^\top \boldsymbol{\Pi} = \mathbf{I}$, as the columns are the unit vectors in some
-    order; and $(\boldsymbol{\Pi}\mathbf{S}\boldsymbol{\Pi}^\top)_{ij} = s_{\pi(i)\pi(j)}$
+    $\boldsymbol{\Pi}^\top \boldsymbol{\Pi} = \mathbf{I}$, as the columns are the unit
+    vectors in some order; and $(\boldsymbol{\Pi}\mathbf{S}\boldsymbol{\Pi}^\top)_{ij} =
+    s_{\pi(i)\pi(j)}$
 
     The second step holds because every column of $\boldsymbol{\Pi}$ holds a single 1
     """
@@ -144,7 +145,8 @@ def test_several_heads_are_equivariant(page):
 
 
 def test_the_outputs_did_change(page):
-    """The second line is {eq}`eq_equivariance`; the third one says that the outputs did change.
+    """The second line is {eq}`eq_equivariance`; the third one says that the outputs did
+    change.
 
     So a classifier that averages the outputs cannot tell who bites whom
     """
@@ -156,11 +158,11 @@ def test_the_outputs_did_change(page):
 
 
 def test_rows_and_columns_of_the_weights_change_places(page):
-    """*Dog* and *man* have changed places, and so have the rows 1 and 4 and the columns 1 and 4; every
-    number is still there.
+    """*Dog* and *man* have changed places, and so have the rows 1 and 4 and the columns 1
+    and 4; every number is still there.
 
-    its row 1 on the left and row 4 on the right hold the same numbers, with the second and the last
-    exchanged
+    its row 1 on the left and row 4 on the right hold the same numbers, with the second and
+    the last exchanged
 
     In each panel the rows 0 and 3 are equal, as both are the.
     """
@@ -203,8 +205,8 @@ def test_eq_mask_symmetry(page):
 
 
 def test_length_masks_keep_tokens_and_padding_apart(page):
-    r"""satisfies {eq}`eq_mask-symmetry` exactly when $\pi$ permutes the first $\ell$ places among
-    themselves
+    r"""satisfies {eq}`eq_mask-symmetry` exactly when $\pi$ permutes the first $\ell$ places
+    among themselves
     """
     for order in ORDERS:
         for real in range(6):
@@ -227,8 +229,8 @@ def test_causal_masks_keep_the_identity(page):
 
 
 def test_symmetries_are_counted(page):
-    r"""among all $5! = 120$ permutations, for three real tokens and two of padding: $3! \cdot 2! = 12$
-    for the length mask, and 1 for the causal one
+    r"""among all $5! = 120$ permutations, for three real tokens and two of padding: $3!
+    \cdot 2! = 12$ for the length mask, and 1 for the causal one
     """
     length = length_mask(np.full((1, 5), 3), 5)[0]
     assert length.sum(1).tolist() == [3] * 5
@@ -241,8 +243,8 @@ def test_symmetries_are_counted(page):
 
 
 def test_a_running_mean(page):
-    r"""under a causal mask output $i$ is the running mean
-    $(\mathbf{v}_0 + \cdots + \mathbf{v}_i)/(i + 1)$ of the values $\mathbf{v}_j$
+    r"""under a causal mask output $i$ is the running mean $(\mathbf{v}_0 + \cdots +
+    \mathbf{v}_i)/(i + 1)$ of the values $\mathbf{v}_j$
     """
     means = np.cumsum(SCORES, 0) / np.arange(1, 6)[:, None]
     zeros = np.zeros((5, 1))
@@ -250,8 +252,8 @@ def test_a_running_mean(page):
 
 
 def test_a_marked_first_token_tells_positions(page):
-    """the output is $1/(i+1)$, from which $i$ can be read. Without the mark, all values being equal,
-    the mean is the same for every $i$
+    """the output is $1/(i+1)$, from which $i$ can be read. Without the mark, all values
+    being equal, the mean is the same for every $i$
     """
     constant, marked = np.zeros((6, 1)), np.eye(6)[:, :1]
     outputs = attend(constant, constant, marked, causal=True)[:, 0]
@@ -291,8 +293,8 @@ def test_twice_the_same_word(page):
 
 
 def test_the_symmetries_of_a_window(page):
-    r"""Two. The ends have one neighbor, so $\pi$ keeps or exchanges them, and then each next place is
-    fixed by being a neighbor of the last: the identity and the reversal.
+    r"""Two. The ends have one neighbor, so $\pi$ keeps or exchanges them, and then each
+    next place is fixed by being a neighbor of the last: the identity and the reversal.
     """
     mask = window_mask(5, 5, 2)
     assert mask.sum(1).tolist() == [2, 3, 3, 3, 2]
@@ -303,17 +305,19 @@ def test_the_symmetries_of_a_window(page):
 
 
 def test_move_the_tokens_or_the_encoding(page):
-    r"""Show that $f(\boldsymbol{\Pi}\mathbf{X} + \mathbf{P}) = \boldsymbol{\Pi} f(\mathbf{X} + \boldsymbol{\Pi}^\top \mathbf{P})$."""
+    r"""Show that $f(\boldsymbol{\Pi}\mathbf{X} + \mathbf{P}) = \boldsymbol{\Pi}
+    f(\mathbf{X} + \boldsymbol{\Pi}^\top \mathbf{P})$.
+    """
     Pi, P = matrix([2, 0, 1, 4, 3]), reference.sinusoidal_encoding(5, 5)
     assert np.allclose(f(Pi @ TOKENS + P), Pi @ f(TOKENS + Pi.T @ P))
     assert not np.allclose(f(Pi @ TOKENS + P), Pi @ f(TOKENS + Pi @ P), atol=0.01)
 
 
 def test_how_far_the_mask_counts(page):
-    """From position $2^{10}$ to $2^{11} - 1$ the outputs lie between $2^{-11}$ and $2^{-10}$, where
-    the steps of float16 are $2^{-21}$. Neighbors differ by about $1/i^2$, which is less than a step
-    from $i = 2^{10.5} \\approx 1448$ on; a little later two of them are rounded to the same number.
-    Below $2^{10}$ the steps are finer than $1/i^2$.
+    """From position $2^{10}$ to $2^{11} - 1$ the outputs lie between $2^{-11}$ and
+    $2^{-10}$, where the steps of float16 are $2^{-21}$. Neighbors differ by about $1/i^2$,
+    which is less than a step from $i = 2^{10.5} \\approx 1448$ on; a little later two of
+    them are rounded to the same number. Below $2^{10}$ the steps are finer than $1/i^2$.
 
     in float16, with 11 significant bits
     """

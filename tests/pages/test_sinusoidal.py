@@ -39,8 +39,8 @@ def all_distances(rows):
 
 
 def test_two_sentences_of_the_same_words(page):
-    """The dog bites the man and the man bites the dog consist of the same five words, and only
-    their order tells
+    """The dog bites the man and the man bites the dog consist of the same five words, and
+    only their order tells
     """
     dog, man = ["the", "dog", "bites", "the", "man"], ["the", "man", "bites", "the", "dog"]
     assert sorted(dog) == sorted(man)
@@ -49,8 +49,8 @@ def test_two_sentences_of_the_same_words(page):
 
 
 def test_numbers_have_even_steps_and_grow(page):
-    """The steps are even, but beside the $999$ of position 999 a word whose numbers are around 1
-    disappears.
+    """The steps are even, but beside the $999$ of position 999 a word whose numbers are
+    around 1 disappears.
     """
     assert page.glued["number_short"] == page.glued["number_long"] == 1
     assert page.glued["number_large"] == range(1000)[-1] == 999
@@ -59,7 +59,8 @@ def test_numbers_have_even_steps_and_grow(page):
 def test_fractions_change_with_the_text(page):
     """Divide $i$ by the number of tokens, and everything lies between 0 and 1.
 
-    Now position 3 is $3/5 = 0.6$ in a text of five tokens and $3/1000 = 0.003$ in one of a thousand
+    Now position 3 is $3/5 = 0.6$ in a text of five tokens and $3/1000 = 0.003$ in one of a
+    thousand
     """
     assert 0 == TRIES["fraction"].min() <= TRIES["fraction"].max() < 1
     assert (3 / 5, 3 / 1000) == (0.6, 0.003)
@@ -67,8 +68,8 @@ def test_fractions_change_with_the_text(page):
 
 
 def test_binary_steps_are_uneven(page):
-    """position 3 is 011, position 4 is 100. All numbers are 0 or 1, in every text the same, but
-    the steps are uneven: from 2 to 3 one digit changes, from 3 to 4 all three do.
+    """position 3 is 011, position 4 is 100. All numbers are 0 or 1, in every text the same,
+    but the steps are uneven: from 2 to 3 one digit changes, from 3 to 4 all three do.
     """
     assert (f"{3:03b}", f"{4:03b}") == ("011", "100")
     assert set(np.unique(TRIES["bits"])) == {0, 1}
@@ -76,8 +77,8 @@ def test_binary_steps_are_uneven(page):
 
 
 def test_each_digit_changes_half_as_often(page):
-    """The rightmost digit changes at every position, its neighbor at every second, the next at
-    every fourth
+    """The rightmost digit changes at every position, its neighbor at every second, the next
+    at every fourth
     """
     for c, change in enumerate(np.diff(TRIES["bits"].T)):
         assert np.array_equal(np.flatnonzero(change), range(2**c - 1, 999, 2**c))
@@ -188,8 +189,8 @@ def test_eq_positional_encoding_def(page):
 
 
 def test_columns_6_to_9(page):
-    """Columns 6 and 7 are the sine and the cosine of one clock, 8 and 9 those of the next, slower
-    one.
+    """Columns 6 and 7 are the sine and the cosine of one clock, 8 and 9 those of the next,
+    slower one.
 
     within a pair, one wave is the other moved by a quarter of a turn
     """
@@ -201,8 +202,8 @@ def test_columns_6_to_9(page):
 
 
 def test_turns_of_clocks_3_and_4(page):
-    """columns 6 and 7 are clock 3, which needs … positions for a turn, and columns 8 and 9 are
-    clock 4, which needs …
+    """columns 6 and 7 are clock 3, which needs … positions for a turn, and columns 8 and 9
+    are clock 4, which needs …
     """
     turns = 2 * np.pi / frequencies(32)
     assert page.glued["turn_fast"] == turns[3]
@@ -227,8 +228,8 @@ def test_train_drops_nothing(page):
 
 
 def test_bits_are_drawn_lowest_last(page):
-    """Left, the numbers 0 to 15 in binary, the lowest bit rightmost. Right, the encoding of 60
-    positions, width 32, the fastest clock leftmost.
+    """Left, the numbers 0 to 15 in binary, the lowest bit rightmost. Right, the encoding of
+    60 positions, width 32, the fastest clock leftmost.
     """
     want = [[int(bit) for bit in f"{number:04b}"] for number in range(16)]
     assert page.torch.bits.tolist() == want
@@ -236,8 +237,8 @@ def test_bits_are_drawn_lowest_last(page):
 
 
 def test_the_right_columns_are_upright_stripes(page):
-    """The clock of the columns 16 and 17 makes only … turns within 60 positions: farther right the
-    sines stay near 0 and the cosines near 1
+    """The clock of the columns 16 and 17 makes only … turns within 60 positions: farther
+    right the sines stay near 0 and the cosines near 1
     """
     assert page.glued["turn"] == pytest.approx(60 * frequencies(32)[8] / (2 * np.pi))
     assert page.glued["turn"] < 0.1
@@ -247,8 +248,8 @@ def test_the_right_columns_are_upright_stripes(page):
 
 
 def test_halving_5(page):
-    """Take the number 5, and halve it again and again, rounding down: 5, 2, 1. The remainders on
-    division by 2 are its bits from the lowest up, 1, 0, 1, so 5 is 101.
+    """Take the number 5, and halve it again and again, rounding down: 5, 2, 1. The
+    remainders on division by 2 are its bits from the lowest up, 1, 0, 1, so 5 is 101.
     """
     assert [5, 5 // 2, 5 // 4] == [5, 2, 1]
     assert [5 % 2, 2 % 2, 1 % 2] == [1, 0, 1]
@@ -256,12 +257,12 @@ def test_halving_5(page):
 
 
 def test_bits_change_at_multiples(page):
-    """Bit $j$ of the number $i$, the lowest being bit 0, is the remainder of
-    $\\lfloor i / 2^j \\rfloor$ on division by 2
+    """Bit $j$ of the number $i$, the lowest being bit 0, is the remainder of $\\lfloor i /
+    2^j \\rfloor$ on division by 2
 
-    The lowest bit changes with every number, the next with every second, the highest here with
-    every fourth; in general bit $j$ changes at the multiples of $2^j$, and repeats after $2^{j+1}$
-    numbers.
+    The lowest bit changes with every number, the next with every second, the highest here
+    with every fourth; in general bit $j$ changes at the multiples of $2^j$, and repeats
+    after $2^{j+1}$ numbers.
     """
     for j in range(5):
         bit = COUNT // 2**j % 2
@@ -285,8 +286,8 @@ def test_eq_bit_is_a_clock(page):
 
 
 def test_without_the_half_a_hand_meets_the_border(page):
-    r"""The $\frac{1}{2}$ keeps the hand off the borders between the halves, which a whole number
-    of steps would hit.
+    r"""The $\frac{1}{2}$ keeps the hand off the borders between the halves, which a whole
+    number of steps would hit.
     """
     for j in range(6):
         assert np.isclose(np.sin(np.pi / 2**j * COUNT), 0).any()
@@ -294,8 +295,8 @@ def test_without_the_half_a_hand_meets_the_border(page):
 
 
 def test_each_clock_is_slower_by_one_factor(page):
-    """Each bit is twice as slow as the one before; each clock is slower than the one before by the
-    factor $10000^{2/d}$, which is … for width $d = 32$.
+    """Each bit is twice as slow as the one before; each clock is slower than the one before
+    by the factor $10000^{2/d}$, which is … for width $d = 32$.
     """
     omega = frequencies(32)
     assert np.allclose(omega[:-1] / omega[1:], 10000 ** (2 / 32))
@@ -306,9 +307,9 @@ def test_each_clock_is_slower_by_one_factor(page):
 
 
 def test_the_wish_is_granted(page):
-    r"""(a) $\mathbf{p}_i \neq \mathbf{p}_k$ if $i \neq k$; (b) $\lVert \mathbf{p}_i \rVert^2 = d/2$;
-    and (c) $\mathbf{p}_{i+\delta}^\top\,\mathbf{p}_i = \sum_{j=0}^{d/2-1} \cos(\delta\,\omega_j)$,
-    whatever $i$ is.
+    r"""(a) $\mathbf{p}_i \neq \mathbf{p}_k$ if $i \neq k$; (b) $\lVert \mathbf{p}_i
+    \rVert^2 = d/2$; and (c) $\mathbf{p}_{i+\delta}^\top\,\mathbf{p}_i = \sum_{j=0}^{d/2-1}
+    \cos(\delta\,\omega_j)$, whatever $i$ is.
     """
     P = sinusoidal_encoding(1000, 32)
     assert all_distances(P).min() > 0.5
@@ -325,12 +326,12 @@ def test_the_gram_matrix_is_toeplitz(page):
 
 
 def test_products_fall_on_the_whole_and_not_at_every_step(page):
-    """fall on the whole, so near positions are mostly more alike than far ones. They do not fall at
-    every step: offset 5 has a larger product than offset 4, because the fastest clock has passed
-    half a turn and is on its way back.
+    """fall on the whole, so near positions are mostly more alike than far ones. They do not
+    fall at every step: offset 5 has a larger product than offset 4, because the fastest
+    clock has passed half a turn and is on its way back.
 
-    The product falls from 16 to below 12 within four positions; from there it swings slowly between
-    5 and 12
+    The product falls from 16 to below 12 within four positions; from there it swings slowly
+    between 5 and 12
     """
     products = GRAM[0]
     assert np.polyfit(np.arange(60), products, 1)[0] < 0
@@ -349,11 +350,11 @@ def test_products_fall_on_the_whole_and_not_at_every_step(page):
 
 
 def test_rows_of_bits_are_apart_by_a_root(page):
-    r"""from 110 to 111 one bit changes, so the distance is 1; from 0111 to 1000 four change, and it
-    is $\sqrt{4} = 2$.
+    r"""from 110 to 111 one bit changes, so the distance is 1; from 0111 to 1000 four
+    change, and it is $\sqrt{4} = 2$.
 
-    A hand of length 1 that turns by 1 radian per step moves its tip by the chord of this angle,
-    $2 \sin\frac{1}{2} = 0.96$, every time.
+    A hand of length 1 that turns by 1 radian per step moves its tip by the chord of this
+    angle, $2 \sin\frac{1}{2} = 0.96$, every time.
     """
     assert ((0b110 ^ 0b111).bit_count(), (0b0111 ^ 0b1000).bit_count()) == (1, 4)
     assert 4**0.5 == 2
@@ -365,8 +366,8 @@ def test_rows_of_bits_are_apart_by_a_root(page):
 def test_eq_distance(page):
     r"""$$ \lVert \mathbf{p}_i - \mathbf{p}_k \rVert^2 = d - 2\,\mathbf{p}_i^\top \mathbf{p}_k = 4 \sum_{j=0}^{d/2-1} \sin^2\left(\frac{(i - k)\,\omega_j}{2}\right) , $$
 
-    The distance depends on the offset alone, so the smallest distance among $n$ rows is found among
-    the offsets $1, \ldots, n - 1$.
+    The distance depends on the offset alone, so the smallest distance among $n$ rows is
+    found among the offsets $1, \ldots, n - 1$.
     """
     for d in (2, 8, 32):
         P, i = sinusoidal_encoding(60, d), np.arange(60)
@@ -379,8 +380,8 @@ def test_eq_distance(page):
 
 
 def test_binary_numbers_are_1_apart(page):
-    """Two different binary numbers have a distance of at least 1, and $d$ columns of bits name
-    $2^d$ positions.
+    """Two different binary numbers have a distance of at least 1, and $d$ columns of bits
+    name $2^d$ positions.
     """
     four_bits = (np.arange(2**4)[:, None] >> np.arange(4)) & 1
     assert all_distances(four_bits).min() == 1
@@ -388,8 +389,9 @@ def test_binary_numbers_are_1_apart(page):
 
 
 def test_fewer_columns_for_rows_that_differ(page):
-    """One clock, two columns, gives 10000 different rows, and binary needs … columns. The price is
-    distance: the two nearest rows are … apart.
+    """Fewer columns for rows that differ? Yes. One clock, two columns, gives 10000
+    different rows, and binary needs … columns. The price is distance: the two nearest rows
+    are … apart.
     """
     near = length(sinusoidal_encoding(10000, 2) - sinusoidal_encoding(1, 2))[1:].min()
     assert page.glued["d2_n10000"] == pytest.approx(near)
@@ -399,12 +401,13 @@ def test_fewer_columns_for_rows_that_differ(page):
 
 
 def test_not_fewer_columns_for_rows_at_a_distance(page):
-    r"""Eight columns of bits keep $2^8 = 256$ numbers at least 1 apart; eight columns of the sinusoid
-    do not do so for 60 positions (…), and 10000 are as close as ….
+    r"""Fewer columns for rows at a distance? No. Eight columns of bits keep $2^8 = 256$
+    numbers at least 1 apart; eight columns of the sinusoid do not do so for 60 positions
+    (…), and 10000 are as close as ….
 
-    with $\pm 1/\sqrt{2}$ for bits the rows have the length of the encoding's, and all $2^d$ of them
-    are at least $\sqrt{2} \approx 1.41$ apart; the encoding of width 32 keeps 10000 rows only …
-    apart.
+    with $\pm 1/\sqrt{2}$ for bits the rows have the length of the encoding's, and all $2^d$
+    of them are at least $\sqrt{2} \approx 1.41$ apart; the encoding of width 32 keeps 10000
+    rows only … apart.
     """
     smallest = {
         d: length(sinusoidal_encoding(10000, d) - sinusoidal_encoding(1, d))[1:].min()
@@ -423,14 +426,16 @@ def test_not_fewer_columns_for_rows_at_a_distance(page):
 
 
 def test_not_less_memory(page):
-    """Eight float32 columns are … bits a row, where … bits name 10000 positions."""
+    """Less memory? No. Eight float32 columns are … bits a row, where … bits name 10000
+    positions.
+    """
     assert page.glued["float_bits"] == 8 * np.finfo(np.float32).bits == 256
     assert page.glued["bits"] < page.glued["float_bits"]
 
 
 def test_the_nearest_row_is_a_neighbor(page):
-    """each step moves the row by the same distance. At width 32 this is …, and of 10000 rows the
-    nearest to any one is a neighbor.
+    """each step moves the row by the same distance. At width 32 this is …, and of 10000
+    rows the nearest to any one is a neighbor.
     """
     steps = length(np.diff(sinusoidal_encoding(10000, 32), axis=0))
     assert np.allclose(steps, page.glued["d32_n10000"])
@@ -440,10 +445,12 @@ def test_the_nearest_row_is_a_neighbor(page):
 
 
 def test_lengths_beside_the_token(page):
-    r"""Suppose that the entries of an embedding have mean 0 and variance $1/d$; then its $d$ squares
-    add up to about 1, so its length is near 1, and that of the encoding is $\sqrt{d/2}$.
+    r"""Suppose that the entries of an embedding have mean 0 and variance $1/d$; then its
+    $d$ squares add up to about 1, so its length is near 1, and that of the encoding is
+    $\sqrt{d/2}$.
 
-    Unscaled, the position drowns the token; scaled, the token is longer by the factor $\sqrt{2}$
+    Unscaled, the position drowns the token; scaled, the token is longer by the factor
+    $\sqrt{2}$
     """
     embeddings = page.torch.embeddings
     assert abs(embeddings.mean()) < 1e-3
@@ -460,8 +467,8 @@ def test_lengths_beside_the_token(page):
 
 
 def test_a_sine_does_not_tell_rising_from_falling(page):
-    """the sine alone cannot tell whether the hand rises or falls, and the steps of a table of sines
-    are between … and … long
+    """the sine alone cannot tell whether the hand rises or falls, and the steps of a table
+    of sines are between … and … long
     """
     assert np.isclose(np.sin(1), np.sin(np.pi - 1))
     assert np.cos(1) > 0 > np.cos(np.pi - 1)
@@ -472,8 +479,8 @@ def test_a_sine_does_not_tell_rising_from_falling(page):
 
 
 def test_equal_distances_come_back(page):
-    r"""With 16 frequencies in equal distances, $1, \frac{15}{16}, \ldots, \frac{1}{16}$, all clocks
-    come back together: row … is only … away from row 0.
+    r"""With 16 frequencies in equal distances, $1, \frac{15}{16}, \ldots, \frac{1}{16}$,
+    all clocks come back together: row … is only … away from row 0.
     """
     angles = NUMBERS * np.arange(1, 17) / 16
     rows = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
@@ -484,9 +491,9 @@ def test_equal_distances_come_back(page):
 
 
 def test_how_many_clocks_are_slow(page):
-    """Of the 16 clocks of width 32, … need more than 2000 positions for a turn, so that in a text of
-    1000 their hands only sink and never rise again; with the base 100 there are …, with a million …,
-    most of which hardly move.
+    """Of the 16 clocks of width 32, … need more than 2000 positions for a turn, so that in
+    a text of 1000 their hands only sink and never rise again; with the base 100 there are
+    …, with a million …, most of which hardly move.
     """
     for base in (100, 10000, 1000000):
         turns = 2 * np.pi / frequencies(32, base=float(base))
@@ -496,8 +503,8 @@ def test_how_many_clocks_are_slow(page):
 
 
 def test_word_and_position_are_nearly_at_right_angles(page):
-    """at width 512 the cosine between a word drawn at random and its position is … in size on
-    average, nearly a right angle
+    """at width 512 the cosine between a word drawn at random and its position is … in size
+    on average, nearly a right angle
     """
     P = sinusoidal_encoding(5000, 512)
     cosine = (WORDS * P).sum(1) / length(WORDS) / length(P)
@@ -509,9 +516,9 @@ def test_word_and_position_are_nearly_at_right_angles(page):
 
 
 def test_turns_of_the_explorer(page):
-    """At position 5, 000101 in binary, the four clocks of width 8, with the base 10000 each ten
-    times slower than the one before, have made …, …, … and … turns; at position 63, 111111 in
-    binary
+    """At position 5, 000101 in binary, the four clocks of width 8, with the base 10000 each
+    ten times slower than the one before, have made …, …, … and … turns; at position 63,
+    111111 in binary
     """
     assert (5, 63) == (0b000101, 0b111111)
     assert np.allclose(frequencies(8), [1, 1 / 10, 1 / 100, 1 / 1000])
@@ -526,9 +533,9 @@ def test_a_token_without_positions_gets_row_0(page):
 
 
 def test_bfloat16_skips_integers(page):
-    """from $2^8$ to $2^9$ it holds only every second integer, then every fourth, and so on. Of 4096
-    positions … are different in bfloat16, and the first that is read as the one before is
-    $2^8 + 1 = 257$.
+    """from $2^8$ to $2^9$ it holds only every second integer, then every fourth, and so on.
+    Of 4096 positions … are different in bfloat16, and the first that is read as the one
+    before is $2^8 + 1 = 257$.
     """
     kept = set(torch.arange(4097).bfloat16().int().tolist())
     for start, gap in ((0, 1), (256, 2), (512, 4), (1024, 8)):
@@ -552,8 +559,8 @@ def test_most_tokens_share_a_row_in_bfloat16(page):
 
 
 def test_angles_in_float32(page):
-    """errors up to … below position 5000 in float32 (less than a thousandth of that if rounded at
-    the end)
+    """errors up to … below position 5000 in float32 (less than a thousandth of that if
+    rounded at the end)
     """
     P = sinusoidal_encoding(5000, 512)
     rounded = np.float32(10000) ** (-np.arange(0, 512, 2, dtype="f4") / np.float32(512))
@@ -581,8 +588,8 @@ def test_words_without_a_scale(page):
 
 
 def test_twice_the_same_word(page):
-    """Let the be the token $(0.5, -0.2)$. With one clock of frequency 1, what does the next layer
-    receive at the positions 0 and 3?
+    """Let the be the token $(0.5, -0.2)$. With one clock of frequency 1, what does the next
+    layer receive at the positions 0 and 3?
 
     so two different sums for one word
     """
@@ -608,15 +615,17 @@ def test_other_tables(page):
 
 
 def test_ten_times_as_far_is_a_quarter_less(page):
-    """So ten times as far lowers the mean by the same amount at any distance, for $b = 10000$ by a
-    quarter
+    """So ten times as far lowers the mean by the same amount at any distance, for $b =
+    10000$ by a quarter
     """
     rows = sinusoidal_encoding(np.array([0, 10, 100, 1000]), 4096)
     assert np.allclose(np.diff(rows @ rows[0] / 2048)[1:], -1 / 4, atol=0.01)
 
 
 def test_carry_over(page):
-    r"""11 is 1011 and 12 is 1100, so the three lowest change, and the distance is $\sqrt{3}$."""
+    r"""11 is 1011 and 12 is 1100, so the three lowest change, and the distance is
+    $\sqrt{3}$.
+    """
     assert (f"{11:b}", f"{12:b}") == ("1011", "1100")
     assert 11 ^ 12 == 0b111
     assert "3 bits change, distance 1.73" in page.printed
@@ -634,7 +643,8 @@ def test_small_steps(page):
     r"""The frequencies are 1, 0.1, 0.01 and 0.001. The first clock gives
     $4\sin^2\frac{1}{2} < 0.92$
 
-    together less than $0.01 + 0.0001 + 0.000001 < 0.02$. So the squared distance is below 0.94.
+    together less than $0.01 + 0.0001 + 0.000001 < 0.02$. So the squared distance is below
+    0.94.
     """
     assert np.allclose(frequencies(8), [1, 0.1, 0.01, 0.001])
     assert 4 * np.sin(1 / 2) ** 2 < 0.92
@@ -644,8 +654,8 @@ def test_small_steps(page):
 
 
 def test_half_precision(page):
-    """All from 0 to 2048, which are 2049; beyond, every second one, 1023 from 2050 to 4094; and 4095
-    is rounded to 4096: 3073.
+    """All from 0 to 2048, which are 2049; beyond, every second one, 1023 from 2050 to 4094;
+    and 4095 is rounded to 4096: 3073.
     """
     kept = np.unique(np.arange(4096).astype(np.float16))
     beyond = kept[(kept > 2048) & (kept < 4096)].astype(int)

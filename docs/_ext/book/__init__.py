@@ -2,7 +2,24 @@
 
 Some of it overrides or patches what a package offers no way to change. Each entry says what would end it:
 
-- `kernels`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported.
+- `cells`: `myst_nb.ext.glue.extract_glue_data_cell` also notes which cell glued what, until MyST-NB keeps
+  that with the cell; it joins the pieces of a stream, until MyST-NB's `nb_merge_streams` adds no line break.
+- `cells`: the role `{glue:text}` keeps the name of what it pastes, until MyST-NB's node has it.
+- `reading`: `sphinx.builders.make_chunks` deals pages out by their length, until Sphinx hands a process its
+  next page when it has read one.
+- `reading`: `ProofDomain.merge_domaindata` does nothing, until sphinx-proof's domain has such a method:
+  without it Sphinx reads pages one after the other.
+- `api`: a port's class has the signature of its source, until autodoc sees it behind a mocked base class.
+- `slides`: sphinx-revealjs is declared safe for reading in parallel, until it says so itself; code is
+  highlighted as on the site, until it has a setting for that; the last column of its slides is closed, until
+  its writer does so; viewcode is kept out of the deck, until viewcode asks whether a builder wants it.
+- `paper`: `LaTeXBuilder.assemble_doctree` remembers which document it makes, until an entry of
+  `latex_documents` can say what it leaves out.
+- `ebook`: `Epub3Builder` packs files of one date, writes one style sheet, and declares MathML, until Sphinx
+  does; `sphinxcontrib.katex` renders MathML only, until its output is a setting for each builder; stray
+  elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.
+- `place`: the captions of furo's sidebar have a level, until Sphinx writes one.
+- `reading`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported.
 - `site`: sphinxcontrib-katex has `throwOnError` in its defaults, until rendering at build time heeds
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
 - `site`: Node is started again if its socket was there before it listened, until sphinxcontrib-katex tries a
@@ -21,28 +38,23 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 
 from . import (
     api,
-    captions,
     cells,
-    deck,
     ebook,
     exercises,
-    gates,
-    kernels,
+    figures,
     notebooks,
-    pages,
     paper,
     place,
-    progress,
-    prose,
-    scratch,
+    reading,
     site,
     slides,
+    tested,
     twins,
 )
 
 PARTS = (
-    api, captions, cells, deck, ebook, exercises, gates, kernels, notebooks, pages, paper, place,
-    progress, prose, scratch, slides, twins, site,
+    api, cells, ebook, exercises, figures, notebooks, paper, place, reading, slides, tested,
+    twins, site,
 )  # fmt: skip
 
 

@@ -1,52 +1,33 @@
 """Every number in a sentence leads to the cell that computed it.
 
 The cells of a page are numbered in the order in which the build runs them. On the web a cell shows its
-number, a pasted number names the cell that it came from and links to it, and the cells that the text
+number, a pasted number names the cell that computed it and links to it, and the cells that the text
 does not show stand folded at the end of the page.
 """
 
-import json
-from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
 from pathlib import Path
 
+import nbformat
 from docutils import nodes
 from myst_nb.ext import glue
 from myst_nb.ext.glue.roles import PasteTextRole
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 NAMES = {"scratch": "From scratch", "compare": "Compared with the library"}
-HIDDEN = {"remove-cell", "remove_cell", "remove-input", "remove_input"}
+HIDDEN = {"remove-cell", "remove-input"}
 extract = glue.extract_glue_data_cell
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A code cell of a page: its number there, its place in the notebook, and what it computes."""
-
-    number: int
-    index: int
-    code: str
-    tags: frozenset
-    glued: tuple
-
-    @property
-    def id(self):
-        """The anchor."""
-        return f"cell-{self.number}"
-
-    @property
-    def head(self):
-        """The bar of the cell: what it is, and its number as a link to itself."""
-        name = next((NAMES[tag] for tag in NAMES if tag in self.tags), "")
-        if HIDDEN & self.tags and self.glued:
-            name = "Computes " + ", ".join(f"<code>{escape(n)}</code>" for n in self.glued)
-        html = (
-            f'<p class="cell-head"><span>{name}</span> '
-            f'<a href="#{self.id}" aria-label="Link to cell {self.number}">'
-            f"cell {self.number}</a></p>"
-        )
-        return nodes.raw("", html, format="html")
+def is_cell(node, *tags, visible=False):
+    """Whether a node is an executed cell that has these tags, and whose code the reader sees."""
+    return (
+        isinstance(node, nodes.container)
+        and node.get("nb_element") == "cell_code"
+        and {f"tag_{tag}" for tag in tags} <= set(node["classes"])
+        and (not visible or any("cell_input" in part["classes"] for part in node.children))
+    )
 
 
 def remember(cell):
@@ -56,41 +37,52 @@ def remember(cell):
     MyST-NB would end each piece with a line break.
     """
     found = extract(cell)
-    cell.outputs = whole(cell.get("outputs", []))
     cell.metadata["glued"] = [name for name, _ in found]
-    return found
-
-
-def whole(outputs):
-    """The outputs of a cell, each stream in one piece at its first place."""
     kept, streams = [], {}
-    for output in outputs:
+    for output in cell.get("outputs", []):
         if output.output_type != "stream":
             kept.append(output)
         elif output.name in streams:
             streams[output.name].text += output.text
         else:
             kept.append(streams.setdefault(output.name, output))
-    return kept
+    cell.outputs = kept
+    return found
 
 
 def cells(env, docname):
-    """The code cells of a page, from the notebook that MyST-NB wrote when it ran the page."""
+    """The code cells of a page as MyST-NB wrote them when it ran the page, by their place among all cells."""
     path = Path(env.mystnb_config.output_folder, f"{docname}.ipynb")
-    if not path.is_file():
-        return []
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    code = [(i, c) for i, c in enumerate(notebook["cells"]) if c["cell_type"] == "code"]
-    return [
-        Cell(
-            number,
-            index,
-            "".join(cell["source"]),
-            frozenset(cell["metadata"].get("tags", ())),
-            tuple(cell["metadata"].get("glued", ())),
-        )
-        for number, (index, cell) in enumerate(code, start=1)
-    ]
+    return read(path, path.stat().st_mtime_ns) if path.is_file() else {}
+
+
+@lru_cache(maxsize=8)
+def read(path, time):
+    """The code cells of a notebook, each with its number."""
+    found = {}
+    for place, cell in enumerate(nbformat.read(path, as_version=4).cells):
+        if cell.cell_type == "code":
+            cell.metadata.number = len(found) + 1
+            found[place] = cell
+    return found
+
+
+def is_hidden(cell):
+    """Whether the text does not show the code of a cell."""
+    return bool(HIDDEN & set(cell.metadata.get("tags", ())))
+
+
+def head(cell):
+    """The bar of a cell: what it is, and its number as a link to itself."""
+    number, tags = cell.metadata.number, cell.metadata.get("tags", ())
+    name = next((NAMES[tag] for tag in NAMES if tag in tags), "")
+    if is_hidden(cell) and (glued := cell.metadata.get("glued")):
+        name = "Computes " + ", ".join(f"<code>{escape(n)}</code>" for n in glued)
+    html = (
+        f'<p class="cell-head"><span>{name}</span> '
+        f'<a href="#cell-{number}" aria-label="Link to cell {number}">cell {number}</a></p>'
+    )
+    return nodes.raw("", html, format="html")
 
 
 class Number(PasteTextRole):
@@ -114,37 +106,36 @@ class ShowOrigins(SphinxPostTransform):
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Change the page for the web alone."""
+        """Change the page for the web only."""
         here = cells(self.env, self.env.docname)
-        by_index = {cell.index: cell for cell in here}
-        for node in self.document.findall(nodes.container):
-            if node.get("nb_element") != "cell_code":
-                continue
-            cell = by_index[node["cell_index"]]
-            if not HIDDEN & cell.tags:
-                node["ids"].append(cell.id)
-                node.insert(0, cell.head)
-        for mark in list(
-            self.document.findall(lambda n: "glued" in getattr(n, "attributes", ()))
-        ):
-            self.mark(mark)
-        hidden = [cell for cell in here if HIDDEN & cell.tags]
+        for node in self.document.findall(is_cell):
+            cell = here[node["cell_index"]]
+            if not is_hidden(cell):
+                node["ids"].append(f"cell-{cell.metadata.number}")
+                node.insert(0, head(cell))
+        for mark in list(self.document.findall(nodes.inline)):
+            if "glued" in mark:
+                self.mark(mark)
+        hidden = [cell for cell in here.values() if is_hidden(cell)]
         if hidden:
             next(self.document.findall(nodes.section)).extend(behind(hidden))
 
     def mark(self, mark):
         """Link a pasted number to its cell."""
         page, name = mark["page"], mark["glued"]
-        cell = next((c for c in cells(self.env, page) if name in c.glued), None)
-        if cell is None:
+        made = (
+            c for c in cells(self.env, page).values() if name in c.metadata.get("glued", ())
+        )
+        number = next((cell.metadata.number for cell in made), None)
+        if number is None:
             return
         there, of_page = "", ""
         if page != self.env.docname:
             there = self.app.builder.get_relative_uri(self.env.docname, page)
             of_page = f" of {self.env.titles[page].astext()}"
-        origin = escape(f"computed by cell {cell.number}{of_page}: {name}")
+        origin = escape(f"computed by cell {number}{of_page}: {name}")
         html = (
-            f'<a class="computed" href="{there}#{cell.id}" aria-description="{origin}">'
+            f'<a class="computed" href="{there}#cell-{number}" aria-description="{origin}">'
             f"{escape(mark.astext())}</a>"
         )
         mark.replace_self(nodes.raw("", html, format="html"))
@@ -152,15 +143,15 @@ class ShowOrigins(SphinxPostTransform):
 
 def behind(hidden):
     """Yield the section that shows the hidden cells."""
+    start = '<details class="behind"><summary>Behind this page</summary>'
+    yield nodes.raw("", start, format="html")
     note = "The text does not show these cells; the build ran them with the others, in this order."
-    yield nodes.raw(
-        "", '<details class="behind"><summary>Behind this page</summary>', format="html"
-    )
     yield nodes.paragraph(note, note)
     for cell in hidden:
-        code = nodes.literal_block(cell.code, cell.code, language="python")
+        code = nodes.literal_block(cell.source, cell.source, language="python")
         source = nodes.container("", code, classes=["cell_input"])
-        yield nodes.container("", cell.head, source, classes=["cell"], ids=[cell.id])
+        name = f"cell-{cell.metadata.number}"
+        yield nodes.container("", head(cell), source, classes=["cell"], ids=[name])
     yield nodes.raw("", "</details>", format="html")
 
 

@@ -3,6 +3,7 @@
 One framework, the short form of the library's version and what is left out are as on paper.
 """
 
+import os
 import posixpath
 import re
 import shutil
@@ -11,11 +12,12 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from docutils import nodes
-from .pages import PHONE
-from .paper import APART, LEFT_OUT
 from sphinx.builders.epub3 import Epub3Builder
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinxcontrib import katex
+
+from .figures import METADATA, PHONE
+from .paper import APART, LEFT_OUT
 
 STYLE = Path(__file__).with_suffix(".css")
 ITEM = re.compile(r'(<item [^>]*href="([^"]+\.xhtml)"[^>]*) />')
@@ -24,7 +26,6 @@ STRAY = re.compile("<mo>\u2061</mo>(?=</m(?:sub|sup)>)")
 # It writes \bmod as letters in a row inside an operator, which may hold nothing but text.
 OPERATOR = re.compile(r"<mo ([^>]*)><mrow>((?:<mi[^>]*>[^<]*</mi>)+)</mrow></mo>")
 LETTER = re.compile("<[^>]+>")
-METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 
 
 class EbookBuilder(Epub3Builder):
@@ -52,10 +53,6 @@ class EbookBuilder(Epub3Builder):
     def copy_download_files(self):
         """Leave the downloads to the site."""
 
-    def content_metadata(self):
-        """Give the release's own date, so that the same book has the same bytes."""
-        return super().content_metadata() | {"date": self.config.epub_date}
-
     def build_content(self):
         """Say which pages hold MathML, and mend it."""
         super().build_content()
@@ -71,8 +68,8 @@ class EbookBuilder(Epub3Builder):
         package.write_text(ITEM.sub(declared, package.read_text("utf-8")), encoding="utf-8")
 
     def build_epub(self):
-        """Pack the files, all of the release's date."""
-        date = time.strptime(self.config.epub_date, "%Y-%m-%dT%H:%M:%SZ")[:6]
+        """Pack the files, all of one date, so that the same book has the same bytes."""
+        date = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())))[:6]
         named = ["META-INF/container.xml", "content.opf", "toc.ncx", "nav.xhtml"]
         with ZipFile(self.outdir / f"{self.config.epub_basename}.epub", "w") as epub:
             for name in dict.fromkeys(["mimetype", *named, *self.files]):
@@ -110,7 +107,7 @@ class Unlink(SphinxPostTransform):
     builders = ("epub",)
 
     def run(self, **kwargs):
-        """Replace the links by what they hold; and take away the name that all theorems share."""
+        """Replace the links by what they hold, and take away the name that all theorems share."""
         for section in self.document.findall(nodes.section):
             section["ids"] = [name for name in section["ids"] if name != "proof-content"]
         here = posixpath.dirname(self.env.docname)
@@ -141,7 +138,6 @@ def settle(app, pagename, templatename, context, doctree):
 
 def setup(app):
     """Register with Sphinx."""
-    app.add_config_value("epub_date", "", "", types=[str])
     app.add_builder(EbookBuilder, override=True)
     app.add_post_transform(Figures)
     app.add_post_transform(Unlink)

@@ -1,10 +1,11 @@
-"""The index of exercises, from the pages themselves: the directive `{exercises}`.
+"""Exercises: folded solutions, and the index `{exercises}` of all that the chapters ask.
 
-A section whose title ends in "exercises" holds nothing but exercises, `### 1. Name`, `### 2. Name`,
-each with a section of class `solution` in which the build runs something. Other pages fail the build.
+A section whose title ends in "exercises" holds a section for each, `### 1. Name`, `### 2. Name`, in
+which a section of class `solution` has the answer.
 """
 
 import re
+from html import escape
 
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -12,7 +13,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
-NUMBER = re.compile(r"(\d+)\. ")
+NUMBER = re.compile(r"\d+\. ")
 logger = logging.getLogger(__name__)
 
 
@@ -43,21 +44,19 @@ class FillIndex(SphinxPostTransform):
                     logger.warning("{exercises} finds no exercise", location=index)
 
     def entries(self, number, page):
-        """The entry of a page as a list, empty if the page has no exercises."""
-        found = [e for s in sections(self.env.get_doctree(page)) for e in exercises(s)]
+        """The entry of a page as a list, which is empty if the page has no exercises."""
+        found = exercises(self.env.get_doctree(page))
         if not found:
             return []
         term = nodes.term("", f"Chapter {number}: ")
         term += self.link(page, found[0].parent, self.env.titles[page].children)
         names = nodes.enumerated_list(enumtype="arabic", prefix="", suffix=".")
         for exercise in found:
-            name = [child.deepcopy() for child in exercise.next_node(nodes.title).children]
-            name[0] = nodes.Text(NUMBER.sub("", name[0].astext(), count=1))
-            names += nodes.list_item(
-                "", nodes.paragraph("", "", self.link(page, exercise, name))
-            )
-        definition = nodes.definition("", names)
-        return [nodes.definition_list_item("", term, definition)]
+            first, *others = exercise.next_node(nodes.title).children
+            name = [nodes.Text(NUMBER.sub("", first.astext(), count=1)), *others]
+            link = nodes.paragraph("", "", self.link(page, exercise, name))
+            names += nodes.list_item("", link)
+        return [nodes.definition_list_item("", term, nodes.definition("", names))]
 
     def link(self, page, section, content):
         """A link to a section of a page."""
@@ -66,43 +65,32 @@ class FillIndex(SphinxPostTransform):
         return make_refnode(self.app.builder, here, page, target, text)
 
 
-def sections(document):
-    """The sections of a page that hold exercises."""
-    for title in document.findall(nodes.title):
-        section = title.parent
-        named = title.astext().lower().endswith("exercises")
-        if named and isinstance(section.parent, nodes.section):
-            yield section
+def exercises(document):
+    """The sections of a page that are exercises, in order."""
+    return [
+        child
+        for title in document.findall(nodes.title)
+        if title.astext().lower().endswith("exercises")
+        and isinstance(title.parent.parent, nodes.section)
+        for child in title.parent
+        if isinstance(child, nodes.section)
+    ]
 
 
-def exercises(section):
-    """The exercises of a section."""
-    return [child for child in section.children if isinstance(child, nodes.section)]
+class FoldSolutions(SphinxPostTransform):
+    """Fold each section of class `solution` behind its title."""
 
+    default_priority = 260
+    builders = ("html", "dirhtml")
 
-def executed(node):
-    """Whether the build runs this: a cell or a doctest."""
-    return "cell" in node["classes"] or node.get("testnodetype") == "doctest"
-
-
-def check(app, document):
-    """Warn, and so fail the build, about exercises without number, or without an executed solution."""
-    for section in sections(document):
-        found = exercises(section)
-        titles = [exercise.next_node(nodes.title).astext() for exercise in found]
-        numbers = [NUMBER.match(title) for title in titles]
-        wanted = [str(n) for n in range(1, len(found) + 1)]
-        if not found or [match and match[1] for match in numbers] != wanted:
-            logger.warning(
-                "exercises must be sections `1. Name`, `2. Name` and so on",
-                location=section,
-            )
-        for exercise, title in zip(found, titles, strict=True):
-            solved = [n for n in exercises(exercise) if "solution" in n["classes"]]
-            if not any(executed(n) for s in solved for n in s.findall(nodes.Element)):
-                logger.warning(
-                    "the exercise %s has no solution that is run", title, location=exercise
-                )
+    def run(self, **kwargs):
+        """Wrap the sections into `details` elements, which need no script."""
+        for section in self.document.findall(nodes.section):
+            if "solution" in section["classes"]:
+                name = escape(section.pop(0).astext())
+                start = f'<details class="solution"><summary>{name}</summary>'
+                section.insert(0, nodes.raw("", start, format="html"))
+                section += nodes.raw("", "</details>", format="html")
 
 
 def rewrite(app, env):
@@ -114,6 +102,6 @@ def setup(app):
     """Register with Sphinx."""
     app.add_directive("exercises", Exercises)
     app.add_post_transform(FillIndex)
-    app.connect("doctree-read", check)
+    app.add_post_transform(FoldSolutions)
     app.connect("env-updated", rewrite)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,7 +1,7 @@
 """Every page as a notebook: `sphinx -b notebooks` writes one per framework, and pages link to theirs.
 
-A notebook stands alone: it has what its page shows, in one framework, and a cell that installs what it
-needs. `rerun.py` runs them all.
+A notebook needs nothing else: it has what its page shows, in one framework, and a cell that installs
+what it runs.
 A page whose cells compare the frameworks has one notebook with both; its front matter says so, with what
 else there is to install: `notebook: "--no-deps d2l==1.0.3"`.
 """
@@ -11,24 +11,18 @@ from html import escape
 from pathlib import Path
 
 import nbformat
+from docutils import nodes
 from nbformat import v4 as notebook
-from .pieces import Folded, Pieces, is_cell, is_visible, tags
 from pybtex.plugin import find_plugin
 from sphinx.builders import Builder
 from sphinx.errors import ConfigError
 
-TITLES = {
-    "torch": "PyTorch",
-    "jax": "JAX",
-    "numpy": "NumPy",
-    "both": "PyTorch and JAX",
-}
-EXTRAS = {
-    "torch": "torch,figures",
-    "jax": "jax,figures",
-    "numpy": "figures",
-    "both": "torch,jax,figures",
-}
+from . import tested
+from .cells import is_cell
+from .markdown import Folded, Pieces
+
+TITLES = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy", "both": "PyTorch and JAX"}
+EXTRAS = {"torch": "torch,", "jax": "jax,", "numpy": "", "both": "torch,jax,"}
 REPOSITORY = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)")
 
 
@@ -36,10 +30,14 @@ def frameworks(env, docname):
     """The frameworks for which a page has a notebook: none if it shows no cells."""
     if "notebook" in env.metadata[docname]:
         return ["both"]
-    cells = [cell for cell in env.get_doctree(docname).findall(is_cell) if is_visible(cell)]
-    if any(tags(cell) & {"torch", "jax"} for cell in cells):
+    visible = [
+        node
+        for node in env.get_doctree(docname).findall(nodes.container)
+        if is_cell(node, visible=True)
+    ]
+    if any(is_cell(cell, "torch") for cell in visible):
         return ["torch", "jax"]
-    return ["numpy"] if cells else []
+    return ["numpy"] if visible else []
 
 
 def file_name(docname, framework):
@@ -90,12 +88,9 @@ class NotebookBuilder(Builder):
             *self.works_cited(docname),
         ]
         book = notebook.new_notebook(cells=list(gathered(cells)))
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
         book.metadata = {
-            "kernelspec": {
-                "name": "python3",
-                "display_name": "Python 3",
-                "language": "python",
-            },
+            "kernelspec": kernel,
             "language_info": {"name": "python"},
             "posattn": {"page": docname, "framework": framework},
         }
@@ -115,7 +110,7 @@ class NotebookBuilder(Builder):
 
     def install(self, docname, framework):
         """The cell that installs what the notebook needs."""
-        extras, source = f"posattn[{EXTRAS[framework]}]", ""
+        extras, source = f"posattn[{EXTRAS[framework]}figures]", ""
         if self.config.repository:
             source = f" @ git+{self.config.repository}"
         lines = [f'%pip install --quiet "{extras}{source}"']
@@ -134,9 +129,9 @@ class NotebookBuilder(Builder):
             for target in reference.targets
         }
         works = {
-            c.key: c.formatted_entry.text.render(backend)
-            for c in domain.citations
-            if c.key in keys
+            citation.key: citation.formatted_entry.text.render(backend)
+            for citation in domain.citations
+            if citation.key in keys
         }
         items = (f"- {' '.join(work.split())}" for work in works.values())
         return ["## References", "\n".join(items)] if works else []
@@ -147,7 +142,9 @@ def gathered(pieces):
     text = []
     for piece in [*pieces, None]:
         if text and (not isinstance(piece, str) or piece.startswith("#")):
-            yield markdown_cell(text)
+            folded = {"jp-MarkdownHeadingCollapsed": True}  # a solution, at first
+            metadata = folded if isinstance(text[0], Folded) else {}
+            yield notebook.new_markdown_cell("\n\n".join(text), metadata=metadata)
             text = []
         if isinstance(piece, str):
             text.append(piece)
@@ -155,14 +152,8 @@ def gathered(pieces):
             yield piece
 
 
-def markdown_cell(text):
-    """A cell of text, closed at first if it begins with a heading that is folded."""
-    metadata = {"jp-MarkdownHeadingCollapsed": True} if isinstance(text[0], Folded) else {}
-    return notebook.new_markdown_cell("\n\n".join(text), metadata=metadata)
-
-
 def add_actions(app, pagename, templatename, context, doctree):
-    """Put links below the title of a page: its notebooks, the PDF, Colab, and its source for editing."""
+    """Put links below the title of a page: its notebooks, Colab, the PDF, its tests, and its source."""
     if app.builder.name != "html" or doctree is None:
         return
     links = []
@@ -178,6 +169,8 @@ def add_actions(app, pagename, templatename, context, doctree):
             )
     if config.book_pdf:
         links.append((path_to(config.book_pdf, 1), "PDF", ""))
+    if tested.has_tests(app, pagename):
+        links.append((path_to(tested.place(pagename)), "How this page is tested", ""))
     if repository:
         source = Path(app.env.doc2path(pagename)).relative_to(app.confdir).as_posix()
         links.append((f"{config.repository}/edit/main/{source}", "Edit this page", ""))

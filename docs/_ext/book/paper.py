@@ -1,6 +1,7 @@
 """The pages as a book on paper: parts, one framework, and code that stays with what it printed.
 
-What this module takes out or adds stands in print alone. `paper.sty` has the look.
+What this module takes out or adds stands in print only; the EPUB shares a part of it. `paper.sty` has
+the look.
 """
 
 import re
@@ -11,7 +12,8 @@ from sphinx.builders.latex import LaTeXBuilder
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.texescape import escape
 from sphinx_proof.nodes import proof_node
-from .twins import LABELS
+
+from .twins import LABELS, library
 
 APART = "api/"  # the reference of the library is a document of its own
 LEFT_OUT = ("404", "slides/", "sources")
@@ -31,28 +33,35 @@ class BookBuilder(LaTeXBuilder):
         return super().assemble_doctree(indexfile, toctree_only, appendices)
 
 
-class Parts(SphinxPostTransform):
-    """Sort the chapters into the two documents, and open each part of the book with a page."""
+class Select(SphinxPostTransform):
+    """Take out what the document does not hold, before anything in it is resolved."""
 
     default_priority = 1
-    builders = ("latex",)
+    builders = ("latex", "epub")
 
     def run(self, **kwargs):
-        """Take out what the document does not hold, and put the parts in front of their chapters."""
+        """Remove nodes of class `screen`, sort the chapters, and open each part with a page."""
+        for node in list(self.document.findall(nodes.Element)):
+            if node.parent and "screen" in node.attributes.get("classes", ()):
+                node.parent.remove(node)
+        if self.app.builder.name == "latex":
+            self.sort()
+
+    def sort(self):
+        """Leave the chapters of this document, with a page in front of each part."""
         chapters = {
             file["docname"]: file for file in self.document.findall(addnodes.start_of_file)
         }
+        reference = self.app.builder.reference
         for page in list(chapters):
-            if page.startswith(LEFT_OUT) or (
-                page.startswith(APART) != bool(self.app.builder.reference)
-            ):
+            if page.startswith(LEFT_OUT) or page.startswith(APART) != bool(reference):
                 file = chapters.pop(page)
                 file.parent.remove(file)
                 self.app.builder.docnames.discard(page)  # a reference to it is no link
         root = self.env.get_doctree(self.config.root_doc)
         for toctree in root.findall(addnodes.toctree):
             held = [page for page in toctree["includefiles"] if page in chapters]
-            if held and toctree.get("caption") and not self.app.builder.reference:
+            if held and toctree.get("caption") and not reference:
                 first = chapters[held[0]]
                 part = part_page(toctree["caption"], [(p, chapters[p]) for p in held])
                 first.parent.insert(first.parent.index(first), part)
@@ -64,26 +73,25 @@ def part_page(name, chapters):
     for page, file in chapters:
         title = file.next_node(nodes.title)
         first = title.next_node(descend=False, siblings=True)
-        asks = isinstance(first, nodes.paragraph) and [type(n) for n in first] == [
+        asks = isinstance(first, nodes.paragraph) and [*map(type, first)] == [
             nodes.emphasis
         ]
-        question = first.astext() if asks else ""
-        lines.append(
-            rf"\partchapter{{\detokenize{{{page}::doc}}}}{{{escape(title.astext(), 'xelatex')}}}"
-            f"{{{escape(question, 'xelatex')}}}"
-        )
-    text = "\n".join([rf"\partpage{{{escape(name, 'xelatex')}}}{{", *lines, "}"])
-    return nodes.raw("", text, format="latex")
+        words = title.astext(), first.astext() if asks else ""
+        chapter, question = (escape(text, "xelatex") for text in words)
+        label = rf"\detokenize{{{page}::doc}}"
+        lines.append(rf"\partchapter{{{label}}}{{{chapter}}}{{{question}}}")
+    lines = [rf"\partpage{{{escape(name, 'xelatex')}}}{{", *lines, "}"]
+    return latex("\n".join(lines))
 
 
 class OneFramework(SphinxPostTransform):
-    """Keep one tab of each set of tabs: on paper nobody can choose."""
+    """Show one framework, and name the library's version: the text from scratch is shown."""
 
     default_priority = 150  # before sphinx-design makes tabs
     builders = ("latex", "epub")
 
     def run(self, **kwargs):
-        """Put the tab of the edition, or else the first one, in the place of its set."""
+        """Put one tab in the place of each set, and a line in the place of the library's source."""
         edition = self.config.paper_framework
         for tabs in list(self.document.findall(has_class("sd-tab-set"))):
             if tabs.parent is None:
@@ -93,62 +101,69 @@ class OneFramework(SphinxPostTransform):
                 label, panel = item.children
                 panels[label.get("sync_id")] = panel.children
             tabs.replace_self(panels.get(edition) or next(iter(panels.values())))
-
-
-class ShortLibrary(SphinxPostTransform):
-    """Name the library's version where the text says what it adds: the text from scratch is shown."""
-
-    default_priority = 160
-    builders = ("latex", "epub")
-
-    def run(self, **kwargs):
-        """Replace the source by a line, or the box by the source if nothing is said about it."""
-        for box in list(self.document.findall(has_class("library"))):
+        for box in list(self.document.findall(library)):
             said = [child for child in box.children if isinstance(child, nodes.paragraph)]
-            if not said or "twin" not in box:
-                box.replace_self(box.children)
-                continue
-            full = box.next_node(nodes.literal_block)["twin"]
-            where = [nodes.Text("In the library this is "), nodes.literal(full, full)]
-            where.append(nodes.Text(". "))
-            said[0][:0] = where
-            box.replace_self(said)
+            if said:
+                name = box.next_node(nodes.literal_block)["twin"]
+                start = nodes.Text("In the library this is ")
+                said[0][:0] = [start, nodes.literal(name, name), nodes.Text(". ")]
+            box.replace_self(said or box.children)
 
 
-class ForScreens(SphinxPostTransform):
-    """Leave out what only a screen needs: nodes of class `screen`."""
-
-    default_priority = 2
-    builders = ("latex", "epub")
-
-    def run(self, **kwargs):
-        """Remove them, before anything in them is resolved."""
-        for node in list(self.document.findall(nodes.Element)):
-            if node.parent and "screen" in node.attributes.get("classes", ()):
-                node.parent.remove(node)
-
-
-class Listings(SphinxPostTransform):
-    """Keep code together with what it printed, as far as that leaves no hole in the page."""
+class Typeset(SphinxPostTransform):
+    """Tell LaTeX what its own rules do not know of listings, tables, cards and proofs."""
 
     default_priority = 280
     builders = ("latex",)
 
     def run(self, **kwargs):
-        """Ask for room in front of each cell."""
+        """Set each kind of piece."""
+        # sphinx-proof's box has no title in LaTeX, and so an empty bar
+        for proof in list(self.document.findall(proof_node)):
+            proof.replace_self([*proof.children[0].children, latex(r"\proofends")])
+        for file in list(self.document.findall(addnodes.start_of_file)):
+            for card in list(file.findall(has_class("scheme"))):
+                set_card(card, file["docname"])
         for cell in list(self.document.findall(has_class("cell"))):
-            blocks = list(cell.findall(nodes.literal_block))
-            if blocks:
-                lines = sum(block.astext().count("\n") + 3 for block in blocks)
-                room = lines if lines <= TOGETHER else BEGINNING
-                top = under_heading(cell)
-                room += 4 * (top is not cell)
-                request = nodes.raw("", rf"\roomfor{{{room}}}", format="latex")
-                top.parent.insert(top.parent.index(top), request)
+            ask_for_room(cell)
+        for table in list(self.document.findall(nodes.table)):
+            set_table(table)
+
+
+def set_card(card, page):
+    """Set a card of the atlas with its picture, which does not float, beside its text.
+
+    Sphinx makes no aim for links of a heading outside of sections, so that is put in as well.
+    """
+    figure, *text = card.children
+    if not isinstance(figure, nodes.figure):
+        return  # a file in a file: this card is done
+    picture = figure.next_node(nodes.image)
+    picture["width"] = "34mm"
+    names = card.next_node(nodes.rubric)["ids"]
+    aim = "".join(rf"\label{{\detokenize{{{page}:{name}}}}}" for name in names)
+    card[:] = [
+        latex(r"\cardpicture{}"),
+        picture,
+        latex(r"\cardtext{}"),
+        latex(r"\phantomsection" + aim),
+        *text,
+        latex(r"\cardend{}"),
+    ]
+
+
+def ask_for_room(cell):
+    """Keep code together with what it printed, as far as that leaves no hole in the page."""
+    blocks = list(cell.findall(nodes.literal_block))
+    if blocks:
+        lines = sum(block.astext().count("\n") + 3 for block in blocks)
+        top = under_heading(cell)
+        room = (lines if lines <= TOGETHER else BEGINNING) + 4 * (top is not cell)
+        top.parent.insert(top.parent.index(top), latex(rf"\roomfor{{{room}}}"))
 
 
 def under_heading(node):
-    """The section that begins with this node, or the node: a heading does not stand alone."""
+    """The section that begins with this node, or the node: a heading does not stand by itself."""
     parent = node.parent
     first = isinstance(parent, nodes.section) and isinstance(
         parent[parent.index(node) - 1], nodes.title
@@ -156,97 +171,32 @@ def under_heading(node):
     return under_heading(parent) if first else node
 
 
-class Tables(SphinxPostTransform):
-    """Let long tables run over pages, and turn the headings of those with many columns."""
-
-    default_priority = 290
-    builders = ("latex",)
-
-    def run(self, **kwargs):
-        """Mark the tables for Sphinx's writer."""
-        for table in list(self.document.findall(nodes.table)):
-            if len(list(table.findall(nodes.row))) > LONG:
-                table["classes"].append("longtable")
-            if "small" in table["classes"]:
-                self.make_small(table)
-            columns = len(list(table.findall(nodes.colspec)))
-            if columns < WIDE:
-                continue
-            for paragraph in table.next_node(nodes.thead).findall(nodes.paragraph):
-                paragraph.insert(0, nodes.raw("", r"\rotatebox{90}{", format="latex"))
-                paragraph.append(nodes.raw("", "}", format="latex"))
-            table.replace_self(
-                [
-                    nodes.raw("", r"\begin{widetable}", format="latex"),
-                    addnodes.tabular_col_spec(spec="l" * columns),
-                    table,
-                    nodes.raw("", r"\end{widetable}", format="latex"),
-                ]
-            )
-
-    def make_small(self, table):
-        """Set a table small, and let the code in it break where Python lets it."""
-        for code in list(table.findall(nodes.literal)):
-            pieces = BREAKS.split(code.astext())
-            code[:] = [
-                node
-                for piece in pieces
-                for node in (
-                    nodes.Text(piece),
-                    nodes.raw("", r"\allowbreak{}", format="latex"),
-                )
-            ]
-        table.replace_self(
-            [
-                nodes.raw("", r"\begin{smalltable}", format="latex"),
-                table,
-                nodes.raw("", r"\end{smalltable}", format="latex"),
-            ]
-        )
+def set_table(table):
+    """Let a long table run over pages, and turn the headings of one with many columns."""
+    columns = len(list(table.findall(nodes.colspec)))
+    if len(list(table.findall(nodes.row))) > LONG:
+        table["classes"].append("longtable")
+    if "small" in table["classes"]:
+        for code in table.findall(nodes.literal):  # which may break where Python lets it
+            pieces = map(nodes.Text, BREAKS.split(code.astext()))
+            code[:] = [node for text in pieces for node in (text, latex(r"\allowbreak{}"))]
+        surround(table, "smalltable")
+    if columns >= WIDE:
+        for paragraph in table.next_node(nodes.thead).findall(nodes.paragraph):
+            paragraph.insert(0, latex(r"\rotatebox{90}{"))
+            paragraph.append(latex("}"))
+        surround(table, "widetable", addnodes.tabular_col_spec(spec="l" * columns))
 
 
-class Cards(SphinxPostTransform):
-    """Set the cards of the atlas with their pictures beside them, where no picture floats away."""
-
-    default_priority = 275
-    builders = ("latex",)
-
-    def run(self, **kwargs):
-        """Put each picture, without the figure around it, and the text into boxes."""
-        for file in list(self.document.findall(addnodes.start_of_file)):
-            for card in list(file.findall(has_class("scheme"))):
-                self.box(card, file["docname"])
-
-    def box(self, card, page):
-        """Sphinx makes no aim for links of a heading outside of sections, so that is put in as well."""
-        figure, *text = card.children
-        if not isinstance(figure, nodes.figure):
-            return  # a file in a file: this card is done
-        picture = figure.next_node(nodes.image)
-        picture["width"] = "34mm"
-        names = (f"{page}:{name}" for name in card.next_node(nodes.rubric)["ids"])
-        labels = "".join(rf"\label{{\detokenize{{{name}}}}}" for name in names)
-        aim = nodes.raw("", r"\phantomsection" + labels, format="latex")
-        boxes = {"picture": [picture], "text": [aim, *text], "end": []}
-        card[:] = [
-            node
-            for name, parts in boxes.items()
-            for node in (nodes.raw("", rf"\card{name}{{}}", format="latex"), *parts)
-        ]
+def surround(node, environment, *before):
+    """Put a node, and what belongs in front of it, into an environment of LaTeX."""
+    begin, end = latex(rf"\begin{{{environment}}}"), latex(rf"\end{{{environment}}}")
+    node.replace_self([begin, *before, node, end])
 
 
-class PlainProofs(SphinxPostTransform):
-    """Print proofs as text: sphinx-proof's box has no title in LaTeX, and so an empty bar."""
-
-    default_priority = 270
-    builders = ("latex",)
-
-    def run(self, **kwargs):
-        """Put the paragraphs of each proof in the place of its box, and an end mark."""
-        for proof in list(self.document.findall(proof_node)):
-            proof.replace_self(
-                [*proof.children[0].children, nodes.raw("", r"\proofends", format="latex")]
-            )
+def latex(text):
+    """A piece of LaTeX."""
+    return nodes.raw("", text, format="latex")
 
 
 def has_class(name):
@@ -267,15 +217,6 @@ def setup(app):
     app.add_config_value("paper_framework", "torch", "", types=[str])
     app.connect("config-inited", check_edition)
     app.add_builder(BookBuilder, override=True)
-    for transform in (
-        Parts,
-        ForScreens,
-        OneFramework,
-        ShortLibrary,
-        Listings,
-        Tables,
-        Cards,
-        PlainProofs,
-    ):
+    for transform in (Select, OneFramework, Typeset):
         app.add_post_transform(transform)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

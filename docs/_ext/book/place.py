@@ -1,16 +1,16 @@
-"""Where a reader is: the directive `{place}` with links to what a page needs.
+"""Where a reader is: the line `{place}`, with the chapter, the time it takes, and what it needs.
 
-The chapter's number comes from the toctrees of the root document, as in the PDF; the time comes from
-what there is to read.
+The chapter's number comes from the toctrees of the root document, as in the PDF.
 """
 
 import math
 
 from docutils import nodes
-from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+
+from .cells import is_cell
 
 WORDS = 200  # a minute
 EQUATION = CELL = 0.5  # minutes for a displayed equation, and for the code of a cell
@@ -34,17 +34,6 @@ class Place(SphinxDirective):
         return [place]
 
 
-class TakeTime(SphinxTransform):
-    """Estimate how long a page takes, before pairs of cells become tabs."""
-
-    default_priority = 390
-
-    def apply(self, **kwargs):
-        """Note the minutes with the place."""
-        for place in places(self.document):
-            place["minutes"] = max(1, math.ceil(minutes(self.document)))
-
-
 class NamePlace(SphinxPostTransform):
     """Write the line: chapter, time, needs."""
 
@@ -53,58 +42,52 @@ class NamePlace(SphinxPostTransform):
     def run(self, **kwargs):
         """Put number and time before the links; on paper the line is in italics."""
         chapters = self.env.toctree_includes.get(self.config.root_doc, [])
-        for place in places(self.document):
-            if place["page"] not in chapters:
-                logger.warning(
-                    "{place} stands on a page that no toctree of %s lists",
-                    self.config.root_doc,
-                    location=place,
-                )
+        for place in self.document.findall(nodes.paragraph):
+            if "place" not in place["classes"]:
                 continue
-            number, time = chapters.index(place["page"]) + 1, place["minutes"]
-            unit = "minute" if time == 1 else "minutes"
+            page, root = place["page"], self.config.root_doc
+            if page not in chapters:
+                said = "{place} stands on a page that no toctree of %s lists"
+                logger.warning(said, root, location=place)
+                continue
+            words = [f"Chapter {chapters.index(page) + 1}"]
+            if "exercises" not in self.env.metadata[page]:  # which one works, not reads
+                time = max(1, math.ceil(minutes(self.env.get_doctree(page))))
+                words.append(f"{time} minute{'s' * (time > 1)}")
             needs = "You need: " if place.children else "No other chapter is needed"
-            place.insert(0, nodes.Text(f"Chapter {number} · {time} {unit} · {needs}"))
+            place.insert(0, nodes.Text(" · ".join([*words, needs])))
             if self.app.builder.name not in ("html", "dirhtml"):
                 place[:] = [nodes.emphasis("", "", *place.children)]
-
-
-def places(document):
-    """The lines of a document that say where it stands."""
-    return list(
-        document.findall(
-            lambda n: "place" in getattr(n, "attributes", {}).get("classes", ())
-        )
-    )
 
 
 def minutes(document):
     """The time for all words, equations and cells but the solutions; of a pair one reads one cell."""
     total = 0.0
+    solutions = [s for s in document.findall(nodes.section) if "solution" in s["classes"]]
+    unread = {id(node) for section in solutions for node in section.findall()}
     for node in document.findall(nodes.Element):
-        if folded(node):
+        if id(node) in unread:
             continue
         if isinstance(node, nodes.paragraph):
             total += len(node.astext().split()) / WORDS
         elif isinstance(node, nodes.math_block):
             total += EQUATION
-        elif "cell_input" in node["classes"] and "tag_jax" not in node.parent["classes"]:
+        elif is_cell(node, visible=True) and not is_cell(node, "jax"):
             total += CELL
     return total
 
 
-def folded(node):
-    """Whether a node belongs to a solution."""
-    while node is not None:
-        if isinstance(node, nodes.section) and "solution" in node["classes"]:
-            return True
-        node = node.parent
-    return False
+def level_captions(app, pagename, templatename, context, doctree):
+    """Give the captions of the sidebar, which Sphinx calls headings, the level of headings."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
 
 
 def setup(app):
     """Register with Sphinx."""
     app.add_directive("place", Place)
-    app.add_transform(TakeTime)
     app.add_post_transform(NamePlace)
+    app.connect("html-page-context", level_captions, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,12 +1,13 @@
-"""Slides take what they show from the pages: nothing is copied by hand.
+"""Slides, which take what they show from the pages: nothing is copied by hand.
 
 `{from-page} label` puts a piece of a page on a slide: an equation, a figure, a table or a theorem by
 its label, what a cell printed by a tag `out-...` of the cell, or the cell itself by a tag `code-...`;
-an unknown label fails the build.
-With `:class: aside` the piece stands beside the text.
+an unknown label fails the build. With `:class: aside` the piece stands beside the text.
+The deck shares the files of the site.
 """
 
 import re
+from pathlib import Path
 from typing import ClassVar
 
 from docutils import nodes
@@ -15,11 +16,29 @@ from sphinx.addnodes import pending_xref
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.fileutil import copy_asset
+from sphinx.writers.html5 import HTML5Translator
 from sphinx_proof.nodes import NODE_TYPES
+from sphinx_revealjs._ext.notes import revealjs_notes
+from sphinx_revealjs.utils import get_revealjs_path
+
+from .cells import is_cell
+from .figures import SIZE, drawings
 from .twins import outputs, take_figures
 
 THEOREMS = tuple(NODE_TYPES.values())
+LABELLED = (nodes.math_block, nodes.figure, nodes.table, *THEOREMS)
 STOP = re.compile(r"[,.]\s*(\\end\{aligned\})?\s*$")  # a slide is no part of a sentence
+# A figure stands outside of the page and its style sheet, so it carries the colours of slides.css.
+COLORS = """<style>
+:root { color: #1c2430; --query: #0072b2; --key: #d55e00; --value: #009e73; --position: #cc79a7; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { color: #dfe5ec; --query: #56b4e9; --key: #f0904d; --value: #3fc79b; --position: #dd9fc4; }
+}
+</style>"""
+EARLY = "revealjs/dist/reveal.js"  # which the first slide waits for
+ENGINE = ["LICENSE", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js"]
+OPENED = re.compile(r"<section[ >]")
 logger = logging.getLogger(__name__)
 
 
@@ -44,9 +63,9 @@ class FillBoxes(SphinxPostTransform):
 
     def run(self, **kwargs):
         """Put copies into the boxes, and note which links lead to the originals."""
-        waiting = boxes(self.document)
-        given = pieces(self.env) if waiting else {}
-        for box in waiting:
+        boxes = [box for box in self.document.findall(nodes.container) if "piece" in box]
+        given = pieces(self.env) if boxes else {}
+        for box in boxes:
             label = box["piece"]
             if label not in given:
                 title = slide(box).next_node(nodes.title).astext()
@@ -71,11 +90,6 @@ class FillBoxes(SphinxPostTransform):
             node.parent.remove(node)
 
 
-def boxes(document):
-    """The boxes of a document."""
-    return [box for box in document.findall(nodes.container) if "piece" in box]
-
-
 def slide(node):
     """The slide on which a node stands."""
     return node if isinstance(node, nodes.section) else slide(node.parent)
@@ -87,9 +101,9 @@ def pieces(env):
     for page in sorted(env.found_docs - {env.docname}):
         for node in env.get_doctree(page).findall(nodes.Element):
             labels = []
-            if isinstance(node, (nodes.math_block, nodes.figure, nodes.table, *THEOREMS)):
+            if isinstance(node, LABELLED):
                 labels = [*node["names"], node.get("label")]
-            elif node.get("nb_element") == "cell_code":
+            elif is_cell(node):
                 labels = [name.removeprefix("tag_") for name in node["classes"]]
             found |= dict.fromkeys(labels, (page, node))
     return found
@@ -115,8 +129,111 @@ def taken(node, label):
     return "output", None, [child for output in outputs(node) for child in output.children]
 
 
+class LayOut(SphinxPostTransform):
+    """Give each slide a title, a body of words and what stands beside them, links, and notes."""
+
+    default_priority = 2
+    builders = ("revealjs",)
+
+    def run(self, **kwargs):
+        """Sort what a slide holds; the links lead to the book and to where the pieces come from."""
+        for slide in list(self.document.findall(nodes.section)):
+            title, *rest = slide.children
+            after = [n for n in rest if isinstance(n, nodes.section | revealjs_notes)]
+            aside = [n for n in rest if "aside" in n["classes"]]
+            words = [n for n in rest if n not in after + aside]
+            words = nodes.container("", *words, classes=["words"])
+            body = nodes.container("", words, *aside, classes=["body"])
+            links = {f"/{self.config.root_doc}": ("std:doc", "The book")}
+            for box in body.findall(nodes.container):
+                for target, role in box.get("links", {}).items():
+                    links.setdefault(target, (role, target))
+            source = [self.link(target, *link) for target, link in links.items()]
+            source = nodes.paragraph("", "", *source, classes=["source"])
+            slide[:] = [title, body, source, *after]
+
+    def link(self, target, role, text):
+        """A reference as the role would make it, under its own text if that is the target."""
+        domain, kind = role.split(":")
+        options = {"refdomain": domain, "reftype": kind, "reftarget": target}
+        options |= {"refdoc": self.env.docname, "refexplicit": text != target}
+        return pending_xref("", nodes.inline("", text), **options, refwarn=True)
+
+
+class LinkFigures(SphinxPostTransform):
+    """Leave each figure in a file, which a browser fetches once its slide is near."""
+
+    default_priority = 240  # before the site would put it into the page
+    builders = ("revealjs",)
+
+    def run(self, **kwargs):
+        """Replace every image that a cell drew."""
+        folder = Path(self.app.outdir, self.env.docname).parent / "figures"
+        folder.mkdir(parents=True, exist_ok=True)
+        for image, label, wide, small in drawings(self.app, self.document):
+            name = f"{Path(image['uri']).stem}.svg"
+            html = f'<img class="figure" alt="{label}" loading="lazy"'
+            html += f' src="figures/{name}"{write(wide, folder / name)}>'
+            if small:
+                name = name.replace(".svg", "-upright.svg")
+                html = (
+                    '<source media="screen and (max-aspect-ratio: 1/1)"'
+                    f' srcset="figures/{name}"{write(small, folder / name)}>{html}'
+                )
+            html = f'<div class="drawing"><picture>{html}</picture></div>'
+            image.replace_self(nodes.raw("", html, format="html"))
+
+
+def write(svg, path):
+    """Write a drawing as a file, and return its size as attributes."""
+    path.write_text(svg.replace(">", f">{COLORS}", 1), encoding="utf-8")
+    width, height = (round(float(side) * 96 / 72) for side in SIZE.search(svg).groups())
+    return f' width="{width}" height="{height}"'
+
+
+def prepare(app):
+    """Keep settings as they were: what a builder appends to one looks like an edit to the next."""
+    if app.builder.name == "revealjs":
+        app.config.revealjs_static_path = app.config.html_static_path[:-1]
+        for listener in list(app.events.listeners["html-collect-pages"]):
+            if listener.handler.__module__ == "sphinx.ext.viewcode":  # nor for source code
+                app.disconnect(listener.id)
+
+
+def fetch_little(app, pagename, templatename, context, doctree):
+    """Leave out the scripts that other extensions want on every page, and fetch early what a slide needs."""
+    if app.builder.name == "revealjs":
+        context["script_files"] = []
+        path = context["pathto"](f"_static/{EARLY}", 1)
+        tag = f'<link rel="preload" as="script" href="{path}">'
+        context["metatags"] = context.get("metatags", "") + tag
+
+
+def finish(app, error):
+    """Put reveal.js beside the pages, and end the last column, which sphinx-revealjs leaves open."""
+    if error or app.builder.name not in ("html", "revealjs"):
+        return
+    for name in ENGINE:
+        target = Path(app.outdir, "_static", "revealjs", name)
+        copy_asset(get_revealjs_path() / name, target.parent)
+    for page in Path(app.outdir).rglob("*.html") if app.builder.name == "revealjs" else ():
+        text = page.read_text(encoding="utf-8")
+        start, slides, end = text.rpartition("</section>")
+        left = len(OPENED.findall(text)) - text.count("</section>")
+        page.write_text(start + slides * (1 + left) + end, encoding="utf-8")
+
+
 def setup(app):
     """Register with Sphinx."""
+    app.setup_extension("sphinx_revealjs")
+    engine = app.extensions["sphinx_revealjs"]
+    engine.parallel_read_safe = True  # it keeps nothing between pages
     app.add_directive("from-page", FromPage)
-    app.add_post_transform(FillBoxes)
+    for transform in (FillBoxes, LayOut, LinkFigures):
+        app.add_post_transform(transform)
+    app.connect("builder-inited", prepare, priority=0)
+    app.connect("html-page-context", fetch_little, priority=900)
+    app.connect("build-finished", finish)
+    code = HTML5Translator.visit_literal_block, HTML5Translator.depart_literal_block
+    app.registry.add_translation_handlers(nodes.literal_block, revealjs=code)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,11 +7,12 @@ Cells tagged `torch` and `jax` that follow each other become one tab set.
 They must print the same text and draw the same figure, or the build fails; the figure stands once,
 below the tabs. A comparison that follows code from scratch at once stands in the tabs of that code.
 Where `docs/_ports` has cells for a page, the tab sets of the page go on with the ports, whose outputs
-were recorded; a recording that is stale or prints something else fails the build too. Code from scratch
+`nox -s ports` has recorded; a recording that prints something else fails the build too. Code from scratch
 and its comparison have no ports.
 """
 
 import ast
+import json
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -20,13 +21,14 @@ from typing import ClassVar
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.transforms import SphinxTransform
-from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx_design.shared import create_component
 
-from . import recordings
+from .cells import is_cell
 
+DOCS = Path(__file__).parents[2]
+PORTS = ("tensorflow", "mlx", "mxnet")
 LABELS = {
     "reference": "NumPy reference",
     "torch": "PyTorch",
@@ -56,7 +58,7 @@ def tab_set(contents):
 def home(column, name):
     """Return the file that defines a public name of a column: its `__init__` imports it from there."""
     package = Path(str(files("posattn")))
-    if column in recordings.PORTS:
+    if column in PORTS:
         return package / "ports" / f"{column}.py"
     entry = package / column / "__init__.py"
     for node in ast.parse(entry.read_text(encoding="utf-8")).body:
@@ -105,7 +107,7 @@ class Twins(SphinxDirective):
             path = home(column, name)
             self.env.note_dependency(str(path))
             text = definition(path, name)
-            place = f"ports.{column}" if column in recordings.PORTS else column
+            place = f"ports.{column}" if column in PORTS else column
             if text is None:
                 raise self.error(f"no twin: posattn.{place} has no {name}")
             block = nodes.literal_block(
@@ -114,30 +116,22 @@ class Twins(SphinxDirective):
             blocks[column] = [block]
         shown = [tab_set(blocks)] if len(blocks) > 1 else blocks.popitem()[1]
         said = self.parse_content_to_nodes()
-        return [nodes.container("", *said, *shown, classes=["library"], twin=name)]
+        return [library("", *said, *shown, classes=["library"], twin=name)]
 
 
-class FoldLibrary(SphinxPostTransform):
-    """Fold the library's version on the web, where a reader can open it."""
+class library(nodes.container):
+    """The library's version, folded on the web, where a reader can open it."""
 
-    default_priority = 190
-    builders = ("html", "dirhtml")
 
-    def run(self, **kwargs):
-        """Wrap the boxes into `details` elements, which need no script."""
-        for box in list(self.document.findall(nodes.container)):
-            if "twin" not in box:
-                continue
-            name = f"The library's version: <code>{escape(box['twin'])}</code>"
-            start = f'<details class="library"><summary>{name}</summary>'
-            box["classes"] = []
-            box.replace_self(
-                [
-                    nodes.raw("", start, format="html"),
-                    *box.children,
-                    nodes.raw("", "</details>", format="html"),
-                ]
-            )
+def open_library(self, node):
+    """Begin the element that HTML has for it, which needs no script."""
+    name = f"The library's version: <code>{escape(node['twin'])}</code>"
+    self.body.append(f'<details class="library"><summary>{name}</summary>')
+
+
+def close_library(self, node):
+    """End it."""
+    self.body.append("</details>")
 
 
 class TwinCells(SphinxTransform):
@@ -153,85 +147,75 @@ class TwinCells(SphinxTransform):
         for cell in cells:
             twin = cell.next_node(descend=False, siblings=True)
             if not is_cell(twin, "jax"):
-                logger.warning(
-                    "a cell tagged torch is not followed by one tagged jax", location=cell
-                )
+                said = "a cell tagged torch is not followed by one tagged jax"
+                logger.warning(said, location=cell)
                 continue
             drawn, drawn_by_twin = take_figures(cell), take_figures(twin)
             if printed(cell) != printed(twin):
                 logger.warning("PyTorch and JAX print different text", location=cell)
             if images(drawn) != images(drawn_by_twin):
                 logger.warning("PyTorch and JAX draw different figures", location=cell)
-            twin.parent.remove(twin)
             tabs = {"torch": [cell.deepcopy()], "jax": [twin]}
             for script in ports if cell in ported else ():
-                number = ported.index(cell)
                 try:
-                    tabs[script.stem] = recorded(script, number, len(ported), printed(cell))
+                    tabs[script.stem] = recorded(script, ported.index(cell), len(ported))
                 except ValueError as error:
                     logger.warning("%s", error, location=cell)
-            place = cell.parent.index(cell)
-            above = cell.parent[place - 1] if place else None
-            if is_cell(cell, "compare") and "scratch" in getattr(above, "attributes", ()):
-                for item, children in zip(above.children, tabs.values(), strict=True):
-                    item[-1] += children
-                cell.parent[place : place + 1] = drawn
-            else:
-                tabs = tab_set(tabs)
-                if is_cell(cell, "scratch"):
-                    tabs["scratch"] = True
-                cell["classes"] = []
-                cell.replace_self([tabs, *drawn])
+                    continue
+                if tabs[script.stem][0][-1].astext() != printed(cell).rstrip():
+                    said = "PyTorch and %s print different text"
+                    logger.warning(said, LABELS[script.stem], location=cell)
+            twin.parent.remove(twin)
+            self.place(tabs, cell, drawn)
+
+    def place(self, tabs, cell, drawn):
+        """Put the tabs, or for a comparison those of its code from scratch, in the place of a cell."""
+        place = cell.parent.index(cell)
+        above = cell.parent[place - 1] if place else None
+        if is_cell(cell, "compare") and "scratch" in getattr(above, "attributes", ()):
+            for item, children in zip(above.children, tabs.values(), strict=True):
+                item[-1] += children
+            cell.parent[place : place + 1] = drawn
+        else:
+            tabs = tab_set(tabs)
+            if is_cell(cell, "scratch"):
+                tabs["scratch"] = True
+            cell["classes"] = []
+            cell.replace_self([tabs, *drawn])
 
 
 def scripts(docname):
     """The cells of the ports for a page, in the order of the tabs."""
-    folder = recordings.SCRIPTS / Path(docname).name
-    return [path for port in recordings.PORTS if (path := folder / f"{port}.py").is_file()]
+    folder = DOCS / "_ports" / Path(docname).name
+    return [path for port in PORTS if (path := folder / f"{port}.py").is_file()]
 
 
-def recorded(script, number, count, wanted):
-    """A cell of a port, what it printed and with which versions."""
-    recording, cells = recordings.load(script), recordings.cells(script)
-    name = script.relative_to(recordings.DOCS)
-    if recording is None:
-        raise ValueError(f"the recording of {name} is stale: run nox -s ports")
+def recorded(script, number, count):
+    """A cell of a port, what it printed when `nox -s ports` ran it, and with which versions."""
+    _, *cells = script.read_text(encoding="utf-8").split("# %%\n")
     if len(cells) != count:
+        name = script.relative_to(DOCS)
         raise ValueError(f"{name} has {len(cells)} cells, and its page {count} pairs")
-    text = recording["printed"][number].rstrip()
-    if text != wanted.rstrip():
-        raise ValueError(f"PyTorch and {LABELS[script.stem]} print different text")
-    code = nodes.literal_block(cells[number], cells[number], language="python")
+    recording = json.loads(script.with_suffix(".json").read_text(encoding="utf-8"))
+    code, text = cells[number].strip(), recording["printed"][number].rstrip()
+    source = nodes.literal_block(code, code, language="python")
     output = nodes.literal_block(text, text, language="none")
     with_versions = ", ".join(" ".join(item) for item in recording["versions"].items())
     note = f"Recorded by nox -s ports: {with_versions}."
+    shown = [
+        nodes.container("", source, classes=["cell_input"]),
+        nodes.container("", output, classes=["cell_output"]),
+    ]
     return [
-        nodes.container(
-            "",
-            nodes.container("", code, classes=["cell_input"]),
-            nodes.container("", output, classes=["cell_output"]),
-            classes=["cell"],
-        ),
+        nodes.container("", *shown, classes=["cell"]),
         nodes.paragraph(note, note, classes=["recorded"]),
     ]
 
 
-def is_cell(node, tag):
-    """Whether a node is an executed cell with this tag."""
-    return (
-        isinstance(node, nodes.container)
-        and f"tag_{tag}" in node["classes"]
-        and "cell" in node["classes"]
-    )
-
-
 def outputs(cell):
     """The containers of a cell's outputs."""
-    return cell.findall(
-        lambda n: (
-            isinstance(n, nodes.container) and n.get("nb_element") == "cell_code_output"
-        )
-    )
+    found = cell.findall(nodes.container)
+    return (n for n in found if n.get("nb_element") == "cell_code_output")
 
 
 def printed(cell):
@@ -262,5 +246,5 @@ def setup(app):
     """Register with Sphinx."""
     app.add_directive("twins", Twins)
     app.add_transform(TwinCells)
-    app.add_post_transform(FoldLibrary)
+    app.add_node(library, html=(open_library, close_library))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

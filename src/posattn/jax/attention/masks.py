@@ -1,6 +1,7 @@
 """Masks: which query may attend to which key. True means may attend."""
 
 from dataclasses import dataclass, field
+from functools import reduce
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,6 @@ from jax import Array
 from jaxtyping import Bool, Integer, Real
 
 from posattn import contract
-from posattn.jax.position.alibi import relative_positions
 from posattn.jax.trees import register
 
 __all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
@@ -160,6 +160,24 @@ class Window:
         return abs(relative_positions(query_positions, key_positions)) < self.window
 
 
+def relative_positions(
+    query_positions: Real[Array | np.ndarray, "*#batch n_q"],
+    key_positions: Real[Array | np.ndarray, "*#batch n_k"],
+) -> Real[Array | np.ndarray, "*batch n_q n_k"]:
+    """Key minus query, exactly: integers stay integers, and unsigned ones get a sign.
+
+    NumPy arrays give a NumPy array, so that fractions keep 64 bits.
+    """
+    contract.position_pair(query_positions, key_positions)
+    given = query_positions, key_positions
+    numpy = np if all(isinstance(p, np.ndarray) for p in given) else jnp
+    query, key = (
+        numpy.asarray(p, float if jnp.issubdtype(p.dtype, jnp.floating) else int)
+        for p in given
+    )
+    return key[..., None, :] - query[..., :, None]
+
+
 def of_pairs(mask, where, shape):
     """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, also of one that is a function of positions."""
     if callable(mask):
@@ -169,3 +187,28 @@ def of_pairs(mask, where, shape):
         mask = jnp.asarray(mask)[..., None, :, :] if heads else jnp.asarray(mask)
     contract.mask(mask, shape)
     return mask
+
+
+def all_of(masks, where, shape):
+    """What masks for scores of `shape` let see together, some of them functions of positions."""
+    masks = [of_pairs(mask, where, shape) for mask in masks if mask is not None]
+    return reduce(jnp.logical_and, masks) if masks else None
+
+
+def for_heads(mask, shape):
+    """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, with an axis of heads if it has none."""
+    contract.layer_mask(mask, shape)
+    return (
+        mask
+        if mask is None or callable(mask) or mask.ndim == len(shape)
+        else mask[..., None, :, :]
+    )
+
+
+def zero_unattended(x, mask):
+    """Zero the keys that no query may attend to: nothing in them, NaN included, reaches a result."""
+    seen = jnp.any(mask, axis=-2)
+    if seen.ndim > 1 and x.ndim > 2 and seen.shape[-2] not in (1, x.shape[-3]):
+        *batch, heads, n_k = seen.shape  # several heads of queries share one of keys
+        seen = seen.reshape(*batch, x.shape[-3], heads // x.shape[-3], n_k).any(axis=-2)
+    return jnp.where(seen[..., None], x, 0)

@@ -13,17 +13,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Real
 
 from posattn import contract
-from posattn.jax.attention.attention import (
-    all_of,
-    attend,
-    attention_weights,
-    biases,
-    for_heads,
-    is_key,
-    positions_of,
-    scaled_dot_product_attention,
-)
+from posattn.jax.attention.attention import attend, attention_weights
 from posattn.jax.attention.cache import KVCache, beyond
+from posattn.jax.attention.call import biases, checked, positions_of
+from posattn.jax.attention.masks import all_of, for_heads
+from posattn.jax.attention.random import is_key
 from posattn.jax.trees import as_pytree, register
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
@@ -300,20 +294,19 @@ class MultiHeadAttention:
             k, v, where = held.key, held.value, (query_positions, held.positions)
             k = k if cache.turned else self._turn(1, k, held.positions)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        if cache is None or self.attention is not None:
-            if cache is not None:
-                shape = *q.shape[:-1], k.shape[-2]
-                mask, causal = all_of([held.mask, mask], where, shape), False
-            options = self._options(mask, causal, bias, where)
-            if rng is not None:
-                options |= {"dropout_rate": self.dropout_rate, "rng": rng}
-            heads = (self.attention or scaled_dot_product_attention)(q, k, v, **options)
+        masks, finite = [mask], False
+        if cache is not None:
+            masks, causal = [as_pytree(held.mask), mask], False
+            finite = mask is None and held is cache  # what is kept was attended to
+        options = self._options(causal, bias, where)
+        if rng is not None:
+            options |= {"dropout_rate": self.dropout_rate, "rng": rng}
+        if self.attention is None:
+            heads = attend(checked(q, k, v, masks=masks, finite=finite, **options))
         else:
-            # otherwise what is kept was attended to
-            clean = mask is None and held is cache
-            bias = [*biases(self.bias), *biases(bias)]
-            options = bias, where, self.scale, self.dropout_rate, rng
-            heads = attend(q, k, v, [as_pytree(held.mask), mask], *options, clean=clean)
+            if cache is not None:
+                mask = all_of(masks, where, (*q.shape[:-1], k.shape[-2]))
+            heads = self.attention(q, k, v, mask=mask, **options)
         if cache is not None:
             lost = beyond(cache, query_positions)[..., None, :, None]
             heads = jnp.where(lost, jnp.nan, heads)
@@ -354,7 +347,7 @@ class MultiHeadAttention:
         q, k, _, where = self._heads(query, key, None, query_positions, key_positions)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         q, k = self._turn(0, q, where[0]), self._turn(1, k, where[1])
-        return attention_weights(q, k, **self._options(mask, causal, bias, where))
+        return attention_weights(q, k, mask=mask, **self._options(causal, bias, where))
 
     def _heads(self, query, key, value, query_positions, key_positions):
         """The heads of queries, keys and values, not rotated, and where the first two stand."""
@@ -374,11 +367,11 @@ class MultiHeadAttention:
         k = k if self.key_norm is None else self.key_norm(k)
         return q, k, v, positions_of(q, k, query_positions, key_positions)
 
-    def _options(self, mask, causal, bias, where):
+    def _options(self, causal, bias, where):
         """What an attention is told, the layer's own bias included."""
         named = dict(zip(("query_positions", "key_positions"), where, strict=True))
         parts = [*biases(self.bias), *biases(bias)]
-        return named | {"mask": mask, "causal": causal, "bias": parts, "scale": self.scale}
+        return named | {"causal": causal, "bias": parts, "scale": self.scale}
 
     def _turn(self, of, x, positions):
         """Rotate the heads of queries (0) or keys (1)."""

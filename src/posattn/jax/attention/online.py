@@ -3,6 +3,7 @@
 Two passes visit the tiles, forward and backward; the second computes the scores of each tile again.
 """
 
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import compress
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ import numpy as np
 from jax import Array, lax
 
 from posattn import contract
-from posattn.jax.attention import attention
+from posattn.jax.attention import definition
+from posattn.jax.attention.masks import all_of, zero_unattended
 
 __all__ = []
 
@@ -31,16 +33,16 @@ class Given(NamedTuple):
     enclosed: tuple = ((), ())  # what functions among the masks and the biases enclose
 
 
-def passes(query, key, value, masks, parts, where, causal, scale, sizes):
+def passes(call, sizes):
     """What attention is computed from, and two functions that visit its tiles, forward and backward.
 
     Each goes on with what is known from other keys, so that these may come in several parts.
     """
-    n_q, n_k = query.shape[-2], key.shape[-2]
+    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
     rows, columns = sizes
-    wide = _wide(query)
-    given = query, key, value, masks, parts, tuple(map(jnp.asarray, where))
-    query, key, value, masks, parts, where = _alike(given)
+    wide = _wide(call.query)
+    call = _alike(replace(call, where=tuple(map(jnp.asarray, call.where))))
+    query, masks, parts = call.query, call.masks, call.biases
 
     def query_tile(i):
         """Where queries lie; those of two tiles weigh twice all that they see, and so nothing changes."""
@@ -63,19 +65,20 @@ def passes(query, key, value, masks, parts, where, causal, scale, sizes):
         tile = jax.tree.map(cut, given, places(given, row, column))
         query, key, value = (x.astype(wide) for x in tile[:3])
         if masks and seen is not None:
-            key, value = (attention.zero_unattended(x, seen) for x in (key, value))
+            key, value = (zero_unattended(x, seen) for x in (key, value))
         return tile._replace(query=query, key=key, value=value)
 
     def see(tile):
         every, where = _filled(masks, tile.masks), tile[3:5]
-        return attention.all_of(every, where, (*query.shape[:-2], rows, columns))
+        return all_of(every, where, (*query.shape[:-2], rows, columns))
 
     def score(tile):
         every, where = _filled(parts, tile.biases), tile[3:5]
-        return attention.score(tile.query, tile.key, every, where, scale)
+        some = replace(call, query=tile.query, key=tile.key, biases=every, where=where)
+        return definition.score(some)
 
     arrays = (tuple(filter(is_array, xs)) for xs in (masks, parts))
-    given = Given(query, key, value, *where, *arrays)
+    given = Given(query, call.key, call.value, *call.where, *arrays)
     first = tile_of(given, (0, rows), (0, columns))
     see, of_masks = _opened(see, first, 0)
     score, of_biases = _opened(score, first, 1)
@@ -89,7 +92,7 @@ def passes(query, key, value, masks, parts, where, causal, scale, sizes):
 
         def tile(j, state):
             column = key_tile(j)
-            seen = [past(row, column, n_q, n_k)] if causal else []
+            seen = [past(row, column, n_q, n_k)] if call.causal else []
             if n_k % columns:  # the last tile begins earlier, so that it is whole
                 seen.append(column[0] + jnp.arange(columns) >= j * columns)
             if masks:
@@ -100,7 +103,7 @@ def passes(query, key, value, masks, parts, where, causal, scale, sizes):
                 return visit(state)
             return lax.cond(jnp.any(seen), visit, lambda state: state, state)
 
-        last = jnp.clip(row[0] + rows + n_k - n_q, 0, n_k) if causal else n_k
+        last = jnp.clip(row[0] + rows + n_k - n_q, 0, n_k) if call.causal else n_k
         return lax.fori_loop(0, (last + columns - 1) // columns, tile, state)
 
     def forward(given, state):
@@ -112,7 +115,7 @@ def passes(query, key, value, masks, parts, where, causal, scale, sizes):
             s = _hidden(score(tile), seen)
             top = jnp.maximum(peak, s.max(-1, keepdims=True))
             e, shrink = jnp.exp(s - top), jnp.exp(peak - top)
-            mixed = mixed * shrink + attention.by_head(e, tile.value)
+            mixed = mixed * shrink + definition.by_head(e, tile.value)
             return top, total * shrink + e.sum(-1, keepdims=True), mixed
 
         def block(i, state):
@@ -133,7 +136,7 @@ def passes(query, key, value, masks, parts, where, causal, scale, sizes):
                 tile = tile_of(given, row, column, seen)
                 s, pull_back = jax.vjp(score, tile)
                 weights = jnp.exp(_hidden(s, seen) - log_total)
-                d_weights, d_value = jax.vjp(attention.by_head, weights, tile.value)[1](d)
+                d_weights, d_value = jax.vjp(definition.by_head, weights, tile.value)[1](d)
                 (found,) = pull_back(weights * (d_weights - mean))
                 found, place = found._replace(value=d_value), places(given, row, column)
                 return _each(

@@ -4,6 +4,7 @@ While a device visits the tiles of one shard of keys, the next one arrives; on t
 of keys and values travel with them, until they are where they came from.
 """
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -12,7 +13,8 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
-from posattn.jax.attention import attention, online, tiled
+from posattn.jax.attention import online, tiled
+from posattn.jax.attention.call import Call, biases
 
 __all__ = ["balanced_order", "ring_attention"]
 
@@ -110,24 +112,24 @@ def ring_attention(
     """
     contract.attention(query, key, value, grouped=True)
     contract.shard_mask(mask, query.shape, key.shape[-2])
-    parts = attention.biases(bias)
+    parts = biases(bias)
     for part in parts:
         contract.shard_bias(part)
     batch, n_q, n_k = query.shape[:-3], query.shape[-2], key.shape[-2]
     contract.shard_positions(query_positions, key_positions, batch, n_q, n_k)
-    scale = None if scale is None else contract.scale(scale)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     contract.mesh_axis(across, jax.sharding.get_abstract_mesh().manual_axes)
     where = _places(query, key, query_positions, key_positions, across)
     masks = [_past] if causal else []
     masks += [] if mask is None else [mask]
-    tiled.check(query, key, masks, parts, where)
+    call = Call(query, key, value, masks, parts, where, scale)
+    tiled.check(call)
     if 0 in (n_q, n_k):
         return jnp.zeros_like(query, shape=(*query.shape[:-1], value.shape[-1]))
     # tiles of half a shard at most: the halves of a balanced one lie apart
     halves = (x[..., : -(-x.shape[-2] // 2), :] for x in (query, key))
     sizes = tiled.sizes_of(*halves, False)
-    arguments = query, key, value, masks, parts, where, False, scale, sizes
-    given, visit, revisit = online.passes(*arguments)
+    given, visit, revisit = online.passes(call, sizes)
     workers = lax.axis_size(across)
     ring = [(i, (i + 1) % workers) for i in range(workers)]
 

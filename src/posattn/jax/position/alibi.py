@@ -9,27 +9,10 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
+from posattn.jax.attention.masks import relative_positions
 from posattn.jax.trees import register
 
 __all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
-
-
-def relative_positions(
-    query_positions: Real[Array | np.ndarray, "*#batch n_q"],
-    key_positions: Real[Array | np.ndarray, "*#batch n_k"],
-) -> Real[Array | np.ndarray, "*batch n_q n_k"]:
-    """Key minus query, exactly: integers stay integers, and unsigned ones get a sign.
-
-    NumPy arrays give a NumPy array, so that fractions keep 64 bits.
-    """
-    contract.position_pair(query_positions, key_positions)
-    given = query_positions, key_positions
-    numpy = np if all(isinstance(p, np.ndarray) for p in given) else jnp
-    query, key = (
-        numpy.asarray(p, float if jnp.issubdtype(p.dtype, jnp.floating) else int)
-        for p in given
-    )
-    return key[..., None, :] - query[..., :, None]
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:

@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer, Real
 
 from posattn import contract
-from posattn.jax.attention.attention import is_key
+from posattn.jax.attention.random import is_key
 from posattn.jax.position.rotary import turn
 from posattn.jax.position.sinusoidal import cos_sin
 from posattn.jax.position.sinusoidal import frequencies as sinusoidal_frequencies

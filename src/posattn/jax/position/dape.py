@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
-from posattn.jax.attention.attention import is_key
+from posattn.jax.attention.random import is_key
 from posattn.jax.trees import as_pytree, register
 
 __all__ = ["DAPE"]

@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from posattn import contract
-from posattn.jax.attention.attention import is_key
+from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 
 __all__ = ["ForgettingGate", "forgetting_bias", "tiled_forgetting_bias"]

@@ -6,7 +6,7 @@ from jax import Array
 from jaxtyping import Integer
 
 from posattn import contract
-from posattn.jax.attention.attention import is_key
+from posattn.jax.attention.random import is_key
 
 __all__ = ["randomized_positions"]
 

@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
-from posattn.jax.attention.attention import dropout
+from posattn.jax.attention.random import dropout
 from posattn.jax.trees import register
 
 __all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]

@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.attention import is_key
+from posattn.jax.attention.random import is_key
 from posattn.jax.position.swin import SwinBias
 from posattn.jax.trees import register
 

@@ -11,8 +11,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.attention import is_key
-from posattn.jax.position.alibi import relative_positions
+from posattn.jax.attention.masks import relative_positions
+from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 
 __all__ = ["T5Bias", "t5_bucket"]

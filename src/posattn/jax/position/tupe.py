@@ -9,8 +9,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.attention import is_key
 from posattn.jax.attention.multi_head import split_heads
+from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 
 __all__ = ["TUPEBias"]

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Integer, Num
+from jaxtyping import Bool, Integer, Num, Real
 
 from posattn import contract
-from posattn.reference.position.alibi import relative_positions
 
 __all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
 
@@ -166,6 +165,19 @@ class Window:
             ValueError: if batch axes of positions differ.
         """
         return np.abs(relative_positions(query_positions, key_positions)) < self.window
+
+
+def relative_positions(
+    query_positions: Real[np.ndarray, "*#batch n_q"],
+    key_positions: Real[np.ndarray, "*#batch n_k"],
+) -> Real[np.ndarray, "*batch n_q n_k"]:
+    """Key minus query, exactly: integers stay integers, and unsigned ones get a sign."""
+    contract.position_pair(query_positions, key_positions)
+    query, key = (
+        p.astype(np.float64 if p.dtype.kind == "f" else np.int64)
+        for p in (query_positions, key_positions)
+    )
+    return key[..., None, :] - query[..., :, None]
 
 
 def of_pairs(mask, query, key, where):

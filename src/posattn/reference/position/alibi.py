@@ -6,21 +6,9 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from posattn import contract
+from posattn.reference.attention.masks import relative_positions
 
 __all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
-
-
-def relative_positions(
-    query_positions: Real[np.ndarray, "*#batch n_q"],
-    key_positions: Real[np.ndarray, "*#batch n_k"],
-) -> Real[np.ndarray, "*batch n_q n_k"]:
-    """Key minus query, exactly: integers stay integers, and unsigned ones get a sign."""
-    contract.position_pair(query_positions, key_positions)
-    query, key = (
-        p.astype(np.float64 if p.dtype.kind == "f" else np.int64)
-        for p in (query_positions, key_positions)
-    )
-    return key[..., None, :] - query[..., :, None]
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Inexact, Real
 
 from posattn import contract
-from posattn.reference.position.alibi import relative_positions
+from posattn.reference.attention.masks import relative_positions
 
 __all__ = ["FIRE"]
 

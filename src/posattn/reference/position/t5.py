@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
-from posattn.reference.position.alibi import relative_positions
+from posattn.reference.attention.masks import relative_positions
 
 __all__ = ["T5Bias", "t5_bucket"]
 

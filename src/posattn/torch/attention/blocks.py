@@ -4,6 +4,7 @@ What the backward pass wants of a block of queries is computed again.
 """
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -19,50 +20,50 @@ ROWS = 1024  # queries of a block: PyTorch's kernel for CPUs is slower with less
 FEW = 2**21  # pairs of a block, over all examples and heads: FIRE holds 32 numbers of one
 
 
-def attend(whole, query, key, value, mask, causal, parts, where, scale, drop):
+def attend(call, whole):
     """Block by block, each of which `whole` computes as if there were no other queries."""
     # numbers, also where a compiler has left the lengths open: it then compiles for each
-    n_q, n_k = (len(range(x.shape[-2])) for x in (query, key))
-    tiles = all(_tiles(part) for part in parts)
-    blocks = list(_equal(query, n_k, causal and tiles))
-    if mask is not None:
-        key, value = _finite(query, key, value, mask, causal, where, blocks)
+    n_q, n_k = (len(range(x.shape[-2])) for x in (call.query, call.key))
+    tiles = all(_tiles(part) for part in call.biases)
+    blocks = list(_equal(call.query, n_k, call.causal and tiles))
+    if call.mask is not None and not call.finite:
+        call = _finite(call, blocks)
+    query, key, value = call.query, call.key, call.value
 
-    cut = partial(_cut, query, key, value, mask, causal, parts, where, scale, drop, tiles)
+    cut = partial(_cut, call, tiles)
     if not torch.is_grad_enabled() or transformed():
-        return torch.cat([whole(*cut(*block)[1]) for block in blocks], dim=-2)
-    module = None if torch.compiler.is_compiling() else _Whole(whole, parts)
-    if module is not None and _all_known(module, *cut(n_q - 1, n_q)):
+        return torch.cat([whole(cut(*block)[1]) for block in blocks], dim=-2)
+    module = None if torch.compiler.is_compiling() else _Whole(whole, call.biases)
+    if module is not None and _all_known(module, cut(n_q - 1, n_q)[1]):
         learned = learned_by(module).values()
         return _Blocks.apply(module, cut, blocks, query, key, value, *learned)
     again = {"use_reentrant": False, "preserve_rng_state": False}
-    outs = [checkpoint(whole, *cut(*block)[1], **again) for block in blocks]
+    outs = [checkpoint(whole, cut(*block)[1], **again) for block in blocks]
     return torch.cat(outs, dim=-2)
 
 
-def _cut(query, key, value, mask, causal, parts, where, scale, drop, tiles, start, stop):
-    """The keys that a block needs, and the arguments with which `whole` computes it."""
-    n_q, n_k = query.shape[-2], key.shape[-2]
-    keys = slice(0, max(n_k - n_q + stop, 0) if causal and tiles else n_k)
-    q, lower = query[..., start:stop, :], causal
+def _cut(call, tiles, start, stop):
+    """The keys that a block needs, and the call that computes it."""
+    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
+    keys = slice(0, max(n_k - n_q + stop, 0) if call.causal and tiles else n_k)
     if tiles:
-        if mask is not None and readable(key) and not transformed():
-            seen = _seen(mask, False, query, key, where, start, stop)
-            keys = _visible(keys, seen, causal)
-        seen = _tile(mask, start, stop, keys)
+        if call.mask is not None and readable(call.key) and not transformed():
+            seen = _seen(replace(call, causal=False), start, stop)
+            keys = _visible(keys, seen, call.causal)
+        mask = _tile(call.mask, start, stop, keys)
     else:
-        seen, lower = _seen(mask, causal, query, key, where, start, stop), False
-    return keys, (
-        q,
-        key[..., keys, :],
-        value[..., keys, :],
-        seen,
-        lower,
-        [_tile(part, start, stop, keys) for part in parts],
-        (where[0][..., start:stop], where[1][..., keys]),
-        scale,
-        (*drop[:2], (start, keys.start, n_q, n_k)),
-        True,
+        mask = _seen(call, start, stop)
+    return keys, replace(
+        call,
+        query=call.query[..., start:stop, :],
+        key=call.key[..., keys, :],
+        value=call.value[..., keys, :],
+        mask=mask,
+        causal=call.causal and tiles,
+        biases=[_tile(part, start, stop, keys) for part in call.biases],
+        where=(call.where[0][..., start:stop], call.where[1][..., keys]),
+        place=(start, keys.start, n_q, n_k),
+        finite=True,
     )
 
 
@@ -74,8 +75,8 @@ class _Whole(torch.nn.Module):
         self.whole = whole
         self.parts = torch.nn.ModuleList(p for p in parts if isinstance(p, torch.nn.Module))
 
-    def forward(self, *arguments):
-        return self.whole(*arguments)
+    def forward(self, call):
+        return self.whole(call)
 
 
 def learned_by(module):
@@ -84,13 +85,14 @@ def learned_by(module):
     return {name: x for name, x in every if x.requires_grad}
 
 
-def _all_known(module, keys, block):
+def _all_known(module, block):
     """Whether queries, keys, values and what is learned are all that has a gradient, as one query tells."""
-    query, key, value, _, _, *rest = block
     learned = learned_by(module).values()
-    arrays = [x.detach().requires_grad_() for x in (query, key, value)]
+    arrays = [x.detach().requires_grad_() for x in (block.query, block.key, block.value)]
     nodes = {torch.autograd.graph.get_gradient_edge(x).node for x in (*arrays, *learned)}
-    awaited = [module(*arrays, None, False, *rest).grad_fn]  # it sees all of its keys
+    query, key, value = arrays
+    everything = replace(block, query=query, key=key, value=value, mask=None, causal=False)
+    awaited = [module(everything).grad_fn]
     while awaited:
         node = awaited.pop()
         if node not in nodes:
@@ -119,7 +121,7 @@ class _Blocks(torch.autograd.Function):
         ctx.save_for_backward(query, key, value, *learned)
         out = None
         for start, stop in blocks:
-            found = whole(*cut(start, stop)[1])
+            found = whole(cut(start, stop)[1])
             if out is None:
                 out = found.new_empty(*query.shape[:-1], found.shape[-1])
             out[..., start:stop, :] = found
@@ -134,13 +136,12 @@ class _Blocks(torch.autograd.Function):
         unused = {"allow_unused": True, "materialize_grads": True}
         sums = [torch.zeros_like(x, dtype=wide_dtype(x)) for x in ctx.saved_tensors]
         for start, stop in blocks:
-            keys, (*arrays, seen, lower, parts, where, scale, drop, finite) = cut(
-                start, stop
-            )
+            keys, block = cut(start, stop)
+            arrays = block.query, block.key, block.value
             leaves = [x.detach().requires_grad_() for x in arrays]
-            block = *leaves, seen, lower, parts, where, scale, drop, finite
+            block = replace(block, query=leaves[0], key=leaves[1], value=leaves[2])
             with torch.enable_grad(), torch.autocast(*ctx.autocast):
-                out = torch.func.functional_call(whole, lent, block)
+                out = torch.func.functional_call(whole, lent, (block,))
             above = grad[..., start:stop, :]
             found = torch.autograd.grad(out, [*leaves, *learned], above, **unused)
             places = [(..., rows, slice(None)) for rows in (slice(start, stop), keys, keys)]
@@ -169,29 +170,27 @@ def _equal(query, n_k, causal):
         yield start, stop
 
 
-def _seen(mask, causal, query, key, where, start, stop):
+def _seen(call, start, stop):
     """Which keys some of the queries may attend to."""
-    everything = slice(0, key.shape[-2])
-    at = where[0][..., start:stop], where[1]
-    seen = of_pairs(
-        _tile(mask, start, stop, everything), query[..., start:stop, :], key, at
-    )
-    if causal:
-        ends = (
-            torch.arange(start, stop, device=key.device) + key.shape[-2] - query.shape[-2]
-        )
-        past = torch.arange(key.shape[-2], device=key.device) <= ends[:, None]
+    query, key = call.query[..., start:stop, :], call.key
+    at = call.where[0][..., start:stop], call.where[1]
+    mask = _tile(call.mask, start, stop, slice(0, key.shape[-2]))
+    seen = of_pairs(mask, query, key, at)
+    if call.causal:
+        n_q, n_k = call.query.shape[-2], key.shape[-2]
+        ends = torch.arange(start, stop, device=key.device) + n_k - n_q
+        past = torch.arange(n_k, device=key.device) <= ends[:, None]
         seen = past if seen is None else past & seen
     return seen
 
 
-def _finite(query, key, value, mask, causal, where, blocks):
-    """Keys and values, zero where nobody attends to them."""
+def _finite(call, blocks):
+    """The call with keys and values that are zero where nobody attends to them."""
     seen = False
     for start, stop in blocks:
-        tile = _seen(mask, causal, query, key, where, start, stop)
-        seen = seen | tile.any(-2, keepdim=True)
-    return zero_unattended(key, seen), zero_unattended(value, seen)
+        seen = seen | _seen(call, start, stop).any(-2, keepdim=True)
+    key, value = (zero_unattended(x, seen) for x in (call.key, call.value))
+    return replace(call, key=key, value=value, finite=True)
 
 
 def _tiles(part):

@@ -7,7 +7,6 @@ from jaxtyping import Bool, Integer, Real
 from torch import Tensor
 
 from posattn import contract
-from posattn.torch.position.alibi import relative_positions
 
 __all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
 
@@ -27,6 +26,7 @@ def readable(x):
 
 def transformed():
     """Whether a transformation of `torch.func` runs, under which nothing is computed again."""
+    # private: no public name of torch 2.13 tells whether a transformation runs
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
@@ -168,6 +168,19 @@ class Window:
             ValueError: if batch axes of positions differ.
         """
         return relative_positions(query_positions, key_positions).abs() < self.window
+
+
+def relative_positions(
+    query_positions: Real[Tensor, "*#batch n_q"],
+    key_positions: Real[Tensor, "*#batch n_k"],
+) -> Real[Tensor, "*batch n_q n_k"]:
+    """Key minus query, exactly: integers stay integers, and unsigned ones get a sign."""
+    contract.position_pair(query_positions, key_positions)
+    query, key = (
+        p.double() if p.is_floating_point() else p.long()
+        for p in (query_positions, key_positions)
+    )
+    return key[..., None, :] - query[..., :, None]
 
 
 def of_pairs(mask, query, key, where):

@@ -8,20 +8,11 @@ from jaxtyping import Bool, Float, Real
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.attention.attention import (
-    Rng,
-    attention_weights,
-    biases,
-    mix,
-    positions_of,
-    scaled_dot_product_attention,
-    seed,
-    total_bias,
-    warn_of_no_dropout,
-)
+from posattn.torch.attention.attention import attend, attention_weights
 from posattn.torch.attention.cache import KVCache
+from posattn.torch.attention.call import biases, checked, positions_of
 from posattn.torch.attention.masks import for_heads, of_pairs
-from posattn.torch.attention.tiled import is_small
+from posattn.torch.attention.random import Rng, warn_of_no_dropout
 
 __all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
 
@@ -294,27 +285,20 @@ class MultiHeadAttention(nn.Module):
                 mask = seen.mask
             else:
                 mask = of_pairs(seen.mask, q, k, where) & of_pairs(mask, q, k, where)
-        parts = self._biases(bias)
-        attend = self.attention or scaled_dot_product_attention
-        if finite and attend is scaled_dot_product_attention and is_small(q, k):
-            added = total_bias(parts, q, k, where)
-            drop = self.dropout_rate, seed(rng), None
-            mask = of_pairs(mask, q, k, where)
-            heads = mix(q, k, v, mask, added, False, parts, where, self.scale, drop)
+        options = {
+            "mask": mask,
+            "causal": causal,
+            "bias": self._biases(bias),
+            "query_positions": None if aligned else where[0],
+            "key_positions": None if aligned else where[1],
+            "scale": self.scale,
+        }
+        if rng is not None:
+            options |= {"dropout_rate": self.dropout_rate, "rng": rng}
+        if self.attention is None:
+            heads = attend(checked(q, k, v, **options, finite=finite))
         else:
-            thinned = {"dropout_rate": self.dropout_rate, "rng": rng}
-            heads = attend(
-                q,
-                k,
-                v,
-                mask=mask,
-                causal=causal,
-                bias=parts,
-                query_positions=None if aligned else where[0],
-                key_positions=None if aligned else where[1],
-                scale=self.scale,
-                **(thinned if rng is not None else {}),
-            )
+            heads = self.attention(q, k, v, **options)
         out = self.output(merge_heads(heads))
         return out if cache is None else (out, cache)
 

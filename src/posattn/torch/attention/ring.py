@@ -18,8 +18,9 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from posattn import contract
-from posattn.torch.attention.attention import biases, by_head, total_bias
 from posattn.torch.attention.blocks import learned_by, wide_dtype
+from posattn.torch.attention.call import biases, total_bias
+from posattn.torch.attention.definition import by_head
 from posattn.torch.attention.masks import of_pairs, readable, zero_unattended
 
 __all__ = ["balanced_order", "ring_attention"]

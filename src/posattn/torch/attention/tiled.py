@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from posattn import contract
 from posattn.torch.attention import blocks
+from posattn.torch.attention.fused import kernel
 from posattn.torch.attention.masks import Window, readable, transformed
 
 __all__ = []
@@ -23,83 +24,72 @@ PAIRS = 2**23  # numbers of a block, over all examples and heads
 SMALL = 2**22  # what has fewer pairs is done at once
 
 
-def is_small(query, key):
+def is_small(call):
     """Whether all pairs of queries and keys may be held at once; where sizes are open, they are."""
-    sizes = *query.shape[:-1], key.shape[-2]
+    sizes = *call.query.shape[:-1], call.key.shape[-2]
     return not all(isinstance(n, int) for n in sizes) or math.prod(sizes) <= SMALL
 
 
-def attend(whole, query, key, value, mask, causal, parts, where, scale, drop, *, aligned):
-    """What `whole` computes of these arguments, with memory that grows with the length.
-
-    `aligned` says that tokens stand at 0, 1, ..., and the queries are the last of them.
-    """
-    arguments = query, key, value, mask, causal, parts, where, scale, drop
-    rate, rng, _ = drop
-    n_q, n_k = query.shape[-2], key.shape[-2]
-    thinned = rate > 0 and rng is not None
-    for part in parts:
+def attend(call, whole):
+    """What `whole` computes of a call, with memory that grows with the length."""
+    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
+    for part in call.biases:
         if isinstance(part, Tensor):  # a part of it may fit where the whole does not
-            contract.bias(part, (*query.shape[:-1], n_k))
-    if mask is None and not parts and not thinned and (n_q == n_k or not causal):
-        return whole(*arguments)  # the kernel needs no array of pairs
-    aligned = aligned and (mask is None or isinstance(mask, Window))
-    distances = aligned and all(getattr(part, "relative", False) for part in parts)
-    if distances and not thinned and query.device.type == "cpu":
-        row = _row(mask, causal, parts, query, key)
-        learned = row.requires_grad and torch.is_grad_enabled()
-        before = n_k if mask is None else mask.window - 1
-        after = 0 if causal else n_q if mask is None else before
-        if not learned:
-            return _by_distance(query, key, value, row, scale, before, after)
+            contract.bias(part, (*call.query.shape[:-1], n_k))
+    plain = call.mask is None and not call.biases and not call.drops
+    if plain and (n_q == n_k or not call.causal):
+        return whole(call)  # the kernel needs no array of pairs
+    if _is_of_distances(call) and not call.drops and call.query.device.type == "cpu":
+        row = _row(call)
+        arguments = call.query, call.key, call.value, row, call.scale, _reach(call)
+        if not (row.requires_grad and torch.is_grad_enabled()):
+            return _by_distance(*arguments)
         if readable(row) and not transformed():
-            return _Learned.apply(query, key, value, row, scale, before, after)
-    return blocks.attend(whole, *arguments)
+            return _Learned.apply(*arguments)
+    return blocks.attend(call, whole)
 
 
-def fused(query, key, value, mask, causal, scale):
-    """PyTorch's own attention, for any number of batch axes and with heads that share keys."""
-    grouped = {}
-    if query.ndim > 2 and query.shape[-3] != key.shape[-3]:
-        grouped = {"enable_gqa": True}  # of open sizes the comparison would be no bool
-    lift = (None,) * (4 - query.ndim)
-    query, key, value = query[lift], key[lift], value[lift]
-    mask = None if mask is None else mask[(None,) * (4 - mask.ndim)]  # else it is not fused
-    options = {"attn_mask": mask, "is_causal": causal, "scale": scale}
-    out = functional.scaled_dot_product_attention(query, key, value, **options, **grouped)
-    return out[(0,) * len(lift)]
+def _is_of_distances(call):
+    """Whether all that is added to a score is a matter of the distance of its query and its key."""
+    windowed = call.mask is None or isinstance(call.mask, Window)
+    relative = all(getattr(part, "relative", False) for part in call.biases)
+    return call.aligned and windowed and relative
 
 
-def _row(mask, causal, parts, query, key):
+def _row(call):
     """What is added to the score of a query and a key, by their distance: `(h, n_q + n_k - 1)`.
 
     Number `d + n_k - 1` is for a key that stands `d` after its query; what is hidden is minus infinity.
     """
-    n_q, n_k = query.shape[-2], key.shape[-2]
+    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
     at = torch.zeros(1, dtype=torch.int64), torch.arange(1 - n_k, n_q)
-    row = torch.zeros(
-        1, n_q + n_k - 1, dtype=torch.promote_types(query.dtype, torch.float32)
-    )
-    for part in parts:
+    row = torch.zeros(1, n_q + n_k - 1, dtype=blocks.wide_dtype(call.query))
+    for part in call.biases:
         found = part(*at)
-        contract.bias(found[..., :n_k], (*query.shape[:-1], n_k))
+        contract.bias(found[..., :n_k], (*call.query.shape[:-1], n_k))
         row = row + found[..., 0, :]
-    if mask is not None:
-        row = row.masked_fill(~mask(*at), -math.inf)
-    return row.masked_fill(at[1] > 0, -math.inf) if causal else row
+    if call.mask is not None:
+        row = row.masked_fill(~call.mask(*at), -math.inf)
+    return row.masked_fill(at[1] > 0, -math.inf) if call.causal else row
 
 
-def _by_distance(query, key, value, row, scale, before, after):
-    """Attention with what depends on the distance alone, given by `row` for all distances at once.
+def _reach(call):
+    """How many keys before and after its own place a query sees at most."""
+    if call.mask is None:
+        before, after = call.key.shape[-2], call.query.shape[-2]
+    else:
+        before = after = call.mask.window - 1
+    return before, 0 if call.causal else after
 
-    A query sees keys at most so far before and after its own place.
-    """
+
+def _by_distance(query, key, value, row, scale, reach):
+    """Attention with what depends on the distance alone, given by `row` for all distances at once."""
     row = _shortened(query, key, row, scale)
     outs = [
         _block(
             query[..., rows, :], key[..., keys, :], value[..., keys, :], row, start, scale
         )
-        for rows, keys, start in _blocks(query, key, row, before, after, blocks.ROWS)
+        for rows, keys, start in _blocks(query, key, row, reach, blocks.ROWS)
     ]
     return torch.cat(outs, dim=-2)
 
@@ -117,14 +107,14 @@ class _Learned(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         query, key, value, row = ctx.saved_tensors
-        scale, before, after = ctx.options
+        scale, reach = ctx.options
         size = max(1, min(blocks.ROWS, PAIRS // (query.shape[:-2].numel() * key.shape[-2])))
         row = _shortened(query, key, row, scale)
         sums = [
             torch.zeros_like(x, dtype=blocks.wide_dtype(x))
             for x in (query, key, value, row)
         ]
-        for rows, keys, start in _blocks(query, key, row, before, after, size):
+        for rows, keys, start in _blocks(query, key, row, reach, size):
             parts = query[..., rows, :], key[..., keys, :], value[..., keys, :], row
             leaves = [x.detach().requires_grad_() for x in parts]
             with torch.enable_grad():
@@ -139,7 +129,6 @@ class _Learned(torch.autograd.Function):
             *(x.to(y.dtype) for x, y in zip(sums, ctx.saved_tensors, strict=True)),
             None,
             None,
-            None,
         )
 
 
@@ -150,9 +139,10 @@ def _shortened(query, key, row, scale):
     return row.detach().to(query.dtype).contiguous()
 
 
-def _blocks(query, key, row, before, after, size):
+def _blocks(query, key, row, reach, size):
     """Some queries, the keys that they see, and where in the row their biases begin."""
     n_q, n_k = query.shape[-2], key.shape[-2]
+    before, after = reach
     if readable(row) and not transformed():
         seen = (row != -math.inf).any(0).nonzero()
         before = n_k - 1 - int(seen[0])
@@ -172,7 +162,7 @@ def _block(query, key, value, row, start, scale):
     """
     shift = _Shifts.apply if row.requires_grad else _shifts
     bias = shift(row, query.shape[-2], key.shape[-2], start)
-    return fused(query.flip(-2), key, value, bias, False, scale).flip(-2)
+    return kernel(query.flip(-2), key, value, bias, False, scale).flip(-2)
 
 
 def _shifts(row, rows, columns, start):

@@ -5,21 +5,9 @@ from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from posattn import contract
+from posattn.torch.attention.masks import relative_positions
 
 __all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
-
-
-def relative_positions(
-    query_positions: Real[Tensor, "*#batch n_q"],
-    key_positions: Real[Tensor, "*#batch n_k"],
-) -> Real[Tensor, "*batch n_q n_k"]:
-    """Key minus query, exactly: integers stay integers, and unsigned ones get a sign."""
-    contract.position_pair(query_positions, key_positions)
-    query, key = (
-        p.double() if p.is_floating_point() else p.long()
-        for p in (query_positions, key_positions)
-    )
-    return key[..., None, :] - query[..., :, None]
 
 
 def alibi_slopes(

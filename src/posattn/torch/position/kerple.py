@@ -7,7 +7,7 @@ from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.position.alibi import relative_positions
+from posattn.torch.attention.masks import relative_positions
 
 __all__ = ["KerpleLog", "KerplePower"]
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posattn import contract
-from posattn.torch.position.alibi import relative_positions
+from posattn.torch.attention.masks import relative_positions
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 

@@ -5,7 +5,7 @@ from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.attention.attention import Rng, dropout, warn_of_no_dropout
+from posattn.torch.attention.random import Rng, dropout, warn_of_no_dropout
 
 __all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]
 

@@ -1,0 +1,139 @@
+"""How pages are read: anew when code changes, long ones first, and in kernels that have all imported.
+
+A kernel that starts Python and imports PyTorch and JAX takes 5 s of a processor before its first cell, in
+29 pages as much as all their cells. Here they are imported once, and a fork gives each page a process of its
+own all the same. Where there is no fork the kernels start as usual. `nox -s notebooks` runs the cells as a
+user does, and compares what they print.
+A line for every few pages says how far the build is, and what time is left.
+"""
+
+import asyncio
+import gc
+import importlib
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from importlib.resources import files
+from pathlib import Path
+
+from jupyter_client.provisioning import local_provisioner
+from sphinx import builders
+from sphinx_proof.domain import ProofDomain
+
+HANDS = 6  # for each process
+COMPILER = "--xla_cpu_parallel_codegen_split_count=1"  # most code for JAX runs once
+
+
+class Forked:
+    """What jupyter_client asks of a process that it has started."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, process):
+        self.pid, self.kill, self.terminate = process.pid, process.kill, process.terminate
+        self.process = process
+
+    def poll(self):
+        """The exit code, or None while the kernel runs."""
+        return self.process.exitcode
+
+    def wait(self):
+        """Wait for the end."""
+        self.process.join()
+        return self.process.exitcode
+
+
+def run(argv, env, cwd):
+    """Be the kernel: a group of its own, since jupyter_client signals the group, and a loop of its own."""
+    os.setpgid(0, 0)
+    os.environ.update(env)
+    os.environ["XLA_FLAGS"] = f"{COMPILER} {os.environ.get('XLA_FLAGS', '')}"
+    os.chdir(cwd)
+    asyncio._set_running_loop(None)
+    asyncio.set_event_loop(None)
+    app = importlib.import_module("ipykernel.kernelapp").IPKernelApp
+    app.launch_instance(argv=argv, parent_handle=os.getppid())
+
+
+def launch(command, env=None, cwd=None, **options):
+    """Start a kernel as a fork, in the place of `jupyter_client.launcher.launch_kernel`."""
+    given = command[command.index("-f") :], env or {}, cwd or "."
+    process = multiprocessing.get_context("fork").Process(target=run, args=given)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX has not run yet
+        process.start()
+    os.setpgid(process.pid, process.pid)
+    return Forked(process)
+
+
+def preload(app, env, docnames):
+    """Import once what the pages import, if any is to be read."""
+    if docnames:
+        for name in ["ipykernel.kernelapp", *app.config.kernel_imports]:
+            importlib.import_module(name)
+        gc.freeze()  # the collector would walk, and so copy, all of it in each process
+        local_provisioner.launch_kernel = launch
+
+
+def depend_on_code(app, doctree):
+    """Read a page again when the library or the book's code changes, so that nothing is ever stale."""
+    folders = files("posattn"), Path(__file__).parent, Path(app.srcdir, "_ports")
+    for folder in map(Path, map(str, folders)):
+        for path in folder.rglob("*"):
+            if path.suffix in (".py", ".json"):
+                app.env.note_dependency(str(path))
+
+
+def put_long_first(app, env, docnames):
+    """Put long pages before short ones, so that each hand has its share."""
+    docnames.sort(key=lambda name: -Path(env.doc2path(name)).stat().st_size)
+
+
+def deal(docnames, processes):
+    """Deal the pages into hands; a process that has read one takes the next, so that all end together."""
+    hands = min(HANDS * processes, len(docnames))
+    return [docnames[hand::hands] for hand in range(hands)]
+
+
+class Progress:
+    """What is read so far, of what, and since when."""
+
+    def __init__(self):
+        self.start, self.wanted, self.done = time.monotonic(), {}, set()
+
+    def begin(self, app, env, docnames):
+        """Weigh each page to be read: long ones take longer."""
+        self.start = time.monotonic()
+        self.wanted = {name: Path(env.doc2path(name)).stat().st_size for name in docnames}
+
+    def tell(self, app, env, docnames, other):
+        """Print what is read when a process hands in its pages; sizes say how long the others take."""
+        self.done |= self.wanted.keys() & set(docnames)
+        total, passed = sum(self.wanted.values()), time.monotonic() - self.start
+        ready = sum(self.wanted[name] for name in self.done)
+        if not ready:
+            return
+        left = passed * (total - ready) / ready
+        print(
+            f"read {len(self.done)} of {len(self.wanted)} pages, about {left:.0f} s left",
+            flush=True,
+        )
+
+
+def setup(app):
+    """Register with Sphinx: `kernel_imports` are the modules that a page finds imported."""
+    app.add_config_value("kernel_imports", [], "", types=[list])
+    # on macOS a fork may hang in system libraries
+    if hasattr(os, "fork") and sys.platform != "darwin":
+        app.connect("env-before-read-docs", preload)
+    progress = Progress()
+    app.connect("env-before-read-docs", progress.begin)
+    app.connect("env-merge-info", progress.tell)
+    app.connect("doctree-read", depend_on_code)
+    app.connect("env-before-read-docs", put_long_first)
+    builders.make_chunks = deal
+    # It keeps its list in the environment and merges it there; Sphinx asks its domain as well.
+    ProofDomain.merge_domaindata = lambda *read: None
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,120 @@
+"""The call: one attention whose arguments are known to be good, which every path takes."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from posattn import contract
+from posattn.jax.attention.masks import all_of, causal_mask, zero_unattended
+from posattn.jax.attention.random import is_key
+from posattn.jax.trees import register
+
+__all__ = []
+
+STATIC = {"static": True}  # part of the structure: compiled code is for one value
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What to compute: a pytree, since long calls are compiled as functions of one.
+
+    Args:
+        query: `(*batch, h, n_q, d)`.
+        key: `(*batch, h_kv, n_k, d)`.
+        value: `(*batch, h_kv, n_k, d_v)`; None where only the weights are asked for.
+        masks: which pairs may attend, arrays or functions of positions that all have to agree.
+        biases: what is added to the scores.
+        where: the positions of queries and of keys.
+        scale: the factor on the scores.
+        causal: hide the future as well.
+        dropout_rate: probability of dropping a weight.
+        rng: the JAX key that dropout draws from; None means no dropout.
+        finite: the keys and values to which nobody attends hold no NaN and no infinity.
+    """
+
+    query: Any
+    key: Any
+    value: Any
+    masks: list
+    biases: list
+    where: tuple
+    scale: float = field(metadata=STATIC)
+    causal: bool = field(default=False, metadata=STATIC)
+    dropout_rate: float = field(default=0.0, metadata=STATIC)
+    rng: Array | None = None
+    finite: bool = field(default=False, metadata=STATIC)
+
+
+def checked(
+    query,
+    key,
+    value=None,
+    *,
+    masks=(),
+    causal=False,
+    bias=None,
+    query_positions=None,
+    key_positions=None,
+    scale=None,
+    dropout_rate=0.0,
+    rng=None,
+    finite=False,
+):
+    """Check the arguments of an attention, and make them a call."""
+    contract.attention(query, key, value, grouped=True)
+    contract.rng(rng, rng is None or is_key(rng), "JAX key")
+    return Call(
+        query=query,
+        key=key,
+        value=value,
+        masks=[mask for mask in masks if mask is not None],
+        biases=biases(bias),
+        where=positions_of(query, key, query_positions, key_positions),
+        scale=1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale),
+        causal=causal,
+        dropout_rate=contract.dropout_rate(dropout_rate),
+        rng=rng,
+        finite=finite,
+    )
+
+
+def positions_of(query, key, query_positions, key_positions):
+    """Where queries and keys stand: the last query at the last key, unless something else is given."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    contract.attention_positions(query_positions, key_positions, query.shape[:-3], n_q, n_k)
+    if query_positions is None:
+        query_positions = (
+            jnp.arange(n_k - n_q, n_k)
+            if key_positions is None
+            else key_positions[..., n_k - n_q :]
+        )
+    return query_positions, jnp.arange(n_k) if key_positions is None else key_positions
+
+
+def visible(call):
+    """Which key each query may attend to, masks and `causal` in one array; None if it is all."""
+    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
+    past = [causal_mask(n_q, n_k)] if call.causal else []
+    return all_of([*call.masks, *past], call.where, (*call.query.shape[:-1], n_k))
+
+
+def without_hidden(x, call, seen):
+    """Keys or values of a call, zero where nobody attends to them."""
+    if call.finite or not call.masks:  # without a mask the last query attends to all keys
+        return x
+    return zero_unattended(x, seen)
+
+
+def biases(bias):
+    """The parts of a bias, one if it is no list."""
+    parts = bias if isinstance(bias, list | tuple) else [bias]
+    return [part for part in parts if part is not None]
+
+
+def changes_values(bias):
+    """Whether a bias adds something to the output of the heads, too."""
+    return hasattr(bias, "scores") and hasattr(bias, "values")

@@ -1,0 +1,102 @@
+"""Attention by its definition: scores, a softmax over keys, a weighted mean of values."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float
+
+from posattn import contract
+from posattn.jax.attention.call import changes_values, visible, without_hidden
+from posattn.jax.attention.random import dropout
+
+__all__ = ["masked_softmax"]
+
+Scores = Float[Array, "*batch n_q n_k"]
+
+
+def masked_softmax(
+    scores: Scores, mask: Bool[Array, "*#batch #n_q n_k"] | None = None
+) -> Scores:
+    """Normalise scores over the keys that may be attended to.
+
+    Twin of :func:`posattn.reference.masked_softmax`.
+    Half precision is computed in float32, where the sum of a long row has room, and rounded once.
+
+    Args:
+        scores: `(*batch, n_q, n_k)`; minus infinity counts as masked.
+        mask: bool, True means may attend; its shape broadcasts to that of `scores`.
+
+    Returns:
+        The weights, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if nothing may be attended to,
+        and then so is its gradient.
+
+    Raises:
+        TypeError: if `scores` are not floating or `mask` is not bool.
+        ValueError: if `scores` have fewer than two axes or `mask` does not fit.
+
+    Examples:
+        >>> masked_softmax(jnp.zeros((1, 3)), jnp.array([[True, True, False]]))
+        Array([[0.5, 0.5, 0. ]], dtype=float32)
+    """
+    contract.scores(scores)
+    contract.mask(mask, scores.shape)
+    dtype = scores.dtype
+    scores = scores.astype(jnp.promote_types(dtype, jnp.float32))
+    if mask is not None:
+        scores = jnp.where(mask, scores, -jnp.inf)
+    peak = jnp.max(scores, axis=-1, keepdims=True, initial=jnp.finfo(scores.dtype).min)
+    exp = jnp.exp(scores - jax.lax.stop_gradient(peak))
+    total = jnp.sum(exp, axis=-1, keepdims=True)
+    return (exp / jnp.where(total == 0, 1, total)).astype(dtype)
+
+
+def weights(call):
+    """How much each query attends to each key, before dropout."""
+    seen = visible(call)
+    call = replace(call, key=without_hidden(call.key, call, seen))
+    return masked_softmax(score(call), seen).astype(call.query.dtype)
+
+
+def attend(call):
+    """Attention, all queries and keys at once."""
+    seen = visible(call)
+    key, value = (without_hidden(x, call, seen) for x in (call.key, call.value))
+    masks = [] if seen is None else [seen]
+    call = replace(call, key=key, value=value, masks=masks, causal=False, finite=True)
+    kept = dropout(weights(call), call.dropout_rate, call.rng)
+    changing = (part for part in call.biases if changes_values(part))
+    return sum((part.values(kept, *call.where) for part in changing), by_head(kept, value))
+
+
+def score(call):
+    """The scores of a call with their biases, in float32 or more."""
+    query, key = call.query, call.key
+    wide = jnp.promote_types(query.dtype, jnp.float32)
+    scores = by_head(query.astype(wide), key.astype(wide).mT) * call.scale
+    for part in call.biases:
+        if hasattr(part, "scores"):
+            part = part.scores(query, for_each_head(key, query), *call.where)
+        elif callable(part):
+            part = part(*call.where)
+        contract.array("bias", part)
+        contract.bias(part, scores.shape)
+        scores = scores + part.astype(wide)
+    return scores
+
+
+def by_head(x, y):
+    """Multiply matrices head by head, where each head of `y` may serve several of `x`."""
+    if x.ndim < 3 or x.shape[-3] == y.shape[-3]:
+        return x @ y
+    *batch, heads, n, width = x.shape
+    product = x.reshape(*batch, y.shape[-3], heads // y.shape[-3] * n, width) @ y
+    return product.reshape(*batch, heads, n, y.shape[-1])
+
+
+def for_each_head(x, query):
+    """Give each head of queries the head of keys that serves it."""
+    if query.ndim < 3 or x.shape[-3] == query.shape[-3]:
+        return x
+    return jnp.repeat(x, query.shape[-3] // x.shape[-3], axis=-3)

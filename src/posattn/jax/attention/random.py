@@ -1,0 +1,49 @@
+"""Randomness: dropout, which draws from a JAX key."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from posattn import contract
+
+__all__ = ["dropout"]
+
+
+def dropout(
+    x: Float[Array, "*shape"], dropout_rate: float, rng: Array | None = None
+) -> Float[Array, "*shape"]:
+    """Set entries to zero at random and scale the others, so that the mean stays.
+
+    Twin of :func:`posattn.reference.dropout`; `rng` is a JAX key.
+
+    Args:
+        x: any shape.
+        dropout_rate: probability in [0, 1) of dropping an entry.
+        rng: where the randomness comes from; None means no dropout.
+
+    Returns:
+        `x` with some entries dropped, of the same shape.
+
+    Raises:
+        TypeError: if `x` is not floating or `rng` is no key.
+        ValueError: if `dropout_rate` lies outside [0, 1).
+
+    Examples:
+        >>> kept = dropout(jnp.ones(1000), 0.5, jax.random.key(0))
+        >>> jnp.unique(kept)
+        Array([0., 2.], dtype=float32)
+    """
+    contract.floating("x", x)
+    rate = contract.dropout_rate(dropout_rate)
+    contract.rng(rng, rng is None or is_key(rng), "JAX key")
+    if rng is None or rate == 0:
+        return x
+    return x * jax.random.bernoulli(rng, 1 - rate, x.shape) / (1 - rate)
+
+
+def is_key(rng):
+    """Whether `rng` is what JAX draws from: a key, typed or raw."""
+    return isinstance(rng, Array) and (
+        jnp.issubdtype(rng.dtype, jax.dtypes.prng_key) or rng.dtype == jnp.uint32
+    )

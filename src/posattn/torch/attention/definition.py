@@ -1,0 +1,83 @@
+"""Attention by its definition: scores, a softmax over keys, a weighted mean of values."""
+
+import math
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from posattn import contract
+from posattn.torch.attention.call import changes_values, total_bias, visible, without_hidden
+from posattn.torch.attention.random import thin
+
+__all__ = ["masked_softmax"]
+
+Scores = Float[Tensor, "*batch n_q n_k"]
+Mask = Bool[Tensor, "*#batch #n_q n_k"]
+
+
+def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
+    """Normalise scores over the keys that may be attended to.
+
+    Twin of :func:`posattn.reference.masked_softmax`.
+    Half precision is computed in float32, where the sum of a long row has room, and rounded once.
+
+    Args:
+        scores: s, `(*batch, n_q, n_k)`.
+        mask: m, bool, True means may attend; its shape broadcasts to that of `scores`.
+
+    Returns:
+        The weights w, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if nothing may be
+        attended to, and then so is its gradient.
+
+    Raises:
+        TypeError: if `scores` are not floating or `mask` is not bool.
+        ValueError: if `scores` have fewer than two axes or `mask` does not fit.
+
+    Examples:
+        >>> masked_softmax(torch.zeros(1, 3), torch.tensor([[True, True, False]]))
+        tensor([[0.5000, 0.5000, 0.0000]])
+    """
+    contract.scores(scores)
+    contract.mask(mask, scores.shape)
+    if scores.shape[-1] == 0:
+        return scores
+    dtype = scores.dtype
+    scores = scores.to(torch.promote_types(dtype, torch.float32))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    peak = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    exp = torch.exp(scores - peak)
+    total = exp.sum(-1, keepdim=True)
+    return (exp / total.masked_fill(total == 0, 1)).to(dtype)
+
+
+def weights(call):
+    """How much each query attends to each key, before dropout."""
+    seen = visible(call)
+    key = without_hidden(call.key, call, seen)
+    wide = torch.promote_types(call.query.dtype, torch.float32)
+    scores = by_head(call.query.to(wide), key.to(wide).mT) * call.scale
+    bias = total_bias(call.biases, call.query, key, call.where)
+    if bias is not None:
+        scores = scores + bias.to(wide)
+    return masked_softmax(scores, seen).to(call.query.dtype)
+
+
+def attend(call):
+    """Attention with its weights at hand, which are thinned out and may change the values."""
+    seen = visible(call)
+    key, value = (without_hidden(x, call, seen) for x in (call.key, call.value))
+    call = replace(call, key=key, value=value, mask=seen, causal=False, finite=True)
+    kept = thin(weights(call), call.dropout_rate, call.seed, call.place)
+    changing = (part for part in call.biases if changes_values(part))
+    return sum((part.values(kept, *call.where) for part in changing), by_head(kept, value))
+
+
+def by_head(x, y):
+    """Multiply matrices head by head, where each head of `y` may serve several of `x`."""
+    if x.ndim < 3 or x.shape[-3] == y.shape[-3]:
+        return x @ y
+    grouped = x.unflatten(-3, (y.shape[-3], -1)).flatten(-3, -2) @ y
+    return grouped.reshape(*x.shape[:-1], y.shape[-1])

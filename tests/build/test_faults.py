@@ -1,0 +1,90 @@
+"""What a build says of the faults of a page, and of which line: each fails the build."""
+
+import re
+
+import pytest
+
+from tests.build import books
+from tests.build.books import cell
+
+pytestmark = pytest.mark.slow  # small books
+
+DRAW = "from posattn import figures\nfigures.offsets([1, 2, {}])"
+FAULTS = {  # the text of a page, and what is said of it
+    "text": (
+        cell("print(1)", "torch") + cell("print(2)", "jax"),
+        "9: PyTorch and JAX print different text",
+    ),
+    "drawing": (
+        cell(DRAW.format(3), "torch") + cell(DRAW.format(4), "jax"),
+        "9: PyTorch and JAX draw different figures",
+    ),
+    "lonely": (
+        cell("print(1)", "torch") + "prose\n",
+        "9: a cell tagged torch is not followed by one tagged jax",
+    ),
+    "twin": ("```{twins} masks:causal_mask\n```\n", None),
+    "lost": (
+        "```{twins} masks:no_such_mask\n```\n",
+        "8: no twin: posattn.torch has no no_such_mask",
+    ),
+    "alt": (cell(DRAW.format(3), alt=""), "a figure has no alt text"),
+    "caption": (
+        ":::{caption} fig-nothing\n:alt: waves\n\nNo cell is above.\n:::\n",
+        "8: no cell above draws what this captions",
+    ),
+    "place": (
+        ":::{place}\nOne.\n\nTwo.\n:::\n",
+        "8: {place} holds one line of links, or nothing",
+    ),
+    "unlisted": (
+        ":::{place}\n:::\n",
+        "8: {place} stands on a page that no toctree of index lists",
+    ),
+    "wrong": (cell("assert 1 == 2"), "Executing notebook failed: CellExecutionError"),
+}
+SAID = re.compile(r"/(\w+)\.md:(\d*):? (?:WARNING|ERROR): (.*?)(?: \[[\w.]+\])*$", re.M)
+SPHINX = re.compile("Notebook exception traceback|document isn't included in any toctree")
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What a build says of all of them."""
+    folder = tmp_path_factory.mktemp("faults")
+    books.write(folder, {name: text for name, (text, _) in FAULTS.items()})
+    _, code, said = books.build(folder)
+    assert code != 0
+    return said
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_with_its_line_and_nothing_else_is_said(said, name):
+    about = [
+        f"{line}: {text}".removeprefix(": ")
+        for page, line, text in SAID.findall(said)
+        if page == name and not SPHINX.match(text)
+    ]
+    assert about == [FAULTS[name][1]] * (FAULTS[name][1] is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "builder", "line"),
+    [
+        ("$\\notacommand{x}$\n", "html", "Undefined control sequence: \\notacommand"),
+        (cell("import os\nos._exit(3)"), "html", "DeadKernelError"),
+        ("{cite:p}`missing2024`\n", "html", 'could not find bibtex key "missing2024"'),
+        (
+            cell("1") + "A note.[^1]\n\n[^1]: Its text.\n",
+            "notebooks",
+            "page.md:18: WARNING: a notebook cannot hold the node footnote\n",
+        ),
+    ],
+    ids=["formula", "dead", "citation", "footnote"],
+)
+def test_a_fault_that_ends_the_build_or_belongs_to_one_form_is_named(
+    tmp_path, text, builder, line
+):
+    books.write(tmp_path, {"page": text})
+    _, code, said = books.build(tmp_path, builder)
+    assert code != 0
+    assert line in said

@@ -1,0 +1,103 @@
+"""The book's own rules: its front matter, its cells, its sources, its glossary."""
+
+import re
+
+import pytest
+
+from tests.build.books import ROOT
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs"))
+)
+def test_every_page_keeps_the_rules(page):
+    text = page.read_text(encoding="utf-8")
+    if not page.name.startswith("_"):  # a part of the slides
+        description = re.search(r"^    description: (.+)$", text, re.MULTILINE)
+        assert description, "the front matter describes the page"
+        assert 50 <= len(description[1]) <= 170
+    for code in CELL.findall(text):
+        kinds = "class" if re.search(r"tags: \[.*\bscratch\b", code) else "def|class"
+        assert not re.search(rf"^\s*({kinds}) ", code, re.MULTILINE), (
+            "cells import, call, show"
+        )
+
+
+# schemes whose reference docstring is their article until a page of their own follows
+WITHOUT_PAGE = re.findall(
+    r"\w+",
+    "alibi axial cope dape disentangled fire forgetting kerple polar randomized sandwich scaling "
+    "stick_breaking swin swin_v2 t5 transformer_xl tupe xpos",
+)
+
+
+def test_every_concept_is_shown_by_its_source():
+    texts = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    shown = set(re.findall(r"\{twins\} (\w+):", texts))
+    modules = {
+        path.stem for path in (ROOT / "src" / "posattn" / "reference").rglob("[a-z]*.py")
+    }
+    assert sorted(modules - shown) == WITHOUT_PAGE
+
+
+def test_the_glossary_has_a_sentence_or_two_and_a_link_for_each_word():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = text.partition("```{glossary}\n:sorted:\n")[2].partition("```")[0].strip()
+    for entry in words.split("\n\n"):
+        word, *said = entry.split("\n  ")
+        assert len(said) == 1, word
+        assert re.search(r"\(\{(doc|func|ref)\}`[^`]+`\)\.$", said[0]), word
+        assert len(re.findall(r"\. (?=[A-Z])", said[0])) <= 1, word
+
+
+ROWS = [
+    line
+    for line in (ROOT / "docs" / "sources.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("| ") and "| Here |" not in line
+]
+
+
+def exists(target):
+    """Whether a role of a row points at something that a page defines, or its path at a file or test."""
+    role, name = target
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    return {
+        "doc": lambda: any(
+            (ROOT / "docs" / f"{name}.{kind}").is_file() for kind in ("md", "rst")
+        ),
+        "ref": lambda: f"({name})=\n" in text,
+        "eq": lambda: f"$$ ({name})\n" in text,
+        "numref": lambda: (
+            re.search(rf"(name:|\{{caption\}}) {name}[,}}\n]", text) is not None
+        ),
+        "prf:ref": lambda: f":label: {name}\n" in text,
+        "test": lambda: re.search(
+            rf"^def {name.partition('::')[2]}\(",
+            (ROOT / name.partition("::")[0]).read_text(),
+            re.M,
+        ),
+        "path": lambda: (ROOT / name).is_file(),
+    }[role]()
+
+
+def targets(row):
+    """What the last column of a row points at: roles, tests and files."""
+    here = row.rstrip(" |").rpartition(" | ")[2]
+    for role, name in re.findall(r"(?:\{([\w:]+)\})?`([^`]+)`", here):
+        yield role or ("test" if "::" in name else "path"), name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[2:60] for row in ROWS])
+def test_every_line_of_the_sources_has_a_place_that_exists(row):
+    found = list(targets(row))
+    assert found
+    assert [target for target in found if not exists(target)] == []
+
+
+def test_a_place_that_does_not_exist_is_noticed():
+    test = "tests/build/test_rules.py::test_no"
+    row = f"| x | {{doc}}`no_page`, {{eq}}`eq_no`, `{test}`, `docs/no.md` |"
+    assert not any(exists(target) for target in targets(row))

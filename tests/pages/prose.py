@@ -1,0 +1,33 @@
+"""The sentences of a page, line by line, without code, formulas, references and marks."""
+
+import re
+
+FRONT = re.compile(r"\A---\n(.*?)^---$", re.DOTALL | re.MULTILINE)
+LISTING = r"(?:code-cell|code-block|doctest|index|toctree|bibliography|glue:\w+)"
+APART = (
+    FRONT,
+    re.compile(rf"^(`{{3,}}|:{{3,}})\{{{LISTING}\}}.*?^\1$", re.DOTALL | re.MULTILINE),
+    re.compile(r"^(`{3,})(?!\{).*?^\1$", re.DOTALL | re.MULTILINE),
+    re.compile(r"^(?:#|:[\w-]+:|[`:]{3,}|\([\w-]+\)=|\{\.|>>>).*$", re.MULTILINE),
+)
+FORMULA = re.compile(
+    r"\$\$.*?\$\$(?: *\(\w[^)\n]*\))?|\\begin\{(\w+\*?)\}.*?\\end\{\1\}"
+    r"|(?<!\\)\$[^$]+\$|`+[^`]+`+",
+    re.DOTALL,
+)
+REFERENCE = re.compile(
+    r"\{[\w:]+\}`[^`]*`|\[[^\]]*\]\([^)]*\)|\{[\w:]+\}(?= )|^ *\d+\. ", re.M
+)
+
+
+def sentences(text):
+    """Each line that holds prose, with its number."""
+    for pattern in (*APART, REFERENCE, FORMULA):
+        text = pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    lines = enumerate(text.splitlines(), 1)
+    return [(number, line) for number, line in lines if re.search(r"\w", line)]
+
+
+def formulas(text):
+    """The formulas, and the code in sentences."""
+    return [found[0] for found in FORMULA.finditer(REFERENCE.sub("", text))]

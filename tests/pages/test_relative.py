@@ -1,0 +1,413 @@
+"""Relative position."""
+
+import numpy as np
+
+from posattn import reference
+from posattn.conformance import check, gallery
+from posattn.reference import frequencies, shift_matrix, sinusoidal_encoding
+
+W = frequencies(32)
+ROWS = np.arange(60)
+P = sinusoidal_encoding(60, 32)
+DRAWN = np.random.default_rng(1)
+X = DRAWN.normal(size=(60, 32))
+Q, K, V = DRAWN.normal(size=(3, 1, 6, 4))  # a head of width 4, six tokens
+PLACES = np.arange(6)
+KEYS = np.array([[1, 1], [1, 0], [2, -1]])  # (1, 0) and the vectors of Shaw's example
+G = np.cos(np.arange(10000)[:, None] * W).sum(1)
+
+
+def clip(delta, m):
+    """An offset that ends at m on both sides."""
+    return max(-m, min(m, delta))
+
+
+def softmax(scores):
+    """The softmax of each row."""
+    e = np.exp(scores)
+    return e / e.sum(-1, keepdims=True)
+
+
+# Offsets and one clock
+
+
+def test_yesterday(page):
+    """Begin the sentence with yesterday: every position grows by one, and the one who bites
+    still stands one place before the verb.
+    """
+    names = ["the", "dog", "bites", "the", "man"]
+    moved = ["yesterday", *names]
+    assert [moved.index(word) - names.index(word) for word in names] == [1] * 5
+    assert moved.index("bites") - moved.index("dog") == 1
+
+
+def test_offsets_are_the_same_along_a_diagonal(page):
+    r"""an offset, $\delta = j - i$, from a query at position $i$ to a key at position $j$
+
+    Along a diagonal it is always the same.
+
+    Right, offsets beyond 1 are treated as 1, and those beyond −1 as −1.
+    """
+    offsets = page.torch.offsets
+    assert offsets[2, 1] == 1 - 2
+    assert all(len({*np.diagonal(offsets, k)}) == 1 for k in range(-4, 5))
+    clipped = [[clip(j - i, 1) for j in range(5)] for i in range(5)]
+    assert page.torch.clipped.tolist() == clipped
+
+
+def test_one_hand_turned_on(page):
+    r"""position 1 is $(0.84, 0.54)$, and position 3 is $(0.14, -0.99)$
+
+    with $\cos 2 = -0.42$ and $\sin 2 = 0.91$,
+
+    $$ \begin{aligned} -0.42 \cdot 0.84 + 0.91 \cdot 0.54 &= 0.14, \\
+    -0.91 \cdot 0.84 - 0.42 \cdot 0.54 &= -0.99. \end{aligned} $$
+    """
+    hand = sinusoidal_encoding(4, 2)
+    assert hand[[1, 3]].round(2).tolist() == [[0.84, 0.54], [0.14, -0.99]]
+    assert [np.cos(2).round(2), np.sin(2).round(2)] == [-0.42, 0.91]
+    assert round(-0.42 * 0.84 + 0.91 * 0.54, 2) == 0.14
+    assert round(-0.91 * 0.84 - 0.42 * 0.54, 2) == -0.99
+
+
+def test_the_same_four_numbers(page):
+    """The same four numbers, in the cell the matrix R, take position 100 to position 102."""
+    hand = sinusoidal_encoding(103, 2)
+    assert np.allclose(hand[[1, 100]] @ shift_matrix(2, 2).T, hand[[3, 102]])
+    assert "100 turned on by 2: [0.99 0.1 ], position 102: [0.99 0.1 ]" in page.printed
+
+
+# A shift is a rotation
+
+
+def test_eq_shift_all(page):
+    r"""$$ \mathbf{p}_{i+\delta} = \mathbf{R}_\delta\,\mathbf{p}_i \qquad \text{for every } i \in \mathbb{R}, $$"""
+    for delta in (7, 5, -3, 0.5):
+        R = shift_matrix(delta, 32)
+        for i in (0, 3, 41.5):
+            here, there = sinusoidal_encoding(np.array([i, i + delta]), 32)
+            assert np.allclose(there, R @ here)
+        assert np.allclose(P @ R.T, sinusoidal_encoding(ROWS + delta, 32))
+
+
+def test_the_shift_is_a_rotation(page):
+    r"""$\mathbf{R}_\delta$ is a rotation: $\mathbf{R}_\delta^\top \mathbf{R}_\delta =
+    \mathbf{I}$ and $\det \mathbf{R}_\delta = 1$. Moreover $\mathbf{R}_\gamma
+    \mathbf{R}_\delta = \mathbf{R}_{\gamma+\delta}$ for every offset $\gamma$, and
+    $\mathbf{R}_{-\delta} = \mathbf{R}_\delta^\top$.
+    """
+    for delta in (5, -3, 0.5):
+        R = shift_matrix(delta, 32)
+        assert np.allclose(R.T @ R, np.eye(32))
+        assert np.isclose(np.linalg.det(R), 1)
+        assert np.allclose(shift_matrix(2, 32) @ R, shift_matrix(2 + delta, 32))
+        assert np.allclose(R.T, shift_matrix(-delta, 32))
+
+
+def test_eq_shift(page):
+    r"""$$ \begin{aligned} &\begin{bmatrix} \cos(\delta\omega_c) & \sin(\delta\omega_c) \\ -\sin(\delta\omega_c) & \cos(\delta\omega_c) \end{bmatrix} \begin{bmatrix} p_{i,2c} \\ p_{i,2c+1} \end{bmatrix} \\
+    &\quad = \begin{bmatrix} \cos(\delta\omega_c)\sin(i\omega_c) + \sin(\delta\omega_c)\cos(i\omega_c) \\ -\sin(\delta\omega_c)\sin(i\omega_c) + \cos(\delta\omega_c)\cos(i\omega_c) \end{bmatrix} \\
+    &\quad = \begin{bmatrix} \sin\left((i+\delta)\,\omega_c\right) \\ \cos\left((i+\delta)\,\omega_c\right) \end{bmatrix} = \begin{bmatrix} p_{i+\delta,2c} \\ p_{i+\delta,2c+1} \end{bmatrix}. \end{aligned} $$
+    """
+    delta = 7
+    later = sinusoidal_encoding(ROWS + delta, 32)
+    for c, omega in enumerate(W):
+        cos, sin = np.cos(delta * omega), np.sin(delta * omega)
+        block = np.array([[cos, sin], [-sin, cos]])
+        added = [
+            cos * np.sin(ROWS * omega) + sin * np.cos(ROWS * omega),
+            -sin * np.sin(ROWS * omega) + cos * np.cos(ROWS * omega),
+        ]
+        moved = [np.sin((ROWS + delta) * omega), np.cos((ROWS + delta) * omega)]
+        pair = slice(2 * c, 2 * c + 2)
+        assert np.allclose(block @ P[:, pair].T, added)
+        assert np.allclose(added, moved)
+        assert np.allclose(moved, later[:, pair].T)
+        assert np.allclose(shift_matrix(delta, 32)[pair, pair], block)
+
+
+def test_the_shift_is_no_projection(page):
+    r"""$\mathbf{R}_\delta$ is no *projection*, which would give the same when applied
+    twice, and lose something unless it is $\mathbf{I}$; $\mathbf{R}_\delta\mathbf{R}_\delta
+    = \mathbf{R}_{2\delta}$ loses nothing
+
+    The matrix $\mathbf{R}_\delta$ has $d^2$ entries but only $d/2$ angles
+    """
+    for delta in (5, -3, 0.5):
+        R = shift_matrix(delta, 32)
+        assert np.allclose(R @ R, shift_matrix(2 * delta, 32))
+        assert abs(np.linalg.det(R @ R)) > 0.9
+        assert abs(R @ R - R).max() > 0.1
+        assert np.count_nonzero(R) <= 2 * 32
+    assert page.printed.count("R^T R, and the identity, differ by 0.0") == 3
+    assert page.printed.count("R R, and R, differ by 0.0\n") == 0
+
+
+def test_three_hands_turn_by_the_same_angle(page):
+    """Clock 3 of width 32 at the positions 0, 9 and 18, and five positions later.
+
+    so a hand starts on top and runs clockwise. The three hands stand in different
+    directions, and all three arrows turn by the same angle
+    """
+    before, after = page.torch.before, page.torch.after
+    start, end = (hands[:, 1] + 1j * hands[:, 0] for hands in (before, after))
+    turns = np.angle(end / start)
+    assert np.allclose(turns, 5 * W[3])
+    assert np.allclose(before[0], [0, 1])
+    assert 0 < turns[0] < np.pi
+    assert np.ptp(before, axis=0).min() > 0.5
+
+
+# Products, and a head
+
+
+def test_eq_gram(page):
+    r"""$$ \mathbf{p}_i^\top \mathbf{p}_j = \sum_{c=0}^{d/2-1} \cos\left((i - j)\,\omega_c\right) =: g(i - j) . $$
+
+    as $\mathbf{p}_0$ has zeros for sines and ones for cosines
+    """
+    assert np.allclose(P @ P.T, np.cos((ROWS[:, None] - ROWS)[..., None] * W).sum(-1))
+    assert np.allclose(sinusoidal_encoding(1, 32), [[0, 1] * 16])
+
+
+def test_g_is_largest_at_0(page):
+    r"""The largest value is $g(0) = d/2$, and with $\omega_0 = 1$ no other whole offset
+    reaches it, because the cosine of a whole number other than 0 is below 1.
+    """
+    assert G[0] == 32 / 2
+    assert G[1:].max() < G[0]
+    assert np.cos(np.arange(1, 10000)).max() < 1
+
+
+def test_a_head_looks_two_places_back(page):
+    r"""Its scores are $(\mathbf{R}_\delta\,\mathbf{p}_i)^\top \mathbf{p}_j = g(i + \delta -
+    j)$ up to a factor, and the largest is at $j = i + \delta$, for every $i$ for which that
+    key exists.
+
+    In {numref}`fig-two-back` both ridges run two places below the diagonal.
+    """
+    row, rows = np.arange(12), P[:12]
+    scores = rows @ shift_matrix(-2, 32).T @ rows.T
+    assert np.allclose(scores, G[abs(row[:, None] - 2 - row)])
+    assert (scores.argmax(1)[2:] == row[2:] - 2).all()
+    for weights in (page.torch.usual, page.torch.sharp):
+        assert (weights.argmax(1)[2:] == row[2:] - 2).all()
+
+
+def test_at_the_usual_scale_it_hardly_points(page):
+    r"""At the usual scale the target gets little more than its neighbors, because $g(1)$ is
+    close to $g(0)$ ({numref}`fig-offsets`); to point at one token the head must also learn
+    large projections, which here multiply the scores by $4\sqrt{d}$.
+    """
+    usual, sharp = page.torch.usual, page.torch.sharp
+    assert G[1] > 0.95 * G[0]
+    assert 0.85 < usual[6, 3] / usual[6, 4] < 1
+    assert (sharp[2:].max(1) > 0.85).all()
+    assert np.isclose(4 / (1 / np.sqrt(32)), 4 * np.sqrt(32))
+
+
+def test_eq_four_terms(page):
+    r"""$$ (\mathbf{x}_i + \mathbf{p}_i)^\top \mathbf{C}\,(\mathbf{x}_j + \mathbf{p}_j) = \underbrace{\mathbf{x}_i^\top \mathbf{C}\,\mathbf{x}_j}_{\text{content}}
+    + \underbrace{\mathbf{x}_i^\top \mathbf{C}\,\mathbf{p}_j + \mathbf{p}_i^\top \mathbf{C}\,\mathbf{x}_j}_{\text{content and absolute position}} + \underbrace{\mathbf{p}_i^\top \mathbf{C}\,\mathbf{p}_j}_{\text{position}} . $$
+    """
+    W_q, W_k = DRAWN.normal(size=(2, 32, 4))
+    C = W_q @ W_k.T
+    scores = ((X + P) @ W_q) @ ((X + P) @ W_k).T
+    assert np.allclose(scores, X @ C @ X.T + X @ C @ P.T + P @ C @ X.T + P @ C @ P.T)
+
+
+def test_only_the_last_term_can_see_the_offset(page):
+    r"""Only the last can be a function of the offset, and only for special $\mathbf{C}$
+    such as $\mathbf{R}_\delta^\top$; the middle ones depend on absolute positions.
+    """
+    later, shift = sinusoidal_encoding(ROWS + 1, 32), shift_matrix(-2, 32).T
+    for C, still in (
+        (shift, True),
+        (np.random.default_rng(0).normal(size=(32, 32)), False),
+    ):
+        assert np.allclose(later @ C @ later.T, P @ C @ P.T) == still
+        assert abs(X @ C @ (later - P).T).max() > 1
+        assert abs((later - P) @ C @ X.T).max() > 1
+    assert "C a shift: last term changes by 0.00" in page.printed
+
+
+# Enforce
+
+
+def test_eq_shaw(page):
+    r"""$\operatorname{clip}(\delta) = \max(-m, \min(m, \delta))$
+
+    $$ s_{ij} = \frac{\mathbf{q}_i^\top \big(\mathbf{k}_j + \mathbf{a}^{(k)}_{\operatorname{clip}(j-i)}\big)}{\sqrt{d_h}}, \qquad \mathbf{y}_i = \sum_{j=0}^{n-1} \alpha_{ij} \big(\mathbf{v}_j + \mathbf{a}^{(v)}_{\operatorname{clip}(j-i)}\big) . $$
+    """
+    m = 2
+    shaw = reference.ShawRelative.init(DRAWN, m, 4)
+    scores = shaw.scores(Q[None], K[None], PLACES, PLACES)
+    weights = reference.attention_weights(Q[None], K[None], bias=scores)
+    y = (weights @ V[None] + shaw.values(weights, PLACES, PLACES))[0, 0]
+    for i in PLACES:
+        a_k = np.array([shaw.key_table[m + clip(j - i, m)] for j in PLACES])
+        a_v = np.array([shaw.value_table[m + clip(j - i, m)] for j in PLACES])
+        alpha = softmax((K[0] + a_k) @ Q[0, i] / np.sqrt(4))
+        assert np.allclose(alpha, weights[0, 0, i])
+        assert np.allclose(sum(alpha[j] * (V[0, j] + a_v[j]) for j in PLACES), y[i])
+
+
+def test_shaw_by_hand(page):
+    r"""Its products are $1 + 2 = 3$ with *dog*, $1 + 0 = 1$ with itself, and $1 - 1 = 0$
+    with *man*; over $\sqrt{2}$ that is 2.12, 0.71 and 0, and the softmax gives 0.73, 0.18
+    and 0.09: it looks one place back, wherever the three words stand.
+    """
+    products = KEYS @ [1, 2]
+    assert products.tolist() == [3, 1, 0]
+    assert (products / np.sqrt(2)).round(2).tolist() == [2.12, 0.71, 0]
+    assert softmax(products / np.sqrt(2)).round(2).tolist() == [0.73, 0.18, 0.09]
+    for place in (1, 1001):
+        line = f"bites at {place}: scores [2.12 0.71 0.  ], weights [0.73 0.18 0.09]"
+        assert line in page.printed
+
+
+def test_eq_transformer_xl(page):
+    r"""$$ s_{ij} = \frac{1}{\sqrt{d_h}}\Big(\underbrace{\mathbf{q}_i^\top\mathbf{k}_j}_{\text{content}} + \underbrace{\mathbf{q}_i^\top\mathbf{r}_{i-j}}_{\text{distance asked for}} + \underbrace{\mathbf{u}^\top\mathbf{k}_j}_{\text{favored content}} + \underbrace{\mathbf{u}'^\top\mathbf{r}_{i-j}}_{\text{favored distance}}\Big) . $$
+
+    $\mathbf{r}_{i-j} = \mathbf{W}^{(r)\top}\mathbf{p}_{i-j}$
+    """
+    u, u2, W_r = (DRAWN.normal(size=(rows, 4)) for rows in (1, 1, 8))
+    bias = reference.TransformerXLBias(u, u2, W_r)
+    scores = Q @ K.mT / np.sqrt(4) + bias.scores(Q[None], K[None], PLACES, PLACES)[0]
+    for i in PLACES:
+        for j in PLACES:
+            q, k = Q[0, i], K[0, j]
+            r = W_r.T @ sinusoidal_encoding(np.array([i - j]), 8)[0]
+            s = (q @ k + q @ r + u[0] @ k + u2[0] @ r) / np.sqrt(4)
+            assert np.isclose(s, scores[0, i, j])
+
+
+def test_eq_score_bias(page):
+    r"""$$ \begin{gathered} s_{ij} = \frac{\mathbf{q}_i^\top\mathbf{k}_j}{\sqrt{d_h}} + t(j - i), \\ \text{ALiBi: } t(\delta) = -\lambda\,|\delta|, \qquad \text{T5: } t(\delta) = t_{\operatorname{bucket}(\delta)} . \end{gathered} $$
+
+    head $1, 2, \ldots, H$ has the slope $\lambda = 2^{-8/H}, 2^{-16/H}, \ldots, 2^{-8}$
+    (with 8 heads from $\frac{1}{2}$ to $\frac{1}{256}$)
+    """
+    delta = PLACES - PLACES[:, None]
+    alibi = reference.alibi_bias(8)(PLACES, PLACES)
+    t5 = reference.T5Bias.init(DRAWN, 1)
+    buckets = t5(np.array([0]), np.arange(-5, 6))[0, 0]  # t at the offsets -5 to 5
+    assert np.allclose(t5(PLACES, PLACES)[0], buckets[delta + 5])
+    for head, lam in enumerate(2.0 ** -np.arange(1, 9)):
+        t = -lam * abs(delta)
+        assert np.allclose(alibi[head], t)
+        weights = reference.attention_weights(Q, K, bias=alibi[head])
+        assert np.allclose(weights, softmax(Q @ K.mT / np.sqrt(4) + t))
+    assert reference.alibi_slopes(8)[[0, -1]].tolist() == [1 / 2, 1 / 256]
+
+
+def test_buckets_widen(page):
+    """in its encoder, distances below 8 have buckets of their own, then buckets widen as
+    the logarithm does, until the last takes all from 91 on; words after the query have
+    buckets of their own
+    """
+    numbered = reference.T5Bias(np.arange(64.0).reshape(32, 2))
+    buckets = numbered(np.array([150, 10]), np.arange(200))[0] / 2
+    assert np.allclose(buckets[0, 150 - np.arange(8)], np.arange(8))
+    assert (buckets[0, :60] == 15).all()
+    assert buckets[0, 60] == 14
+    assert np.allclose(buckets[1, 11:18], np.arange(17, 24))
+
+
+def test_rotary_is_a_shift(page):
+    r"""$(\mathbf{R}_{-i}\,\mathbf{q})^\top \mathbf{R}_{-j}\,\mathbf{k} = \mathbf{q}^\top
+    \mathbf{R}_{i-j}\,\mathbf{k}$
+
+    they turn each pair of the query at $i$ by the angle $+i\omega_c$, which is
+    $\mathbf{R}_{-i}$
+    """
+    q, k = DRAWN.normal(size=(2, 32))
+    assert np.allclose(reference.rotate(q[None], ROWS[7:8])[0], shift_matrix(-7, 32) @ q)
+    for i in ROWS:
+        j = i + 4
+        score = (shift_matrix(-i, 32) @ q) @ (shift_matrix(-j, 32) @ k)
+        assert np.isclose(score, q @ shift_matrix(i - j, 32) @ k)
+
+
+def test_what_each_scheme_learns(page):
+    r"""Shaw learns $2\,(2m + 1)\,d_h$ numbers, for one layer, Transformer-XL $d^2 + 2d$, T5
+    32 for each head, ALiBi none
+    """
+    m, d = 3, 8
+    shaw = reference.ShawRelative.init(DRAWN, m, 4)
+    assert shaw.key_table.size + shaw.value_table.size == 2 * (2 * m + 1) * 4
+    xl = reference.TransformerXLBias.init(DRAWN, d, 2)
+    assert xl.weight.size + xl.content_bias.size + xl.position_bias.size == d**2 + 2 * d
+    assert reference.T5Bias.init(DRAWN, 2).table.size == 2 * 32
+
+
+def test_far_words(page):
+    """beyond the lengths of training, Shaw and T5 treat all far words alike, ALiBi's line
+    goes on
+    """
+    shaw, t5 = reference.ShawRelative.init(DRAWN, 3, 4), reference.T5Bias.init(DRAWN, 2)
+    query, key = DRAWN.normal(size=(2, 1, 1, 4))
+    where, far = np.array([900]), np.array([0, 500, 800])
+    assert np.ptp(shaw.scores(query, key[:, [0, 0, 0]], where, far)) == 0
+    assert np.ptp(t5(where, far)[0]) == 0
+    assert reference.alibi_bias(8)(where, far)[0].tolist() == [[-450, -200, -50]]
+
+
+def test_the_wrong_sign(page):
+    r"""$\mathbf{R}_i\,\mathbf{q}$ and $\mathbf{R}_j\,\mathbf{k}$, which turn by minus the
+    angle
+
+    scores that depend on the offset alone, but on its negative; our checker calls it the
+    wrong sign
+    """
+    q, k = DRAWN.normal(size=(2, 32))
+    turned = gallery.rotary_clockwise(q[None], np.array([7]))[0]
+    assert np.allclose(turned, shift_matrix(7, 32) @ q)
+    R = shift_matrix(4, 32)
+    backwards = [(shift_matrix(i, 32) @ q) @ shift_matrix(i + 4, 32) @ k for i in range(9)]
+    assert np.allclose(backwards, q @ R @ k)
+    assert not np.isclose(backwards[0], q @ R.T @ k)
+    report = check(gallery.rotary_clockwise, "rotary", only="base", framework="numpy")
+    assert "wrong sign" in str(report)
+
+
+# Exercises
+
+
+def test_look_ahead(page):
+    """The products are $1 - 2 = -1$ with *dog*, 1 with itself and $1 + 3 = 4$ with *man*,
+    one place ahead.
+    """
+    products = KEYS @ [1, -2]
+    assert products.tolist() == [-1, 1, 4]
+
+
+def test_710_comes_near(page):
+    r"""At width 2 the angle is $\delta$, so $\delta$ is a multiple of $2\pi$, and but for 0
+    none is whole, as $\pi$ is irrational; 710 comes near.
+    """
+    assert np.allclose(shift_matrix(2 * np.pi, 2), np.eye(2))
+    assert 0 < abs(shift_matrix(710, 2) - np.eye(2)).max() < 1e-4
+
+
+def test_the_key_that_does_not_exist(page):
+    """Key $j$ has the score $g(-2 - j) = g(j + 2)$, and no $g(j + 2)$ with $j > 0$ reaches
+    $g(2)$ ({numref}`fig-offsets` has them all): so key 0.
+    """
+    assert G[3:].max() < G[2]
+    scores = P[:12] @ shift_matrix(-2, 32) @ P[0]
+    assert np.allclose(scores, G[np.arange(12) + 2])
+    assert scores.argmax() == 0
+
+
+def test_what_commutes_with_all_shifts(page):
+    r"""no entry of $\mathbf{C}$ may mix two clocks, so $\mathbf{C}$ has one block
+    $\begin{bmatrix} x & y \\ -y & x \end{bmatrix}$ for each clock, the $2 \times 2$
+    matrices that commute with rotations: $d$ free numbers
+    """
+    R, same = shift_matrix(0.7, 8), np.eye(8)
+    assert np.linalg.matrix_rank(np.kron(R, same) - np.kron(same, R.T)) == 64 - 8
+    x, y = DRAWN.normal(size=(2, 4))
+    C = np.kron(np.diag(x), np.eye(2)) + np.kron(np.diag(y), [[0, 1], [-1, 0]])
+    assert np.allclose(C @ R, R @ C)
+    assert "along diagonals the products change by up to 0.000000" in page.printed
