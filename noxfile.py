@@ -115,7 +115,7 @@ def fuzz(session: nox.Session) -> None:
 
 @tool
 def mutants(session: nox.Session) -> None:
-    """List small faults in the library that no test notices: `nox -s mutants -- "posattn.jax.*alibi*"` for a part."""
+    """List small faults that no test notices: `nox -s mutants -- "posattn.jax.*alibi*"` for a part."""
     run(session, "mutmut", "run", *session.posargs)
     run(session, "mutmut", "results")
 
