@@ -55,19 +55,21 @@ def masked_softmax(
 def weights(call):
     """How much each query attends to each key, before dropout."""
     seen = visible(call)
-    call = replace(call, key=without_hidden(call.key, call, seen))
-    return masked_softmax(score(call), seen).astype(call.query.dtype)
+    return weigh(replace(call, key=without_hidden(call.key, call, seen)), seen)
 
 
 def attend(call):
     """Attention, all queries and keys at once."""
     seen = visible(call)
     key, value = (without_hidden(x, call, seen) for x in (call.key, call.value))
-    masks = [] if seen is None else [seen]
-    call = replace(call, key=key, value=value, masks=masks, causal=False, finite=True)
-    kept = dropout(weights(call), call.dropout_rate, call.rng)
+    kept = dropout(weigh(replace(call, key=key), seen), call.dropout_rate, call.rng)
     changing = (part for part in call.biases if changes_values(part))
     return sum((part.values(kept, *call.where) for part in changing), by_head(kept, value))
+
+
+def weigh(call, seen):
+    """The softmax of the scores, over the keys that are seen."""
+    return masked_softmax(score(call), seen).astype(call.query.dtype)
 
 
 def score(call):

@@ -1,7 +1,6 @@
 """Attention by its definition: scores, a softmax over keys, a weighted mean of values."""
 
 import math
-from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -56,23 +55,27 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
 def weights(call):
     """How much each query attends to each key, before dropout."""
     seen = visible(call)
-    key = without_hidden(call.key, call, seen)
-    wide = torch.promote_types(call.query.dtype, torch.float32)
-    scores = by_head(call.query.to(wide), key.to(wide).mT) * call.scale
-    bias = total_bias(call.biases, call.query, key, call.where)
-    if bias is not None:
-        scores = scores + bias.to(wide)
-    return masked_softmax(scores, seen).to(call.query.dtype)
+    return weigh(call, without_hidden(call.key, call, seen), seen)
 
 
 def attend(call):
     """Attention with its weights at hand, which are thinned out and may change the values."""
     seen = visible(call)
     key, value = (without_hidden(x, call, seen) for x in (call.key, call.value))
-    call = replace(call, key=key, value=value, mask=seen, causal=False, finite=True)
-    kept = thin(weights(call), call.dropout_rate, call.seed, call.place)
+    kept = thin(weigh(call, key, seen), call.dropout_rate, call.seed, call.place)
     changing = (part for part in call.biases if changes_values(part))
     return sum((part.values(kept, *call.where) for part in changing), by_head(kept, value))
+
+
+def weigh(call, key, seen):
+    """The softmax of the scores, over the keys that are seen."""
+    query = call.query
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scores = by_head(query.to(wide), key.to(wide).mT) * call.scale
+    bias = total_bias(call.biases, query, key, call.where)
+    if bias is not None:
+        scores = scores + bias.to(wide)
+    return masked_softmax(scores, seen).to(query.dtype)
 
 
 def by_head(x, y):
