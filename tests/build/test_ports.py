@@ -20,7 +20,7 @@ WHERE = {
     "MultiHeadAttention": "multi_head",
     "PositionalEncoding": "sinusoidal",
     "length_mask": "masks",
-    "masked_softmax": "attention",
+    "masked_softmax": "definition",
     "scaled_dot_product_attention": "attention",
     "sinusoidal_encoding": "sinusoidal",
 }
