@@ -7,7 +7,7 @@ from zlib import crc32
 from . import npm
 
 PHONE, WIDE = {"width": 375, "height": 812}, {"width": 1440, "height": 900}
-KIB, HEAVIEST, HEAVIEST_DECK = 1024, 200, 250
+KIB, HEAVIEST, HEAVIEST_DECK = 1024, 300, 250
 PATIENCE = 180_000  # milliseconds, for a busy machine
 WEIGHT = """["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
     .reduce((sum, entry) => sum + entry.transferSize, 0)"""

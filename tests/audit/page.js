@@ -21,11 +21,6 @@ window.audit = (() => {
     }));
   const open = ({ panels }) => panels.filter((panel) => getComputedStyle(panel).display !== "none");
 
-  // On a phone the browser lays out what is near; here, all of the page.
-  const whole = new CSSStyleSheet();
-  whole.replaceSync("section, dl { content-visibility: visible !important; }");
-  document.adoptedStyleSheets.push(whole);
-
   // Tabs: show the panels of one framework. Folds: open them all. The page hears of it, and has
   // two frames to follow.
   const frames = async () => {

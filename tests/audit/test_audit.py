@@ -78,7 +78,7 @@ BAD = {
             "gone.png answers 404",
         ],
     ),
-    "heavy": (page('<script src="heavy.js"></script>'), "weight", ["more than 200"]),
+    "heavy": (page('<script src="heavy.js"></script>'), "weight", ["more than 300"]),
     "wide": (
         page(
             '<p class="wide">wide</p>'
@@ -174,7 +174,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text)
-    (folder / "heavy.js").write_text(f"//{os.urandom(300 * 1024).hex()}")
+    (folder / "heavy.js").write_text(f"//{os.urandom(400 * 1024).hex()}")
     (folder / "good.html").write_text(page(ALL))
     for name, (text, _, _) in BAD.items():
         (folder / f"{name}.html").write_text(text)

@@ -71,28 +71,6 @@ def test_styles_name_the_fonts_that_are_there():
         assert named == {font.resolve() for font in (STATIC / folder).glob("*.woff2")}
 
 
-def test_a_link_to_a_part_lands_there_on_a_phone_which_lays_out_what_is_near(
-    site, browser, tmp_path
-):
-    styles = (site / "_static" / name for name in ("styles/furo.css", "book.css"))
-    head = "".join(f'<link rel="stylesheet" href="{style.as_uri()}">' for style in styles)
-    part = "<section id='part-{}'>" + 40 * "<p>A sentence stands here.</p>" + "</section>"
-    parts = "".join(map(part.format, range(12)))
-    page = tmp_path / "long.html"
-    page.write_text(
-        "<!doctype html><meta name='viewport' content='width=device-width'>"
-        f"{head}<article><section>{parts}</section></article>"
-    )
-    tab = browser.new_page(viewport={"width": 375, "height": 800})
-    tab.goto(page.as_uri())
-    part = "document.getElementById('part-9')"
-    assert tab.evaluate(f"getComputedStyle({part}).contentVisibility") == "auto"
-    tab.evaluate("location.hash = '#part-9'")
-    tab.wait_for_timeout(500)
-    assert 0 <= tab.evaluate(f"{part}.getBoundingClientRect().top") < 120
-    tab.close()
-
-
 def test_fonts_and_what_draws_mathematics_and_slides_have_their_licences_beside_them(site):
     static = site / "_static"
     families = {
