@@ -1111,7 +1111,7 @@ def mathematics(column):
                 found[name] = ["".join(part.split()) for part in parts]
                 visit(inner, f"{name}.")
 
-    for path in sorted(Path("src/posattn", column).glob("*.py")):
+    for path in sorted(Path("src/posattn", column).rglob("*.py")):
         visit(ast.parse(path.read_text("utf-8")), "")
     return found
 

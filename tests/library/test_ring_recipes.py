@@ -40,7 +40,7 @@ dist.destroy_process_group()
 def recipe(framework):
     """The code below a tab."""
     tabs = re.findall(
-        r":sync: (\w+)\n```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL
+        r":sync: (\w+)\n+```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL
     )
     return dict(tabs)[framework]
 
