@@ -9,7 +9,7 @@ import jaxtyping
 import matplotlib
 import pytest
 
-from tests.pages.reading import page_of, tested
+from tests.pages.reading import page_of, pages_with_tests
 
 matplotlib.use("svg")
 FAULT = re.compile(r"\b(?:False|NaN)\b", re.IGNORECASE)
@@ -35,7 +35,7 @@ class PageTests(pytest.Module):
 
 def pytest_pycollect_makemodule(module_path, parent):
     """Collect the tests of a page."""
-    if module_path.stem.removeprefix("test_") in tested():
+    if module_path.stem.removeprefix("test_") in pages_with_tests():
         return PageTests.from_parent(parent, path=module_path)
     return None
 

@@ -14,12 +14,12 @@ from tests.pages.reading import (
     equations,
     functions_of,
     page_of,
+    pages_with_tests,
     quotes,
-    tested,
 )
 
 
-@pytest.mark.parametrize("name", tested())
+@pytest.mark.parametrize("name", pages_with_tests())
 def test_every_quote_stands_on_its_page(name):
     words = bare(page_of(name).text)
     for function in functions_of(name):
