@@ -11,9 +11,7 @@ TOKENS = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
 
 
 def test_the_words_are_the_same(page):
-    """The dog bites the man; the man bites the dog.
-
-    The words are the same, and what happened is not.
+    """The dog bites the man. The man bites the dog. Same words, different story.
 
     The same five words in two orders
     """
@@ -24,36 +22,33 @@ def test_the_words_are_the_same(page):
     assert len(WORDS) == 5
 
 
-def test_attention_alone_gives_each_word_the_same(page):
-    """With attention alone, every word comes out the same in both: the layer cannot tell who bites
-    whom.
+def test_without_positions_each_word_gets_the_same(page):
+    """Left, without positions: every word gets the same numbers in both sentences, so the layer
+    cannot tell who bites whom.
 
-    it gives each word the same four numbers in both sentences
+    On the left of fig-order the two sentences are the same thing to it.
     """
-    alone, moved = page.torch.outputs["attention alone"]
-    assert alone.shape == (5, 4)
-    assert np.allclose(alone[OTHER], moved)
+    before, moved = page.torch.outputs["without positions"]
+    assert before.shape == (5, 4)
+    assert np.allclose(before[OTHER], moved)
     first = page.torch.first
-    assert np.allclose(alone, reference.scaled_dot_product_attention(first, first, first))
+    assert np.allclose(before, reference.scaled_dot_product_attention(first, first, first))
 
 
 def test_with_positions_no_word_gets_the_same(page):
-    """After each word was given its position, none comes out the same from the same layer.
-
-    Positional encoding gives the order back: with it, no word gets the same.
-    """
-    before, after = page.torch.outputs["attention with positions"]
+    """Right, with positions: every word gets different numbers."""
+    before, after = page.torch.outputs["with positions"]
     pairs = [(i, j) for i in range(5) for j in range(5) if WORDS[i] == WORDS[OTHER[j]]]
     assert len(pairs) == 7
     assert not any(np.allclose(before[i], after[j]) for i, j in pairs)
 
 
 def test_one_addition_tells_the_first_token_from_the_last(page):
-    """The first and the last token below are the same.
+    """The first and the last token below are equal.
 
-    Attention alone cannot tell them apart; after one addition it can.
+    Attention cannot tell them apart until we add the encoding.
 
-    In the first matrix rows 0 and 2 are equal, in the second they differ.
+    In the first matrix, rows 0 and 2 are equal. In the second they differ.
     """
     for names in (page.torch, page.jax):
         assert np.array_equal(np.asarray(names.tokens), TOKENS)
@@ -68,18 +63,50 @@ def test_one_addition_tells_the_first_token_from_the_last(page):
 
 
 def test_most_later_schemes_act_later(page):
-    """Order comes back by adding an encoding to the input, or by acting on queries, keys or scores, as
-    most later schemes do
-    """
+    """Most schemes since the sinusoid act on queries, keys or scores and no longer on the input."""
     acts = [make(4).place in {"query and key", "scores"} for make in SCHEMES.values()]
     assert sum(acts) > len(acts) / 2
+
+
+def test_rotation_keeps_the_angles(page):
+    """each turned by one radian per position
+
+    Every vector has turned, and the angles have not changed.
+    """
+    here, there = page.torch.turned
+    assert np.allclose(here, [(np.cos(p), np.sin(p)) for p in (2, 0, 3)])
+    assert abs(there - here).max(-1).min() > 0.5
+    assert np.allclose(here @ here.T, there @ there.T)
+
+
+def test_some_pairs_never_finish_a_turn(page):
+    """The slow ones never finish their first turn
+
+    The fast ones go around hundreds of times during training.
+
+    Pairs below the line of one turn have not seen all their angles.
+
+    How often each of the 64 pairs of a head of width 128 turns within 8192 tokens.
+    """
+    for label, turns in page.torch.turns.items():
+        base = float(label.removeprefix("base "))
+        assert turns.shape == (64,)
+        assert turns[0] > 1000
+        assert turns[-1] < 1
+        assert np.allclose(turns, 8192 * base ** (-np.arange(64) / 64) / (2 * np.pi))
+    below = {label: int((turns < 1).argmax()) for label, turns in page.torch.turns.items()}
+    assert below == {"base 10000": 50, "base 500000": 35}
 
 
 def test_each_chapter_has_a_card(page):
     """Attention: how a sequence reads itself.
 
     Position: how it knows its own order.
+
+    Practice: how to use both.
     """
-    for part in ("attention", "position"):
-        for chapter in (DOCS / part).glob("*.md"):
-            assert f"\n{{doc}}`{part}/{chapter.stem}`\n: " in page.text
+    chapters = [*DOCS.glob("attention/*.md"), *DOCS.glob("position/*.md")]
+    chapters += [DOCS / "model.md", DOCS / "conformance.md", DOCS / "exercises.md"]
+    for chapter in chapters:
+        name = chapter.relative_to(DOCS).with_suffix("")
+        assert f"\n{{doc}}`{name}`\n: " in page.text
