@@ -255,14 +255,16 @@ def test_the_tables_of_the_page_are_those_of_the_records_and_mark_what_is_stale(
     assert "\n".join(tables.view(name)) in written, "python -m tests.benchmarks.tables"
 
 
-def test_comments_change_no_fingerprint_and_code_does(tmp_path, monkeypatch):
+def test_words_change_no_fingerprint_and_code_does(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "SOURCE", tmp_path)
     (tmp_path / "one.py").write_text('"""Said."""\nfrom two import f\n\nx = f(1)\n')
-    (tmp_path / "two.py").write_text('def f(x):\n    """Said."""\n    return x\n')
+    two = 'def f(x):\n    """Said."""\n    if x:\n        raise ValueError("bad")\n    return x\n'
+    (tmp_path / "two.py").write_text(two)
     (tmp_path / "three.py").write_text("x = 1\n")
     assert [path.stem for path in records.closure(["one"])] == ["one", "two"]
     before = records.fingerprint(["one"])
-    two = '# why\ndef f(x):\n    """Said\n\n    otherwise.\n    """\n\n    return x\n'
+    two = two.replace("Said.", "Said\n\n    otherwise.\n").replace("if x:", "if x:  # why")
+    two = "# why\n" + two.replace('"bad"', '"worse"')
     (tmp_path / "two.py").write_text(two)
     (tmp_path / "three.py").write_text("x = 2\n")
     assert records.fingerprint(["one"]) == before

@@ -185,7 +185,9 @@ def test_calls_that_differ_are_named_by_every_worker(ring, unchecked, argument, 
     assert {type(error) for error in said} == {ValueError}
     assert len(set(map(str, said))) == 1
     text = str(said[0])
-    assert text.startswith("all workers must call ring_attention alike, got (query float32")
+    assert text.startswith(
+        "all workers must make the same call to ring_attention, got (query float32"
+    )
     first, second = text.split(" on worker 0 and ")
     assert one in first
     assert other in second

@@ -15,7 +15,7 @@ class Rotation(Protocol):
 
 @runtime_checkable
 class PositionBias(Protocol):
-    """What is added to the scores, as a function of positions alone."""
+    """What is added to the scores, as a function of positions only."""
 
     def __call__(self, query_positions: Any, key_positions: Any, /) -> Any:
         """Return `(*batch, h, n_q, n_k)` for positions `(*batch, n_q)` and `(*batch, n_k)`."""
@@ -31,11 +31,11 @@ class PositionMask(Protocol):
 
 @runtime_checkable
 class ContentBias(Protocol):
-    """A bias that depends on content, and not on positions alone.
+    """A bias that depends on content, and not only on positions.
 
     It may also have `values(weights, query_positions, key_positions)`, `(*batch, h, n_q, d_h)`, which
     is added to the output of the heads.
-    Where a score depends on its own query and key alone, an attribute `needs_all_keys` that is false says
+    Where a score depends only on its own query and key, an attribute `needs_all_keys` that is false says
     so, and long sequences are scored tile by tile; otherwise each query is given together with all keys.
     """
 

@@ -117,7 +117,7 @@ def _checks(annotations, column):
 
 
 def _check(function, *known):
-    """A function of the value alone; TorchDynamo does not know `functools.partial` everywhere."""
+    """A function of the value only; TorchDynamo does not know `functools.partial` everywhere."""
 
     def check(value):
         function(*known, value)
@@ -167,7 +167,7 @@ def _field(name, annotation, column):
 
 
 def _alternatives(annotation):
-    """What a union allows, or the annotation alone; that of an array has no alternatives."""
+    """What a union allows, or just the annotation; that of an array has no alternatives."""
     if hasattr(annotation, "array_type") or type(annotation).__name__ not in (
         "UnionType",
         "_UnionGenericAlias",

@@ -135,7 +135,7 @@ def cache_room(last, max_len):
 
 
 def cached(**others):
-    """Reject a memory beside a cache, which holds the keys of the queries' own sequence."""
+    """Reject a memory where a cache is given, which holds the keys of the queries' own sequence."""
     for name, value in others.items():
         if value is not None:
             array(name, value)
@@ -209,7 +209,7 @@ def sample(length, max_len):
 
 
 def _shared(name, value, expected, own):
-    """Accept `expected` with batch axes that may be 1, and its last `own` axes alone."""
+    """Accept `expected` with batch axes that may be 1, or only its last `own` axes."""
     got = tuple(value.shape)
     lead = len(got) - own
     fits = 0 <= lead <= len(expected) - own and got[lead:] == expected[-own:]

@@ -53,11 +53,11 @@ def shard_bias(value):
     kind = type(value).__name__
     if getattr(value, "needs_all_keys", hasattr(value, "scores")):
         raise ValueError(
-            f"bias must score each query and key alone, got {kind}, which needs all keys"
+            f"bias must score each query and key on their own, got {kind}, which needs all keys"
         )
     if hasattr(value, "scores") and hasattr(value, "values"):
         raise ValueError(
-            f"bias must change scores alone, got {kind}, which changes values, too"
+            f"bias must change only the scores, got {kind}, which also changes the values"
         )
     if not (callable(value) or hasattr(value, "scores")):
         raise TypeError(
@@ -88,7 +88,7 @@ def alike(calls):
     for worker, call in enumerate(calls):
         if call != calls[0]:
             raise ValueError(
-                f"all workers must call ring_attention alike, got ({calls[0]}) on worker 0 and "
+                f"all workers must make the same call to ring_attention, got ({calls[0]}) on worker 0 and "
                 f"({call}) on worker {worker}"
             )
 

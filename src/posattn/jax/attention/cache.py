@@ -79,8 +79,8 @@ class KVCache:
             head_dim: the width of a head, at least 1.
             window: how many tokens a query sees, its own among them; a row may then have any length,
                 if the window is not larger than `max_len`. All if not given.
-            turned: store rotated keys, which is right where a rotation depends on a token's own position
-                alone; otherwise all keys are rotated at each call.
+            turned: store rotated keys, which is right where a rotation depends only on a token's own
+                position. Otherwise all keys are rotated at each call.
             dtype: of keys and values; JAX's default one if not given.
 
         Returns:
@@ -153,7 +153,7 @@ class KVCache:
         n = key.shape[-2]
         positions = jnp.broadcast_to(jnp.asarray(positions, jnp.int32), (*batch, n))
         kept = (positions >= 0) & ~beyond(self, positions)
-        if not is_finite(self):  # of a long chunk its end alone
+        if not is_finite(self):  # of a long chunk only the end
             last = jnp.max(positions, axis=-1, keepdims=True, initial=-1)
             kept &= positions > last - slots
         slot = jnp.where(kept, positions % slots, slots)  # beyond the last: dropped

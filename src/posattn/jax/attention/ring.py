@@ -1,4 +1,4 @@
-"""Ring attention: every device holds a shard of a sequence, and keys and values go round.
+"""Ring attention: every device holds a shard of a sequence, and keys and values travel around it.
 
 While a device visits the tiles of one shard of keys, the next one arrives; on the way back the gradients
 of keys and values travel with them, until they are where they came from.

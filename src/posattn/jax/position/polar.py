@@ -1,4 +1,4 @@
-"""PoPE: how large an entry is says what, and the angle alone says where."""
+"""PoPE: how large an entry is says what, and only the angle says where."""
 
 import math
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ def polar_query(
     *,
     base: float = 10000.0,
 ) -> Float[Array, "*batch n 2*d"]:
-    r"""Make each entry of a query the length of an arrow, and let the position alone turn the arrow.
+    r"""Make each entry of a query the length of an arrow, and let only the position turn the arrow.
 
     Twin of :func:`posattn.reference.polar_query`.
     Angles are exact, also of traced positions in the 32-bit mode; half precision is turned in

@@ -20,8 +20,8 @@ class KVCache:
     A token at position $p$ stands in slot $p$, or, in a cache with a window of $w$ tokens, in slot
     $p \bmod w$, where it takes the place of the token that has left the window.
     A negative position marks padding: such a token is not kept.
-    So each example of a batch has a length of its own, and what a query may see is a matter of
-    positions alone: slots that hold a position up to its own and less than $w$ before it.
+    So each example of a batch has a length of its own, and positions decide what a query may see:
+    slots that hold a position up to its own and less than $w$ before it.
 
     `MultiHeadAttention` takes a cache in its call and returns the next one.
     The keys are kept turned, as the layer's `rotate` leaves them, because a rotation by a token's
@@ -131,7 +131,7 @@ class KVCache:
             contract.cache_room(np.max(positions, initial=-1), slots)
         else:
             last = np.max(positions, axis=-1, keepdims=True, initial=-1)
-            kept = kept & (positions > last - slots)  # of a long chunk its end alone
+            kept = kept & (positions > last - slots)  # of a long chunk only the end
         new = KVCache(self.key.copy(), self.value.copy(), self.positions.copy())
         new = replace(new, window=self.window, turned=self.turned)
         for *example, token in np.argwhere(kept):

@@ -264,7 +264,7 @@ class MultiHeadAttention:
                 holds for every head; with one axis more than `query` it has one for the heads,
                 `(*batch, H, n_q, n_k)`; or a function of positions that returns `(*batch, n_q, n_k)`.
             causal: hide the future; queries are aligned to the end of the keys.
-            bias: is added to the scores of this call, beside the layer's own: an array whose shape
+            bias: is added to the scores of this call, on top of the layer's own: an array whose shape
                 broadcasts to `(*batch, H, n_q, n_k)`, a function of positions, an object with a
                 method `scores`, or a list of those.
             query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`. If not given, they
@@ -346,7 +346,7 @@ class MultiHeadAttention:
             key: the queries' own sequence if not given.
             mask: True means may attend.
             causal: hide the future.
-            bias: is added to the scores, beside the layer's own.
+            bias: is added to the scores, on top of the layer's own.
             query_positions: where the queries stand.
             key_positions: where the keys stand.
 

@@ -1,4 +1,4 @@
-"""Ring attention: a sequence spread over workers, whose keys and values go round."""
+"""Ring attention: a sequence spread over workers, whose keys and values travel around it."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def balanced_order(n: int, workers: int) -> Integer[np.ndarray, " n"]:
     The sequence is cut into $2W$ pieces, and worker $r$ gets the pieces $r$ and $2W - 1 - r$.
     Its first piece sees $r$ pieces before itself and its second one $2W - 1 - r$, so each worker
     computes $2W - 1$ pairs of whole pieces and two on the diagonal.
-    In the order of the sequence the last worker would compute $2W - 1$ times as much as the first.
+    In the order of the sequence the last worker would do $2W - 1$ times the work of the first.
 
     The shard of worker $r$ is entry $r n / W$ and those after it, $n / W$ of them, and they are the
     positions of its tokens.
@@ -75,7 +75,7 @@ def ring_attention(
     In step $t = 0, \ldots, W - 1$ it reads shard $(r - t) \bmod W$ of the keys, then it hands
     this shard to worker $r + 1$ and takes the next one from worker $r - 1$.
     Of the keys $T$ that a query has read, with scores $s_j$, it remembers the largest score, the
-    sum, and the mixture,
+    sum, and the weighted sum of values,
 
     .. math:: \mu = \max_{j \in T} s_j, \qquad Z = \sum_{j \in T} e^{s_j - \mu}, \qquad
         \mathbf{a} = \sum_{j \in T} e^{s_j - \mu}\, \mathbf{v}_j,

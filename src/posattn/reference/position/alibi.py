@@ -59,11 +59,11 @@ class ALiBi:
 
     where $i$ is the position of a query, $j$ that of a key and $m_h$ one of `alibi_slopes`.
     It acts on the scores and has no parameters.
-    It depends on $j - i$ alone, so that a model may be run on sequences longer than it was trained on;
+    It depends only on $j - i$, so that a model may be run on sequences longer than it was trained on;
     near keys are always preferred, and the two directions are not told apart.
 
     Under a causal mask there is no $j > i$, and the bias is $m_h (j - i)$, the form of the paper.
-    That form differs from $m_h \, j$, a function of the key alone, by $m_h \, i$, a constant of the row
+    That form differs from $m_h \, j$, a function of the key only, by $m_h \, i$, a constant of the row
     which the softmax ignores; some programs add $m_h \, j$ for that reason.
     Without the mask neither is right: both would favour the distant future.
     For attention in both directions the authors suggest the absolute value that stands here.

@@ -33,8 +33,8 @@ def rotate_axes(
         \begin{bmatrix} u \\ v \end{bmatrix}, \qquad
         \varphi_j = \sum_{k=0}^{c-1} p_k\,\omega_{k,j}, \qquad j = 0, \ldots, m - 1.
 
-    It acts on queries and keys, and their scores depend on the coordinates through the differences
-    between them alone: :func:`rotate` is the case $c = 1$.
+    It acts on queries and keys, and their scores depend on the coordinates only through the
+    differences between them: :func:`rotate` is the case $c = 1$.
     The frequencies decide which axes a pair sees: one each in :func:`axial_frequencies` and
     :func:`mrope_frequencies`, all of them in :class:`MixedRotary`.
 

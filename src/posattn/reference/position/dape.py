@@ -25,12 +25,12 @@ class DAPE:
     where $\mathbf{s}_{ij} = (\mathbf{q}_{i}^\top\mathbf{k}_{j} / \sqrt{d_h})_h$ are the scores of one
     pair of tokens in all $H$ heads, and $\boldsymbol{\beta}_{ij} = (\beta_h(i, j))_h$ any bias that is
     a function of positions: :func:`alibi_bias`, :class:`KerpleLog` and :class:`FIRE` are the authors'.
-    The pair is given what its position alone would get, and more or less of it where the scores say so:
+    The pair gets what its position would give it, and more or less of it where the scores say so:
     a far key that matches need not fade.
 
     Give it to a layer as `MultiHeadAttention(bias=...)`; $\mathbf{b}_{ij}$ is added to the scores.
 
-    What it guarantees: the correction of a pair follows from that pair alone, so tiles, cached keys
+    What it guarantees: the correction of a pair depends only on that pair, so tiles, cached keys
     and padding are as for the bias that it adapts, and so are shifts and far positions.
     Where it fails: every pair of tokens runs through the network, $6 H m$ operations beside the
     $2 H d_h$ of its scores, and no fused kernel offers that; heads must lie together.
@@ -61,7 +61,7 @@ class DAPE:
         authors' program.
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
 
     bias: Callable
     hidden_weight: Inexact[np.ndarray, "two_h m"]

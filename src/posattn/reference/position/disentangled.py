@@ -139,7 +139,7 @@ class DisentangledBias:
         :cite:t:`he2021deberta`, equations 3 and 4.
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
 
     table: Inexact[np.ndarray, "rows d"]
     query_weight: Inexact[np.ndarray, "d width"]

@@ -37,7 +37,7 @@ def forgetting_bias(
     It needs no positions, since it counts tokens: padding to the left and packed sequences are
     right as soon as the mask hides the others.
     It is defined for every length.
-    When decoding, keep the log gates of all tokens beside their keys; `n_q=1` is then the row of
+    When decoding, keep the log gates of all tokens with their keys; `n_q=1` is then the row of
     the new token, at the cost of one addition per key.
 
     Where it fails: the future has no bias here ($d_{ij} = 0$ for $j > i$) and must be hidden by

@@ -22,7 +22,7 @@ class KerpleLog:
     where $i$ is the position of a query and $j$ that of a key. It acts on the scores.
     Up to a constant that the softmax ignores, the bias is an inner product of features of the two
     positions.
-    It depends on $j - i$ alone, is defined at any distance and does not tell the two directions apart.
+    It depends only on $j - i$, is defined at any distance and does not tell the two directions apart.
     The factor that it puts on a weight before normalisation, $(1 + r_2\lvert j - i\rvert)^{-r_1}$,
     falls like a power of the distance, where ALiBi's falls exponentially.
 
@@ -111,7 +111,7 @@ class KerplePower:
     An exponent of 1 gives ALiBi with learned slopes of at least 0.01, one of 2 a Gaussian window.
     For an exponent above 2 the bias would no longer be an inner product of features of the two
     positions up to a constant.
-    It depends on $j - i$ alone, is defined at any distance and does not tell the two directions apart.
+    It depends only on $j - i$, is defined at any distance and does not tell the two directions apart.
 
     As in the authors' program a parameter below 0.01 counts as 0.01, and an exponent above 2 as 2, and
     the gradient passes as if they did not.

@@ -1,4 +1,4 @@
-"""PoPE: how large an entry is says what, and the angle alone says where."""
+"""PoPE: how large an entry is says what, and only the angle says where."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ def polar_query(
     *,
     base: float = 10000.0,
 ) -> Inexact[np.ndarray, "*batch n 2*d"]:
-    r"""Make each entry of a query the length of an arrow, and let the position alone turn the arrow.
+    r"""Make each entry of a query the length of an arrow, and let only the position turn the arrow.
 
     .. math:: x_c \mapsto \mu(x_c)
         \begin{bmatrix} \cos p\,\omega_c \\ \sin p\,\omega_c \end{bmatrix}, \qquad
@@ -39,7 +39,7 @@ def polar_query(
     cost twice as much; without `scale` the layer would divide by $\sqrt{2d}$.
     A `KVCache` has one width for keys and values: make it with `turned=False`.
 
-    What it guarantees: scores depend on positions through the offset alone, any positions are
+    What it guarantees: scores depend on positions only through the offset, any positions are
     defined, and keys can be cached once they are turned.
     Where it fails: every length is positive, whatever the sign of the entry, so content cannot
     change the sign of a term; lengths of vectors do not stay.

@@ -53,7 +53,7 @@ class ShawRelative:
         :cite:t:`shaw2018self`, equations 3 and 4 and section 3.2.
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
 
     key_table: Inexact[np.ndarray, "offsets d_h"]
     value_table: Inexact[np.ndarray, "offsets d_h"] | None = None
@@ -230,7 +230,7 @@ class RelativeGlobalAttention:
         :cite:t:`huang2019music`, relative global attention.
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
 
     table: Inexact[np.ndarray, "h max_len d_h"]
 

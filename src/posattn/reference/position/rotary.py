@@ -39,7 +39,7 @@ def rotate(
 
     It acts on queries and keys, inside each head: `MultiHeadAttention(rotate=rotate)`.
     Turning both by their own positions turns one against the other by the difference, so scores
-    depend on positions through the offset alone, and keys can be cached once they are turned.
+    depend on positions only through the offset, and keys can be cached once they are turned.
     With $c = 1$ lengths stay.
     Scores do not fall steadily with the distance, and beyond the trained length the slow pairs
     meet angles that training never showed: see :func:`position_interpolation` and what follows it.

@@ -22,7 +22,7 @@ def sandwich_bias(num_heads: int, *, dim: int = 128, base: float = 10000.0) -> C
     When encodings are added to the input, a score contains this product between projections, and
     products of positions with content; here the projections and the latter are left out.
     It acts on the scores and has no parameters.
-    It depends on $j - i$ alone, is defined at any distance and does not tell the two directions apart.
+    It depends only on $j - i$, is defined at any distance and does not tell the two directions apart.
     It falls roughly with the logarithm of the distance, from $\frac{H}{8h}\,\frac d2$ at the query, but
     not steadily: it swings, and far keys may have more than nearer ones.
     Positions are counted from the first key, which changes nothing but keeps the angles small, and the

@@ -261,7 +261,7 @@ def longrope(
         \end{cases}, \qquad c = \sqrt{1 + \frac{\ln s}{\ln L}}.
 
     Here $\omega_j = b^{-2j/d}$ is the frequency of pair $j = 0, \ldots, d/2 - 1$.
-    The factors belong to a checkpoint, where they stand beside the weights.
+    The factors belong to a checkpoint, where they are stored with the weights.
     As $\lambda$ changes when a text outgrows the trained length, keys that were turned and cached
     before that do not fit: cache keys before they are turned, or decide from the start.
     The attention factor $c$ holds for short texts too.

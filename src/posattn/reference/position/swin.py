@@ -21,7 +21,7 @@ class SwinBias:
     The cells of the window, $M_y$ rows and $M_x$ columns, are numbered row by row:
     $i = y_i M_x + x_i$.
     It acts on the scores.
-    It depends on the displacement alone and tells all of them apart, directions included.
+    It depends only on the displacement and tells all of them apart, directions included.
     The window ends: there is no bias for a cell outside it, and to ask for it is an error.
     In the order of the table the displacement is counted from the key to the query, as in the authors'
     program, so that its tables fit.

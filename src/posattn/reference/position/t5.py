@@ -92,7 +92,7 @@ class T5Bias:
     where $i$ is the position of a query, $j$ that of a key, bucket is `t5_bucket`, $N$ the number
     of all buckets and $H$ that of heads.
     It acts on the scores.
-    It depends on $j - i$ alone and is defined at any distance; beyond `max_distance` all keys of a
+    It depends only on $j - i$ and is defined at any distance; beyond `max_distance` all keys of a
     direction have the same bias, and cannot be told apart.
     T5 does not divide its scores by $\sqrt{d_h}$: to run its weights, give the attention `scale=1.0`.
     There one table serves all layers of a stack.

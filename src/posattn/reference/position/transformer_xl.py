@@ -60,7 +60,7 @@ class TransformerXLBias:
         :cite:t:`dai2019transformerxl`, section 3.3.
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
 
     content_bias: Inexact[np.ndarray, "h d_h"]
     position_bias: Inexact[np.ndarray, "h d_h"]

@@ -29,7 +29,7 @@ def xpos_query(
         \omega_j = b^{-2j/d}, \qquad \zeta_j = \frac{2j/d + \gamma}{1 + \gamma}.
 
     The key has $\zeta_j^{-p/\tau}$, so that the product of a pair of the query at $p$ with that of
-    a key at $p'$ has the factor $\zeta_j^{(p - p')/\tau}$: it depends on the offset alone, and
+    a key at $p'$ has the factor $\zeta_j^{(p - p')/\tau}$: it depends only on the offset, and
     falls with the distance to the past, fastest for the pairs that turn fastest.
     Use both: `MultiHeadAttention(rotate=(xpos_query, xpos_key))`.
 

@@ -194,7 +194,7 @@ def _finite(call, blocks):
 
 
 def _tiles(part):
-    """Whether what a part adds to the score of a query and a key is a matter of these two alone."""
+    """Whether what a part adds to the score of a query and a key is determined by these two."""
     return not getattr(part, "needs_all_keys", hasattr(part, "scores"))
 
 

@@ -136,7 +136,7 @@ class KVCache:
         kept = positions >= 0
         wraps = self.window == slots
         if wraps:
-            kept = kept & (positions > last - slots)  # of a long chunk its end alone
+            kept = kept & (positions > last - slots)  # of a long chunk only the end
         elif not readable(positions):
             beyond = (last >= slots)[..., None, :, None]
             value = value.masked_fill(beyond, torch.nan)

@@ -64,7 +64,7 @@ def length_mask(
     """Let queries attend to the first keys only, as many as `lengths` says.
 
     Twin of :func:`posattn.reference.length_mask`; the mask is made where `lengths` are.
-    The values of `lengths` are checked on the CPU alone, and not under `torch.compile`: to read them
+    The values of `lengths` are checked on the CPU only, and not under `torch.compile`: to read them
     elsewhere would stop the program until they are known. One that is too large counts as `n_k`.
 
     Args:

@@ -238,7 +238,7 @@ class MultiHeadAttention(nn.Module):
                 head, or has one axis more, `(*batch, h, n_q, n_k)`; or a function of positions that
                 returns `(*batch, n_q, n_k)`, such as `Window`.
             causal: hide the future; queries are aligned to the end of the keys.
-            bias: is added to the scores of this call, beside the layer's own: an array that broadcasts
+            bias: is added to the scores of this call, on top of the layer's own: an array that broadcasts
                 to `(*batch, h, n_q, n_k)`, a function of positions, an object with `scores`, or a list.
             query_positions: where the queries stand, `(n_q)` or `(*batch, n_q)`; at the last positions of
                 the keys if not given.
@@ -322,7 +322,7 @@ class MultiHeadAttention(nn.Module):
             key: the queries' own sequence if not given.
             mask: True means may attend.
             causal: hide the future.
-            bias: is added to the scores, beside the layer's own.
+            bias: is added to the scores, on top of the layer's own.
             query_positions: where the queries stand.
             key_positions: where the keys stand.
 

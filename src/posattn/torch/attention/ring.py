@@ -1,4 +1,4 @@
-"""Ring attention: every process holds a shard of a sequence, and keys and values go round.
+"""Ring attention: every process holds a shard of a sequence, and keys and values travel around it.
 
 While a process reads one shard of keys, the next one arrives.
 It holds a few shards, however many workers there are, and the scores of one tile: what the backward pass
@@ -79,7 +79,7 @@ def ring_attention(
     shard of every array, all of the same shapes, and gets its own shard of the result; the backward
     pass must run on all of them, too. Half precision is computed in float32.
     The first message of a call, 1 KiB from each worker to each, compares the shapes; then keys,
-    values and positions go round, and in the backward pass once more with float32 gradients.
+    values and positions travel around the ring, and in the backward pass once more with float32 gradients.
     A bias gets the gradient of the worker's own queries: that of the whole is the sum over workers.
     If a worker dies, the others raise, at the latest in their next call and after the timeout of
     their group.

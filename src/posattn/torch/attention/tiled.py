@@ -2,8 +2,8 @@
 
 Each block of queries goes through PyTorch's fused kernel, or through the definition where the weights
 themselves are needed; what the backward pass wants of a block is computed again.
-A bias of distances alone is never an array of pairs: all its numbers are those of one row, which each
-next query reads from one place further on.
+A bias that depends only on distance is never an array of pairs. One row holds all its numbers, and each
+query reads that row one place further on than the query before it.
 """
 
 import math
@@ -83,7 +83,7 @@ def _reach(call):
 
 
 def _by_distance(query, key, value, row, scale, reach):
-    """Attention with what depends on the distance alone, given by `row` for all distances at once."""
+    """Attention with what depends only on the distance, given by `row` for all distances at once."""
     row = _shortened(query, key, row, scale)
     outs = [
         _block(
@@ -188,7 +188,7 @@ class _Shifts(torch.autograd.Function):
 
 
 def _negligible(query, key, row, scale):
-    """Which distances get weights that are lost in rounding, beside that of a query's own place.
+    """Which distances get weights that are lost in rounding next to that of a query's own place.
 
     A product of a query and a key lies within the product of their largest norms, `bound`; what is beyond
     twice that and the logarithm of the rounding error adds nothing. Without it, weights that are too

@@ -65,7 +65,7 @@ class ALiBi(nn.Module):
         tensor([[[-0.0156, -0.0039]]])
     """
 
-    relative = True  # a function of distances alone
+    relative = True  # a function of distances only
 
     def __init__(self, num_heads: int, *, dtype: torch.dtype | None = None):
         super().__init__()

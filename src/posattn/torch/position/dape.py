@@ -41,7 +41,7 @@ class DAPE(nn.Module):
         torch.Size([2, 1, 3])
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
     hidden_weight: Float[Tensor, "two_h m"]
     hidden_bias: Float[Tensor, " m"]
     output_weight: Float[Tensor, "m h"]

@@ -93,7 +93,7 @@ class DisentangledBias(nn.Module):
         0.4082
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
     table: Float[Tensor, "rows d"]
     query_weight: Float[Tensor, "d width"]
     key_weight: Float[Tensor, "d width"]

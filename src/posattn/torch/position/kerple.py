@@ -39,7 +39,7 @@ class KerpleLog(nn.Module):
         torch.Size([2, 3, 6])
     """
 
-    relative = True  # a function of distances alone
+    relative = True  # a function of distances only
     r1: Float[Tensor, " h"]
     r2: Float[Tensor, " h"]
 
@@ -119,7 +119,7 @@ class KerplePower(nn.Module):
         torch.Size([2, 3, 6])
     """
 
-    relative = True  # a function of distances alone
+    relative = True  # a function of distances only
     r1: Float[Tensor, " h"]
     r2: Float[Tensor, " h"]
 

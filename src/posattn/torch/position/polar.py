@@ -1,4 +1,4 @@
-"""PoPE: how large an entry is says what, and the angle alone says where."""
+"""PoPE: how large an entry is says what, and only the angle says where."""
 
 import math
 
@@ -19,7 +19,7 @@ def polar_query(
     *,
     base: float = 10000.0,
 ) -> Float[Tensor, "*batch n 2*d"]:
-    r"""Make each entry of a query the length of an arrow, and let the position alone turn the arrow.
+    r"""Make each entry of a query the length of an arrow, and let only the position turn the arrow.
 
     Twin of :func:`posattn.reference.polar_query`.
     Angles are float64 until sine and cosine are taken; half precision is turned in float32 and

@@ -39,7 +39,7 @@ class ShawRelative(nn.Module):
         torch.Size([3, 5, 5])
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
     key_table: Float[Tensor, "offsets d_h"]
     value_table: Float[Tensor, "offsets d_h"] | None
 
@@ -200,7 +200,7 @@ class RelativeGlobalAttention(nn.Module):
         torch.Size([3, 5, 5])
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
     table: Float[Tensor, "h max_len d_h"]
 
     def __init__(

@@ -64,5 +64,5 @@ def sandwich_bias(
         exact = scales * (query @ key.mT)[..., None, :, :]
         return exact.to(torch.get_default_dtype() if dtype is None else dtype)
 
-    bias.relative = True  # a function of distances alone
+    bias.relative = True  # a function of distances only
     return bias

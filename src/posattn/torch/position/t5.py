@@ -85,7 +85,7 @@ class T5Bias(nn.Module):
         torch.Size([2, 3, 6])
     """
 
-    relative = True  # a function of distances alone
+    relative = True  # a function of distances only
     table: Float[Tensor, "num_buckets h"]
 
     def __init__(

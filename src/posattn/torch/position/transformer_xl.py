@@ -43,7 +43,7 @@ class TransformerXLBias(nn.Module):
         torch.Size([3, 5, 5])
     """
 
-    needs_all_keys = False  # a score needs its own query and key alone
+    needs_all_keys = False  # a score needs only its own query and key
     content_bias: Float[Tensor, "h d_h"]
     position_bias: Float[Tensor, "h d_h"]
     weight: Float[Tensor, "d width"]
