@@ -48,26 +48,30 @@ def test_eq_three_tokens(page):
 
 
 def test_what_the_tokens_ask_for(page):
-    """a noun for a verb, a verb for a noun and an animal, an animal for its kind, a human for its kind
+    """A noun asks for a verb. A verb asks for a noun and for an animal. An animal asks for an animal,
+    and a human for a human. If a token has two properties, its two rows add up.
 
-    dog, a noun and an animal, asks for a verb and an animal, $(0, 1, 1, 0)$
+    dog, a noun and an animal, asks for a verb and an animal: its query is $(0, 1, 1, 0)$
     """
+    noun, verb, animal, human = np.eye(4)
+    assert np.array_equal(W_Q, [verb, noun + animal, animal, human])
+    assert np.array_equal(Q[0], W_Q[0] + W_Q[2])
     assert np.array_equal(page.torch.Q, Q)
     assert np.array_equal(Q, [[0, 1, 1, 0], [1, 0, 1, 0], [0, 1, 0, 1]])
 
 
 def test_the_keys_and_values_of_the_walk(page):
-    r"""$\mathbf{W}^{(k)}$ doubles the first two columns, so that the kind of word counts most, and
-    $\mathbf{W}^{(v)}$ the last two
+    r"""$\mathbf{W}^{(k)}$ doubles the first two numbers, so that in a comparison the kind of word counts
+    most. $\mathbf{W}^{(v)}$ doubles the last two
     """
     assert np.array_equal(page.torch.K, X * [2, 2, 1, 1])
     assert np.array_equal(page.torch.V, X * [1, 1, 2, 2])
 
 
 def test_weights_sum_to_1(page):
-    """the softmax turns each row of scores into weights that sum to 1
+    """A softmax turns each row of scores into weights that sum to 1.
 
-    the values are used only at the end, where the weights say how much of each goes into the sum
+    the weights say how much of each value goes into the output
     """
     assert np.allclose(page.torch.weights.sum(axis=1), 1)
     assert np.allclose(page.torch.weights, WEIGHTS)
@@ -75,22 +79,44 @@ def test_weights_sum_to_1(page):
 
 
 def test_following_bites(page):
-    r"""it asks for a noun and an animal, the keys of dog and man answer with the scores 1.5 and 1, its
-    own with 0, and the weights 0.55, 0.12 and 0.33 mix the values
+    r"""Bites comes in as $(0, 1, 0, 0)$, a verb and nothing more. Its query asks for a noun and an animal.
 
-    It came as $(0, 1, 0, 0)$, a verb and nothing else, and its row of $\mathbf{Y}$ is
-    $(0.88, 0.12, 1.09, 0.66)$: a noun is around, and an animal more than a human.
+    Its key matches with $2 + 1 = 3$, which the scaling by $\sqrt 4$ turns into a score of 1.5. Man is a
+    noun but no animal, and scores 1. Bites itself is neither, and scores 0.
+
+    0.55 for dog, 0.33 for man, and 0.12 for bites itself
+
+    The output is 0.55 of what dog has to say, 0.12 of bites and 0.33 of man, which is
+    $(0.88, 0.12, 1.09, 0.66)$. Read it as an answer: a noun is around, and an animal more than a human.
     """
     assert np.array_equal(page.torch.X[1], [0, 1, 0, 0])
+    assert np.array_equal(Q[1], [1, 0, 1, 0])
+    assert Q[1] @ K[0] == 2 + 1 == 3
+    assert np.allclose(page.torch.scores[1], [3 / 4**0.5, 0, 1])
     assert np.allclose(page.torch.scores[1], [1.5, 0, 1])
     assert np.allclose(WEIGHTS[1], [0.55, 0.12, 0.33], atol=0.005)
     assert np.allclose((WEIGHTS @ V)[1], [0.88, 0.12, 1.09, 0.66], atol=0.005)
+    for word, key, weight in (("dog", "2. 0. 1. 0.", 0.55), ("man", "2. 0. 0. 1.", 0.33)):
+        assert f"{word:5} key [{key}]" in page.printed
+        assert f"weight {weight}" in page.printed
+
+
+def test_frost_has_no_teeth(page):
+    """The third number is now 0, because no animal is there to give one. The same vector went in, and a
+    different one came out.
+    """
+    frost = np.stack([[1, 0, 0, 0], *X[1:]])
+    there = attention_weights(frost @ W_Q, frost * [2, 2, 1, 1]) @ (frost * [1, 1, 2, 2])
+    assert np.allclose(page.torch.Y_frost, there)
+    assert there[1, 2] == 0
+    assert not np.allclose(there[1], (WEIGHTS @ V)[1], atol=0.01)
+    assert np.array_equal(frost[1], X[1])
 
 
 def test_eq_self_attention(page):
     r"""$$ \mathbf{y}_i = f\big(\mathbf{x}_i, (\mathbf{x}_0, \mathbf{x}_0), \ldots, (\mathbf{x}_{n-1}, \mathbf{x}_{n-1})\big) \in \mathbb{R}^d, $$
 
-    the query is $\mathbf{x}_i$, and every token is the key and the value of one pair
+    Its query is $\mathbf{x}_i$, and every token is the key and the value of one pair.
     """
 
     def f(query, *pairs):
@@ -102,11 +128,11 @@ def test_eq_self_attention(page):
 
 
 def test_eq_self_attention_projections(page):
-    r"""$$ \mathbf{Q} = \mathbf{X}\mathbf{W}^{(q)}, \;\; \mathbf{K} = \mathbf{X}\mathbf{W}^{(k)}, \;\; \mathbf{V} = \mathbf{X}\mathbf{W}^{(v)}, $$
+    r"""$$ \mathbf{Q} = \mathbf{X}\mathbf{W}^{(q)}, \;\; \mathbf{K} = \mathbf{X}\mathbf{W}^{(k)}, \;\; \mathbf{V} = \mathbf{X}\mathbf{W}^{(v)}. $$
 
-    and these enter scaled dot-product attention
+    These three enter scaled dot-product attention
 
-    every token is multiplied by three matrices, which gives its query, its key and its value
+    Every token is multiplied by three matrices, which gives its query, its key and its value
     """
     matrices = np.random.default_rng(1).normal(size=(3, 3, 3))
     q, k, v = (
@@ -118,14 +144,17 @@ def test_eq_self_attention_projections(page):
 
 
 def test_a_sequence_of_one_token(page):
-    """The sum over keys runs over all tokens, also the one that asks: a sequence of one token gives
-    itself the weight 1.
+    """The sum over keys runs over all tokens, including the one that asks. So in a sequence of one token,
+    that token gives itself the weight 1.
     """
     assert np.allclose(attention_weights(Q[:1], K[:1]), 1)
 
 
 def test_what_the_librarys_layer_adds(page):
-    """It adds heads and their output projection, masks, biases, rotation, dropout"""
+    """each head is such a layer of a smaller width, and a fourth matrix joins their outputs
+
+    The library's layer also takes masks, biases, a rotation of queries and keys, and dropout.
+    """
     made = inspect.signature(MultiHeadAttention).parameters.keys()
     assert made >= {"num_heads", "output_weight", "bias", "rotate", "dropout_rate"}
     called = inspect.signature(MultiHeadAttention.__call__).parameters.keys()
@@ -133,7 +162,7 @@ def test_what_the_librarys_layer_adds(page):
 
 
 def test_a_norm(page):
-    """A norm first brings each token to mean 0 and standard deviation 1"""
+    """A norm brings each token to mean 0 and standard deviation 1."""
     assert np.allclose(page.torch.normed.mean(-1), 0)
     assert np.allclose(page.torch.normed.std(-1), 1)
 
@@ -168,9 +197,12 @@ def test_eq_transformer_block(page):
 
 
 def test_tokens_meet_in_self_attention_only(page):
-    """Tokens meet in self-attention alone; the other parts treat each token by itself.
+    """Tokens meet only in self-attention. The other parts treat each token by itself.
 
-    around it, a transformer block adds the result to the token and works on each token alone
+    Norm and feed-forward notice only at token 2, the word that was replaced. Self-attention notices
+    everywhere.
+
+    a transformer block adds the result to the token and works on each token by itself
     """
     for part, tokens in (
         ("norm", [2]),
@@ -182,10 +214,10 @@ def test_tokens_meet_in_self_attention_only(page):
 
 
 def test_the_batch_of_the_five_tabs(page):
-    """We take a batch of 2 sequences of 4 tokens, width 100, and 5 heads; only the first 3 tokens of
-    the first sequence and the first 2 of the second are real, the rest is padding
+    """The batch has 2 sequences of 4 tokens, width 100, and the layer has 5 heads. Only the first 3
+    tokens of the first sequence and the first 2 of the second are real. The rest is padding.
 
-    other holds the same tokens with other padding
+    The array other holds the same real tokens with different padding
     """
     assert page.torch.tokens.shape == (2, 4, 100)
     assert (~page.torch.padding).sum(1).tolist() == [3, 2]
@@ -194,16 +226,17 @@ def test_the_batch_of_the_five_tabs(page):
 
 
 def test_the_mask_hides_padding(page):
-    """Under the mask the padding may hold anything; without the mask, every output hears of the
-    padding.
+    """With the mask, the padding may hold anything, and no output changes. Without the mask, all 8
+    outputs change: every token listens to the padding.
     """
     layer, mask, x, z = five_tabs(page)
     assert not changed(layer(x, z, z, mask=mask), layer(x, x, x, mask=mask)).any()
     assert changed(layer(x, z, z), layer(x, x, x)).all()
+    assert changed(layer(x, z, z), layer(x, x, x)).size == 8
 
 
 def test_padding_still_asks(page):
-    """As queries the 3 padded tokens still ask, so their own outputs change"""
+    """In the last line the 3 padded tokens change as queries too, so their own outputs change."""
     layer, mask, x, z = five_tabs(page)
     differ = changed(layer(z, z, z, mask=mask), layer(x, x, x, mask=mask))
     assert np.array_equal(differ, page.torch.padding)
@@ -211,7 +244,7 @@ def test_padding_still_asks(page):
 
 
 def test_without_rng_nothing_is_dropped(page):
-    """The dropout rate is 0.5, and still all five print the same digits: without rng the layer drops
+    """The dropout rate is 0.5, and still all five print the same digits. Without rng the layer drops
     nothing
     """
     layer, mask, x, _ = five_tabs(page)
@@ -224,17 +257,17 @@ def test_without_rng_nothing_is_dropped(page):
 
 
 def test_a_score_for_each_pair(page):
-    """the price is a score for each pair, $n^2$ of them"""
+    """The price is a score for each pair, $n^2$ of them"""
     assert page.torch.scores.shape == (3, 3)
     assert page.torch.A.shape == (5, 5)
 
 
 def test_the_two_the(page):
-    r"""the is neither noun nor verb, a row of zeros in $\mathbf{X}$
+    """with a row of zeros for the
 
     The two the have the same row and the same column.
 
-    nobody can tell the the of the dog from that of the man
+    nothing tells the the of the dog from the the of the man
     """
     zero = 0 * X[0]
     sentence = np.stack([zero, X[0], X[1], zero, X[2]])
@@ -246,8 +279,8 @@ def test_the_two_the(page):
 
 
 def test_a_mask_tested_on_ones(page):
-    """the same output with the mask and without: equal tokens have equal values, and every mean of
-    equal values is that value
+    """a test that passes even if the mask is ignored. Equal tokens have equal values, and every weighted
+    mean of equal values is that value.
     """
     layer, mask, x, _ = five_tabs(page)
     ones = np.ones_like(x)
@@ -265,7 +298,7 @@ def test_the_diagonal_masked(page):
 
 
 def test_what_is_cheaper_for_long_inputs(page):
-    """for long inputs in which only neighbors matter, a convolution or a window is cheaper"""
+    """For long inputs in which only neighbors matter, a convolution or a window is cheaper"""
     attention = reference.self_attention_operations
     convolution = reference.convolution_operations
     cheaper = [attention(n, 64) > convolution(n, 64, 9) for n in (16, 4096)]
@@ -275,31 +308,34 @@ def test_what_is_cheaper_for_long_inputs(page):
 
 
 def test_what_the_man_asks(page):
-    """It is a noun and a human, so its query is $(0, 1, 0, 1)$.
+    """Man is a noun and a human, so its query is $(0, 1, 0, 1)$
 
-    The dot products are 0, 2 and 1, the scores 0, 1 and 0.5.
+    The dot products with the three keys are 0, 2 and 1, and the scores are 0, 1 and 0.5.
     """
     assert np.array_equal(Q[2], [0, 1, 0, 1])
     assert np.array_equal((Q @ K.T)[2], [0, 2, 1])
     assert np.allclose(page.torch.scores[2], [0, 1, 0.5])
     assert f"weights of man: {WEIGHTS[2].round(2)}\n" in page.printed
+    dog, bites, man = WEIGHTS[2].round(2)
+    assert f"man   gives dog {dog:.2f}, bites {bites:.2f}, man {man:.2f}\n" in page.printed
 
 
 def test_man_bites_dog(page):
-    """in man bites dog the word bites gets the output that it has in dog bites man
+    """in man bites dog the word bites gets exactly the output that it has in dog bites man
 
-    each word has the output that it had
-
-    Nothing tells them apart but which row stands where.
+    The rows trade places, and in scores and weights the columns do too. But each word has the output
+    that it had before.
     """
     assert np.allclose(page.torch.outputs[::-1], WEIGHTS @ V)
+    turned = attention_weights(Q[::-1], K[::-1])
+    assert np.allclose(turned, WEIGHTS[::-1, ::-1])
 
 
 def test_a_symmetric_layer(page):
-    r"""is symmetric for all $\mathbf{X}$ if and only if $\mathbf{W}^{(q)}\mathbf{W}^{(k)\top}$ is (take
-    $\mathbf{X} = \mathbf{I}$), as with equal matrices
+    r"""This is symmetric for all $\mathbf{X}$ if and only if $\mathbf{W}^{(q)}\mathbf{W}^{(k)\top}$ is
+    symmetric, for example if the two matrices are equal.
 
-    The weights need not be: each row is divided by its own sum.
+    The weights need not be symmetric, because each row is divided by its own sum.
     """
     scores, weights = page.torch.s, page.torch.a
     assert np.array_equal(scores, Q @ Q.T / 2)
@@ -310,16 +346,16 @@ def test_a_symmetric_layer(page):
 def test_ones_in_disguise(page):
     """Find tokens that are not all equal
 
-    All values of a sequence are then equal, and every mean of them is the same, with the mask or
-    without.
+    Then all values of a sequence are equal, and so is every weighted mean of them, whatever the mask
+    hides.
     """
     assert np.allclose(page.torch.hidden, page.torch.opened)
     assert not np.allclose(page.torch.repeated[0], page.torch.repeated[1])
 
 
 def test_with_a_causal_mask(page):
-    """Those above the diagonal; the others of a row are multiplied by one factor, so that it sums to 1
-    again.
+    """The weights above the diagonal become zero. The others in a row are all multiplied by the same
+    factor, so that they sum to 1 again.
     """
     causal = attention_weights(Q, K, causal=True)
     lower = np.tril(WEIGHTS)
