@@ -23,17 +23,21 @@ def mean_of_all(asked, hours=HOURS, degrees=DEGREES):
 
 
 def test_a_dictionary_answers_or_fails(page):
-    """A dictionary with these three pairs answers KeyError: 8"""
+    """It stores each reading as a key (the hour) with a value (the degrees), and readings[8] raises
+    KeyError: 8.
+    """
     with pytest.raises(KeyError, match="8"):
         dict(zip(HOURS.tolist(), DEGREES.tolist(), strict=True))[8]
 
 
 def test_the_nearest_reading_jumps(page):
-    """then it is 16 degrees all the way from half past seven to half past ten, where the answer
-    jumps
+    """But then it is 16 degrees from half past seven until half past ten, and at both ends the
+    answer jumps.
 
-    The nearest reading jumps; the mean of all three, in which a reading counts half as much for
-    each hour that it is away, does not.
+    The nearest reading jumps.
+
+    The mean of all three does not: here a reading counts half as much for each hour between it and
+    the query.
     """
     nearest = [DEGREES[abs(q - HOURS).argmin()] for q in (7.49, 7.51, 10.49, 10.51)]
     assert nearest == [10, 16, 16, 19]
@@ -56,8 +60,9 @@ def test_the_smooth_curve(page):
 
 
 def test_the_mean_passes_near_the_readings(page):
-    """the mean passes near the readings, not through them: even at 9 o'clock, where a key matches
-    exactly, the other two have their say, and the answer is … degrees
+    """It passes near the readings but not through them.
+
+    Even at 9 o'clock, where a key matches exactly, the answer is … degrees and not 16.
     """
     missed = abs(mean_of_all(HOURS) - DEGREES)
     assert missed.min() > 0.2
@@ -72,9 +77,14 @@ def test_counts_and_weights(page):
 
     | 12 | 19 | 4 | 1/16 | 1/13 = 0.077 |
 
-    The counts sum to 13/16, and divided by this sum they become weights, which sum to 1.
+    The counts sum to 13/16.
 
-    our kernel was $2^{-|q - k|}$
+    Divide each count by this sum and you get the weights, which sum to 1.
+
+    Each reading starts with a count of 1, and the count is halved for every hour between the reading
+    and 8 o'clock.
+
+    Our kernel was $2^{-|q - k|}$.
     """
     assert np.array_equal(page.torch.hours, [6, 9, 12])
     assert np.array_equal(page.torch.degrees, [10, 16, 19])
@@ -92,7 +102,7 @@ def test_counts_and_weights(page):
 def test_eq_pooling_by_hand(page):
     r"""$$ \tfrac{4}{13} \cdot 10 + \tfrac{8}{13} \cdot 16 + \tfrac{1}{13} \cdot 19 = \tfrac{187}{13} = 14.38 . $$
 
-    between the readings of 6 and of 9 o'clock and nearer to the second
+    It lies between the readings of 6 and 9 o'clock, and nearer to the second.
     """
     answer = 4 / 13 * 10 + 8 / 13 * 16 + 1 / 13 * 19
     assert np.allclose([answer, 187 / 13], mean_of_all([8]))
@@ -103,6 +113,43 @@ def test_eq_pooling_by_hand(page):
     assert "answer:  14.38 degrees\n" in page.printed
     assert 10 < answer < 16
     assert 16 - answer < answer - 10
+
+
+def test_who_bites(page):
+    """Dog gets 9, man gets 6, and the other words get 0.
+
+    Bites now knows that it is mostly about a dog.
+    """
+    counts = [2.0 ** -(10 - key) for key in (0, 9, 0, 0, 6)]
+    weights = np.array(counts) / sum(counts)
+    lines = [line for line in page.printed.splitlines() if line.startswith("bites gives")]
+    assert lines == [
+        f"bites gives {word:5} the weight {weight:.3f}"
+        for word, weight in zip(["the", "dog", "bites", "the", "man"], weights, strict=True)
+    ]
+    assert f"answer: {weights[[1, 4]].round(2)} = how much dog" in page.printed
+    assert weights[1] > 0.8
+
+
+def test_the_man_bites_the_dog(page):
+    """In the man bites the dog the same five keys and values take part, so the answer is the same."""
+    names = page.torch
+    order = [0, 4, 2, 3, 1]
+    keys, values = names.likely_to_bite[order], names.meanings[order]
+    counts = 0.5 ** abs(10 - keys)
+    assert not np.array_equal(keys, names.likely_to_bite)
+    first = 0.5 ** abs(10 - names.likely_to_bite)
+    assert np.allclose(counts @ values / counts.sum(), first @ names.meanings / first.sum())
+
+
+def test_eq_square_of_a_difference(page):
+    r"""$$ -\lVert \mathbf{q} - \mathbf{k}_j \rVert^2 = -\lVert \mathbf{q} \rVert^2 + 2\,\mathbf{q}^\top \mathbf{k}_j - \lVert \mathbf{k}_j \rVert^2 . $$
+
+    Its first term, $-\lVert \mathbf{q} \rVert^2 / (2\sigma^2)$, does not depend on $j$.
+    """
+    for key in KEYS:
+        left = -(np.linalg.norm(Q - key) ** 2)
+        assert np.isclose(left, -(Q @ Q) + 2 * Q @ key - key @ key)
 
 
 def test_eq_attention_pooling(page):
@@ -117,7 +164,7 @@ def test_eq_attention_pooling(page):
 
 
 def test_each_weight_depends_on_all_keys(page):
-    """each depends on all keys, through the sum that must be 1"""
+    """Each weight depends on all the keys, because together they must sum to 1."""
     moved = 0.5 ** abs(8 - np.array([6, 9, 11]))  # one key
     assert (COUNTS / COUNTS.sum() != moved / moved.sum()).all()
 
@@ -139,7 +186,7 @@ def test_eq_nadaraya_watson(page):
 def test_eq_softmax_pooling(page):
     r"""$$ \alpha(\mathbf{q}, \mathbf{k}_j) = \frac{\exp(s_j)}{\sum_{l=0}^{n-1} \exp(s_l)}, $$
 
-    the score $s_j = \log K(\mathbf{q}, \mathbf{k}_j)$, and eq_nadaraya-watson becomes
+    This logarithm is the score $s_j = \log K(\mathbf{q}, \mathbf{k}_j)$.
     """
     s = np.log(KERNEL)
     alpha = np.exp(s) / sum(np.exp(s))
@@ -148,16 +195,16 @@ def test_eq_softmax_pooling(page):
 
 
 def test_minus_infinity_hides_a_key(page):
-    """a score of minus infinity gives the weight 0, and hides its key"""
+    """A score of minus infinity becomes a weight of 0, so it hides its key"""
     assert np.array_equal(masked_softmax(np.array([[-np.inf, 0.0]])), [[0, 1]])
 
 
 def test_eq_gaussian_score(page):
-    r"""$$ s_j = \frac{1}{\sigma^2}\,\mathbf{q}^\top \mathbf{k}_j - \frac{\lVert \mathbf{k}_j \rVert^2}{2 \sigma^2}, $$
+    r"""$$ s_j = \frac{1}{\sigma^2}\,\mathbf{q}^\top \mathbf{k}_j - \frac{\lVert \mathbf{k}_j \rVert^2}{2 \sigma^2}. $$
 
-    a dot product times the scale $1/\sigma^2$, and a bias that belongs to the key
+    That is a dot product times the scale $1/\sigma^2$, plus a bias that depends only on the key.
 
-    a softmax does not notice what is added to all scores
+    adding the same number to all scores changes nothing.
     """
     alpha = KERNEL / KERNEL.sum()
     s = np.array(
@@ -173,9 +220,9 @@ def test_eq_gaussian_score(page):
 
 
 def test_keys_of_one_length(page):
-    """then dot products alone measure distance
+    """Then it cancels, and the dot product by itself ranks keys by distance.
 
-    or keys of one length
+    or use keys of one length
     """
     spread = np.random.default_rng(5).normal(size=(6, 3))
     queries, keys = spread[:2], spread[2:]
@@ -187,7 +234,9 @@ def test_keys_of_one_length(page):
 
 
 def test_the_library_needs_no_function_for_this_kernel(page):
-    """the general function of the next page, scaled_dot_product, gives the same answers"""
+    """Give its attention the scale and the bias of eq_gaussian-score, and it returns the same
+    answers.
+    """
     assert page.printed.count("largest difference from the library: 0.000\n") == 2
     kernel = np.exp(-((np.array([[8], [9], [20]]) - HOURS) ** 2) / (2 * 2.0**2))
     answers = (kernel @ DEGREES / kernel.sum(1)).round(2)
@@ -195,8 +244,12 @@ def test_the_library_needs_no_function_for_this_kernel(page):
 
 
 def test_the_bandwidth_decides(page):
-    """the bandwidth 0.05 follows the noise, 0.4 follows the sine, and 3 flattens it towards the
-    mean of all values
+    """With bandwidth 0.05 the curve in fig-kernel-regression chases the noise, because only
+    the nearest two or three samples count.
+
+    With 0.4 it follows the sine.
+
+    the curve flattens towards the mean of all values
     """
     pooled, wide = page.torch.pooled, page.torch.wide
     assert list(pooled) == [0.05, 0.4, 3]
@@ -204,14 +257,16 @@ def test_the_bandwidth_decides(page):
     assert turns[0.05] > 10 > 4 > turns[0.4]
     inside = (wide > 0.3) & (wide < 5.7)
     assert abs(pooled[0.4] - np.sin(wide))[inside].max() < 0.15
+    keys, queries = page.torch.keys, page.torch.queries[:, None]
+    weights = masked_softmax(-((queries - keys) ** 2) / (2 * 0.05**2))
+    assert 1 < np.median(1 / (weights**2).sum(1)) < 3  # the effective number of samples
     mean = page.torch.values.mean()
     assert abs(pooled[3] - mean).max() < 0.5 < abs(pooled[0.4] - mean).max()
     assert np.ptp(pooled[3]) < 1
 
 
 def test_beyond_the_samples(page):
-    """left of 0 and right of 6, where there are no samples, the sine goes on and the estimates do
-    not follow it
+    """Left of 0 and right of 6 there are no samples, and the sine goes on without the estimates.
 
     there the sine goes on while the estimates with small bandwidth level off
     """
@@ -226,9 +281,9 @@ def test_beyond_the_samples(page):
 
 
 def test_attention_never_leaves_its_values(page):
-    """no hour of the day gets more than 19 degrees or less than 10
+    """Whatever hour you ask for, our thermometer never says more than 19 degrees or less than 10.
 
-    never leaves the convex hull of the values
+    it never leaves the convex hull of the values
     """
     answers = mean_of_all(np.linspace(0, 24, 97))
     assert answers.min() > 10
@@ -238,11 +293,17 @@ def test_attention_never_leaves_its_values(page):
 
 
 def test_two_limits(page):
-    """at scale 0 all scores are equal and every weight is $1/n$, the plain mean; as the scale
-    grows, all weight gathers at the largest score, and the nearest key is looked up
+    """At scale 0 all scores are equal and every weight is $1/n$: the plain mean.
 
-    each row is a query, and its weights sum to 1: one seventh everywhere, then a soft spot around
-    the query, then a look-up
+    As the scale grows, all the weight moves to the largest score
+
+    Each row of fig-two-limits is a query, and its weights sum to 1.
+
+    On the left every weight is one seventh.
+
+    In the middle there is a soft spot around the query.
+
+    On the right each query has picked its nearest key.
     """
     flat, soft, sharp = page.torch.panels
     assert np.allclose(page.torch.panels.sum(-1), 1)
@@ -254,15 +315,15 @@ def test_two_limits(page):
 
 
 def test_all_keys_are_scored_for_each_query(page):
-    """so $n_q$ queries cost $n_q n$ scores"""
+    """All $n$ keys are scored for each query, so $n_q$ queries need $n_q n$ scores."""
     assert page.torch.panels[0].size == 3 * 7
     assert reference.attention_weights(np.ones((3, 2)), np.ones((7, 2))).size == 3 * 7
 
 
 def test_proportions_not_multiplicities(page):
-    """it cannot tell a list from the same list written twice
+    """Write the list of readings twice, and the answer does not change.
 
-    A pair that alone is stored twice counts twice, and moves the answer.
+    The answer does move when only one pair is doubled, because its share grows.
     """
     once, twice, only_nine = (
         mean_of_all([8], np.repeat(HOURS, times), np.repeat(DEGREES, times))[0]
@@ -276,10 +337,10 @@ def test_proportions_not_multiplicities(page):
 
 @pytest.mark.parametrize(("n", "ones", "share"), [(5, 1, 5), (6, 1, 6), (12, 2, 6)])
 def test_a_share(page, n, ones, share):
-    """among $n$ equal keys, one value of 1 beside zeros comes out as $1/n$
+    """Among $n$ equal keys, a single value of 1 among zeros comes out as $1/n$
 
-    All weights are $1/n$, so the output is $1/n$, whose reciprocal is $n$. Two among $2n$ are the
-    same proportion and the same output.
+    All weights are $1/n$, so the output is $1/n$, and its reciprocal is $n$. Two out of $2n$ is the
+    same proportion, so the output is the same.
     """
     weights = reference.attention_weights(np.ones((1, 2)), np.ones((n, 2)))[0]
     assert np.allclose(weights, 1 / n)
@@ -288,8 +349,10 @@ def test_a_share(page, n, ones, share):
 
 
 def test_the_kernel_before_the_quotient(page):
-    r"""every kernel is rounded to 0, and 0/0 is NaN: at 20 o'clock with $\sigma = 0.2$ the largest
-    kernel is …, while the weights from softmax sum to …
+    r"""Every kernel is rounded to 0, and 0/0 is NaN.
+
+    At 20 o'clock with $\sigma = 0.2$ the largest kernel is …, while the weights from softmax sum to
+    ….
     """
     with np.errstate(invalid="ignore"):
         assert np.isnan(np.exp(FAR) / np.exp(FAR).sum()).all()
@@ -298,8 +361,9 @@ def test_the_kernel_before_the_quotient(page):
 
 
 def test_a_dot_product_taken_for_nearness(page):
-    """a long key wins from afar: the query 1 is equal to the key 1, and gives the key 5 a weight
-    of …
+    """a long key wins from far away
+
+    The query 1 equals the key 1, and yet it gives the key 5 a weight of ….
     """
     query, keys = np.array([[1.0]]), np.array([[1.0], [5.0]])
     weights = reference.attention_weights(query, keys, scale=1)
@@ -329,15 +393,15 @@ def test_shift_and_stretch(page):
 
 
 def test_one_value_for_all(page):
-    """the weights sum to 1; that none is negative is not needed"""
+    """the weights sum to 1. That none of them is negative does not matter here."""
     weights = masked_softmax(-abs(8.0 - HOURS)[None])
     assert np.isclose(weights @ np.full(3, 16.0), 16)
     assert np.array([3, -1, -1]) @ np.full(3, 16.0) == 16
 
 
 def test_choose_the_bandwidth(page):
-    """With the mask it finds 0.2, and our 0.4 is hardly worse; about $0.3^2 = 0.09$ of the error is
-    noise that no bandwidth removes. Without the mask the smallest bandwidth wins, since each sample
+    """With the mask the search finds 0.2, and our 0.4 is hardly worse. About $0.3^2 = 0.09$ of the
+    error is noise, which no bandwidth removes. Without the mask the smallest bandwidth wins, since each sample
     predicts itself.
     """
     keys, values, tried = page.torch.keys, page.torch.values, page.torch.tried
