@@ -38,8 +38,8 @@ ENCODING = np.stack([np.sin(ANGLES), np.cos(ANGLES)], axis=-1).reshape(40, 12)
 BITS = POSITIONS[:8, None] >> np.array([2, 1, 0]) & 1
 WEIGHTS = np.random.default_rng(7).dirichlet(np.ones(6), size=(3, 4))
 TURN = 0.7
-BEFORE = np.stack([np.sin([0, 1, 2, 3]), np.cos([0, 1, 2, 3])], axis=-1)
-AFTER = BEFORE @ [[np.cos(TURN), -np.sin(TURN)], [np.sin(TURN), np.cos(TURN)]]
+BEFORE = np.stack([np.cos([0, 1, 2, 3]), np.sin([0, 1, 2, 3])], axis=-1)
+AFTER = BEFORE @ [[np.cos(TURN), np.sin(TURN)], [-np.sin(TURN), np.cos(TURN)]]
 X = 2.0 ** np.arange(7, 14)
 SERIES = {f"curve {k}": (k + 1) * X for k in range(17)}
 WORDS = ["the", "dog", "bites", "the", "man"]
@@ -627,8 +627,8 @@ def test_binary_counting_shows_bits_beside_the_encoding():
 @pytest.mark.parametrize("m", [1, 2, 3, 4])
 @pytest.mark.parametrize("turn", [TURN, -TURN, 4.0])
 def test_rotation_turns_every_pair_by_the_same_arc(m, turn):
-    start = np.arctan2(*BEFORE[:m].T)
-    after = np.stack([np.sin(start + turn), np.cos(start + turn)], axis=-1)
+    start = np.arange(m)
+    after = np.stack([np.cos(start + turn), np.sin(start + turn)], axis=-1)
     axes = figures.rotation(BEFORE[:m], after, turn).axes[0]
     points = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
     assert np.allclose(points[0::2], BEFORE[:m])
@@ -642,10 +642,11 @@ def test_rotation_turns_every_pair_by_the_same_arc(m, turn):
         assert np.ptp(radius) < 1e-12
         radii.add(round(radius[0], 6))
         assert np.allclose(run[[0, -1]] / radius[0], [BEFORE[k], after[k]])
-        assert np.unwrap(np.arctan2(*run.T))[[0, -1]] @ [-1, 1] == pytest.approx(turn)
+        turned = np.unwrap(np.arctan2(run[:, 1], run[:, 0]))
+        assert turned[[0, -1]] @ [-1, 1] == pytest.approx(turn)
     assert len(radii) == m
-    assert axes.get_xlabel() == "$p_{i,2c}$"
-    assert axes.get_ylabel() == "$p_{i,2c+1}$"
+    assert axes.get_xlabel() == r"$\cos(i\,\omega_c)$"
+    assert axes.get_ylabel() == r"$\sin(i\,\omega_c)$"
     figures.rotation(BEFORE[:m].round(4), after.round(4), round(turn, 4))
 
 
@@ -897,7 +898,7 @@ MISTAKES = [
     ),
     (
         lambda: figures.rotation(BEFORE, AFTER, -TURN),
-        "after must be before turned clockwise by angles = -0.7, got",
+        "after must be before turned counterclockwise by angles = -0.7, got",
     ),
     (
         lambda: figures.attention_weights(WEIGHTS[0, 0]),

@@ -13,36 +13,36 @@ from posattn.figures.style import ARROW, INK, MARKERS, POSITION, Drawing, checke
 def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
     r"""Draw how an offset turns the pairs of all positions by one and the same angle.
 
-    The pair at position i is $(\sin \omega_c i, \cos \omega_c i)$: it starts on top and
-    runs clockwise, and the offset $\delta$ turns it by $\delta \omega_c$.
+    The pair at position i is $(\cos \omega_c i, \sin \omega_c i)$: it starts on the right and
+    turns counterclockwise, and the offset $\delta$ turns it by $\delta \omega_c$.
 
     Args:
         before: `(m, 2)`, pairs of length 1 at m positions.
         after: `(m, 2)`, the pairs at the same positions plus the offset.
-        angles: the angle of the turn in radians, positive for clockwise.
+        angles: the angle of the turn in radians, positive for counterclockwise.
 
     Returns:
         A figure of the unit circle with one arc arrow per position.
 
     Raises:
         ValueError: if a shape is wrong, a pair is not of length 1, or `after` is not `before`
-            turned clockwise by `angles`.
+            turned counterclockwise by `angles`.
     """
     before = checked("before", before, "m pair", pair=2)
     after = checked("after", after, "m pair", m=len(before), pair=2)
     if not np.allclose(lengths := np.hypot(*before.T), 1, atol=1e-3):
         raise ValueError(f"before must hold pairs of length 1, got lengths {lengths}")
-    starts = np.arctan2(*before.T)
+    starts = np.arctan2(before[:, 1], before[:, 0])
     if not np.allclose(after, _points(starts + angles), atol=1e-3):
         raise ValueError(
-            f"after must be before turned clockwise by angles = {angles}, got {after}"
+            f"after must be before turned counterclockwise by angles = {angles}, got {after}"
         )
 
     figure = Drawing(figsize=(3.4, 3.9), layout="constrained")
     axes = figure.subplots()
     ticks = (-1, 0, 1)
     axes.set(aspect="equal", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), xticks=ticks, yticks=ticks)
-    axes.set(xlabel="$p_{i,2c}$", ylabel="$p_{i,2c+1}$")
+    axes.set(xlabel=r"$\cos(i\,\omega_c)$", ylabel=r"$\sin(i\,\omega_c)$")
     axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK, linewidth=0.8))
     for k, start in enumerate(starts):
         for point, size, face in ((before[k], 9, "none"), (after[k], 6, POSITION)):
@@ -72,5 +72,5 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
 
 
 def _points(angle: ArrayLike) -> NDArray:
-    """Points of the unit circle, clockwise from the top."""
-    return np.column_stack([np.sin(angle), np.cos(angle)])
+    """Points of the unit circle, counterclockwise from the right."""
+    return np.column_stack([np.cos(angle), np.sin(angle)])
