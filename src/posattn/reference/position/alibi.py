@@ -21,8 +21,8 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     For any other $H$ take the $P$ slopes of the next smaller power of two, $P$, and after them
     every second slope of $2P$, beginning with the steepest, until there are $H$.
     The new ones lie half a step (in the exponent) before the old ones.
-    To put such an $H$ into the formula instead is a common fault, with other numbers: see the second
-    example, where the formula would begin with $2^{-8/3}$.
+    A common mistake is to use the formula for such an $H$ as well. In the second example it would begin
+    with $2^{-8/3}$.
 
     Args:
         num_heads: $H$, at least 1.
@@ -53,20 +53,20 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
 
 @dataclass(frozen=True)
 class ALiBi:
-    r"""A linear penalty on distance, in each head with a slope of its own.
+    r"""A linear penalty on distance, with its own slope in each head.
 
     .. math:: b_h(i, j) = -m_h \, \lvert j - i \rvert,
 
     where $i$ is the position of a query, $j$ that of a key and $m_h$ one of `alibi_slopes`.
     It acts on the scores and has no parameters.
-    It depends only on $j - i$, so that a model may be run on sequences longer than it was trained on;
-    near keys are always preferred, and the two directions are not told apart.
+    It depends only on $j - i$, so a model can run on sequences longer than those it was trained on.
+    Near keys are always preferred. Past and future look the same.
 
     Under a causal mask there is no $j > i$, and the bias is $m_h (j - i)$, the form of the paper.
-    That form differs from $m_h \, j$, a function of the key only, by $m_h \, i$, a constant of the row
-    which the softmax ignores; some programs add $m_h \, j$ for that reason.
-    Without the mask neither is right: both would favour the distant future.
-    For attention in both directions the authors suggest the absolute value that stands here.
+    That form differs from $m_h \, j$, a function of the key only, by $m_h \, i$. This is constant within a
+    row, so the softmax ignores it, and some programs add $m_h \, j$ for that reason.
+    Without the mask both are wrong, because they favour the distant future.
+    For attention in both directions the authors suggest the absolute value used here.
 
     Args:
         num_heads: the number of heads $H$, at least 1.

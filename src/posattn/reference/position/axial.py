@@ -34,15 +34,15 @@ def rotate_axes(
         \varphi_j = \sum_{k=0}^{c-1} p_k\,\omega_{k,j}, \qquad j = 0, \ldots, m - 1.
 
     It acts on queries and keys, and their scores depend on the coordinates only through the
-    differences between them: :func:`rotate` is the case $c = 1$.
-    The frequencies decide which axes a pair sees: one each in :func:`axial_frequencies` and
+    differences between them. :func:`rotate` is the case $c = 1$.
+    The frequencies decide which axes a pair sees: one axis per pair in :func:`axial_frequencies` and
     :func:`mrope_frequencies`, all of them in :class:`MixedRotary`.
 
-    Attention knows tokens by a number, so look the coordinates up in a table:
+    Attention numbers its tokens, so look their coordinates up in a table:
 
     `MultiHeadAttention(rotate=lambda x, p: rotate_axes(x, table[p], frequencies))`
 
-    A token that has no place, as a class token, gets zeros: it does not turn.
+    A token without a place, such as a class token, gets coordinates of zero and does not turn.
 
     Args:
         x: the queries or keys of each head, `(*batch, n, d)`.
@@ -91,14 +91,14 @@ def axial_frequencies(
         \qquad\text{and } 0 \text{ elsewhere}, \qquad k = 0, \ldots, c - 1.
 
     The first $d/2c$ pairs turn with the first coordinate, the next with the second, and so on.
-    A pair sees one axis, so no score can tell the diagonals of an image apart by a frequency of
-    their own: :class:`MixedRotary` can.
+    A pair sees one axis, so no pair has a frequency along a diagonal of the image.
+    :class:`MixedRotary` has such pairs.
 
     This is RoPE-Axial of the authors' code.
-    Their first coordinate is the column, ours (:func:`grid_coordinates`) the row: for their
-    checkpoints reverse the last axis of the coordinates.
+    Their first coordinate is the column and ours (:func:`grid_coordinates`) is the row. For their
+    checkpoints, reverse the last axis of the coordinates.
     The paper's formula lets the axes alternate from pair to pair instead of giving each a block.
-    The base is that of images, whose sides are short.
+    The base is small because the sides of an image are short.
 
     Args:
         dim: the number of entries that turn, $d$, a multiple of $2c$.
@@ -135,10 +135,10 @@ def mrope_frequencies(
 
     This is M-RoPE of Qwen2-VL, with the axes time, height and width, `sections=(16, 24, 24)` for
     heads of width 128, `base=1e6`, and `rotate_axes(..., layout="half")`.
-    The frequencies go on from section to section, where :func:`axial_frequencies` starts anew: so a
-    word, whose coordinates are all equal to its position, is turned exactly as :func:`rotate` does,
+    The frequencies continue from section to section, whereas :func:`axial_frequencies` starts again.
+    The three coordinates of a word all equal its position, so :func:`rotate` would turn it the same way,
     and the model reads text as it did before it saw images.
-    It also means that time turns fastest and width slowest; Qwen3-VL lets the axes alternate.
+    It also means that time turns fastest and width slowest. Qwen3-VL lets the axes alternate.
 
     Args:
         dim: the number of entries that turn, $d$, even.
@@ -206,11 +206,11 @@ class MixedRotary:
     .. math:: \varphi_{h,j} = p_0\,\omega_{0,h,j} + p_1\,\omega_{1,h,j}, \qquad
         (p_0, p_1) = (\lfloor p / w \rfloor,\; p \bmod w).
 
-    Each pair of each head has a direction of its own in the image, and a frequency along it.
+    Each pair of each head has its own direction in the image, and a frequency along it.
     It acts on the heads of a grid that is read row by row: `MultiHeadAttention(rotate=layer)`.
-    The frequencies belong to no size: for images of another width make a layer with the same
-    frequencies and another `width`.
-    For other coordinates, or tokens without a place, call :func:`rotate_axes` with `frequencies`.
+    The frequencies do not depend on the size of the image. For images of another width, make a layer
+    with the same frequencies and another `width`.
+    For other coordinates, or for tokens without a place, call :func:`rotate_axes` with `frequencies`.
 
     Make a layer with `MixedRotary.init(rng, head_dim, num_heads, width)`, or from frequencies that
     exist.

@@ -13,7 +13,7 @@ __all__ = ["CoPE"]
 
 @dataclass(frozen=True, eq=False)
 class CoPE:
-    r"""Contextual position encoding: what lies between a query and a key is counted by gates.
+    r"""Contextual position encoding: gates count the tokens between a query and a key.
 
     .. math:: g_{il} = \sigma\left(\frac{\mathbf{q}_i^\top \mathbf{k}_l}{\sqrt{d_h}}\right), \qquad
         p_{ij} = \min\left(\sum_{l=j}^{i} g_{il},\ n_{\max} - 1\right),
@@ -24,8 +24,8 @@ class CoPE:
 
     Seen from the query at $i$, the key at $j$ has the position $p_{ij}$: how many tokens from $j$ to
     $i$ match the query, each counted by a gate between 0 and 1.
-    Where all gates are open this is the distance plus one; where the query matches ends of sentences
-    only, it counts sentences.
+    If all gates are open, this is the distance plus one. If the query matches only the ends of
+    sentences, it counts sentences.
     A count is not a whole number, so $b_{ij}$ interpolates between the products with the two rows
     of the table next to it.
     The table is shared by all heads, which still count differently, since their gates differ.
@@ -33,23 +33,23 @@ class CoPE:
     Give it to a layer as `MultiHeadAttention(bias=...)`, with causal attention: $b_{ij}$, which is
     added to the scores, depends on content, so it comes from the method `scores`.
 
-    What it guarantees: of the positions only their order matters, so any offset changes
-    nothing, and lengths beyond those of training are defined.
+    What it guarantees: only the order of the positions matters, so a common offset changes
+    nothing, and lengths beyond the trained one are defined.
     A query reads the keys from $j$ to itself and no others, so decoding with cached keys repeats
     prefill, and padding to the left changes nothing.
 
-    Where it fails: counts end at $n_{\max} - 1$, and all that lies further back has one position;
-    the gradient of a count that has reached the end is zero.
-    Keys after the query have the position 0: CoPE is for causal attention.
-    A key between $j$ and $i$ that a mask hides is counted with the others (the authors' code takes
-    the mask into the count), and so are the keys of other documents where packed sequences have
-    positions that start again; leave the positions out there, and the mask suffices.
+    Where it fails: counts end at $n_{\max} - 1$, and everything further back has the same position.
+    The gradient of a count that has reached the end is zero.
+    Keys after the query have the position 0, because CoPE is for causal attention.
+    A hidden key between $j$ and $i$ is still counted. (The authors' code takes the mask into the count.)
+    The same goes for keys of other documents if packed sequences restart their positions. Leave the
+    positions out there, and the mask is enough.
     Every pair of query and key needs a gate, a sum and two look-ups, which no fused kernel offers.
 
-    Accuracy: positions are only compared, which is exact; a count over $2^{20}$ keys has a relative
+    Accuracy: positions are only compared, which is exact. A count over $2^{20}$ keys has a relative
     error below $10^{-12}$ in float64 and $2 \cdot 10^{-6}$ in float32.
-    Where a count is a whole number, the interpolation has a corner, and its gradient there is 0, as
-    in the authors' code.
+    Where a count is a whole number, the interpolation has a corner. Its gradient there is 0, as in
+    the authors' code.
 
     Variants: this is the listing in the paper's appendix, in which the gates see
     the scaled scores and $b_{ij}$ is added as it is.

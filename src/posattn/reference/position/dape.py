@@ -14,7 +14,7 @@ __all__ = ["DAPE"]
 
 @dataclass(frozen=True, eq=False)
 class DAPE:
-    r"""A bias, and a correction that a network reads off the scores and the bias of all heads.
+    r"""A bias, corrected by a network that sees the scores and the bias of all heads.
 
     .. math:: \mathbf{b}_{ij} = \boldsymbol{\beta}_{ij} + \mathbf{W}_2^\top
         \operatorname{lrelu}\left(\mathbf{W}_1^\top

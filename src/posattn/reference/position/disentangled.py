@@ -20,7 +20,7 @@ def deberta_bucket(
     num_buckets: int = 256,
     max_distance: int = 512,
 ) -> Integer[np.ndarray, "*shape"]:
-    r"""The bucket of a relative position in DeBERTa's second and third version, which keeps its sign.
+    r"""The bucket of a relative position in DeBERTa's second and third version, with its sign.
 
     Of the $m$ buckets of one direction the first $E = m/2$ hold one distance each.
     The others grow geometrically, and beyond $D - 1$ there is one that no table has, $m$:
