@@ -35,20 +35,28 @@ def lines(word, **names):
     return names
 
 
-def in_jax(path, layer):
-    names = {
+def in_jax(word, **names):
+    names |= {
         "MultiHeadAttention": posattn.jax.MultiHeadAttention,
         "Rotary": posattn.jax.Rotary,
-    }
-    names |= {
         "orbax": orbax,
         "equinox": equinox,
         "nnx": nnx,
         "jax": jax,
-        "path": path,
-        "layer": layer,
     }
-    return lines("orbax", **names, __name__="page")
+    return lines(word, **names, __name__="page")
+
+
+def loader():
+    """The page's function from `rope_parameters` to a rotation."""
+    (code,) = re.findall(
+        r"^:tags: \[torch, scratch\]\n+(from posattn[^`]*?def rotation_torch[^`]*)^```",
+        PAGE.read_text(),
+        re.MULTILINE,
+    )
+    names = {}
+    exec(compile(code, PAGE.name, "exec"), names)
+    return names["rotation_torch"]
 
 
 @pytest.fixture
@@ -58,36 +66,57 @@ def layer():
     )
 
 
-def test_a_llama_is_loaded_by_its_lines():
+ROPES = {
+    "Llama 3": {"rope_type": "default", "rope_theta": 500000.0},
+    "Llama 3.1": {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
+
+
+@pytest.mark.parametrize("rope", ROPES.values(), ids=ROPES)
+def test_a_llama_is_loaded_by_its_lines(rope):
+    """Far from the start too, where a lost scaling shows."""
     config = LlamaConfig(
-        vocab_size=7, hidden_size=32, intermediate_size=8, num_hidden_layers=1,
-        num_attention_heads=4, num_key_value_heads=2,
-        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+        vocab_size=7, hidden_size=64, intermediate_size=8, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=131072,
+        rope_parameters=dict(rope),
     )  # fmt: skip
     theirs = LlamaForCausalLM(config).eval().model
     ours = lines(
-        "hidden_size",
+        "theirs.q_proj",
         theirs=theirs.layers[0].self_attn,
-        c=config,
+        config=config,
         MultiHeadAttention=posattn.torch.MultiHeadAttention,
-        Rotary=posattn.torch.Rotary,
+        rotation_torch=loader(),
     )["layer"]
-    x = torch.randn(2, 5, 32)
-    angles = theirs.rotary_emb(x, torch.arange(5)[None])
+    x = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(0))
+    places = torch.tensor([0, 1, 50, 20000, 20001])
+    angles = theirs.rotary_emb(x, places[None])
     hidden = torch.full((5, 5), -torch.inf).triu(1)[None, None]
     with torch.no_grad():
         want, _ = theirs.layers[0].self_attn(x, angles, hidden)
-        assert (ours(x, causal=True) - want).abs().max() < 1e-6
+        got = ours(x, causal=True, query_positions=places)
+        assert (got - want).abs().max() < 1e-5
+        if rope["rope_type"] == "llama3":
+            ours.rotate = posattn.torch.Rotary(layout="half", base=500000.0)
+            lost = ours(x, causal=True, query_positions=places)
+            assert (lost - want).abs().max() > 1e-4
 
 
 def test_orbax_brings_back_the_layer(unchecked, tmp_path, layer):
-    restored = in_jax(tmp_path / "layer", layer)["layer"]
+    restored = in_jax("orbax", path=tmp_path / "layer", layer=layer)["layer"]
     assert jax.tree.structure(restored) == jax.tree.structure(layer)
     assert (restored(X) == layer(X)).all()
 
 
-def test_equinox_trains_a_layer_that_is_a_field(unchecked, tmp_path, layer):
-    block = in_jax(tmp_path / "layer", layer)["EquinoxBlock"](layer)
+def test_equinox_trains_a_layer_that_is_a_field(unchecked, layer):
+    block = in_jax("equinox")["EquinoxBlock"](layer)
 
     @equinox.filter_value_and_grad
     def loss(block):
@@ -118,8 +147,8 @@ def trained(block):
     return [float(step(block, optimizer)) for _ in range(20)]
 
 
-def test_flax_trains_a_layer_that_is_a_parameter(unchecked, tmp_path, layer):
-    block = in_jax(tmp_path / "layer", layer)["FlaxBlock"](nnx.Rngs(0))
+def test_flax_trains_a_layer_that_is_a_parameter(unchecked):
+    block = in_jax("FlaxBlock")["FlaxBlock"](nnx.Rngs(0))
     before = nnx.as_pure(block.attention)
     losses = trained(block)
     after = nnx.as_pure(block.attention)

@@ -26,22 +26,30 @@ def room(heads, n, window=None):
 
 
 def test_by_hand(page):
-    r"""The outputs are $6$, then $(1 \cdot 6 + 2 \cdot 3) / 3 = 4$, then
-    $(1 \cdot 6 + 2 \cdot 3 + 1 \cdot 8) / 4 = 5$.
+    r"""dog sees itself: $6$.
 
-    the 4 of bites stays as it was, and the 5 takes just one new pair: 1 and 8
+    bites sees two words: $(1 \cdot 6 + 2 \cdot 3) / 3 = 4$.
+
+    man sees all three: $(1 \cdot 6 + 2 \cdot 3 + 1 \cdot 8) / 4 = 5$.
+
+    When man arrives, the 4 of bites is still right. To get the 5, add 8 to the sum on top and 1 to
+    the sum below.
     """
     at_once = np.tril(np.tile(E, (3, 1))) @ VALUES / E.cumsum()
     assert np.allclose(at_once, [6, 4, 5])
     top, bottom = page.torch.top, page.torch.bottom
     assert np.allclose(top / bottom, at_once)
-    assert (bottom[2] - bottom[1], (top[2] - top[1]) / (bottom[2] - bottom[1])) == (1, 8)
+    assert (top[2] - top[1], bottom[2] - bottom[1]) == (8, 1)
     assert "all at once: [6. 4. 5.]\n" in page.printed
     assert "is [6. 4. 5.]\n" in page.printed
 
 
 def test_a_step_equals_the_library_and_the_whole(page):
-    """A step takes new tokens, which will stand at the positions p, and the keys and values so far"""
+    """A step gets the new tokens x and everything kept so far, K and V. The new tokens continue at
+    position len(K).
+
+    compares both with a single call on the whole text
+    """
     for start, stop in ((0, 3), (3, 4), (4, 5)):
         line = f"tokens {start} to {stop}: from library and whole 0.000000 at most\n"
         assert page.printed.count(line) == 2
@@ -50,7 +58,7 @@ def test_a_step_equals_the_library_and_the_whole(page):
 def test_eq_causal_row(page):
     r"""$$ \mathbf{y}_i = \sum_{j \le i} \alpha_{ij}\,\mathbf{v}_j, \quad \alpha_{ij} = \frac{\exp s_{ij}}{\sum_{l \le i} \exp s_{il}} . $$
 
-    A causal row never depends on what comes later
+    In causal attention, a row never depends on what comes later.
     """
     q, k, v = RNG.normal(size=(3, 7, 4))
     s = q @ k.T / 2
@@ -67,10 +75,11 @@ def test_eq_causal_row(page):
 
 
 def test_prompt_and_steps_are_the_whole(page):
-    """Then a stack of causal layers with caches, whose other parts act on each token by itself, gives
+    """Then a stack of causal layers with caches, whose other parts work on each token separately, gives
     every token the same output however the text is cut into calls.
 
-    Rotary, ALiBi, T5's buckets and every other bias on offsets keep to the condition
+    Rotary meets the condition, and so do ALiBi, T5's buckets and every other bias that depends on the
+    offset.
     """
     stack = [
         reference.MultiHeadAttention.init(
@@ -93,22 +102,24 @@ def test_prompt_and_steps_are_the_whole(page):
 
 
 def test_prompt_padding_and_packing(page):
-    """Then come two prompts of different lengths in one batch: a negative position marks padding
+    """First, three texts of the same length: a prompt of six tokens, then one step.
 
-    the cell compares the second with itself alone
+    Tell the layer which tokens are padding by giving them a negative position.
+
+    And each text must count its positions from 0.
     """
     for line in (
         "prompt and step differ from the whole",
         "a padded text changes",
-        "a packed",
+        "a packed text changes",
     ):
         found = [text for text in page.printed.splitlines() if text.startswith(line)]
         assert [text.split()[-1] for text in found] == ["0.000000"] * 2
 
 
 def test_a_packed_text_needs_no_positions_with_these(page):
-    """Rotary and ALiBi see offsets alone, so the packed text would come out right without
-    query_positions; an absolute scheme needs them.
+    """Rotary and ALiBi see only offsets, so with them a packed text comes out right even without
+    query_positions. An absolute scheme needs them.
     """
     texts = RNG.normal(size=(7, 8))
     apart = np.arange(7) // 4 == np.arange(7)[:, None] // 4
@@ -123,8 +134,8 @@ def test_a_packed_text_needs_no_positions_with_these(page):
 
 
 def test_a_checkpoint_of_pytorch(page):
-    """in the names of torch.nn.MultiheadAttention, which stacks three projections, each (d_out, d_in),
-    in one matrix, and compares with the framework's own attention
+    """torch.nn.MultiheadAttention stacks the projections of queries, keys and values in one matrix,
+    and each of them has the shape (d_out, d_in).
     """
     assert torch.nn.MultiheadAttention(64, 8).in_proj_weight.shape == (3 * 64, 64)
     assert page.printed.count("the framework's attention differs by 0.000000\n") == 2
@@ -132,7 +143,9 @@ def test_a_checkpoint_of_pytorch(page):
 
 
 def test_no_table_is_saved(page):
-    """keeps what was learned, that of a plugged-in bias too, and no tables"""
+    """The state holds everything that was learned, including the parameters of a bias you plugged in,
+    and no tables.
+    """
     layer = torch_column.MultiHeadAttention(8, 2, rotate=torch_column.Rotary())
     assert len(layer.state_dict()) == 4
     learned = torch_column.MultiHeadAttention(8, 2, bias=torch_column.T5Bias(2))
@@ -140,18 +153,18 @@ def test_no_table_is_saved(page):
 
 
 def test_how_often_a_text_is_read_without_a_cache(page):
-    """Without a cache a text of 1000 tokens, written one by one, is read … times over"""
+    """A text of 1000 tokens, written token by token from the first, is processed … times over."""
     assert (
         page.glued["again"] == sum(n / 1000 for n in range(1, 1001)) == pytest.approx(500.5)
     )
 
 
 def test_eq_cache_size(page):
-    r"""$$ 2 \cdot L \cdot G \cdot d_h \cdot n . $$
+    r"""$$ 2 \cdot L \cdot G \cdot d_h \cdot n $$
 
-    With 32 layers, heads of width 128, 8192 tokens and two bytes for a number, this is … GiB if all
-    32 heads have keys of their own, … GiB with 8 heads of keys, and … GiB with these and a window of
-    4096 tokens, however long the text becomes.
+    Take 32 layers, heads of width 128, 8192 tokens, and two bytes per number. If all 32 heads have
+    their own keys, the cache of a single text takes … GiB. With 8 key heads it takes … GiB. Add a
+    window of 4096 tokens, and it takes … GiB however long the text becomes.
     """
     L, d_h, n = 32, 128, 8192
     for G in (8, 32):
@@ -164,7 +177,7 @@ def test_eq_cache_size(page):
 
 
 def test_one_cache_two_continuations_in_pytorch(page):
-    """the second word is read as if the first stood before it, since both calls write into one
+    """the second word is read as if the first came before it, because both calls write into the same
     memory
     """
     layer = torch_column.MultiHeadAttention(8, 2).requires_grad_(False)
@@ -179,7 +192,7 @@ def test_one_cache_two_continuations_in_pytorch(page):
 def test_one_cache_two_continuations_in_jax(page):
     """In JAX nothing is shared, except what donate_argnums gives away.
 
-    layer(x, cache=cache) returns outputs and the next cache; positions count on by themselves
+    layer(x, cache=cache) returns the outputs and the next cache. Positions count on by themselves
     """
     layer = jax_column.MultiHeadAttention.init(jax.random.key(0), 8, 2)
     first, second = jnp.float32(RNG.normal(size=(2, 1, 8)))
@@ -192,8 +205,10 @@ def test_one_cache_two_continuations_in_jax(page):
 
 
 def test_how_often_read(page):
-    r"""so there are $n$ calls: $m + (m + 1) + \ldots + (m + n - 1) = nm + n(n-1)/2$ without,
-    $m + n - 1$ with
+    r"""Without a cache they process $m + (m + 1) + \ldots + (m + n - 1) = nm + n(n-1)/2$ tokens.
+
+    With a cache, every token is processed once, except the last one written, which nobody reads:
+    $m + n - 1$.
     """
     for m, n in ((100, 50), (3, 7)):
         lengths = [m + written for written in range(n)]
@@ -202,7 +217,7 @@ def test_how_often_read(page):
 
 
 def test_not_causal(page):
-    """All rows, since each has a new key to attend to; with it none"""
+    """Without it all rows change, because each has a new key to attend to. With it none does"""
     layer, texts = reference.MultiHeadAttention.init(RNG, 8, 2), RNG.normal(size=(7, 8))
     changes = [
         abs(layer(texts[:6], causal=causal) - layer(texts, causal=causal)[:6]).max(axis=1)
@@ -215,7 +230,9 @@ def test_not_causal(page):
 
 
 def test_a_rolling_buffer(page):
-    r"""position 7 takes the slot of position 4, which no later query sees: slot $7 \bmod 3 = 1$"""
+    r"""Position 7 overwrites position 4, which no later query can see, so it goes into slot
+    $7 \bmod 3 = 1$.
+    """
     positions = page.torch.cache.positions
     assert sorted(positions) == [5, 6, 7]
     assert positions[7 % 3] == 7
@@ -223,10 +240,11 @@ def test_a_rolling_buffer(page):
 
 
 def test_frequencies_that_change(page):
-    """A key turned at the old frequencies meets a query turned at the new ones, and their score no
-    longer sees the offset alone.
+    """Their score would then depend on where they are, and no longer only on the offset.
 
-    a key 80 places before it
+    a key 80 positions before it
+
+    With equal bases the two scores agree, and with different ones they don't.
     """
     there, before = 90, 10
     assert there - before == 80
@@ -243,7 +261,171 @@ def test_frequencies_that_change(page):
     }
     assert np.isclose(*scores[20000.0])
     assert abs(np.subtract(*scores[10000.0])) > 0.1
-    lines = [line for line in page.printed.splitlines() if line.startswith("key turned")]
+    lines = [line for line in page.printed.splitlines() if line.startswith("key rotated")]
     here, there = zip(*((line.split()[5], line.split()[-1]) for line in lines), strict=True)
     assert here[0].rstrip(",") == there[0]
     assert here[1].rstrip(",") != there[1]
+
+
+def read(words, sentence):
+    """The numbers of the words of a sentence."""
+    return [words.index(word) for word in sentence.split()]
+
+
+def test_the_model_learns_two_sentences(page):
+    r"""Let's give the model five words and two sentences to learn.
+
+    The other three words follow from the text so far, so no model gets below $\ln 2 / 4 = 0.17$.
+
+    The model gets both right, so it must have looked further back than the last word.
+    """
+    words, sentences = page.torch.words, page.torch.sentences.tolist()
+    assert sentences == [
+        read(words, "the dog bites the man"),
+        read(words, "the man feeds the dog"),
+    ]
+    floor = np.log(2) / 4
+    assert round(floor, 2) == 0.17
+    for final in (page.torch.loss.item(), float(page.jax.loss)):
+        assert floor < final < floor + 0.01
+    for line in (
+        "it writes: the dog bites the man\n",
+        "it writes: the man feeds the dog\n",
+    ):
+        assert page.printed.count(line) >= 2
+
+
+def test_the_scores_of_the_model_do_not_change_when_words_follow(page):
+    """the scores after bites don't change when more words follow, so the model can't peek at the
+    answer
+    """
+    line = "two more words change the scores of the first three by 0.000000\n"
+    assert page.printed.count(line) == 2
+
+
+def test_the_models_of_both_frameworks_are_one(page):
+    """Here is a complete one, with a single block."""
+    tokens = page.torch.sentences
+    start = (page.torch.first_up, page.torch.first_down)
+    layer = torch_column.MultiHeadAttention(16, 2, rotate=torch_column.Rotary())
+    for part, w in zip(
+        ["query", "key", "value", "output"], page.torch.first_attention, strict=True
+    ):
+        layer.get_submodule(part).weight.data = torch.from_numpy(w.T.copy()).float()
+    in_torch = page.torch.model_torch(
+        torch.from_numpy(tokens),
+        torch.from_numpy(page.torch.first_embedding).float(),
+        layer,
+        *(torch.from_numpy(w).float() for w in start),
+    )
+    in_jax = page.jax.model_jax(
+        jnp.asarray(tokens),
+        jnp.float32(page.torch.first_embedding),
+        jax_column.MultiHeadAttention(
+            *jnp.float32(page.torch.first_attention),
+            num_heads=2,
+            rotate=jax_column.Rotary(),
+        ),
+        *map(jnp.float32, start),
+    )
+    assert np.allclose(in_torch.detach().numpy(), in_jax, atol=1e-4)
+
+
+def test_the_model_writes_the_same_with_a_cache(page):
+    """The same words come out, and no token was processed twice.
+
+    To write three words after the dog, it ran on two words, then on three, then on four.
+    """
+    assert page.printed.count("it writes: the dog bites the man\n") == 4
+    assert page.printed.count("it processed 4 tokens with a cache, 9 without\n") == 2
+
+
+ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+def loader(page, framework):
+    """The page's function from `rope_parameters` to a rotation, with the names of its own cell."""
+    name, names = f"rotation_{framework}", {}
+    (code,) = (cell.code for cell in page.cells if f"def {name}(" in cell.code)
+    exec(compile(code, name, "exec"), names)
+    return names[name]
+
+
+def test_a_loader_keeps_the_scaling(page):
+    """Llama 3.1 has the same base, and also slows its slow pairs down by a factor of 8.
+
+    Nearby tokens hardly notice, which is why a quick test on a short prompt passes. Far away the score
+    is a different one.
+    """
+    for framework, column in (("torch", torch_column), ("jax", jax_column)):
+        make = loader(page, framework)
+        assert make(ROPE, 128) == column.Rotary(
+            layout="half", frequencies=column.llama3(128)
+        )
+        for key, name, other in (
+            ("factor", "factor", 32.0),
+            ("low_freq_factor", "low_frequency_factor", 2.0),
+            ("high_freq_factor", "high_frequency_factor", 8.0),
+            ("original_max_position_embeddings", "trained_length", 4096),
+            ("rope_theta", "base", 10000.0),
+        ):
+            frequencies = column.llama3(128, **{name: other})
+            expected = column.Rotary(layout="half", frequencies=frequencies)
+            assert make(ROPE | {key: other}, 128) == expected
+        plain = make({"rope_type": "default", "rope_theta": 500000.0}, 128)
+        assert plain == column.Rotary(layout="half", base=500000.0)
+    assert page.printed.count("the slowest turns 8 times too fast without it\n") == 2
+    scores = {
+        distance: [
+            np.cos(distance * frequencies).mean()
+            for frequencies in (
+                reference.llama3(128),
+                reference.frequencies(128, base=500000.0),
+            )
+        ]
+        for distance in (10, 1000, 10000)
+    }
+    for distance, (right, lost) in scores.items():
+        line = (
+            f"score at distance {distance:5}: {right:.2f}, without the scaling {lost:.2f}\n"
+        )
+        assert page.printed.count(line) == 2
+    assert abs(np.subtract(*scores[10])) < 0.005
+    assert abs(np.subtract(*scores[10000])) > 0.1
+
+
+def test_a_loader_refuses_what_it_does_not_know(page):
+    """So a loader should use every field it knows and refuse what it doesn't know."""
+    for make in (loader(page, "torch"), loader(page, "jax")):
+        with pytest.raises(
+            ValueError, match="rope_type must be 'default' or 'llama3', got 'y"
+        ):
+            make({"rope_type": "yarn", "rope_theta": 1e6}, 128)
+        with pytest.raises(KeyError, match="factor"):
+            make({"rope_type": "llama3", "rope_theta": 1e6}, 128)
+    line = "refused: rope_type must be 'default' or 'llama3', got 'yarn'\n"
+    assert page.printed.count(line) == 2
+
+
+def test_an_older_file(page):
+    """In an older config.json the base is a field of its own, and the scaling is under rope_scaling:
+    rope = {"rope_type": "default", **(c["rope_scaling"] or {}), "rope_theta": c["rope_theta"]}.
+    """
+    for scaling in (None, {k: v for k, v in ROPE.items() if k != "rope_theta"}):
+        c = {"rope_theta": 500000.0, "rope_scaling": scaling}
+        rope = {
+            "rope_type": "default",
+            **(c["rope_scaling"] or {}),
+            "rope_theta": c["rope_theta"],
+        }
+        expected = ROPE if scaling else {"rope_type": "default", "rope_theta": 500000.0}
+        assert rope == expected
+        make = loader(page, "torch")
+        assert make(rope, 128) == make(expected, 128)
