@@ -3,6 +3,7 @@
 from unittest import mock
 
 import numpy as np
+import pytest
 import torch
 
 import posattn.torch
@@ -19,12 +20,13 @@ STEP = 1e-30  # of complex differentiation, which is exact
 
 
 def test_who_attends_to_whom(page):
-    """each row is a query, each column a key, and a row sums to 1
+    """Each row is a query, each column is a key, and each row sums to 1.
 
-    bites takes a little more than half of what it learns from dog, which may well be the one that
-    bites, a third from man, and the rest from itself.
+    Bites takes a little more than half of its answer from dog, which is probably the biter.
 
-    The other two rows turn to the verb, with half of their weight.
+    It takes a third from man and the rest from itself.
+
+    The other two rows give half of their weight to the verb.
     """
     assert np.array_equal(page.torch.Q, Q)
     assert np.allclose(WEIGHTS.sum(1), 1)
@@ -33,16 +35,23 @@ def test_who_attends_to_whom(page):
     assert (WEIGHTS.argmax(1) == [1, 0, 1]).all()
 
 
-def test_all_dot_products_are_one_product_of_matrices(page):
-    """those of all queries with all keys are one product of matrices"""
+def test_all_dot_products_are_one_matrix_product(page):
+    """the dot products of all queries with all keys are one matrix product
+
+    Three queries meet three keys, which makes nine scores.
+    """
+    assert SCORES.size == 9
     assert np.array_equal(Q @ K.T, [[a @ b for b in K] for a in Q])
 
 
 def test_the_score_of_dog_by_hand(page):
     r"""The query of bites is $(1, 0, 1, 0)$
 
-    Its dot product with the key of dog, $(2, 0, 1, 0)$, is
-    $1 \cdot 2 + 0 \cdot 0 + 1 \cdot 1 + 0 \cdot 0 = 3$, and so on down the table
+    The key of dog is $(2, 0, 1, 0)$.
+
+    Their dot product is $1 \cdot 2 + 0 \cdot 0 + 1 \cdot 1 + 0 \cdot 0 = 3$.
+
+    The other two dot products are found the same way.
     """
     assert np.array_equal(page.torch.bites, [1, 0, 1, 0])
     assert np.array_equal(page.torch.bites, Q[1])
@@ -58,7 +67,7 @@ def test_the_table(page):
 
     | man $(2, 0, 0, 1)$ | 2 | 1.0 | 2.718 | 0.331 | $(1, 0, 0, 2)$ |
 
-    The exponentials sum to 8.200, and each divided by this sum is a weight.
+    The exponentials sum to 8.200, and each of them divided by this sum is a weight.
     """
     exponentials = np.exp(SCORES[1])
     assert np.array_equal(exponentials.round(3), [4.482, 1, 2.718])
@@ -71,7 +80,7 @@ def test_the_table(page):
 
 
 def test_the_mean_of_the_values(page):
-    r"""The mean of the values with these weights is
+    r"""The output is the mean of the values with these weights:
     $0.547 \cdot (1, 0, 2, 0) + 0.122 \cdot (0, 1, 0, 0) + 0.331 \cdot (1, 0, 0, 2) = (0.88, 0.12, 1.09, 0.66)$.
     """
     assert np.array_equal((WEIGHTS[1] @ V).round(2), [0.88, 0.12, 1.09, 0.66])
@@ -91,9 +100,9 @@ def test_eq_softmax_QK_V(page):
 
 
 def test_pytorch_calls_the_fused_kernel(page):
-    """in PyTorch, without dropout, calls the framework's fused kernel
+    """In PyTorch it calls the framework's fused kernel, unless there is dropout.
 
-    Always through a function that may run a fused kernel: the library's, or
+    Always call a function that may run a fused kernel: the library's
     """
     kernel = "torch.nn.functional.scaled_dot_product_attention"
     with mock.patch(kernel, wraps=torch.nn.functional.scaled_dot_product_attention) as call:
@@ -104,33 +113,91 @@ def test_pytorch_calls_the_fused_kernel(page):
 
 
 def test_masked_softmax_is_the_softmax_of_attention_weights(page):
-    """It is the softmax of attention_weights"""
+    """This is the softmax of attention_weights."""
     assert np.allclose(WEIGHTS, reference.masked_softmax(SCORES))
 
 
 def test_a_walk_ends_the_root_of_its_steps_away(page):
-    r"""which typically ends about $\sqrt{d}$ from the start: 2 at width 4, and 32 at width 1024"""
+    r"""After $d$ steps such a walk is typically about $\sqrt{d}$ away from where it started. That is
+    2 at width 4, and 32 at width 1024.
+
+    Each product of two entries is again 1 or $-1$, and the dot product adds up $d$ of them.
+    """
     tosses = np.random.default_rng(2).choice([-1, 1], (2, 4000, 1024))
     walks = tosses.prod(0).cumsum(1)
     assert np.allclose((walks[:, [3, 1023]] ** 2).mean(0) ** 0.5, [2, 32], rtol=0.03)
 
 
 def test_a_softmax_of_wide_scores_is_a_look_up(page):
-    r"""A key with the score 32 beside one with the score 0 has $e^{32}$ times its weight, about
-    80 million million times
+    r"""The first gets $e^{32}$ times the weight of the second, about 80 million million times as
+    much.
 
-    Divided by $\sqrt{d}$ the scores are 1 and 0 at any width, and the weights … and ….
+    Divide by $\sqrt{d}$ and the two scores are 1 and 0, at any width. The weights are then … and ….
     """
     assert 7.5e13 < np.exp(32) < 8.5e13
     near, rest = reference.masked_softmax(np.array([[1.0, 0.0]]))[0]
     assert np.allclose([page.glued["near"], page.glued["rest"]], [near, rest])
 
 
+def test_the_dial(page):
+    """at temperature 0.25 dog has the weight ….
+
+    Undivided, at temperature 1, it still has ….
+
+    At 2, where we divide, dog leads, man has a third, and bites itself is heard as well.
+
+    at temperature 20 dog has … and bites …, and in the end every word has one third
+
+    The weights that bites gives to the three words when its scores 3, 0 and 2 are divided by a
+    temperature.
+    """
+    rows = {t: np.exp(np.array([3, 0, 2]) / t) for t in (0.25, 1, 2, 20, 100)}
+    rows = {t: row / row.sum() for t, row in rows.items()}
+    for name, t in {"cold": 0.25, "plain": 1, "hot": 20}.items():
+        assert page.glued[f"{name}_dog"] == pytest.approx(rows[t][0])
+        assert page.glued[f"{name}_bites"] == pytest.approx(rows[t][1])
+    assert rows[0.25][0] > 0.95
+    assert np.allclose(rows[2], WEIGHTS[1])
+    assert rows[2].round(2).tolist() == [0.55, 0.12, 0.33]
+    assert abs(rows[100] - 1 / 3).max() < 0.01
+    drawn = np.stack(list(page.torch.dial.values()), 1)
+    temperatures = page.torch.temperatures
+    expected = np.exp(np.array([3, 0, 2]) / temperatures[:, None])
+    assert np.allclose(drawn, expected / expected.sum(1, keepdims=True))
+
+
+def test_only_the_contrast_changes(page):
+    """The order of the words never changes along the way.
+
+    Dog falls from 1 to one third. Man rises from 0 to a little above one third and settles there.
+    Bites stays near 0 until about 0.5 and then rises to one third.
+    """
+    dog, bites, man = page.torch.dial.values()
+    assert (dog > man).all()
+    assert (man > bites).all()
+    assert (np.diff(dog) <= 0).all()
+    assert (np.diff(bites) >= 0).all()
+    assert 1 / 3 < man.max() < 0.36
+    assert bites[page.torch.temperatures < 0.5].max() < 0.01
+
+
+def test_a_width_is_a_temperature(page):
+    """With coin tosses of width 1024 the undivided scores are 16 times as large as at width 4. For a
+    softmax, that is the same as turning this dial down by a factor of 16.
+    """
+    assert np.sqrt(1024) == 16 * np.sqrt(4)
+    assert np.allclose(
+        attention_weights(Q, 16 * K, scale=1 / 2), attention_weights(Q, K, scale=16 / 2)
+    )
+
+
 def test_variance_of_a_dot_product(page):
     r"""Then $\mathbf{q}^\top \mathbf{k}$ has mean 0 and variance $d$, and
     $\mathbf{q}^\top \mathbf{k} / \sqrt{d}$ has variance 1.
 
-    the division lets it begin with scores of about the size 1
+    The division lets training begin with scores of about the size 1
+
+    The variance grows with the width if we don't divide, and stays at 1 if we do.
 
     The division keeps the variance of scores at 1 when training starts
     """
@@ -140,11 +207,11 @@ def test_variance_of_a_dot_product(page):
 
 
 def test_queries_and_keys_at_the_start_of_training(page):
-    """if all entries of these are independent with mean 0 and variance $1/d$, and a token has the
-    squared length $d$, then the entries of its query and of any key are independent with mean 0 and
-    variance 1
+    """Suppose all entries of these matrices are independent with mean 0 and variance $1/d$, and a
+    token has the squared length $d$. Then the entries of its query and of any key are independent
+    with mean 0 and variance 1
 
-    The assumption can hold at the start of training
+    That can hold when training starts
     """
     matrices = np.random.default_rng(3).normal(size=(2, 4000, 16, 16)) / 4
     token = np.ones(16)
@@ -156,7 +223,7 @@ def test_queries_and_keys_at_the_start_of_training(page):
 def test_eq_softmax_jacobian(page):
     r"""$$ \frac{\partial \alpha_{ij}}{\partial s_{il}} = \alpha_{ij}\,\big([j = l] - \alpha_{il}\big) . $$
 
-    the logarithm has the derivative $[j = l] - \alpha_{il}$
+    So $\log \alpha_{ij}$ has the derivative $[j = l] - \alpha_{il}$.
     """
     alpha = WEIGHTS[1]
     formula = [[alpha[j] * ((j == r) - alpha[r]) for j in range(3)] for r in range(3)]
@@ -166,7 +233,7 @@ def test_eq_softmax_jacobian(page):
 
 
 def test_a_weight_takes_from_the_others(page):
-    """A weight that grows takes from the others, so each column sums to 0
+    """Each column sums to 0, because a weight can grow only at the expense of the others.
 
     if one weight is nearly 1, the whole matrix is nearly 0
     """
@@ -178,6 +245,8 @@ def test_a_weight_takes_from_the_others(page):
 def test_through_a_pair_of_weight_0_nothing_is_learned(page):
     r"""has the derivative $\sum_j \alpha_{ij}\,([j = l] - \alpha_{il})\,\mathbf{v}_j = \alpha_{il}\,(\mathbf{v}_l - \mathbf{y}_i)$
     with respect to $s_{il}$
+
+    Through a pair of weight 0, neither the query nor the key learns anything.
     """
     alpha = WEIGHTS[1]
     assert np.allclose(page.torch.jacobian @ V, alpha[:, None] * (V - alpha @ V))
@@ -198,7 +267,7 @@ def test_eq_attention_gradient(page):
 
 
 def test_the_gradient_is_measured_for_1024_queries(page):
-    """The cell measures the length of this gradient for 1024 random queries with 64 keys each
+    """for 1024 random queries with 64 keys each and five widths
 
     At $d = 1024$ the largest of the 64 weights is … on average without the division, and … with it.
     """
@@ -210,11 +279,9 @@ def test_the_gradient_is_measured_for_1024_queries(page):
 
 
 def test_median_and_mean_of_the_gradient(page):
-    """it is more than that the gradient vanishes
+    """For the typical query it does vanish: the median is … without the division and … with it.
 
-    For the typical query it does: the median is … without the division, … with it.
-
-    The mean does not: it is … without and … with.
+    But the mean goes up: it is … without and … with.
     """
     glued, lengths = page.glued, page.torch.lengths
     assert glued["median_raw"] == np.median(lengths["not divided"][-1])
@@ -226,7 +293,7 @@ def test_median_and_mean_of_the_gradient(page):
 
 
 def test_the_drawn_lengths(page):
-    """with the division median and mean stay close at every width
+    """With the division, median and mean stay close at every width
 
     Length of the gradient with respect to a query: median and mean over 1024 queries, with and
     without the division by
@@ -246,9 +313,9 @@ def test_the_drawn_lengths(page):
 
 
 def test_queries_that_hesitate_get_the_steep_gradients(page):
-    """A few queries that hesitate between two keys get steep gradients, the others almost none
+    """A few queries hesitate between two keys and get steep gradients. The others get almost none.
 
-    These are the few queries with steep gradients
+    Queries near $t = 0$ are the few with steep gradients.
     """
     lengths = page.torch.lengths["not divided"][-1].ravel()
     longest = lengths.argsort()[-100:]
@@ -261,20 +328,43 @@ def test_queries_that_hesitate_get_the_steep_gradients(page):
     assert two.sum(1).mean() > 0.95
 
 
-def test_each_step_away_multiplies_the_weight(page):
-    """in the first of eight heads one half of it, so that each step away multiplies the weight by
-    $e^{-1/2} = 0.61$
+def test_a_bias_that_doubles_a_key(page):
+    r"""To double an exponential, add $\ln 2$ to its score
+
+    Man now leads with 0.498.
+
+    Its weight has grown from 0.331 but not doubled, because the sum has grown too.
+
+    A bias of minus infinity goes all the way: it hides a key
     """
-    assert np.exp(-1 / 2).round(2) == 0.61
-    assert reference.alibi_slopes(8)[0] == 1 / 2
-    row = attention_weights(
-        np.zeros((8, 1, 2)), np.zeros((8, 4, 2)), bias=reference.alibi_bias(8)
-    )
-    assert np.allclose(row[0, 0, :-1] / row[0, 0, 1:], np.exp(-1 / 2))
+    exponentials = np.exp(SCORES[1])
+    doubled = exponentials * [1, 1, 2]
+    row = attention_weights(Q[1:2], K, bias=np.log([[1, 1, 2]]))[0]
+    assert np.allclose(row, doubled / doubled.sum())
+    assert row.round(3).tolist() == [0.41, 0.092, 0.498]
+    assert WEIGHTS[1, 2].round(3) == 0.331
+    assert row.argmax() == 2
+    hidden = attention_weights(Q[1:2], K, bias=np.array([[0, 0, -np.inf]]))[0]
+    assert np.allclose(hidden, [*exponentials[:2] / exponentials[:2].sum(), 0])
+
+
+def test_a_bias_is_given_positions(page):
+    """The function is given the positions of the queries and the keys, so it can make far words
+    count less.
+    """
+    seen = []
+
+    def bias(queries, keys):
+        seen.append((list(queries), list(keys)))
+        return -1.0 * abs(queries[:, None] - keys)
+
+    near = attention_weights(np.zeros((4, 2)), np.zeros((4, 2)), bias=bias)
+    assert seen == [([0, 1, 2, 3], [0, 1, 2, 3])]
+    assert (np.diff(near[0]) < 0).all()
 
 
 def test_one_query_stands_at_the_last_of_the_keys(page):
-    """the single query stands at the last of the four keys, position 3"""
+    """If there are fewer queries than keys, the queries are taken to be the last ones."""
     x, bias = np.zeros((8, 4, 2)), reference.alibi_bias(8)
     one = attention_weights(x[:, :1], x, bias=bias)[0]
     every = attention_weights(x, x, bias=bias)[0]
@@ -283,17 +373,17 @@ def test_one_query_stands_at_the_last_of_the_keys(page):
 
 
 def test_operations_and_memory(page):
-    """the two matrix products take $4 n^2 d$ floating-point operations, where a multiply-add counts
-    two, and the weights take $n^2$ numbers of memory
+    """the two matrix products take $4 n^2 d$ floating-point operations, counting a multiply-add as
+    two. The weights take $n^2$ numbers of memory.
 
-    counted while NumPy attends over 32 tokens of width 16, the operations are …
+    when NumPy attends over 32 tokens of width 16, it does … operations in its matrix products
     """
     assert page.glued["counted"] == 4 * 32**2 * 16
     assert WEIGHTS.size == len(Q) * len(K)
 
 
 def test_order_is_lacking(page):
-    """permute the keys together with their values, and nothing changes"""
+    """Permute the keys together with their values, and nothing changes"""
     order = [2, 0, 1]
     assert np.allclose(
         scaled_dot_product_attention(Q, K[order], V[order]),
@@ -304,7 +394,7 @@ def test_order_is_lacking(page):
 def test_a_softmax_of_ones_own(page):
     """NaN for a score of 1000
 
-    the softmax of the framework, which takes the largest score away first
+    the framework's softmax, which subtracts the largest score first
     """
     large = torch.tensor([1000.0, 0.0])
     assert torch.isnan(large.exp() / large.exp().sum())[0]
@@ -312,10 +402,10 @@ def test_a_softmax_of_ones_own(page):
 
 
 def test_weights_in_bfloat16(page):
-    """in bfloat16, weights that are off by up to … percent, where rounding the exact weight once
-    costs at most … percent
+    """In bfloat16, weights are off by up to … percent, where rounding the exact weight once costs at
+    most … percent.
 
-    on scores in float32, as the library does
+    on scores in float32. The library does this.
     """
     q, k = torch.from_numpy(np.random.default_rng(1).normal(size=(2, 64, 64))).bfloat16()
     exact = attention_weights(q.double().numpy(), k.double().numpy())
@@ -329,8 +419,8 @@ def test_weights_in_bfloat16(page):
 
 
 def test_weights_along_the_wrong_axis(page):
-    """columns sum to 1 instead of rows, and the answer to a query changes with the others that are
-    asked
+    """Columns sum to 1 instead of rows, and the answer to one query changes with the other queries in
+    the batch.
     """
     scores = torch.tensor(SCORES)
     wrong = torch.softmax(scores, dim=-2)
@@ -340,8 +430,8 @@ def test_weights_along_the_wrong_axis(page):
 
 
 def test_divided_twice(page):
-    """the weights are nearer to those of a plain mean: the largest weight of bites above becomes …
-    instead of ….
+    """The temperature is too high, so the weights are closer to a plain mean. The largest weight of
+    bites becomes … instead of ….
     """
     twice = attention_weights(Q, K, scale=1 / 4)
     assert abs(twice - 1 / 3).max() < abs(WEIGHTS - 1 / 3).max()
@@ -351,17 +441,17 @@ def test_divided_twice(page):
 
 
 def test_another_variance(page):
-    r"""the dot product has $81 d$, and the scale is $1/(9\sqrt{d})$"""
+    r"""The dot product therefore has variance $81 d$, and the scale is $1/(9\sqrt{d})$."""
     q, k = page.torch.q, page.torch.k
     assert abs(np.var(q) - 9) < 0.9
     assert abs(np.var(q @ k.T / (9 * np.sqrt(64))) - 1) < 0.1
 
 
 def test_a_token_that_looks_for_itself(page):
-    r"""The sum of $d$ squares has mean $d$ and variance $2d$
+    r"""the sum of $d$ squares has mean $d$ and variance $2d$
 
-    Divided by $\sqrt{d}$, the score of a token with itself is about $\sqrt{d}$, far above the
-    others, which are about 1: at the start each token attends to hardly anything but itself.
+    After the division, the score of a token with itself is about $\sqrt{d}$. The other scores are
+    about 1. So at the start of training each token attends almost only to itself.
     """
     squares, tokens = page.torch.squares, page.torch.tokens
     assert np.allclose([squares.mean(), squares.var()], [64, 128], rtol=0.05)
@@ -372,15 +462,15 @@ def test_a_token_that_looks_for_itself(page):
 
 
 def test_a_gigabyte_of_weights(page):
-    """From $4 n^2 = 2^{30}$ follows $n = 2^{14}$."""
+    """A weight takes 4 bytes, so $4 n^2 = 2^{30}$, and $n = 2^{14}$."""
     assert 4 * (2**14) ** 2 == 2**30
     assert f"tokens: {2**14}\n" in page.printed
 
 
 def test_a_query_that_hesitates(page):
     r"""the first weight $\alpha$ therefore grows at the rate
-    $\frac12 \alpha (1 - \alpha) + \frac12 \alpha (1 - \alpha) = \alpha (1 - \alpha)$, which is largest
-    where $\alpha = \frac12$, at $t = 0$
+    $\frac12 \alpha (1 - \alpha) + \frac12 \alpha (1 - \alpha) = \alpha (1 - \alpha)$. This is largest
+    where $\alpha = \frac12$, at $t = 0$.
     """
     t = np.linspace(-4, 4, 801)
     alpha = attention_weights(t[:, None] / 2, np.array([[1.0], [-1.0]]))[:, 0]
@@ -391,9 +481,9 @@ def test_a_query_that_hesitates(page):
 
 
 def test_one_key_at_a_time(page):
-    r"""both sums are multiplied by $\exp(t - t')$; the mean is $\mathbf{o}/z$
+    r"""both sums are multiplied by $\exp(t - t')$. The mean is $\mathbf{o}/z$.
 
-    goes through the keys in tiles, keeps a running maximum and sum per row (exercise 5)
+    It keeps a running maximum and a running sum for each row (exercise 5)
     """
     assert np.allclose(page.torch.o / page.torch.z, WEIGHTS[1] @ V)
     assert page.torch.t == SCORES[1].max()
