@@ -35,12 +35,12 @@ def all_distances(rows):
     return np.sqrt(np.maximum(squared, 0)) + np.diag(np.full(len(rows), np.inf))
 
 
-# A wish, and four tries
+# Count, divide, write in binary
 
 
 def test_two_sentences_of_the_same_words(page):
-    """The dog bites the man and the man bites the dog consist of the same five words, and
-    only their order tells
+    """The dog bites the man and the man bites the dog are made of the same five words. Only
+    their order says who gets bitten.
     """
     dog, man = ["the", "dog", "bites", "the", "man"], ["the", "man", "bites", "the", "dog"]
     assert sorted(dog) == sorted(man)
@@ -49,18 +49,19 @@ def test_two_sentences_of_the_same_words(page):
 
 
 def test_numbers_have_even_steps_and_grow(page):
-    """The steps are even, but beside the $999$ of position 999 a word whose numbers are
-    around 1 disappears.
+    """Every position is different, and every step has the same size.
+
+    At position 999, a word whose numbers are around 1 disappears next to the $999$.
     """
     assert page.glued["number_short"] == page.glued["number_long"] == 1
     assert page.glued["number_large"] == range(1000)[-1] == 999
 
 
 def test_fractions_change_with_the_text(page):
-    """Divide $i$ by the number of tokens, and everything lies between 0 and 1.
+    """divide $i$ by the number of tokens, and everything lies between 0 and 1.
 
-    Now position 3 is $3/5 = 0.6$ in a text of five tokens and $3/1000 = 0.003$ in one of a
-    thousand
+    Position 3 is $3/5 = 0.6$ in a text of five tokens and $3/1000 = 0.003$ in a text of a
+    thousand.
     """
     assert 0 == TRIES["fraction"].min() <= TRIES["fraction"].max() < 1
     assert (3 / 5, 3 / 1000) == (0.6, 0.003)
@@ -68,26 +69,42 @@ def test_fractions_change_with_the_text(page):
 
 
 def test_binary_steps_are_uneven(page):
-    """position 3 is 011, position 4 is 100. All numbers are 0 or 1, in every text the same,
-    but the steps are uneven: from 2 to 3 one digit changes, from 3 to 4 all three do.
+    """Binary digits are all 0 or 1, they are the same in every text, and no two positions
+    share a row.
+
+    From 2 to 3 one bit changes, and from 3 to 4 all three do.
+
+    From 3 to 4 every bit flips
     """
     assert (f"{3:03b}", f"{4:03b}") == ("011", "100")
     assert set(np.unique(TRIES["bits"])) == {0, 1}
+    assert len(np.unique(TRIES["bits"], axis=0)) == 1000
     assert ((2 ^ 3).bit_count(), (3 ^ 4).bit_count()) == (1, 3)
+
+
+def test_one_step_back_flips_one_bit_or_four(page):
+    """sometimes one bit flips, sometimes four. What it learns at position 7 is wrong at
+    position 8.
+    """
+    assert ((7 ^ 6).bit_count(), (8 ^ 7).bit_count()) == (1, 4)
+    at_7, at_8 = (TRIES["bits"][i - 1] - TRIES["bits"][i] for i in (7, 8))
+    assert not np.array_equal(at_7, at_8)
 
 
 def test_each_digit_changes_half_as_often(page):
     """The rightmost digit changes at every position, its neighbor at every second, the next
-    at every fourth
+    at every fourth.
     """
     for c, change in enumerate(np.diff(TRIES["bits"].T)):
         assert np.array_equal(np.flatnonzero(change), range(2**c - 1, 999, 2**c))
 
 
 def test_each_hand_turns_by_the_same_angle_at_every_step(page):
-    """each hand turns by the same angle at every step
+    """the hand turns by the same angle at every step
 
-    down a column, the angle is always the same
+    Within a column, it is the same at every step.
+
+    the wedges of row 4 are as large as those of row 3
     """
     P = sinusoidal_encoding(5000, 32)
     hands = P[:, 1::2] + 1j * P[:, ::2]
@@ -95,9 +112,9 @@ def test_each_hand_turns_by_the_same_angle_at_every_step(page):
 
 
 def test_four_clocks_halve(page):
-    """on four clocks of which each is half as fast as the one before
+    """on four clocks, each half as fast as the one before
 
-    {numref}`fig-clocks` has width 8 and the base 16, hence the factor 2
+    {numref}`fig-clocks` has width 8 and the base 16, hence the factor 2.
     """
     assert np.allclose(frequencies(8, base=16), [1, 1 / 2, 1 / 4, 1 / 8])
 
@@ -108,6 +125,9 @@ def test_the_table_of_four_tries(page):
     largest number | … | … | … | … |
 
     longest step / shortest step | … / … | … / … | … / … | … / … |
+
+    Counting fails the second, fractions fail the third, and bits fail the fourth. The
+    clocks pass all four.
     """
     for name, rows in TRIES.items():
         step = length(np.diff(rows, axis=0))
@@ -115,9 +135,13 @@ def test_the_table_of_four_tries(page):
         assert page.glued[f"{name}_large"] == rows.max()
         assert page.glued[f"{name}_short"] == step.min()
         assert page.glued[f"{name}_long"] == step.max()
+        assert page.glued[f"{name}_near"] > 0
+        assert (rows.max() > 1) == (name == "number")
+        assert (step.max() > step.min() + 1e-9) == (name == "bits")
+    assert page.glued["third"] > 0
 
 
-# By hand, and the definition
+# Two clocks, and the definition
 
 
 def test_one_radian_is_57_degrees(page):
@@ -130,14 +154,14 @@ def test_the_rows_by_hand(page):
     | 1 | bites | 0.84 | 0.54 | 0.01 | 1.00 |
     | 2 | man | 0.91 | −0.42 | 0.02 | 1.00 |
 
-    Width 4 gives the two clocks that we had by hand
+    Width 4 gives the two clocks from the pocket calculator.
     """
     table = [[0, 1, 0, 1], [0.84, 0.54, 0.01, 1], [0.91, -0.42, 0.02, 1]]
     assert abs(sinusoidal_encoding(3, 4) - table).max() < 0.005
 
 
 def test_the_fast_clock_tells_three_apart(page):
-    """The fast clock tells the three apart; the slow one has hardly left the top"""
+    """The fast clock tells the three words apart. The slow one has hardly left the top"""
     rows = sinusoidal_encoding(3, 4)[[0, 1, 2, 0], :2]
     assert length(np.diff(rows, axis=0)).min() > 0.9
     assert np.degrees(2 / 100) < 2
@@ -153,12 +177,17 @@ def test_eq_frequencies(page):
     \omega_j = b^{-2j/d}, \qquad j = 0, \ldots, \lceil d/2 \rceil - 1, \qquad b = 10000.
     $$
 
-    each further one shall be slower by the same factor $r$
+    Each clock is slower than the one before by the same factor $r$
+
+    so $r^{-d/2} = 1/b$. Hence $r = b^{2/d}$
     """
     b = 10000
     for d in (7, 32):
         j = np.arange(np.ceil(d / 2))
         assert np.allclose(b ** (-2 * j / d), frequencies(d))
+        r = b ** (2 / d)
+        assert np.allclose(r ** (-d / 2), 1 / b)
+        assert np.allclose(r**-j, frequencies(d))
         assert (np.diff(frequencies(d)) < 0).all()
 
 
@@ -185,14 +214,14 @@ def test_eq_positional_encoding_def(page):
             assert np.isclose(p[i, 2 * j + 1], np.cos(i / 10000 ** (2 * j / d)))
 
 
-# From scratch
+# In code
 
 
 def test_columns_6_to_9(page):
     """Columns 6 and 7 are the sine and the cosine of one clock, 8 and 9 those of the next,
     slower one.
 
-    within a pair, one wave is the other moved by a quarter of a turn
+    Within a pair, one wave is the other moved by a quarter of a turn.
     """
     i, w = np.arange(5000), frequencies(32)
     P = sinusoidal_encoding(5000, 32)
@@ -202,8 +231,8 @@ def test_columns_6_to_9(page):
 
 
 def test_turns_of_clocks_3_and_4(page):
-    """columns 6 and 7 are clock 3, which needs … positions for a turn, and columns 8 and 9
-    are clock 4, which needs …
+    """Columns 6 and 7 are clock 3, which needs … positions for a turn. Columns 8 and 9 are
+    clock 4, which needs ….
     """
     turns = 2 * np.pi / frequencies(32)
     assert page.glued["turn_fast"] == turns[3]
@@ -217,14 +246,14 @@ def test_the_layer_keeps_the_dtype(page):
 
 
 def test_train_drops_nothing(page):
-    """Dropout acts only where the call gets rng=; PyTorch's train() does not switch it on."""
+    """Dropout acts only where the call gets rng=, and PyTorch's train() does not switch it on."""
     layer, zeros = TorchEncoding(4, dropout_rate=0.5), torch.zeros(3, 4)
     with warnings.catch_warnings(action="ignore"):
         trained = layer.train()(zeros)
     assert torch.equal(trained, layer.eval()(zeros))
 
 
-# Absolute position: clocks that count like bits
+# Bits and clocks
 
 
 def test_bits_are_drawn_lowest_last(page):
@@ -237,7 +266,7 @@ def test_bits_are_drawn_lowest_last(page):
 
 
 def test_the_right_columns_are_upright_stripes(page):
-    """The clock of the columns 16 and 17 makes only … turns within 60 positions: farther
+    """The clock of the columns 16 and 17 makes only … turns within 60 positions. Farther
     right the sines stay near 0 and the cosines near 1
     """
     assert page.glued["turn"] == pytest.approx(60 * frequencies(32)[8] / (2 * np.pi))
@@ -248,8 +277,8 @@ def test_the_right_columns_are_upright_stripes(page):
 
 
 def test_halving_5(page):
-    """Take the number 5, and halve it again and again, rounding down: 5, 2, 1. The
-    remainders on division by 2 are its bits from the lowest up, 1, 0, 1, so 5 is 101.
+    """halve it again and again, rounding down: 5, 2, 1. The remainders on division by 2 are
+    the bits from the lowest up. They are 1, 0, 1, so 5 is 101.
     """
     assert [5, 5 // 2, 5 // 4] == [5, 2, 1]
     assert [5 % 2, 2 % 2, 1 % 2] == [1, 0, 1]
@@ -257,13 +286,16 @@ def test_halving_5(page):
 
 
 def test_bits_change_at_multiples(page):
-    """Bit $j$ of the number $i$, the lowest being bit 0, is the remainder of $\\lfloor i /
-    2^j \\rfloor$ on division by 2
+    """bit $j$ of the number $i$ is the remainder of $\\lfloor i / 2^j \\rfloor$ on division
+    by 2
 
-    The lowest bit changes with every number, the next with every second, the highest here
-    with every fourth; in general bit $j$ changes at the multiples of $2^j$, and repeats
-    after $2^{j+1}$ numbers.
+    Then bit $j$ changes at the multiples of $2^j$, and its pattern repeats after $2^{j+1}$
+    numbers.
+
+    0, 1, 0, 1 for bit 0, and 0, 0, 1, 1 for bit 1
     """
+    assert [i & 1 for i in range(4)] == [0, 1, 0, 1]
+    assert [i >> 1 & 1 for i in range(4)] == [0, 0, 1, 1]
     for j in range(5):
         bit = COUNT // 2**j % 2
         assert np.array_equal(bit, (COUNT >> j) & 1)
@@ -279,6 +311,9 @@ def test_eq_bit_is_a_clock(page):
     r"""$$ \beta_{i,j} = 1 \iff \sin\left(\frac{\pi}{2^j}\left(i + \tfrac{1}{2}\right)\right) < 0 . $$
 
     A bit is a clock that has only two positions.
+
+    It is 0 in the half where the sine is positive, and 1 in the half where the sine is
+    negative
     """
     for j in range(6):
         beta = COUNT // 2**j % 2
@@ -286,8 +321,8 @@ def test_eq_bit_is_a_clock(page):
 
 
 def test_without_the_half_a_hand_meets_the_border(page):
-    r"""The $\frac{1}{2}$ keeps the hand off the borders between the halves, which a whole
-    number of steps would hit.
+    r"""The $\frac{1}{2}$ keeps the clock hand off the borders between the halves, where
+    whole numbers of steps would sometimes land.
     """
     for j in range(6):
         assert np.isclose(np.sin(np.pi / 2**j * COUNT), 0).any()
@@ -295,7 +330,7 @@ def test_without_the_half_a_hand_meets_the_border(page):
 
 
 def test_each_clock_is_slower_by_one_factor(page):
-    """Each bit is twice as slow as the one before; each clock is slower than the one before
+    """Each bit is twice as slow as the one before. Each clock is slower than the one before
     by the factor $10000^{2/d}$, which is … for width $d = 32$.
     """
     omega = frequencies(32)
@@ -303,13 +338,19 @@ def test_each_clock_is_slower_by_one_factor(page):
     assert page.glued["ratio"] == 10000 ** (2 / 32)
 
 
-# What it guarantees
+# Four promises, proved
 
 
-def test_the_wish_is_granted(page):
-    r"""(a) $\mathbf{p}_i \neq \mathbf{p}_k$ if $i \neq k$; (b) $\lVert \mathbf{p}_i
-    \rVert^2 = d/2$; and (c) $\mathbf{p}_{i+\delta}^\top\,\mathbf{p}_i = \sum_{j=0}^{d/2-1}
+def test_the_promises_are_kept(page):
+    r"""(a) $\mathbf{p}_i \neq \mathbf{p}_k$ if $i \neq k$.
+
+    (b) $\lVert \mathbf{p}_i \rVert^2 = d/2$.
+
+    (c) $\mathbf{p}_{i+\delta}^\top\,\mathbf{p}_i = \sum_{j=0}^{d/2-1}
     \cos(\delta\,\omega_j)$, whatever $i$ is.
+
+    the score tells how far apart the positions are, and it says the same thing at position
+    7 as at position 1000
     """
     P = sinusoidal_encoding(1000, 32)
     assert all_distances(P).min() > 0.5
@@ -320,14 +361,18 @@ def test_the_wish_is_granted(page):
 
 
 def test_the_gram_matrix_is_toeplitz(page):
-    r"""is constant along each diagonal: a *Toeplitz* matrix"""
+    """is constant along each diagonal. Such a matrix is called a *Toeplitz* matrix, and a
+    single row tells all of it.
+    """
     assert np.allclose(GRAM[1:, 1:], GRAM[:-1, :-1])
+    i = np.arange(60)
+    assert np.allclose(GRAM, GRAM[0, abs(i[:, None] - i)])
     assert "change along diagonals: 0.000000 at most" in page.printed
 
 
 def test_products_fall_on_the_whole_and_not_at_every_step(page):
     """fall on the whole, so near positions are mostly more alike than far ones. They do not
-    fall at every step: offset 5 has a larger product than offset 4, because the fastest
+    fall at every step. Offset 5 has a larger product than offset 4, because the fastest
     clock has passed half a turn and is on its way back.
 
     The product falls from 16 to below 12 within four positions; from there it swings slowly
@@ -350,23 +395,23 @@ def test_products_fall_on_the_whole_and_not_at_every_step(page):
 
 
 def test_rows_of_bits_are_apart_by_a_root(page):
-    r"""from 110 to 111 one bit changes, so the distance is 1; from 0111 to 1000 four
-    change, and it is $\sqrt{4} = 2$.
+    r"""From 110 to 111 one bit changes, so the distance is 1. From 0111 to 1000 four bits
+    change, and the distance is $\sqrt{4} = 2$.
 
-    A hand of length 1 that turns by 1 radian per step moves its tip by the chord of this
-    angle, $2 \sin\frac{1}{2} = 0.96$, every time.
+    The bits move by 1 here and by 2 there. The tip of the clock hand moves by the chord of
+    its angle, $2 \sin\frac{1}{2} = 0.96$, every time.
     """
     assert ((0b110 ^ 0b111).bit_count(), (0b0111 ^ 0b1000).bit_count()) == (1, 4)
     assert 4**0.5 == 2
     assert round(2 * np.sin(1 / 2), 2) == 0.96
-    assert "from 6 to 7: the bits move by 1.00, the hand by 0.96" in page.printed
-    assert "from 7 to 8: the bits move by 2.00, the hand by 0.96" in page.printed
+    assert "from 6 to 7: the bits move by 1.00, the clock hand by 0.96" in page.printed
+    assert "from 7 to 8: the bits move by 2.00, the clock hand by 0.96" in page.printed
 
 
 def test_eq_distance(page):
     r"""$$ \lVert \mathbf{p}_i - \mathbf{p}_k \rVert^2 = d - 2\,\mathbf{p}_i^\top \mathbf{p}_k = 4 \sum_{j=0}^{d/2-1} \sin^2\left(\frac{(i - k)\,\omega_j}{2}\right) , $$
 
-    The distance depends on the offset alone, so the smallest distance among $n$ rows is
+    The distance depends only on the offset, so the smallest distance among $n$ rows is
     found among the offsets $1, \ldots, n - 1$.
     """
     for d in (2, 8, 32):
@@ -380,7 +425,7 @@ def test_eq_distance(page):
 
 
 def test_binary_numbers_are_1_apart(page):
-    """Two different binary numbers have a distance of at least 1, and $d$ columns of bits
+    """two different binary numbers have a distance of at least 1, and $d$ columns of bits
     name $2^d$ positions.
     """
     four_bits = (np.arange(2**4)[:, None] >> np.arange(4)) & 1
@@ -389,9 +434,8 @@ def test_binary_numbers_are_1_apart(page):
 
 
 def test_fewer_columns_for_rows_that_differ(page):
-    """Fewer columns for rows that differ? Yes. One clock, two columns, gives 10000
-    different rows, and binary needs … columns. The price is distance: the two nearest rows
-    are … apart.
+    """One clock, two columns, gives 10000 different rows, while binary needs … columns. The
+    price is distance: the two nearest rows are … apart.
     """
     near = length(sinusoidal_encoding(10000, 2) - sinusoidal_encoding(1, 2))[1:].min()
     assert page.glued["d2_n10000"] == pytest.approx(near)
@@ -401,13 +445,13 @@ def test_fewer_columns_for_rows_that_differ(page):
 
 
 def test_not_fewer_columns_for_rows_at_a_distance(page):
-    r"""Fewer columns for rows at a distance? No. Eight columns of bits keep $2^8 = 256$
-    numbers at least 1 apart; eight columns of the sinusoid do not do so for 60 positions
-    (…), and 10000 are as close as ….
+    r"""Eight columns of bits keep $2^8 = 256$ numbers at least 1 apart. Eight columns of
+    the sinusoid don't manage that for 60 positions, where the nearest are … apart, and
+    among 10000 positions they come as close as ….
 
-    with $\pm 1/\sqrt{2}$ for bits the rows have the length of the encoding's, and all $2^d$
-    of them are at least $\sqrt{2} \approx 1.41$ apart; the encoding of width 32 keeps 10000
-    rows only … apart.
+    Write $\pm 1/\sqrt{2}$ for the bits, and the rows are as long as those of the encoding.
+    All $2^d$ of them are then at least $\sqrt{2} \approx 1.41$ apart. The encoding of width
+    32 keeps 10000 rows only … apart.
     """
     smallest = {
         d: length(sinusoidal_encoding(10000, d) - sinusoidal_encoding(1, d))[1:].min()
@@ -426,7 +470,7 @@ def test_not_fewer_columns_for_rows_at_a_distance(page):
 
 
 def test_not_less_memory(page):
-    """Less memory? No. Eight float32 columns are … bits a row, where … bits name 10000
+    """Eight float32 columns are … bits a row, and … bits would be enough to name 10000
     positions.
     """
     assert page.glued["float_bits"] == 8 * np.finfo(np.float32).bits == 256
@@ -435,22 +479,22 @@ def test_not_less_memory(page):
 
 def test_the_nearest_row_is_a_neighbor(page):
     """each step moves the row by the same distance. At width 32 this is …, and of 10000
-    rows the nearest to any one is a neighbor.
+    rows the nearest to any row is a neighbor.
     """
     steps = length(np.diff(sinusoidal_encoding(10000, 32), axis=0))
     assert np.allclose(steps, page.glued["d32_n10000"])
 
 
-# Beside the token
+# How loud should a position be?
 
 
-def test_lengths_beside_the_token(page):
-    r"""Suppose that the entries of an embedding have mean 0 and variance $1/d$; then its
-    $d$ squares add up to about 1, so its length is near 1, and that of the encoding is
+def test_lengths_of_token_and_position(page):
+    r"""Suppose that the entries of an embedding have mean 0 and variance $1/d$. Then its
+    $d$ squares add up to about 1, so its length is near 1. The encoding has length
     $\sqrt{d/2}$.
 
-    Unscaled, the position drowns the token; scaled, the token is longer by the factor
-    $\sqrt{2}$
+    Without the factor, the position drowns the token. With it, the token is longer than the
+    position by the factor $\sqrt{2}$
     """
     embeddings = page.torch.embeddings
     assert abs(embeddings.mean()) < 1e-3
@@ -463,12 +507,12 @@ def test_lengths_beside_the_token(page):
     assert "positions are 16.0 long on average" in page.printed
 
 
-# Why like this?
+# Five design choices
 
 
 def test_a_sine_does_not_tell_rising_from_falling(page):
-    """the sine alone cannot tell whether the hand rises or falls, and the steps of a table
-    of sines are between … and … long
+    """The sine is the same on the way up and on the way down. A table of sines also loses
+    the even steps: at width 32, its steps are between … and … long.
     """
     assert np.isclose(np.sin(1), np.sin(np.pi - 1))
     assert np.cos(1) > 0 > np.cos(np.pi - 1)
@@ -478,9 +522,32 @@ def test_a_sine_does_not_tell_rising_from_falling(page):
     )
 
 
+def test_half_a_turn_is_the_most(page):
+    r"""Half a turn per position, which is $\pi$ radians, is the most that makes sense. A
+    clock that turns by $2\pi - \omega$ shows the same cosines as one that turns by
+    $\omega$, with the sines negated.
+
+    A clock that turns by exactly a sixth of the circle repeats itself after six positions.
+    At 1 radian it never shows the same twice
+    """
+    for omega in (0.3, 1, 3):
+        slow, fast = COUNT * omega, COUNT * (2 * np.pi - omega)
+        assert np.allclose(np.cos(slow), np.cos(fast))
+        assert np.allclose(np.sin(slow), -np.sin(fast))
+    sixth = 2 * np.pi / 6
+    assert np.allclose(np.sin(COUNT * sixth), np.sin((COUNT + 6) * sixth))
+    assert np.allclose(np.cos(COUNT * sixth), np.cos((COUNT + 6) * sixth))
+    assert len(np.unique(sinusoidal_encoding(10000, 2).round(6), axis=0)) == 10000
+
+
 def test_equal_distances_come_back(page):
-    r"""With 16 frequencies in equal distances, $1, \frac{15}{16}, \ldots, \frac{1}{16}$,
-    all clocks come back together: row … is only … away from row 0.
+    r"""Try 16 frequencies in equal distances instead: $1, \frac{15}{16}, \ldots,
+    \frac{1}{16}$. All of them are multiples of the slowest, so all clocks come back
+    together when the slowest completes a turn.
+
+    With equal distances, the rows come close to row 0 near the offset 100, and at 201 they
+    are almost back. Row … is only … away from row 0, much closer than row 1. With the same
+    factor, the distance stays above 3 from the offset 10 on.
     """
     angles = NUMBERS * np.arange(1, 17) / 16
     rows = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
@@ -488,22 +555,43 @@ def test_equal_distances_come_back(page):
     assert page.glued["equal_where"] == far.argmin() + 1
     assert page.glued["equal_near"] == pytest.approx(far.min())
     assert far.min() < 1
+    assert page.glued["equal_where"] == 201
+    assert page.glued["equal_near"] < far[0] / 4
+    assert far[97:104].min() < far[0] / 2
+    assert length(TRIES["clocks"][10:] - TRIES["clocks"][0]).min() > 3
+    assert np.allclose(np.arange(1, 17) / 16 / (1 / 16) % 1, 0)
+    kept, drawn = page.torch.apart["equal distances"], page.torch.apart["the same factor"]
+    assert np.allclose(kept, far[:210], atol=0.001)
+    assert np.allclose(
+        drawn,
+        length(sinusoidal_encoding(211, 32) - sinusoidal_encoding(1, 32))[1:],
+        atol=0.001,
+    )
 
 
 def test_how_many_clocks_are_slow(page):
-    """Of the 16 clocks of width 32, … need more than 2000 positions for a turn, so that in
-    a text of 1000 their hands only sink and never rise again; with the base 100 there are
-    …, with a million …, most of which hardly move.
+    """what other bases would do at width 32, where there are 16 clocks
+
+    | base | clocks that need more than 2000 positions for a turn |
+
+    Such a clock makes less than half a turn in a text of 1000 tokens, so its hand only
+    sinks and never rises again.
+
+    With the base 100 no clock can say that for such a text. With a million there are many,
+    but most of them hardly move.
     """
     for base in (100, 10000, 1000000):
         turns = 2 * np.pi / frequencies(32, base=float(base))
         assert page.glued[f"slow_{base}"] == (turns > 2000).sum()
-    assert page.glued["slow_100"] < page.glued["slow_10000"] < page.glued["slow_1000000"]
+    assert page.glued["slow_100"] == 0 < page.glued["slow_10000"]
+    assert page.glued["slow_10000"] < page.glued["slow_1000000"]
+    assert (np.diff(np.cos(np.arange(1000) * 2 * np.pi / 2000)) < 0).all()
+    assert len(frequencies(32)) == 16
     assert (turns > 20000).sum() > (turns > 2000).sum() / 2
 
 
 def test_word_and_position_are_nearly_at_right_angles(page):
-    """at width 512 the cosine between a word drawn at random and its position is … in size
+    """At width 512 the cosine between a word drawn at random and its position is … in size
     on average, nearly a right angle
     """
     P = sinusoidal_encoding(5000, 512)
@@ -516,9 +604,10 @@ def test_word_and_position_are_nearly_at_right_angles(page):
 
 
 def test_turns_of_the_explorer(page):
-    """At position 5, 000101 in binary, the four clocks of width 8, with the base 10000 each
-    ten times slower than the one before, have made …, …, … and … turns; at position 63,
-    111111 in binary
+    """At position 5, 000101 in binary, the four clocks of width 8 have made …, …, … and …
+    turns. At position 63, 111111 in binary, they have made …, …, … and ….
+
+    With the base 10000, each of the four is ten times slower than the one before.
     """
     assert (5, 63) == (0b000101, 0b111111)
     assert np.allclose(frequencies(8), [1, 1 / 10, 1 / 100, 1 / 1000])
@@ -528,14 +617,14 @@ def test_turns_of_the_explorer(page):
 
 
 def test_a_token_without_positions_gets_row_0(page):
-    """one new token given without positions gets row 0, with no error"""
+    """A new token that is passed without positions gets row 0, and there is no error."""
     assert np.allclose(JaxEncoding(32)(jnp.zeros((1, 1, 32))), sinusoidal_encoding(1, 32))
 
 
 def test_bfloat16_skips_integers(page):
     """from $2^8$ to $2^9$ it holds only every second integer, then every fourth, and so on.
-    Of 4096 positions … are different in bfloat16, and the first that is read as the one
-    before is $2^8 + 1 = 257$.
+    Of 4096 positions … are different in bfloat16. The first that is read as the one before
+    is $2^8 + 1 = 257$.
     """
     kept = set(torch.arange(4097).bfloat16().int().tolist())
     for start, gap in ((0, 1), (256, 2), (512, 4), (1024, 8)):
@@ -559,8 +648,8 @@ def test_most_tokens_share_a_row_in_bfloat16(page):
 
 
 def test_angles_in_float32(page):
-    """errors up to … below position 5000 in float32 (less than a thousandth of that if
-    rounded at the end)
+    """in float32, errors up to … below position 5000, where rounding at the end would cost
+    less than a thousandth of that
     """
     P = sinusoidal_encoding(5000, 512)
     rounded = np.float32(10000) ** (-np.arange(0, 512, 2, dtype="f4") / np.float32(512))
@@ -574,7 +663,7 @@ def test_words_without_a_scale(page):
 
     at width 512 the position is $\sqrt{256} = 16$ times as long as the word
 
-    PyTorch's nn.Embedding starts at length $\sqrt{d}$ and needs none
+    PyTorch's nn.Embedding starts at length $\sqrt{d}$ and needs no factor.
     """
     assert abs(length(WORDS).mean() - 1) < 0.01
     assert length(sinusoidal_encoding(1, 512))[0] / length(WORDS).mean() == pytest.approx(
@@ -591,7 +680,7 @@ def test_twice_the_same_word(page):
     """Let the be the token $(0.5, -0.2)$. With one clock of frequency 1, what does the next
     layer receive at the positions 0 and 3?
 
-    so two different sums for one word
+    One word gives two different sums
     """
     assert ["the", "dog", "bites", "the", "man"].index("the", 1) == 3
     first, second = np.array([0.5, -0.2]) + sinusoidal_encoding(4, 2)[[0, 3]]
@@ -599,7 +688,7 @@ def test_twice_the_same_word(page):
 
 
 def test_a_turn_in_1000_positions(page):
-    r"""so $2\pi\,b^{30/32} = 1000$ and $b = (1000 / 2\pi)^{32/30}$"""
+    r"""So $2\pi\,b^{30/32} = 1000$ and $b = (1000 / 2\pi)^{32/30}$"""
     b = (1000 / (2 * np.pi)) ** (32 / 30)
     assert 2 * np.pi * b ** (30 / 32) == pytest.approx(1000)
     assert 2 * np.pi / frequencies(32, base=b)[15] == pytest.approx(1000)
@@ -608,7 +697,7 @@ def test_a_turn_in_1000_positions(page):
 def test_other_tables(page):
     """The even columns, then the odd ones.
 
-    which changes no length, no product and no equality
+    That changes no length, no product and no equality.
     """
     assert "(a) equal: True" in page.printed
     assert "(b) largest change of a product: 0.0" in page.printed
@@ -623,7 +712,7 @@ def test_ten_times_as_far_is_a_quarter_less(page):
 
 
 def test_carry_over(page):
-    r"""11 is 1011 and 12 is 1100, so the three lowest change, and the distance is
+    r"""11 is 1011 and 12 is 1100. The three lowest bits change, so the distance is
     $\sqrt{3}$.
     """
     assert (f"{11:b}", f"{12:b}") == ("1011", "1100")
@@ -643,7 +732,7 @@ def test_small_steps(page):
     r"""The frequencies are 1, 0.1, 0.01 and 0.001. The first clock gives
     $4\sin^2\frac{1}{2} < 0.92$
 
-    together less than $0.01 + 0.0001 + 0.000001 < 0.02$. So the squared distance is below
+    together they give less than $0.01 + 0.0001 + 0.000001 < 0.02$. So the squared distance is below
     0.94.
     """
     assert np.allclose(frequencies(8), [1, 0.1, 0.01, 0.001])
@@ -654,8 +743,9 @@ def test_small_steps(page):
 
 
 def test_half_precision(page):
-    """All from 0 to 2048, which are 2049; beyond, every second one, 1023 from 2050 to 4094;
-    and 4095 is rounded to 4096: 3073.
+    """It keeps all 2049 from 0 to 2048. Beyond, it keeps every second one, which makes 1023
+    from 2050 to 4094. Finally, 4095 is rounded to 4096, which is a new value. The sum is
+    3073.
     """
     kept = np.unique(np.arange(4096).astype(np.float16))
     beyond = kept[(kept > 2048) & (kept < 4096)].astype(int)
