@@ -57,15 +57,15 @@ def test_the_verb_needs_words_on_both_sides(page):
 
 
 def test_only_direct_arrows_are_drawn(page):
-    """For the recurrence it finds that a state depends on all inputs up to its own; we draw only
-    the direct arrows
+    """For the recurrence it finds that a state depends on all inputs up to its own. We draw only the
+    direct arrows
     """
     assert np.array_equal(page.torch.rnn, np.tri(5))
     assert np.array_equal(page.torch.direct, np.eye(5, k=-1))
 
 
 def test_the_receptive_field_of_the_middle(page):
-    """two convolutions bring it all five tokens, self-attention does so in one layer"""
+    """Two convolutions bring it all five tokens. Self-attention does so in one layer."""
     cnn = page.torch.cnn
     assert np.array_equal(cnn, neighbors(5, 3))
     assert cnn[2].sum() == 3
@@ -74,27 +74,33 @@ def test_the_receptive_field_of_the_middle(page):
 
 
 def test_a_token_times_a_matrix(page):
-    r"""A token times a $4 \times 4$ matrix is 16 multiply-adds, 32 operations."""
+    r"""A token times a $4 \times 4$ matrix takes 16 multiply-adds, which are 32 operations."""
     assert measure(lambda x: x @ W[0], FIVE[:1]).operations == 2 * 16 == 32
 
 
 def test_a_convolution_by_hand(page):
-    """multiplies 5 tokens by 3 matrices, 480 operations, none of which waits for another"""
+    r"""multiplies 5 tokens by 3 matrices, which takes $5 \cdot 3 \cdot 32 = 480$ operations. None of
+    them waits for another, so it's one step.
+    """
+    assert 5 * 3 * 32 == 480
     assert measure(convolution, FIVE) == (480, 1)
     assert "convolution     480 operations, steps: 1\n" in page.printed
 
 
 def test_a_recurrence_by_hand(page):
-    """multiplies 5 tokens and 5 states (the first is zero), 320 operations, and each state waits
-    for the one before: 5 steps
+    r"""multiplies 5 tokens and 5 states (the first state is zero), which takes $10 \cdot 32 = 320$
+    operations. Each state waits for the one before, so there are 5 steps.
     """
+    assert 10 * 32 == 320
     assert measure(recurrence, FIVE) == (320, 5)
     assert "recurrence      320 operations, steps: 5\n" in page.printed
 
 
 def test_self_attention_by_hand(page):
-    r"""$4 \cdot 5 \cdot 32 = 640$ operations; $5 \cdot 5$ scores of 4 multiply-adds each, 200
-    operations; and as many for the weighted sums of the values, together 1040 in 4 steps
+    r"""multiplies 5 tokens by 4 matrices, for queries, keys, values and outputs, which takes
+    $4 \cdot 5 \cdot 32 = 640$ operations. Its $5 \cdot 5$ scores take 4 multiply-adds each, 200
+    operations. The weighted sums of the values take another 200, which makes 1040 in total. There are 4
+    steps
     """
     assert (4 * 5 * 32, 2 * 5 * 5 * 4, 640 + 200 + 200) == (640, 200, 1040)
     assert measure(self_attention, FIVE) == (1040, 4)
@@ -141,9 +147,9 @@ def test_heads_do_not_change_the_count(page, heads):
 
 
 def test_only_self_attention_grows_with_the_square(page):
-    """Self-attention is the only one of the three whose operations grow with the square of $n$.
+    """Only self-attention has operations that grow with the square of $n$.
 
-    three are parallel, because they grow like $n$
+    Three of the lines are parallel, because they grow like $n$.
     """
     *linear, pairs = page.torch.operations.values()
     n, d = page.torch.lengths, page.torch.width
@@ -157,7 +163,8 @@ def test_only_self_attention_grows_with_the_square(page):
 def test_twice_the_tokens(page):
     """Scores and sums grow like $n^2$: doubling $n$ multiplies them by ….
 
-    from 8 to 16 tokens the whole grows by the factor …, from 512 to 1024 by …
+    From 8 to 16 tokens the whole layer grows by a factor of …, which is nearly linear. From 512 to
+    1024 tokens it grows by …
     """
     eight, sixteen, half, most = (
         reference.self_attention_operations(n, 64) for n in (8, 16, 512, 1024)
@@ -168,9 +175,8 @@ def test_twice_the_tokens(page):
 
 
 def test_scores_catch_up_with_projections(page):
-    """They catch up with the projections where $4n^2d = 8nd^2$, at $n = 2d$, here … tokens.
-
-    Below that the projections are the larger part
+    """They start far below the projections and catch up where $4n^2d = 8nd^2$. That is at $n = 2d$, here
+    at … tokens. Below that, the projections are the larger part.
 
     Scores and sums become the larger part only beyond $n = 2d$
     """
@@ -181,12 +187,159 @@ def test_scores_catch_up_with_projections(page):
     assert page.glued["crossing"] == 2 * d == 128
 
 
+def test_a_wide_layer_is_linear_for_long(page):
+    """Now take a layer of width 4096 and count. Until the text has 8192 tokens, most of its arithmetic
+    is in four matrix products whose cost is only linear.
+    """
+    for n, more in ((4096, 1), (8191, 1), (8192, 0), (8193, -1)):
+        whole = reference.self_attention_operations(n, 4096)
+        products = 4 * 2 * n * 4096**2
+        assert np.sign(products - (whole - products)) == more
+    four = measure(lambda x: [x @ w for w in W], FIVE).operations
+    twice = measure(lambda x: [x @ w for w in W], np.ones((10, 4))).operations
+    assert twice == 2 * four
+
+
+class Memory:
+    """Main memory of 16-bit numbers, and what programs move between it and a processor."""
+
+    def __init__(self):
+        self.moved = 0
+
+    def run(self, program, *inputs):
+        """Read the inputs, run a program, and write its result."""
+        result = program(*inputs).astype(np.float16)
+        self.moved += sum(x.nbytes for x in inputs) + result.nbytes
+        return result
+
+
+def moved(n, d_h):
+    """The bytes that attention moves in three programs, in one, and for the last token."""
+    q, k, v = np.ones((3, n, d_h), np.float16) / 8
+    three, one, last = Memory(), Memory(), Memory()
+    scores = three.run(lambda q, k: q @ k.T, q, k)
+    weights = three.run(lambda s: np.exp(s) / np.exp(s).sum(1, keepdims=True), scores)
+    three.run(lambda a, v: a @ v, weights, v)
+    for memory, queries in ((one, q), (last, q[-1:])):
+        memory.run(
+            lambda *qkv: reference.scaled_dot_product_attention(*qkv),
+            *(x.astype(np.float16) for x in (queries, k, v)),
+        )
+    return three.moved, one.moved, last.moved
+
+
+def test_eq_roofline(page):
+    r"""$$ \text{time} \ge \max\left( \frac{\text{operations}}{F}, \; \frac{\text{bytes}}{B} \right) . $$
+
+    The quotient is 156. In the time in which one byte arrives, the A100 can do 156 operations.
+
+    A line that rises with slope one up to 156 operations per byte and is flat at 312 from there on.
+    """
+    F, B = page.torch.F, page.torch.B
+    assert (F, B) == (312 * 1e6 * 1e6, 2 * 1e6 * 1e6)
+    assert F / B == 156
+    (roof,) = page.torch.roof.values()
+    bytes_ = 1e9
+    for intensity, speed in zip(page.torch.per_byte, roof, strict=True):
+        least = max(intensity * bytes_ / F, bytes_ / B)
+        assert np.isclose(intensity * bytes_ / least, speed * 1e12)
+
+
+@pytest.mark.parametrize(("n", "d_h"), [(16, 4), (64, 4), (64, 16)])
+def test_eq_intensity(page, n, d_h):
+    r"""$$ \frac{4n^2d_h}{b\,(4n^2 + 4nd_h)} = \frac{d_h}{b} \cdot \frac{n}{n + d_h} . $$
+
+    Together, the three programs move $4n^2 + 4nd_h$ numbers
+
+    These are $4nd_h$ numbers, and the intensity is $n / b$.
+
+    | scores | $2n^2d_h$ | $2nd_h$ | $n^2$ |
+
+    | softmax | none that we count | $n^2$ | $n^2$ |
+
+    | sums of values | $2n^2d_h$ | $n^2 + nd_h$ | $nd_h$ |
+    """
+    three, one, last = moved(n, d_h)
+    assert three == 2 * (4 * n**2 + 4 * n * d_h)
+    assert one == 2 * 4 * n * d_h
+    assert last == 2 * (2 * n * d_h + 2 * d_h)
+    q = np.ones((n, d_h))
+    work = measure(lambda x: (x @ q.T) @ q, q).operations
+    assert work == 4 * n**2 * d_h
+    assert np.isclose(work / three, d_h / 2 * n / (n + d_h))
+    assert work / one == n / 2
+
+
+def test_the_three_jobs(page):
+    """With a head of width 64 and numbers of 2 bytes it is 32, a fifth of what the A100 needs
+
+    The three programs need five times as long for memory as for arithmetic. In the fused kernel memory
+    is no longer the limit.
+
+    One new token lies on the rising part at 1, the three programs at 32, and the fused kernel on the
+    flat part at 4096.
+    """
+    p = page.torch
+    assert (p.n, p.d_h, p.b) == (1000, 64, 2)  # n is that of the last exercise by now
+    n, d_h = 8192, 64
+    three, one, new = (np.array(p.jobs[name]) for name in p.jobs)
+    assert three.tolist() == [4 * n**2 * d_h, 4 * n**2 + 4 * n * d_h]
+    assert one.tolist() == [4 * n**2 * d_h, 4 * n * d_h]
+    assert new.tolist() == [4 * n * d_h, 2 * n * d_h + 2 * d_h]
+    intensities = [work / (2 * numbers) for work, numbers in (new, three, one)]
+    assert np.allclose(intensities, [1, 32, 4096], rtol=0.01)
+    assert np.isclose(64 / 2 / 156, 1 / 5, atol=0.01)
+    arithmetic, memory = three[0] / p.F, 2 * three[1] / p.B
+    assert 4.9 < memory / arithmetic < 5
+    assert 2 * one[1] / p.B < one[0] / p.F
+    for line in ("541.1 megabytes", "31.8 operations", "55.06 micro", "270.53 micro"):
+        assert f"  {line}" in page.printed or f": {line}" in page.printed
+    for name, ((intensity, speed),) in p.points.items():
+        work, numbers = p.jobs[name]
+        assert np.isclose(intensity, work / (2 * numbers))
+        assert np.isclose(speed * 1e12, work / max(work / p.F, 2 * numbers / p.B))
+
+
+def test_one_token_times_a_matrix(page):
+    r"""One token times a $d \times d$ matrix is $2d^2$ operations, and all $d^2$ numbers of the matrix
+    have to be fetched for it. With numbers of 2 bytes that is one operation per byte again.
+    """
+    matrix = np.ones((64, 64), np.float16)
+    work = measure(lambda x: x @ matrix.astype(float), np.ones((1, 64))).operations
+    assert work == 2 * matrix.size == matrix.nbytes
+
+
+def test_reported_peaks(page):
+    """FlashAttention-2 reaches 50 to 73 percent of 312
+
+    outside of matrix products an A100 does only 19.5 trillion operations per second
+    """
+    assert page.torch.F == 312e12
+    assert 312 / 19.5 == 16  # the factor that the paper names
+
+
+def test_the_speed_limit_of_writing(page):
+    """For each token, all weights have to be fetched once, 14 billion bytes. At 2 trillion bytes
+    per second this takes 7 milliseconds, so the limit is 142 tokens per second.
+
+    so arithmetic becomes the limit at 156 users
+    """
+    fetched = 7 * 10**9 * 2
+    assert fetched == 14 * 10**9
+    assert fetched / 2e12 == 7e-3
+    assert 142 <= 1 / 7e-3 < 143
+    for users, limited in ((155, False), (157, True)):
+        assert (7e9 * 2 * users / page.torch.F > fetched / page.torch.B) == limited
+    lines = ("milliseconds per token: 7", "tokens per second: 142", "users: 156")
+    assert "\n".join(lines) in page.printed
+
+
 def test_the_two_ways_of_the_figure(page):
     """meet in the middle output after two layers
 
-    one place for each layer, and arrives at the last output after four
+    one place per layer, and arrives at the last output after four
 
-    for $k = 3$ and 5 tokens, 4 from input to output and 2 until two inputs meet
+    For $k = 3$ and 5 tokens it is 4 from input to output and 2 until two inputs meet
     """
     line = "convolution    until two inputs meet: 2, input to output: 4\n"
     assert line in page.printed
@@ -223,7 +376,12 @@ def test_eq_across(page, n, k):
 
 
 def test_dilated_layers_need_a_logarithm(page):
-    r"""$\lceil \log_k n \rceil$ layers are enough for every two inputs to meet"""
+    r"""$\lceil \log_k n \rceil$ layers are enough for every two inputs to meet
+
+    For 81 tokens and $k = 3$, words need 80 contiguous layers to get across, 40 to meet, and 4 if the
+    layers are dilated.
+    """
+    assert "81 tokens, k = 3: 80 layers across, 40 to meet, 4 if dilated\n" in page.printed
     lines = [line for line in page.printed.splitlines() if line.endswith("if dilated")]
     found = [[int(word) for word in line.split() if word.isdigit()] for line in lines]
     assert [(n, dilated) for n, *_, dilated in found] == [(5, 2), (27, 3), (65, 3), (81, 4)]
@@ -247,15 +405,16 @@ def test_twice_the_tokens_four_times_the_weights(page):
 
 
 def test_elementwise_work_is_not_counted(page):
-    """The count leaves out softmax and other elementwise work"""
+    """The count of operations leaves out softmax and other elementwise work."""
     assert measure(lambda x: np.exp(x) + x, FIVE).operations == 0
 
 
 def test_self_attention_always_costs_more(page):
-    """always more than the $4nd^2$ of the recurrence above, and more than a convolution with $k = 3$
+    """That is always more than the $4nd^2$ of the recurrence above, and more than a convolution with
+    $k = 3$.
 
-    the recurrence does the least work and waits the longest, the convolution waits for nothing and
-    needs many layers to look far, and self-attention sees everything at once
+    the recurrence does the least work and waits the longest. The convolution waits for nothing and
+    needs many layers to look far. Self-attention sees everything at once
     """
     cnn, rnn, projections, pairs = page.torch.operations.values()
     assert (rnn < cnn).all()
@@ -281,8 +440,8 @@ def test_an_lstm_costs_more_on_short_texts(page):
 
 
 def test_a_wide_kernel(page):
-    """At $n = 2d$ self-attention takes $4n^2d + 8nd^2 = 16nd^2$, and the convolution $2knd^2$, so
-    for $k > 8$.
+    """At $n = 2d$ self-attention takes $4n^2d + 8nd^2 = 16nd^2$ operations, and the convolution takes
+    $2knd^2$. So the convolution takes more for $k > 8$.
     """
     attention = reference.self_attention_operations(64, 32)
     assert attention == 16 * 64 * 32**2
@@ -293,7 +452,7 @@ def test_a_wide_kernel(page):
 def test_at_the_edges(page):
     """Never. Each layer moves by its distance, forward or back, or not at all
 
-    the only way of length 2 is $2 = 3 - 1$; its first step, back by 1, would leave the sentence
+    the only way of length 2 is $2 = 3 - 1$, and its first step goes back by 1
     """
     assert page.torch.reached[2].tolist() == [False, True, True]
     ways = [s for s in product((-1, 0, 1), repeat=4) if np.dot(s, (1, 3, 9, 27)) == 2]
@@ -302,15 +461,16 @@ def test_at_the_edges(page):
 
 @pytest.mark.parametrize("w", [2, 5, 9])
 def test_through_a_window(page, w):
-    r"""It is eq_meet with $k = 2w - 1$: $\lceil (n - 1) / (2w - 2) \rceil$."""
+    r"""This is eq_meet with $k = 2w - 1$: $\lceil (n - 1) / (2w - 2) \rceil$ layers."""
     window = reference.window_mask(64, 64, w)
     assert layers_to_connect(repeat(window)) == ceil((64 - 1) / (2 * w - 2))
 
 
 def test_one_more_word(page):
-    """With it, four projections of one token, $n$ scores and a sum of $n$ values: $8d^2 + 4nd$.
+    """With the cache there are four projections of one token, $n$ scores and a sum of $n$ values:
+    $8d^2 + 4nd$ operations.
 
-    $8nd^2 + 4n^2d$, which is $n$ times as many
+    $8nd^2 + 4n^2d$, or $n$ times as many
     """
     n, d = 1000, 64
     kept, matrix = np.ones((n, d)), np.ones((d, d))
