@@ -351,7 +351,7 @@ def deberta_bucket():
             yield np.argmax(found >= E + k), next(begins)
 
 
-@formula("11dd0899")
+@formula("8fd86e67")
 def DisentangledBias():
     (q, k, _), m, d, D = heads(), 4, 6, 6
     T, Wq, Wk = normal(2 * m, 5), normal(5, 2 * d), normal(5, 2 * d) + 0.1
@@ -383,7 +383,7 @@ def DisentangledBias__scale():
     yield made.scale, 1 / sqrt(3 * 6)
 
 
-@formula("a960d893")
+@formula("bd209806")
 def FIRE():
     c, mu, w1, b1, W2, b2 = -0.3, -0.5, normal(5), normal(5), normal(5, 2), normal(2)
     L = abs(mu) * 10.0
@@ -594,7 +594,7 @@ def randomized_positions():
     yield ours.randomized_positions(L, L, rng=rng), range(L)
 
 
-@formula("77349a77")
+@formula("fedabc2d")
 def ShawRelative():
     (q, k, v), (layer, row) = heads(), shaw()
     options = {"query_positions": POSITIONS, "key_positions": POSITIONS}
@@ -654,7 +654,7 @@ def skew():
                 yield got[i, j], 0 if j == i + 1 else X[i + 1, j - i - 2]
 
 
-@formula("747f6791")
+@formula("25cae0b7")
 def RelativeGlobalAttention():
     (q, k, _), n_max = heads(), 6  # distances of 5, 6 and 9 are there
     table = normal(2, n_max, 6)

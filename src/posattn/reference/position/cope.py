@@ -28,10 +28,10 @@ class CoPE:
     sentences, it counts sentences.
     A count is not a whole number, so $b_{ij}$ interpolates between the products with the two rows
     of the table next to it.
-    The table is shared by all heads, which still count differently, since their gates differ.
+    All heads share the table. They still count differently, because their gates differ.
 
-    Give it to a layer as `MultiHeadAttention(bias=...)`, with causal attention: $b_{ij}$, which is
-    added to the scores, depends on content, so it comes from the method `scores`.
+    Pass it to a layer as `MultiHeadAttention(bias=...)`, with causal attention. $b_{ij}$ depends on
+    content, so it comes from the method `scores`.
 
     What it guarantees: only the order of the positions matters, so a common offset changes
     nothing, and lengths beyond the trained one are defined.
@@ -56,9 +56,9 @@ class CoPE:
     The paper's equations leave the scale out.
     The authors' training code divides $b_{ij}$ by $\sqrt{d_h}$ too, unless told otherwise
     (`cope_nodiv`): divide the table by $\sqrt{d_h}$.
-    It can also take the gates from keys of their own or from the values, which is not done here.
+    It can also take the gates from separate keys or from the values, which is not done here.
 
-    Make a table with `CoPE.init(rng, max_len, head_dim)`, or from one that exists; the authors'
+    Make a table with `CoPE.init(rng, max_len, head_dim)`, or pass one that exists. The authors' table
     is its transpose, with a leading axis of 1.
 
     Args:

@@ -25,16 +25,16 @@ class DAPE:
     where $\mathbf{s}_{ij} = (\mathbf{q}_{i}^\top\mathbf{k}_{j} / \sqrt{d_h})_h$ are the scores of one
     pair of tokens in all $H$ heads, and $\boldsymbol{\beta}_{ij} = (\beta_h(i, j))_h$ any bias that is
     a function of positions: :func:`alibi_bias`, :class:`KerpleLog` and :class:`FIRE` are the authors'.
-    The pair gets what its position would give it, and more or less of it where the scores say so:
-    a far key that matches need not fade.
+    Each pair starts with the bias of its position, and the network raises or lowers it depending on the
+    scores. So a far key that matches need not fade.
 
-    Give it to a layer as `MultiHeadAttention(bias=...)`; $\mathbf{b}_{ij}$ is added to the scores.
+    Pass it to a layer as `MultiHeadAttention(bias=...)`, which adds $\mathbf{b}_{ij}$ to the scores.
 
-    What it guarantees: the correction of a pair depends only on that pair, so tiles, cached keys
-    and padding are as for the bias that it adapts, and so are shifts and far positions.
-    Where it fails: every pair of tokens runs through the network, $6 H m$ operations beside the
-    $2 H d_h$ of its scores, and no fused kernel offers that; heads must lie together.
-    The network sees $\mathbf{q}^\top\mathbf{k} / \sqrt{d_h}$, also where the layer has another `scale`.
+    What it guarantees: the correction of a pair depends only on that pair. Tiles, cached keys, padding,
+    shifts and far positions therefore work as they do for the bias that it adapts.
+    Where it fails: every pair of tokens runs through the network. That takes $6 H m$ operations, where
+    its scores take $2 H d_h$, and no fused kernel offers it. All heads must be computed together.
+    The network sees $\mathbf{q}^\top\mathbf{k} / \sqrt{d_h}$, even if the layer has another `scale`.
 
     Make a layer with `DAPE.init(rng, num_heads, bias)`, or from parameters that exist.
 

@@ -86,28 +86,28 @@ class DisentangledBias:
 
     One table of vectors for distances, $\mathbf{T}$, is projected to a query and to a key for each
     head.
-    The table has $2m$ rows, and so the clipping is not symmetric: $i - j$ from $-m$ to $m - 1$ have
-    rows of their own, and $m$ shares that of $m - 1$.
+    The table has $2m$ rows, so the clipping is not symmetric. Each $i - j$ from $-m$ to $m - 1$ has its
+    own row, and $m$ shares the row of $m - 1$.
 
     It acts on the scores: as `MultiHeadAttention(bias=...)`, it adds the second and the third term.
-    The first is the attention's own, and needs the same factor, because three terms are summed:
+    The layer computes the first itself. It needs the same factor, because three terms are summed:
     `MultiHeadAttention.init(rng, dim, num_heads, bias=bias, scale=bias.scale)`.
 
-    Only the offset matters, so a shift of all positions changes nothing, and its sign tells directions
-    apart.
-    Offsets are whole numbers, exact at any size and in every dtype; those out of reach look alike.
+    Only the offset matters, so a shift of all positions changes nothing. Its sign tells the two
+    directions apart.
+    Offsets are whole numbers, exact at any size and in every dtype. Those out of reach look the same.
 
     This is the paper's equation, and no published weights belong to it.
     The authors' code, and transformers, read the row $\delta(i, j)$ in the third term, too
     (microsoft/DeBERTa, issue 162, says the opposite of transformers: there the number is negated and the
     matrix then transposed, which gives $\delta(i, j)$ again).
-    `same_row=True` does as they do: query and key ask for the same distance, seen from the query.
+    `same_row=True` does what they do: query and key use the same distance, seen from the query.
 
-    DeBERTa's second and third version let distant rows be shared: `bucketed_to=512` puts
-    :func:`deberta_bucket` of $i - j$ and $D = 512$ in the place of $i - j$, with $m$ buckets.
+    In DeBERTa's second and third version distant positions share rows: `bucketed_to=512` replaces
+    $i - j$ by its :func:`deberta_bucket` with $D = 512$ and $m$ buckets.
 
-    To load weights, which need `same_row=True`: give the table after its layer norm, and if the projections
-    have offsets, a table with one more column, of ones, and matrices with one more row, the offsets.
+    Published weights need `same_row=True` and the table after its layer norm. If the projections have
+    offsets, add a column of ones to the table, and the offsets as one more row to each matrix.
     The second and third version project positions with the matrices of content.
 
     Make it with `DisentangledBias.init(rng, max_distance, dim, num_heads)`, or from parameters.

@@ -25,16 +25,16 @@ class FIRE:
 
     where $i$ is the position of a query, counted from 0, and $j$ that of a key.
     It acts on the scores of all $H$ heads.
-    For keys in the past the ratio lies between 0 and 1 at every length, so that longer
-    sequences bring the network nothing that it has not seen.
-    Below $L$ the divisor stays the same, which keeps short distances apart in short sequences.
-    The logarithm gives near keys more of the range than far ones.
+    For keys in the past the ratio lies between 0 and 1 at every length, so a longer sequence shows the
+    network no input that it has not seen.
+    Below $L$ the divisor is constant, which keeps short distances apart in short sequences.
+    The logarithm gives near keys a larger part of the range than far ones.
 
-    The divisor depends on where the query stands: unlike other biases this one changes when all
+    The divisor depends on the query's position. Unlike other biases, this one changes when all
     positions are shifted, unless all queries stay below $L$.
-    It does not tell the two directions apart, and far into the future the ratio exceeds 1.
-    The authors define it for keys in the past; the absolute value is that of their program, and so is
-    the $10^{-6}$: with it the ratio is 0 where $c$ is, or where a query at 0 meets a threshold of 0.
+    Past and future look the same, and far into the future the ratio exceeds 1.
+    The authors define it for keys in the past. The absolute value and the $10^{-6}$ are those of their
+    program. Because of the latter the ratio is 0 if $c = 0$, or for a query at 0 with a threshold of 0.
 
     Make a layer with `FIRE.init(rng, num_heads)`, or from parameters that exist.
 

@@ -15,33 +15,33 @@ __all__ = ["ForgettingGate", "forgetting_bias", "tiled_forgetting_bias"]
 def forgetting_bias(
     log_gates: Inexact[np.ndarray, "*batch h n_k"], n_q: int | None = None
 ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
-    r"""The bias of the Forgetting Transformer: what the gates between a key and a query let through.
+    r"""The bias of the Forgetting Transformer: how much the gates between a key and a query let through.
 
     .. math:: d_{ij} = \sum_{l=j+1}^{i} \log f_l \quad (j \le i), \qquad
         e^{s_{ij} + d_{ij}} = e^{s_{ij}} \prod_{l=j+1}^{i} f_l .
 
     Here $s_{ij}$ is the score, and each token $l$ has a gate $f_l$ in $(0, 1)$ for each head.
-    A key that lies $i - j$ tokens back has passed the gates of all tokens after it, the query's
-    own included and its own not, so $d_{ii} = 0$.
+    A key $i - j$ tokens back has passed the gates of all tokens after it, up to and including the
+    query's. It has not passed its own gate, so $d_{ii} = 0$.
     The bias is added to the scores of causal attention:
 
     .. code-block:: python
 
         layer(x, x, x, causal=True, bias=forgetting_bias(gate(x)))
 
-    Gates that are the same for all tokens give $d_{ij} = (i - j) \log f$, which is ALiBi with
-    the slope $-\log f$; gates that depend on the token forget where the content says so.
+    If all tokens have the same gate, $d_{ij} = (i - j) \log f$, which is ALiBi with the slope
+    $-\log f$. Gates that depend on the token forget where the content says so.
 
     What it guarantees: the bias is not positive, and it does not grow with the distance from the
     query.
-    It needs no positions, since it counts tokens: padding to the left and packed sequences are
-    right as soon as the mask hides the others.
+    It needs no positions, because it counts tokens. Padding on the left and packed sequences come out
+    right as soon as the mask hides the other tokens.
     It is defined for every length.
-    When decoding, keep the log gates of all tokens with their keys; `n_q=1` is then the row of
-    the new token, at the cost of one addition per key.
+    When decoding, keep the log gates of all tokens with their keys. `n_q=1` then gives the row of
+    the new token, for one addition per key.
 
     Where it fails: the future has no bias here ($d_{ij} = 0$ for $j > i$) and must be hidden by
-    `causal=True`; in the paper $d_{ij} = -\infty$ stands there.
+    `causal=True`. The paper has $d_{ij} = -\infty$ there.
     `log_gates` are logarithms: gates themselves would reward distance.
 
     Accuracy: each entry is summed on its own, over terms of one sign.
@@ -89,25 +89,25 @@ def tiled_forgetting_bias(log_gates: Inexact[np.ndarray, "*batch h n"]) -> Calla
     .. math:: d_{pr} = \sum_{l=r+1}^{p} \log f_l \quad (r \le p), \qquad d_{pr} = 0 \quad (r > p) .
 
     Here $p$ and $r$ are the positions of a query and a key, counted from 0 among the tokens that have gates.
-    :func:`forgetting_bias` is the array of all pairs; this function gives any part of it, so that attention
-    asks for a tile at a time and memory grows with $n$, not with $n^2$:
+    :func:`forgetting_bias` is the array of all pairs. This function gives any part of it, so attention can
+    ask for one tile at a time, and memory grows with $n$ instead of $n^2$:
 
     .. code-block:: python
 
         layer(x, x, x, causal=True, bias=tiled_forgetting_bias(gate(x)))
 
-    What it guarantees: it is that array, whatever the tiles are.
-    A negative position, which marks padding in a cache, stands before the first token; a key beyond the last
-    one is in the future.
+    What it guarantees: the same array, however it is cut into tiles.
+    A negative position, which marks padding in a cache, counts as before the first token. A key beyond the
+    last token is in the future.
 
-    Where it fails: it counts the tokens of `log_gates`, which must be those of the keys; with a cache, keep
-    the log gates of all tokens beside it.
+    Where it fails: it counts the tokens of `log_gates`, which must be those of the keys. With a cache, keep
+    the log gates of all tokens too.
 
     Accuracy: PyTorch and JAX take the difference of two cumulative sums, $c_p - c_r$, in float64 and in pairs
     of floats: after $2^{20}$ gates near $1/2$ it is off by less than $10^{-8}$.
-    A gate with a logarithm below $-10^4$ is shut there: what lies behind it has the bias $-\infty$, and what
-    follows it is exact.
-    This column has the array of all pairs, and reads from it.
+    A gate with a logarithm below $-10^4$ counts as shut there: keys behind it have the bias $-\infty$, and
+    keys after it are exact.
+    This reference computes the array of all pairs and reads from it.
 
     Args:
         log_gates: $\log f$, one per token and head, `(*batch, h, n)`, none above 0.
@@ -157,13 +157,14 @@ class ForgettingGate:
         \sigma(z) = \frac{1}{1 + e^{-z}} .
 
     Its result goes to `forgetting_bias`.
-    The logarithm is taken of the sum, not of the gate, so a gate that a float cannot tell from
-    0 or from 1 still has one.
+    The logarithm is computed from the sum and not from the gate, so it is accurate even for a gate
+    that rounds to 0 or to 1.
 
     Make a gate with `ForgettingGate.init(rng, dim, num_heads)`, or from parameters that exist.
 
     Variants: this is the gate that the paper calls data-dependent.
-    Its data-independent gate is a zero `weight`, and its fixed gate a constant `offset` beside it.
+    A zero `weight` gives its data-independent gate. A constant `offset` on top of that gives its fixed
+    gate.
 
     Args:
         weight: $\mathbf{W}$, `(d, h)`; `x @ weight` projects.

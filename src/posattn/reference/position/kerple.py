@@ -15,21 +15,21 @@ LEAST, MOST = 0.01, np.inf  # a parameter outside counts as the nearer of these
 
 @dataclass(frozen=True, eq=False)
 class KerpleLog:
-    r"""A penalty that grows with the logarithm of the distance, in each head in its own measure.
+    r"""A penalty that grows with the logarithm of the distance, with learned strengths for each head.
 
     .. math:: b_h(i, j) = -r_{1,h} \, \ln(1 + r_{2,h} \, \lvert j - i \rvert), \qquad r_1, r_2 > 0,
 
     where $i$ is the position of a query and $j$ that of a key. It acts on the scores.
     Up to a constant that the softmax ignores, the bias is an inner product of features of the two
     positions.
-    It depends only on $j - i$, is defined at any distance and does not tell the two directions apart.
-    The factor that it puts on a weight before normalisation, $(1 + r_2\lvert j - i\rvert)^{-r_1}$,
-    falls like a power of the distance, where ALiBi's falls exponentially.
+    It depends only on $j - i$ and is defined at any distance. Past and future look the same.
+    It multiplies a weight, before normalisation, by $(1 + r_2\lvert j - i\rvert)^{-r_1}$. This factor
+    falls like a power of the distance, whereas ALiBi's falls exponentially.
 
     As in the authors' program a parameter below 0.01 counts as 0.01, and the gradient passes as if it
     did not.
-    There the parameter itself is set to the bound at each use, so that an update that would lower it
-    further is forgotten: call `clamped` after each update to train as they do.
+    Their program also sets the parameter itself to the bound at each use, so an update that would lower
+    it further is forgotten. Call `clamped` after each update to train as they do.
 
     Make a layer with `KerpleLog.init(rng, num_heads)`, or from parameters that exist.
 
@@ -102,20 +102,21 @@ class KerpleLog:
 
 @dataclass(frozen=True, eq=False)
 class KerplePower:
-    r"""A penalty that grows with a power of the distance, in each head in its own measure.
+    r"""A penalty that grows with a power of the distance, with learned strengths for each head.
 
     .. math:: b_h(i, j) = -r_{1,h} \, \lvert j - i \rvert^{\,r_{2,h}}, \qquad
         r_1 > 0, \quad 0 < r_2 \le 2,
 
     where $i$ is the position of a query and $j$ that of a key. It acts on the scores.
-    An exponent of 1 gives ALiBi with learned slopes of at least 0.01, one of 2 a Gaussian window.
+    An exponent of 1 gives ALiBi with learned slopes of at least 0.01. An exponent of 2 gives a Gaussian
+    window.
     For an exponent above 2 the bias would no longer be an inner product of features of the two
     positions up to a constant.
-    It depends only on $j - i$, is defined at any distance and does not tell the two directions apart.
+    It depends only on $j - i$ and is defined at any distance. Past and future look the same.
 
     As in the authors' program a parameter below 0.01 counts as 0.01, and an exponent above 2 as 2, and
     the gradient passes as if they did not.
-    There the parameters themselves are set to their bounds at each use: see :class:`KerpleLog`.
+    Their program also sets the parameters themselves to their bounds: see :class:`KerpleLog`.
 
     Make a layer with `KerplePower.init(rng, num_heads)`, or from parameters that exist.
 

@@ -17,7 +17,7 @@ class LearnedPositionalEncoding:
     .. math:: \mathbf{y}_i = \mathbf{x}_i + \mathbf{t}_i, \qquad
         \mathbf{T} \in \mathbb{R}^{n_{\max} \times d}.
 
-    The table ends: there is no vector for position $n_{\max}$, and to ask for it is an error.
+    The table ends. There is no vector for position $n_{\max}$, and asking for it is an error.
 
     Make a layer with `LearnedPositionalEncoding.init(rng, max_len, dim)`, or from a table that exists.
 

@@ -29,20 +29,20 @@ def polar_query(
 
     .. math:: \sum_{c=0}^{d-1} \mu(q_c)\,\mu(k_c)\, \cos\bigl((j - i)\,\omega_c + \varphi_c\bigr) .
 
-    In rotary a pair of entries has a length and an angle of its own, and the position turns it
-    further: what a token is and where it stands meet in one angle.
-    Here an entry has a length only, so content scales the cosine, and cannot shift it.
-    Each of the $d$ entries has a frequency of its own, twice as many as in rotary.
+    In rotary embedding a pair of entries has its own length and angle, and the position turns it
+    further, so content and position share one angle.
+    Here an entry has only a length, so content scales the cosine and cannot shift it.
+    Each of the $d$ entries has its own frequency, twice as many as in rotary embedding.
 
     Use both: `MultiHeadAttention(rotate=(polar_query, PolarKey(...)), scale=head_dim**-0.5)`.
-    What comes back is twice as wide, all cosines before all sines, so products and cached keys
-    cost twice as much; without `scale` the layer would divide by $\sqrt{2d}$.
+    The result is twice as wide, all cosines before all sines, so products and cached keys cost twice
+    as much. Without `scale` the layer would divide by $\sqrt{2d}$.
     A `KVCache` has one width for keys and values: make it with `turned=False`.
 
     What it guarantees: scores depend on positions only through the offset, any positions are
     defined, and keys can be cached once they are turned.
     Where it fails: every length is positive, whatever the sign of the entry, so content cannot
-    change the sign of a term; lengths of vectors do not stay.
+    change the sign of a term. The lengths of vectors change.
 
     Args:
         x: the queries of each head, `(*batch, n, d)`, of any width $d$.
@@ -78,12 +78,12 @@ class PolarKey:
         \begin{bmatrix} \cos(p\,\omega_c + \varphi_c) \\ \sin(p\,\omega_c + \varphi_c) \end{bmatrix}
 
     with $\mu$ and $\omega$ as in :func:`polar_query`, whose partner it is.
-    The learned $\varphi$ of each head and entry says which offset the entry likes best:
-    $j - i = -\varphi_c / \omega_c$, and any number of whole turns from it; at $\varphi = 0$ a key
-    before the query counts like one behind it.
+    The learned $\varphi$ of each head and entry decides which offset the entry prefers:
+    $j - i = -\varphi_c / \omega_c$, or any number of whole turns from it. At $\varphi = 0$ a key
+    before the query counts the same as one after it.
 
-    A $\varphi$ counts as the nearest number in $[-2\pi, 0]$, a whole turn; outside of it the
-    gradient is zero.
+    A $\varphi$ outside $[-2\pi, 0]$, one whole turn, counts as the nearer end, and its gradient is
+    zero there.
 
     Make a layer with `PolarKey.init(num_heads, head_dim)`, or from angles that exist.
 

@@ -16,24 +16,24 @@ def randomized_positions(
     .. math:: i_0 < i_1 < \ldots < i_{n-1}, \qquad \{i_0, \ldots, i_{n-1}\} \text{ uniform among the }
         \binom{L}{n} \text{ subsets of } \{0, \ldots, L - 1\} \text{ with } n \text{ elements.}
 
-    A model that is trained on sequences of length $n$ with the positions $0, \ldots, n - 1$ meets
-    positions that it has never seen as soon as a sequence is longer.
-    Drawn anew for every batch, the positions cover everything below $L$ during training, and the
-    order of the tokens is kept while their distances vary.
+    A model trained on sequences of length $n$ with the positions $0, \ldots, n - 1$ meets unseen
+    positions as soon as a sequence is longer.
+    If positions are drawn anew for every batch, training covers all of them below $L$. The order of the
+    tokens stays and their distances vary.
     They replace the positions $0, \ldots, n - 1$ wherever those are accepted: in
     `sinusoidal_encoding`, as `positions` of a layer, and so in every rotation and bias.
 
     What it guarantees: the positions are sorted and distinct, each is smaller than `max_len`, and
     every position is equally likely to be among them, with probability $n / L$.
     The mean of $i_j$ is $(j + 1)(L + 1)/(n + 1) - 1$.
-    Two neighbours are $(L + 1)/(n + 1)$ apart on average, so a model can no longer read from a
-    distance how many tokens lie between.
+    Two neighbours are $(L + 1)/(n + 1)$ apart on average, so a distance no longer tells the model how
+    many tokens lie between.
     With $n = L$ nothing is random.
 
     Where it fails: $L$ must be chosen before training, and no sequence may be longer.
     The model is noisy at test time too, where the authors draw in the same way.
-    Cached keys keep the positions that they were drawn with, so draw for the whole sequence that
-    you are going to decode, not token by token.
+    Cached keys keep their positions, so draw once for the whole sequence that you are going to decode
+    and not token by token.
 
     Variants: the paper counts positions from 1, its code from 0 as here.
     The code draws once per batch; draw once per example and stack the results for positions of
@@ -41,7 +41,7 @@ def randomized_positions(
     For biases and Transformer-XL's terms the code draws *distances* instead, a new set for each
     layer and call.
 
-    The columns draw from one distribution, not the same numbers.
+    NumPy, PyTorch and JAX draw from the same distribution and not the same numbers.
 
     Args:
         length: $n$, the number of tokens, at most `max_len`.

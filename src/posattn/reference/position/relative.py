@@ -13,27 +13,26 @@ __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 
 @dataclass(frozen=True, eq=False)
 class ShawRelative:
-    r"""Shaw's relative representations: offsets have vectors, which act like keys and like values.
+    r"""Shaw's relative representations: each offset has a vector that is added to keys, and one for values.
 
     .. math:: s_{ij} = \frac{\mathbf{q}_i^\top(\mathbf{k}_j + \mathbf{a}^{(k)}_{c(j-i)})}{\sqrt{d_h}},
         \qquad \mathbf{y}_i = \sum_j w_{ij}\,(\mathbf{v}_j + \mathbf{a}^{(v)}_{c(j-i)}), \qquad
         c(\delta) = \max(-m, \min(m, \delta)).
 
     Here $w_{ij}$ are the attention weights, the softmax of $s_{ij}$ over $j$.
-    It acts on the scores and on the values of each head: as `MultiHeadAttention(bias=...)`, whose
-    attention has $\mathbf{q}_i^\top\mathbf{k}_j/\sqrt{d_h}$ and $\sum_j w_{ij}\mathbf{v}_j$ already, it
-    adds the other summands.
+    It acts on the scores and on the values of each head. As `MultiHeadAttention(bias=...)` it adds the
+    terms with $\mathbf{a}$; the layer computes the other two itself.
     All heads share both tables, as in the paper.
     Table row $r$ belongs to the offset $r - m$, so keys of the past have the first rows.
 
-    Only the offset $\delta = j - i$ matters, so a shift of all positions changes nothing, and its sign
-    tells directions apart.
+    Only the offset $\delta = j - i$ matters, so a shift of all positions changes nothing. Its sign tells
+    the two directions apart.
     Offsets are whole numbers, exact at any size and in every dtype.
-    Beyond $m$ they are clipped: the scheme is defined for any length, but there all distances look
-    alike.
+    Beyond $m$ they are clipped. The scheme is defined for any length, but all distances out there look
+    the same.
 
-    The paper has both tables, and found the one of the values not to be needed (its table 3); leave
-    it out with `value_table=None`.
+    The paper has both tables and found that the one for values is not needed (its table 3). Leave it
+    out with `value_table=None`.
 
     Make it with `ShawRelative.init(rng, max_distance, head_dim)`, or from tables that exist.
 
@@ -152,7 +151,7 @@ class ShawRelative:
 
 
 def skew(x: Inexact[np.ndarray, "*batch n n"]) -> Inexact[np.ndarray, "*batch n n"]:
-    r"""Move products with a table of distances to the keys that stand at these distances.
+    r"""Move products with a table of distances to the keys at those distances.
 
     .. math:: \operatorname{skew}(\mathbf{X})_{ij} = x_{i,\,n-1-(i-j)} \qquad \text{for } j \le i.
 
@@ -162,7 +161,7 @@ def skew(x: Inexact[np.ndarray, "*batch n n"]) -> Inexact[np.ndarray, "*batch n 
     first row shifts each row into place without an index: memory $O(n^2)$ per head instead of
     $O(n^2 d_h)$ for a gathered table.
 
-    Above the diagonal, where keys lie in the future, stand numbers of no meaning: 0 for $j = i + 1$, and
+    Above the diagonal, for keys in the future, the numbers mean nothing: 0 for $j = i + 1$, and
     $x_{i+1,\,j-i-2}$, which belongs to the next query, for $j \ge i + 2$.
     A causal mask must hide them.
 
@@ -199,19 +198,19 @@ class RelativeGlobalAttention:
     .. math:: s_{ij} = \frac{\mathbf{q}_i^\top(\mathbf{k}_j + \mathbf{e}_{i-j})}{\sqrt{d_h}}
         \quad \text{for } 0 \le i - j < n_{\max}.
 
-    It acts on the scores: as `MultiHeadAttention(bias=...)`, whose attention has
-    $\mathbf{q}_i^\top\mathbf{k}_j/\sqrt{d_h}$ already, it adds the other summand.
+    It acts on the scores. As `MultiHeadAttention(bias=...)` it adds the term with $\mathbf{e}$; the layer
+    computes the other itself.
     The paper orders the table from the farthest key to the query itself: row $r$ of a head belongs to
     the distance $n_{\max} - 1 - r$.
-    So for $n$ tokens in a row, :func:`skew` of the products with the last $n$ rows is the same.
-    Here rows are found by position, which serves any positions and any number of queries.
+    So for $n$ consecutive tokens, :func:`skew` of the products with the last $n$ rows gives the same.
+    Here rows are looked up by position, which works for any positions and any number of queries.
 
     It was made for causal attention.
-    Keys in the future have no vector, and keys at a distance of $n_{\max}$ or more have none either:
-    they get 0, as in the authors' code, which pads the table with zeros.
+    Keys in the future have no vector, nor do keys at a distance of $n_{\max}$ or more. They get 0, as in
+    the authors' code, which pads the table with zeros.
     (Shaw clips distances instead, see :class:`ShawRelative`, so that far keys keep a vector.)
-    Only the offset matters, a whole number that is exact at any size and in every dtype, so a shift of
-    all positions changes nothing.
+    Only the offset matters, so a shift of all positions changes nothing. It is a whole number, exact at
+    any size and in every dtype.
 
     Make it with `RelativeGlobalAttention.init(rng, max_len, num_heads, head_dim)`, or from a table.
 

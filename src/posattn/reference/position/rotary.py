@@ -38,16 +38,16 @@ def rotate(
         \quad\text{for pair } j = 0, \ldots, m - 1 \text{ of a token at position } p.
 
     It acts on queries and keys, inside each head: `MultiHeadAttention(rotate=rotate)`.
-    Turning both by their own positions turns one against the other by the difference, so scores
+    Each turns by its own position, so the angle between them changes by the difference. Scores therefore
     depend on positions only through the offset, and keys can be cached once they are turned.
-    With $c = 1$ lengths stay.
-    Scores do not fall steadily with the distance, and beyond the trained length the slow pairs
-    meet angles that training never showed: see :func:`position_interpolation` and what follows it.
+    With $c = 1$ vectors keep their lengths.
+    Scores do not fall steadily with the distance. Beyond the trained length the slow pairs reach angles
+    that training never showed: see :func:`position_interpolation`, :func:`yarn` and the other ways.
 
-    Published codes differ in which entries make a pair.
+    Implementations differ in which entries make a pair.
     `"interleaved"` joins neighbors, $(x_{2j}, x_{2j+1})$: the paper, GPT-J, Meta's Llama.
     `"half"` joins $(x_j, x_{j+m})$: GPT-NeoX, the Llama of Hugging Face, and most models since.
-    A model computes nonsense in the other layout; :func:`weight_to_half` and
+    A model computes nonsense in the other layout. :func:`weight_to_half` and
     :func:`weight_to_interleaved` convert it exactly.
 
     With $m < d/2$ frequencies the rotation is partial: it acts on the first $2m$ entries (whose
@@ -106,7 +106,7 @@ def rotate(
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary:
-    r"""`rotate` with its options, as a value: what a layer takes and a checkpoint keeps.
+    r"""`rotate` with its options, as a value that a layer takes and a checkpoint keeps.
 
     Two of them are equal if they were made equal, and they can be hashed, pickled, copied and printed.
 
@@ -191,8 +191,8 @@ def to_half(x: Shaped[np.ndarray, "*batch d"]) -> Shaped[np.ndarray, "*batch d"]
     .. math:: (x_0, x_1, x_2, x_3, \ldots) \mapsto (x_0, x_2, \ldots, x_1, x_3, \ldots).
 
     It commutes with the rotation: `rotate(to_half(x), layout="half")` is `to_half(rotate(x))`.
-    Both queries and keys must be converted; scores then stay, because a permutation of both
-    changes no inner product.
+    Convert both queries and keys. Scores then stay the same, because permuting both changes no inner
+    product.
     Where the rotation is partial, convert the entries that turn, `x[..., :2 * m]`.
 
     It also leads from the paper's sinusoidal encoding to the concatenated order of older code:
@@ -247,10 +247,10 @@ def weight_to_half(
 ) -> Inexact[np.ndarray, "*d_in d_out"]:
     r"""Convert the projection of queries or keys of a model made for the layout `"interleaved"`.
 
-    The outputs of each head change places as in :func:`to_half`, so that
+    The outputs of each head are reordered as in :func:`to_half`, so that
     `split_heads(x @ weight_to_half(weight, H), H)` is `to_half(split_heads(x @ weight, H))`.
     Convert the weights and offsets of both the queries and the keys, and leave those of the values
-    and the output as they are; then `layout="half"` gives the scores that `"interleaved"` gave.
+    and the output as they are. Then `layout="half"` gives the scores that `"interleaved"` gave.
     This is what turns Meta's Llama into the Llama of Hugging Face.
 
     Args:

@@ -12,7 +12,7 @@ __all__ = ["sandwich_bias"]
 
 
 def sandwich_bias(num_heads: int, *, dim: int = 128, base: float = 10000.0) -> Callable:
-    r"""The inner product of two sinusoidal encodings, in each head in its own measure.
+    r"""The inner product of two sinusoidal encodings, scaled differently in each head.
 
     .. math:: b_h(i, j) = \frac{H}{8h}\,\mathbf{p}_i^\top\mathbf{p}_j
         = \frac{H}{8h} \sum_{k=0}^{d/2-1} \cos\bigl((j - i)\,\omega_k\bigr), \qquad
@@ -20,11 +20,11 @@ def sandwich_bias(num_heads: int, *, dim: int = 128, base: float = 10000.0) -> C
 
     where $i$ is the position of a query, $j$ that of a key and $\mathbf{p}$ `sinusoidal_encoding`.
     When encodings are added to the input, a score contains this product between projections, and
-    products of positions with content; here the projections and the latter are left out.
+    products of positions with content. Here both the projections and those products are left out.
     It acts on the scores and has no parameters.
-    It depends only on $j - i$, is defined at any distance and does not tell the two directions apart.
-    It falls roughly with the logarithm of the distance, from $\frac{H}{8h}\,\frac d2$ at the query, but
-    not steadily: it swings, and far keys may have more than nearer ones.
+    It depends only on $j - i$ and is defined at any distance. Past and future look the same.
+    It falls roughly with the logarithm of the distance, from $\frac{H}{8h}\,\frac d2$ at the query. It
+    swings on the way, so a far key may get more than a nearer one.
     Positions are counted from the first key, which changes nothing but keeps the angles small, and the
     product of two tables takes no cosine for each pair.
 

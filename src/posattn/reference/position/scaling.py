@@ -22,14 +22,14 @@ __all__ = [
 def position_interpolation(
     dim: int, *, base: float = 10000.0, factor: float
 ) -> Float[np.ndarray, " m"]:
-    r"""Slow every pair down alike, so that a longer context meets the angles of training.
+    r"""Slow every pair down by the same factor, so that a longer context stays within the trained angles.
 
     .. math:: \omega'_j = \omega_j / s, \qquad \omega_j = b^{-2j/d}, \qquad j = 0, \ldots, d/2 - 1.
 
     It gives frequencies for `rotate(x, positions, frequencies=...)`, and is the same as dividing
     the positions by $s$.
-    No angle within $s$ trained lengths is new to the model, but neighbors turn apart $s$ times
-    less, which costs accuracy on short texts and asks for fine-tuning.
+    No angle within $s$ trained lengths is new to the model. But neighbors are now $s$ times closer in
+    angle, which costs accuracy on short texts and calls for fine-tuning.
 
     Args:
         dim: the number of entries that turn, $d$: the width of a head, or the part of it; even.
@@ -55,19 +55,18 @@ def position_interpolation(
 
 
 def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.ndarray, " m"]:
-    r"""Slow slow pairs down and leave fast ones almost as they are, by a larger base.
+    r"""Use a larger base, which slows the slow pairs down and leaves the fast ones almost as they are.
 
     .. math:: \omega'_j = b'^{-2j/d}, \qquad b' = b\,s^{d/(d-2)}, \qquad j = 0, \ldots, d/2 - 1.
 
     The exponent makes the slowest pair $s$ times slower, as interpolation does, while the fastest
     stays at one radian per position.
     At $d = 2$ there is only the fastest, and $b' = b$: the exponent counts as 0.
-    Neighbors remain as far apart as in training, so that it works without fine-tuning; the pairs
-    between do not slow down enough, and meet new angles before $s$ trained lengths are reached.
+    Neighbors remain as far apart as in training, so it works without fine-tuning. The pairs in the
+    middle do not slow down enough and reach new angles before $s$ trained lengths.
 
-    A larger base need not come from a factor: Code Llama and :cite:t:`xiong2024effective` go on
-    training with $b = 10^6$ and $b = 500\,000$.
-    That is `frequencies(dim, base=...)` and has no function of its own.
+    A larger base need not come from a factor. Code Llama and :cite:t:`xiong2024effective` continue
+    training with $b = 10^6$ and $b = 500\,000$. For that, use `frequencies(dim, base=...)`.
 
     Args:
         dim: the number of entries that turn, $d$, even.
@@ -100,22 +99,20 @@ def dynamic_ntk(
     length: int,
     trained_length: int,
 ) -> Float[np.ndarray, " m"]:
-    r"""Choose the larger base for the length that there is, and none within the trained length.
+    r"""Choose the base for the current length, and keep the trained base within the trained length.
 
     .. math:: \omega'_j = b'^{-2j/d}, \qquad
         b' = b\,\Bigl(1 + s\,\Bigl(\frac{\max(n, L)}{L} - 1\Bigr)\Bigr)^{d/(d-2)}.
 
     At $d = 2$ the exponent counts as 0, and $b' = b$.
-    The result is a function of its arguments and nothing else: after a long text, a short one gets
-    the frequencies of training again.
-    Implementations that keep what they computed for the longest text do not.
+    The result depends only on the arguments. After a long text, a short one gets the trained frequencies
+    again. Implementations that keep what they computed for the longest text do not do that.
 
-    As the frequencies of all positions change with $n$, a key that was turned and cached does not
-    fit the queries of later, longer calls: cache keys before they are turned, or fix $n$ at the
-    length that will be reached.
+    All frequencies change with $n$, so a key that was turned and cached does not fit the queries of
+    later, longer calls. Cache keys before they are turned, or fix $n$ at the final length.
 
-    The formula with $s$ is that of Hugging Face and the code that it follows.
-    $s = 1$ gives the one of :cite:t:`peng2024yarn`, in which $n / L$ takes the place of the factor.
+    The formula with $s$ is that of Hugging Face and of the code that it follows.
+    $s = 1$ gives the one of :cite:t:`peng2024yarn`, where $n / L$ is the factor.
 
     Args:
         dim: the number of entries that turn, $d$, even.
@@ -172,24 +169,24 @@ def yarn(
     Pairs up to $j_f = \max(\lfloor j(\beta_f) \rfloor, 0)$ stay, pairs from
     $j_s = \min(\lceil j(\beta_s) \rceil, d - 1)$ on are interpolated, those between are blended.
     The attention factor $c$ multiplies turned queries and keys, so their scores are multiplied by
-    $c^2$: longer contexts need a sharper softmax.
+    $c^2$. Longer contexts need a sharper softmax.
 
-    This is the authors' code and that of Hugging Face, which blend linearly in $j$, and round and
-    bound both ends; the paper's formula blends linearly in the number of turns.
-    Where the bounds make the ends equal or let them cross, all pairs after $j_f$ are interpolated;
-    those codes do so for equal ends, but interpolate the pairs before $j_f$ where the ends cross.
+    This is the authors' code and that of Hugging Face. Both blend linearly in $j$, and round and
+    bound both ends. The paper's formula blends linearly in the number of turns.
+    If the bounds make the ends equal or cross, all pairs after $j_f$ are interpolated. Those two codes
+    do so for equal ends, but interpolate the pairs before $j_f$ if the ends cross.
     With `truncate=False` the ends are not rounded, $j_f = \max(j(\beta_f), 0)$ and
     $j_s = \min(j(\beta_s), d - 1)$, as in gpt-oss, whose frequencies would be up to 76 % higher
     with rounded ends.
 
-    DeepSeek weighs the logarithm, with $m$ for what turns and $m'$ for the whole head:
+    DeepSeek weights the logarithm, with $m$ for the part that turns and $m'$ for the whole head:
 
     .. math:: c = \frac{0.1\,m \ln s + 1}{0.1\,m' \ln s + 1},
 
     which is 1 where both are the same, as in DeepSeek-V3.
-    Its attention then multiplies the scores by the square of the divisor, so that the part that does not
-    turn is sharpened too: `scale=(0.1 * mscale_all_dim * math.log(factor) + 1) ** 2 / head_dim**0.5`.
-    As in Hugging Face's code this holds only where both are given and neither is 0.
+    Its attention then multiplies the scores by the square of the divisor, which sharpens the part that
+    does not turn as well: `scale=(0.1 * mscale_all_dim * math.log(factor) + 1) ** 2 / head_dim**0.5`.
+    As in Hugging Face's code, this applies only if both are given and neither is 0.
 
     Args:
         dim: the number of entries that turn, $d$, even.
@@ -254,20 +251,20 @@ def longrope(
     trained_length: int,
     factor: float,
 ) -> tuple[Float[np.ndarray, " m"], float]:
-    r"""Slow each pair down by a factor of its own, which a search has found.
+    r"""Slow each pair down by its own factor, found by a search.
 
     .. math:: \omega'_j = \frac{\omega_j}{\lambda_j}, \qquad
         \lambda = \begin{cases} \text{short factors} & n \le L \\ \text{long factors} & n > L
         \end{cases}, \qquad c = \sqrt{1 + \frac{\ln s}{\ln L}}.
 
     Here $\omega_j = b^{-2j/d}$ is the frequency of pair $j = 0, \ldots, d/2 - 1$.
-    The factors belong to a checkpoint, where they are stored with the weights.
-    As $\lambda$ changes when a text outgrows the trained length, keys that were turned and cached
-    before that do not fit: cache keys before they are turned, or decide from the start.
+    The factors belong to a checkpoint and are stored in its configuration.
+    $\lambda$ changes when a text outgrows the trained length, and keys that were turned and cached
+    before no longer fit. Cache keys before they are turned, or decide from the start.
     The attention factor $c$ holds for short texts too.
 
     This is LongRoPE as Phi-3 and Hugging Face have it.
-    The paper also leaves the first few positions as they are, which these codes do not.
+    The paper also leaves the first few positions unscaled. These codes do not.
 
     Args:
         dim: the number of entries that turn, $d$, even.
@@ -326,12 +323,12 @@ def llama3(
         r_j = \frac{L\,\omega_j}{2\pi}.
 
     Pair $j$, with the frequency $\omega_j = b^{-2j/d}$, makes $r_j$ turns within the trained
-    length: with at least $\beta$ turns it stays, with at most $\alpha$ it is interpolated.
+    length. With at least $\beta$ turns it stays, with at most $\alpha$ it is interpolated.
     It is the blend of :cite:t:`peng2024yarn`, section 3.2, linear in the number of turns, with other
     ends and no attention factor.
-    Where $\alpha = \beta$ nothing is blended: a pair with at least $\beta$ turns stays, any other is
+    If $\alpha = \beta$ nothing is blended. A pair with at least $\beta$ turns stays and any other is
     interpolated, as in the model Llama 4 Scout.
-    The defaults are those of Llama 3.1; Llama 3.2 has `factor=32.0`.
+    The defaults are those of Llama 3.1. Llama 3.2 has `factor=32.0`.
 
     Args:
         dim: the number of entries that turn, $d$, even.

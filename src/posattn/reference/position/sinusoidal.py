@@ -59,8 +59,7 @@ def sinusoidal_encoding(
     Sines and cosines alternate, as in the paper.
     The code that the paper's authors published, tensor2tensor, puts all sines before all cosines
     instead, and much code followed it: that order is :func:`to_half` of this one.
-    For a model that is trained from the start the order makes no difference, for a checkpoint it
-    makes all of it.
+    For a model trained from scratch the order makes no difference. For a checkpoint it matters.
     tensor2tensor also spreads the frequencies differently, so that the slowest is exactly $1/b$:
     $\omega_j = b^{-2j/(d-2)}$, which is this function with the base $b^{d/(d-2)}$.
 

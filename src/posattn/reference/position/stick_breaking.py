@@ -13,7 +13,7 @@ __all__ = ["StickBreaking"]
 
 @dataclass(frozen=True)
 class StickBreaking:
-    r"""The bias that makes of a softmax the breaking of a stick, from the newest key to the oldest.
+    r"""The bias that turns a softmax into breaking a stick, from the newest key to the oldest.
 
     .. math:: \alpha_{ij} = \sigma(s_{ij}) \prod_{l=j+1}^{i-1} \bigl(1 - \sigma(s_{il})\bigr)
         \quad (j < i), \qquad
@@ -21,36 +21,36 @@ class StickBreaking:
         \sigma(z) = \frac{1}{1 + e^{-z}},
 
     with $s_{ij} = \mathbf{q}_i^\top\mathbf{k}_j / \sqrt{d_h}$.
-    The query at $i$ holds a stick of length 1; the key just before it breaks off the share
-    $\sigma(s_{i,i-1})$, the next one its share of what is left, and what remains of it at last is the
-    query's own.
-    Of two keys that match alike the nearer one gets more, so order needs no other encoding.
+    The query at $i$ starts with a stick of length 1. The key just before it breaks off the share
+    $\sigma(s_{i,i-1})$, the key before that breaks off its share of the rest, and so on. The query keeps
+    whatever remains.
+    Of two keys that match equally well the nearer one gets more, so order needs no other encoding.
 
-    These weights sum to one, so a softmax returns them if it is given their logarithms, and the
-    difference to the scores is a bias:
+    These weights sum to one, so a softmax of their logarithms returns them. The difference to the
+    scores is therefore a bias:
 
     .. math:: b_{ij} = \ln \alpha_{ij} - s_{ij} = \sum_{l=j}^{i-1} \ln\bigl(1 - \sigma(s_{il})\bigr)
         \quad (j < i), \qquad
         b_{ii} = \ln \alpha_{ii} - s_{ii} .
 
-    It resembles the bias of :func:`forgetting_bias`, with gates that depend on the query too.
-    Give it to a layer as `MultiHeadAttention(bias=StickBreaking())`, with causal attention and the
+    It resembles :func:`forgetting_bias`, with gates that also depend on the query.
+    Pass it to a layer as `MultiHeadAttention(bias=StickBreaking())`, with causal attention and the
     default `scale`.
 
-    What it guarantees: of the positions only their order matters, so any offset changes
-    nothing, and every length is defined; decoding with cached keys repeats prefill.
+    What it guarantees: only the order of the positions matters, so a common offset changes
+    nothing, and every length is defined. Decoding with cached keys repeats prefill.
 
-    Where it fails: a key that a mask hides has broken off its share all the same. Where padding is
-    hidden, give it positions after all queries, and it breaks off nothing; packed sequences need
-    the mask in the sum, which a bias is not given.
-    Keys after the query have the bias 0: it is for causal attention.
-    The sum over all keys between stands in the way of fused kernels; the authors have one of their own.
+    Where it fails: a hidden key still breaks off its share. Give padding positions after all queries,
+    and it breaks off nothing. Packed sequences need the mask inside the sum, and a bias does not see
+    the mask.
+    Keys after the query have the bias 0, because it is for causal attention.
+    The sum over all keys in between rules out the usual fused kernels. The authors wrote their own.
 
     Accuracy: each entry is a sum of terms of one sign, with a relative error below $10^{-10}$ in
     float64 and $2 \cdot 10^{-6}$ in float32 for $2^{20}$ keys.
 
-    Variants: the paper gives the remainder $\alpha_{ii}$ to nothing, so that weights sum to less
-    than one, which no bias can do; that needs a key whose value is zero.
+    Variants: in the paper nobody gets the remainder $\alpha_{ii}$, so weights sum to less than one. No
+    bias can do that; it takes an extra key whose value is zero.
     The authors' tests add the remainder times the query's own value, as is done here; so did their
     training code at first (`sb_remainder` of IBM's `dolomite-engine`), and later it multiplied the
     remainder by a learned vector of each head.

@@ -21,10 +21,10 @@ class SwinBias:
     The cells of the window, $M_y$ rows and $M_x$ columns, are numbered row by row:
     $i = y_i M_x + x_i$.
     It acts on the scores.
-    It depends only on the displacement and tells all of them apart, directions included.
-    The window ends: there is no bias for a cell outside it, and to ask for it is an error.
-    In the order of the table the displacement is counted from the key to the query, as in the authors'
-    program, so that its tables fit.
+    It depends only on the displacement and tells all displacements apart, directions included.
+    There is no bias for a cell outside the window, and asking for one is an error.
+    The table counts the displacement from the key to the query, as the authors' program does, so its
+    tables fit.
 
     Make a layer with `SwinBias.init(rng, num_heads, height, width)`, or from a table that exists.
 

@@ -13,7 +13,7 @@ __all__ = ["SwinV2Bias"]
 
 @dataclass(frozen=True, eq=False)
 class SwinV2Bias:
-    r"""A learned function of the displacement inside a window, which a larger window can use too.
+    r"""A learned function of the displacement inside a window, which also works for a larger window.
 
     .. math:: b_h(i, j) = 16\,\sigma\bigl(\operatorname{relu}(\hat{\mathbf{u}}_{ij}^\top\mathbf{W}_1
         + \mathbf{w}_1^\top)\,\mathbf{W}_2\bigr)_h, \qquad
@@ -26,14 +26,14 @@ class SwinV2Bias:
     columns numbered row by row as in :class:`SwinBias`, and $M'$ are its sides in training.
     It acts on the scores, and is between 0 and 16.
 
-    A table has a row for each displacement, and none for those of a larger window.
-    A function has a value for all: give the sides of the training as `trained_height` and
-    `trained_width`, and those of the window at hand as `height` and `width`.
+    A table has no rows for the displacements of a larger window. A function has a value for all of
+    them. Give the sides of the training window as `trained_height` and `trained_width`, and the sides of
+    the current one as `height` and `width`.
     In logarithms a window of twice the side is hardly beyond what was seen: from 8 cells to 16 the
     largest coordinate grows from 1.06 to 1.39, not from 1 to 2.14.
     For larger windows these two approach 1.36 and 2.
 
-    The network runs once for each displacement, not for each pair of cells.
+    The network runs once for each displacement and not for each pair of cells.
 
     The model scores by cosines, with a learned factor $\tau$ for each head: give the layer
     functions that divide queries and keys by their lengths, the first times
@@ -41,7 +41,7 @@ class SwinV2Bias:
 
     The paper's $\hat u$ is $\operatorname{sign}(u) \ln(1 + |u|)$, and it has no sigmoid: this is the
     authors' program, whose parameters fit.
-    Where a side has one cell only, the program divides zero by zero; here the coordinate is 0.
+    Where a side has only one cell, the program divides zero by zero. Here the coordinate is 0.
 
     Make a layer with `SwinV2Bias.init(rng, num_heads, height, width)`, or from parameters that exist.
 

@@ -29,16 +29,16 @@ def t5_bucket(
         \min\left(B - 1,\; E + \left\lfloor \dfrac{\ln(a/E)}{\ln(D/E)}\,(B - E)
         \right\rfloor\right) & a \ge E. \end{cases}
 
-    In both directions each has half of the buckets, $B$ is `num_buckets / 2`, and keys in the future
-    have the upper half: the relative position $\delta$ has the bucket $f(\lvert\delta\rvert)$, plus
-    $B$ where $\delta > 0$.
+    If bidirectional, each direction has half of the buckets, $B$ is `num_buckets / 2`, and keys in the
+    future use the upper half: the relative position $\delta$ has the bucket $f(\lvert\delta\rvert)$,
+    plus $B$ where $\delta > 0$.
     Otherwise $B$ is `num_buckets`, and a key in the future counts as one at the query:
     $f(\max(-\delta, 0))$.
 
     Bucket $E + k$ begins at the first $a$ with $a^{B-E} \ge D^k E^{B-E-k}$, which is decided in
     integers here.
-    Programs that take logarithms may misplace an $a$ on which equality holds: some in float32 or
-    float64 for unusual numbers, all in bfloat16 even for the default ones.
+    Programs that take logarithms may put an $a$ at such a boundary into the wrong bucket. Some do so in
+    float32 or float64 for unusual sizes, and all of them do in bfloat16 even for the default sizes.
 
     Args:
         relative_position: $\delta$, position of the key minus position of the query: integers of
@@ -92,8 +92,8 @@ class T5Bias:
     where $i$ is the position of a query, $j$ that of a key, bucket is `t5_bucket`, $N$ the number
     of all buckets and $H$ that of heads.
     It acts on the scores.
-    It depends only on $j - i$ and is defined at any distance; beyond `max_distance` all keys of a
-    direction have the same bias, and cannot be told apart.
+    It depends only on $j - i$ and is defined at any distance. Beyond `max_distance` all keys on one side
+    have the same bias and cannot be told apart.
     T5 does not divide its scores by $\sqrt{d_h}$: to run its weights, give the attention `scale=1.0`.
     There one table serves all layers of a stack.
 

@@ -22,15 +22,15 @@ class TransformerXLBias:
 
     where $\mathbf{p}_\delta$ is the sinusoidal encoding of the distance $\delta = i - j$, which
     $\mathbf{W}$ projects to a key for each head.
-    The four terms weigh the content of a key, its distance in view of the query, the content that
-    every query likes, and the distance that every query likes.
+    The four terms score the content of a key, its distance as this query sees it, the content that
+    every query prefers, and the distance that every query prefers.
 
-    It acts on the scores: as `MultiHeadAttention(bias=...)`, whose attention has the first term
-    already, it adds the other three.
+    It acts on the scores. The layer computes the first term itself, and `MultiHeadAttention(bias=...)`
+    adds the other three.
 
-    Distances may be of any size and sign, and fractions, and nothing ends with the training length.
-    Only distances matter, so a shift of all positions changes nothing, which is why keys can be
-    cached from segment to segment.
+    Distances may have any size and sign, may be fractions, and may exceed the trained length.
+    Only distances matter, so a shift of all positions changes nothing. That is why keys can be cached
+    from segment to segment.
     Past and future differ in the sign of the sines.
 
     The sinusoids are the paper's, sine and cosine in turn.

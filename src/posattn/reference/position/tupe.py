@@ -24,20 +24,19 @@ class TUPEBias:
     out: *transformer with untied positional encoding*.
 
     It acts on the scores: as `MultiHeadAttention(bias=...)`, it adds the second term, $b_{ij}$.
-    The first is the attention's own, and needs the same factor, because two terms are summed:
+    The layer computes the first itself. It needs the same factor, because two terms are summed:
     `MultiHeadAttention.init(rng, dim, num_heads, bias=bias, scale=bias.scale)`.
-    Content has no part in it, so one matrix of scores serves a whole batch; the authors share it among
+    Content plays no part in it, so one matrix of scores serves a whole batch. The authors share it among
     all layers, as one object used in several layers does.
 
     Position 0 may hold [CLS], which stands for the whole sequence and has no neighbours.
-    With `cls_bias` its scores by position are reset: the query at 0 gets $\theta_1$ for every key, and
+    With `cls_bias` its position scores are reset: the query at 0 gets $\theta_1$ for every key, and
     the key at 0 gets $\theta_2$ from every other query,
 
     .. math:: \operatorname{reset}_\theta(b, i, j) = \begin{cases} \theta_1 & i = 0, \\
         \theta_2 & i \ne 0, j = 0, \\ b & \text{otherwise.} \end{cases}
 
-    Positions are whole numbers that the table has; it ends, and a shift of all positions changes
-    the scores.
+    Positions are whole numbers within the table, and a shift of all positions changes the scores.
 
     This is TUPE-A.
     TUPE-R adds the bias of T5 before the reset.

@@ -19,7 +19,7 @@ def xpos_query(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Inexact[np.ndarray, "*batch n d"]:
-    r"""Turn each pair of entries of a query, and make it smaller the later it stands.
+    r"""Turn each pair of entries of a query, and shrink it more the later it stands.
 
     .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
         \zeta_j^{\,p/\tau}
@@ -33,16 +33,16 @@ def xpos_query(
     falls with the distance to the past, fastest for the pairs that turn fastest.
     Use both: `MultiHeadAttention(rotate=(xpos_query, xpos_key))`.
 
-    It is made for causal attention: toward keys in the future scores grow.
+    It is made for causal attention, because scores grow toward keys in the future.
     The query fades and the key grows with the position itself, not with the offset.
     With the defaults these factors are normal numbers while $|p|$ is below 35 600 in float32 and
     bfloat16, 3900 in float16 and 289 000 in float64: in general while
     $|p| \le \tau \ln M / \ln((1 + \gamma) / \gamma)$, where $1 / M$ is the smallest normal number.
-    Beyond that keys become infinite and scores NaN; large or small entries of `x` take from the range.
-    Only offsets matter, so subtract one number from all positions where they are larger: the
+    Beyond that keys become infinite and scores NaN. Large or small entries of `x` narrow the range.
+    Only offsets matter, so if positions are larger, subtract the same number from all of them. The
     authors put 0 in the middle of the text, which doubles the range.
 
-    The paper's algorithm has $\tau = 1$, which no number format survives; the authors' code
+    The paper's algorithm has $\tau = 1$, which overflows every number format. The authors' code
     divides by 512, as is done here.
 
     Args:
@@ -85,9 +85,9 @@ def xpos_key(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Inexact[np.ndarray, "*batch n d"]:
-    r"""Turn each pair of entries of a key, and make it larger the later it stands.
+    r"""Turn each pair of entries of a key, and grow it more the later it stands.
 
-    The other half of :func:`xpos_query`, with $\zeta_j^{-p/\tau}$ in the place of
+    The other half of :func:`xpos_query`, with $\zeta_j^{-p/\tau}$ instead of
     $\zeta_j^{\,p/\tau}$.
 
     Args:
