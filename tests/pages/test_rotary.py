@@ -5,7 +5,6 @@ import json
 import jax
 import numpy as np
 import pytest
-import torch
 
 from posattn import jax as column
 from posattn import reference
@@ -13,7 +12,7 @@ from posattn.reference import frequencies, rotate
 from tests.pages.reading import DOCS
 
 Q, K = np.random.default_rng(0).normal(size=(2, 64))
-HANDS = rotate(np.array([[1.0, 0.0]] * 3), np.array([2, 0, 3]))  # bites, the, the
+BITE = rotate(np.array([[1.0, 0.0]] * 3), np.array([2, 0, 3]))  # bites, the, the
 
 
 def at(x, position):
@@ -21,47 +20,82 @@ def at(x, position):
     return rotate(x[None], np.array([position]))[0]
 
 
-def test_the_words_of_the_example(page):
-    """the word the stands twice
+def matrix(position, d):
+    """The matrix that turns a vector of width d to its position."""
+    return rotate(np.eye(d)[:, None], np.array([position]))[:, 0].T
 
-    one the is still two places before the verb, and the other one
-    place after it
+
+def test_the_words_of_the_example(page):
+    """One the comes two words before the verb
+
+    Now put five words in front: I heard him say that the dog bites the man. Every position has
+    grown by five
+
+    One the is still two words before the verb, and the other is still right after it.
     """
     words = ["the", "dog", "bites", "the", "man"]
     places = [i - words.index("bites") for i, word in enumerate(words) if word == "the"]
     assert places == [-2, 1]
+    longer = ["I", "heard", "him", "say", "that", "the", "dog", "bites", "the", "man"]
+    assert longer == longer[:5] + words
 
 
-def test_hands_turn_by_57_degrees_and_keep_their_angles(page):
-    """hands that turn by one radian, about 57 degrees, for each position
+def test_vectors_turn_by_57_degrees_and_keep_their_angles(page):
+    """each rotated by one radian, about 57 degrees, per position
 
-    every hand has moved, and no angle has
+    All three arrows have moved, and the angles between them are the same as before.
     """
     assert round(np.degrees(1)) == 57
-    here, there = page.torch.hands
-    assert np.allclose(here, HANDS)
+    here, there = page.torch.vectors
+    assert np.allclose(here, BITE)
     assert np.allclose(here, [(np.cos(p), np.sin(p)) for p in (2, 0, 3)])
     assert abs(there - here).max(-1).min() > 0.5
     assert np.allclose(here @ here.T, there @ there.T)
+
+
+def test_eq_rotary_goal(page):
+    r"""$$ \mathbf{R}_i^\top \mathbf{R}_j = \mathbf{R}_{j-i} . $$
+
+    Rotating a pair back by $i\,\omega_c$ and forward by $j\,\omega_c$ is one rotation by
+    $(j - i)\,\omega_c$.
+    """
+    i, j = 7, 3
+    assert np.allclose(matrix(i, 64).T @ matrix(j, 64), matrix(j - i, 64))
+    assert not np.allclose(matrix(i, 64).T @ matrix(j, 64), matrix(i - j, 64))
+
+
+def test_eq_rotary_wish(page):
+    r"""$$ (\mathbf{R}_i\,\mathbf{q})^\top \mathbf{R}_j\,\mathbf{k} = \mathbf{q}^\top \mathbf{R}_{j-i}\,\mathbf{k} , $$"""
+    i, j = 7, 3
+    assert np.isclose(at(Q, i) @ at(K, j), Q @ at(K, j - i))
+    assert not np.isclose(at(Q, i) @ at(K, j), Q @ at(K, i - j))
 
 
 def test_eq_rotary_by_hand(page):
     r"""$$ \begin{aligned} (-0.42) \cdot 1 + 0.91 \cdot 0 &= -0.42 = \cos 2, \\
     (-0.42) \cdot (-0.99) + 0.91 \cdot 0.14 &= 0.54 = \cos 1. \end{aligned} $$
 
-    asks with $(-0.42, 0.91)$, and the keys of the, at 0 and 3, are $(1, 0)$ and $(-0.99, 0.14)$
+    The verb is at position 2, so its query is $(-0.42, 0.91)$. The two keys are at positions 0
+    and 3, so they are $(1, 0)$ and $(-0.99, 0.14)$.
+
+    Put five words in front, and every coordinate changes. The scores don't
     """
-    bites, *thes = HANDS
+    bites, *thes = BITE
     assert np.allclose([bites @ the for the in thes], np.cos([2, 1]))
-    assert np.allclose(HANDS, [(-0.42, 0.91), (1, 0), (-0.99, 0.14)], atol=0.005)
+    assert np.allclose(BITE, [(-0.42, 0.91), (1, 0), (-0.99, 0.14)], atol=0.005)
     assert np.allclose(np.cos([2, 1]), [-0.42, 0.54], atol=0.005)
+    later = np.array([page.torch.bites, page.torch.first, page.torch.second])
+    assert abs(later - BITE).min() > 0.01
+    assert np.allclose(later @ later.T, BITE @ BITE.T)
 
 
-def test_eq_rotary_wish(page):
-    r"""$$ (\mathbf{R}_i\,\mathbf{q})^\top \mathbf{R}_j\,\mathbf{k} = \mathbf{q}^\top \mathbf{R}_{j-i}\,\mathbf{k} . $$"""
-    i, j = 7, 3
-    assert np.isclose(at(Q, i) @ at(K, j), Q @ at(K, j - i))
-    assert not np.isclose(at(Q, i) @ at(K, j), Q @ at(K, i - j))
+def test_each_pair_has_a_speed(page):
+    """a pair is back where it started after about six words
+
+    At width 8 the four pairs turn by 1, 0.1, 0.01 and 0.001 radians per position.
+    """
+    assert round(2 * np.pi / frequencies(8)[0]) == 6
+    assert np.allclose(frequencies(8), [1, 0.1, 0.01, 0.001])
 
 
 def test_eq_rotary(page):
@@ -82,10 +116,17 @@ def test_eq_rotary_score(page):
     assert np.isclose(at(Q, i) @ at(K, j), waves.sum())
 
 
-def test_angles_need_float64(page):
-    """Angles need more digits than float32 has
+def test_the_code_has_ten_lines(page):
+    """RoPE in ten lines"""
+    for cell in page.cells:
+        if "scratch" in cell.tags:
+            assert len([line for line in cell.code.splitlines() if line]) == 10
 
-    rope_jax needs NumPy positions for that, the library does not
+
+def test_angles_need_float64(page):
+    """float32 would keep too few digits after the point
+
+    In JAX that means NumPy positions for rope_jax. The library takes either kind.
     """
     x, far = jax.numpy.linspace(-1, 1, 320).reshape(5, 64), np.arange(100000, 100005)
     exact = page.jax.rope_jax(x, far)
@@ -94,46 +135,79 @@ def test_angles_need_float64(page):
 
 
 def test_what_is_shifted_stays(page):
-    """The cell below moves 50 tokens by 1000 positions."""
-    changes = [
-        line.split()[-1] for line in page.printed.splitlines() if "changes by" in line
-    ]
-    assert len(changes) == 8  # four lines for each framework
-    assert changes[0] == changes[4]
-    assert float(changes[0]) > 2
-    assert {*changes[1:4], *changes[5:8]} == {"0.0000"}
+    """Take 50 random tokens and compute all their scores twice: at positions 0 to 49, and 1000
+    positions later.
 
-
-def test_most_models_pair_halves(page):
-    """the Llama of Hugging Face and most models since pair entry $c$ with entry $c + d/2$"""
-    models = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))["rotary"]
-    layouts = [model["layout"] for model in models]
-    assert layouts.count("half") > len(layouts) / 2
-    for name in ("Llama", "Mistral", "Qwen"):
-        assert any(model["family"].startswith(name) for model in models)
-
-
-def test_fewer_frequencies_turn_a_part(page):
-    """turns the first 16 entries, at the angles of width 16"""
-    x, far = np.random.default_rng(1).normal(size=(5, 64)), np.arange(100000, 100005)
-    part = rotate(x, far, frequencies=frequencies(16))
-    assert np.allclose(part[:, :16], rotate(x[:, :16], far))
-    assert np.array_equal(part[:, 16:], x[:, 16:])
-
-
-def test_a_larger_base_leaves_more_pairs_unturned(page):
-    """the slowest pair turns once in … positions with $b = 10000$
-
-    Of 64 pairs, … and … then make less than one turn in 8192 tokens
+    With rotation nothing moves except the last digits of float32: less than 0.00001.
     """
-    small, large = (2 * np.pi / frequencies(128, base=b) for b in (1e4, 5e5))
-    assert len(small) == 64
-    assert [page.glued[f"wave_{size}"] for size in ("small", "large")] == [
-        small[-1],
-        large[-1],
-    ]
-    assert page.glued["unturned_small"] == (small > 8192).sum()
-    assert page.glued["unturned_large"] == (large > 8192).sum() > (small > 8192).sum()
+    moved = [line.split()[-1] for line in page.printed.splitlines() if "up to" in line]
+    assert len(moved) == 8  # four lines for each framework
+    assert moved[0] == moved[4]
+    assert {*moved[1:4], *moved[5:8]} == {"0.0000"}
+    for names in (page.torch, page.jax):
+        x, there = np.asarray(names.x), np.asarray(names.there)
+        assert len(x) == 50
+        assert np.asarray(names.moved)[0] == 1000
+        here = rotate(x.astype(np.float64))
+        assert abs(there @ there.T - here @ here.T).max() / 8 < 1e-5
+
+
+def test_how_far_adding_moves_a_score(page):
+    """can differ in their score by …, only because the text before them got longer
+
+    That is more than the typical spread of the scores themselves, ….
+
+    multiplies a weight by … relative to another
+    """
+    line = next(line for line in page.printed.splitlines() if "added" in line)
+    moved = page.glued["moved_added"]
+    assert moved == pytest.approx(float(line.split()[-1]), abs=1e-3)
+    assert moved > page.glued["spread"] == pytest.approx(1.5, abs=0.1)
+    assert page.glued["factor"] == np.exp(moved)
+
+
+def test_terms_that_move(page):
+    """Two of its four terms pair the content of one word with the position of the other
+    (relative), and those terms move when the text moves.
+    """
+    table = reference.sinusoidal_encoding
+    here, there = (table(np.arange(5) + start, 64) for start in (0, 1000))
+    x = np.random.default_rng(0).normal(size=(5, 64))
+    assert abs(x @ here.T - x @ there.T).max() > 1
+    assert abs(here @ x.T - there @ x.T).max() > 1
+    assert np.allclose(here @ here.T, there @ there.T)
+
+
+def test_the_theorem_in_its_steps(page):
+    r"""Set $i = j = 1$ in step 2: $\mathbf{R}_1^\top \mathbf{R}_1 = \mathbf{R}_0 = \mathbf{I}$.
+
+    $\mathbf{R}_j = \mathbf{R}_1 \mathbf{R}_{j-1}$
+
+    Conversely, let $\mathbf{R}_1$ be orthogonal and $\mathbf{R}_p = \mathbf{R}_1^p$.
+    """
+    one = matrix(1, 8)
+    assert np.allclose(one.T @ one, np.eye(8))
+    assert all(np.allclose(matrix(j, 8), one @ matrix(j - 1, 8)) for j in range(-3, 4))
+    any_one, _ = np.linalg.qr(np.random.default_rng(2).normal(size=(8, 8)))
+    power = np.linalg.matrix_power
+    assert np.allclose(power(any_one, 7).T @ power(any_one, 3), power(any_one, -4))
+    stretched = 1.1 * any_one
+    assert not np.allclose(
+        power(stretched, 7).T @ power(stretched, 3), power(stretched, -4)
+    )
+
+
+def test_the_basis_costs_nothing(page):
+    r"""the learned projections can absorb $\mathbf{U}^\top$, and the outer $\mathbf{U}$ cancels in
+    the dot product
+
+    Two entries $-1$ are a plane that makes half a turn per position.
+    """
+    u, _ = np.linalg.qr(np.random.default_rng(2).normal(size=(64, 64)))
+    score = (u @ matrix(7, 64) @ u.T @ Q) @ (u @ matrix(3, 64) @ u.T @ K)
+    assert np.isclose(score, at(u.T @ Q, 7) @ at(u.T @ K, 3))
+    half = rotate(np.eye(2), np.array([1, 1]), frequencies=np.array([np.pi]))
+    assert np.allclose(half, -np.eye(2))
 
 
 def test_the_score_rises_at_some_steps(page):
@@ -147,9 +221,9 @@ def test_the_score_rises_at_some_steps(page):
 
 
 def test_a_key_can_be_aimed(page):
-    r"""The key $\mathbf{k} = \mathbf{R}_r\,\mathbf{q}$ has its largest score at the distance $r$
+    r"""The key $\mathbf{k} = \mathbf{R}_r\,\mathbf{q}$ scores highest at distance $r$
 
-    that of the aimed key has its peak at 150
+    The third is for a key rotated in advance so that it scores highest at distance 150.
     """
     query, before = np.ones((1, 64)), -np.arange(400)
     for r in range(0, 400, 50):
@@ -160,7 +234,7 @@ def test_a_key_can_be_aimed(page):
 
 def test_operations(page):
     """Turning takes $3d$ operations for each query and key, against $2nd$ for the scores of a query
-    with $n$ keys
+    with $n$ keys.
     """
     n, d = 5, 64
     x = np.ones((n, d), np.float32)
@@ -171,9 +245,10 @@ def test_operations(page):
 
 
 def test_only_scores_see_positions(page):
-    """of five copies of one word the values are equal, so every average of them is the same
+    """Give a layer five copies of one word: the values are equal, so every weighted average of them
+    is the same, and all five outputs are equal.
 
-    an odd width is an error
+    The width must be even, unless only a part of it is rotated.
     """
     rng = np.random.default_rng(0)
     layer = reference.MultiHeadAttention.init(rng, 16, 2, rotate=rotate)
@@ -181,58 +256,57 @@ def test_only_scores_see_positions(page):
     assert np.allclose(alike, alike[0])
     with pytest.raises(ValueError, match="even"):
         rotate(np.ones((5, 7)))
+    assert rotate(np.ones((5, 7)), frequencies=frequencies(4)).shape == (5, 7)
 
 
-def test_mistakes_move_scores(page):
-    """The cell makes each mistake on eight tokens, and prints how far the scores move."""
-    moved = [float(line.split()[-1]) for line in page.cells[-5].printed.splitlines()]
-    spread = page.torch.scores.std()
-    converted, as_they_were, base, backwards, cached, at_0 = moved
-    assert converted == cached == 0
-    assert min(as_they_were, base, backwards, at_0) > spread / 2
-
-
-def test_angles_in_half_precision(page):
-    """angles off by up to … radians at position 4095, and … different positions out of 4096"""
-    assert page.glued["places_kept"] == 769
-    exact = frequencies(128)
-    rounded = torch.from_numpy(exact).bfloat16().double().numpy()
-    assert page.glued["radians_lost"] == pytest.approx(4095 * abs(rounded - exact).max())
-
-
-def test_a_query_alone_stands_at_0(page):
-    """rotate(q) for one new query, which then stands at 0"""
-    assert np.array_equal(rotate(Q[None]), Q[None])
-
-
-def test_turned_values_depend_on_where_the_text_starts(page):
-    """outputs that depend on where the text starts"""
-    x, far = np.eye(8), np.arange(8) + 1000
-    weights = reference.attention_weights(x, x)
-    assert not np.allclose(weights @ rotate(x), weights @ rotate(x, far), atol=0.1)
+def test_most_models_rotate(page):
+    """Most of the models in choosing have it."""
+    models = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
+    assert len(models["rotary"]) > len(models["others"])
 
 
 def test_look_back(page):
-    r"""the key is $(\cos 2, \sin 2)$. One place after, $i - j = -1$, it scores $\cos(-3)$"""
+    r"""So the key is $(\cos 2, \sin 2)$, and it scores 1. One place after, $i - j = -1$, it scores
+    $\cos(-3)$, almost as low as possible.
+    """
     query, key = np.array([1.0, 0.0]), np.array([np.cos(2), np.sin(2)])
-    assert np.allclose(
-        [at(query, 2) @ at(key, 0), at(query, 2) @ at(key, 3)], [1, np.cos(3)]
-    )
+    scores = [at(query, 2) @ at(key, 0), at(query, 2) @ at(key, 3)]
+    assert np.allclose(scores, [1, np.cos(3)])
+    assert np.allclose([page.torch.before, page.torch.after], scores)
+    assert scores[1] < -0.98
     assert at(query, 2) @ at(key, 0) > at(query, 2) @ at(key, 4) + 1
 
 
-def test_one_full_turn(page):
-    r"""From $2\pi\,b^{(d-2)/d} = 100000$ follows $b = (100000 / 2\pi)^{d/(d-2)}$."""
-    assert np.isclose(2 * np.pi / frequencies(128, base=page.torch.base)[-1], 100000)
+def test_a_sign_in_the_wrong_place(page):
+    """the score depends on the sum of the positions. At $i = j = 0$ nothing is wrong, and at any
+    other common position the score is wrong.
+
+    The first and the last line have the same offset, and the right scores agree. The first two
+    lines have the same sum, and the wrong scores agree.
+    """
+    lines = [line for line in page.printed.splitlines() if ", wrong" in line]
+    right = [line.split("right ")[1].split(",")[0] for line in lines]
+    wrong = [line.split()[-1] for line in lines]
+    assert right[0] == right[2] != right[1]
+    assert wrong[0] == wrong[1] != wrong[2]
+    assert [line.split(":")[0] for line in lines] == [
+        "i = 7, j = 3",
+        "i = 8, j = 2",
+        "i = 107, j = 103",
+    ]
+    assert np.isclose(at(Q, 0) @ at(K, 0), Q @ K)
+    assert not any(np.isclose(at(Q, -p) @ at(K, p), Q @ K) for p in range(1, 10))
 
 
 def test_a_loophole(page):
-    """The score is multiplied by $1.1^{j-i}$
+    """The score is multiplied by $1.1^{-i} \\cdot 1.1^{j} = 1.1^{j-i}$, which is a function of the offset.
+    Far keys before the query now count less.
 
-    lengths no longer stay, and overflow far away
+    a key at position 1000 is longer by a factor of $1.1^{1000}$, more than float32 can hold
     """
     here, later = page.torch.here, page.torch.later
     q, k = page.torch.q[0], page.torch.k[0]
     assert np.isclose(here, at(q, 5) @ at(k, 2) * 1.1 ** (2 - 5))
     assert np.isclose(here, later)
+    assert 1.1 ** (2 - 5) < 1
     assert float(np.finfo(np.float32).max) < 1.1**1000

@@ -1,0 +1,394 @@
+"""Conventions of rotary embedding, and caches."""
+
+import json
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from posattn import reference
+from posattn.reference import frequencies, rotate, weight_to_half
+from tests.pages.reading import DOCS
+
+MODELS = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))["rotary"]
+Q, K, V = np.random.default_rng(0).normal(size=(3, 12, 16))
+
+
+def letters(turn, width=8):
+    """Which entries share a pair, from the fastest pair on: letters, and dots for those that stay."""
+    turned = turn(np.eye(width)[:, None], np.array([1]))[:, 0]
+    pairs = {}
+    for a in range(width):
+        speed = np.arccos(np.clip(turned[a, a], -1, 1))
+        if speed > 1e-9:
+            pairs.setdefault(round(float(speed), 9), []).append(a)
+    named = ["·"] * width
+    for letter, speed in zip("ABCD", sorted(pairs, reverse=True), strict=False):
+        for a in pairs[speed]:
+            named[a] = letter
+        first, second = pairs[speed]
+        assert np.isclose(turned[first, second], np.sin(speed))
+    return named, sorted(pairs, reverse=True)
+
+
+def row(page, name):
+    """The cells of a table's row."""
+    line = next(line for line in page.text.splitlines() if line.startswith(f"| {name}"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def test_mistakes_move_scores(page):
+    """Every one of these mistakes moves some score by at least half of a typical score."""
+    size, *moved = [float(line.split()[-1]) for line in page.cells[0].printed.splitlines()]
+    assert len(moved) == 5
+    assert min(moved) >= size / 2
+
+
+def test_three_lines_for_a_configuration(page):
+    """This is the configuration of Qwen3-Next, where only a quarter of each head turns"""
+    (model,) = (model for model in MODELS if model["family"] == "Qwen3-Next")
+    config = page.torch.config
+    assert (model["head"], model["base"]) == (config["head_dim"], config["rope_theta"])
+    assert model["turns"] == page.torch.turning == 256 / 4
+    assert model["layout"] == "half"
+    told = eval(model["code"], {"partial": partial, **vars(reference)})
+    x, far = np.random.default_rng(1).normal(size=(5, 256)), np.arange(100, 105)
+    made = page.torch.rope(torch.from_numpy(x), torch.from_numpy(far))
+    assert np.allclose(made.numpy(), told(x, far))
+    made = page.jax.rope(jax.numpy.float32(x), jax.numpy.asarray(far))
+    assert np.allclose(made, told(x, far), atol=1e-5)
+
+
+def test_a_rotation_as_a_value(page):
+    """with the same arguments, which can be compared, pickled and printed"""
+    x, far = np.random.default_rng(1).normal(size=(5, 16)), np.arange(100, 105)
+    options = {"frequencies": frequencies(4, base=1e7), "layout": "half"}
+    value = reference.Rotary(**options)
+    assert value == reference.Rotary(**options)
+    assert np.array_equal(value(x, far), rotate(x, far, **options))
+
+
+def test_the_two_layouts(page):
+    """entries 0 and 1, then 2 and 3, and so on
+
+    There entry $c$ forms a pair with entry $c + d/2$.
+
+    A is the fastest pair and D the slowest.
+    """
+    for layout in ("interleaved", "half"):
+        named, _ = letters(partial(rotate, layout=layout))
+        assert named == row(page, f'`layout="{layout}"`')
+
+
+def test_most_models_pair_halves(page):
+    """Most code today follows GPT-NeoX"""
+    layouts = [model["layout"] for model in MODELS]
+    assert layouts.count("half") > len(layouts) / 2
+    (neox,) = (model for model in MODELS if model["family"].startswith("GPT-NeoX"))
+    assert neox["layout"] == "half"
+
+
+def test_weights_can_be_converted(page):
+    """Reorder the outputs of the query and key projections, and the other layout computes the same
+    scores.
+
+    With grouped heads, keys have their own, smaller num_heads.
+    """
+    x = np.random.default_rng(1).normal(size=(5, 32))
+    queries, keys = np.random.default_rng(2).normal(size=(2, 32, 32))
+    keys = keys[:, :16]  # two heads of keys, four of queries
+    heads = [
+        (x @ w).reshape(5, n, 8).swapaxes(0, 1)
+        for w, n in (
+            (queries, 4),
+            (keys, 2),
+            (weight_to_half(queries, 4), 4),
+            (weight_to_half(keys, 2), 2),
+        )
+    ]
+    q, k, q_half, k_half = heads
+    wanted = rotate(q)[::2] @ rotate(k).swapaxes(-1, -2)
+    turn = partial(rotate, layout="half")
+    assert np.allclose(turn(q_half)[::2] @ turn(k_half).swapaxes(-1, -2), wanted)
+    assert not np.allclose(turn(q)[::2] @ turn(k).swapaxes(-1, -2), wanted)
+    assert "off by up to 0.00" in page.cells[3].printed
+
+
+def test_two_meanings_of_a_part(page):
+    """Take a head of width 8 and the factor 0.5, so 4 entries turn. A dot is an entry that stays as it
+    is.
+
+    the speeds are those of width 4, $b^0 = 1$ and $b^{-2/4} = 0.01$
+
+    Pairs are formed across the whole head, with the speeds of width 8, $b^0 = 1$ and $b^{-2/8} = 0.1$.
+    """
+    turns = {
+        "first part of the head": page.torch.first_part,
+        "part of the pairs": page.torch.proportional,
+    }
+    for name, turn in turns.items():
+        named, speeds = letters(turn)
+        *wanted, told = row(page, name)
+        assert named == wanted
+        assert told == " and ".join(f"{speed:g}" for speed in speeds)
+    assert np.allclose(frequencies(4), [1, 0.01])
+    assert np.allclose(frequencies(8)[:2], [1, 0.1])
+
+
+def test_a_token_of_ones(page):
+    r"""A pair $(1, 1)$ that turns by 1 radian becomes $(\cos 1 - \sin 1,\ \sin 1 + \cos 1) = (-0.30, 1.38)$.
+    In the first scheme these two numbers are at entries 0 and 2. In the second they are at entries 0 and 4.
+    """
+    pair = [np.cos(1) - np.sin(1), np.sin(1) + np.cos(1)]
+    assert np.allclose(pair, (-0.30, 1.38), atol=0.005)
+    ones, one = np.ones((1, 8)), np.array([1])
+    assert np.allclose(page.torch.first_part(ones, one)[0, [0, 2]], pair)
+    assert np.allclose(page.torch.proportional(ones, one)[0, [0, 4]], pair)
+
+
+def test_the_part_leaves_the_rest(page):
+    """treat them as a small head of width 4"""
+    x, far = np.random.default_rng(1).normal(size=(5, 8)), np.arange(100000, 100005)
+    turn = page.torch.first_part
+    assert np.allclose(turn(x, far)[:, :4], rotate(x[:, :4], far, layout="half"))
+    assert np.array_equal(turn(x, far)[:, 4:], x[:, 4:])
+
+
+def test_a_larger_base_leaves_more_pairs_unturned(page):
+    """At $d = 128$ and $b = 10000$ the slowest pair needs … positions for one full turn. With the 500000
+    of Llama 3 grattafiori2024llama it needs ….
+
+    In a text of 8192 tokens, … of the 64 pairs complete less than one turn with the small base, and …
+    with the large one.
+
+    Pair 0 always turns by one radian per position
+    """
+    small, large = (2 * np.pi / frequencies(128, base=b) for b in (1e4, 5e5))
+    assert len(small) == 64
+    assert small[0] == large[0] == 2 * np.pi
+    assert [page.glued[f"wave_{size}"] for size in ("small", "large")] == [
+        small[-1],
+        large[-1],
+    ]
+    assert page.glued["unturned_small"] == (small > 8192).sum()
+    assert page.glued["unturned_large"] == (large > 8192).sum() > (small > 8192).sum()
+
+
+def test_angles_in_half_precision(page):
+    """A bfloat16 number has 8 significant bits. It holds every integer up to 256, but 257 becomes 256.
+
+    Of the positions 0 to 4095, only … different ones are left.
+
+    Each is off by a fraction of a percent
+
+    At position 4095 the angle is off by up to … radians, and a half turn is 3.14.
+    """
+    integers = torch.arange(258)
+    kept = integers.bfloat16().long()
+    assert torch.equal(kept[:257], integers[:257])
+    assert kept[257] == 256
+    assert torch.finfo(torch.bfloat16).eps == 2.0 ** (1 - 8)
+    assert page.glued["places_kept"] == 769
+    exact = frequencies(128)
+    rounded = torch.from_numpy(exact).bfloat16().double().numpy()
+    assert page.glued["radians_lost"] == pytest.approx(4095 * abs(rounded - exact).max())
+    assert 1e-3 < abs(rounded / exact - 1).max() < 1e-2
+    assert page.glued["radians_lost"] > np.pi == pytest.approx(3.14, abs=0.005)
+
+
+def test_half_precision_is_refused(page):
+    """raises an error if you pass frequencies or positions in half precision"""
+    x = torch.ones(2, 4)
+    turn = page.torch.rope.func
+    with pytest.raises(TypeError, match="16"):
+        turn(x, torch.arange(2).bfloat16())
+    with pytest.raises(TypeError, match="16"):
+        turn(x, frequencies=torch.ones(2).bfloat16())
+
+
+def test_a_query_without_positions_is_at_0(page):
+    """From the second token on, every query is at position 0."""
+    assert np.array_equal(rotate(Q[7:8]), Q[7:8])
+    assert "one new query at position 7: off by up to 0.00" in page.printed
+
+
+def test_padding_that_both_share(page):
+    """If padding on the left shifts queries and keys of an example by the same amount, no score
+    changes
+
+    If it shifts only the keys, all scores are wrong.
+    """
+    here, there = np.arange(12), np.arange(12) + 3
+    scores = rotate(Q, here) @ rotate(K, here).T
+    assert np.allclose(rotate(Q, there) @ rotate(K, there).T, scores)
+    assert not np.isclose(rotate(Q, here) @ rotate(K, there).T, scores).any()
+
+
+def test_packing(page):
+    """Whether positions restart at 0 for each text makes no difference to a rotary score
+
+    Resetting the positions does not replace the mask.
+    """
+    running, restarted = np.arange(12), np.r_[:5, :7]
+    text = np.r_[[0] * 5, [1] * 7]
+    mask = text[:, None] == text
+    scores = [rotate(Q, p) @ rotate(K, p).T for p in (running, restarted)]
+    assert np.allclose(scores[0][mask], scores[1][mask])
+    one = reference.attention_weights(rotate(Q, restarted), rotate(K, restarted))
+    assert (one[~mask] > 0).all()
+
+
+def test_context_shift(page):
+    r"""$\mathbf{R}_{-3}\,\mathbf{R}_5 = \mathbf{R}_2$
+
+    We keep tokens 0 and 1, drop 2, 3 and 4, and move the last three tokens into the gap.
+    """
+    assert np.allclose(
+        rotate(rotate(K, np.full(12, 5)), np.full(12, -3)), rotate(K, np.full(12, 2))
+    )
+    for names in (page.torch, page.jax):
+        assert np.allclose(names.moved_keys, names.again, atol=1e-6)
+        assert np.asarray(names.kept).shape == (5, 64)
+
+
+def test_what_a_context_shift_needs(page):
+    """Use the same layout, part and speeds as the first time.
+
+    The cached keys already contain it, so shift with attention_factor=1.0.
+    """
+    turn = partial(rotate, frequencies=frequencies(8), layout="half")
+    cached, back = turn(K), np.full(12, -3)
+    wanted = turn(K, np.arange(12) - 3)
+    assert np.allclose(turn(cached, back), wanted)
+    for other in (
+        partial(rotate, frequencies=frequencies(8)),  # another layout
+        partial(rotate, layout="half"),  # the whole head
+        partial(turn, frequencies=frequencies(8, base=5e5)),
+    ):
+        assert not np.allclose(other(cached, back), wanted)
+    cached = turn(K, attention_factor=1.2)
+    wanted = turn(K, np.arange(12) - 3, attention_factor=1.2)
+    assert np.allclose(turn(cached, back), wanted)
+    assert not np.allclose(turn(cached, back, attention_factor=1.2), wanted)
+
+
+def test_a_shifted_cache_is_not_a_shorter_text(page):
+    """in every layer after the first, the kept keys were computed from tokens that had already read the
+    dropped ones
+
+    Reading the shortened text from the start gives different keys.
+    """
+    layer = reference.MultiHeadAttention.init(
+        np.random.default_rng(0), 16, 2, rotate=rotate
+    )
+    kept = np.r_[:2, 5:12]
+    whole = layer(Q, Q, Q, causal=True)[kept]  # what the next layer makes keys of
+    shorter = layer(Q[kept], Q[kept], Q[kept], causal=True)
+    assert np.allclose(whole[:2], shorter[:2])
+    assert abs(whole[2:] - shorter[2:]).max(-1).min() > 1e-3
+
+
+def test_the_library_normalizes_first(page):
+    """MultiHeadAttention(..., query_norm=..., key_norm=...) normalizes first"""
+    scale = np.random.default_rng(1).uniform(0.5, 2, size=8)
+    layer = reference.MultiHeadAttention.init(
+        np.random.default_rng(0), 16, 2, rotate=rotate, query_norm=lambda x: scale * x
+    )
+    plain = reference.MultiHeadAttention.init(
+        np.random.default_rng(0), 16, 2, rotate=lambda x, p: rotate(scale * x, p)
+    )
+    key_too = reference.MultiHeadAttention.init(
+        np.random.default_rng(0),
+        16,
+        2,
+        rotate=rotate,
+        query_norm=lambda x: scale * x,
+        key_norm=lambda x: scale * x,
+    )
+    assert np.allclose(key_too(Q, Q, Q), plain(Q, Q, Q))
+    assert not np.allclose(layer(Q, Q, Q), plain(Q, Q, Q))
+
+
+def test_eq_turned_values(page):
+    r"""$$ \mathbf{R}_i^\top \sum_j \alpha_{ij}\,\mathbf{R}_j\,\mathbf{v}_j = \sum_j \alpha_{ij}\,\mathbf{R}_{j-i}\,\mathbf{v}_j . $$"""
+    weights = reference.attention_weights(rotate(Q), rotate(K))
+    left = rotate(weights @ rotate(V), -np.arange(12))
+    right = [
+        sum(weights[i, j] * rotate(V[j : j + 1], np.array([j - i]))[0] for j in range(12))
+        for i in range(12)
+    ]
+    assert np.allclose(left, right)
+
+
+def test_turned_values(page):
+    """Move the text, and the output changes, even if all weights stay the same.
+
+    We can watch that by moving a text of 20 tokens by 1000 positions
+
+    So rotated values are a mistake only without the turn back.
+    """
+    moved = [
+        float(line.split()[-1])
+        for line in page.printed.splitlines()
+        if "outputs move" in line
+    ]
+    assert moved[0] == moved[2] == 0 < 0.5 < moved[1]
+    assert np.allclose(page.torch.moved_weights, page.torch.weights)
+    assert len(page.torch.here) == 20
+    assert page.torch.there[0] == 1000
+
+
+def test_turned_values_say_where(page):
+    """a value from two words back arrives at a different angle than the same value from nine words
+    back
+    """
+    word = np.ones((1, 16))
+    two, nine = (rotate(word, np.array([-offset])) for offset in (2, 9))
+    assert abs(two - nine).max() > 0.5
+
+
+def test_a_wrong_sign(page):
+    """With the wrong sign, a score depends on the sum of the positions."""
+    score = [
+        (rotate(Q[:1], np.array([-i])) @ rotate(K[:1], np.array([j])).T).item()
+        for i, j in ((7, 3), (8, 2), (107, 103))
+    ]
+    assert np.isclose(score[0], score[1])
+    assert not np.isclose(score[0], score[2])
+
+
+def test_one_full_turn(page):
+    r"""Setting $2\pi\,b^{(d-2)/d} = 100000$ gives $b = (100000 / 2\pi)^{d/(d-2)}$."""
+    assert np.isclose(2 * np.pi / frequencies(128, base=page.torch.base)[-1], 100000)
+
+
+def test_a_norm_that_commutes(page):
+    """It commutes with the rotation of a pair only if both entries of the pair have the same scale. A
+    layer norm does not commute either, because a rotation changes the mean of the entries.
+    """
+    lines = [line for line in page.printed.splitlines() if "orders differ" in line]
+    plain, entry, pair, layer = (float(line.split()[-1]) for line in lines)
+    assert plain == pair == 0
+    assert min(entry, layer) > 0.5
+
+
+def test_probing_with_unit_vectors(page):
+    r"""At position 1 the unit vector of entry $a$ becomes $\cos \omega$ at entry $a$ and $\sin \omega$ at its
+    partner.
+
+    An entry that does not turn has no partner.
+    """
+    lines = [line for line in page.printed.splitlines() if "per position" in line]
+    assert lines == [
+        "entries 0 and 4 turn by 1.00 per position",
+        "entries 1 and 5 turn by 0.10 per position",
+    ]
+
+
+def test_a_scale_moves_along(page):
+    """The scale belongs to entries, and the entries have moved, so it moves along."""
+    lines = [line for line in page.printed.splitlines() if "scores off" in line]
+    converted, as_it_was = (float(line.split()[-1]) for line in lines)
+    assert converted == 0 < 0.5 < as_it_was
