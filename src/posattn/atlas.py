@@ -1,6 +1,6 @@
-"""The atlas: what `posattn.cards` tells of each scheme, beside what its scores look like and its properties.
+"""The atlas: a card, a picture of the scores and a row of properties for each scheme.
 
-It writes the Markdown of the page of all schemes.
+It writes the Markdown of the page of all schemes. The sentences of the cards are in `posattn.cards`.
 """
 
 from posattn.cards import CARDS
@@ -27,9 +27,9 @@ PLACES = {
 
 
 def scores(name, n=LARGE.trained):
-    """Score one query with one key at all pairs of places: what the scheme itself does.
+    """Score one query with one key at all pairs of positions, to see what the scheme itself does.
 
-    The same random token stands at all positions, so without a scheme all scores are equal.
+    The same random token is at all positions, so without a scheme all scores are equal.
 
     Args:
         name: a key of `SCHEMES`.
@@ -120,10 +120,20 @@ def _card(name):
             "",
             f"${card.formula}$",
             "",
+            *([f"Here {card.symbols}", ""] if card.symbols else []),
+            _used_by(card.models),
+            "",
             " · ".join(links) or "The attention layer as it is.",
             "::::",
         ]
     )
+
+
+def _used_by(models):
+    *others, last = models or [""]
+    if not last:
+        return "*Used by* no released model that we know of."
+    return f"*Used by* {', '.join(others)}{' and ' if others else ''}{last}."
 
 
 def table():
@@ -131,7 +141,7 @@ def table():
 
     Returns:
         Text: a row per place and a row per scheme that acts there, with `[yes]{.yes}` or `[no]{.no}`
-        for each property, of which a page makes marks.
+        for each property. A page turns these words into marks.
     """
     lines = [["scheme", *PROPERTIES], ["---", *[":-:"] * len(PROPERTIES)]]
     for place, title in PLACES.items():

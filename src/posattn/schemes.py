@@ -1,9 +1,9 @@
-"""All schemes in one view: where each acts, and which properties it has, found by running it.
+"""All schemes in one view: where each of them acts, and which properties it has.
 
-A scheme changes what attention sees in one of three places: the input, the query and key, or the scores.
-`SCHEMES` makes one instance of each, and every entry of `table()` is the outcome of a check on small ones:
-2 heads of width 8, trained on 16 tokens, or on 8 where the scheme is made to be extended beyond them.
-Nothing in the table is typed. `posattn.atlas` tells what each of them is.
+A scheme changes attention in one of three places: the input, the query and key, or the scores.
+`SCHEMES` makes one instance of each. `properties` runs a check for each property on a small instance:
+2 heads of width 8, trained on 16 tokens, or on 8 if the scheme is meant to be extended beyond them.
+`posattn.atlas` explains what each scheme is.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ __all__ = ["PROPERTIES", "SCHEMES", "Scheme", "Sizes", "properties"]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the instance of a scheme is.
+    """The size of an instance of a scheme.
 
     Args:
         head_dim: the width of each of the 2 heads.
-        trained: the length of training; half of it where a scheme extends that length.
+        trained: the length of training, or twice that length if a scheme is meant to extend it.
         side: the side of the square that `trained` tokens make as an image.
     """
 
@@ -44,15 +44,15 @@ FAR = 2**20
 
 @dataclass(frozen=True)
 class Scheme:
-    """One positional scheme, by the places in which it acts.
+    """One positional scheme, described by the places where it acts.
 
     Args:
         encode: the input, `(x, positions) -> x`.
         rotate: queries and keys, `(x, positions) -> x` or a pair of such functions.
         bias: the scores, a function of positions or an object with `scores`.
-        gate: the scores by way of the tokens, `x -> log gates`.
+        gate: the scores, computed from the tokens, `x -> log gates`.
         scale: the factor on the products of queries and keys.
-        layer: what holds the parameters of `encode` or `rotate`.
+        layer: the object that holds the parameters of `encode` or `rotate`.
         positions: the positions of a sequence of `n` tokens.
     """
 
@@ -66,7 +66,7 @@ class Scheme:
 
     @property
     def place(self):
-        """The place where the scheme acts, which is `nowhere` if it does not."""
+        """The place where the scheme acts, or `nowhere`."""
         if self.encode is not None:
             return "input"
         if self.rotate is not None:
@@ -74,7 +74,7 @@ class Scheme:
         return "scores" if self.bias is not None or self.gate is not None else "nowhere"
 
     def turned(self, query, key, query_positions, key_positions):
-        """Queries and keys as the scores see them."""
+        """Queries and keys after the scheme has acted on them."""
         turn_query, turn_key = (
             self.rotate if isinstance(self.rotate, tuple) else (self.rotate, self.rotate)
         )
@@ -84,7 +84,7 @@ class Scheme:
         )
 
     def added(self, query, key, query_positions, key_positions, gates):
-        """What is added to the scores of all heads, or None."""
+        """The bias that is added to the scores of all heads, or None."""
         if hasattr(self.bias, "scores"):
             return self.bias.scores(query, key, query_positions, key_positions)
         if self.gate is not None:
@@ -92,7 +92,7 @@ class Scheme:
         return None if self.bias is None else self.bias(query_positions, key_positions)
 
     def attend(self, query, key, value, query_positions, key_positions, *, gates, causal):
-        """Attention of heads whose queries and keys are turned already."""
+        """Attention of heads whose queries and keys have been rotated already."""
         added = self.added(query, key, query_positions, key_positions, gates)
         weights = reference.attention_weights(
             query, key, causal=causal, bias=added, scale=self.scale
@@ -158,7 +158,7 @@ def _dynamic(n, z):
     )
 
 
-#: From the name of a scheme to a function that makes it for sequences of `n` tokens, in the given sizes.
+#: Maps the name of a scheme to a function that makes it for sequences of `n` tokens, in the given sizes.
 SCHEMES = {
     "none": lambda n, z=SMALL: Scheme(),
     "sinusoidal": lambda n, z=SMALL: _input(reference.PositionalEncoding(z.dim)),
@@ -233,13 +233,13 @@ def maker(name):
 
 
 def tokens(n, sizes=SMALL):
-    """Tokens, none of which knows its place, and the weights of queries, keys and values."""
+    """Tokens without positions, and the weights of queries, keys and values."""
     rng, dim = np.random.default_rng(1), sizes.dim
     return rng.normal(size=(n, dim)), rng.normal(size=(3, dim, dim)) / np.sqrt(dim)
 
 
 def projected(scheme, x, weights, positions):
-    """Queries, keys and values of the tokens, as the scores see them, and the gates."""
+    """Queries, keys and values of the tokens after the scheme has acted on them, and the gates."""
     x = x if scheme.encode is None else scheme.encode(x, positions)
     q, k, v = (reference.split_heads(x @ w, HEADS) for w in weights)
     q, k = scheme.turned(q, k, positions, positions)
@@ -247,7 +247,7 @@ def projected(scheme, x, weights, positions):
 
 
 def _run(scheme, positions, *, causal=False, backwards=False):
-    """The outputs of all heads for tokens that stand at `positions`, in their order or backwards."""
+    """The outputs of all heads for tokens at `positions`, in their order or backwards."""
     x, weights = tokens(len(positions))
     q, k, v, gates = projected(scheme, x[::-1] if backwards else x, weights, positions)
     return scheme.attend(q, k, v, positions, positions, gates=gates, causal=causal)
@@ -276,7 +276,7 @@ def _keeps_lengths(scheme, n):
 
 
 def tells_direction(make):
-    """Without a mask, a key before the query counts differently from the same key behind it."""
+    """Without a mask, a key before the query counts differently from the same key after it."""
     for scheme in map(make, LENGTHS):
         behind = _run(scheme, np.array([5, 6]))[:, 0]
         before = _run(scheme, np.array([4, 5]), backwards=True)[:, 1]
@@ -297,7 +297,7 @@ def defined_beyond_training(make):
 
 
 def cache_safe(make):
-    """Token by token, with keys that are kept as they once were, the outputs are those at once."""
+    """Decoding token by token, with keys cached as they were computed, gives the outputs of one pass."""
     n = LENGTHS[-1]
     whole, (x, weights) = make(n), tokens(n)
     want = _run(whole, whole.positions(n), causal=True)
@@ -328,7 +328,7 @@ def learned_parameters(make):
 
 
 def bidirectional(make):
-    """Without a mask, where a later key stands matters."""
+    """Without a mask, the position of a later key matters."""
     for scheme in map(make, LENGTHS):
         one, other = (_run(scheme, np.array(where)) for where in ([0, 1, 2], [0, 2, 1]))
         if _same(one[:, 0], other[:, 0]):
@@ -337,7 +337,7 @@ def bidirectional(make):
 
 
 def tiled(make):
-    """Scores of a block of queries and keys follow from that block alone."""
+    """The scores of a block of queries and keys need nothing outside that block."""
     scheme, n = make(LENGTHS[-1]), LENGTHS[-1]
     where, (x, weights) = np.arange(n), tokens(n)
     q, k = (reference.split_heads(x @ w, HEADS) for w in weights[:2])
@@ -356,7 +356,7 @@ def tiled(make):
     return _same(whole[:, rows, columns], block)
 
 
-#: From the name of a property to its check, which takes a value of `SCHEMES`.
+#: Maps the name of a property to its check, which takes a value of `SCHEMES`.
 PROPERTIES = {
     "shift": shift_invariant,
     "norm": norm_preserving,

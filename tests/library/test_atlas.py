@@ -1,5 +1,6 @@
 """The atlas: a card for each scheme, true to the bibliography and to the library, and a table of marks."""
 
+import json
 import re
 from pathlib import Path
 
@@ -17,12 +18,23 @@ ENTRIES = dict(
     )
 )
 each_card = pytest.mark.parametrize("name", CARDS)
+MODELS = json.loads((ROOT / "docs" / "_records" / "models.json").read_text())
+VERIFIED = {  # what is not in that table, and where it was verified
+    "RoPE-ViT": "naver-ai/rope-vit, its weights",
+    "Qwen-7B": "QwenLM/Qwen #401",
+    "Phi-3-mini-128k": "ggml-org/llama.cpp #6849",
+    "w2v-BERT 2.0": "checks_transformers.py, test_shaw_keys_of_wav2vec2_bert",
+    "DeBERTa-v2": "checks_whole_models.py",
+    "FoX": "zhixuan-lin/forgetting-transformer, its README",
+    "Swin V2": "checks_transformers.py, test_swin_v2_attention",
+}
 DIAGONAL = {  # whose scores are functions of the offset alone, for one token at all positions
     *("none", "rotary", "rotary, partial", "xPos", "position interpolation", "NTK-aware"),
     *("dynamic NTK", "YaRN", "LongRoPE", "Llama 3", "Shaw", "Music Transformer"),
     *("Transformer-XL", "DeBERTa", "CoPE", "FoX", "ALiBi", "T5", "KERPLE, logarithmic"),
     *("KERPLE, power", "Sandwich", "PoPE", "DAPE"),
 }
+EXPLAINED_IN_THE_FORMULA = {"none": {"d", "h"}, "PoPE": {"x"}, "Swin V2": {"g", "u"}}
 IMAGES = ["rotary, axial", "rotary, mixed", "M-RoPE", "Swin", "Swin V2"]
 REMAINING = ["stick-breaking"]  # on the diagonal stands what all keys before have left
 
@@ -86,6 +98,67 @@ def test_what_a_card_says_of_the_future_and_of_fading_holds(name):
         assert first[-1] == pytest.approx(first.min(), abs=0.2 * np.ptp(first))
 
 
+def rotations(row):
+    """The cards of a rotary model, by what its record says."""
+    scaled = {"linear": "position interpolation", "llama3": "Llama 3", "YaRN": "YaRN"}
+    found = {2: ["rotary, axial"], 3: ["M-RoPE"]}.get(row.get("axes"), [])
+    if "scaling" in row:
+        found = [scaled[row["scaling"].split(":")[0]]]
+    if row["turns"] < row["head"]:
+        found = [*found, "rotary, partial"]
+    if 0 in row.get("positioned", []):
+        assert row["positioned"] == [1, 1, 1, 0]
+        found = [*found, "none"]
+    return found if {*found} - {"none"} else [*found, "rotary"]
+
+
+def recorded():
+    """The models of each card, by the table of models that `nox -s oracles` checks."""
+    kinds = {"sinusoid": "sinusoidal", "table": "learned", "t5": "T5", "alibi": "ALiBi"}
+    kinds |= {"xlnet": "Transformer-XL", "swin": "Swin", "nothing": "none"}
+    found = {name: set() for name in CARDS}
+    for row in MODELS["rotary"]:
+        for name in rotations(row):
+            found[name].add(row["family"].split(",")[0])
+    for row in MODELS["others"]:
+        found[kinds[row["check"]]].add(row["family"].split(",")[0])
+    found["rotary"].add("Llama 2")  # shares a row with Llama
+    return found
+
+
+def test_cards_name_the_models_of_the_table_and_others_that_were_verified():
+    for name, models in recorded().items():
+        named = {model.split(" (")[0] for model in CARDS[name].models}
+        assert named - VERIFIED.keys() == models
+    told = {model.split(" (")[0] for card in CARDS.values() for model in card.models}
+    assert told >= VERIFIED.keys()
+
+
+def test_a_card_without_models_says_so():
+    text = atlas.cards("scores")
+    unused = [name for name in atlas.acting("scores") if not CARDS[name].models]
+    assert text.count("*Used by* no released model that we know of.") == len(unused) > 0
+
+
+@each_card
+def test_a_card_explains_the_letters_of_its_formula(name):
+    """All but those that the page explains for all cards."""
+    card, common = CARDS[name], {"x", "q", "k", "s", "i", "j", "c", "l", "d_h"}
+    plain = re.sub(
+        r"\\text\{[^}]*\}|\\operatorname\{\w+\}|\\math\w+|\\bold\w+",
+        " ",
+        card.formula.replace("d_h", ""),
+    )
+    greek = r"\\(?:omega|zeta|tau|varphi|mu|lambda|gamma|sigma|ell|psi|beta)(?![a-z])"
+    letters = {*re.findall(greek, plain)}
+    letters |= {
+        *re.findall(r"(?<![\\a-z])[a-zA-Z](?![a-z])", re.sub(r"\\[a-z]+", " ", plain))
+    }
+    told = " ".join(re.findall(r"\$([^$]*)\$", card.symbols))
+    missing = {letter for letter in letters - common if letter not in told}
+    assert missing <= EXPLAINED_IN_THE_FORMULA.get(name, set())
+
+
 def test_scores_are_those_of_the_layer():
     """Of one head with a rotation and of one with a bias, by hand."""
     rng = np.random.default_rng(1)
@@ -110,6 +183,8 @@ def test_a_card_tells_all_that_it_knows():
             str(card.year),
             card.idea,
             card.formula,
+            card.symbols,
+            *card.models,
             *card.cites,
             card.shows,
         ):

@@ -56,8 +56,8 @@ def test_without_positions_both_scores_are_equal(page):
 
 
 def test_a_clock_is_added(page):
-    r"""A clock, $\mathbf{p}_i = (\sin i, \cos i)$, makes the query $(1.91, -0.42)$ and the keys
-    $(1, 1)$ and $(1.14, -0.99)$: scores 1.06 and 1.83.
+    r"""Add a clock, $\mathbf{p}_i = (\sin i, \cos i)$, to each token. The query becomes
+    $(1.91, -0.42)$ and the keys become $(1, 1)$ and $(1.14, -0.99)$. The scores are 1.06 and 1.83.
     """
     added = TOKENS + reference.sinusoidal_encoding(4, 2)[HERE]
     assert np.allclose(added, [(1.91, -0.42), (1, 1), (1.14, -0.99)], atol=0.005)
@@ -65,8 +65,9 @@ def test_a_clock_is_added(page):
 
 
 def test_vectors_are_turned(page):
-    r"""Turned by one radian per position, the vectors are 2 radians and 1 radian apart:
-    $\cos 2 / \sqrt{2} = -0.29$ and $\cos 1 / \sqrt{2} = 0.38$.
+    r"""Rotate each vector by one radian per position. Then the query is 2 radians from the first key
+    and 1 radian from the second. The scores are $\cos 2 / \sqrt{2} = -0.29$ and
+    $\cos 1 / \sqrt{2} = 0.38$.
     """
     turned = scores_by_hand(HERE)["turned"]
     assert np.allclose(turned, (-0.29, 0.38), atol=0.005)
@@ -74,12 +75,14 @@ def test_vectors_are_turned(page):
 
 
 def test_a_penalty_is_subtracted(page):
-    """A penalty of one half per step gives $0.71 - 1 = -0.29$ and $0.71 - 0.5 = 0.21$."""
+    """Subtract one half for each step of distance. The scores are $0.71 - 1 = -0.29$ and
+    $0.71 - 0.5 = 0.21$.
+    """
     assert np.allclose(scores_by_hand(HERE)["penalty"], (-0.29, 0.21), atol=0.005)
 
 
 def test_only_the_first_notices_five_words_in_front(page):
-    """All three tell the two the apart, and only the first notices the five words."""
+    """All three schemes tell the two the apart. Only the first one notices the five words in front."""
     here, there = scores_by_hand(HERE), scores_by_hand(HERE + 5)
     for name in here:
         assert abs(np.diff([here[name], there[name]])).min() > 0.05
@@ -129,7 +132,7 @@ def test_eq_three_places(page):
 def test_dozens_of_schemes_and_eight_checks(page):
     """Dozens of schemes have been proposed
 
-    the build makes a small instance of each of the … schemes, and runs eight checks on it
+    The build makes a small instance of each of the … schemes and runs eight checks on it.
     """
     assert page.glued["how_many"] == len(SCHEMES) > 24
     assert len(PROPERTIES) == 8
@@ -138,7 +141,7 @@ def test_dozens_of_schemes_and_eight_checks(page):
 
 
 def test_each_card_has_its_picture(page):
-    """Each name leads to a card"""
+    """Click a name to get to its card."""
     pictures = {atlas.anchor(name) for name in SCHEMES}
     assert pictures <= page.glued.keys()
     drawn = "".join(atlas.cards(place) for place in atlas.PLACES)
@@ -147,7 +150,7 @@ def test_each_card_has_its_picture(page):
 
 
 def test_the_picture_of_rotary_has_stripes(page):
-    """Along every diagonal the shade stays, so a score sees the offset alone.
+    """Along every diagonal the shade stays the same, so the score depends only on the offset.
 
     A square of 64 by 64 shades.
     """
@@ -157,8 +160,8 @@ def test_the_picture_of_rotary_has_stripes(page):
 
 
 def test_only_the_sinusoid_notices_what_stands_in_front(page):
-    """Without a scheme the dog that bites and the dog that is bitten are the same; all others tell
-    them apart, and of these the sinusoid alone notices what stands in front.
+    """Without a scheme, the dog that bites and the dog that is bitten look the same. All the other
+    schemes tell them apart. Of these, only the sinusoid notices the words in front.
     """
     found = changes()
     assert [name for name in NAMES if found[name][0] > 0.005] == [
@@ -173,7 +176,9 @@ def test_only_the_sinusoid_notices_what_stands_in_front(page):
 
 
 def test_read_two_pictures(page):
-    """Under rotary the shade stays too, under the sinusoid it does not: the mark shift."""
+    """With rotary the shade stays the same too, and with the sinusoid it changes. That is the mark
+    shift.
+    """
     change = {}
     for name in ("rotary", "sinusoidal"):
         scores = atlas.scores(name)
@@ -186,7 +191,7 @@ def test_read_two_pictures(page):
 
 
 def test_yarn_and_rotary(page):
-    """In norm: YaRN passes an attention_factor above 1, which makes queries and keys longer."""
+    """In norm. YaRN passes an attention_factor above 1, which makes queries and keys longer."""
     ours, plain = properties("YaRN"), properties("rotary")
     assert [mark for mark in PROPERTIES if ours[mark] != plain[mark]] == ["norm"]
     slowed, factor = reference.yarn(8, factor=4.0, trained_length=16)
@@ -206,7 +211,7 @@ def test_what_would_you_need(page):
 
 
 def test_when_a_cache_goes_stale(page):
-    """From 9 on: up to $L$ the frequencies are those of training, and then each new token changes
+    """From 9 on. Up to $L$ the frequencies are those of training, and after that each new token changes
     them.
     """
     at = [
@@ -220,7 +225,7 @@ def test_when_a_cache_goes_stale(page):
 
 
 def test_make_one(page):
-    """A bias that grows with the offset itself, not with its size, is enough."""
+    """A bias that grows with the signed offset, and not with the distance, is enough."""
     mine = page.torch.mine
     marks = {mark: check(lambda n: mine) for mark, check in PROPERTIES.items()}
     assert marks["shift"]
@@ -230,7 +235,24 @@ def test_make_one(page):
 
 
 def test_no_scheme_at_all(page):
-    """the token at $i$ averages $i + 1$ values, of which one is that of the first word: its share,
-    $1/(i+1)$, is the position
+    """the token at $i$ averages $i + 1$ values, and one of them belongs to the first word. The share of
+    the first word, $1/(i+1)$, reveals the position
     """
     assert np.allclose(page.torch.share[:, 0], 1 / np.arange(1, 7))
+
+
+def test_the_exceptions_that_the_text_explains(page):
+    """TUPE fails because its bias is made from two positions and not from their offset.
+
+    PoPE fails too, because its learned angles start at zero, and so does DAPE when it corrects such a
+    bias.
+
+    Stick-breaking also fails side
+
+    Dynamic NTK and LongRoPE change the frequencies when a text outgrows the length of training.
+    Randomized positions are drawn anew for each length.
+    """
+    assert not properties("TUPE")["shift"]
+    assert not any(properties(name)["side"] for name in ("PoPE", "DAPE", "stick-breaking"))
+    stale = [name for name in SCHEMES if not PROPERTIES["cache"](SCHEMES[name])]
+    assert {*stale} == {"dynamic NTK", "LongRoPE", "randomized"}
