@@ -89,7 +89,7 @@ class MultiHeadAttention:
     """Several attentions side by side, each in its own projection of the input.
 
     Twin of :class:`posattn.reference.MultiHeadAttention`; a pytree.
-    What is plugged in is part of the tree, so it may be a pytree with parameters of its own, or a method
+    What is plugged in is part of the tree, so it may be a pytree with its own parameters, or a method
     of one.
     Any other callable is a constant of the tree, and equal to one that is made equal:
     a `functools.partial` with equal arguments, arrays among them.

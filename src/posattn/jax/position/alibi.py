@@ -45,7 +45,7 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
 @register
 @dataclass(frozen=True)
 class ALiBi:
-    """A linear penalty on distance, in each head with a slope of its own.
+    """A linear penalty on distance, with its own slope in each head.
 
     Twin of :class:`posattn.reference.ALiBi`; a pytree without leaves, equal to all with as many heads.
 

@@ -19,7 +19,7 @@ __all__ = ["CoPE"]
 @register
 @dataclass(frozen=True, eq=False)
 class CoPE:
-    r"""Contextual position encoding: what lies between a query and a key is counted by gates.
+    r"""Contextual position encoding: gates count the tokens between a query and a key.
 
     Twin of :class:`posattn.reference.CoPE`; a pytree.
     Half-precision heads are counted in float32.

@@ -21,10 +21,10 @@ __all__ = ["DAPE"]
 @register
 @dataclass(frozen=True, eq=False)
 class DAPE:
-    r"""A bias, and a correction that a network reads off the scores and the bias of all heads.
+    r"""A bias, corrected by a network that sees the scores and the bias of all heads.
 
     Twin of :class:`posattn.reference.DAPE`; a pytree.
-    `bias` is part of the tree, so it may be a pytree with parameters of its own.
+    `bias` is part of the tree, so it may be a pytree with its own parameters.
     Half-precision heads are scored, and run through the network, in float32.
 
     Args:

@@ -25,7 +25,7 @@ def deberta_bucket(
     num_buckets: int = 256,
     max_distance: int = 512,
 ) -> Integer[Array, "*shape"]:
-    """The bucket of a relative position in DeBERTa's second and third version, which keeps its sign.
+    """The bucket of a relative position in DeBERTa's second and third version, with its sign.
 
     Twin of :func:`posattn.reference.deberta_bucket`.
 

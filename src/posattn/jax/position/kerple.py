@@ -22,7 +22,7 @@ LEAST, MOST = 0.01, math.inf  # a parameter outside counts as the nearer of thes
 @register
 @dataclass(frozen=True, eq=False)
 class KerpleLog:
-    """A penalty that grows with the logarithm of the distance, in each head in its own measure.
+    """A penalty that grows with the logarithm of the distance, with learned strengths for each head.
 
     Twin of :class:`posattn.reference.KerpleLog`; a pytree.
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
@@ -102,7 +102,7 @@ class KerpleLog:
 @register
 @dataclass(frozen=True, eq=False)
 class KerplePower:
-    """A penalty that grows with a power of the distance, in each head in its own measure.
+    """A penalty that grows with a power of the distance, with learned strengths for each head.
 
     Twin of :class:`posattn.reference.KerplePower`; a pytree.
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.

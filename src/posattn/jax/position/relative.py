@@ -21,7 +21,7 @@ __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 @register
 @dataclass(frozen=True, eq=False)
 class ShawRelative:
-    r"""Shaw's relative representations: offsets have vectors, which act like keys and like values.
+    r"""Shaw's relative representations: each offset has a vector that is added to keys, and one for values.
 
     Twin of :class:`posattn.reference.ShawRelative`; a pytree.
     Queries meet each vector once, and their products are then picked by offset, so that no vector is
@@ -58,7 +58,7 @@ class ShawRelative:
 
         Args:
             rng: where the tables are drawn from.
-            max_distance: $m$, the largest offset with a vector of its own, at least 0.
+            max_distance: $m$, the largest offset that has its own vector, at least 0.
             head_dim: the width $d_h$ of a head, at least 1.
             use_values: whether offsets act on values, too.
             dtype: of the parameters; JAX's default one if not given.
@@ -146,7 +146,7 @@ class ShawRelative:
 
 
 def skew(x: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
-    r"""Move products with a table of distances to the keys that stand at these distances.
+    r"""Move products with a table of distances to the keys at those distances.
 
     Twin of :func:`posattn.reference.skew`.
 

@@ -23,7 +23,7 @@ def sandwich_bias(
     base: float = 10000.0,
     dtype: DTypeLike | None = None,
 ) -> Callable:
-    """The inner product of two sinusoidal encodings, in each head in its own measure.
+    """The inner product of two sinusoidal encodings, scaled differently in each head.
 
     Twin of :func:`posattn.reference.sandwich_bias`; the function is a pytree without leaves.
     The bias has `dtype`, or JAX's default one.

@@ -26,7 +26,7 @@ def position_interpolation(
     base: float = 10000.0,
     factor: float,
 ) -> Float[np.ndarray, " m"]:
-    r"""Slow every pair down alike, so that a longer context meets the angles of training.
+    r"""Slow every pair down by the same factor, so that a longer context stays within the trained angles.
 
     Twin of :func:`posattn.reference.position_interpolation`; a NumPy array in float64.
 
@@ -56,7 +56,7 @@ def ntk_aware(
     base: float = 10000.0,
     factor: float,
 ) -> Float[np.ndarray, " m"]:
-    r"""Slow slow pairs down and leave fast ones almost as they are, by a larger base.
+    r"""Use a larger base, which slows the slow pairs down and leaves the fast ones almost as they are.
 
     Twin of :func:`posattn.reference.ntk_aware`; a NumPy array in float64.
 
@@ -89,7 +89,7 @@ def dynamic_ntk(
     length: int,
     trained_length: int,
 ) -> Float[np.ndarray, " m"]:
-    r"""Choose the larger base for the length that there is, and none within the trained length.
+    r"""Choose the base for the current length, and keep the trained base within the trained length.
 
     Twin of :func:`posattn.reference.dynamic_ntk`; a NumPy array in float64.
 
@@ -191,7 +191,7 @@ def longrope(
     trained_length: int,
     factor: float,
 ) -> tuple[Float[np.ndarray, " m"], float]:
-    r"""Slow each pair down by a factor of its own, which a search has found.
+    r"""Slow each pair down by its own factor, found by a search.
 
     Twin of :func:`posattn.reference.longrope`; the frequencies are a NumPy array in float64.
 

@@ -17,7 +17,7 @@ __all__ = ["StickBreaking"]
 @register
 @dataclass(frozen=True)
 class StickBreaking:
-    """The bias that makes of a softmax the breaking of a stick, from the newest key to the oldest.
+    """The bias that turns a softmax into breaking a stick, from the newest key to the oldest.
 
     Twin of :class:`posattn.reference.StickBreaking`; a pytree without leaves.
     Half-precision heads are scored in float32.

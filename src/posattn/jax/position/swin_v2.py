@@ -20,7 +20,7 @@ __all__ = ["SwinV2Bias"]
 @register
 @dataclass(frozen=True, eq=False)
 class SwinV2Bias:
-    """A learned function of the displacement inside a window, which a larger window can use too.
+    """A learned function of the displacement inside a window, which also works for a larger window.
 
     Twin of :class:`posattn.reference.SwinV2Bias`; a pytree.
     Half-precision parameters are used in float32; the bias has their dtype.

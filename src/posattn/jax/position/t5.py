@@ -33,7 +33,7 @@ def t5_bucket(
         relative_position: position of the key minus position of the query, integers of any shape.
         num_buckets: at least 2; even and at least 4 if `bidirectional`.
         max_distance: $D$, greater than $E$.
-        bidirectional: give the two directions buckets of their own.
+        bidirectional: use separate buckets for the two directions.
 
     Returns:
         Integers from 0 to `num_buckets - 1`, of the shape of `relative_position`.
@@ -76,7 +76,7 @@ class T5Bias:
     Args:
         table: $\mathbf{T}$, `(num_buckets, num_heads)`.
         max_distance: where the last bucket begins.
-        bidirectional: give the two directions buckets of their own.
+        bidirectional: use separate buckets for the two directions.
 
     Examples:
         >>> layer = T5Bias.init(jax.random.key(0), 2)
@@ -108,7 +108,7 @@ class T5Bias:
             num_heads: the number of heads, at least 1.
             num_buckets: at least 2; even and at least 4 if `bidirectional`.
             max_distance: where the last bucket begins.
-            bidirectional: give the two directions buckets of their own.
+            bidirectional: use separate buckets for the two directions.
             dtype: of the parameters; JAX's default one if not given.
 
         Returns:

@@ -1,4 +1,4 @@
-"""TUPE: positions attend to positions, in projections of their own."""
+"""TUPE: positions attend to positions, through their own projections."""
 
 from dataclasses import KW_ONLY, dataclass, field
 

@@ -22,7 +22,7 @@ def xpos_query(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Float[Array, "*batch n d"]:
-    """Turn each pair of entries of a query, and make it smaller the later it stands.
+    """Turn each pair of entries of a query, and shrink it more the later it stands.
 
     Twin of :func:`posattn.reference.xpos_query`.
     Positions in a NumPy array are turned into angles and powers in float64; others, in the 32-bit
@@ -61,7 +61,7 @@ def xpos_key(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Float[Array, "*batch n d"]:
-    """Turn each pair of entries of a key, and make it larger the later it stands.
+    """Turn each pair of entries of a key, and grow it more the later it stands.
 
     Twin of :func:`posattn.reference.xpos_key`, as exact as the query.
 

@@ -18,9 +18,9 @@ class KVCache:
     r"""The keys and values of the tokens so far, each with its position.
 
     A token at position $p$ stands in slot $p$, or, in a cache with a window of $w$ tokens, in slot
-    $p \bmod w$, where it takes the place of the token that has left the window.
+    $p \bmod w$, where it replaces the token that has left the window.
     A negative position marks padding: such a token is not kept.
-    So each example of a batch has a length of its own, and positions decide what a query may see:
+    So each example of a batch has its own length, and positions decide what a query may see:
     slots that hold a position up to its own and less than $w$ before it.
 
     `MultiHeadAttention` takes a cache in its call and returns the next one.

@@ -106,7 +106,7 @@ class MultiHeadAttention:
     Where queries and keys need different functions, `rotate` is a pair of them; where several
     biases add up, `bias` is a list of them.
     A scheme that depends on content is a `bias` with a method
-    `scores(query, key, query_positions, key_positions)` in the place of the call, and where it
+    `scores(query, key, query_positions, key_positions)` instead of the call, and where it
     changes the values as well, with `values(weights, query_positions, key_positions)`, which is
     added to the output of the heads.
 

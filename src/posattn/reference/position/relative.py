@@ -70,7 +70,7 @@ class ShawRelative:
 
         Args:
             rng: where the tables are drawn from.
-            max_distance: $m$, the largest offset with a vector of its own, at least 0.
+            max_distance: $m$, the largest offset that has its own vector, at least 0.
             head_dim: the width $d_h$ of a head, at least 1.
             use_values: whether offsets act on values, too.
 

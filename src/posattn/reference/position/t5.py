@@ -45,7 +45,7 @@ def t5_bucket(
             any shape.
         num_buckets: at least 2; even and at least 4 if `bidirectional`.
         max_distance: $D$, greater than $E$.
-        bidirectional: give the two directions buckets of their own.
+        bidirectional: use separate buckets for the two directions.
 
     Returns:
         Integers from 0 to `num_buckets - 1`, of the shape of `relative_position`.
@@ -102,7 +102,7 @@ class T5Bias:
     Args:
         table: $\mathbf{T}$, `(num_buckets, num_heads)`: $N$ and $H$.
         max_distance: where the last bucket begins.
-        bidirectional: give the two directions buckets of their own.
+        bidirectional: use separate buckets for the two directions.
 
     Examples:
         >>> layer = T5Bias(np.arange(8.0)[:, None], max_distance=8)
@@ -139,7 +139,7 @@ class T5Bias:
             num_heads: the number of heads $H$, at least 1.
             num_buckets: $N$, at least 2; even and at least 4 if `bidirectional`.
             max_distance: where the last bucket begins.
-            bidirectional: give the two directions buckets of their own.
+            bidirectional: use separate buckets for the two directions.
 
         Returns:
             The layer.

@@ -36,7 +36,7 @@ class TransformerXLBias:
     The sinusoids are the paper's, sine and cosine in turn.
     The authors' code has all sines before all cosines: the rows of its `r_net.weight.T` belong here in
     the order `0, d / 2, 1, d / 2 + 1, ...`.
-    That code shares $\mathbf{u}$ and $\mathbf{v}$ among layers unless told otherwise; here one object
+    That code shares $\mathbf{u}$ and $\mathbf{v}$ among layers by default; here one object
     used in several layers does the same.
 
     Make it with `TransformerXLBias.init(rng, dim, num_heads)`, or from parameters that exist.

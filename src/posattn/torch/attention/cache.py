@@ -23,7 +23,7 @@ class KVCache:
     The next cache writes into the memory of the one before, which is not to be used any more.
     There is one slot more than tokens: it takes padding, stays empty, and nobody attends to it.
     Where the values of positions are not at hand (on a device, in a compiled program) a token beyond
-    the end makes the values of its example NaN, in the place of an error.
+    the end makes the values of its example NaN, instead of an error.
 
     Args:
         key: `(*batch, h, slots, d_h)`.

@@ -108,7 +108,7 @@ class MultiHeadAttention(nn.Module):
     The weights are those of four :class:`torch.nn.Linear`, `query`, `key`, `value` and `output`, which
     keep them transposed.
     Dropout acts when `rng` is given to the call; a layer in `train` mode that gets none warns.
-    `rotate`, `bias`, `query_norm` and `key_norm` may be modules with parameters of their own, also
+    `rotate`, `bias`, `query_norm` and `key_norm` may be modules with their own parameters, also
     inside of a pair or a list.
 
     Args:

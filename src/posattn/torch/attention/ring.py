@@ -284,7 +284,7 @@ class _Ring:
                     yield rows, columns, where, seen, k, v
 
     def scores(self, query, key, where, seen, learned):
-        """The scores of a tile, with this in the place of what the bias learns."""
+        """The scores of a tile, with this instead of what the bias learns."""
         scores = by_head(query * self.scale, key.mT)
         added = functional_call(self.bias, learned, (query, key, *where))
         scores = scores if added is None else scores + added.to(scores.dtype)

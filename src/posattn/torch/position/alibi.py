@@ -45,7 +45,7 @@ def alibi_slopes(
 
 
 class ALiBi(nn.Module):
-    """A linear penalty on distance, in each head with a slope of its own.
+    """A linear penalty on distance, with its own slope in each head.
 
     Twin of :class:`posattn.reference.ALiBi`: a module without parameters, equal to another that was
     made equal.

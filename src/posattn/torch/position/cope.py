@@ -12,7 +12,7 @@ __all__ = ["CoPE"]
 
 
 class CoPE(nn.Module):
-    """Contextual position encoding: what lies between a query and a key is counted by gates.
+    """Contextual position encoding: gates count the tokens between a query and a key.
 
     Twin of :class:`posattn.reference.CoPE`.
     Half-precision heads are counted in float32.

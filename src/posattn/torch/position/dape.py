@@ -14,7 +14,7 @@ __all__ = ["DAPE"]
 
 
 class DAPE(nn.Module):
-    r"""A bias, and a correction that a network reads off the scores and the bias of all heads.
+    r"""A bias, corrected by a network that sees the scores and the bias of all heads.
 
     Twin of :class:`posattn.reference.DAPE`.
     A bias that is a module is part of this one, and trained with it.

@@ -18,7 +18,7 @@ SHUT = -1e4  # no dtype tells the weight behind such a gate from 0
 def forgetting_bias(
     log_gates: Float[Tensor, "*batch h n_k"], n_q: int | None = None
 ) -> Float[Tensor, "*batch h n_q n_k"]:
-    r"""The bias of the Forgetting Transformer: what the gates between a key and a query let through.
+    r"""The bias of the Forgetting Transformer: how much the gates between a key and a query let through.
 
     Twin of :func:`posattn.reference.forgetting_bias`.
     Half-precision gates are summed in float32.

@@ -15,7 +15,7 @@ LEAST, MOST = 0.01, math.inf  # a parameter outside counts as the nearer of thes
 
 
 class KerpleLog(nn.Module):
-    """A penalty that grows with the logarithm of the distance, in each head in its own measure.
+    """A penalty that grows with the logarithm of the distance, with learned strengths for each head.
 
     Twin of :class:`posattn.reference.KerpleLog`.
     As in the authors' program a call first sets parameters outside their bounds to the bounds, so
@@ -95,7 +95,7 @@ class KerpleLog(nn.Module):
 
 
 class KerplePower(nn.Module):
-    """A penalty that grows with a power of the distance, in each head in its own measure.
+    """A penalty that grows with a power of the distance, with learned strengths for each head.
 
     Twin of :class:`posattn.reference.KerplePower`.
     As in the authors' program a call first sets parameters outside their bounds to the bounds, so

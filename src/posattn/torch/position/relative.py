@@ -14,14 +14,14 @@ __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 
 
 class ShawRelative(nn.Module):
-    """Shaw's relative representations: offsets have vectors, which act like keys and like values.
+    """Shaw's relative representations: each offset has a vector that is added to keys, and one for values.
 
     Twin of :class:`posattn.reference.ShawRelative`.
     Queries meet each vector once, and their products are then picked by offset, so that no vector is
     copied for a pair; sums are taken in float32 at least.
 
     Args:
-        max_distance: $m$, the largest offset with a vector of its own, at least 0.
+        max_distance: $m$, the largest offset that has its own vector, at least 0.
         head_dim: the width $d_h$ of a head, at least 1.
         use_values: whether offsets act on values, too.
         dtype: of the parameters; PyTorch's default one if not given.
@@ -151,7 +151,7 @@ class ShawRelative(nn.Module):
 
 
 def skew(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-    r"""Move products with a table of distances to the keys that stand at these distances.
+    r"""Move products with a table of distances to the keys at those distances.
 
     Twin of :func:`posattn.reference.skew`.
 

@@ -80,7 +80,7 @@ def rotate(
 
 
 class Rotary(nn.Module):
-    """`rotate` with its options, as a value: what a layer takes and a checkpoint keeps.
+    """`rotate` with its options, as a value that a layer takes and a checkpoint keeps.
 
     Twin of :class:`posattn.reference.Rotary`: a module without parameters, equal to another that was
     made equal.

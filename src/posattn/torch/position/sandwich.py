@@ -19,7 +19,7 @@ def sandwich_bias(
     base: float = 10000.0,
     dtype: torch.dtype | None = None,
 ) -> Callable:
-    """The inner product of two sinusoidal encodings, in each head in its own measure.
+    """The inner product of two sinusoidal encodings, scaled differently in each head.
 
     Twin of :func:`posattn.reference.sandwich_bias`.
     The tables and their product are float64; the bias has `dtype`, or PyTorch's default one.

@@ -28,7 +28,7 @@ def position_interpolation(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, " m"]:
-    r"""Slow every pair down alike, so that a longer context meets the angles of training.
+    r"""Slow every pair down by the same factor, so that a longer context stays within the trained angles.
 
     Twin of :func:`posattn.reference.position_interpolation`; float64 by default.
 
@@ -62,7 +62,7 @@ def ntk_aware(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, " m"]:
-    r"""Slow slow pairs down and leave fast ones almost as they are, by a larger base.
+    r"""Use a larger base, which slows the slow pairs down and leaves the fast ones almost as they are.
 
     Twin of :func:`posattn.reference.ntk_aware`; float64 by default.
 
@@ -99,7 +99,7 @@ def dynamic_ntk(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, " m"]:
-    r"""Choose the larger base for the length that there is, and none within the trained length.
+    r"""Choose the base for the current length, and keep the trained base within the trained length.
 
     Twin of :func:`posattn.reference.dynamic_ntk`; float64 by default.
 
@@ -211,7 +211,7 @@ def longrope(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Float[Tensor, " m"], float]:
-    r"""Slow each pair down by a factor of its own, which a search has found.
+    r"""Slow each pair down by its own factor, found by a search.
 
     Twin of :func:`posattn.reference.longrope`; the frequencies are float64 by default.
 

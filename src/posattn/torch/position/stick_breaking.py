@@ -13,7 +13,7 @@ __all__ = ["StickBreaking"]
 
 
 class StickBreaking(nn.Module):
-    """The bias that makes of a softmax the breaking of a stick, from the newest key to the oldest.
+    """The bias that turns a softmax into breaking a stick, from the newest key to the oldest.
 
     Twin of :class:`posattn.reference.StickBreaking`.
     A module without parameters, equal to any other; half-precision heads are scored in float32.

@@ -11,7 +11,7 @@ __all__ = ["SwinV2Bias"]
 
 
 class SwinV2Bias(nn.Module):
-    """A learned function of the displacement inside a window, which a larger window can use too.
+    """A learned function of the displacement inside a window, which also works for a larger window.
 
     Twin of :class:`posattn.reference.SwinV2Bias`.
     Half-precision parameters are used in float32; the bias has their dtype.

@@ -27,7 +27,7 @@ def t5_bucket(
         relative_position: position of the key minus position of the query, integers of any shape.
         num_buckets: at least 2; even and at least 4 if `bidirectional`.
         max_distance: $D$, greater than $E$.
-        bidirectional: give the two directions buckets of their own.
+        bidirectional: use separate buckets for the two directions.
 
     Returns:
         Integers from 0 to `num_buckets - 1`, of the shape of `relative_position`.
@@ -70,7 +70,7 @@ class T5Bias(nn.Module):
         num_heads: the number of heads, at least 1.
         num_buckets: at least 2; even and at least 4 if `bidirectional`.
         max_distance: where the last bucket begins.
-        bidirectional: give the two directions buckets of their own.
+        bidirectional: use separate buckets for the two directions.
         dtype: of the parameters; PyTorch's default one if not given.
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.

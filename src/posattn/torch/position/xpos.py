@@ -20,7 +20,7 @@ def xpos_query(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Float[Tensor, "*batch n d"]:
-    """Turn each pair of entries of a query, and make it smaller the later it stands.
+    """Turn each pair of entries of a query, and shrink it more the later it stands.
 
     Twin of :func:`posattn.reference.xpos_query`.
     Angles and powers are float64 until they meet the query.
@@ -58,7 +58,7 @@ def xpos_key(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Float[Tensor, "*batch n d"]:
-    """Turn each pair of entries of a key, and make it larger the later it stands.
+    """Turn each pair of entries of a key, and grow it more the later it stands.
 
     Twin of :func:`posattn.reference.xpos_key`.
     Angles and powers are float64 until they meet the key.
