@@ -48,7 +48,7 @@ def test_five_masks_are_drawn(page):
 
 
 def test_padding_is_hidden_from_all_rows(page):
-    """The padding is hidden from all rows alike, here 3 keys of 8."""
+    """The first mask hides padding. It hides the same 3 keys of 8 from every row."""
     padding = page.torch.drawn[0]
     assert (padding == padding[0]).all()
     assert (~padding[0]).sum() == 3
@@ -56,8 +56,9 @@ def test_padding_is_hidden_from_all_rows(page):
 
 
 def test_a_triangle_and_a_band(page):
-    """the triangle grows by one key per row; a window is a band, here the query's own place and two
-    on either side
+    """No query sees a key after its own place, so the triangle grows by one key per row.
+
+    It is a band: the query's own place and two on either side.
     """
     _, causal, window, *_ = page.torch.drawn
     assert np.array_equal(causal.sum(1), np.arange(1, 9))
@@ -66,7 +67,9 @@ def test_a_triangle_and_a_band(page):
 
 
 def test_masks_combine(page):
-    """masks combine by &; | adds exceptions, such as the global key 0 of the last panel"""
+    """A key that must pass every rule needs &. An exception needs |, such as the global key 0 of the
+    last panel, which every later query may see.
+    """
     _, causal, window, both, with_global = page.torch.drawn
     assert np.array_equal(both, np.minimum(causal, window))
     assert with_global[:, 0].all()
@@ -74,23 +77,22 @@ def test_masks_combine(page):
 
 
 def test_scores_by_hand(page):
-    r"""have the scores $0$, $\ln 2$ and $\ln 5$, whose exponentials are 1, 2 and 5
-
-    Its weights are $\tfrac18$, $\tfrac28$ and $\tfrac58$.
+    r"""let the query of bites have the scores $0$, $\ln 2$ and $\ln 5$. Their exponentials are 1, 2
+    and 5, so the weights are $\tfrac18$, $\tfrac28$ and $\tfrac58$.
     """
     assert np.allclose(np.exp(BY_HAND), [[1, 2, 5]])
     assert np.allclose(masked_softmax(BY_HAND), [[1 / 8, 2 / 8, 5 / 8]])
 
 
 def test_man_is_hidden(page):
-    r"""what is left is 1 and 2, and the weights are $\tfrac13$, $\tfrac23$ and $0$"""
+    r"""The exponentials 1 and 2 are left. The weights are $\tfrac13$, $\tfrac23$ and $0$."""
     mask = np.array([[True, True, False]])
     assert np.allclose(masked_softmax(BY_HAND, mask), [[1 / 3, 2 / 3, 0]])
     assert "man hidden: [0.333 0.667 0.   ]\n" in page.printed
 
 
 def test_finished_weights_times_zero(page):
-    r"""$\tfrac18$, $\tfrac28$ and $0$ do not sum to 1"""
+    r"""You would get $\tfrac18$, $\tfrac28$ and $0$, which do not sum to 1."""
     hidden = masked_softmax(BY_HAND) * [1, 1, 0]
     assert np.allclose(hidden, [[1 / 8, 2 / 8, 0]])
     assert hidden.sum() < 0.9
@@ -106,8 +108,8 @@ def test_eq_masked_softmax(page):
 
 
 def test_a_row_without_keys_from_scratch(page):
-    r"""as $-\infty - (-\infty)$ is NaN, a finite number takes its place; the sum is then 0, and we
-    divide by 1 instead
+    r"""Its largest score is then $-\infty$, and $-\infty - (-\infty)$ is NaN. So we put a finite number
+    there. The sum of such a row is 0, and we divide by 1 instead.
     """
     assert np.isnan(-np.inf - -np.inf)
     nothing = np.zeros((1, 3), bool)
@@ -154,22 +156,27 @@ def test_the_window_of_mistrals_cache(page):
 
 
 def test_windows_are_cut_at_the_ends(page):
-    """The numbers hold away from both ends"""
+    """The numbers in the table hold away from both ends."""
     for mask in windows(page):
         assert mask[[0, -1]].sum(1).min() < mask[6].sum()
 
 
 def test_a_row_that_sees_nothing(page):
-    """This library returns zeros there, with zero gradients"""
+    """This library returns zeros there, with zero gradients
+
+    output and gradients of the empty rows are all exactly 0
+    """
     line = "no keys: largest number in output and gradients 0.0\n"
     assert page.printed.count(line) == 2
 
 
 def test_nan_in_the_padding(page):
-    r"""a weight of zero does not stop it, since $0 \cdot \mathrm{NaN} = \mathrm{NaN}$
+    r"""A weight of zero does not stop it, since $0 \cdot \mathrm{NaN} = \mathrm{NaN}$.
 
-    the library zeroes every key and value that no query may attend to; the frameworks' own functions
-    do not
+    the library zeroes every key and value that no query may attend to. The frameworks' own functions
+    do not.
+
+    One NaN in one padded place reaches every number that the framework returns.
     """
     assert np.isnan(0 * np.nan)
     assert page.printed.count("NaN in the padding: the library returns 0 of 20 as NaN") == 2
@@ -200,7 +207,15 @@ def test_what_frameworks_return(page):
 
     | jax.nn.softmax(..., where=mask), times the values | … |
 
-    torch.nn.MultiheadAttention one of two, depending on whether its weights are asked for
+    torch.nn.MultiheadAttention returns one of two things, depending on whether you ask for its
+    weights.
+
+    The frameworks disagree with each other, and one layer disagrees with itself.
+
+    If your model gives NaN only while you look at its weights
+
+    This is what five calls returned when this page was built, for 5 queries, 5 keys and nothing
+    allowed
     """
     q, k, v = (x.float() for x in (Q, K, V))
     nothing = torch.zeros(5, 5, dtype=torch.bool)
@@ -219,13 +234,15 @@ def test_what_frameworks_return(page):
     said = [page.glued[f"masked_row_{number}"] for number in range(5)]
     for answer, kind in zip(answers, said, strict=True):
         assert np.allclose(answer, kinds[kind], atol=1e-6, equal_nan=True)
-    assert said[1] != said[2]
+    assert said[1] != said[2] == "NaN"
+    assert said[0] != said[3]
 
 
 def test_decoding_equals_prefilling(page):
-    """the flag causal=True is right for both
+    """We align queries to the end, so causal=True is right for both.
 
-    a single new query sees the first key alone and returns the first value, as the last line shows
+    A single new query then counts as the first token, sees only the first key, and returns the first
+    value. The last line of the cell shows it.
 
     the first value for every query, as printed above
     """
@@ -237,12 +254,128 @@ def test_decoding_equals_prefilling(page):
 
 
 def test_a_length_mask_says_nothing_about_order(page):
-    """A length mask says nothing about order"""
+    """a length mask says nothing about order"""
     four = (torch.arange(5) < 4)[None]
     order = [2, 0, 3, 1, 4]
     shuffled = attend(Q, K[:, order], V[:, order], mask=four)
     assert torch.allclose(attend(Q, K, V, mask=four), shuffled)
     assert not torch.allclose(attend(Q, K, V, mask=four), attend(Q, K, V))
+
+
+LOSSES = np.array([1, 1, 1, 0, 0, 3, 3, 3, 3, 3.0])  # of the small batch; 0 for padding
+REAL = np.array([1, 1, 1, 0, 0, 1, 1, 1, 1, 1])
+
+
+def test_eq_masked_loss(page):
+    r"""$$ L = \frac{\sum_i m_i\, \ell_i}{\sum_i m_i} . $$
+
+    It is the number of real targets, and not the number of positions.
+
+    the 8 real targets: $(3 \cdot 1 + 5 \cdot 3)/8$ | 2.25
+
+    In code, the usual way is an ignore index, a target that is no token.
+
+    PyTorch's is $-100$ unless you choose another.
+    """
+    assert (REAL * LOSSES).sum() / REAL.sum() == 18 / 8 == 2.25
+    rng = np.random.default_rng(5)
+    logits = torch.from_numpy(rng.normal(size=(6, 4)))
+    targets = torch.tensor([1, -100, 3, 0, -100, 2])
+    m = (targets != -100).numpy()
+    log_p = torch.log_softmax(logits, -1).numpy()
+    losses = -log_p[np.arange(6), np.where(m, targets, 0)]
+    L = (m * losses).sum() / m.sum()
+    assert np.isclose(torch.nn.functional.cross_entropy(logits, targets), L)
+
+
+def test_the_loss_of_a_small_batch(page):
+    r"""padding set to 0, divided by all 10 positions: $(3 \cdot 1 + 5 \cdot 3)/10$ | 1.80
+
+    each sentence by itself, then the two means: $(1 + 3)/2$ | 2.00
+
+    You would get the same 1.80 by counting padding as targets, once the model has learned that
+    padding follows padding and its loss there is 0.
+
+    The third counts a token of the short sentence for more than a token of the long one.
+    """
+    assert LOSSES.mean() == 1.8
+    means = LOSSES[:5].sum() / 3, LOSSES[5:].mean()
+    assert np.mean(means) == 2
+    assert 1 / 3 / 2 > 1 / 5 / 2  # the share of a token in the mean of means
+
+
+def test_more_padding_looks_better(page):
+    """the more of it in a batch, the better the loss and the smaller the gradient"""
+    targets = torch.tensor([1, 3, 2])
+    seen = []
+    for padding in (0, 2, 5):
+        logits = torch.zeros(3 + padding, 4, requires_grad=True)
+        losses = torch.nn.functional.cross_entropy(logits[:3], targets, reduction="none")
+        loss = losses.sum() / len(logits)
+        loss.backward()
+        seen.append((loss.item(), logits.grad.norm().item()))
+    assert seen == sorted(seen, reverse=True)
+    assert seen[0][1] > seen[1][1] > seen[2][1]
+
+
+@pytest.mark.parametrize("column", ["torch", "jax"])
+def test_the_loss_in_code(page, column):
+    """The second line is three fifths of the first.
+
+    The third trains the model to predict padding.
+    """
+    names = getattr(page, column)
+    right, too_small = float(names.right), float(names.too_small)
+    assert too_small == pytest.approx(3 / 5 * right)
+    logits = np.random.default_rng(0).normal(size=(5, 5))
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    assert right == pytest.approx(-log_p[[0, 1, 2], [2, 3, 4]].mean(), rel=1e-5)
+    counted = -log_p[np.arange(5), [2, 3, 4, 0, 0]].mean()
+    assert float(names.padding_learned) == pytest.approx(counted, rel=1e-5)
+    assert page.printed.count(f"over the 3 real targets:          {right:.3f}\n") == 2
+
+
+def test_gradient_accumulation(page):
+    """If each small batch divides by its own number of tokens, the result is a mean of means.
+
+    The cure is to add up the sums, count the real targets of all the small batches, and divide once.
+
+    The means are 1 and 3, and their average is 2. Adding up first gives $(3 + 15)/(3 + 5) = 2.25$,
+    the loss of the whole batch.
+    """
+    logits = torch.from_numpy(np.random.default_rng(4).normal(size=(8, 5)))
+    targets = torch.tensor([1, 2, 3, 0, 4, 4, 1, 2])
+    loss = torch.nn.functional.cross_entropy
+    parts = [(logits[:3], targets[:3]), (logits[3:], targets[3:])]
+    whole = loss(logits, targets)
+    assert not np.isclose(sum(loss(*part) for part in parts) / 2, whole)
+    assert np.isclose(sum(loss(*part, reduction="sum") for part in parts) / 8, whole)
+    assert "mean of the means: 2.0\n" in page.printed
+    assert "sum over count:    2.25\n" in page.printed
+
+
+def test_a_batch_without_targets(page):
+    """PyTorch's cross_entropy then returns NaN"""
+    nothing = torch.full((3,), -100)
+    assert torch.nn.functional.cross_entropy(torch.zeros(3, 4), nothing).isnan()
+
+
+def test_a_model_that_never_stops(page):
+    """Every real end has been ignored along with the padding"""
+    end = 4
+    logits = torch.zeros(5, 5, requires_grad=True)
+    targets = torch.tensor([2, 3, end, end, end])  # one real end, and padding
+    torch.nn.functional.cross_entropy(logits, targets, ignore_index=end).backward()
+    assert not logits.grad[2].any()
+    assert logits.grad[:2].any()
+
+
+def test_padding_has_queries_as_well(page):
+    """But padding has queries as well, and each of them gets an output and a prediction. No attention
+    mask prevents that.
+    """
+    four = (torch.arange(5) < 4)[None]
+    assert (attend(Q, K, V, mask=four)[0, 4] != 0).all()
 
 
 def test_no_flag_for_a_single_query(page):
@@ -254,7 +387,7 @@ def test_no_flag_for_a_single_query(page):
 
 @pytest.mark.parametrize("large", [-1e6, -1e9])
 def test_a_large_negative_number(page, large):
-    """nothing, while each row has a key left
+    """nothing, as long as each row has a key left
 
     A row without keys becomes the mean of all values, padding included
 
@@ -273,8 +406,8 @@ def test_a_large_negative_number(page, large):
 
 
 def test_a_large_number_that_is_added(page):
-    """it attends as if nothing were hidden, with weights that are off by up to … in a row of five,
-    as float32 has only steps of $1/16$ near $10^6$
+    """If the number was added, the row attends as if nothing were hidden, only less exactly. Near
+    $10^6$ float32 has steps of $1/16$, and in a row of five the weights are off by up to ….
     """
     assert np.spacing(np.float32(1e6)) == 1 / 16
     query, key = (x[0].float().numpy() for x in (Q, K))
@@ -286,7 +419,10 @@ def test_a_large_number_that_is_added(page):
 
 
 def test_true_the_other_way_round(page):
-    """no error; the queries see exactly what they should not"""
+    """The queries see exactly what they should not.
+
+    In torch.nn.MultiheadAttention True hides.
+    """
     mine = torch.eye(5, dtype=torch.bool)
     layer = torch.nn.MultiheadAttention(4, 1, batch_first=True)
     _, weights = layer(Q.float(), K.float(), V.float(), attn_mask=mine)
@@ -294,7 +430,7 @@ def test_true_the_other_way_round(page):
 
 
 def test_masks_that_hide_nothing(page):
-    """A batch of equal lengths needs no length mask, and one new token at a time no causal one."""
+    """A batch of equal lengths needs no length mask, and one new token at a time needs no causal one."""
     assert length_mask(np.array([5, 5]), 5).all()
     assert jax_column.length_mask(jnp.array([5, 5]), 5).all()
     assert causal_mask(1, 5).all()
@@ -307,13 +443,13 @@ def test_two_documents_in_one(page):
 
 
 def test_padding_on_the_left(page):
-    r"""the real keys are the last $\ell$, those with $j \ge n_k - \ell$"""
+    r"""The real keys are the last $\ell$, those with $j \ge n_k - \ell$"""
     assert page.torch.real.tolist() == [[0, 0, 0, 1, 1], [0, 1, 1, 1, 1]]
     assert length_mask(np.array([2]), 5)[0, 0].tolist() == [1, 1, 0, 0, 0]
 
 
 def test_how_far_a_stack_sees(page):
-    """on its own token and $L(w - 1)$ before it, $1 + L(w - 1)$ in all"""
+    """The output depends on its own token and $L(w - 1)$ before it, which makes $1 + L(w - 1)$ in all."""
     for w, layers in [(4, 3), (2, 5), (5, 2)]:
         layer = (causal_mask(16) & window_mask(16, 16, w)).astype(int)
         seen = np.flatnonzero(np.linalg.matrix_power(layer, layers)[-1])
@@ -323,8 +459,8 @@ def test_how_far_a_stack_sees(page):
 
 
 def test_an_empty_row(page):
-    """a query in the padding, at least $w$ places after the last real key, has only padding in its
-    window
+    """A query in the padding, at least $w$ places after the last real key, has only padding in its
+    window.
     """
     both = (PLACES < 3) & window_mask(8, 8, 3)
     assert np.flatnonzero(~both.any(1)).tolist() == [5, 6, 7]
