@@ -3,6 +3,7 @@
 from itertools import permutations
 
 import numpy as np
+import pytest
 import torch
 
 from posattn import reference
@@ -40,21 +41,56 @@ def keeps(mask, order):
 
 
 def test_the_same_five_words(page):
-    r"""The same five words; in the first sentence the man is hurt, in the second the dog
+    r"""The same five words, but in the first sentence the man gets hurt and in the second
+    the dog.
 
-    From *the dog bites the man* to *the man bites the dog* leads $\pi = (0, 4, 2, 3, 1)$.
+    $\pi = (0, 4, 2, 3, 1)$ turns *the dog bites the man* into *the man bites the dog*
     """
     assert sorted(DOG) == sorted(MAN)
     assert [DOG[i] for i in SWAP] == MAN
     assert page.torch.swap.tolist() == SWAP
 
 
+def test_only_positions_tell_who_bites(page):
+    r"""six animals, and all 30 sentences of the form A bites B
+
+    With positions the task is easy
+
+    Without them the loss does not move. It stays at $\ln 2 = 0.69$, which is the loss of
+    tossing a coin.
+    """
+    assert page.torch.sentences.shape == (30, 3, 8)
+    assert page.torch.answers.mean() == 1 / 2
+    words, positions = page.torch.learned.values()
+    assert np.allclose(words, np.log(2), atol=0.003)
+    assert min(words) > 0.693
+    assert round(np.log(2), 2) == 0.69
+    assert positions[0] > 0.69
+    assert positions[-1] < 0.1
+
+
+def test_a_sentence_and_its_mirror_cost_a_coin_toss(page):
+    r"""The right answers are opposite, so if one of the two losses is $\ln(1 + e^{z})$, the
+    other is $\ln(1 + e^{-z})$. Their mean is smallest at $z = 0$, where it is $\ln 2$.
+    """
+    z = np.linspace(-5, 5, 101)
+    mean = (np.log1p(np.exp(z)) + np.log1p(np.exp(-z))) / 2
+    assert z[mean.argmin()] == pytest.approx(0)
+    assert mean.min() == pytest.approx(np.log(2))
+    one, other = torch.tensor([1.0, 0.0]), torch.tensor([0.7, 0.7])
+    losses = torch.nn.functional.binary_cross_entropy_with_logits(
+        other, one, reduction="none"
+    )
+    assert np.allclose(sorted(losses), np.log1p(np.exp([-0.7, 0.7])))
+
+
 def test_each_word_comes_out_the_same(page):
-    """bites comes out the same, and so does every other word
+    """bites gets the same output in both sentences, and so does every other word
 
-    on the left each word has the same bar in both sentences, on the right none has
+    On the left each word has the same bar in both sentences. On the right none has
 
-    In man bites dog the terms above and below the bar change places, and the sums stay.
+    In man bites dog the terms above and below the bar change places, and the sums stay the
+    same.
     """
     alone, masked = page.torch.given.values()
     assert np.allclose(alone[0], alone[1][::-1])
@@ -64,15 +100,15 @@ def test_each_word_comes_out_the_same(page):
 def test_the_numbers_of_the_words(page):
     """Let dog, bites and man be the numbers 2, 1 and 0
 
-    words are the numbers of the next section
+    The three words in both orders, each with its output as a bar.
     """
     assert page.torch.three.ravel().tolist() == [2, 1, 0]
     assert [page.torch.number[word] for word in ("dog", "bites", "man")] == [2, 1, 0]
 
 
 def test_bites_by_hand(page):
-    r"""so its scores are 2, 1 and 0 (the width is 1, so dividing by its root changes
-    nothing), their exponentials are 7.39, 2.72 and 1
+    r"""so its scores are 2, 1 and 0. (The width is 1, so dividing by its square root changes
+    nothing.) Their exponentials are 7.39, 2.72 and 1
 
     $$ \frac{7.39 \cdot 2 + 2.72 \cdot 1 + 1 \cdot 0}{7.39 + 2.72 + 1} = \frac{17.50}{11.11} = 1.58 . $$
     """
@@ -89,14 +125,15 @@ def test_eq_self_attention_map(page):
 
 
 def test_permutation_matrices(page):
-    r"""has the 1 of row $i$ in column $\pi(i)$, so row $i$ of $\boldsymbol{\Pi}\mathbf{X}$
-    is $\mathbf{x}_{\pi(i)}$
+    r"""Row $i$ of $\boldsymbol{\Pi}$ has its 1 in column $\pi(i)$, so row $i$ of
+    $\boldsymbol{\Pi}\mathbf{X}$ is $\mathbf{x}_{\pi(i)}$
 
-    $\boldsymbol{\Pi}^\top \boldsymbol{\Pi} = \mathbf{I}$, as the columns are the unit
-    vectors in some order; and $(\boldsymbol{\Pi}\mathbf{S}\boldsymbol{\Pi}^\top)_{ij} =
-    s_{\pi(i)\pi(j)}$
+    $\boldsymbol{\Pi}^\top \boldsymbol{\Pi} = \mathbf{I}$, because the columns are the unit
+    vectors in some order.
 
-    The second step holds because every column of $\boldsymbol{\Pi}$ holds a single 1
+    $(\boldsymbol{\Pi}\mathbf{S}\boldsymbol{\Pi}^\top)_{ij} = s_{\pi(i)\pi(j)}$
+
+    The second step holds because every column of $\boldsymbol{\Pi}$ has a single 1
     """
     for order in ORDERS:
         Pi = matrix(order)
@@ -109,7 +146,7 @@ def test_permutation_matrices(page):
 def test_eq_equivariance(page):
     r"""$$ f(\boldsymbol{\Pi}\mathbf{X}) = \boldsymbol{\Pi} f(\mathbf{X}). $$
 
-    a mask keeps the symmetry only for the permutations that leave the mask as it is
+    A mask keeps the symmetry only for the permutations that leave the mask as it is.
     """
     for order in ORDERS:
         Pi = matrix(order)
@@ -134,7 +171,7 @@ def test_eq_softmax_permutes(page):
 
 
 def test_several_heads_are_equivariant(page):
-    """neither touches the rows, so {prf:ref}`thm-equivariance` holds for
+    """Neither touches the rows, so {prf:ref}`thm-equivariance` holds for
     {doc}`/attention/multi_head` too
     """
     X = page.torch.X
@@ -145,10 +182,10 @@ def test_several_heads_are_equivariant(page):
 
 
 def test_the_outputs_did_change(page):
-    """The second line is {eq}`eq_equivariance`; the third one says that the outputs did
-    change.
+    """The second is {eq}`eq_equivariance`, and the difference is 0. The third says that the
+    outputs did change
 
-    So a classifier that averages the outputs cannot tell who bites whom
+    A classifier on top of this average gives A bites B and B bites A the same score
     """
     X, W = page.torch.X, page.torch.W
     y, permuted = attend(*(X @ W)), attend(*(X[SWAP] @ W))
@@ -159,12 +196,12 @@ def test_the_outputs_did_change(page):
 
 def test_rows_and_columns_of_the_weights_change_places(page):
     """*Dog* and *man* have changed places, and so have the rows 1 and 4 and the columns 1
-    and 4; every number is still there.
+    and 4. Every number is still there.
 
-    its row 1 on the left and row 4 on the right hold the same numbers, with the second and
-    the last exchanged
+    Row 1 on the left and row 4 on the right hold the same numbers, with the second and the
+    last exchanged.
 
-    In each panel the rows 0 and 3 are equal, as both are the.
+    in each panel the rows 0 and 3 are equal, because both are the
     """
     left, right = page.torch.heads
     assert np.allclose(right, left[np.ix_(SWAP, SWAP)], atol=1e-6)
@@ -178,7 +215,9 @@ def test_an_encoding_breaks_the_symmetry(page):
     r"""but its input is now $\boldsymbol{\Pi}\mathbf{X} + \mathbf{P}$, which is not
     $\boldsymbol{\Pi}(\mathbf{X} + \mathbf{P})$
 
-    We print four columns of the mean of the outputs, without the encoding and with it.
+    four columns of the mean of the outputs, without the encoding and with it
+
+    Without positions, both sentences have the same mean. With them, the means differ.
     """
     X, P = page.torch.X, reference.sinusoidal_encoding(5, 8)
     assert not np.allclose(attend(*[X + P] * 3)[SWAP], attend(*[X[SWAP] + P] * 3))
@@ -195,7 +234,7 @@ def test_an_encoding_breaks_the_symmetry(page):
 def test_eq_mask_symmetry(page):
     r"""$$ \boldsymbol{\Pi}\mathbf{M}\boldsymbol{\Pi}^\top = \mathbf{M}. $$
 
-    Where these always agree, {eq}`eq_equivariance` holds with the mask too
+    If these two always agree, {eq}`eq_equivariance` holds with the mask too.
     """
     for mask in (np.ones((5, 5), bool), causal_mask(5), window_mask(5, 5, 2)):
         for order in ORDERS:
@@ -205,7 +244,7 @@ def test_eq_mask_symmetry(page):
 
 
 def test_length_masks_keep_tokens_and_padding_apart(page):
-    r"""satisfies {eq}`eq_mask-symmetry` exactly when $\pi$ permutes the first $\ell$ places
+    r"""It satisfies {eq}`eq_mask-symmetry` exactly when $\pi$ permutes the first $\ell$ places
     among themselves
     """
     for order in ORDERS:
@@ -215,10 +254,13 @@ def test_length_masks_keep_tokens_and_padding_apart(page):
 
 
 def test_causal_masks_keep_the_identity(page):
-    r"""satisfies it for the identity alone: row $i$ allows $i + 1$ keys, row $i$ of
-    $\boldsymbol{\Pi}\mathbf{M}\boldsymbol{\Pi}^\top$ allows $\pi(i) + 1$, so $\pi(i) = i$
+    r"""satisfies it only for the identity. Row $i$ of $\mathbf{M}$ allows $i + 1$ keys, and
+    row $i$ of $\boldsymbol{\Pi}\mathbf{M}\boldsymbol{\Pi}^\top$ allows $\pi(i) + 1$, so
+    $\pi(i) = i$.
 
-    and a causal mask for none but the identity
+    Under a causal mask only the identity remains.
+
+    Under a causal mask, no reordering is sure to go unnoticed.
     """
     mask = causal_mask(5)
     assert mask.sum(1).tolist() == [1, 2, 3, 4, 5]
@@ -229,8 +271,10 @@ def test_causal_masks_keep_the_identity(page):
 
 
 def test_symmetries_are_counted(page):
-    r"""among all $5! = 120$ permutations, for three real tokens and two of padding: $3!
-    \cdot 2! = 12$ for the length mask, and 1 for the causal one
+    r"""among all $5! = 120$ permutations, for three real tokens and two of padding. There
+    should be $3! \cdot 2! = 12$ for the length mask, and 1 for the causal one.
+
+    The count is 12 against 1.
     """
     length = length_mask(np.full((1, 5), 3), 5)[0]
     assert length.sum(1).tolist() == [3] * 5
@@ -239,7 +283,9 @@ def test_symmetries_are_counted(page):
     assert counted == [12, 1]
     assert "length mask: 12 of 120" in page.printed
     assert "causal mask: 1 of 120" in page.printed
-    assert "real tokens permuted: outputs differ by at most 0.00" in page.printed
+    assert (
+        "real tokens permuted: f(Pi X) and Pi f(X) differ by at most 0.00" in page.printed
+    )
 
 
 def test_a_running_mean(page):
@@ -252,8 +298,9 @@ def test_a_running_mean(page):
 
 
 def test_a_marked_first_token_tells_positions(page):
-    """the output is $1/(i+1)$, from which $i$ can be read. Without the mark, all values
-    being equal, the mean is the same for every $i$
+    """The output is $1/(i+1)$, from which $i$ can be read.
+
+    If all values are equal, the mean is the same for every $i$, and nothing can be read.
     """
     constant, marked = np.zeros((6, 1)), np.eye(6)[:, :1]
     outputs = attend(constant, constant, marked, causal=True)[:, 0]
@@ -262,7 +309,9 @@ def test_a_marked_first_token_tells_positions(page):
 
 
 def test_far_from_the_start_it_hardly_changes(page):
-    """$1/(i+1)$ hardly changes far from the start"""
+    """The number $1/(i+1)$ hardly changes far from the start: the step from 1 to 2 is easy
+    to see, and the step from 1000 to 1001 is not.
+    """
     assert 1 / 2 - 1 / 3 > 0.1
     assert 1 / 1000 - 1 / 1001 < 1e-6
 
@@ -286,15 +335,15 @@ def test_a_transformer_without_positions(page):
 
 
 def test_twice_the_same_word(page):
-    """the two outputs are equal for all weights"""
+    """The two outputs are equal for all weights."""
     y = attend(*(page.torch.X @ page.torch.W))
     assert np.allclose(y[0], y[3], atol=1e-5)
     assert not np.allclose(y[0], y[1], atol=0.01)
 
 
 def test_the_symmetries_of_a_window(page):
-    r"""Two. The ends have one neighbor, so $\pi$ keeps or exchanges them, and then each
-    next place is fixed by being a neighbor of the last: the identity and the reversal.
+    r"""Two, the identity and the reversal. The two ends are the only places with one
+    neighbor, so $\pi$ keeps them or exchanges them.
     """
     mask = window_mask(5, 5, 2)
     assert mask.sum(1).tolist() == [2, 3, 3, 3, 2]
@@ -316,7 +365,7 @@ def test_move_the_tokens_or_the_encoding(page):
 def test_how_far_the_mask_counts(page):
     """From position $2^{10}$ to $2^{11} - 1$ the outputs lie between $2^{-11}$ and
     $2^{-10}$, where the steps of float16 are $2^{-21}$. Neighbors differ by about $1/i^2$,
-    which is less than a step from $i = 2^{10.5} \\approx 1448$ on; a little later two of
+    which is less than a step from $i = 2^{10.5} \\approx 1448$ on. A little later two of
     them are rounded to the same number. Below $2^{10}$ the steps are finer than $1/i^2$.
 
     in float16, with 11 significant bits
