@@ -183,8 +183,144 @@
     draw();
   }
 
+  // --- Biases on the scores: what a scheme adds over the distance, and the attention that it makes.
+  function biases(panel) {
+    const KEYS = 128, HEADS = 8, LEAST = -8, [LEFT, HEIGHT] = [4, 80];
+    const bucket = (a) => (a < 16 ? a : Math.min(31, 16 + Math.floor(16 * Math.log(a / 16) / Math.log(8))));
+    const product = (a) => Array.from({ length: 64 }, (_, c) => Math.cos(a * frequency(c, 128, 10000)))
+      .reduce((sum, wave) => sum + wave, 0);
+    const schemes = [
+      { name: "ALiBi", tell: (s) => `slope 1/${2 ** s}`, bias: (a, s) => -(2 ** -s) * a },
+      { name: "T5", tell: (s) => `${(s / 8).toFixed(2)} a bucket`, bias: (a, s) => -s / 8 * bucket(a) },
+      { name: "KERPLE", tell: (s) => `r\u2081 = ${(s / 2).toFixed(1)}`, bias: (a, s) => -s / 2 * Math.log1p(a) },
+      { name: "FIRE", tell: (s) => `f(x) = \u2212${s}x`,
+        bias: (a, s) => -s * Math.log1p(0.1 * a) / (Math.log1p(0.1 * (KEYS - 1)) + 1e-6) },
+      { name: "Sandwich", tell: (s) => `head ${s} of ${HEADS}`,
+        bias: (a, s) => HEADS / (8 * s) * (product(a) - product(0)) },
+    ];
+    const controls = make("div", { class: "controls" });
+    controls.dataset.name = "biases";
+    const results = { bias: number("bias"), weight: number("weight"), half: number("half") };
+    const plots = ["bias", "weight"].map((name) => {
+      const svg = make("svg", { viewBox: `0 0 ${2 * LEFT + 2 * KEYS} ${HEIGHT}`, class: "plot", "aria-hidden": "true" });
+      const marker = make("line", { class: "now", y1: 0, y2: HEIGHT });
+      const line = make("path", { class: `curve ${name}` });
+      svg.append(marker, line);
+      return { svg, draw(values, at) {
+        line.setAttribute("d", `M ${values.map((y, a) => `${LEFT + 2 * a} ${(HEIGHT - 2 - (HEIGHT - 6) * y).toFixed(1)}`).join(" L ")}`);
+        for (const end of ["x1", "x2"]) marker.setAttribute(end, LEFT + 2 * at);
+      } };
+    });
+    const said = make("p", { class: "said", role: "status" });
+
+    function draw() {
+      const scheme = schemes[choice()], s = setting(), at = distance();
+      const added = Array.from({ length: KEYS }, (_, a) => scheme.bias(a, s));
+      const powers = added.map(Math.exp), total = powers.reduce((sum, power) => sum + power, 0);
+      let half = 0;
+      for (let sum = 0; sum < total / 2; half += 1) sum += powers[half];
+      results.bias.set(added[at], 2);
+      results.weight.set(powers[at] / total);
+      results.half.set(half, 0);
+      plots[0].draw(added.map((value) => 1 - Math.max(value, LEAST) / LEAST), at);
+      plots[1].draw(powers.map((power) => power / Math.max(...powers)), at);
+      said.textContent = `${scheme.name}, ${scheme.tell(s)}: a key ${at} back gets ${results.bias.textContent} added `
+        + `and ${results.weight.textContent} of the weight.`;
+    }
+    const choice = slider(controls, "scheme", "scheme", { min: 0, max: schemes.length - 1, value: 0,
+      write: (k) => schemes[k].name }, () => controls.querySelector("[name=setting]").dispatchEvent(new Event("input")));
+    const setting = slider(controls, "setting", "setting", { min: 1, max: HEADS, value: 4,
+      write: (s) => schemes[choice()].tell(s) }, draw);
+    const distance = slider(controls, "distance", "distance", { min: 0, max: KEYS - 1, value: 10 }, draw);
+    panel.append(controls,
+      make("div", { class: "row" }, make("p", { class: "name" }, make("span", {}, "bias ", results.bias),
+        make("small", {}, "near \u2192 far, to \u22128")), plots[0].svg),
+      make("div", { class: "row" }, make("p", { class: "name" }, make("span", {}, "weight ", results.weight),
+        make("small", {}, "half on nearest ", results.half)), plots[1].svg),
+      said);
+    draw();
+  }
+
+  // --- Longer contexts: how far each of 64 pairs turns, in training and at the wanted length.
+  function wavelengths(panel) {
+    const WIDTH = 128, PAIRS = 64, LEFT = 44, STEP = 4.6, DECADE = 15, TURN = 2 * Math.PI;
+    const LENGTHS = [2048, 4096, 8192, 16384, 32768, 65536, 131072];
+    const FACTORS = [1, 2, 4, 8, 16, 32], BASES = [1e4, 1e5, 5e5, 1e6, 1e7];
+    const share = (x, from, to) => Math.min(1, Math.max(0, (x - from) / Math.max(to - from, 1e-3)));
+    const blend = (plain, s, slowed) => plain * (slowed / s + 1 - slowed);
+    const larger = (b, stretch) => (j) => frequency(j, WIDTH, b * stretch ** (WIDTH / (WIDTH - 2)));
+    const METHODS = {
+      "no scaling": (b) => (j) => frequency(j, WIDTH, b),
+      "position interpolation": (b, s) => (j) => frequency(j, WIDTH, b) / s,
+      "NTK-aware": larger,
+      "dynamic NTK": (b, s) => larger(b, 1 + s * (s - 1)),
+      YaRN: (b, s, trained) => {
+        const at = (turns) => WIDTH * Math.log(trained / (TURN * turns)) / (2 * Math.log(b));
+        const fast = Math.max(Math.floor(at(32)), 0), slow = Math.min(Math.ceil(at(1)), WIDTH - 1);
+        return (j) => blend(frequency(j, WIDTH, b), s, share(j, fast, slow));
+      },
+      llama3: (b, s, trained) => (j) => {
+        const plain = frequency(j, WIDTH, b);
+        return blend(plain, s, 1 - share(trained * plain / TURN, 1, 4));
+      },
+    };
+
+    const controls = make("div", { class: "controls" });
+    controls.dataset.name = "wavelengths";
+    const y = (turns) => DECADE * (6 - Math.log10(turns)), x = (j) => LEFT + STEP * (j + 0.5);
+    const width = LEFT + STEP * PAIRS;
+    const plot = make("svg", { viewBox: `0 0 ${width} ${11 * DECADE}`, class: "plot", "aria-hidden": "true" });
+    for (const [turns, text] of [[1000, "1000"], [1, "1 turn"], [0.001, "0.001"]]) {
+      plot.append(make("line", { class: "now", x1: LEFT, x2: width, y1: y(turns), y2: y(turns) }),
+        make("text", { class: "tick", x: LEFT - 4, y: y(turns) + 4, "text-anchor": "end" }, text));
+    }
+    const lines = ["additive", "rotary"].map((name) => make("path", { class: `curve ${name}` }));
+    const marks = make("g");
+    plot.append(...lines, marks);
+    const results = Object.fromEntries(["leaving", "step", "seen", "reached", "attention"].map((name) => [name, number(name)]));
+    const said = make("p", { class: "said", role: "status" });
+
+    function draw() {
+      const L = LENGTHS[trained()], s = FACTORS[factor()], b = BASES[base()];
+      const slowed = METHODS[method.value](b, s, L);
+      const angles = Array.from({ length: PAIRS }, (_, j) => [L * frequency(j, WIDTH, b), s * L * slowed(j)]);
+      lines.forEach((line, n) => {
+        const points = angles.map((pair, j) => `${x(j).toFixed(1)} ${y(pair[n] / TURN).toFixed(2)}`);
+        line.setAttribute("d", `M ${points.join(" L ")}`);
+      });
+      const leaving = [...angles.keys()].filter((j) => angles[j][0] < TURN && angles[j][1] > angles[j][0] * (1 + 1e-9));
+      marks.replaceChildren(...leaving.map((j) => make("circle", { class: "new", r: 2.6, cx: x(j), cy: y(angles[j][1] / TURN) })));
+      const degrees = angles[PAIRS - 1].map((angle) => angle * 360 / TURN);
+      results.leaving.set(leaving.length, 0);
+      results.step.set(slowed(0), 3);
+      results.seen.set(degrees[0], 1);
+      results.reached.set(degrees[1], 1);
+      results.attention.set(method.value === "YaRN" ? 0.1 * Math.log(s) + 1 : 1);
+      const which = leaving.length ? `pairs ${leaving[0]} to ${leaving.at(-1)} reach` : "no pair reaches";
+      said.textContent = `${s * L} tokens, ${method.value}: ${which} angles that ${L} tokens of training never showed.`;
+    }
+    const pick = (values) => ({ min: 0, max: values.length - 1, write: (k) => String(values[k]) });
+    const trained = slider(controls, "trained", "trained on", { ...pick(LENGTHS), value: 2 }, draw);
+    const factor = slider(controls, "factor", "times longer", { ...pick(FACTORS), value: 2 }, draw);
+    const base = slider(controls, "base", "base", { ...pick(BASES), value: 0 }, draw);
+    const id = "explorer-wavelengths-method";
+    const method = make("select", { id, name: "method" },
+      ...Object.keys(METHODS).map((name) => make("option", { value: name }, name)));
+    method.addEventListener("input", draw);
+    controls.append(make("div", { class: "control" }, make("label", { for: id }, "method"), method));
+    panel.append(controls,
+      make("div", { class: "row" }, make("p", { class: "name" }, "turns of pairs 0 to 63",
+        make("span", { class: "key-to additive" }, "in training"),
+        make("span", { class: "key-to rotary" }, "in the text"),
+        make("span", { class: "key-to new" }, "new angles: ", results.leaving)), plot),
+      make("p", {}, "Pair 0 turns by ", results.step, " radians per token. Pair 63 turns by ", results.seen,
+        "\u00b0 in training and by ", results.reached, "\u00b0 in the text. Attention factor ", results.attention, "."),
+      said);
+    draw();
+  }
+
   // Built when they come near: a phone that opens the page has enough to do.
-  const builders = { clocks, rotary };
+  const builders = { clocks, rotary, biases, wavelengths };
   const near = new IntersectionObserver((entries) => {
     for (const { target: box } of entries.filter((entry) => entry.isIntersecting)) {
       near.unobserve(box);

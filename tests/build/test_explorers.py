@@ -16,6 +16,8 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css">
 <div class="explorer explorer-clocks"><div class="figure">clocks on paper</div></div>
 <div class="explorer explorer-rotary"><div class="figure">rotary on paper</div></div>
+<div class="explorer explorer-biases"><div class="figure">biases on paper</div></div>
+<div class="explorer explorer-wavelengths"><div class="figure">wavelengths on paper</div></div>
 <script src="explorers.js" defer></script>"""
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
@@ -106,6 +108,121 @@ def test_a_common_shift_changes_the_additive_score_alone(page):
         seen.append([shown(page, "rotary", name)[0] for name in ("rotary", "additive")])
     assert seen[0][0] == pytest.approx(seen[1][0], abs=1e-12)
     assert abs(seen[0][1] - seen[1][1]) > 0.1
+
+
+def added(scheme, setting):
+    """What each scheme of the explorer adds at the distances 0 to 127, less what it adds at 0."""
+    here, keys = np.array([127]), np.arange(127, -1, -1)
+    falling = -setting / 8 * np.arange(32.0)[:, None]
+    line = (np.ones(1), np.zeros(1), np.array([[-float(setting)]]), np.zeros(1))
+    scheme = [
+        reference.alibi_bias(8),
+        reference.T5Bias(falling, bidirectional=False),
+        reference.KerpleLog(np.array([setting / 2]), np.array([1.0])),
+        reference.FIRE(np.array(0.1), np.array(1.0), *line, threshold=64.0),
+        reference.sandwich_bias(8),
+    ][scheme]
+    heads = scheme(here, keys)[:, 0]
+    head = heads[setting - 1 if len(heads) > 1 else 0]
+    return head - head[0]
+
+
+@pytest.mark.parametrize("scheme", range(5))
+@pytest.mark.parametrize(("setting", "distance"), [(1, 0), (4, 16), (4, 113), (8, 127)])
+def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
+    move(page, "biases-scheme", scheme)
+    move(page, "biases-setting", setting)
+    move(page, "biases-distance", distance)
+    bias = added(scheme, setting)
+    weights = reference.attention_weights(
+        np.zeros((1, 1)), np.zeros((128, 1)), bias=bias[None]
+    )[0]
+    wanted = {
+        "bias": (bias[distance], 5.1e-3),
+        "weight": (weights[distance], 5.1e-5),
+        "half": ((weights.cumsum() < 0.5).sum() + 1, 0),
+    }
+    for name, (value, last_digit) in wanted.items():
+        full, printed = shown(page, "biases", name)
+        assert full == pytest.approx(value, abs=1e-11)
+        assert printed == pytest.approx(value, abs=last_digit)
+
+
+def test_another_scheme_renames_its_setting(page):
+    assert "slope 1/16" in page.inner_text(".explorer-biases .controls")
+    page.focus("#explorer-biases-scheme")
+    page.keyboard.press("ArrowRight")
+    assert "0.50 a bucket" in page.inner_text(".explorer-biases .controls")
+    assert page.inner_text(".explorer-biases .said").startswith("T5, 0.50 a bucket: a key")
+
+
+LENGTHS = [2**power for power in range(11, 18)]
+FACTORS = [2.0**power for power in range(6)]
+BASES = [1e4, 1e5, 5e5, 1e6, 1e7]
+
+
+def slowed_by(method, base, factor, trained):
+    """The library's frequencies of a head of width 128, and its attention factor."""
+    options = {"base": base, "factor": factor}
+    ways = {
+        "no scaling": lambda: reference.frequencies(128, base=base),
+        "position interpolation": lambda: reference.position_interpolation(128, **options),
+        "NTK-aware": lambda: reference.ntk_aware(128, **options),
+        "dynamic NTK": lambda: reference.dynamic_ntk(
+            128, **options, length=int(factor * trained), trained_length=trained
+        ),
+        "YaRN": lambda: reference.yarn(128, **options, trained_length=trained),
+        "llama3": lambda: reference.llama3(128, **options, trained_length=trained),
+    }
+    made = ways[method]()
+    return made if isinstance(made, tuple) else (made, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "trained", "factor", "base"),
+    [
+        ("no scaling", 2, 2, 0),
+        ("position interpolation", 2, 3, 2),
+        ("NTK-aware", 2, 2, 0),
+        ("dynamic NTK", 1, 1, 1),
+        ("YaRN", 2, 2, 0),
+        ("YaRN", 6, 5, 4),
+        ("llama3", 2, 3, 2),
+        ("llama3", 0, 5, 3),
+    ],
+)
+def test_the_wavelengths_are_those_of_the_library(page, method, trained, factor, base):
+    for name, value in (("trained", trained), ("factor", factor), ("base", base)):
+        move(page, f"wavelengths-{name}", value)
+    move(page, "wavelengths-method", method)
+    length, times, base = LENGTHS[trained], FACTORS[factor], BASES[base]
+    slowed, attention = slowed_by(method, base, times, length)
+    seen = length * reference.frequencies(128, base=base)
+    reached = times * length * slowed
+    wanted = {
+        "leaving": ((seen < 2 * np.pi) & (reached > seen * (1 + 1e-9))).sum(),
+        "step": slowed[0],
+        "seen": np.degrees(seen[-1]),
+        "reached": np.degrees(reached[-1]),
+        "attention": attention,
+    }
+    for name, number in wanted.items():
+        full, printed = shown(page, "wavelengths", name)
+        assert full == pytest.approx(number, rel=1e-9)
+        assert printed == pytest.approx(number, abs=0.051)
+    lines = page.locator(".explorer-wavelengths .curve")
+    for line, angles in zip(lines.all(), (seen, reached), strict=True):
+        points = line.get_attribute("d").removeprefix("M ").split(" L ")
+        heights = [float(point.split()[1]) for point in points]
+        turns = angles / (2 * np.pi)
+        assert heights == pytest.approx(15 * (6 - np.log10(turns)), abs=0.006)
+    assert page.locator(".explorer-wavelengths circle.new").count() == wanted["leaving"]
+
+
+def test_a_key_chooses_another_method(page):
+    page.focus("#explorer-wavelengths-method")
+    page.keyboard.press("N")
+    assert "NTK-aware" in page.inner_text(".explorer-wavelengths .said")
 
 
 def test_arrow_keys_move_a_slider(page):

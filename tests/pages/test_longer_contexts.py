@@ -1,0 +1,491 @@
+"""Longer contexts than those of training."""
+
+import numpy as np
+import pytest
+
+from posattn import reference
+from posattn.reference import frequencies
+
+L, N, S = 8192, 32768, 4.0
+OMEGA = frequencies(128)
+PAIRS = np.arange(64)
+UNFINISHED = OMEGA * L / (2 * np.pi) < 1
+
+
+def ways():
+    """The frequencies of each method for a text four times as long as those of training."""
+    return {
+        "position interpolation": reference.position_interpolation(128, factor=S),
+        "NTK-aware": reference.ntk_aware(128, factor=S),
+        "dynamic NTK, factor 4": reference.dynamic_ntk(
+            128, factor=S, length=N, trained_length=L
+        ),
+        "YaRN": reference.yarn(128, factor=S, trained_length=L)[0],
+        "llama3": reference.llama3(128, base=1e4, factor=S, trained_length=L),
+        "base 500000": frequencies(128, base=5e5),
+    }
+
+
+def new_angles(slowed):
+    """How many pairs reach an angle that training did not show."""
+    return (UNFINISHED & (N * slowed > L * OMEGA * (1 + 1e-9))).sum()
+
+
+def test_eq_frequency_of_a_pair(page):
+    r"""$$ \omega_j = b^{-2j/d}, \qquad j = 0, \ldots, d/2 - 1. $$
+
+    It has 64 pairs.
+    """
+    assert np.allclose(OMEGA, 10000.0 ** (-2 * PAIRS / 128))
+    assert OMEGA.size == 64
+
+
+def test_how_far_the_question_is(page):
+    """The query of that question has to find a key more than 32,000 tokens back, and in training no
+    query ever looked back further than 8191.
+
+    Whether the model finds the dog 32,000 tokens back
+    """
+    sentence = ["the", "dog", "bites", "the", "man"]
+    question = 100  # more tokens than it needs
+    assert N - question - len(sentence) > 32000
+    assert L - 1 == 8191
+
+
+def test_three_pairs_in_training_and_after(page):
+    """In all of training it never turned by more than 54 degrees.
+
+    At the end of our document it stands at 217 degrees, on the other side of the circle.
+
+    Pair 0 goes around more than a thousand times in training.
+
+    Pair 45 makes two full turns in training, so it has met every angle too.
+    """
+    assert "pair 63 in degrees: 54, 217\n" in page.printed
+    turns = L * OMEGA / (2 * np.pi)
+    assert turns[0] > 1000
+    assert 2 < turns[45] < 2.01
+    assert np.allclose(np.degrees([L * OMEGA[63], N * OMEGA[63]]), [54.2, 216.8], atol=0.05)
+
+
+def test_the_cosine_of_the_slowest_pair(page):
+    """In training that cosine stayed above 0.58.
+
+    In the document it falls to $-0.80$
+    """
+    assert np.cos(np.arange(L + 1) * OMEGA[63]).min() > 0.58
+    end = np.cos(N * OMEGA[63])
+    assert round(end, 2) == -0.80
+    # a reference with both vectors equal in the last pair and zero elsewhere
+    x = np.zeros((1, 128))
+    x[0, 126] = 1
+    query, key = reference.rotate(x, np.array([N])), reference.rotate(x, np.array([0]))
+    assert (query @ key.T).item() == pytest.approx(end)
+
+
+def test_pairs_that_finish_a_turn(page):
+    """In 8192 tokens, pairs 0 to 49 complete at least one turn.
+
+    The other … pairs do not
+
+    The lower one, for 8192 tokens, starts above a thousand turns and crosses the line of one turn at
+    pair 50. The upper one, for 32768 tokens, crosses it at pair 60.
+    """
+    assert UNFINISHED.tolist() == [j >= 50 for j in range(64)]
+    assert page.glued["unfinished"] == 14
+    shown = page.torch.all_turns
+    assert shown["in 8192 tokens"][0] > 1000
+    first = [(shown[f"in {n} tokens"] < 1).argmax() for n in (L, N)]
+    assert first == [50, 60]
+
+
+def test_eq_slowing(page):
+    r"""$$ \lambda_j = \frac{\omega_j}{\omega'_j}. $$
+
+    With $\lambda_j = s = n/L$ it ends exactly where training ended.
+
+    If pair 63 turns four times more slowly, it covers in 32768 tokens exactly the 54 degrees it
+    knows.
+
+    Slowed by four, it turns by a quarter of a radian
+    """
+    assert N / L == S
+    assert np.allclose(N * OMEGA / S, L * OMEGA)
+    assert np.isclose(N * OMEGA[63] / S, L * OMEGA[63])
+    assert OMEGA[0] / S == 0.25
+
+
+def test_the_picture_of_slowing(page):
+    """Position interpolation is flat at 4. NTK-aware climbs steadily from 1 to 4, dynamic NTK from 1
+    to 13, the base 500000 from 1 to 47. YaRN stays at 1 until pair 25 and reaches 4 at pair 50.
+    llama3 stays at 1 until about pair 40 and reaches 4 at pair 50.
+
+    Position interpolation slows every pair by 4.
+
+    YaRN and llama3 leave fast pairs alone and slow the unfinished ones by 4.
+    """
+    shown = page.torch.slowing
+    for name, slowed in ways().items():
+        assert np.allclose(shown[name.partition(",")[0]], OMEGA / slowed)
+    assert np.allclose(shown["position interpolation"], 4)
+    for name, last in (("NTK-aware", 4), ("dynamic NTK", 13), ("base 500000", 47)):
+        assert (np.diff(shown[name]) > 0).all()
+        assert shown[name][0] == pytest.approx(1)
+        assert shown[name][-1] == pytest.approx(last, abs=0.05)
+    for name, stays in (("YaRN", 25), ("llama3", 40)):
+        assert np.allclose(shown[name][: stays + 1], 1, atol=0.001)
+        assert shown[name][stays + 1] > 1
+        assert np.allclose(shown[name][50:], 4)
+        assert np.allclose(shown[name][UNFINISHED], 4)
+
+
+def test_eq_position_interpolation(page):
+    r"""$$ \omega'_j = \frac{\omega_j}{s} $$
+
+    The fastest pair now turns by 0.25 radians per token.
+
+    position 32768 becomes position 8192
+    """
+    assert np.allclose(ways()["position interpolation"], OMEGA / S)
+    assert page.torch.interpolated[0] == 0.25
+    assert N / S == L
+
+
+def test_eq_ntk_aware(page):
+    r"""$$ \omega'_j = (b')^{-2j/d}, \qquad b' = b\,s^{d/(d-2)}, \qquad \text{so that} \quad
+    \lambda_j = s^{j/(d/2 - 1)}. $$
+
+    so that the fastest keeps its speed and the slowest is slowed by exactly $s$
+    """
+    larger = 1e4 * S ** (128 / 126)
+    assert np.allclose(ways()["NTK-aware"], larger ** (-2 * PAIRS / 128))
+    assert np.allclose(OMEGA / ways()["NTK-aware"], S ** (PAIRS / 63))
+    assert (OMEGA / ways()["NTK-aware"])[[0, -1]] == pytest.approx([1, S])
+
+
+def test_what_ntk_aware_scaling_leaves(page):
+    """But look at the pairs from 50 to 62. They had not finished a turn, and all of them are slowed
+    by less than 4.
+    """
+    slowing = OMEGA / ways()["NTK-aware"]
+    assert UNFINISHED[50:63].all()
+    assert (slowing[50:63] < 4).all()
+    assert new_angles(ways()["NTK-aware"]) == 13
+
+
+def test_eq_dynamic_ntk(page):
+    r"""$$ b' = b \left( 1 + s \left( \frac{\max(n, L)}{L} - 1 \right) \right)^{d/(d-2)} $$
+
+    At 32768 tokens the slowest pair is slowed by 13, not by 4.
+
+    Up to 8192 tokens nothing changes.
+
+    With factor 1 you would get exactly the NTK-aware base for the length at hand
+    """
+    for n in (100, L, 2 * L, N):
+        larger = 1e4 * (1 + S * (max(n, L) / L - 1)) ** (128 / 126)
+        made = reference.dynamic_ntk(128, factor=S, length=n, trained_length=L)
+        assert np.allclose(made, larger ** (-2 * PAIRS / 128))
+        assert np.allclose(made, OMEGA) == (n <= L)
+    assert np.isclose((OMEGA / made)[-1], 13)
+    plain = reference.dynamic_ntk(128, factor=1.0, length=N, trained_length=L)
+    assert np.allclose(plain, reference.ntk_aware(128, factor=N / L))
+
+
+def test_eq_pair_with_turns(page):
+    r"""$$ j(\beta) = \frac{d}{2 \ln b} \ln \frac{L}{2\pi\beta}, $$
+
+    the blend runs from $j_f = \lfloor j(32) \rfloor$ to $j_s = \lceil j(1) \rceil$
+    """
+    for beta in (1, 4, 32):
+        j = 128 / (2 * np.log(1e4)) * np.log(L / (2 * np.pi * beta))
+        assert L * 1e4 ** (-2 * j / 128) / (2 * np.pi) == pytest.approx(beta)
+    assert "pairs up to 25 stay, pairs from 50 on are slowed by 4\n" in page.printed
+
+
+def test_eq_yarn(page):
+    r"""$$ \omega'_j = \gamma_j \frac{\omega_j}{s} + (1 - \gamma_j)\,\omega_j, \qquad
+    \gamma_j = \operatorname{clip}\Bigl(\frac{j - j_f}{j_s - j_f}, 0, 1\Bigr). $$
+    """
+    gamma = np.clip((PAIRS - 25) / (50 - 25), 0, 1)
+    assert np.allclose(ways()["YaRN"], gamma * OMEGA / S + (1 - gamma) * OMEGA)
+
+
+def test_eq_yarn_by_hand(page):
+    r"""It stands 20 steps into a ramp of 25, so $\gamma = 20 / 25 = 0.8$:
+
+    $$ \omega'_{45} = 0.8 \cdot \frac{\omega_{45}}{4} + 0.2 \cdot \omega_{45} = 0.4\,\omega_{45},
+    \qquad \lambda_{45} = \frac{1}{0.4} = 2.5. $$
+    """
+    assert (45 - 25, 50 - 25, 20 / 25) == (20, 25, 0.8)
+    assert (OMEGA / ways()["YaRN"])[45] == pytest.approx(2.5)
+    assert 1 / 2.5 == 0.4
+
+
+def test_eq_llama3(page):
+    r"""$$ \omega'_j = (1 - \gamma_j) \frac{\omega_j}{s} + \gamma_j\,\omega_j, \qquad
+    \gamma_j = \operatorname{clip}\Bigl(\frac{r_j - 1}{4 - 1}, 0, 1\Bigr), \qquad
+    r_j = \frac{L\,\omega_j}{2\pi}. $$
+
+    a pair with at least 4 turns stays, a pair with at most 1 is slowed by $s$
+    """
+    r = L * OMEGA / (2 * np.pi)
+    gamma = np.clip((r - 1) / 3, 0, 1)
+    assert np.allclose(ways()["llama3"], (1 - gamma) * OMEGA / S + gamma * OMEGA)
+    assert np.allclose(ways()["llama3"][r >= 4], OMEGA[r >= 4])
+    assert np.allclose(ways()["llama3"][r <= 1], OMEGA[r <= 1] / S)
+
+
+def test_the_pairs_of_llama_3_1(page):
+    """Llama 3.1 itself has base 500000 and factor 8, and then … of its 64 pairs stay, … are blended
+    and … are slowed in full.
+    """
+    slowing = frequencies(128, base=5e5) / reference.llama3(128)
+    blended = (slowing > 1 + 1e-9) & (slowing < 8 - 1e-9)
+    counts = [page.glued[name] for name in ("stay", "blend", "full")]
+    assert counts == [29, 6, 29]
+    assert blended.sum() == 6
+
+
+def test_eq_longrope(page):
+    r"""$$ \omega'_j = \frac{\omega_j}{\lambda_j}, \qquad \lambda = \begin{cases} \text{short list}
+    & n \le L \\ \text{long list} & n > L. \end{cases} $$
+
+    the short list is for $n \le L$, as in eq_longrope.
+    """
+    short, long = np.full(64, 1.5), np.linspace(1, 5, 64)
+    options = {"short_factors": short, "long_factors": long, "trained_length": L}
+    for n, factors in ((L - 1, short), (L, short), (L + 1, long)):
+        made, _ = reference.longrope(128, **options, length=n, factor=S)
+        assert np.allclose(made, OMEGA / factors)
+
+
+def test_eq_longrope_factor(page):
+    r"""$$ c = \sqrt{1 + \frac{\ln s}{\ln L}}, $$
+
+    it applies to short texts as well as long ones
+    """
+    options = {"short_factors": np.ones(64), "long_factors": np.ones(64), "factor": S}
+    for n in (100, N):
+        _, c = reference.longrope(128, **options, length=n, trained_length=L)
+        assert c == pytest.approx(np.sqrt(1 + np.log(S) / np.log(L)))
+    assert f"attention factor {c:.4f}\n" in page.printed
+
+
+def test_a_larger_base(page):
+    """With base 500000 instead of 10000, pair 63 is 47 times slower, and pair 0 doesn't notice."""
+    slowing = OMEGA / frequencies(128, base=5e5)
+    assert round(slowing[63]) == 47
+    assert slowing[0] == 1
+
+
+def test_three_pairs_seven_ways(page):
+    """Without any repair, 14 pairs meet new angles. NTK-aware scaling saves one of them, the very
+    last. Every other method saves all 14.
+
+    Only position interpolation touches it, and that is its price.
+    """
+    assert new_angles(OMEGA) == 14
+    for name, slowed in ways().items():
+        fast, middle, slow = (OMEGA / slowed)[[0, 45, 63]]
+        new = new_angles(slowed)
+        assert new == (13 if name == "NTK-aware" else 0)
+        assert (fast > 1 + 1e-9) == (name == "position interpolation")
+        row = f"{name:23} {fast:6.2f}  {middle:7.2f}  {slow:7.2f}  {new:6}\n"
+        assert row in page.printed
+
+
+def test_the_zoomed_picture(page):
+    """YaRN lies exactly on it, and NTK-aware scaling comes down to it only at the last pair.
+
+    The line without scaling is highest and ends at 0.6 turns. The line of training is lowest and
+    ends at 0.15. NTK-aware begins at the upper line and meets the lower at pair 63. YaRN meets it at
+    pair 50, where it crosses one turn.
+    """
+    shown = page.torch.late_turns
+    training = shown["in training"]
+    assert np.allclose(shown["YaRN"][50 - 32 :], training[50 - 32 :])
+    assert not np.isclose(shown["YaRN"][49 - 32], training[49 - 32])
+    assert np.isclose(shown["NTK-aware"][-1], training[-1])
+    assert (shown["NTK-aware"][:-1] > 1.01 * training[:-1]).all()
+    assert np.allclose([shown["no scaling"][-1], training[-1]], [0.6, 0.15], atol=0.003)
+    assert training[49 - 32] > 1 > training[50 - 32]
+
+
+def test_eq_entropy_of_weights(page):
+    r"""$$ H \approx \ln n - \frac{\sigma^2}{2}. $$
+
+    The entropy grows with the logarithm of the length.
+    """
+    rng = np.random.default_rng(1)
+    for n in (8192, 32768):
+        for sigma in (0.5, 1.0):
+            scores = rng.normal(scale=sigma, size=(20, n))
+            weights = np.exp(scores)
+            weights /= weights.sum(-1, keepdims=True)
+            entropy = -(weights * np.log(weights)).sum(-1).mean()
+            assert entropy == pytest.approx(np.log(n) - sigma**2 / 2, abs=0.02)
+
+
+def test_eq_attention_factor(page):
+    r"""$$ c = 0.1 \ln s + 1. $$
+
+    It multiplies the rotated queries and the rotated keys, so every score is multiplied by $c^2$.
+    For $s = 4$ that is $1.1386^2 \approx 1.30$.
+    """
+    slowed, c = reference.yarn(128, factor=S, trained_length=L)
+    assert c == pytest.approx(0.1 * np.log(S) + 1)
+    assert round(c, 4) == 1.1386
+    assert round(c**2, 2) == 1.30
+    x = np.random.default_rng(0).normal(size=(6, 128))
+    plain = reference.rotate(x, frequencies=slowed)
+    sharp = reference.rotate(x, frequencies=slowed, attention_factor=c)
+    assert np.allclose(sharp @ sharp.T, c**2 * (plain @ plain.T))
+
+
+def test_sharpening_brings_the_entropy_back(page):
+    """With four times as many keys, the weights spread over about four times as many of them.
+    Sharpening brings the entropy back close to where it was.
+    """
+    lines = [line for line in page.printed.splitlines() if " entropy " in line]
+    entropy = [float(line.split(" entropy ")[1].split(",")[0]) for line in lines]
+    keys = [float(line.split("like ")[1].split()[0]) for line in lines]
+    assert len(lines) == 3
+    assert 3.5 < keys[1] / keys[0] < 4.5
+    assert abs(entropy[2] - entropy[0]) < 0.1 * (entropy[1] - entropy[0]) + 0.01
+
+
+def test_deepseek_sharpens_in_the_scale(page):
+    r"""In DeepSeek-V3 both are 1, so the quotient is 1
+
+    the scores are multiplied by $(0.1 \ln s + 1)^2$
+    """
+    _, c = reference.yarn(
+        64, factor=40.0, trained_length=4096, mscale=1.0, mscale_all_dim=1.0
+    )
+    assert c == 1
+
+
+def test_what_the_configuration_says(page):
+    """This is the configuration for running Qwen3 on 131072 tokens:
+
+    Each ends with slowed, the frequencies for rotate, and attention_factor, which is 1 where the
+    method has none.
+
+    If there is no factor, it is the ratio of the two lengths.
+    """
+    for line in (
+        "yarn, base 1000000, 128 entries turn\n",
+        "linear: slowest pair slowed by 8.00\n",
+        "dynamic: slowest pair slowed by 3.00\n",  # 1 + 2 (65536 / 32768 - 1)
+        "yarn: slowest pair slowed by 4.00\n",
+        "yarn: attention factor 1.1386\n",
+        "llama3: slowest pair slowed by 8.00\n",
+        f"longrope: attention factor {np.sqrt(1 + np.log(32) / np.log(4096)):.4f}\n",
+    ):
+        assert line in page.printed
+    wanted, c = reference.yarn(128, base=1e6, factor=4.0, trained_length=32768)
+    for names in (page.torch, page.jax):
+        assert np.allclose(np.asarray(names.turn.keywords["frequencies"]), wanted)
+        assert names.turn.keywords["attention_factor"] == pytest.approx(c)
+        assert names.turn.keywords["layout"] == "half"
+
+
+def test_the_layer_sees_the_offset(page):
+    """The offset is all the layer sees, as before."""
+    assert page.printed.count("changes against positions from 0 on: 0.000\n") == 2
+
+
+def test_eq_bound_on_base(page):
+    r"""$$ \sum_{j=0}^{d/2-1} \cos(\delta\,\omega_j) \ge 0. $$
+
+    Averaged over random vectors, the similar key has the higher score exactly when
+
+    Base 10000 is good for less than 2000 tokens by this measure, and base 500000 for about 18,000.
+    """
+    for base, distance in ((1e4, 1706), (5e5, 18437)):
+        assert (
+            f"base {base:7.0f}: similar tokens win up to distance {distance}\n"
+            in page.printed
+        )
+        omega = frequencies(128, base=base)
+        assert np.cos(distance * omega).sum() >= 0 > np.cos((distance + 1) * omega).sum()
+    # the claim behind the sum: a similar key against a random one, with the mean 0.3 in every entry
+    rng = np.random.default_rng(0)
+    for distance in (1, 1000, 3000):
+        q, other = 0.3 + rng.normal(size=(2, 20000, 128))
+        similar = q + 0.1 * rng.normal(size=q.shape)
+        turned = reference.rotate(q, np.full(len(q), distance))
+        gain = (turned * (similar - other)).sum(-1)
+        wanted = 2 * np.cos(distance * OMEGA).sum()
+        assert gain.mean() == pytest.approx(wanted, abs=5 * gain.std() / len(q) ** 0.5)
+
+
+def test_mistakes_have_these_sizes(page):
+    """three of these five errors are about as large as a score itself
+
+    Its error is about a third of a score
+    """
+    sizes = {}
+    for name in (
+        "scaling dropped",
+        "attention factor forgotten",
+        "attention factor applied twice",
+        "ends of the blend not rounded",
+        "dynamic, keys from before",
+        "an average score for scale",
+    ):
+        (line,) = (line for line in page.printed.splitlines() if line.startswith(name))
+        sizes[name] = float(line.split()[-1])
+    scale = sizes.pop("an average score for scale")
+    shares = {name: size / scale for name, size in sizes.items()}
+    assert sum(share > 0.8 for share in shares.values()) == 3
+    for name in ("attention factor forgotten", "attention factor applied twice"):
+        assert 0.28 < shares[name] < 0.42
+
+
+def test_rounding_changes_frequencies_by_a_few_percent(page):
+    """It changes a few frequencies by a few percent"""
+    options = {"factor": S, "trained_length": L}
+    rounded, _ = reference.yarn(128, **options)
+    exact, _ = reference.yarn(128, **options, truncate=False)
+    change = abs(rounded / exact - 1)
+    assert 0.01 < change.max() < 0.1
+    assert (change > 0.005).sum() < 32
+
+
+def test_count_the_unfinished_pairs(page):
+    """With the larger base more pairs are unfinished."""
+    assert "base  10000: 14 unfinished" in page.printed
+    assert "base 500000: 29 unfinished" in page.printed
+
+
+def test_a_factor_that_is_large_enough(page):
+    r"""The first unfinished pair is 50. It must be slowed by 4, and eq_ntk-aware slows it by
+    $s^{50/63}$. So $s = 4^{63/50}$.
+    """
+    assert UNFINISHED.argmax() == 50
+    factor = 4 ** (63 / 50)
+    assert factor ** (50 / 63) == pytest.approx(4)
+    assert new_angles(reference.ntk_aware(128, factor=factor)) == 0
+    assert new_angles(reference.ntk_aware(128, factor=factor - 0.1)) > 0
+
+
+def test_positions_or_frequencies(page):
+    r"""An angle is position times frequency, so $p \cdot (\omega_j / s) = (p / s) \cdot \omega_j$."""
+    assert np.allclose(page.torch.by_frequency, page.torch.by_position)
+    assert not np.allclose(page.torch.by_frequency, page.torch.x)
+
+
+def test_the_bound_under_interpolation(page):
+    r"""The sum depends on $\delta\,\omega_j$ only, so dividing all $\omega_j$ by $s$ multiplies the
+    distance by $s$, up to rounding.
+    """
+    assert "factor 1: similar tokens win up to distance 1706\n" in page.printed
+    assert "factor 4: similar tokens win up to distance 6824\n" in page.printed
+    assert 1706 * 4 <= 6824 < 1707 * 4
+
+
+def test_a_fixed_length_fits_the_cache(page):
+    """with the length fixed, one pass and two parts agree"""
+    assert np.allclose(np.concatenate(page.torch.parts), page.torch.whole)
