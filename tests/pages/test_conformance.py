@@ -34,7 +34,7 @@ def test_position_2049(page):
 
 
 def test_the_known_faults(page):
-    """small programs that are wrong on purpose, … faults over all schemes
+    """These are small programs that are wrong on purpose, … faults over all schemes.
 
     Of the … faults that the checker knows, these … were seen in public
     """
@@ -46,10 +46,10 @@ def test_the_known_faults(page):
 def test_the_smallest_query(page):
     r"""Take the smallest query there is, $(1, 0)$ at position 1.
 
-    Its only pair turns by 1 radian, so the expected output is $(\cos 1, \sin 1) = (0.54, 0.84)$.
+    Its only pair rotates by 1 radian, so the expected output is $(\cos 1, \sin 1) = (0.54, 0.84)$.
 
-    A function that turns the other way returns $(0.54, -0.84)$: the first number agrees, the second
-    is off by 1.68.
+    A function that rotates the other way returns $(0.54, -0.84)$. The first number agrees, and the
+    second is off by 1.68.
     """
     query, position = np.array([[1.0, 0.0]]), np.array([1])
     right = rotate(query, position)[0]
@@ -62,14 +62,15 @@ def test_the_smallest_query(page):
 
 
 def test_what_a_report_says(page):
-    """The first line says what was checked, in which framework and dtype, and how much of it failed;
+    """The first line says what was checked, in which framework and dtype, and how many cases failed.
+
+    Each line of the table is a failing case. It shows where the largest error is in the output, how
+    large it is, what was expected there, and what came.
+
+    Below is the likely cause, and where others met it. The last lines list what was skipped because
+    your function has no parameter for it.
+
     only="base" chose the cases with this word in their names
-
-    Each line of the table is a failing case: where its largest error stands in the output, how large
-    it is, what was expected there and what came.
-
-    Below stands the likely cause, and where others met it; what your function has no parameter for is
-    skipped, and listed.
     """
     report = check(page.torch.my_rope, "rotary", only="base", framework="numpy")
     lines = str(report).split("\n")
@@ -83,9 +84,10 @@ def test_what_a_report_says(page):
 
 
 def test_the_pairs_of_somebodys_function(page):
-    """Here the function pairs entry $c$ with entry $c + d/2$, and the paper
+    """The function pairs entry $c$ with entry $c + d/2$, and the paper
 
-    with settings, only the cases with that keyword are run, and the function need not know it
+    With settings, only the cases with that keyword are run, and your function need not know the
+    keyword.
 
     The same function is wrong for one checkpoint and right for another
     """
@@ -99,8 +101,8 @@ def test_the_pairs_of_somebodys_function(page):
 
 
 def test_the_dtype_of_all_data(page):
-    """dtype is that of all data, in NumPy float64 and elsewhere float32 if you do not say; positions
-    and frequencies are never rounded to it
+    """dtype is that of all data. It is float64 in NumPy and float32 elsewhere, unless you say
+    otherwise. Positions and frequencies are never rounded to it.
     """
     given = []
 
@@ -121,7 +123,7 @@ def test_eq_conformance(page):
     \epsilon = \frac{\max_a |\hat y_a - y_a|}{\max(1, \max_a |y_a|)}
     $$
 
-    is at most the tolerance of the dtype
+    The case passes if this is at most the tolerance of the dtype.
     """
     wrong = gallery.rotary_in_float32
     runs = check(wrong, "rotary", framework="numpy", dtype="float32").runs
@@ -158,7 +160,7 @@ def test_coarse_angles(page):
 
 
 def test_from_where_halves_are_far_off(page):
-    """Float16 is off by more than a tenth from position … on, among the positions drawn, and bfloat16
+    """Among the positions drawn, float16 is off by more than a tenth from position … on, and bfloat16
     from … on.
     """
     assert page.glued["half_position"] == 2049
@@ -169,7 +171,7 @@ def test_from_where_halves_are_far_off(page):
 
 
 def test_the_vectors_have_such_positions(page):
-    """The vectors have such positions, and positions up to $2^{20}$."""
+    """The vectors include such positions, and positions up to $2^{20}$."""
     reach = [case["arguments"][1] for case in CASES if len(case["arguments"]) > 1]
     largest = [positions.max(initial=0) for positions in reach]
     assert max(largest) == 2**20
@@ -180,10 +182,10 @@ def test_the_vectors_have_such_positions(page):
 
 
 def test_a_stale_cache(page):
-    """A cache may be right at the first call and wrong at the second.
+    """Right at the first call, wrong at the second
 
-    Alone, the case with positions 0 to 4 passes; after others it fails, since it gets the frequencies
-    of an earlier base.
+    Run on its own, the case with positions 0 to 4 passes. Run after others, it fails, because it gets
+    the frequencies of an earlier base.
     """
     only = "positions 0 to 4"
     alone = check(gallery.CacheByWidth(), "rotary", framework="numpy", only=only)
@@ -195,7 +197,9 @@ def test_a_stale_cache(page):
 
 
 def test_all_cases_run_in_one_order(page):
-    """So all cases run in one order in one process, the first of them with an unusual base"""
+    """That's why all cases run in one fixed order in one process, the first of them with an unusual
+    base.
+    """
     assert CASES[0]["keywords"]["base"] != 10000
     ran = names(check(gallery.CacheByWidth(), "rotary", framework="numpy").runs)
     assert ran == [case["name"] for case in CASES if case["name"] in ran]
@@ -203,14 +207,14 @@ def test_all_cases_run_in_one_order(page):
 
 
 def test_nothing_at_all(page):
-    """Only one whose right answer is no change: a sequence without tokens."""
+    """Only one, a sequence without tokens, because there the right answer is to change nothing."""
     report = check(page.torch.nothing, "rotary", framework="numpy")
     assert passed(report) == ["no tokens"]
 
 
 def test_counting_from_0(page):
-    """Because such a function is right wherever they do, as in a test on a whole sequence; it fails
-    with left padding and in decoding, which such a test leaves out.
+    """Such a function is right wherever the positions count from 0, as they do in a test on a whole
+    sequence. It fails with left padding and in decoding, which such a test leaves out.
     """
     report = check(gallery.rotary_from_zero, "rotary", framework="numpy")
     from_zero = []
@@ -224,8 +228,8 @@ def test_counting_from_0(page):
 
 
 def test_layout_or_angles(page):
-    """A wrong layout is wrong from position 1 on, in all cases but those with a single pair or without
-    tokens; coarse angles fail only far from 0.
+    """A wrong layout is wrong from position 1 on, in all cases except those with a single pair or
+    without tokens. Coarse angles fail only far from 0.
     """
     layout, angles = (
         check(wrong, "rotary", framework="numpy", dtype="float32").runs
@@ -241,7 +245,7 @@ def test_the_slopes_of_alibi(page):
 
     The powers of two.
 
-    For $H = 3$ the rule gives $2^{-8/3}$ for the first head, in the place of $2^{-4}$.
+    For $H = 3$ the rule gives $2^{-8/3}$ for the first head, where it should be $2^{-4}$.
     """
     slopes = page.torch.slopes
     assert np.allclose(reference.alibi_slopes(3), [2**-4, 2**-8, 2**-2])
@@ -254,7 +258,7 @@ def test_the_slopes_of_alibi(page):
 
 
 def test_the_buckets_of_t5(page):
-    r"""In a decoder, distances $\delta$ up to 15 have a bucket each, and a further one falls into bucket
+    r"""In a decoder, distances $\delta$ up to 15 have a bucket each. A larger distance falls into bucket
     $16 + \lfloor 16 \ln(\delta/16) / \ln(128/16) \rfloor$, at most 31.
     """
     buckets = reference.t5_bucket(-np.arange(500), bidirectional=False)
@@ -267,9 +271,9 @@ def test_the_buckets_of_t5(page):
 
 def test_rounded_buckets(page):
     r"""Those with only small distances, which have a bucket each, or only very large ones, which are
-    all in the last.
+    all in the last bucket.
 
-    At $\delta = 18$ the quotient is 0.91: bucket 16, rounded 17.
+    At $\delta = 18$ the quotient is 0.91, so the bucket is 16, and rounded it becomes 17.
     """
     quotient = 16 * np.log(18 / 16) / np.log(128 / 16)
     assert np.isclose(quotient, 0.91, atol=0.005)
@@ -287,7 +291,7 @@ def test_rounded_buckets(page):
 def test_a_fault_without_a_name(page):
     """It knows no such fault.
 
-    measure the angle: it grows by 1.01 per position
+    measure the angle. It grows by 1.01 per position.
 
     a fault that nobody entered has no name (exercise 6)
     """
@@ -297,3 +301,34 @@ def test_a_fault_without_a_name(page):
     assert not report.causes
     turned = hasty(np.array([[1.0, 0.0]] * 3), np.arange(3))
     assert np.allclose(np.arctan2(turned[:, 1], turned[:, 0]), 1.01 * np.arange(3))
+
+
+def test_an_adapter_for_cos_and_sin(page):
+    """The adapter takes base, so the cases with another base are run too.
+
+    It has no frequencies or attention_factor, and the report says which cases that cost.
+    """
+    adapter = page.torch.adapter
+    report = check(adapter, "rotary", settings={"layout": "half"}, framework="numpy")
+    assert not report.failures
+    assert "layout half, another base" in names(report.runs)
+    assert "skipped, since adapter has no parameter frequencies" in str(report)
+    assert "attention_factor" in str(report)
+    assert str(report) in page.printed
+    x, places = np.random.default_rng(0).normal(size=(2, 5, 8)), np.arange(3, 8)
+    assert np.allclose(adapter(x, places), rotate(x, places, layout="half"))
+
+
+def test_an_edited_table(page):
+    """That is the right table for the interleaved layout, but rotate_half still pairs halves.
+
+    Tables and rotation belong together, and they are often edited apart.
+    """
+    edited = page.torch.edited_adapter
+    report = check(edited, "rotary", settings={"layout": "half"}, framework="numpy")
+    assert len(report.failures) == len(report.runs)
+    assert "angles laid out as in the other layout" in " ".join(str(report).split())
+    x, at = np.random.default_rng(0).normal(size=(1, 8)), np.array([3])
+    angles = np.repeat(3 * 10000.0 ** (-np.arange(0, 8, 2) / 8), 2)
+    pairs = np.stack([-x[:, 1::2], x[:, ::2]], axis=-1).reshape(x.shape)
+    assert np.allclose(x * np.cos(angles) + pairs * np.sin(angles), rotate(x, at))
