@@ -56,10 +56,13 @@ def test_vectors_turn_by_57_degrees_and_keep_their_angles(page):
 def test_eq_rotary_goal(page):
     r"""$$ \mathbf{R}_i^\top \mathbf{R}_j = \mathbf{R}_{j-i} . $$
 
+    The transpose of a rotation undoes it.
+
     Rotating a pair back by $i\,\omega_c$ and forward by $j\,\omega_c$ is one rotation by
     $(j - i)\,\omega_c$.
     """
     i, j = 7, 3
+    assert np.allclose(matrix(i, 64).T @ matrix(i, 64), np.eye(64))
     assert np.allclose(matrix(i, 64).T @ matrix(j, 64), matrix(j - i, 64))
     assert not np.allclose(matrix(i, 64).T @ matrix(j, 64), matrix(i - j, 64))
 
@@ -92,10 +95,15 @@ def test_eq_rotary_by_hand(page):
 def test_each_pair_has_a_speed(page):
     """a pair is back where it started after about six words
 
-    At width 8 the four pairs turn by 1, 0.1, 0.01 and 0.001 radians per position.
+    At width 8 the four pairs turn by 1, 0.1, 0.01 and 0.001 radians per position. After 100 words
+    the fastest pair has gone around almost 16 times, and the slowest has turned by 0.1 radians,
+    about 6 degrees.
     """
     assert round(2 * np.pi / frequencies(8)[0]) == 6
     assert np.allclose(frequencies(8), [1, 0.1, 0.01, 0.001])
+    assert 15.9 < 100 * frequencies(8)[0] / (2 * np.pi) < 16
+    assert np.isclose(100 * frequencies(8)[-1], 0.1)
+    assert round(np.degrees(0.1)) == 6
 
 
 def test_eq_rotary(page):
@@ -135,8 +143,7 @@ def test_angles_need_float64(page):
 
 
 def test_what_is_shifted_stays(page):
-    """Take 50 random tokens and compute all their scores twice: at positions 0 to 49, and 1000
-    positions later.
+    """Compute all their scores twice: at positions 0 to 49, and 1000 positions later.
 
     With rotation nothing moves except the last digits of float32: less than 0.00001.
     """
@@ -155,7 +162,7 @@ def test_what_is_shifted_stays(page):
 def test_how_far_adding_moves_a_score(page):
     """can differ in their score by …, only because the text before them got longer
 
-    That is more than the typical spread of the scores themselves, ….
+    For comparison, the standard deviation of the scores themselves is ….
 
     multiplies a weight by … relative to another
     """
@@ -211,13 +218,21 @@ def test_the_basis_costs_nothing(page):
 
 
 def test_the_score_rises_at_some_steps(page):
-    """the score rises at … of the first … steps"""
+    """the score rises at … of the first … steps
+
+    a key equal to the query scores lower and lower on average, and with the larger base the fall is
+    slower
+    """
     distances = np.arange(400)
     scores = np.array(
         [np.ones(128) @ at(np.ones(128), -distance) for distance in distances]
     )
     assert page.glued["rises"] == (np.diff(scores) > 0).sum() > 0
     assert page.glued["rises"] < page.glued["steps"] == 399
+    small, large = (page.torch.curves[f"base {b}"] for b in (10000, 500000))
+    means = [curve.reshape(4, 100).mean(1) for curve in (small, large)]
+    assert all((np.diff(mean) < 0).all() for mean in means)
+    assert (means[0] < means[1]).all()
 
 
 def test_a_key_can_be_aimed(page):
