@@ -51,10 +51,10 @@ def parameters(H):
 
 
 def test_what_the_heads_find(page):
-    """the first head asks for a noun that stands earlier, the second for a noun that stands later
+    """The first head asks for a noun that comes earlier, the second for a noun that comes later.
 
-    the first head finds dog, the second finds man, and the single head, whose score is the sum of
-    both but for the scale, finds half of each
+    The first head finds dog. The second finds man. The single head adds the two scores, so it splits
+    its weight between them.
     """
     first, second, single = page.torch.panels[:, 2]
     assert np.allclose([first[1], second[4], *single[[1, 4]]], [1, 1, 0.5, 0.5], atol=0.001)
@@ -64,28 +64,35 @@ def test_what_the_heads_find(page):
 
 
 def test_other_rows_have_no_such_luck(page):
-    """before the first the there is no noun at all, and its weights go to the two nouns that come
-    after it
+    """Before the first the there is no noun at all, and the first head has to put its weight
+    somewhere. It goes to the two nouns that come after.
     """
     first = page.torch.panels[0, 0]
     assert np.allclose(first[[1, 4]], 0.5, atol=0.001)
 
 
 def test_one_head_by_hand(page):
-    r"""If dog and man share the weight, the mean is half a dog and half a man, and in the man bites
-    the dog it is half a man and half a dog, which is the same vector.
+    r"""The mean is half a dog and half a man.
 
-    $\tfrac12 (1, 0) + \tfrac12 (0, 1) = (\tfrac12, \tfrac12)$ for bites, and the same with dog and
-    man exchanged
+    The mean is half a man and half a dog, which is the same vector.
+
+    $\tfrac12 (1, 0) + \tfrac12 (0, 1) = (\tfrac12, \tfrac12)$ for bites. It returns the same when
+    dog and man change places.
+
+    The first and third line are equal, so one head can't tell the two sentences apart.
     """
     one = np.array([0, 0.5, 0, 0, 0.5])
     assert np.array_equal(one @ SAID, [0.5, 0.5])
     assert np.array_equal(one @ EXCHANGED, [0.5, 0.5])
-    assert page.printed.count("one head: [0.5 0.5]") == 2
+    assert page.printed.count("one head:  [0.5 0.5]\n") == 2
 
 
 def test_two_heads_by_hand(page):
-    """Two heads return $(1, 0)$ and $(0, 1)$, side by side $(1, 0, 0, 1)$; exchanged, $(0, 1, 1, 0)$."""
+    """Two heads return $(1, 0)$ and $(0, 1)$. Written next to each other that is $(1, 0, 0, 1)$. When
+    dog and man change places it is $(0, 1, 1, 0)$.
+
+    The second and fourth differ.
+    """
     two = np.eye(5)[[1, 4]]
     assert np.array_equal((two @ SAID).ravel(), [1, 0, 0, 1])
     assert np.array_equal((two @ EXCHANGED).ravel(), [0, 1, 1, 0])
@@ -94,21 +101,21 @@ def test_two_heads_by_hand(page):
 
 
 def test_uneven_weights(page):
-    r"""With $\tfrac34$ and $\tfrac14$ the two sentences come out differently."""
+    r"""With $\tfrac34$ and $\tfrac14$ the two sentences do come out differently."""
     uneven = np.array([0, 3 / 4, 0, 0, 1 / 4])
     assert not np.array_equal(uneven @ SAID, uneven @ EXCHANGED)
 
 
 def test_one_equation_for_two_unknowns(page):
-    r"""Then $\tfrac34 a + \tfrac14 b = 2.5$, one equation for two unknowns: $a = 3$ and $b = 1$ is a
-    solution, and so is $a = b = 2.5$.
+    r"""Then $\tfrac34 a + \tfrac14 b = 2.5$, which is one equation for two unknowns. $a = 3$ and $b =
+    1$ is a solution, and so is $a = b = 2.5$.
     """
     assert np.allclose([[3, 1], [2.5, 2.5]] @ np.array([3 / 4, 1 / 4]), 2.5)
 
 
 def test_a_second_equation(page):
-    r"""A second head with the weights $\tfrac14$ and $\tfrac34$ that returns $1.5$ is a second
-    equation, and now $a = 3$ and $b = 1$ is the only solution.
+    r"""A second head with the weights $\tfrac14$ and $\tfrac34$ returns $1.5$, and gives a second
+    equation. Now only $a = 3$ and $b = 1$ fits.
     """
     both = [[3 / 4, 1 / 4], [1 / 4, 3 / 4]]
     assert np.linalg.matrix_rank(both) == 2
@@ -121,9 +128,9 @@ def test_eq_heads(page):
     \mathbf{K}_h = \left[\mathbf{K}\mathbf{W}^{(k)}\right]_h, \quad
     \mathbf{V}_h = \left[\mathbf{V}\mathbf{W}^{(v)}\right]_h . $$
 
-    head $h$ takes the columns $h d_h, \ldots, (h + 1) d_h - 1$ of each product
+    Head $h$ takes its share of the columns of each product, $h d_h, \ldots, (h + 1) d_h - 1$.
 
-    give each its own matrices of shape $d \times d_h$; these are the columns of ours
+    give each head its own matrices of shape $d \times d_h$. Those are the columns of ours.
     """
     for x, W in ((X, W_Q), (CONTEXT, W_K), (CONTEXT, W_V)):
         heads = split_heads(x @ W, 3)
@@ -174,7 +181,7 @@ def test_the_layer_of_torch(page):
 
 
 def test_exactly_orthogonal_columns(page):
-    """qr makes the 16 columns of 4000 random pairs exactly orthogonal"""
+    """Let's measure it on 4000 random pairs. qr makes their 16 columns exactly orthogonal"""
     assert TARGET.shape == (4000, 16)
     assert np.allclose(TARGET.T @ TARGET, np.eye(16), atol=1e-12)
 
@@ -192,8 +199,8 @@ def test_one_head_loses_half(page, angle):
 def test_two_heads_lose_nothing(page):
     r"""have matrices without any error, if $\alpha_0 \alpha_1' \neq \alpha_1 \alpha_0'$
 
-    The last line has soft weights, and no error: what counts is that two heads differ, not that they
-    are sharp.
+    One head loses half, however it divides its attention. The two heads of the last line have soft
+    weights, and still no error. They don't have to be sharp, they have to differ.
     """
     first, second = 0.9 * V_0 + 0.1 * V_1, 0.1 * V_0 + 0.9 * V_1
     assert lost(first, second) < 1e-20
@@ -205,10 +212,37 @@ def test_two_heads_lose_nothing(page):
 
 
 def test_a_residual_connection_helps_one_head(page):
-    """a residual connection, which adds the token to the output, hands one of them on, the theorem no
-    longer applies, and one head may do better
+    """It does not apply either if a residual connection, which adds the token to the output, passes
+    one of the values on. Then one head may do better.
     """
     assert lost(V_0 + V_1, V_1) < 1e-20
+
+
+def test_an_induction_head(page):
+    """Every token attends to the one before it and writes down what it saw.
+
+    So the induction head attends to dog and proposes dog as the next word.
+
+    In the last row of fig-induction the second the finds dog. The other rows have no match, so they
+    spread their weight evenly.
+
+    It completes [A] [B] ... [A] with [B]
+    """
+    previous, induction = page.torch.roles
+    assert np.allclose(previous, [[1, 0, 0, 0], *np.eye(4)[:3]], atol=1e-6)
+    even = np.tri(4) / np.arange(1, 5)[:, None]
+    assert np.allclose(induction[:3], even[:3])
+    assert np.allclose(induction[3], [0, 1, 0, 0], atol=1e-6)
+    assert np.allclose(page.torch.copied, [0, 1, 0], atol=1e-6)
+    assert "the second 'the' attends to: dog\n" in page.printed
+    assert "and copies: {'the': 0.0, 'dog': 1.0, 'bites': 0.0}\n" in page.printed
+
+
+def test_who_has_written_down_the(page):
+    """At the second the, who has written down the? Dog has, because the first the came before it."""
+    written, words = page.torch.written_down, page.torch.said
+    holds = [word for word, row in zip(words, written, strict=True) if row[0] > 0.5]
+    assert holds == ["dog"]
 
 
 def test_the_german_sentence(page):
@@ -221,7 +255,9 @@ def test_the_german_sentence(page):
 
 
 def test_the_alignment(page):
-    """Mann, beißt and Hund find their partners wherever these stand
+    """Mann, beißt and Hund find their partners, although the order is different.
+
+    They give half their weight to each.
 
     den and der give one half to each the
     """
@@ -234,7 +270,7 @@ def test_the_alignment(page):
 def test_the_cache(page, G):
     r"""the cache shrinks to $2 n\,G d_h$ numbers
 
-    $2 n d$ numbers in each layer
+    That is $2 n d$ numbers in each layer
 
     and the layer's cache (/model) keeps $G$ heads
     """
@@ -246,8 +282,8 @@ def test_the_cache(page, G):
 
 
 def test_the_frameworks_group_by_themselves(page):
-    """jax.nn.dot_product_attention always, torch.nn.functional.scaled_dot_product_attention with
-    enable_gqa=True
+    """jax.nn.dot_product_attention always does, and torch.nn.functional.scaled_dot_product_attention
+    does with enable_gqa=True.
     """
     mine = page.torch.grouped(EIGHT, KEYS, VALUES)
     inputs = EIGHT, KEYS, VALUES
@@ -260,9 +296,9 @@ def test_the_frameworks_group_by_themselves(page):
 
 
 def test_no_keys_are_repeated(page):
-    """In this library scaled_dot_product_attention groups where keys have fewer heads than queries
+    """In this library scaled_dot_product_attention groups whenever keys have fewer heads than queries
 
-    both repeat no keys
+    Neither repeats keys
     """
     assert np.allclose(
         scaled_dot_product_attention(EIGHT, KEYS, VALUES),
@@ -274,8 +310,8 @@ def test_no_keys_are_repeated(page):
 
 
 def test_the_cache_of_mistral(page):
-    """keeps … GiB for 8192 tokens in 16-bit numbers if every head has its own keys and values, …
-    GiB with the 8 heads of keys and values that Mistral 7B has, and … GiB with one
+    """If every head has its own keys and values, the cache takes … GiB. With the 8 heads of keys and
+    values that Mistral 7B has, it takes … GiB. With one, it takes … GiB.
     """
     for heads, size in ((32, 4), (8, 1), (1, 1 / 8)):
         cache = KVCache.init((), heads, 8192, 128)
@@ -284,31 +320,31 @@ def test_the_cache_of_mistral(page):
 
 
 def test_heads_are_free_in_parameters(page):
-    r"""they share out the columns of four $d \times d$ matrices, at width 8 the same … numbers for
-    one head and for eight
+    r"""They divide the columns of four $d \times d$ matrices among themselves, which at width 8 is the
+    same … numbers for one head and for eight.
     """
     assert page.glued["parameters"] == parameters(1) == parameters(8) == 4 * 8 * 8
 
 
 def test_the_memory_for_weights(page):
-    """What grows is the memory for weights where they are stored, $H n_q n_k$ numbers."""
+    """What grows is the memory for weights, where they are stored: $H n_q n_k$ numbers."""
     heads = (split_heads(x, 2) for x in (page.torch.Q, page.torch.K))
     assert attention_weights(*heads).size == 2 * 5 * 5
 
 
 @pytest.mark.parametrize("H", [3, 6, 12])
 def test_the_rank_of_a_head(page, H):
-    r"""its scores $\mathbf{Q}_h \mathbf{K}_h^\top$ have rank at most $d_h$, so that with width 1 a
-    score is the product of two numbers
+    r"""Its scores $\mathbf{Q}_h \mathbf{K}_h^\top$ have rank at most $d_h$. With width 1, a score is
+    just the product of two numbers.
     """
     scores = split_heads(X @ W_Q, H) @ split_heads(X @ W_K, H).mT
     assert np.linalg.matrix_rank(scores).max() == 12 // H
 
 
 def test_a_reshape_that_mixes_tokens(page):
-    """a head that holds one half of the text in place of one half of the width
+    """a head now holds one half of the text, when it should hold one half of the width
 
-    the outputs of six tokens move as far as printed
+    The outputs of six tokens move as far as printed above.
 
     cut the width first, then exchange the axes
     """
@@ -317,18 +353,19 @@ def test_a_reshape_that_mixes_tokens(page):
     assert np.array_equal(split_heads(q, 2), q.reshape(6, 2, 4).swapaxes(0, 1))
     heads = scaled_dot_product_attention(*(split_heads(x, 2) for x in PIECES))
     cut = scaled_dot_product_attention(*(x.reshape(2, 6, 4) for x in PIECES))
-    wrong = {"cut   ": merge_heads(cut), "joined": heads.reshape(6, 8)}
+    wrong = {"cut by a reshape only:   ": merge_heads(cut)}
+    wrong["joined by a reshape only:"] = heads.reshape(6, 8)
     for name, y in wrong.items():
         moved = abs(y - merge_heads(heads)).max()
         assert moved > 0.1
-        assert f"{name} by a reshape alone: {moved:.2f}\n" in page.printed
+        assert f"heads {name} off by {moved:.2f}\n" in page.printed
 
 
 def test_groups_in_the_wrong_order(page):
-    """no error; head 1 meets the keys of group 1 in place of group 0. For the eight heads above,
-    outputs move by up to ….
+    """Head 1 meets the keys of group 1, when it belongs to group 0. For the eight heads above, outputs
+    move by up to ….
 
-    neighbors share
+    Neighbors share.
     """
     groups = np.arange(2)
     assert np.tile(groups, 4)[1] == 1
@@ -344,9 +381,9 @@ def test_groups_in_the_wrong_order(page):
 
 
 def test_whose_columns(page):
-    """(a) The first $d_h$: the heads stand side by side, and nothing mixes them.
+    """(a) The first $d_h$ columns. The heads are next to each other, and the identity mixes nothing.
 
-    (b) Its rows must follow
+    (b) Its rows must be exchanged in the same way
     """
     W, order = np.random.default_rng(1).normal(size=(4, 8, 8)), [4, 5, 6, 7, 0, 1, 2, 3]
     same, less = W.copy(), W.copy()
@@ -364,7 +401,7 @@ def test_whose_columns(page):
 
 
 def test_room_for_text(page):
-    r"""A token takes $2 \cdot 32 \cdot G \cdot 128$ numbers of two bytes."""
+    r"""A token takes $2 \cdot 32 \cdot G \cdot 128$ numbers, and each of them takes 2 bytes."""
     for G, tokens in ((32, 16384), (8, 65536), (1, 524288)):
         one = KVCache.init((), G, 1, 128)
         assert 32 * (one.key.size + one.value.size) == 2 * 32 * G * 128
@@ -383,21 +420,21 @@ def test_a_penalty_on_distance(page):
 
 
 def test_a_penalty_that_does_nothing(page):
-    r"""It multiplies every $\exp(s_{ij})$ of row $i$ by the same $\exp(-\lambda\,i)$, which cancels in
-    the quotient.
+    r"""It multiplies every $\exp(s_{ij})$ of row $i$ by the same factor $\exp(-\lambda\,i)$, which
+    cancels in the quotient.
 
-    Show that subtracting $\lambda\,i$ changes nothing.
+    Show that subtracting $\lambda\,i$ instead changes nothing.
     """
     i, (q, k, _) = np.arange(6.0)[:, None], PIECES
     weights = attention_weights(q, k)
     assert np.allclose(attention_weights(q, k, bias=-(i + 0 * i.T)), weights, atol=1e-12)
     assert page.torch.change < 1e-12
-    assert "penalty by the query alone changes a weight by at most 0.00\n" in page.printed
+    assert "penalty by the query only  changes a weight by at most 0.00\n" in page.printed
 
 
 @pytest.mark.parametrize("epsilon", [0.4, 0.1, 0.01])
 def test_two_heads_that_are_almost_one(page, epsilon):
-    r"""The determinant of the two equations is $2\varepsilon$, so $\mathbf{v}_0$ is the first output
+    r"""The determinant of the two equations is $2\varepsilon$. So $\mathbf{v}_0$ is the first output
     times $(\tfrac12 + \varepsilon) / (2\varepsilon)$ minus the second times $(\tfrac12 - \varepsilon)
     / (2\varepsilon)$
     """
@@ -413,6 +450,6 @@ def test_two_heads_that_are_almost_one(page, epsilon):
 
 
 def test_factors_of_two_heads_that_are_almost_one(page):
-    r"""for small $\varepsilon$ both factors grow like $1 / (4\varepsilon)$"""
+    r"""For small $\varepsilon$ both factors grow like $1 / (4\varepsilon)$"""
     assert np.allclose(abs(page.torch.factors) * 4 * page.torch.epsilon, 1, atol=0.03)
     assert page.torch.epsilon == 0.01
