@@ -25,7 +25,7 @@ def holder(t, r, W):
 
 
 def state(seen):
-    """The exponential of the peak, the sum and the mixture of the query of bites after some keys."""
+    """The largest exponential, the sum and the weighted sum of the query of bites after some keys."""
     part = EXPS[seen] / EXPS[seen].max()
     return [EXPS[seen].max(), part.sum(), part @ VALUES[seen]]
 
@@ -42,7 +42,10 @@ def enough(h_kv):
 
 
 def test_a_long_text(page):
-    """a text of … tokens, 4096 numbers of two bytes each, fills … gigabytes"""
+    """Your model should read a text of … tokens
+
+    At 4096 numbers per token and two bytes per number, it fills … gigabytes
+    """
     row = np.zeros(4096, np.float16)
     assert page.glued["many_tokens"] == 2**20
     assert page.glued["text_gigabytes"] == 2**20 * row.nbytes / 2**30 == 8
@@ -75,13 +78,13 @@ def test_the_order_of_worker_1(page):
 def test_step_0(page):
     r"""| 0 | bites, its own | $\ln 2$ | $1$ | $16$ |"""
     assert state([1]) == [2, 1, 16]
-    assert "step 0: bites  sum 1.0  mixture 16\n" in page.printed
+    assert "step 0: bites  sum 1.0  weighted sum 16\n" in page.printed
 
 
 def test_step_1(page):
     r"""| 1 | dog, from worker 0 | $\ln 2$ | $1 + \tfrac12 = \tfrac32$ | $16 + \tfrac12 \cdot 8 = 20$ |"""
     assert state([1, 0]) == [2, 1 + 1 / 2, 16 + 1 / 2 * 8] == [2, 3 / 2, 20]
-    assert "step 1: dog    sum 1.5  mixture 20\n" in page.printed
+    assert "step 1: dog    sum 1.5  weighted sum 20\n" in page.printed
 
 
 def test_step_2(page):
@@ -89,11 +92,11 @@ def test_step_2(page):
     assert np.allclose(state([1, 0, 2]), [5, 1.6, 32])
     assert np.allclose([2 / 5 * 3 / 2 + 1, 2 / 5 * 20 + 24], [1.6, 32])
     assert holder(1, 0, 3) == 2  # from worker 2 by way of 0
-    assert "step 2: man    sum 1.6  mixture 32\n" in page.printed
+    assert "step 2: man    sum 1.6  weighted sum 32\n" in page.printed
 
 
 def test_the_output_by_hand(page):
-    """The output is $32 / 1.6 = 20$, the one we know."""
+    """The output is $32 / 1.6 = 20$, the same as on one machine."""
     _, total, mixed = state([1, 0, 2])
     assert np.isclose(mixed / total, 20)
     assert 32 / 1.6 == 20 == EXPS @ VALUES / EXPS.sum()
@@ -101,7 +104,7 @@ def test_the_output_by_hand(page):
 
 
 def test_the_orders_of_the_others(page):
-    """worker 0 read its keys in the order dog, man, bites, and worker 2 in the order man, bites, dog"""
+    """worker 0 read the keys in the order dog, man, bites, and worker 2 in the order man, bites, dog"""
     assert [WORDS[holder(t, 0, 3)] for t in range(3)] == ["dog", "man", "bites"]
     assert [WORDS[holder(t, 2, 3)] for t in range(3)] == ["man", "bites", "dog"]
 
@@ -109,7 +112,7 @@ def test_the_orders_of_the_others(page):
 def test_eq_ring_holder(page):
     r"""$$ o_t(r) = (r - t) \bmod W . $$
 
-    sends them to worker $(r + 1) \bmod W$, so that there $o_{t+1}(r + 1) = o_t(r)$
+    Then it sends the keys and values to worker $(r + 1) \bmod W$, so that there $o_{t+1}(r + 1) = o_t(r)$
     """
     W = jax.device_count()
     assert W == 4
@@ -131,7 +134,7 @@ def test_eq_ring_holder(page):
 
 
 def test_every_query_meets_every_share_once(page):
-    """$o_t(r)$ runs over all workers, so every query meets every share of the keys once
+    """As $t$ runs over all steps, $o_t(r)$ runs over all workers, so every query meets every share of the keys once
 
     every query has met every key
     """
@@ -142,8 +145,8 @@ def test_every_query_meets_every_share_once(page):
 
 
 def test_a_causal_mask_spoils_the_balance(page):
-    """worker 0 sees only its own keys and is done after one step, while the last worker computes in
-    every step
+    """Worker 0 sees only its own keys and is done after one step. The last worker has something to
+    compute in every step.
     """
     meet = [[(mine[:, None] >= theirs).any() for theirs in SHARES] for mine in SHARES]
     assert np.sum(meet, axis=1).tolist() == [1, 2, 3, 4]
@@ -151,7 +154,7 @@ def test_a_causal_mask_spoils_the_balance(page):
 
 
 def test_who_holds_which_queries(page):
-    """on the left one after the other, on the right an early and a late piece for each
+    """Left: one after the other. Right: an early and a late piece for each worker.
 
     the rows alternate in pairs between short and long ones
     """
@@ -162,7 +165,7 @@ def test_who_holds_which_queries(page):
 
 
 def test_the_filled_cells_are_the_work(page):
-    """10 for the first worker and 58 for the last one on the left, 34 for each on the right"""
+    """On the left the first worker has 10 and the last one 58. On the right each has 34."""
     left, right = (pairs(order, 4) for order in page.torch.orders.values())
     assert (left[0], left[-1]) == (10, 58)
     assert right.tolist() == [34] * 4
@@ -182,64 +185,64 @@ def test_balance(page, W, m):
 
 @pytest.mark.parametrize(("p", "m"), [(0, 3), (3, 2)])
 def test_pairs_of_a_piece(page, p, m):
-    r"""so the piece has $m \cdot pm + m(m + 1)/2$ pairs"""
+    r"""So the piece has $m \cdot pm + m(m + 1)/2$ pairs"""
     positions = np.arange(p * m, (p + 1) * m)
     seen = np.arange((p + 1) * m) <= positions[:, None]
     assert seen.sum() == m * p * m + m * (m + 1) / 2
 
 
 def test_pieces_are_rows(page):
-    """the first half of the rows in order beside the second half reversed"""
+    """The first half of the rows, in order, is placed next to the second half in reverse."""
     rows = np.arange(16).reshape(8, 2)
     beside = np.hstack([rows[:4], rows[:3:-1]])
     assert np.array_equal(beside.ravel(), balanced_order(16, 4))
 
 
 def test_computing_and_sending(page):
-    r"""In one step it computes $4 c^2 h d_h$ operations, a product and a sum for each score and again
-    for each mixture, and sends $2 c\, h_{kv} d_h b$ bytes.
+    r"""In one step it computes $4 c^2 H d_h$ operations, a product and a sum for each score and again for
+    each value. In the same step it sends $2 c\, G d_h b$ bytes.
     """
-    c, h, h_kv, d_h, b = 6, 8, 2, 4, 2
-    projections = 4 * 2 * c * (h * d_h) ** 2
-    whole = reference.self_attention_operations(c, h * d_h)
-    assert 4 * c**2 * h * d_h == whole - projections
-    keys = values = np.zeros((h_kv, c, d_h), np.float16)
-    assert keys.nbytes + values.nbytes == 2 * c * h_kv * d_h * b
+    c, heads, G, d_h, b = 6, 8, 2, 4, 2
+    projections = 4 * 2 * c * (heads * d_h) ** 2
+    whole = reference.self_attention_operations(c, heads * d_h)
+    assert 4 * c**2 * heads * d_h == whole - projections
+    keys = values = np.zeros((G, c, d_h), np.float16)
+    assert keys.nbytes + values.nbytes == 2 * c * G * d_h * b
 
 
-@pytest.mark.parametrize("h_kv", [32, 8])
-def test_eq_ring_hidden(page, h_kv):
-    r"""$$ \frac{4 c^2 h d_h}{F} \ge \frac{2 c\, h_{kv} d_h b}{B} \quad\Longleftrightarrow\quad c \ge \frac{b F}{2 B} \cdot \frac{h_{kv}}{h} . $$
+@pytest.mark.parametrize("G", [32, 8])
+def test_eq_ring_hidden(page, G):
+    r"""$$ \frac{4 c^2 H d_h}{F} \ge \frac{2 c\, G d_h b}{B} \quad\Longleftrightarrow\quad c \ge \frac{b F}{2 B} \cdot \frac{G}{H} . $$
 
-    Neither the width nor the number of workers is in it.
+    The width cancels, and the number of workers doesn't appear.
     """
-    h, b = H, BYTES
-    least = b * F / (2 * B) * h_kv / h
+    b = BYTES
+    least = b * F / (2 * B) * G / H
     for d_h in (64, 128):
         for c in (0.5 * least, 0.99 * least, 1.01 * least, 2 * least):
-            hidden = 4 * c**2 * h * d_h / F >= 2 * c * h_kv * d_h * b / B
+            hidden = 4 * c**2 * H * d_h / F >= 2 * c * G * d_h * b / B
             assert hidden == (c >= least)
-    compute, send = page.torch.compute, page.torch.send[f"sending {h_kv} heads"]
+    compute, send = page.torch.compute, page.torch.send[f"sending {G} heads"]
     assert ((compute >= send) == (page.torch.c >= least)).all()
 
 
 def test_what_the_figure_assumes(page):
-    """32 heads of width 128 in numbers of two bytes, where a worker computes 400 million million
-    operations and sends 50 thousand million bytes per second
+    """32 heads of width 128, where a worker computes 400 trillion operations and sends 50 billion bytes
+    per second, and a number takes two bytes
 
     from 0.003 to 176 milliseconds
     """
     p = page.torch
-    assert (p.h, p.d_h, p.b) == (H, WIDTH, BYTES)
-    assert (p.F, p.B) == (400 * 1e6 * 1e6, 50 * 1e3 * 1e6)
+    assert (p.H, p.d_h, p.b) == (H, WIDTH, BYTES)
+    assert (p.F, p.B) == (400 * 1e12, 50 * 1e9)
     assert np.allclose(p.compute[[0, -1]], [0.003, 176], rtol=0.11)
     assert np.allclose(p.compute, 4 * p.c**2 * H * WIDTH / F * 1e3)
     assert np.allclose(p.send["sending 32 heads"], 2 * p.c * 32 * WIDTH * BYTES / B * 1e3)
 
 
 def test_enough_tokens(page):
-    """sending costs no time from … tokens per worker on, or from … if four heads of queries share
-    one of keys
+    """sending costs no time from … tokens per worker on. If four heads of queries share one of keys, …
+    are enough.
 
     meets it at 8000 tokens; sending 8 heads lies below and meets it at 2000 tokens
     """
@@ -257,12 +260,136 @@ def test_a_causal_mask_doubles_these_numbers(page):
 
 
 def test_twice_the_text_twice_the_bytes(page):
-    r"""a worker sends $2 (W - 1)\, c\, h_{kv} d_h b$ bytes forward, with many workers about $2 n
-    h_{kv} d_h b$: twice the text, twice the bytes, however many they are
+    r"""Over all steps a worker sends $2 (W - 1)\, c\, G d_h b$ bytes forward. With many workers this is
+    about $2 n\, G d_h b$: twice the text, twice the bytes, however many workers there are.
     """
     n = 2**20
     each = [2 * (W - 1) * (n / W) * 8 * WIDTH * BYTES for W in (64, 128)]
     assert np.allclose(each, 2 * n * 8 * WIDTH * BYTES, rtol=0.02)
+
+
+class Workers:
+    """Workers with shares of queries, keys and values, and how many numbers each has sent and held."""
+
+    def __init__(self, q, k, v, W):
+        self.q, self.k, self.v = (np.split(x, W, axis=1) for x in (q, k, v))
+        self.W, self.sent, self.held = W, np.zeros(W), np.zeros(W)
+
+    def hold(self, r, *arrays):
+        """Note how many numbers of keys and values a worker holds."""
+        self.held[r] = max(self.held[r], sum(x.size for x in arrays))
+
+    def outputs(self, calls):
+        """Attention of the queries of each worker to keys and values."""
+        return np.concatenate(
+            [reference.scaled_dot_product_attention(*qkv) for qkv in calls], axis=1
+        )
+
+    def ring(self):
+        """Pass keys and values on."""
+        seen = [[] for _ in range(self.W)]
+        k, v = list(self.k), list(self.v)
+        for step in range(self.W):
+            for r in range(self.W):
+                seen[r].append((k[r], v[r]))
+                last = step == self.W - 1
+                self.hold(r, k[r], v[r], *([] if last else [k[r - 1], v[r - 1]]))
+                self.sent[r] += 0 if last else k[r].size + v[r].size
+            k, v = k[-1:] + k[:-1], v[-1:] + v[:-1]
+        both = [[np.concatenate(x, axis=1) for x in zip(*s, strict=True)] for s in seen]
+        return self.outputs([(q, *kv) for q, kv in zip(self.q, both, strict=True)])
+
+    def all_gather(self):
+        """Collect all keys and values by passing on what was received, and then compute."""
+        got = [[r] for r in range(self.W)]
+        for _ in range(self.W - 1):
+            newest = [shares[-1] for shares in got]
+            for r, share in enumerate(newest):
+                self.sent[r] += self.k[share].size + self.v[share].size
+                got[(r + 1) % self.W].append(share)
+        calls = []
+        for r, shares in enumerate(got):
+            k, v = (
+                np.concatenate([x[share] for share in sorted(shares)], axis=1)
+                for x in (self.k, self.v)
+            )
+            self.hold(r, k, v)
+            calls.append((self.q[r], k, v))
+        return self.outputs(calls)
+
+    def head_parallel(self):
+        """Trade tokens for heads, compute, and trade back."""
+
+        def trade(shares):
+            parts = [np.split(x, self.W, axis=0) for x in shares]
+            for r in range(self.W):
+                self.sent[r] += sum(x.size for to, x in enumerate(parts[r]) if to != r)
+            return [np.concatenate([p[r] for p in parts], axis=1) for r in range(self.W)]
+
+        q, k, v = trade(self.q), trade(self.k), trade(self.v)
+        done = []
+        for r in range(self.W):
+            self.hold(r, k[r], v[r])
+            done.append(reference.scaled_dot_product_attention(q[r], k[r], v[r]))
+        back = [np.split(x, self.W, axis=1) for x in done]
+        for r in range(self.W):
+            self.sent[r] += sum(x.size for to, x in enumerate(back[r]) if to != r)
+        return np.concatenate(done, axis=0)
+
+
+@pytest.mark.parametrize(("heads", "G", "W"), [(8, 4, 4), (4, 4, 2), (8, 2, 2)])
+def test_three_ways(page, heads, G, W):
+    r"""| a worker sends | $2 (W - 1)\, c\, G d_h b$ | $2 (W - 1)\, c\, G d_h b$ | $2 (W - 1)\, \frac{c}{W} (H + G)\, d_h b$ |
+
+    | it holds keys and values of | $2 c$ tokens, all heads | $n$ tokens, all heads | $n$ tokens, $G / W$ heads |
+
+    | in bytes | $4 c\, G d_h b$ | $2 n\, G d_h b$ | $2 c\, G d_h b$ |
+
+    head-parallel sends less than a ring by the factor $W G / (H + G)$
+    """
+    n, d_h, b = 8 * W, 4, 2
+    c = n // W
+    rng = np.random.default_rng(0)
+    q = rng.normal(size=(heads, n, d_h))
+    k, v = rng.normal(size=(2, G, n, d_h))
+    whole = reference.scaled_dot_product_attention(q, k, v)
+    ring, gather, trade = (Workers(q, k, v, W) for _ in range(3))
+    for out in (ring.ring(), gather.all_gather(), trade.head_parallel()):
+        assert np.allclose(out, whole)
+    assert (b * ring.sent == 2 * (W - 1) * c * G * d_h * b).all()
+    assert (b * gather.sent == 2 * (W - 1) * c * G * d_h * b).all()
+    assert (b * trade.sent == 2 * (W - 1) * c / W * (heads + G) * d_h * b).all()
+    assert (b * ring.held == 4 * c * G * d_h * b).all()
+    assert (b * gather.held == 2 * n * G * d_h * b).all()
+    assert (b * trade.held == 2 * c * G * d_h * b).all()
+    assert np.allclose(ring.sent / trade.sent, W * G / (heads + G))
+
+
+def test_the_three_ways_in_gigabytes(page):
+    """With 32 heads of keys, head-parallel is far ahead. With 8, it still sends less, but it stops at 8
+    workers.
+    """
+    lines = [line.split() for line in page.printed.splitlines() if " sends " in line]
+    sent = [float(line[2].rstrip(",")) for line in lines]
+    expected = []
+    for G, W in ((32, 32), (8, 8)):
+        c = 2**20 / W
+        ring = 2 * (W - 1) * c * G * 128 * 2 / 1e9
+        trade = 2 * (W - 1) * c / W * (32 + G) * 128 * 2 / 1e9
+        expected += [ring, ring, trade]
+    assert np.allclose(sent, expected, atol=0.01)
+    assert expected[0] > 15 * expected[2]
+    assert 1 < expected[3] / expected[5] < 2
+
+
+def test_which_one(page):
+    """A share of keys and values is $2 \\cdot 16384 \\cdot 8 \\cdot 128$ numbers, and a worker of the ring
+    holds two shares, while one of the all-gather holds all 16.
+    """
+    share = 2 * 262144 // 16 * 8 * 128
+    assert share == 2 * 16384 * 8 * 128
+    assert f"ring:       {2 * share * 2 // 2**20} MiB" in page.printed
+    assert f"all-gather: {16 * share * 2 // 2**20} MiB" in page.printed
 
 
 def test_the_mean_of_a_share(page):
@@ -279,16 +406,16 @@ def test_the_mean_of_a_share(page):
 
 
 def test_where_are_my_keys(page):
-    r"""the worker $r$ with $(r - 4) \bmod 5 = 2$, worker 1; step 4 is the last one, so the worker
-    just before their owner sees them last
+    r"""the worker $r$ with $(r - 4) \bmod 5 = 2$, which is worker 1. Step 4 is the last one, so the
+    worker just before their owner sees them last.
     """
     assert [r for r in range(5) if holder(4, r, 5) == 2] == [2 - 1]
     assert "worker 1\n" in page.printed
 
 
 def test_one_by_one(page):
-    """neighbors differ by one pair for each of their $n/W$ tokens, a share of the work that goes to
-    zero as $1/n$
+    """neighbors differ by one pair for each of their $n/W$ tokens. As a share of the work, this goes to
+    zero like $1/n$.
     """
     W = 4
     for n in (16, 64, 4096):
@@ -303,8 +430,8 @@ def test_one_by_one(page):
 
 @pytest.mark.parametrize("W", [2, 8, 64])
 def test_the_price_of_the_wrong_order(page, W):
-    """its $n/W$ queries have about $n^2/W$ pairs; balanced, each has $n^2/(2W)$. That is $2 - 1/W$
-    times as long.
+    """its $n/W$ queries have about $n^2/W$ pairs. In the balanced order, each worker has $n^2/(2W)$. That
+    is $2 - 1/W$ times as long.
 
     the right result in nearly twice the time, because all wait for the last worker
     """
