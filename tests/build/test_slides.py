@@ -17,7 +17,7 @@ SITE = (ROOT / "build" / "html").resolve()
 DECK = SITE / "slides" / "index.html"
 CHAPTER = {
     "attention/": "pooling scaled_dot_product masking multi_head self_attention complexity",
-    "position/": "permutation sinusoidal relative rotary learned",
+    "position/": "permutation sinusoidal relative rotary longer_contexts biases learned",
     "": "index exercises",
 }
 
