@@ -75,8 +75,10 @@ def test_eq_rotary_wish(page):
 
 
 def test_eq_rotary_by_hand(page):
-    r"""$$ \begin{aligned} (-0.42) \cdot 1 + 0.91 \cdot 0 &= -0.42 = \cos 2, \\
-    (-0.42) \cdot (-0.99) + 0.91 \cdot 0.14 &= 0.54 = \cos 1. \end{aligned} $$
+    r"""$$ \begin{aligned} (-0.42) \cdot 1 + 0.91 \cdot 0 &= -0.42, \\
+    (-0.42) \cdot (-0.99) + 0.91 \cdot 0.14 &= 0.54. \end{aligned} $$
+
+    The first the is 2 words away, and $\cos 2 = -0.42$. The second is 1 word away, and $\cos 1 = 0.54$.
 
     The verb is at position 2, so its query is $(-0.42, 0.91)$. The two keys are at positions 0
     and 3, so they are $(1, 0)$ and $(-0.99, 0.14)$.
