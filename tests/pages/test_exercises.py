@@ -16,7 +16,7 @@ from tests.pages.reading import DOCS
 def test_nearly_every_chapter_ends_with_exercises(page):
     """Nearly every chapter ends with a few exercises
 
-    three larger ones, for an evening each, follow below
+    Five larger problems follow, and each takes an evening.
     """
     chapters = [
         path.read_text(encoding="utf-8")
@@ -25,12 +25,12 @@ def test_nearly_every_chapter_ends_with_exercises(page):
     ]
     with_exercises = sum("\n## Exercises\n" in text for text in chapters)
     assert 0.8 * len(chapters) < with_exercises
-    assert page.text.count("\n### ") == 3
+    assert page.text.count("\n### ") == 5
 
 
 def test_a_stack_is_quadratic(page):
-    """twice as many tokens as 4096 take … times the work, between the 2 of a layer that is linear in
-    $n$ and the 4 of one that is purely quadratic
+    """Take a layer of width $d = 512$ and double its text from 4096 tokens. The work grows by a factor
+    of …. It would be 2 for a layer that is linear in $n$, and 4 for one that is purely quadratic.
     """
     short, long = (reference.self_attention_operations(n, 512) for n in (4096, 8192))
     assert page.glued["growth"] == long / short
@@ -40,7 +40,7 @@ def test_a_stack_is_quadratic(page):
 
 
 def test_sizes_of_the_stacks(page):
-    """we take 64 sequences of 32 random tokens and twelve layers
+    """we take 64 sequences of 32 random tokens and send them through twelve layers
 
     Both measurements run on four stacks
 
@@ -57,7 +57,7 @@ def test_sizes_of_the_stacks(page):
 
 
 def test_the_mean_cosine(page):
-    """0 for random directions, 1 if all tokens are parallel
+    """It is 0 for random directions, and 1 if all tokens are parallel.
 
     The cosines begin above 0 because the rows of $\\mathbf{P}$ are somewhat alike.
     """
@@ -74,10 +74,10 @@ def test_the_mean_cosine(page):
 
 
 def test_tokens_become_parallel(page):
-    """Two layers of attention alone make all tokens parallel.
+    """Two layers of nothing but attention make all tokens parallel.
 
-    A residual connection slows this down and, with random weights, does not stop it, nor does
-    normalization; only the stack that gets $\\mathbf{P}$ before each layer stays short of 1.
+    A residual connection slows this down but, with random weights, does not stop it. Neither does
+    normalization. Only the stack that gets $\\mathbf{P}$ before each layer stays below 1.
     """
     alike = page.torch.alike
     assert alike["attention"][2] > 0.99 > alike["+ norm"][7]
@@ -88,9 +88,9 @@ def test_tokens_become_parallel(page):
 
 
 def test_a_probe_reads_positions(page):
-    """After each layer we fit a linear map, a probe
+    """We ask a probe, a linear map from a token to its position.
 
-    the probe names … of the positions at the input, where the random tokens already hide some
+    At the input the probe names … of the positions, because the random tokens already hide some.
     """
     P = sinusoidal_encoding(32, 64)
     probe = np.linalg.lstsq(P, np.eye(32))[0]
@@ -99,9 +99,9 @@ def test_a_probe_reads_positions(page):
 
 
 def test_attention_alone_forgets_positions(page):
-    """After one layer of attention alone it names …, after two …, which is chance.
+    """After one layer of attention it names …, and after two …, which is chance.
 
-    Attention alone falls to chance within two layers
+    Only attention falls to chance within two layers.
     """
     found = page.torch.found["attention"]
     assert page.glued["alone_1"] == found[1]
@@ -111,8 +111,8 @@ def test_attention_alone_forgets_positions(page):
 
 
 def test_positions_after_twelve_layers(page):
-    """After twelve layers it names … with residual, … with normalization too, and … where the encoding
-    is added before every layer
+    """With a residual connection it still names … after twelve layers, and … with normalization too. If
+    the encoding is added before every layer, it adds up, and the probe names ….
 
     Four curves that start together at about a third.
     """
@@ -126,11 +126,11 @@ def test_positions_after_twelve_layers(page):
 
 
 def test_a_table_has_a_hard_end(page):
-    r"""which is $n_{\max} d$ parameters and one hard end
+    r"""That costs $n_{\max} d$ parameters, and it has a hard end
 
     A learned table ends, and a longer sequence is an error (exercise 2).
 
-    where the table would have raised an error
+    The table would have raised an error.
     """
     with pytest.raises(ValueError, match="at most max_len = 16 tokens, got 17"):
         LearnedPositionalEncoding(np.ones((16, 4)))(np.zeros((17, 4)))
@@ -140,7 +140,9 @@ def test_scores_are_largest_one_place_before(page):
     r"""A sinusoid whose frequencies $\omega_c$ are parameters needs only $d/2$ numbers and has no last
     position.
 
-    the key at $j$ is the encoding of $j$; so the score is largest at $j = i - 1$, where both are equal
+    Let the key at $j$ be the encoding of $j$.
+
+    Then the score is largest at $j = i - 1$, where both are equal.
     """
     query, key = sinusoidal_encoding(np.arange(64) - 1, 16), sinusoidal_encoding(64, 16)
     assert np.array_equal(np.argmax(query @ key.T, axis=-1)[1:], np.arange(63))
@@ -149,7 +151,9 @@ def test_scores_are_largest_one_place_before(page):
 
 
 def test_eight_learned_numbers(page):
-    """Eight learned numbers take the error at 64 tokens, most of which they never saw, from … to …"""
+    """Eight learned numbers take the error at 64 tokens from … to …, although they never saw most of
+    these tokens.
+    """
     for names in (page.torch, page.jax):
         assert len(names.omega) == 8
         assert all(np.less(names.after, np.divide(names.before, 5)))
@@ -158,8 +162,9 @@ def test_eight_learned_numbers(page):
 
 
 def test_the_slow_clocks_become_fast(page):
-    """The slow clocks of {eq}`eq_frequencies` hardly move from one position to the next; after training
-    the slowest is more than a hundred times as fast.
+    """The slow clocks of {eq}`eq_frequencies` hardly move from one position to the next.
+
+    After training, the slowest is more than a hundred times as fast.
     """
     slowest = np.min(frequencies(16))
     assert slowest < 1e-3
@@ -202,3 +207,82 @@ def test_gather_and_skew(page):
     for names in (page.torch, page.jax):
         assert abs(names.gathered - names.skewed).max() < 1e-6
         assert names.wide.shape == (n, 2 * n)
+
+
+def test_stretching_a_context(page):
+    """Unchanged, the near head doesn't notice that the text is longer. The far head fails.
+
+    The far head finds the first token in every row, because all angles stay in the trained range.
+
+    The near head looks for the angles of one step and finds them four tokens back.
+
+    The far head goes a little further than before and then fails.
+
+    YaRN saves the near head too, and nearly all of the far one.
+    """
+    near, far = ({k: v[i] for k, v in page.torch.stretched.items()} for i in (0, 1))
+    assert near == {"unchanged": 1, "interpolation": 0, "NTK-aware": 1, "YaRN": 1}
+    assert far["unchanged"] < 0.05
+    assert 0.1 < far["NTK-aware"] < 0.5 < 0.8 < far["YaRN"] < far["interpolation"] == 1
+    look, learned = page.torch.look, page.torch.learned
+    products = page.torch.key_products(
+        reference.position_interpolation(32, factor=4.0), 256
+    )
+    seen = np.argmax(look(learned["previous"], products)[64:], axis=-1)
+    assert np.array_equal(seen, np.arange(64, 256) - 4)
+    products = page.torch.key_products(reference.ntk_aware(32, factor=4.0), 256)
+    found = np.argmax(look(learned["first"], products)[64:], axis=-1) == 0
+    assert found[:40].all()
+    assert not found[60:].any()
+    for name in near:
+        line = f"{name:13} finds the previous token in {near[name]:.0%}, the first in {far[name]:.0%}"
+        assert f"{line}\n" in page.printed
+
+
+def test_the_far_head_meets_new_angles(page):
+    """It uses the slow pairs, and beyond 64 tokens they reach angles that they never had in training.
+
+    because all angles stay in the trained range
+
+    It leaves the fast pairs alone and interpolates the slow ones. The pairs in between are slowed down
+    by less than 4, and in the last rows they leave the trained range.
+    """
+    trained = frequencies(32)
+    assert np.allclose(reference.position_interpolation(32, factor=4.0) * 256, trained * 64)
+    slowed, factor = page.torch.methods["YaRN"]
+    by = trained / slowed
+    assert by[0] == 1
+    assert np.allclose(by[-4:], 4)
+    assert ((by > 1.1) & (by < 3.9)).any()
+    products = page.torch.key_products(slowed, 256)
+    seen = page.torch.look(page.torch.learned["first"], products, factor)[64:]
+    found = np.argmax(seen, axis=-1) == 0
+    assert found[20:150].all()
+    assert not found[-10:].any()
+    slow = trained * 64 < 2 * np.pi
+    far = page.torch.learned["first"].reshape(16, 2)
+    without = np.where(slow[:, None], 0, far).ravel()
+    products = page.torch.key_products(trained, 64)
+    kept = page.torch.look(without, products)[32:, 0].mean()
+    assert kept < 0.5 * page.torch.look(far.ravel(), products)[32:, 0].mean()
+
+
+def test_six_questions(page):
+    """The first four faults give themselves away, and each by a different pattern.
+
+    The last two pass everything.
+    """
+    answers = {
+        name: [
+            question for question, passed in page.torch.examine(rope).items() if not passed
+        ]
+        for name, rope in page.torch.strangers.items()
+    }
+    library, *faults = answers.values()
+    assert library == []
+    assert faults[4:] == [[], []]
+    patterns = {tuple(found) for found in faults[:4]}
+    assert len(patterns) == 4
+    assert () not in patterns
+    for name, failed in answers.items():
+        assert f"{name}: fails {', '.join(failed) or 'nothing'}\n" in page.printed
