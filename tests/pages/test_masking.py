@@ -254,7 +254,7 @@ def test_decoding_equals_prefilling(page):
 
 
 def test_a_length_mask_says_nothing_about_order(page):
-    """a length mask says nothing about order"""
+    """And a length mask says nothing about order."""
     four = (torch.arange(5) < 4)[None]
     order = [2, 0, 3, 1, 4]
     shuffled = attend(Q, K[:, order], V[:, order], mask=four)

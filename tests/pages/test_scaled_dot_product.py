@@ -430,11 +430,17 @@ def test_weights_along_the_wrong_axis(page):
 
 
 def test_divided_twice(page):
-    """The temperature is too high, so the weights are closer to a plain mean. The largest weight of
-    bites becomes … instead of ….
+    """The temperature is too high, so the weights are closer to a plain mean. Divided twice, the
+    largest weight of bites becomes … instead of ….
+
+    the square root of the model's width, where the width of one head belongs
     """
     twice = attention_weights(Q, K, scale=1 / 4)
     assert abs(twice - 1 / 3).max() < abs(WEIGHTS - 1 / 3).max()
+    model_width = attention_weights(
+        Q, K, scale=1 / np.sqrt(8 * 4)
+    )  # eight heads of width 4
+    assert abs(model_width - 1 / 3).max() < abs(WEIGHTS - 1 / 3).max()
     assert np.isclose(page.glued["twice"], twice[1].max())
     assert np.isclose(page.glued["one_division"], WEIGHTS[1].max())
     assert round(WEIGHTS[1].max(), 2) == 0.55
