@@ -105,6 +105,8 @@ def test_a_page_says_where_it_stands_how_long_it_takes_and_what_it_needs(site):
     assert "Chapter 4 · 5 minutes · You need: Pair" in words(article(site, "scratch"))
     first = words(article(site, "first"))
     assert "Chapter 5 · 1 minute · No other chapter is needed" in first
+    appendix = words(article(site, "appendix"))
+    assert "Appendix A · 1 minute · No other chapter is needed" in appendix
 
 
 def test_a_solution_is_folded_and_what_a_cell_prints_in_pieces_is_whole(site):

@@ -40,6 +40,13 @@ def test_paper_has_one_framework_and_each_figure_once(paper):
     assert page.count(r"\caption{A caption}") == page.count("includegraphics") == 1
 
 
+def test_appendices_are_counted_in_letters(paper):
+    before, after = paper.split(r"\appendix")
+    assert r"\chapter{Appendix}" in after
+    assert r"\chapter{" not in after.replace(r"\chapter{Appendix}", "")
+    assert r"\chapter{Scratch}" in before
+
+
 def test_code_asks_for_room_with_what_it_printed(paper):
     assert re.search(r"\\roomfor\{\d+\}[^%]{0,200}\\begin\{sphinxVerbatim\}", paper)
 

@@ -13,6 +13,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.texescape import escape
 from sphinx_proof.nodes import proof_node
 
+from .place import APPENDICES
 from .twins import LABELS, library
 
 APART = "api/"  # the reference of the library is a document of its own
@@ -81,6 +82,8 @@ def part_page(name, chapters):
         label = rf"\detokenize{{{page}::doc}}"
         lines.append(rf"\partchapter{{{label}}}{{{chapter}}}{{{question}}}")
     lines = [rf"\partpage{{{escape(name, 'xelatex')}}}{{", *lines, "}"]
+    if name == APPENDICES:
+        lines.insert(0, r"\appendix")
     return latex("\n".join(lines))
 
 

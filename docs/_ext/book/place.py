@@ -1,17 +1,20 @@
 """Where a reader is: the line `{place}`, with the chapter, the time it takes, and what it needs.
 
-The chapter's number comes from the toctrees of the root document, as in the PDF.
+The chapter's number comes from the toctrees of the root document, as in the PDF. The toctree with the
+caption "Appendices" counts in letters.
 """
 
 import math
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from .cells import is_cell
 
+APPENDICES = "Appendices"
 WORDS = 200  # a minute
 EQUATION = CELL = 0.5  # minutes for a displayed equation, and for the code of a cell
 logger = logging.getLogger(__name__)
@@ -41,16 +44,25 @@ class NamePlace(SphinxPostTransform):
 
     def run(self, **kwargs):
         """Put number and time before the links; on paper the line is in italics."""
-        chapters = self.env.toctree_includes.get(self.config.root_doc, [])
+        root = self.config.root_doc
+        chapters = self.env.toctree_includes.get(root, [])
+        appendices = [
+            page
+            for toctree in self.env.get_doctree(root).findall(addnodes.toctree)
+            if toctree.get("caption") == APPENDICES
+            for page in toctree["includefiles"]
+        ]
         for place in self.document.findall(nodes.paragraph):
             if "place" not in place["classes"]:
                 continue
-            page, root = place["page"], self.config.root_doc
+            page = place["page"]
             if page not in chapters:
                 said = "{place} stands on a page that no toctree of %s lists"
                 logger.warning(said, root, location=place)
                 continue
             words = [f"Chapter {chapters.index(page) + 1}"]
+            if page in appendices:
+                words = [f"Appendix {chr(ord('A') + appendices.index(page))}"]
             if "exercises" not in self.env.metadata[page]:  # which one works, not reads
                 time = max(1, math.ceil(minutes(self.env.get_doctree(page))))
                 words.append(f"{time} minute{'s' * (time > 1)}")
