@@ -113,7 +113,7 @@ def test_weights_can_be_converted(page):
     turn = partial(rotate, layout="half")
     assert np.allclose(turn(q_half)[::2] @ turn(k_half).swapaxes(-1, -2), wanted)
     assert not np.allclose(turn(q)[::2] @ turn(k).swapaxes(-1, -2), wanted)
-    assert "off by up to 0.00" in page.cells[3].printed
+    assert "error with converted weights: 0.00" in page.printed
 
 
 def test_two_meanings_of_a_part(page):
@@ -210,7 +210,7 @@ def test_half_precision_is_refused(page):
 def test_a_query_without_positions_is_at_0(page):
     """From the second token on, every query is at position 0."""
     assert np.array_equal(rotate(Q[7:8]), Q[7:8])
-    assert "one new query at position 7: off by up to 0.00" in page.printed
+    assert "error with the query at 7: 0.00" in page.printed
 
 
 def test_padding_that_both_share(page):

@@ -149,7 +149,7 @@ def test_what_is_shifted_stays(page):
 
     With rotation nothing moves except the last digits of float32: less than 0.00001.
     """
-    moved = [line.split()[-1] for line in page.printed.splitlines() if "up to" in line]
+    moved = [line.split()[-1] for line in page.printed.splitlines() if " moves " in line]
     assert len(moved) == 8  # four lines for each framework
     assert moved[0] == moved[4]
     assert {*moved[1:4], *moved[5:8]} == {"0.0000"}
