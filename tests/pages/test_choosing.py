@@ -29,17 +29,16 @@ def nearest(slope, n=8192):
 
 
 def test_families_are_counted_where_the_tables_have_them(page):
-    """have them for … families of models"""
+    """have … families of models, each as one line of code."""
     others = {row["family"].split(",")[0] for row in MODELS["others"]}
     assert page.glued["families"] == len(BY_FAMILY.keys() | others)
 
 
 def test_most_models_turn_queries_and_keys(page):
-    """It has no parameters, keys can be cached, and every fused kernel can be used, since it leaves
-    the scores alone; most of the models below have it.
+    """It has no parameters. Its keys can be cached. It adds nothing to the scores, so every fused
+    kernel works with it. And most of the models below use it
 
-    Nearly all newer models turn queries and keys, but they agree neither on the layout nor on the
-    base
+    Nearly all newer models turn queries and keys. They agree neither on the layout nor on the base.
     """
     assert len(BY_FAMILY) > 2 * len(MODELS["others"])
     assert PROPERTIES["cache"](SCHEMES["rotary"])
@@ -49,8 +48,9 @@ def test_most_models_turn_queries_and_keys(page):
 
 
 def test_weights_of_alibi_fall_by_the_exponential(page):
-    r"""then a key $\delta$ tokens back has $e^{-\lambda\delta}$ times the weight of the nearest, and
-    half of all weight lies within about $\ln 2 / \lambda$ tokens
+    r"""In a head with slope $\lambda$, a key that is $\delta$ tokens back has $e^{-\lambda\delta}$
+    times the weight of the nearest one. Half of all weight then lies within about
+    $\ln 2 / \lambda$ tokens.
     """
     for slope in alibi_slopes(8):
         weights = weights_of(slope)
@@ -59,8 +59,8 @@ def test_weights_of_alibi_fall_by_the_exponential(page):
 
 
 def test_half_of_the_weight_with_a_pencil(page):
-    r"""the slope $\frac{1}{2}$ gives $0.69 / 0.5 = 1.4$ tokens, and $\frac{1}{256}$, the flattest of
-    eight heads, 177
+    r"""The slope $\frac{1}{2}$ gives $0.69 / 0.5 = 1.4$ tokens. The slope $\frac{1}{256}$, the
+    flattest of eight heads, gives 177.
     """
     assert round(0.69 / 0.5, 1) == 1.4
     assert round(np.log(2), 2) == 0.69
@@ -88,8 +88,8 @@ def test_the_figure_shows_how_near_alibi_looks(page):
 
 
 def test_some_models_slow_pairs_down(page):
-    """… rows have such a scaling, and … others have a base above 10000, which slows pairs down from
-    the start
+    """Of the rotary models below, … rows have such a scaling. Another … have a base above 10000, which
+    slows pairs down from the start.
     """
     assert page.glued["slowed"] == sum("scaling" in row for row in ROWS) > 0
     large = [row for row in ROWS if row["base"] > 10000 and "scaling" not in row]
@@ -98,26 +98,51 @@ def test_some_models_slow_pairs_down(page):
 
 
 def test_three_schemes_are_stale_in_a_cache(page):
-    """Two of the schemes change them as the text grows, and a third draws new positions"""
+    """Three schemes break this rule:
+
+    Dynamic NTK and LongRoPE change their frequencies as the text grows. Randomized positions are
+    drawn anew in every call.
+    """
     assert page.torch.stale == ["randomized", "dynamic NTK", "LongRoPE"]
 
 
 def test_a_window_of_swin_has_a_table_of_its_own_size(page):
-    r"""one of side 7 has a table of $13 \cdot 13$ numbers for each head, and one of side 12 another"""
+    r"""A window of side 7 has a table of $13 \cdot 13$ numbers for each head, and a window of side 12
+    needs a new table.
+    """
     rng = np.random.default_rng(0)
     sizes = [reference.SwinBias.init(rng, 3, side, side).table.size for side in (7, 12)]
     assert sizes == [3 * 13**2, 3 * 23**2]
 
 
+def test_a_bias_as_an_array_fills_the_memory(page):
+    """That is 4 GiB for one layer, before the first score is computed. The two schemes in the last
+    line can't be computed tile by tile at all.
+    """
+    assert 32 * 8192**2 * 2 == 4 * 2**30
+    assert page.torch.whole == ["CoPE", "stick-breaking"]
+
+
+def test_a_bias_of_the_distance_cannot_tell_who_bites(page):
+    """Without a causal mask, a bias that depends on the distance only cannot tell dog bites man from
+    man bites dog.
+    """
+    words = np.random.default_rng(0).normal(size=(3, 4))  # dog, bites, man
+    there = words[::-1]
+    bias = -0.5 * abs(np.arange(3)[:, None] - np.arange(3)).astype(float)
+    outputs = [attention_weights(x, x, bias=bias) @ x for x in (words, there)]
+    assert np.allclose(outputs[0], outputs[1][::-1])
+
+
 def test_what_must_be_learned_is_counted(page):
-    """what can be counted is what must be learned, for 512 tokens of width 512 and 8 heads"""
+    """Here is the count for 512 tokens of width 512 and 8 heads."""
     counted = {"learned table": 512 * 512, "T5": 32 * 8, "Shaw, up to 16": 2 * 33 * 64}
     for name, number in counted.items():
         assert f"{name:15} {number:7} numbers\n" in page.printed
 
 
 def test_the_version_of_transformers_is_the_pinned_one(page):
-    """Each row below is compared with the library transformers, version …"""
+    """Each row of the two tables is compared with the library transformers, version …."""
     constraints = (DOCS.parent / "constraints.txt").read_text("utf-8")
     assert f"\ntransformers=={page.glued['transformers']} ;" in constraints
 
@@ -154,25 +179,25 @@ def test_gpt_oss_does_not_round(page):
 def test_llama_4_has_chunks_and_blends_nothing(page):
     """a token sees only its own block of 8192
 
-    The two limits of the blend of Scout are equal, so that nothing is blended.
+    The two limits of Scout's blend are equal, so nothing is blended.
     """
     assert BY_FAMILY["Llama 4"]["scaling"] == "llama3: 16, 1, 1, 8192"
     assert {row["window"] for row in ROWS if "Llama 4" in row["family"]} == {8192}
 
 
 def test_the_window_of_modernbert(page):
-    """The window of ModernBERT reaches 64 tokens to each side."""
+    """ModernBERT has a window that reaches 64 tokens to each side."""
     assert {row["window"] for row in ROWS if "ModernBERT" in row["family"]} == {2 * 64}
 
 
 def test_what_learns_is_made_with_a_key_in_jax(page):
-    """in JAX write T5Bias.init(key, 8)"""
+    """In JAX, write T5Bias.init(key, 8)"""
     assert column.T5Bias.init(jax.random.key(0), 8).table.shape == (32, 8)
 
 
 def test_layers_that_see_everything_may_have_no_positions(page):
-    """many let most layers look through a window only, and some of these take the positions out of
-    the layers that see everything
+    """Many let most of their layers look through a window. Some of these take the positions out of the
+    layers that see everything.
     """
     most = [
         row
@@ -188,7 +213,10 @@ def test_layers_that_see_everything_may_have_no_positions(page):
 
 
 def test_a_shift_changes_nothing(page):
-    """reads the same six tokens at the positions from 0 on and from 100000 on"""
+    """It reads the same six tokens twice, once from position 0 and once from position 100000.
+
+    The outputs agree, so the layer sees offsets only.
+    """
     change = "largest change of an output: 0.0000\n"
     assert page.printed.count(change) == 2
     for names in (page.torch, page.jax):
@@ -205,7 +233,7 @@ def test_the_default_of_a_class_is_not_that_of_the_checkpoint(page):
 def test_layers_of_one_model_differ(page):
     """the same rotation in every layer of Gemma 3, ModernBERT or Cohere 2
 
-    local and global layers differ
+    Local and global layers differ.
     """
     for family in ("Gemma 3", "ModernBERT"):
         assert CODE[f"{family}, local layers"] != CODE[f"{family}, global layers"]
@@ -213,16 +241,15 @@ def test_layers_of_one_model_differ(page):
 
 
 def test_from_a_configuration_to_a_line(page):
-    r"""A head has $2560/32 = 80$ entries, of which $0.4 \cdot 80 = 32$ turn: this is Phi-2."""
+    r"""A head has $2560/32 = 80$ entries, of which $0.4 \cdot 80 = 32$ turn. This is Phi-2."""
     assert (2560 / 32, 0.4 * 80) == (80, 32)
     assert (BY_FAMILY["Phi-2"]["head"], BY_FAMILY["Phi-2"]["turns"]) == (80, 32)
     assert "entries that turn: 32\n" in page.printed
 
 
 def test_how_far_alibi_looks(page):
-    """Its slope is $2^{-8}$ again, whatever the number of heads, if that is a power of two: 177 tokens.
-
-    More heads bring slopes that lie closer together, and none looks farther.
+    """Still 177. The flattest slope is $2^{-8}$ for every number of heads that is a power of two. More
+    heads put more slopes between the same ends, and none looks further.
     """
     assert {alibi_slopes(2**power).min() for power in range(1, 8)} == {2**-8}
     ratios = [alibi_slopes(heads)[1] / alibi_slopes(heads)[0] for heads in (8, 16, 32)]
@@ -232,10 +259,11 @@ def test_how_far_alibi_looks(page):
 
 
 def test_two_bases_in_one_model(page):
-    """Gemma 3 turns local layers, whose window is 1024, with the base 10000, and global ones with a
-    million (leave aside that these are also slowed down by 8).
+    """Gemma 3 uses base 10000 in its local layers, whose window is 1024, and base 1000000 in its global
+    layers. (The global ones are also slowed down by 8. Ignore that here.)
 
-    The small base has such pairs for the window, and none for the whole text.
+    The small base has such pairs for the window and none for the whole text. The global layers need
+    the large base to have any.
     """
     local, everywhere = (row for row in ROWS if row["family"].startswith("Gemma 3,"))
     assert [local["window"], local["base"], everywhere["base"]] == [1024, 10000, 10**6]
@@ -244,11 +272,12 @@ def test_two_bases_in_one_model(page):
     turns = frequencies(256, base=1e4) / (2 * np.pi)
     assert (1024 * turns < 1).any()
     assert not (131072 * turns < 1).any()
+    assert (131072 * frequencies(256, base=1e6) / (2 * np.pi) < 1).any()
 
 
 def test_which_scheme(page):
-    """Of what remains, the sinusoid and rotary are the plain ones; most others are for images, or
-    lengthen a model that exists.
+    """The sinusoid and rotary are the plain schemes among those that remain. Most of the others are for
+    images, or lengthen an existing model.
     """
     images = {"rotary, axial", "rotary, mixed", "M-RoPE"}
     longer = {

@@ -421,6 +421,14 @@ def test_eq_bound_on_base(page):
         assert gain.mean() == pytest.approx(wanted, abs=5 * gain.std() / len(q) ** 0.5)
 
 
+def test_a_base_so_small_that_every_pair_completes_its_circle(page):
+    """For width 128 and the 4096 tokens of Llama 2 that happens at bases up to …."""
+    base = page.glued["small_base"]
+    for factor, complete in ((0.999, True), (1.001, False)):
+        turns = 4096 * frequencies(128, base=base * factor) / (2 * np.pi)
+        assert (turns >= 1).all() == complete
+
+
 def test_mistakes_have_these_sizes(page):
     """three of these five errors are about as large as a score itself
 
