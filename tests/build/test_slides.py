@@ -102,7 +102,7 @@ def test_the_notes_count_what_the_slides_list():
         zip(columns, re.split(r"^## .+$", text, flags=re.MULTILINE)[1:], strict=True)
     )
     steps = re.findall(r"^(\d)\. .+\(#(.+)\)$", slides["Two questions"], re.MULTILINE)
-    assert "".join(number for number, _ in steps) == "123456" + "1234567"
+    assert "".join(number for number, _ in steps) == "123456" + "123456789"
     assert [name for _, name in steps] == names[2:-2]
     remembered = re.findall(r"^- .+", slides["What to remember"], re.MULTILINE)
     assert len(remembered) == 5
