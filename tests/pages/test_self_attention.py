@@ -161,6 +161,63 @@ def test_what_the_librarys_layer_adds(page):
     assert "mask" in called
 
 
+def test_training_finds_the_product(page):
+    r"""Take 64 random sentences of five tokens
+
+    It takes 2000 steps down the gradient of the mean squared error.
+
+    The error disappears.
+
+    It found our $\mathbf{W}^{(v)}$, and it found our product $\mathbf{W}^{(q)}\mathbf{W}^{(k)\top}$. But its
+    query for bites has nothing to do with "a noun and an animal".
+
+    Multiply $\mathbf{W}^{(q)}$ by any invertible matrix, undo it in $\mathbf{W}^{(k)}$, and no score
+    changes.
+    """
+    p = page.torch
+    W_K, W_V = np.diag([2.0, 2, 1, 1]), np.diag([1.0, 1, 2, 2])
+    assert p.sentences.shape == (64, 5, 4)
+    assert np.unique(p.sentences).tolist() == [0, 1]
+    assert "step 2000: mean squared error 0.000000\n" in page.printed
+    assert (p.error**2).mean() < 1e-8
+    assert np.allclose(p.new_v, W_V, atol=1e-3)
+    assert np.allclose(p.new_q @ p.new_k.T, W_Q @ W_K.T, atol=1e-3)
+    assert np.corrcoef(X[1] @ p.new_q, Q[1])[0, 1] < 0.5
+    turn = np.random.default_rng(0).normal(size=(4, 4))
+    queries, keys = X @ (W_Q @ turn), X @ (W_K @ np.linalg.inv(turn).T)
+    assert np.allclose(queries @ keys.T, Q @ K.T)
+
+
+def test_the_gradients_of_the_training(page):
+    """The gradients are those of scaled_dot_product, written out
+
+    the gradient of each output, up to a factor
+    """
+    sentences, wanted = page.torch.sentences[:3], page.torch.wanted[:3]
+    start = np.random.default_rng(5).normal(size=(3, 4, 4)) / 2
+    q, k, v = torch.tensor(start, requires_grad=True)
+    x = torch.tensor(sentences)
+    y = torch.softmax((x @ q) @ (x @ k).mT / 2, -1) @ (x @ v)
+    loss = ((y - torch.tensor(wanted)) ** 2).mean()
+    by_torch = [g.numpy() for g in torch.autograd.grad(loss, (q, k, v))]
+
+    Q3, K3, V3 = (sentences @ w for w in start)
+    a = attention_weights(Q3, K3)
+    y = a @ V3
+    g = (y - wanted) / 5
+    g_scores = a * (g @ V3.mT - (g * y).sum(-1, keepdims=True)) / 2
+    by_hand = [
+        (sentences.mT @ g_scores @ K3).mean(0),
+        (sentences.mT @ g_scores.mT @ Q3).mean(0),
+        (sentences.mT @ a.mT @ g).mean(0),
+    ]
+    for one, two in zip(by_torch, by_hand, strict=True):
+        assert np.allclose(2 * two / 4, one)  # the mean is over 3 * 5 * 4 numbers
+    code = next(c.code for c in page.cells if "g_scores = " in c.code)
+    for line in ("sentences.mT @ g_scores @ k", "sentences.mT @ a.mT @ g)"):
+        assert line in code
+
+
 def test_a_norm(page):
     """A norm brings each token to mean 0 and standard deviation 1."""
     assert np.allclose(page.torch.normed.mean(-1), 0)
