@@ -286,3 +286,19 @@ def test_six_questions(page):
     assert () not in patterns
     for name, failed in answers.items():
         assert f"{name}: fails {', '.join(failed) or 'nothing'}\n" in page.printed
+
+
+def test_the_scores_of_the_far_head(page):
+    """Unchanged, the score rises with the distance until a little beyond 64 and then falls far below.
+    NTK-aware scaling moves the peak to beyond 100. Interpolation stretches the curve, so that it
+    rises over the whole range.
+
+    Unchanged, this holds only a little beyond the trained 64 tokens.
+    """
+    curves = page.torch.curves
+    assert 64 <= np.argmax(curves["unchanged"]) < 70
+    assert curves["unchanged"][255] < curves["unchanged"][64] / 2
+    assert 100 < np.argmax(curves["NTK-aware"]) < 130
+    assert np.argmax(curves["interpolation"]) == 255
+    every_tenth = curves["interpolation"][5::10]
+    assert (np.diff(every_tenth) > 0).all()

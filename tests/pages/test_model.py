@@ -361,8 +361,8 @@ def loader(page, framework):
 def test_a_loader_keeps_the_scaling(page):
     """Llama 3.1 has the same base, and also slows its slow pairs down by a factor of 8.
 
-    Nearby tokens hardly notice, which is why a quick test on a short prompt passes. Far away the score
-    is a different one.
+    Nearby tokens hardly notice, which is why a quick test on a short prompt passes. At a distance of
+    10000 the score should be 0.35, and without the scaling it is 0.19.
     """
     for framework, column in (("torch", torch_column), ("jax", jax_column)):
         make = loader(page, framework)
@@ -398,11 +398,11 @@ def test_a_loader_keeps_the_scaling(page):
         )
         assert page.printed.count(line) == 2
     assert abs(np.subtract(*scores[10])) < 0.005
-    assert abs(np.subtract(*scores[10000])) > 0.1
+    assert np.allclose(scores[10000], (0.35, 0.19), atol=0.005)
 
 
 def test_a_loader_refuses_what_it_does_not_know(page):
-    """So a loader should use every field it knows and refuse what it doesn't know."""
+    """So a loader should use every field of the configuration, and refuse what it doesn't know."""
     for make in (loader(page, "torch"), loader(page, "jax")):
         with pytest.raises(
             ValueError, match="rope_type must be 'default' or 'llama3', got 'y"
