@@ -164,7 +164,7 @@ def test_windows_are_cut_at_the_ends(page):
 def test_a_row_that_sees_nothing(page):
     """This library returns zeros there, with zero gradients
 
-    output and gradients of the empty rows are all exactly 0
+    Output and gradients of the empty rows are all exactly 0.
     """
     line = "no keys: largest number in output and gradients 0.0\n"
     assert page.printed.count(line) == 2
@@ -176,7 +176,7 @@ def test_nan_in_the_padding(page):
     the library zeroes every key and value that no query may attend to. The frameworks' own functions
     do not.
 
-    One NaN in one padded place reaches every number that the framework returns.
+    One padded place reaches every number that the framework returns.
     """
     assert np.isnan(0 * np.nan)
     assert page.printed.count("NaN in the padding: the library returns 0 of 20 as NaN") == 2
