@@ -296,7 +296,7 @@ def test_the_loss_of_a_small_batch(page):
     You would get the same 1.80 by counting padding as targets, once the model has learned that
     padding follows padding and its loss there is 0.
 
-    The third counts a token of the short sentence for more than a token of the long one.
+    The third row counts a token of the short sentence for more than a token of the long one.
     """
     assert LOSSES.mean() == 1.8
     means = LOSSES[:5].sum() / 3, LOSSES[5:].mean()
@@ -322,7 +322,7 @@ def test_more_padding_looks_better(page):
 def test_the_loss_in_code(page, column):
     """The second line is three fifths of the first.
 
-    The third trains the model to predict padding.
+    it trains the model to predict padding
     """
     names = getattr(page, column)
     right, too_small = float(names.right), float(names.too_small)
@@ -355,9 +355,25 @@ def test_gradient_accumulation(page):
 
 
 def test_a_batch_without_targets(page):
-    """PyTorch's cross_entropy then returns NaN"""
+    """PyTorch's cross_entropy then returns NaN, but its gradients are zero
+
+    If you wrote the division yourself, the gradients are NaN too, and one step ruins the model. Skip
+    such a batch, or divide by at least 1.
+    """
     nothing = torch.full((3,), -100)
-    assert torch.nn.functional.cross_entropy(torch.zeros(3, 4), nothing).isnan()
+    logits = torch.zeros(3, 4, requires_grad=True)
+    loss = torch.nn.functional.cross_entropy(logits, nothing)
+    loss.backward()
+    assert loss.isnan()
+    assert not logits.grad.any()
+
+    def own(logits, least):
+        m = jnp.zeros(3)
+        losses = -jax.nn.log_softmax(logits)[:, 0]
+        return (losses * m).sum() / jnp.maximum(m.sum(), least)
+
+    assert jnp.isnan(jax.grad(own)(jnp.zeros((3, 4)), 0)).all()
+    assert not jax.grad(own)(jnp.zeros((3, 4)), 1).any()
 
 
 def test_a_model_that_never_stops(page):
