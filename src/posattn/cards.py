@@ -54,10 +54,10 @@ CARDS = {
         shows="one shade: all scores are equal",
         models=(
             "Jamba (whose other layers are recurrent)",
-            "Llama 4 (every fourth layer)",
-            "SmolLM3 (every fourth layer)",
-            "Cohere 2 (every fourth layer)",
-            "EXAONE 4 (every fourth layer)",
+            "Llama 4",
+            "SmolLM3",
+            "Cohere 2",
+            "EXAONE 4 (these four in every fourth layer)",
         ),
         page="permutation",
     ),
@@ -228,12 +228,12 @@ CARDS = {
         title="Axial rotary, for images",
         year=2024,
         idea=(
-            "For images: half of the pairs rotate with the row of a patch, the other "
+            "Half of the pairs rotate with the row of a patch, the other "
             "half with its column."
         ),
         formula=r"\text{pair } c \text{ rotates by } y_i\,\omega_c \text{ or by } x_i\,\omega_c",
         symbols=(
-            r"Patch $i$ is in row $y_i$ and column $x_i$, and $\omega_c$ is the speed of "
+            r"patch $i$ is in row $y_i$ and column $x_i$, and $\omega_c$ is the speed of "
             "pair $c$."
         ),
         cites=("heo2024rotary",),
@@ -245,7 +245,7 @@ CARDS = {
         title="Mixed rotary, for images",
         year=2024,
         idea=(
-            "For images: each pair rotates with a learned combination of row and column, "
+            "Each pair rotates with a learned combination of row and column, "
             "so it can also follow a diagonal."
         ),
         formula=(
@@ -253,7 +253,7 @@ CARDS = {
             r"\text{ both learned}"
         ),
         symbols=(
-            r"Patch $i$ is in row $y_i$ and column $x_i$, and each pair $c$ has two learned "
+            r"patch $i$ is in row $y_i$ and column $x_i$, and each pair $c$ has two learned "
             r"speeds, $\omega_{0,c}$ and $\omega_{1,c}$."
         ),
         cites=("heo2024rotary",),
@@ -265,7 +265,7 @@ CARDS = {
         title="M-RoPE, for text, images and video",
         year=2024,
         idea=(
-            "For text, images and video together: the pairs are split into three "
+            "The pairs are split into three "
             "sections, which rotate with time, height and width."
         ),
         formula=(
@@ -422,6 +422,7 @@ CARDS = {
         cites=("huang2019music",),
         function="RelativeGlobalAttention",
         shows="stripes below the diagonal, one shade above it",
+        models=("Music Transformer (by Magenta)",),
     ),
     "Transformer-XL": Card(
         title="Transformer-XL",
@@ -442,7 +443,7 @@ CARDS = {
         cites=("dai2019transformerxl",),
         function="TransformerXLBias",
         shows="soft stripes along the diagonal",
-        models=("XLNet",),
+        models=("Transformer-XL", "XLNet"),
         page="relative",
     ),
     "DeBERTa": Card(
@@ -644,7 +645,7 @@ CARDS = {
             "window."
         ),
         formula=r"s_{ij} + t_{(y_i - y_j,\; x_i - x_j)}",
-        symbols="Patch $i$ is in row $y_i$ and column $x_i$, and $t$ is a learned table.",
+        symbols="patch $i$ is in row $y_i$ and column $x_i$, and $t$ is a learned table.",
         cites=("liu2021swin",),
         function="SwinBias",
         shows="blocks of 8 by 8 that repeat along the diagonals",
@@ -663,7 +664,7 @@ CARDS = {
             r"= \operatorname{sign}(u) \log_8(1 + 8\,|u| / (M - 1))"
         ),
         symbols=(
-            r"Patch $i$ is in row $y_i$ and column $x_i$, $f$ is the network, $\sigma$ "
+            r"patch $i$ is in row $y_i$ and column $x_i$, $f$ is the network, $\sigma$ "
             "the logistic function, and $M$ the side of the window in training."
         ),
         cites=("liu2022swin",),

@@ -25,6 +25,8 @@ VERIFIED = {  # what is not in that table, and where it was verified
     "Phi-3-mini-128k": "ggml-org/llama.cpp #6849",
     "w2v-BERT 2.0": "checks_transformers.py, test_shaw_keys_of_wav2vec2_bert",
     "DeBERTa-v2": "checks_whole_models.py",
+    "Music Transformer": "magenta.tensorflow.org/music-transformer, its Colab",
+    "Transformer-XL": "kimiyoung/transformer-xl #43",
     "FoX": "zhixuan-lin/forgetting-transformer, its README",
     "Swin V2": "checks_transformers.py, test_swin_v2_attention",
 }
