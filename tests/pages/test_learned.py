@@ -1,5 +1,6 @@
 """Learned positional encoding."""
 
+import math
 from itertools import pairwise
 
 import jax.numpy as jnp
@@ -37,13 +38,12 @@ def stretched(table, n):
 
 
 def test_a_table_learns_where_it_is_read(page):
-    """after training on texts of five tokens to look one place back: the queries 1 to 4 do;
-    the rows 5 to 7 were never read, and their queries look everywhere
+    """the queries 1 to 4 look one place back with nearly all their weight
 
-    It does ({numref}`fig-learned-weights`), where it was trained; and beyond, it knows
-    nothing.
+    The queries 5 to 7 look everywhere. Their rows were never read, so they never learned
+    the rule.
 
-    What holds for one place must be learned anew at every other.
+    a table must learn it place by place
     """
     trained = page.torch.trained
     assert trained.diagonal(-1)[:4].min() > 0.99
@@ -52,19 +52,18 @@ def test_a_table_learns_where_it_is_read(page):
 
 
 def test_a_look_up_and_a_sum(page):
-    """The next layer receives $(1.1, 0.0)$, $(0.0, 1.2)$ and $(0.9, 1.1)$: a look-up and a
-    sum, no more.
-    """
+    """The next layer receives $(1.1, 0.0)$, $(0.0, 1.2)$ and $(0.9, 1.1)$."""
     tokens = np.array([*page.torch.tokens.values()], float)
     layer = reference.LearnedPositionalEncoding(page.torch.table)
     assert np.allclose(layer(tokens), [[1.1, 0], [0, 1.2], [0.9, 1.1]])
 
 
 def test_which_rows_learn(page):
-    """row 0 is read twice, row 1 twice, row 2 once, and the gradient at a row is the sum
-    over its readings
+    """Row 0 is read twice, row 1 twice, and row 2 once. The gradient at a row is the sum
+    over its readings.
 
-    a sum over all texts of the batch, and zero for a position that no token has
+    The sum runs over all texts of the batch, and it is zero for a position that no token
+    has.
     """
     assert np.bincount([0, 1, 2, 0, 1]).tolist() == [2, 2, 1]
     layer = LearnedPositionalEncoding(4, 2)
@@ -91,7 +90,7 @@ def test_eq_table_gradient(page):
 
 
 def test_rows_begin_short(page):
-    r"""with mean 0 and standard deviation 0.02: a row is then about $0.02\sqrt{d}$ long"""
+    r"""with mean 0 and standard deviation 0.02. A row is then about $0.02\sqrt{d}$ long"""
     for d in (64, 768):
         rows = reference.LearnedPositionalEncoding.init(
             np.random.default_rng(0), 512, d
@@ -100,7 +99,12 @@ def test_rows_begin_short(page):
 
 
 def test_rows_that_were_not_read_stay(page):
-    """no error on longer texts, and rows that are still as drawn"""
+    """no error on longer texts, but rows that are still as drawn
+
+    A row that is never read keeps the random numbers it was drawn with.
+
+    The assertion at the end says that rows 5 to 7 have not changed at all.
+    """
     start, weight = page.torch.start, page.torch.weight
     tables = (
         page.torch.train_torch(torch.from_numpy(start), torch.from_numpy(weight), n=5),
@@ -112,7 +116,7 @@ def test_rows_that_were_not_read_stay(page):
 
 
 def test_the_table_ends(page):
-    """A longer text, a position beyond the end, and a position between two rows are errors.
+    """a longer text, a position beyond the end, and a position between two rows are errors
 
     longest sequence | no limit | $n_{\\max}$ |
 
@@ -131,12 +135,12 @@ def test_the_table_ends(page):
 
 
 def test_eq_interpolated_table(page):
-    r"""let position $i$ fall at the place $\frac{i\,(n_{\max} - 1)}{n' - 1} = k + f$, with
-    a whole $k$ and $0 \leq f < 1$, and mix the rows on both sides,
+    r"""Position $i$ falls at the place $\frac{i\,(n_{\max} - 1)}{n' - 1} = k + f$, with a
+    whole $k$ and $0 \leq f < 1$. Then interpolate between the rows on both sides:
 
     $$ \mathbf{t}'_i = (1 - f)\,\mathbf{t}_k + f\,\mathbf{t}_{k+1} , $$
 
-    which is one call of numpy.interp for each column
+    In NumPy this is one call of numpy.interp for each column.
     """
     T = sinusoidal_encoding(8, 4)
     longer = stretched(T, 16)
@@ -147,11 +151,50 @@ def test_eq_interpolated_table(page):
         assert np.allclose(longer[i], mixed)
 
 
+def test_an_image_is_stretched_in_two_dimensions(page):
+    r"""With patches of 16 pixels, an image of 224 by 224 pixels has $14 \cdot 14 = 196$ of
+    them. Fine-tune on images of 384 by 384 pixels, and there are $24 \cdot 24 = 576$.
+
+    Stretched in two dimensions, the last patch of the second row is still at the right
+    edge, which is column 13. Stretched as one line, it believes that it is near the left
+    edge, and there is no error.
+    """
+    assert (224 // 16) ** 2 == 14 * 14 == 196
+    assert (384 // 16) ** 2 == 24 * 24 == 576
+    two, one = page.torch.in_2d, page.torch.in_1d
+    assert np.allclose(two[..., 0], np.linspace(0, 13, 24)[:, None])
+    assert np.allclose(two[..., 1], np.linspace(0, 13, 24))
+    assert two[1, 23, 1] == pytest.approx(13)
+    assert one[1, 23, 1] < 3
+
+
+def test_197_rows_form_no_square(page):
+    """because 197 patches form no square
+
+    keep the row of the class token as it is, and interpolate the other 196
+    """
+    assert math.isqrt(197) ** 2 != 197
+    assert math.isqrt(196) ** 2 == 196
+
+
+def test_one_token_too_many(page):
+    """Give GPT-2 a text of 1025 tokens
+
+    The table has 1024 rows, for the positions 0 to 1023, and the last token asked for a row
+    that does not exist.
+    """
+    table = torch.nn.Embedding(1024, 4)
+    table(torch.arange(1024))
+    with pytest.raises(IndexError, match="out of range"):
+        table(torch.arange(1025))
+
+
 def test_parameters_are_counted(page):
     r"""The table has $n_{\max}\,d$ parameters, and the sinusoid none.
 
-    has 512 positions of width 768, which makes … parameters; the smallest GPT-2
-    {cite:p}`radford2019language` has 1024 of the same width, ….
+    has 512 positions of width 768, which makes … parameters
+
+    has a table of 1024 rows of width 768. That makes … parameters
 
     parameters | none | $n_{\max}\,d$ |
     """
@@ -161,7 +204,7 @@ def test_parameters_are_counted(page):
 
 
 def test_a_table_can_be_the_sinusoid(page):
-    r"""copy the rows of $\mathbf{P}$ into $\mathbf{T}$, and the two layers agree"""
+    r"""Copy the rows of $\mathbf{P}$ into $\mathbf{T}$, and the two layers agree."""
     copied = reference.LearnedPositionalEncoding(sinusoidal_encoding(60, 32))
     x = np.ones((60, 32))
     assert np.array_equal(copied(x), reference.PositionalEncoding(32)(x))
@@ -170,9 +213,9 @@ def test_a_table_can_be_the_sinusoid(page):
 def test_eq_shift_residual(page):
     r"""$$ r(\mathbf{T}) = \min_{\mathbf{A}} \left( \frac{\sum_{i} \lVert \mathbf{A}\,\mathbf{t}_i - \mathbf{t}_{i+1} \rVert^2}{\sum_{i} \lVert \mathbf{t}_{i+1} \rVert^2} \right)^{1/2}, \qquad i = 0, \ldots, n_{\max} - 2, $$
 
-    a table as it is drawn has $r =$ …, and the sinusoid 0 but for rounding
+    a table as it is drawn has $r =$ …. The sinusoid has 0, up to rounding.
 
-    But nothing makes it so.
+    A perfect shift has $r = 0$, and no shift at all has $r = 1$.
 
     shift is one matrix | yes, for even $d$ | not in general |
     """
@@ -184,10 +227,11 @@ def test_eq_shift_residual(page):
     assert missed(SINUSOID, best_shift(SINUSOID)) ** 0.5 < 1e-10
     odd = sinusoidal_encoding(512, 3)
     assert missed(odd, best_shift(odd)) ** 0.5 > 1e-4
+    assert missed(DRAWN, np.zeros((D, D))) == 1
 
 
 def test_chance_fits_some_directions(page):
-    r"""only because $d$ directions out of $n_{\max} - 1$ can be fitted by chance: $\sqrt{1
+    r"""because $d$ directions out of $n_{\max} - 1$ can be fitted by chance: $\sqrt{1
     - d/(n_{\max}-1)} \approx$ …
     """
     assert page.glued["expected_residual"] == np.sqrt(1 - D / (N - 1))
@@ -195,7 +239,7 @@ def test_chance_fits_some_directions(page):
 
 
 def test_products_of_rows_depend_on_more_than_the_offset(page):
-    """nor that products of rows depend on the offset alone"""
+    """Nor does anything guarantee that products of rows depend only on the offset"""
     for table, toeplitz in ((DRAWN, False), (SINUSOID, True)):
         products = table @ table.T
         same = np.allclose(products[1:, 1:], products[:-1, :-1], atol=1e-6)
@@ -213,8 +257,8 @@ def test_jax_clips_an_index(page):
 
 
 def test_embeddings_as_they_come_are_long(page):
-    r"""rows drawn with standard deviation 1, about $\sqrt{768} \approx 28$ long; with 0.02
-    they are $0.02\,\sqrt{768} \approx 0.55$ long
+    r"""rows drawn with standard deviation 1, about $\sqrt{768} \approx 28$ long, which
+    drown the tokens. With 0.02 they are $0.02\,\sqrt{768} \approx 0.55$ long.
     """
     assert round(768**0.5) == 28
     assert round(0.02 * 768**0.5, 2) == 0.55
@@ -227,12 +271,14 @@ def test_embeddings_as_they_come_are_long(page):
 
 
 def test_what_it_weighs(page):
-    """The width cancels: $1024 / 50257$, about 2 percent."""
+    """The width cancels, and $1024 / 50257$ is about 2 percent."""
     assert round(100 * 1024 / 50257) == 2
 
 
 def test_no_position_at_all(page):
-    """All zeros; and equivariant for all tables whose rows are equal"""
+    """The table of zeros is the identity. The layer stays equivariant for every table whose
+    rows are all equal
+    """
     X, order = np.random.default_rng(0).normal(size=(5, 4)), [3, 0, 4, 1, 2]
     assert np.array_equal(reference.LearnedPositionalEncoding(np.zeros((5, 4)))(X), X)
     equal = reference.LearnedPositionalEncoding(np.tile(X[0], (5, 1)))
@@ -244,7 +290,7 @@ def test_no_position_at_all(page):
 
 
 def test_a_short_table(page):
-    r"""If all rows but the last are linearly independent (so $n_{\max} - 1 \leq d$), show
+    r"""Let all rows but the last be linearly independent, so $n_{\max} - 1 \leq d$. Show
     that $r(\mathbf{T}) = 0$.
     """
     short = np.random.default_rng(0).normal(size=(8, 16))
@@ -252,9 +298,10 @@ def test_a_short_table(page):
 
 
 def test_stretching_halves_the_steps(page):
-    """It keeps the order of the places, brings neighbors nearer than the model knew them
+    """It keeps the order of the places. But it also brings neighbors closer together than
+    the model has ever seen them
 
-    only stretching keeps the order, with steps about half as long
+    Only stretching keeps the order, with steps about half as long.
     """
     rows = stretched(SINUSOID, 1024)
     step = np.linalg.norm(np.diff(rows, axis=0), axis=1)
