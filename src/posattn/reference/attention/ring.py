@@ -148,7 +148,7 @@ def ring_attention(
     rules = [rule for rule in (mask, _past if causal else None) if callable(rule)]
 
     def read(asking, held):
-        """The state of queries after one shard of keys: largest scores, sums and mixtures."""
+        """The state of queries after one shard of keys: largest scores, sums and weighted sums."""
         (query, here), (key, value, there, known) = asking, held
         seen = known
         for rule in rules:
