@@ -1,4 +1,4 @@
-"""The lines of the chapter "Use it in a model" beside the libraries that they name.
+"""Lines of the book that no page runs, beside the libraries that they name.
 
 `nox -s oracles` runs this with the pinned versions.
 """
@@ -19,6 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import posattn.jax
 import posattn.torch
+from posattn.conformance import check
 
 PAGE = Path(__file__).parents[2] / "docs" / "model.md"
 LINES = re.findall(
@@ -107,6 +108,21 @@ def test_a_llama_is_loaded_by_its_lines(rope):
             ours.rotate = posattn.torch.Rotary(layout="half", base=500000.0)
             lost = ours(x, causal=True, query_positions=places)
             assert (lost - want).abs().max() > 1e-4
+
+
+def test_the_adapter_of_the_page_for_llama():
+    """It passes, except for the case that shows its angles in float32."""
+    page = PAGE.with_name("conformance.md").read_text()
+    (code,) = re.findall(
+        r"^```\{code-block\} python\n(.*?)^```", page, re.DOTALL | re.MULTILINE
+    )
+    names = {}
+    exec(compile(code, "conformance.md", "exec"), names)
+    report = check(names["llama"], "rotary", settings={"layout": "half"}, framework="torch")
+    assert len(report.runs) > 3
+    (failed,) = report.failures
+    assert failed.case["name"] == "layout half, large positions"
+    assert "in float32" in report.causes[0].sentence
 
 
 def test_orbax_brings_back_the_layer(unchecked, tmp_path, layer):
