@@ -58,7 +58,7 @@ def test_numbers_have_even_steps_and_grow(page):
 
 
 def test_fractions_change_with_the_text(page):
-    """divide $i$ by the number of tokens, and everything lies between 0 and 1.
+    """divide each position by the number of tokens, and everything lies between 0 and 1.
 
     Position 3 is $3/5 = 0.6$ in a text of five tokens and $3/1000 = 0.003$ in a text of a
     thousand.
@@ -349,8 +349,7 @@ def test_the_promises_are_kept(page):
     (c) $\mathbf{p}_{i+\delta}^\top\,\mathbf{p}_i = \sum_{j=0}^{d/2-1}
     \cos(\delta\,\omega_j)$, whatever $i$ is.
 
-    the score tells how far apart the positions are, and it says the same thing at position
-    7 as at position 1000
+    Two neighbors get the same score at position 7 and at position 1000
     """
     P = sinusoidal_encoding(1000, 32)
     assert all_distances(P).min() > 0.5
@@ -358,6 +357,8 @@ def test_the_promises_are_kept(page):
     for delta in (0, 1, 7, 500):
         products = (P[delta:] * P[: len(P) - delta]).sum(1)
         assert np.allclose(products, np.cos(delta * frequencies(32)).sum())
+    rows = sinusoidal_encoding(1002, 32)
+    assert np.isclose(rows[7] @ rows[8], rows[1000] @ rows[1001])
 
 
 def test_the_gram_matrix_is_toeplitz(page):
@@ -371,8 +372,7 @@ def test_the_gram_matrix_is_toeplitz(page):
 
 
 def test_products_fall_on_the_whole_and_not_at_every_step(page):
-    """fall on the whole, so near positions are mostly more alike than far ones. They do not
-    fall at every step. Offset 5 has a larger product than offset 4, because the fastest
+    """fall on the whole, so near positions are mostly more alike than far ones. They don't fall at every step. Offset 5 has a larger product than offset 4, because the fastest
     clock has passed half a turn and is on its way back.
 
     The product falls from 16 to below 12 within four positions; from there it swings slowly
