@@ -182,7 +182,7 @@ CARDS = {
             "Qwen3-Next",
             "DeepSeek-V3 (the last entries of a head)",
         ),
-        page="rotary",
+        page="conventions",
     ),
     "xPos": Card(
         title="xPos",
@@ -297,7 +297,7 @@ CARDS = {
         function="position_interpolation",
         shows="the stripes of rotary, four times as broad",
         models=("Gemma 3 (global layers)",),
-        page="rotary",
+        page="longer_contexts",
     ),
     "NTK-aware": Card(
         title="NTK-aware scaling",
@@ -314,7 +314,7 @@ CARDS = {
         cites=("bloc972023ntk", "peng2024yarn"),
         function="ntk_aware",
         shows="fine stripes as those of rotary, over slower ones",
-        page="rotary",
+        page="longer_contexts",
     ),
     "dynamic NTK": Card(
         title="Dynamic NTK",
@@ -332,7 +332,7 @@ CARDS = {
         function="dynamic_ntk",
         shows="fine stripes as those of rotary, over slower ones",
         models=("Qwen-7B (the first Qwen, with its own formula for the factor)",),
-        page="rotary",
+        page="longer_contexts",
     ),
     "YaRN": Card(
         title="YaRN",
@@ -354,7 +354,7 @@ CARDS = {
         function="yarn",
         shows="fine stripes as those of rotary, over slower ones",
         models=("gpt-oss", "OLMo 3 (global layers)", "DeepSeek-V3"),
-        page="rotary",
+        page="longer_contexts",
     ),
     "LongRoPE": Card(
         title="LongRoPE",
@@ -375,7 +375,7 @@ CARDS = {
         function="longrope",
         shows="stripes along the diagonal, a little broader than those of rotary",
         models=("Phi-3-mini-128k",),
-        page="rotary",
+        page="longer_contexts",
     ),
     "Llama 3": Card(
         title="Scaling of Llama 3.1",
@@ -390,7 +390,7 @@ CARDS = {
         function="llama3",
         shows="stripes along the diagonal, over the slow ones of a base of 500000",
         models=("Llama 3.1", "Llama 4 (Scout)", "EXAONE 4", "Apertus"),
-        page="rotary",
+        page="longer_contexts",
     ),
     "Shaw": Card(
         title="Relative embeddings of Shaw",
@@ -568,7 +568,7 @@ CARDS = {
         function="alibi_bias",
         shows="dark on the diagonal, fading evenly to both sides",
         models=("BLOOM", "MPT"),
-        page="relative",
+        page="biases",
     ),
     "T5": Card(
         title="Bias of T5",
@@ -583,7 +583,7 @@ CARDS = {
         function="T5Bias",
         shows="stripes along the diagonal, narrow near it and broad far away",
         models=("T5",),
-        page="relative",
+        page="biases",
     ),
     "KERPLE, logarithmic": Card(
         title="KERPLE, logarithmic",
@@ -594,6 +594,7 @@ CARDS = {
         cites=("chi2022kerple",),
         function="KerpleLog",
         shows="dark on the diagonal, fading to both sides, fast and then slowly",
+        page="biases",
     ),
     "KERPLE, power": Card(
         title="KERPLE, power",
@@ -604,6 +605,7 @@ CARDS = {
         cites=("chi2022kerple",),
         function="KerplePower",
         shows="dark on the diagonal, and pale at once next to it",
+        page="biases",
     ),
     "Sandwich": Card(
         title="Sandwich",
@@ -617,6 +619,7 @@ CARDS = {
         cites=("chi2023dissecting",),
         function="sandwich_bias",
         shows="dark on the diagonal, fading to both sides in ripples",
+        page="biases",
     ),
     "FIRE": Card(
         title="FIRE",
@@ -636,6 +639,7 @@ CARDS = {
         cites=("li2024fire",),
         function="FIRE",
         shows="stripes that open like a fan from the upper left",
+        page="biases",
     ),
     "Swin": Card(
         title="Bias of Swin",

@@ -415,17 +415,14 @@ def test_a_loader_refuses_what_it_does_not_know(page):
 
 
 def test_an_older_file(page):
-    """In an older config.json the base is a field of its own, and the scaling is under rope_scaling:
-    rope = {"rope_type": "default", **(c["rope_scaling"] or {}), "rope_theta": c["rope_theta"]}.
+    """In an older config.json the base is a field of its own, the scaling is under rope_scaling, and its
+    type may be called type. Our loader raises an error for such a dictionary
     """
-    for scaling in (None, {k: v for k, v in ROPE.items() if k != "rope_theta"}):
-        c = {"rope_theta": 500000.0, "rope_scaling": scaling}
-        rope = {
-            "rope_type": "default",
-            **(c["rope_scaling"] or {}),
-            "rope_theta": c["rope_theta"],
-        }
-        expected = ROPE if scaling else {"rope_type": "default", "rope_theta": 500000.0}
-        assert rope == expected
-        make = loader(page, "torch")
-        assert make(rope, 128) == make(expected, 128)
+    old = {"rope_theta": 10000.0, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    for make in (loader(page, "torch"), loader(page, "jax")):
+        with pytest.raises(KeyError, match="rope_type"):
+            make(old["rope_scaling"] | {"rope_theta": old["rope_theta"]}, 128)
+        with pytest.raises(KeyError, match="rope_type"):
+            make(old, 128)
+        with pytest.raises(KeyError, match="rope_theta"):
+            make({"rope_type": "default"}, 128)
