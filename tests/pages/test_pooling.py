@@ -118,12 +118,16 @@ def test_eq_pooling_by_hand(page):
 def test_who_bites(page):
     """Dog gets 9, man gets 6, and the other words get 0.
 
+    Dog is 1 away from the query and counts 1/2. Man is 4 away and counts 1/16. The other words are 10
+    away, and each counts only 1/1024.
+
     Bites now knows that it is mostly about a dog.
 
     The cell of dog is dark, with 0.88; that of man is light, with 0.11; the other three are empty,
     with 0.00.
     """
     counts = [2.0 ** -(10 - key) for key in (0, 9, 0, 0, 6)]
+    assert counts == [1 / 1024, 1 / 2, 1 / 1024, 1 / 1024, 1 / 16]
     weights = np.array(counts) / sum(counts)
     lines = [line for line in page.printed.splitlines() if line.startswith("bites gives")]
     assert lines == [
@@ -187,7 +191,7 @@ def test_eq_nadaraya_watson(page):
 
 
 def test_eq_softmax_pooling(page):
-    r"""$$ \alpha(\mathbf{q}, \mathbf{k}_j) = \frac{\exp(s_j)}{\sum_{l=0}^{n-1} \exp(s_l)}, $$
+    r"""$$ \alpha(\mathbf{q}, \mathbf{k}_j) = \frac{\exp(s_j)}{\sum_{l=0}^{n-1} \exp(s_l)} . $$
 
     This logarithm is the score $s_j = \log K(\mathbf{q}, \mathbf{k}_j)$.
     """
@@ -195,6 +199,37 @@ def test_eq_softmax_pooling(page):
     alpha = np.exp(s) / sum(np.exp(s))
     assert np.allclose(masked_softmax(s[None])[0], alpha)
     assert np.allclose(KERNEL / KERNEL.sum(), alpha)
+
+
+def test_scores_of_the_readings(page):
+    r"""The logarithms of these counts are their scores: $-1.39$, $-0.69$ and $-2.77$.
+
+    Add $\log 16$ to our three scores. The counts are then 4, 8 and 1, which is 16 times as much as
+    before. But their sum is 13, and it has grown by the same factor. The weights are still 4/13, 8/13
+    and 1/13.
+    """
+    scores = np.log(COUNTS)
+    assert scores.round(2).tolist() == [-1.39, -0.69, -2.77]
+    counts = np.exp(scores + np.log(16))
+    assert np.allclose(counts, [4, 8, 1])
+    assert np.isclose(counts.sum(), 13)
+    assert np.isclose(counts.sum(), 16 * COUNTS.sum())
+    for some in (scores, scores + np.log(16)):
+        assert np.allclose(masked_softmax(some[None])[0], [4 / 13, 8 / 13, 1 / 13])
+
+
+def test_eq_products_of_hours(page):
+    r"""$$ 2 \cdot 8 \cdot 6 - 6^2 = 60, \qquad 2 \cdot 8 \cdot 9 - 9^2 = 63, \qquad 2 \cdot 8 \cdot 12 - 12^2 = 48 . $$
+
+    The three readings get $-4$, $-1$ and $-16$. Now add $8^2 = 64$ to each of them, which changes no
+    weight. The scores become $60$, $63$ and $48$
+    """
+    scores = -((8 - HOURS) ** 2)
+    products = 2 * 8 * HOURS - HOURS**2
+    assert scores.tolist() == [-4, -1, -16]
+    assert (scores + 64).tolist() == products.tolist() == [60, 63, 48]
+    same = masked_softmax(scores[None] + 0.0), masked_softmax(products[None] + 0.0)
+    assert np.allclose(*same)
 
 
 def test_minus_infinity_hides_a_key(page):
@@ -237,17 +272,25 @@ def test_keys_of_one_length(page):
 
 
 def test_the_library_needs_no_function_for_this_kernel(page):
-    """Give its attention the scale and the bias of eq_gaussian-score, and it returns the same
+    r"""Give its attention the scale and the bias of eq_gaussian-score, and it returns the same
     answers.
 
-    With this kernel 8 o'clock gets 14.01 degrees, where halving gave 14.38. 20 o'clock is far from
-    all readings, and gets the last one.
+    With this kernel 8 o'clock gets 14.01 degrees, where halving gave 14.38. The answer for 9 o'clock
+    is 15.41, a little further from the reading than before. And 20 o'clock is far from all readings,
+    so the nearest one, the 19 degrees of noon, takes nearly all the weight.
+
+    With $\sigma = 2$ the scale $1/\sigma^2$ is 1/4, and the bias is $-k^2/8$.
     """
     assert page.printed.count("largest difference from the library: 0.000\n") == 2
     kernel = np.exp(-((np.array([[8], [9], [20]]) - HOURS) ** 2) / (2 * 2.0**2))
     answers = (kernel @ DEGREES / kernel.sum(1)).round(2)
     assert page.printed.count(f"degrees at 8, 9 and 20 o'clock: {answers}\n") == 2
-    assert answers[[0, 2]].tolist() == [14.01, DEGREES[-1]]
+    assert answers.tolist() == [14.01, 15.41, DEGREES[-1]]
+    assert 16 - answers[1] > 16 - mean_of_all([9])[0]
+    assert kernel[2, 2] > 0.99 * kernel[2].sum()
+    q, k = np.array([[8.0], [9.0], [20.0]]), HOURS[:, None].astype(float)
+    given = reference.attention_weights(q, k, scale=1 / 4, bias=-(k.T**2) / 8)
+    assert np.allclose(given, kernel / kernel.sum(1, keepdims=True))
 
 
 def test_the_bandwidth_decides(page):
@@ -276,6 +319,8 @@ def test_beyond_the_samples(page):
     """Left of 0 and right of 6 there are no samples, and the sine goes on without the estimates.
 
     there the sine goes on while the estimates with small bandwidth level off
+
+    With bandwidth 0.05 the estimate stays at the value of the outermost sample
     """
     pooled, wide, keys = page.torch.pooled, page.torch.wide, page.torch.keys
     assert len(keys) == 60
@@ -285,6 +330,9 @@ def test_beyond_the_samples(page):
     for estimate in pooled.values():
         assert abs(estimate - np.sin(wide))[beyond].mean() > 0.4
     assert np.ptp(pooled[0.05][wide > 6.3]) < 0.05
+    first, *_, last = page.torch.values
+    assert np.allclose(pooled[0.05][wide < -0.5], first, atol=0.01)
+    assert np.allclose(pooled[0.05][wide > 6.5], last, atol=0.01)
 
 
 def test_attention_never_leaves_its_values(page):
@@ -306,11 +354,11 @@ def test_two_limits(page):
 
     Each row of fig-two-limits is a query, and its weights sum to 1.
 
-    On the left every weight is one seventh.
+    At scale 0 every weight is one seventh.
 
-    In the middle there is a soft spot around the query.
+    At scale 1 there is a soft spot around the query.
 
-    On the right each query has picked its nearest key.
+    At scale 1000 each query has picked its nearest key.
     """
     flat, soft, sharp = page.torch.panels
     assert np.allclose(page.torch.panels.sum(-1), 1)
