@@ -204,9 +204,8 @@ def test_eq_softmax_pooling(page):
 def test_scores_of_the_readings(page):
     r"""The logarithms of these counts are their scores: $-1.39$, $-0.69$ and $-2.77$.
 
-    Add $\log 16$ to our three scores. The counts are then 4, 8 and 1, which is 16 times as much as
-    before. But their sum is 13, and it has grown by the same factor. The weights are still 4/13, 8/13
-    and 1/13.
+    Add $\log 16$ to our three scores. The counts are then 4, 8 and 1, each 16 times as large as
+    before. Their sum has grown by the same factor, to 13. The weights are still 4/13, 8/13 and 1/13.
     """
     scores = np.log(COUNTS)
     assert scores.round(2).tolist() == [-1.39, -0.69, -2.77]

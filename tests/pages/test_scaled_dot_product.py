@@ -35,6 +35,23 @@ def test_who_attends_to_whom(page):
     assert (WEIGHTS.argmax(1) == [1, 0, 1]).all()
 
 
+def test_queries_and_keys_of_three_words(page):
+    """| dog | $(0, 1, 1, 0)$, a verb or another animal | $(2, 0, 1, 0)$, a noun and an animal |
+
+    | bites | $(1, 0, 1, 0)$, a noun, preferably an animal | $(0, 2, 0, 0)$, a verb |
+
+    | man | $(0, 1, 0, 1)$, a verb or another human | $(2, 0, 0, 1)$, a noun and a human |
+
+    With respect to the query the derivative is the key, and with respect to the key it is the query.
+    """
+    assert page.torch.Q.tolist() == [[0, 1, 1, 0], [1, 0, 1, 0], [0, 1, 0, 1]]
+    assert page.torch.K.tolist() == [[2, 0, 1, 0], [0, 2, 0, 0], [2, 0, 0, 1]]
+    by_query = [((Q[1] + 1j * STEP * row) @ K[0]).imag / STEP for row in np.eye(4)]
+    by_key = [(Q[1] @ (K[0] + 1j * STEP * row)).imag / STEP for row in np.eye(4)]
+    assert np.allclose(by_query, K[0])
+    assert np.allclose(by_key, Q[1])
+
+
 def test_all_dot_products_are_one_matrix_product(page):
     """the dot products of all queries with all keys are one matrix product
 
@@ -82,8 +99,11 @@ def test_the_table(page):
 def test_the_mean_of_the_values(page):
     r"""The output is the mean of the values with these weights:
     $0.547 \cdot (1, 0, 2, 0) + 0.122 \cdot (0, 1, 0, 0) + 0.331 \cdot (1, 0, 0, 2) = (0.88, 0.12, 1.09, 0.66)$.
+    In words, bites has learned of a noun that is more of an animal than of a human.
     """
     assert np.array_equal((WEIGHTS[1] @ V).round(2), [0.88, 0.12, 1.09, 0.66])
+    _, verb, animal, human = WEIGHTS[1] @ V
+    assert animal > human > verb
     assert np.array_equal(page.torch.output.round(2), [0.88, 0.12, 1.09, 0.66])
 
 
@@ -207,8 +227,8 @@ def test_variance_of_a_dot_product(page):
 
 
 def test_queries_and_keys_at_the_start_of_training(page):
-    """Suppose all entries of these matrices are independent with mean 0 and variance $1/d$, and a
-    token has the squared length $d$. Then the entries of its query and of any key are independent
+    """Suppose all entries of these matrices are independent with mean 0 and variance $1/d$, and the
+    squared length of every token is $d$. Then the entries of any query and of any key are independent
     with mean 0 and variance 1
 
     That can hold when training starts
@@ -235,8 +255,11 @@ def test_eq_softmax_jacobian(page):
 def test_a_weight_takes_from_the_others(page):
     """Each column sums to 0, because a weight can grow only at the expense of the others.
 
-    if one weight is nearly 1, the whole matrix is nearly 0
+    The first column is the nudge of dog again.
+
+    With the weights 0.998, 0.001 and 0.001 no entry of the matrix reaches 0.002.
     """
+    assert np.allclose(page.torch.rates, page.torch.jacobian[:, 0], atol=1e-4)
     assert np.allclose(page.torch.jacobian.sum(0), 0)
     sure = np.array([0.998, 0.001, 0.001])
     assert abs(sure[:, None] * (np.eye(3) - sure)).max() < 0.002
@@ -247,22 +270,35 @@ def test_through_a_pair_of_weight_0_nothing_is_learned(page):
     with respect to $s_{il}$
 
     Through a pair of weight 0, neither the query nor the key learns anything.
+
+    The derivative of $\mathbf{y}_i$ with respect to $\mathbf{v}_l$ is the weight $\alpha_{il}$ itself
     """
     alpha = WEIGHTS[1]
     assert np.allclose(page.torch.jacobian @ V, alpha[:, None] * (V - alpha @ V))
     raised = SCORES[1] + 1j * STEP * np.eye(3)
     stepped = (reference.masked_softmax(raised) @ V).imag / STEP
     assert np.allclose(stepped, alpha[:, None] * (V - alpha @ V))
+    for key in range(3):
+        moved = V + 1j * STEP * np.eye(3)[key][:, None]  # every number of one value
+        assert np.allclose((alpha @ moved).imag / STEP, alpha[key])
 
 
 def test_eq_attention_gradient(page):
-    r"""$$ \frac{\partial y_i}{\partial \mathbf{q}_i} = \frac{1}{\sqrt{d}} \sum_{l} \alpha_{il}\,(v_l - y_i)\,\mathbf{k}_l . $$"""
+    r"""$$ \frac{\partial y_i}{\partial \mathbf{q}_i} = \frac{1}{\sqrt{d}} \sum_{l} \alpha_{il}\,(v_l - y_i)\,\mathbf{k}_l . $$
+
+    Then the query moves towards the keys whose values lie above the output, and away from the keys
+    whose values lie below it. Each of these steps is proportional to the key's weight and to the
+    difference of the values.
+    """
     v, alpha = V[:, 2], WEIGHTS[1]
     y = alpha @ v
     formula = sum(alpha[r] * (v[r] - y) * K[r] for r in range(3)) / np.sqrt(4)
     nudged = Q[1] + 1j * STEP * np.eye(4)
     outputs = scaled_dot_product_attention(nudged, K + 0j, v[:, None] + 0j)
     assert np.allclose(outputs.imag[:, 0] / STEP, formula)
+    steps = np.linalg.solve((K @ K.T), K @ outputs.imag[:, 0] / STEP)  # along each key
+    assert np.allclose(steps, alpha * (v - y) / 2)
+    assert steps.min() < 0 < steps.max()
     assert abs(formula).max() > 0.1
 
 
@@ -373,10 +409,11 @@ def test_one_query_stands_at_the_last_of_the_keys(page):
 
 
 def test_operations_and_memory(page):
-    """the two matrix products take $4 n^2 d$ floating-point operations, counting a multiply-add as
+    r"""the two matrix products take $4 n^2 d$ floating-point operations, counting a multiply-add as
     two. The weights take $n^2$ numbers of memory.
 
-    when NumPy attends over 32 tokens of width 16, it does … operations in its matrix products
+    when NumPy attends over 32 tokens of width 16, it does … operations in its matrix products, and
+    that is $4 \cdot 32^2 \cdot 16$.
     """
     assert page.glued["counted"] == 4 * 32**2 * 16
     assert WEIGHTS.size == len(Q) * len(K)
