@@ -52,7 +52,9 @@ def test_the_same_five_words(page):
 
 
 def test_only_positions_tell_who_bites(page):
-    r"""six animals, and all 30 sentences of the form A bites B
+    r"""six animals and all 30 sentences of the form A bites B
+
+    the two sentences about a pair of animals always need opposite answers
 
     With positions the task is easy
 
@@ -61,6 +63,8 @@ def test_only_positions_tell_who_bites(page):
     """
     assert page.torch.sentences.shape == (30, 3, 8)
     assert page.torch.answers.mean() == 1 / 2
+    answers = dict(zip(page.torch.pairs, page.torch.answers.tolist(), strict=True))
+    assert all(answers[a, b] != answers[b, a] for a, b in answers)
     words, positions = page.torch.learned.values()
     assert np.allclose(words, np.log(2), atol=0.003)
     assert min(words) > 0.693
@@ -107,7 +111,9 @@ def test_the_numbers_of_the_words(page):
 
 
 def test_bites_by_hand(page):
-    r"""so its scores are 2, 1 and 0. (The width is 1, so dividing by its square root changes
+    r"""*dog* gets 1.85 in both sentences, *bites* gets 1.58, and *man* gets 1.00.
+
+    so its scores are 2, 1 and 0. (The width is 1, so dividing by its square root changes
     nothing.) Their exponentials are 7.39, 2.72 and 1
 
     $$ \frac{7.39 \cdot 2 + 2.72 \cdot 1 + 1 \cdot 0}{7.39 + 2.72 + 1} = \frac{17.50}{11.11} = 1.58 . $$
@@ -115,7 +121,9 @@ def test_bites_by_hand(page):
     assert np.exp(NUMBERS[1] @ NUMBERS.T).round(2).tolist() == [7.39, 2.72, 1]
     assert np.allclose([7.39 * 2 + 2.72 * 1 + 1 * 0, 7.39 + 2.72 + 1], [17.50, 11.11])
     assert round(17.50 / 11.11, 2) == 1.58
-    assert round(attend(NUMBERS, NUMBERS, NUMBERS)[1, 0], 2) == 1.58
+    for order in ([0, 1, 2], [2, 1, 0]):
+        x = NUMBERS[order]
+        assert attend(x, x, x)[np.argsort(order), 0].round(2).tolist() == [1.85, 1.58, 1.00]
 
 
 def test_eq_self_attention_map(page):
@@ -171,8 +179,8 @@ def test_eq_softmax_permutes(page):
 
 
 def test_several_heads_are_equivariant(page):
-    """Neither touches the rows, so {prf:ref}`thm-equivariance` holds for
-    {doc}`/attention/multi_head` too
+    """both leave the rows in place. So {prf:ref}`thm-equivariance` holds for
+    {doc}`/attention/multi_head` too.
     """
     X = page.torch.X
     layer = reference.MultiHeadAttention.init(np.random.default_rng(0), 8, 2)
@@ -183,7 +191,7 @@ def test_several_heads_are_equivariant(page):
 
 def test_the_outputs_did_change(page):
     """The second is {eq}`eq_equivariance`, and the difference is 0. The third says that the
-    outputs did change
+    outputs did change, so the 0 above it is not there because nothing happened.
 
     A classifier on top of this average gives A bites B and B bites A the same score
     """
@@ -235,6 +243,8 @@ def test_eq_mask_symmetry(page):
     r"""$$ \boldsymbol{\Pi}\mathbf{M}\boldsymbol{\Pi}^\top = \mathbf{M}. $$
 
     If these two always agree, {eq}`eq_equivariance` holds with the mask too.
+
+    No others survive for all weights.
     """
     for mask in (np.ones((5, 5), bool), causal_mask(5), window_mask(5, 5, 2)):
         for order in ORDERS:
@@ -260,10 +270,15 @@ def test_causal_masks_keep_the_identity(page):
 
     Under a causal mask only the identity remains.
 
-    Under a causal mask, no reordering is sure to go unnoticed.
+    no reordering is sure to go unnoticed.
+
+    man is at place 4 and may attend to dog at place 1. Exchange the two, and man is at
+    place 1 and may no longer attend to dog, which is now at place 4.
     """
     mask = causal_mask(5)
     assert mask.sum(1).tolist() == [1, 2, 3, 4, 5]
+    assert mask[DOG.index("man"), DOG.index("dog")]
+    assert not mask[MAN.index("man"), MAN.index("dog")]
     for order in ORDERS:
         Pi = matrix(order)
         assert np.array_equal((Pi @ mask @ Pi.T).sum(1), np.array(order) + 1)
@@ -275,6 +290,9 @@ def test_symmetries_are_counted(page):
     should be $3! \cdot 2! = 12$ for the length mask, and 1 for the causal one.
 
     The count is 12 against 1.
+
+    their difference is 0. Exchange a real token with padding, and the outputs differ by
+    1.86. Under the causal mask even the first shuffle is noticed
     """
     length = length_mask(np.full((1, 5), 3), 5)[0]
     assert length.sum(1).tolist() == [3] * 5
@@ -286,6 +304,10 @@ def test_symmetries_are_counted(page):
     assert (
         "real tokens permuted: f(Pi X) and Pi f(X) differ by at most 0.00" in page.printed
     )
+    assert "padding exchanged: f(Pi X) and Pi f(X) differ by at most 1.86" in page.printed
+    X, order = page.torch.X, [2, 0, 1, 3, 4]
+    y, permuted = (attend(x, x, x, causal=True) for x in (X, X[order]))
+    assert abs(permuted - y[order]).max() > 0.1
 
 
 def test_a_running_mean(page):
@@ -301,11 +323,28 @@ def test_a_marked_first_token_tells_positions(page):
     """The output is $1/(i+1)$, from which $i$ can be read.
 
     If all values are equal, the mean is the same for every $i$, and nothing can be read.
+
+    With the mark, the positions 0 to 5 come out. Without it, every token seems to be at 0.
     """
+    assert "position read [0. 1. 2. 3. 4. 5.]" in page.printed
+    assert "position read [0. 0. 0. 0. 0. 0.]" in page.printed
     constant, marked = np.zeros((6, 1)), np.eye(6)[:, :1]
     outputs = attend(constant, constant, marked, causal=True)[:, 0]
     assert np.allclose(outputs, 1 / np.arange(1, 7))
     assert np.allclose(attend(constant, constant, constant + 3, causal=True), 3)
+
+
+def test_the_last_output_of_one_layer_is_blind(page):
+    """After one layer the shuffle can't be seen in the last output, and after two layers it
+    can.
+    """
+    x, z = page.torch.X, page.torch.X[[2, 0, 3, 1, 4]]
+    apart = []
+    for _ in range(2):
+        x, z = attend(x, x, x, causal=True), attend(z, z, z, causal=True)
+        apart.append(abs(x - z)[-1].max())
+    assert apart[0] < 1e-6
+    assert apart[1] > 0.1
 
 
 def test_far_from_the_start_it_hardly_changes(page):
@@ -320,6 +359,9 @@ def test_a_transformer_without_positions(page):
     """PyTorch's layers add no position.
 
     no error, a loss that falls, and a model that treats every text as a bag of words
+
+    compare model(x[:, order]) with model(x)[:, order], with dropout off. If they agree,
+    your model can't see order.
     """
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
