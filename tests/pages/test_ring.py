@@ -44,7 +44,7 @@ def enough(h_kv):
 def test_a_long_text(page):
     """Your model should read a text of … tokens
 
-    At 4096 numbers per token and two bytes per number, it fills … gigabytes
+    With 4096 numbers per token and two bytes per number, a single copy of all tokens fills … gigabytes.
     """
     row = np.zeros(4096, np.float16)
     assert page.glued["many_tokens"] == 2**20
@@ -112,8 +112,12 @@ def test_the_orders_of_the_others(page):
 def test_eq_ring_holder(page):
     r"""$$ o_t(r) = (r - t) \bmod W . $$
 
-    Then it sends the keys and values to worker $(r + 1) \bmod W$, so that there $o_{t+1}(r + 1) = o_t(r)$
+    in step 1 worker 1 holds the keys of worker 0, and in step 2 those of worker $(1 - 2) \bmod 3 = 2$
+
+    Then it sends the keys and values to worker $(r + 1) \bmod W$, which holds them in the next step:
+    $o_{t+1}(r + 1) = o_t(r)$.
     """
+    assert [holder(t, 1, 3) for t in (1, 2)] == [0, 2]
     W = jax.device_count()
     assert W == 4
     shared = P("tokens")
@@ -191,6 +195,17 @@ def test_pairs_of_a_piece(page, p, m):
     assert seen.sum() == m * p * m + m * (m + 1) / 2
 
 
+def test_the_count_for_four_workers(page):
+    r"""The query at position $i$ sees $i + 1$ keys
+
+    With $W = 4$ workers and pieces of $m = 2$ tokens it is $4 \cdot 7 + 2 \cdot 3 = 34$.
+    """
+    assert reference.causal_mask(16).sum(1).tolist() == list(range(1, 17))
+    W, m = 4, 2
+    assert m**2 * (2 * W - 1) + m * (m + 1) == 4 * 7 + 2 * 3 == 34
+    assert pairs(balanced_order(2 * W * m, W), W).tolist() == [34] * 4
+
+
 def test_pieces_are_rows(page):
     """The first half of the rows, in order, is placed next to the second half in reverse."""
     rows = np.arange(16).reshape(8, 2)
@@ -199,9 +214,7 @@ def test_pieces_are_rows(page):
 
 
 def test_computing_and_sending(page):
-    r"""In one step it computes $4 c^2 H d_h$ operations, a product and a sum for each score and again for
-    each value. In the same step it sends $2 c\, G d_h b$ bytes.
-    """
+    r"""In one step it does $4 c^2 H d_h$ operations, and it sends $2 c\, G d_h b$ bytes."""
     c, heads, G, d_h, b = 6, 8, 2, 4, 2
     projections = 4 * 2 * c * (heads * d_h) ** 2
     whole = reference.self_attention_operations(c, heads * d_h)
@@ -210,11 +223,36 @@ def test_computing_and_sending(page):
     assert keys.nbytes + values.nbytes == 2 * c * G * d_h * b
 
 
+def test_two_shares(page):
+    """A score takes 128 multiply-adds, and so does its part in the weighted sum. That makes 512 operations
+    for each query, each key and each head.
+
+    With 4096 tokens on each worker the next keys arrive late, and the worker waits. With four times as
+    many tokens, sending takes four times as long and computing sixteen times, so the keys arrive early.
+    """
+    cost = reference.measure(
+        lambda q: (q @ np.ones((128, 1))) @ np.ones((1, 128)), np.ones((1, 128))
+    )
+    assert cost.operations == 512 == 4 * WIDTH
+    times = []
+    for c in (4096, 16384):
+        keys = np.broadcast_to(np.float16(0), (2, H, c, WIDTH))
+        times.append((1000 * 512 * c**2 * H / F, 1000 * keys.size * BYTES / B))
+        compute, send = times[-1]
+        assert (
+            f"{c} tokens: {compute:.1f} ms to compute, {send:.1f} ms to send\n"
+            in page.printed
+        )
+    (short, late), (long, early) = times
+    assert (short < late, long > early) == (True, True)
+    assert (long / short, early / late) == pytest.approx((16, 4))
+
+
 @pytest.mark.parametrize("G", [32, 8])
 def test_eq_ring_hidden(page, G):
     r"""$$ \frac{4 c^2 H d_h}{F} \ge \frac{2 c\, G d_h b}{B} \quad\Longleftrightarrow\quad c \ge \frac{b F}{2 B} \cdot \frac{G}{H} . $$
 
-    The width cancels, and the number of workers doesn't appear.
+    The width of a head cancels, and the number of workers doesn't appear.
     """
     b = BYTES
     least = b * F / (2 * B) * G / H
@@ -261,7 +299,7 @@ def test_a_causal_mask_doubles_these_numbers(page):
 
 def test_twice_the_text_twice_the_bytes(page):
     r"""Over all steps a worker sends $2 (W - 1)\, c\, G d_h b$ bytes forward. With many workers this is
-    about $2 n\, G d_h b$: twice the text, twice the bytes, however many workers there are.
+    about $2 n\, G d_h b$. So twice the text means twice the bytes, however many workers there are.
     """
     n = 2**20
     each = [2 * (W - 1) * (n / W) * 8 * WIDTH * BYTES for W in (64, 128)]
@@ -414,8 +452,8 @@ def test_where_are_my_keys(page):
 
 
 def test_one_by_one(page):
-    """neighbors differ by one pair for each of their $n/W$ tokens. As a share of the work, this goes to
-    zero like $1/n$.
+    """neighbors differ by one pair for each of their $n/W$ tokens. Compared with the work of a worker, this
+    difference goes to zero like $1/n$.
     """
     W = 4
     for n in (16, 64, 4096):
