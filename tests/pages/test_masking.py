@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from posattn import jax as jax_column
-from posattn.reference import causal_mask, length_mask, masked_softmax, window_mask
+from posattn.reference import (
+    MultiHeadAttention,
+    causal_mask,
+    length_mask,
+    masked_softmax,
+    scaled_dot_product_attention,
+    window_mask,
+)
 from posattn.torch import scaled_dot_product_attention as attend
 
 PLACES = np.arange(8)
@@ -109,7 +116,7 @@ def test_eq_masked_softmax(page):
 
 def test_a_row_without_keys_from_scratch(page):
     r"""Its largest score is then $-\infty$, and $-\infty - (-\infty)$ is NaN. So we put a finite number
-    there. The sum of such a row is 0, and we divide by 1 instead.
+    there, $-10^{30}$ in the code. The sum of such a row is 0, and we divide by 1 instead.
     """
     assert np.isnan(-np.inf - -np.inf)
     nothing = np.zeros((1, 3), bool)
@@ -122,8 +129,50 @@ def test_four_windows_differ(page):
     assert not any(np.array_equal(a, b) for a, b in combinations(windows(page), 2))
 
 
+def test_three_arguments(page):
+    """But it takes a different argument each time: 3, 5 and 4 for what all of them call 4."""
+    _, *theirs = windows(page)
+    for mask, w in zip(theirs, (3, 5, 4), strict=True):
+        ours = window_mask(N, N, w)
+        assert np.array_equal(mask, ours if mask[0, 1] else ours & causal_mask(N))
+
+
+def test_shapes_of_masks(page):
+    """A length mask has a 1 where the queries go, because it is the same for all of them. The scores of
+    several heads have one more axis, in front of the queries. The layer adds it to your mask, but
+    scaled_dot_product_attention does not, so there you write mask[:, None].
+    """
+    real = length_mask(np.array([3, 5]), 5)
+    mask = real & causal_mask(5)
+    assert (real.shape, mask.shape) == ((2, 1, 5), (2, 5, 5))
+    for line in (
+        "length mask: (2, 1, 5) = batch, 1, keys\n",
+        "causal mask: (5, 5) = queries, keys\n",
+        "both:        (2, 5, 5) = batch, queries, keys\n",
+        "for heads:   (2, 1, 5, 5) = batch, 1, queries, keys\n",
+    ):
+        assert line in page.printed
+    draw = np.random.default_rng(0)
+    heads = draw.normal(size=(2, 4, 5, 2))
+    with pytest.raises(ValueError, match="mask must have a shape"):
+        scaled_dot_product_attention(heads, heads, heads, mask=mask)
+    y = scaled_dot_product_attention(heads, heads, heads, mask=mask[:, None])
+    one = scaled_dot_product_attention(heads[0, 3], heads[0, 3], heads[0, 3], mask=mask[0])
+    assert np.allclose(y[0, 3], one)
+    layer = MultiHeadAttention.init(draw, 8, 4)
+    x = draw.normal(size=(2, 5, 8))
+    assert np.allclose(layer(x, mask=mask), layer(x, mask=real, causal=True))
+
+
+def test_a_single_new_query(page):
+    """A single new query after four old tokens, for example, has $i = 0$ and five keys, and it stands at
+    position $0 + 5 - 1 = 4$.
+    """
+    assert np.flatnonzero(window_mask(1, 5, 1)[0]).tolist() == [0 + 5 - 1] == [4]
+
+
 def test_our_window(page):
-    """| here, window_mask with $w$ | $i - w + 1$ to $i + w - 1$ | $2w - 1$ |"""
+    """| here, window_mask with $w$ | $i - w + 1$ to $i + w - 1$ | $2w - 1$ | 7 |"""
     for w in range(1, 9):
         seen = np.flatnonzero(window_mask(21, 21, w)[10])
         assert np.array_equal(seen, np.arange(10 - w + 1, 10 + w - 1 + 1))
@@ -132,27 +181,27 @@ def test_our_window(page):
 
 
 def test_the_window_of_longformer(page):
-    """$w$ | $i - w/2$ to $i + w/2$ | $w + 1$ |"""
+    """$w$ | $i - w/2$ to $i + w/2$ | $w + 1$ | 5 |"""
     assert np.flatnonzero(page.torch.longformer[6]).tolist() == [4, 5, 6, 7, 8]
     assert counts(page)[1] == WINDOW + 1
-    assert "Longformer      5 keys, entries unlike ours: 0\n" in page.printed
+    assert "Longformer      5 keys, entries that differ from ours: 0\n" in page.printed
 
 
 def test_the_window_of_mistrals_text(page):
-    """the text, $W$ | $i - W$ to $i$ | $W + 1$ |"""
+    """the text, $W$ | $i - W$ to $i$ | $W + 1$ | 5 |"""
     assert np.flatnonzero(page.torch.text[6]).tolist() == [2, 3, 4, 5, 6]
     assert counts(page)[2] == WINDOW + 1
-    assert "Mistral's text  5 keys, entries unlike ours: 0\n" in page.printed
+    assert "Mistral's text  5 keys, entries that differ from ours: 0\n" in page.printed
 
 
 def test_the_window_of_mistrals_cache(page):
-    """| Mistral 7B, a cache with $W$ places; here, with & causal_mask | $i - W + 1$ to $i$ | $W$ |
+    """| Mistral 7B, a cache with $W$ places; here, with & causal_mask | $i - W + 1$ to $i$ | $W$ | 4 |
 
     decodes from a cache that holds one key less
     """
     assert np.flatnonzero(page.torch.cache[6]).tolist() == [3, 4, 5, 6]
     assert counts(page)[3] == WINDOW == counts(page)[2] - 1
-    assert "Mistral's cache 4 keys, entries unlike ours: 0\n" in page.printed
+    assert "Mistral's cache 4 keys, entries that differ from ours: 0\n" in page.printed
 
 
 def test_windows_are_cut_at_the_ends(page):
@@ -244,6 +293,8 @@ def test_decoding_equals_prefilling(page):
     A single new query then counts as the first token, sees only the first key, and returns the first
     value. The last line of the cell shows it.
 
+    the framework's last output is the first value, so its query saw one key of five
+
     the first value for every query, as printed above
     """
     for line in (
@@ -269,7 +320,7 @@ REAL = np.array([1, 1, 1, 0, 0, 1, 1, 1, 1, 1])
 def test_eq_masked_loss(page):
     r"""$$ L = \frac{\sum_i m_i\, \ell_i}{\sum_i m_i} . $$
 
-    It is the number of real targets, and not the number of positions.
+    It is the number of real targets, not the number of positions.
 
     the 8 real targets: $(3 \cdot 1 + 5 \cdot 3)/8$ | 2.25
 
