@@ -261,8 +261,8 @@ def test_terms_that_move(page):
 
 
 def test_stretching_fails(page):
-    """A query at 2 and a key at 0 then score $1.1^2 = 1.21$ times as much as before. Move both by five,
-    to 7 and 5, and the factor is $1.1^{12} = 3.14$.
+    """That multiplies the score of a query at 2 and a key at 0 by $1.1^2 = 1.21$. Move both by five, to 7
+    and 5, and the factor is $1.1^{12} = 3.14$.
     """
     score = Q @ K
     for i, j, factor in ((2, 0, 1.21), (7, 5, 3.14)):
