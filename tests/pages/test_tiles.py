@@ -183,8 +183,19 @@ def test_eq_online_state(page):
 def test_eq_online_merge(page):
     r"""$$ \hat\mu = \max(\mu, \mu'), \qquad \hat Z = e^{\mu - \hat\mu}\, Z + e^{\mu' - \hat\mu}\, Z', \qquad \hat{\mathbf{a}} = e^{\mu - \hat\mu}\, \mathbf{a} + e^{\mu' - \hat\mu}\, \mathbf{a}' , $$
 
+    By hand we had $\mu = \ln 2$, $Z = \tfrac32$, $\mathbf{a} = 20$ from the first tile and $\mu' = \ln 5$, $Z' = 1$, $\mathbf{a}' = 24$ from the second, which gives $\hat Z = 1.6$ and $\hat{\mathbf{a}} = 32$.
+
     By {eq}`eq_online-merge` the states of two disjoint sets of keys give the state of their union
     """
+    first, second = (
+        state(SMALL[0][part], SMALL[1][part]) for part in (slice(2), slice(2, 3))
+    )
+    assert np.allclose(first, [np.log(2), 3 / 2, 20])
+    assert np.allclose(second, [np.log(5), 1, 24])
+    shrink = np.exp(first[0] - second[0])
+    assert np.allclose(
+        [shrink * first[1] + second[1], shrink * first[2] + second[2]], [1.6, 32]
+    )
     (mu1, Z1, a1), (mu2, Z2, a2) = (
         state(SCORES[part], VALUES[part]) for part in (slice(4), slice(4, 9))
     )
@@ -217,8 +228,12 @@ def test_the_layer_goes_through_tiles(page):
 
 def test_each_weight_comes_from_its_own_score(page):
     r"""the logarithm of the sum of exponentials, $\lambda_i = \mu_i + \ln Z_i$. Then
-    $\alpha_{ij} = e^{s_{ij} - \lambda_i}$, and no other key is needed.
+    $\alpha_{ij} = e^{s_{ij} - \lambda_i}$, and no other key is needed. In our example $\lambda$ is $\ln 8$,
+    and the weight of man is $e^{\ln 5 - \ln 8} = \tfrac58$.
     """
+    largest, total, _ = state(*SMALL)
+    assert np.isclose(largest + np.log(total), np.log(8))
+    assert np.isclose(np.exp(np.log(5) - np.log(8)), 5 / 8)
     mu, Z, _ = state(SCORES, VALUES)
     log_sum = mu + np.log(Z)
     assert np.isclose(log_sum, np.log(np.exp(SCORES).sum()))
@@ -238,12 +253,33 @@ def test_eq_tiled_gradient(page):
     assert np.allclose(slopes, by_output)
 
 
+def test_eq_tiled_gradient_keys(page):
+    r"""$$ \frac{\partial L}{\partial \mathbf{k}_j} = \frac{1}{\sqrt d} \sum_i \frac{\partial L}{\partial s_{ij}}\, \mathbf{q}_i, \qquad \frac{\partial L}{\partial \mathbf{q}_i} = \frac{1}{\sqrt d} \sum_j \frac{\partial L}{\partial s_{ij}}\, \mathbf{k}_j . $$
+
+    The value $\mathbf{v}_j$ gets $\sum_i \alpha_{ij} \mathbf{g}_i$, a sum over queries.
+    """
+    q, k, v, g = np.random.default_rng(0).normal(size=(4, 5, 3))
+    by_torch = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    y = torch.softmax(by_torch[0] @ by_torch[1].T / 3**0.5, -1) @ by_torch[2]
+    (y * torch.tensor(g)).sum().backward()
+    alpha = reference.attention_weights(q, k)
+    of_scores = alpha * (g @ v.T - (g * (alpha @ v)).sum(1, keepdims=True))
+    for j in range(5):
+        of_key = sum(of_scores[i, j] * q[i] for i in range(5)) / 3**0.5
+        of_query = sum(of_scores[j, i] * k[i] for i in range(5)) / 3**0.5
+        of_value = sum(alpha[i, j] * g[i] for i in range(5))
+        for one, other in zip(by_torch, (of_query, of_key, of_value), strict=True):
+            assert np.allclose(one.grad[j], other)
+
+
 def test_gradients_by_hand(page):
-    r"""let the gradient of the output, $20$, be $1$
+    r"""The output was $20$, and suppose that its gradient is $1$.
 
     The scores get $\tfrac18 (8 - 20) = -1.5$, $\tfrac28 (16 - 20) = -1$ and
     $\tfrac58 (24 - 20) = 2.5$. A larger score for man moves the output up. The three sum to zero, since
     adding the same number to all scores changes nothing.
+
+    The second line uses each score, the one number $\lambda$ and the output, and agrees with the framework.
     """
     for names in (page.torch, page.jax):
         gradients = np.array([float(x) for x in names.by_framework])
@@ -252,6 +288,7 @@ def test_gradients_by_hand(page):
         )
         assert np.allclose(gradients, [-1.5, -1, 2.5])
         assert abs(gradients.sum()) < 1e-5
+        assert np.allclose(gradients, [x.item() for x in names.by_key])
         assert np.isclose(names.output.item(), 20)
 
 
@@ -284,15 +321,21 @@ def test_gates_need_one_number_for_each_token(page):
 
 
 def test_two_schemes_need_all_keys(page):
-    """CoPE counts the gates of all keys from its own up to the query's place. Stick-breaking gives a key
-    what later keys have left over. Such schemes say so by needs_all_keys
+    """CoPE counts gates, those of all keys from this one up to the query. Stick-breaking gives a key a
+    part of what later keys have left over. Such schemes set needs_all_keys.
+
+    Only the first two need all keys, and every other scheme in the list works in tiles.
     """
-    assert "need all keys: CoPE StickBreaking\n" in page.printed
+    names = [scheme.__name__ for scheme in page.torch.schemes]
+    assert names[:2] == ["CoPE", "StickBreaking"]
+    for name in names:
+        needs = "all keys at once" if name in names[:2] else "one tile at a time"
+        assert f"{name:23} {needs}\n" in page.printed
 
 
 def test_memory_of_all_weights_grows_with_the_square(page):
-    """the upper line takes four times the memory for twice the tokens from … on, and ends at …
-    gigabytes. The lower one ends at … megabytes.
+    """From … tokens on, twice the tokens need four times the memory, and the line ends at … gigabytes. In
+    tiles, … megabytes are enough for the same text.
 
     a straight line of slope two
     """
@@ -383,7 +426,8 @@ def test_what_a_window_saves(page):
 def test_two_machines(page):
     """two numbers and a weighted sum as wide as a value, however many keys they hold
 
-    The same merge also joins what different machines have computed, each from the keys that it holds.
+    The same merge also joins the states of different machines, each of which has read only the keys that
+    it holds.
     """
     assert [np.size(part) for part in page.torch.states[0]] == [1, 1, 2]
     weights = reference.masked_softmax(page.torch.s[None])[0]
