@@ -8,7 +8,11 @@ import pytest
 import torch
 
 from posattn.jax import PositionalEncoding as JaxEncoding
-from posattn.reference import frequencies, sinusoidal_encoding
+from posattn.reference import (
+    frequencies,
+    scaled_dot_product_attention,
+    sinusoidal_encoding,
+)
 from posattn.torch import PositionalEncoding as TorchEncoding
 
 NUMBERS = np.arange(1000)[:, None]
@@ -38,21 +42,32 @@ def all_distances(rows):
 # Count, divide, write in binary
 
 
-def test_two_sentences_of_the_same_words(page):
-    """The dog bites the man and the man bites the dog are made of the same five words. Only
-    their order says who gets bitten.
+def test_the_same_word_twice(page):
+    """The dog bites the man has the word the twice. Both times it enters the model as the
+    same vector, so self-attention without a mask gives it the same output both times
     """
-    dog, man = ["the", "dog", "bites", "the", "man"], ["the", "man", "bites", "the", "dog"]
-    assert sorted(dog) == sorted(man)
-    assert dog != man
-    assert len(dog) == 5
+    words = ["the", "dog", "bites", "the", "man"]
+    assert [i for i, word in enumerate(words) if word == "the"] == [0, 3]
+    vectors = dict(zip(sorted({*words}), WORDS[:, :8], strict=False))
+    x = np.stack([vectors[word] for word in words])
+    y = scaled_dot_product_attention(x, x, x)
+    assert np.allclose(y[0], y[3])
+    assert not np.allclose(y[0], y[1])
 
 
 def test_numbers_have_even_steps_and_grow(page):
     """Every position is different, and every step has the same size.
 
-    At position 999, a word whose numbers are around 1 disappears next to the $999$.
+    At 998 both vectors are almost $(999, 999)$.
+
+    position 3 is always 0.003, but neighbors are only 0.001 apart
     """
+    the, dog = np.array([0.5, -0.2]), page.torch.dog
+    assert np.linalg.norm(the - dog) > 1
+    for far in (the + 998, dog + 999):
+        assert abs(far / 999 - 1).max() < 0.002
+    assert np.isclose(TRIES["fraction"][3, 0], 0.003)
+    assert page.glued["fraction_near"] == pytest.approx(0.001)
     assert page.glued["number_short"] == page.glued["number_long"] == 1
     assert page.glued["number_large"] == range(1000)[-1] == 999
 
@@ -120,11 +135,11 @@ def test_four_clocks_halve(page):
 
 
 def test_the_table_of_four_tries(page):
-    """nearest two vectors | … | … | … | … |
+    """distinct: nearest two vectors | … | … | … | … |
 
-    largest number | … | … | … | … |
+    bounded: largest number | … | … | … | … |
 
-    longest step / shortest step | … / … | … / … | … / … | … / … |
+    even: longest step / shortest step | … / … | … / … | … / … | … / … |
 
     Counting fails the second, fractions fail the third, and bits fail the fourth. The
     clocks pass all four.
@@ -145,8 +160,17 @@ def test_the_table_of_four_tries(page):
 
 
 def test_one_radian_is_57_degrees(page):
-    """one clock that turns by 1 radian, about 57 degrees, per position"""
+    """by 1 radian per position, which is about 57 degrees"""
     assert round(np.degrees(1)) == 57
+
+
+def test_the_clock_of_bit_0_is_a_bit(page):
+    """The clock of bit 0 makes half a turn per number. Its hand would only jump between the
+    top and the bottom, which is a bit again.
+    """
+    angle = np.pi / 2**0 * COUNT
+    assert np.allclose(np.sin(angle), 0)
+    assert np.allclose(np.cos(angle), 1 - 2 * (COUNT % 2))
 
 
 def test_the_rows_by_hand(page):
@@ -320,8 +344,25 @@ def test_eq_bit_is_a_clock(page):
         assert np.array_equal(beta == 1, np.sin(np.pi / 2**j * (COUNT + 1 / 2)) < 0)
 
 
+def test_a_bit_without_corners(page):
+    """At 4 the bit jumps from 0 to 1, while the smooth wave is already halfway up. The
+    smooth wave still tells you the bit, because it is above the middle exactly where the
+    bit is 1.
+
+    it is a sine, turned upside down
+    """
+    x, bit, wave = page.torch.place, page.torch.square, page.torch.wave
+    assert np.allclose(np.interp([4, 8, 12], x, wave), 1 / 2)
+    off = abs(wave - 1 / 2) > 1e-9
+    assert np.array_equal(bit[off] == 1, wave[off] > 1 / 2)
+    assert np.allclose(1 - 2 * wave, np.sin(np.pi * x / 4))
+    stretches = np.floor(x).astype(int)
+    assert np.array_equal(bit, stretches >> 2 & 1)
+
+
 def test_without_the_half_a_hand_meets_the_border(page):
-    r"""The $\frac{1}{2}$ keeps the clock hand off the borders between the halves, where
+    r"""The $\frac{1}{2}$ reads the clock in the middle of the stretch of number $i$. It
+    keeps the clock hand off the borders between the halves, where
     whole numbers of steps would sometimes land.
     """
     for j in range(6):
@@ -350,6 +391,9 @@ def test_the_promises_are_kept(page):
     \cos(\delta\,\omega_j)$, whatever $i$ is.
 
     Two neighbors get the same score at position 7 and at position 1000
+
+    Even the nearest row is more than 1 away from row 0, so no row repeats it. All 5000 rows have the
+    same length. Rows 7 apart have the same product everywhere, the one that (c) predicts.
     """
     P = sinusoidal_encoding(1000, 32)
     assert all_distances(P).min() > 0.5
@@ -359,11 +403,28 @@ def test_the_promises_are_kept(page):
         assert np.allclose(products, np.cos(delta * frequencies(32)).sum())
     rows = sinusoidal_encoding(1002, 32)
     assert np.isclose(rows[7] @ rows[8], rows[1000] @ rows[1001])
+    assert "distance of the row nearest to row 0: 1.1716" in page.printed
+    assert "squared lengths: 16.0 to 16.0" in page.printed
+
+
+def test_a_step_back_is_the_same_turn_everywhere(page):
+    r"""To go one step back, a model had to flip one bit at position 7 and four bits at
+    position 8.
+
+    clock $j$ turns back by $k\,\omega_j$, whatever it showed before
+    """
+    assert ((7 ^ 6).bit_count(), (8 ^ 7).bit_count()) == (1, 4)
+    P = sinusoidal_encoding(1001, 32)
+    hands = P[:, 1::2] + 1j * P[:, ::2]
+    for k in (1, 5):
+        turn = np.exp(-1j * k * frequencies(32))
+        for i in (7, 8, 1000):
+            assert np.allclose(hands[i - k], hands[i] * turn)
 
 
 def test_the_gram_matrix_is_toeplitz(page):
-    """is constant along each diagonal. Such a matrix is called a *Toeplitz* matrix, and a
-    single row tells all of it.
+    """is constant along each diagonal. Such a matrix is called a *Toeplitz* matrix, and its
+    first row already determines all of it.
     """
     assert np.allclose(GRAM[1:, 1:], GRAM[:-1, :-1])
     i = np.arange(60)
@@ -523,8 +584,9 @@ def test_a_sine_does_not_tell_rising_from_falling(page):
 
 
 def test_half_a_turn_is_the_most(page):
-    r"""Half a turn per position, which is $\pi$ radians, is the most that makes sense. A
-    clock that turns by $2\pi - \omega$ shows the same cosines as one that turns by
+    r"""Half a turn per position, which is $\pi$ radians, is the most that makes sense.
+
+    A clock that turns by $2\pi - \omega$ shows the same cosines as one that turns by
     $\omega$, with the sines negated.
 
     A clock that turns by exactly a sixth of the circle repeats itself after six positions.
@@ -579,6 +641,8 @@ def test_how_many_clocks_are_slow(page):
 
     With the base 100 no clock can say that for such a text. With a million there are many,
     but most of them hardly move.
+
+    a larger base suits longer texts, but it leaves fewer fast clocks
     """
     for base in (100, 10000, 1000000):
         turns = 2 * np.pi / frequencies(32, base=float(base))
@@ -588,6 +652,8 @@ def test_how_many_clocks_are_slow(page):
     assert (np.diff(np.cos(np.arange(1000) * 2 * np.pi / 2000)) < 0).all()
     assert len(frequencies(32)) == 16
     assert (turns > 20000).sum() > (turns > 2000).sum() / 2
+    fast = [(frequencies(32, base=b) > 0.1).sum() for b in (100.0, 10000.0, 1e6)]
+    assert fast[0] > fast[1] > fast[2]
 
 
 def test_word_and_position_are_nearly_at_right_angles(page):
