@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import posattn.torch
 from posattn.reference import (
     KVCache,
     MultiHeadAttention,
@@ -54,20 +55,29 @@ def test_what_the_heads_find(page):
     """The first head asks for a noun that comes earlier, the second for a noun that comes later.
 
     The first head finds dog. The second finds man. The single head adds the two scores, so it splits
-    its weight between them.
+    its weight between them. Dog gets 2 points from the first question and 1 from the second, man gets
+    1 and 2, and that is a tie at 3.
+
+    A key gets one point for being a noun and one for standing on the side that the head asks for.
     """
     first, second, single = page.torch.panels[:, 2]
     assert np.allclose([first[1], second[4], *single[[1, 4]]], [1, 1, 0.5, 0.5], atol=0.001)
     Q, K = page.torch.Q, page.torch.K
     both = Q[:, :6] @ K[:, :6].T + Q[:, 6:] @ K[:, 6:].T
     assert np.allclose(Q @ K.T, both)
+    before, after = Q[2, :6] @ K[:, :6].T / 20, Q[2, 6:] @ K[:, 6:].T / 20
+    assert before[[1, 4]].tolist() == [2, 1]
+    assert after[[1, 4]].tolist() == [1, 2]
+    assert (before + after).max() == 3
 
 
 def test_other_rows_have_no_such_luck(page):
     """Before the first the there is no noun at all, and the first head has to put its weight
-    somewhere. It goes to the two nouns that come after.
+    somewhere. It goes to the two nouns that come after. They have one point each, and no key has two.
     """
     first = page.torch.panels[0, 0]
+    points = page.torch.Q[0, :6] @ page.torch.K[:, :6].T / 20
+    assert points.tolist() == [0, 1, 0, 0, 1]
     assert np.allclose(first[[1, 4]], 0.5, atol=0.001)
 
 
@@ -128,10 +138,14 @@ def test_eq_heads(page):
     \mathbf{K}_h = \left[\mathbf{K}\mathbf{W}^{(k)}\right]_h, \quad
     \mathbf{V}_h = \left[\mathbf{V}\mathbf{W}^{(v)}\right]_h . $$
 
-    Head $h$ takes its share of the columns of each product, $h d_h, \ldots, (h + 1) d_h - 1$.
+    head $h$ takes its share of the columns of each product, $h d_h, \ldots, (h + 1) d_h - 1$.
 
     give each head its own matrices of shape $d \times d_h$. Those are the columns of ours.
+
+    With $d = 8$ and $H = 2$, for example, head 0 works in columns 0 to 3 and head 1 in columns 4 to 7.
     """
+    first, second = split_heads(np.arange(8.0)[None], 2)
+    assert (first.tolist(), second.tolist()) == ([[0, 1, 2, 3]], [[4, 5, 6, 7]])
     for x, W in ((X, W_Q), (CONTEXT, W_K), (CONTEXT, W_V)):
         heads = split_heads(x @ W, 3)
         for h in range(3):
@@ -158,6 +172,43 @@ def test_eq_multi_head(page):
     assert np.allclose(LAYER(X, CONTEXT, CONTEXT), Y)
 
 
+def test_three_tokens_in_two_heads(page):
+    """Each head has all three tokens, and half of the columns of each."""
+    assert "head 0: [[0, 1], [10, 11], [20, 21]]\n" in page.printed
+    assert "head 1: [[2, 3], [12, 13], [22, 23]]\n" in page.printed
+    assert np.array_equal(split_heads(page.torch.numbered * 1.0, 2), page.torch.halves)
+
+
+def test_shapes_in_the_layer(page):
+    r"""| projected queries | $(n_q, d)$ |
+
+    | the same, cut into heads | $(H, n_q, d_h)$ |
+
+    | scores and weights | $(H, n_q, n_k)$ |
+
+    | what the heads return | $(H, n_q, d_h)$ |
+
+    | the same, side by side | $(n_q, d)$ |
+    """
+    n_q, n_k, d, H, d_h = 7, 5, 12, 3, 4
+    projected = X @ W_Q
+    q, k, v = (split_heads(x, H) for x in (projected, X[:n_k] @ W_K, X[:n_k] @ W_V))
+    weights = attention_weights(q, k)
+    returned = weights @ v
+    assert projected.shape == (n_q, d)
+    assert q.shape == (H, n_q, d_h)
+    assert weights.shape == (H, n_q, n_k)
+    assert returned.shape == (H, n_q, d_h)
+    assert merge_heads(returned).shape == (n_q, d)
+
+
+def test_an_offset_for_each_projection(page):
+    """With use_bias=True it adds a learned vector to each projection."""
+    layer = posattn.torch.MultiHeadAttention(8, 2, use_bias=True)
+    roles = {name.split(".")[0] for name, _ in layer.named_parameters() if "bias" in name}
+    assert roles == {"query", "key", "value", "output"}
+
+
 def test_the_layer_of_torch(page):
     """With the same weights, torch.nn.MultiheadAttention and jax.nn.dot_product_attention between
     the projections return the same
@@ -181,15 +232,17 @@ def test_the_layer_of_torch(page):
 
 
 def test_exactly_orthogonal_columns(page):
-    """Let's measure it on 4000 random pairs. qr makes their 16 columns exactly orthogonal"""
+    """Let's measure it on 4000 random pairs. Their 16 columns are only nearly uncorrelated, because 4000
+    is a finite number, so qr makes them exactly orthogonal.
+    """
     assert TARGET.shape == (4000, 16)
     assert np.allclose(TARGET.T @ TARGET, np.eye(16), atol=1e-12)
 
 
 @pytest.mark.parametrize("angle", np.linspace(0, 3, 9))
 def test_one_head_loses_half(page, angle):
-    r"""one head whose queries and keys do not depend on the values has a relative error of at least
-    $\tfrac12$
+    r"""Take one head whose queries and keys do not depend on the values. Whatever its four matrices, its
+    relative error is at least $\tfrac12$.
 
     from the mean of two values no linear map recovers both: half of what was asked is lost
     """
@@ -197,7 +250,7 @@ def test_one_head_loses_half(page, angle):
 
 
 def test_two_heads_lose_nothing(page):
-    r"""have matrices without any error, if $\alpha_0 \alpha_1' \neq \alpha_1 \alpha_0'$
+    r"""If $\alpha_0 \alpha_1' \neq \alpha_1 \alpha_0'$, there are matrices with which they make no error.
 
     One head loses half, however it divides its attention. The two heads of the last line have soft
     weights, and still no error. They don't have to be sharp, they have to differ.
@@ -208,7 +261,7 @@ def test_two_heads_lose_nothing(page):
     lines = [line for line in page.printed.splitlines() if "relative error" in line]
     errors = [float(line.split()[-1]) for line in lines]
     assert errors == [0.5, 0.5, 0.5, 0]
-    assert "(0.9, 0.1), (0.1, 0.9)" in lines[-1]
+    assert "(0.9, 0.1) (0.1, 0.9)" in lines[-1]
 
 
 def test_a_residual_connection_helps_one_head(page):
@@ -223,8 +276,8 @@ def test_an_induction_head(page):
 
     So the induction head attends to dog and proposes dog as the next word.
 
-    In the last row of fig-induction the second the finds dog. The other rows have no match, so they
-    spread their weight evenly.
+    On the left of fig-induction each token looks at the one before it. On the right, in the last row,
+    the second the finds dog. The other rows have no match, so they spread their weight evenly.
 
     It completes [A] [B] ... [A] with [B]
     """
@@ -252,6 +305,21 @@ def test_the_german_sentence(page):
     assert english == ["the", "man", "bites", "the", "dog"]
     assert p.source == ["the", "dog", "bites", "the", "man"]
     assert english == p.source[3:] + p.source[2:3] + p.source[:2]
+
+
+def test_a_dictionary_in_a_matrix(page):
+    """Multiply the vector of Hund by this matrix, and you get nearly the vector of dog. That is because
+    the dot product of Hund with itself is about 64, and with the other German vectors it is much
+    smaller. So the query of Hund is nearly the key of dog.
+    """
+    p = page.torch
+    hund, dog = p.german["Hund"], p.english["dog"]
+    products = {word: hund @ vector for word, vector in p.german.items()}
+    assert 45 < products.pop("Hund") < 85
+    assert max(abs(product) for product in products.values()) < 25
+    found = hund @ p.dictionary
+    assert found @ dog / np.linalg.norm(found) / np.linalg.norm(dog) > 0.9
+    assert np.allclose(p.query[4], found)
 
 
 def test_the_alignment(page):
@@ -342,7 +410,7 @@ def test_the_rank_of_a_head(page, H):
 
 
 def test_a_reshape_that_mixes_tokens(page):
-    """a head now holds one half of the text, when it should hold one half of the width
+    """a head now holds half of the text, when it should hold half of the width
 
     The outputs of six tokens move as far as printed above.
 
