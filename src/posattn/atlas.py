@@ -121,6 +121,8 @@ def _card(name):
             f"${card.formula}$",
             "",
             *([f"Here {card.symbols}", ""] if card.symbols else []),
+            f"*Picture:* {card.shows}.",
+            "",
             _used_by(card.models),
             "",
             " · ".join(links) or "The attention layer as it is.",

@@ -49,7 +49,7 @@ def changes():
 def test_without_positions_both_scores_are_equal(page):
     r"""Without positions both scores are equal, because the words are
 
-    Then both scores are $1 \cdot 1 / \sqrt{2} = 0.71$.
+    Without positions, both scores are $1 \cdot 1 / \sqrt{2} = 0.71$.
     """
     assert np.allclose(TOKENS[1:] @ TOKENS[0] / np.sqrt(2), 0.71, atol=0.005)
     assert np.array_equal(page.torch.tokens, TOKENS)
@@ -82,14 +82,20 @@ def test_a_penalty_is_subtracted(page):
 
 
 def test_only_the_first_notices_five_words_in_front(page):
-    """All three schemes tell the two the apart. Only the first one notices the five words in front."""
+    """In every line the two numbers differ, so all three schemes tell the two the apart. Only the
+    first scheme notices the five words in front. Its scores went from 1.06 and 1.83 to 0.2 and 2.25,
+    and the other four scores stayed as they were.
+    """
     here, there = scores_by_hand(HERE), scores_by_hand(HERE + 5)
     for name in here:
         assert abs(np.diff([here[name], there[name]])).min() > 0.05
         assert np.allclose(here[name], there[name]) == (name != "input")
-    printed = [
-        line.split(":")[1] for line in page.printed.splitlines() if "bites at" in line
-    ]
+    assert here["input"].round(2).tolist() == [1.06, 1.83]
+    assert there["input"].round(2).tolist() == [0.2, 2.25]
+    lines = page.printed.splitlines()
+    heads = [i for i, line in enumerate(lines) if line.startswith("scores of bites")]
+    assert len(heads) == 2
+    printed = [line.split(":")[1] for i in heads for line in lines[i + 1 : i + 4]]
     assert [np.fromstring(line.strip(" []"), sep=" ").tolist() for line in printed] == [
         scores.round(2).tolist() for at in (here, there) for scores in at.values()
     ]
@@ -161,9 +167,17 @@ def test_the_picture_of_rotary_has_stripes(page):
 
 def test_only_the_sinusoid_notices_what_stands_in_front(page):
     """Without a scheme, the dog that bites and the dog that is bitten look the same. All the other
-    schemes tell them apart. Of these, only the sinusoid notices the words in front.
+    schemes tell them apart. With ALiBi the difference is small, 0.01, because its slopes here are at
+    most one sixteenth and the sentence is short. Only the sinusoid notices the words in front. They
+    change its outputs by up to 1.55, more than four times the difference that it makes between the
+    two dogs.
     """
     found = changes()
+    assert round(found["ALiBi"][0], 2) == 0.01
+    assert max(reference.alibi_slopes(2)) == 1 / 16
+    dog, moved = found["sinusoidal"]
+    assert round(moved, 2) == 1.55
+    assert moved > 4 * dog
     assert [name for name in NAMES if found[name][0] > 0.005] == [
         "sinusoidal",
         "rotary",
@@ -205,7 +219,7 @@ def test_what_would_you_need(page):
     """What remains are rotations."""
     wanted = {"shift": True, "side": True, "far": True, "cache": True, "learns": False}
     remain = [name for name in SCHEMES if wanted.items() <= properties(name).items()]
-    assert f"{remain}\n" in page.printed
+    assert f"remaining: {' · '.join(remain)}\n" in page.printed
     assert {*remain} <= {*atlas.acting("query and key")}
     assert "rotary" in remain
 
@@ -235,7 +249,7 @@ def test_make_one(page):
 
 
 def test_no_scheme_at_all(page):
-    """the token at $i$ averages $i + 1$ values, and one of them belongs to the first word. The share of
+    """Let all scores be equal. Then the token at $i$ averages $i + 1$ values, and one of them belongs to the first word. The share of
     the first word, $1/(i+1)$, reveals the position
     """
     assert np.allclose(page.torch.share[:, 0], 1 / np.arange(1, 7))
@@ -244,8 +258,8 @@ def test_no_scheme_at_all(page):
 def test_the_exceptions_that_the_text_explains(page):
     """TUPE fails because its bias is made from two positions and not from their offset.
 
-    PoPE fails too, because its learned angles start at zero, and so does DAPE when it corrects such a
-    bias.
+    PoPE fails too, because its learned angles start at zero. So does DAPE, because the bias that it
+    corrects here is ALiBi's.
 
     Stick-breaking also fails side
 

@@ -9,8 +9,8 @@ BIASES = {
         title="Relative embeddings of Shaw",
         year=2018,
         idea=(
-            "Learn a vector for each offset. The query is compared with it as it is with "
-            "the key, and a second set of vectors is added to the values."
+            "Learn a vector for each offset and add it to the key. A second set of "
+            "vectors is added to the values."
         ),
         formula=(
             r"s_{ij} + \mathbf{q}_i^\top\mathbf{a}_{j-i} / \sqrt{d_h}, \quad |j - i| "
@@ -41,8 +41,8 @@ BIASES = {
         title="Transformer-XL",
         year=2019,
         idea=(
-            "Score content and offset separately. In two of the four terms a learned "
-            "vector replaces the query."
+            "Split the score into four terms, which compare a query or a learned vector "
+            "with a key or an encoding of the offset."
         ),
         formula=(
             r"s_{ij} + \left(\mathbf{q}_i^\top\mathbf{r}_{i-j} + "
@@ -62,7 +62,10 @@ BIASES = {
     "DeBERTa": Card(
         title="Disentangled attention (DeBERTa)",
         year=2020,
-        idea="Content asks about offsets, and offsets ask about content.",
+        idea=(
+            "Compare the words with each other, each query with a vector for the offset, "
+            "and each key with another one."
+        ),
         formula=(
             r"\left(\mathbf{q}_i^\top\mathbf{k}_j + "
             r"\mathbf{q}_i^\top\mathbf{k}^{(r)}_{i-j} + "
@@ -92,7 +95,7 @@ BIASES = {
         ),
         cites=("ke2021rethinking",),
         function="TUPEBias",
-        shows="noise: before training the rows of the table know nothing of each other",
+        shows="noise, because the rows of the table are random before training",
     ),
     "CoPE": Card(
         title="Contextual positions (CoPE)",
@@ -116,7 +119,10 @@ BIASES = {
     "FoX": Card(
         title="Forgetting Transformer (FoX)",
         year=2025,
-        idea="Each token closes a gate a little on everything before it.",
+        idea=(
+            "Each token computes a gate between 0 and 1, and everything before the token "
+            "counts less by that factor."
+        ),
         formula=(
             r"s_{ij} + \textstyle\sum_{l=j+1}^{i} \log f_l, \quad f_l = "
             r"\sigma(\mathbf{w}^\top\mathbf{x}_l + w_0)"
@@ -134,8 +140,8 @@ BIASES = {
         title="Stick-breaking",
         year=2024,
         idea=(
-            "Go from the newest key to the oldest and let each take a share of what is "
-            "left. Of equal keys the nearest gets most, and what remains at the end goes "
+            "Break a stick of weight. From the newest key to the oldest, each takes a "
+            "share of what is left, so of equal keys the nearest gets most. The rest goes "
             "to the query's own value."
         ),
         formula=(
@@ -149,9 +155,8 @@ BIASES = {
         cites=("tan2025scaling",),
         function="StickBreaking",
         shows=(
-            "dark next to the diagonal, paling evenly into the past; the diagonal "
-            "itself, which has what remains, pales further down, and one shade lies "
-            "above it"
+            "dark next to the diagonal and evenly paler into the past, with one shade "
+            "above; the diagonal itself, which holds the rest, gets paler further down"
         ),
     ),
     "DAPE": Card(
@@ -206,7 +211,7 @@ BIASES = {
         symbols="$r_1$ and $r_2$ are learned and positive.",
         cites=("chi2022kerple",),
         function="KerpleLog",
-        shows="dark on the diagonal, fading to both sides, fast and then slowly",
+        shows="dark on the diagonal, fading to both sides, first fast and then slowly",
         page="biases",
     ),
     "KERPLE, power": Card(
@@ -217,13 +222,16 @@ BIASES = {
         symbols="$r_1$ and $r_2$ are learned and positive.",
         cites=("chi2022kerple",),
         function="KerplePower",
-        shows="dark on the diagonal, and pale at once next to it",
+        shows="dark on the diagonal, and pale right next to it",
         page="biases",
     ),
     "Sandwich": Card(
         title="Sandwich",
         year=2022,
-        idea="Take the product of two rows of the sinusoid, without the words, as a bias.",
+        idea=(
+            "Use the dot product of two rows of the sinusoid as a bias, with no word "
+            "vectors in it."
+        ),
         formula=r"s_{ij} + \tfrac{H}{8h}\,\mathbf{p}_i^\top\mathbf{p}_j",
         symbols=(
             r"$\mathbf{p}_i$ is the sinusoidal encoding of position $i$, $H$ the number "

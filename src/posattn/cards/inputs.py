@@ -9,8 +9,8 @@ INPUTS = {
         title="No encoding (NoPE)",
         year=2022,
         idea=(
-            "Nothing marks positions. Only the causal mask gives a hint: a token that "
-            "sees more tokens comes later."
+            "Add nothing. Under a causal mask a later token sees more tokens, and from "
+            "that a model can learn where it is."
         ),
         formula=r"s_{ij} = \mathbf{q}_i^\top\mathbf{k}_j / \sqrt{d_h}",
         symbols="",
@@ -19,17 +19,17 @@ INPUTS = {
         shows="one shade: all scores are equal",
         models=(
             "Jamba (whose other layers are recurrent)",
-            "Llama 4",
-            "SmolLM3",
-            "Cohere 2",
-            "EXAONE 4 (these four in every fourth layer)",
+            "Llama 4 (every fourth layer)",
+            "SmolLM3 (every fourth layer)",
+            "Cohere 2 (every fourth layer)",
+            "EXAONE 4 (every fourth layer)",
         ),
         page="permutation",
     ),
     "sinusoidal": Card(
         title="Sinusoidal encoding",
         year=2017,
-        idea="Add sines and cosines of the position to the token, from fast ones to slow ones.",
+        idea="Add sines and cosines of the position to the token, at speeds from fast to slow.",
         formula=(
             r"\mathbf{x}_i \mapsto \mathbf{x}_i + \mathbf{p}_i, \quad (p_{i,2c},\, "
             r"p_{i,2c+1}) = (\sin i\,\omega_c,\, \cos i\,\omega_c)"
@@ -56,8 +56,8 @@ INPUTS = {
         cites=("gehring2017convolutional", "devlin2019bert"),
         function="LearnedPositionalEncoding",
         shows=(
-            "noise in stripes: before training the rows of the table know nothing of "
-            "each other"
+            "vertical and horizontal lines of noise, because the rows of the table are "
+            "random before training"
         ),
         models=("BERT", "GPT-2", "OPT"),
         page="learned",
@@ -79,6 +79,6 @@ INPUTS = {
         ),
         cites=("ruoss2023randomized",),
         function="randomized_positions",
-        shows="the waves of the sinusoid, torn to noise where the positions leap",
+        shows="the waves of the sinusoid, broken into noise because the positions jump",
     ),
 }

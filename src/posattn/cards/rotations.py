@@ -22,7 +22,7 @@ ROTATIONS = {
         ),
         cites=("su2024roformer",),
         function="rotate",
-        shows="stripes along the diagonal: the score depends only on the offset",
+        shows="stripes along the diagonal, because the score depends only on the offset",
         models=(
             "Llama",
             "Llama 2",
@@ -77,8 +77,8 @@ ROTATIONS = {
         title="xPos",
         year=2022,
         idea=(
-            "Rotary, with fading: as the position grows, queries shrink and keys grow, "
-            "so the score of a distant key gets smaller."
+            "Rotary that fades with distance. Queries shrink and keys grow with their "
+            "positions, so the score of a distant earlier key gets smaller."
         ),
         formula=(
             r"\mathbf{q}_i \mapsto \zeta_c^{\,i/\tau}\,\mathbf{R}_i\,\mathbf{q}_i, \quad "
@@ -91,15 +91,15 @@ ROTATIONS = {
         ),
         cites=("sun2023length",),
         function="xpos_query",
-        shows="nearly the stripes of rotary: within 64 positions little fades",
+        shows="nearly the stripes of rotary, because little fades within 64 positions",
     ),
     "PoPE": Card(
         title="Polar coordinates (PoPE)",
         year=2025,
         idea=(
-            "Make every entry of a query or key a length, which is never negative, and "
-            "let only the position set its angle. Learned angles say which offset an "
-            "entry likes best."
+            "Read every entry of a query or key as the length of an arrow. Only the "
+            "position sets the angle of the arrow, plus a learned angle that says which "
+            "offset the entry prefers."
         ),
         formula=(
             r"s_{ij} = \textstyle\sum_c \mu(q_{ic})\,\mu(k_{jc}) \cos\bigl((j - "
@@ -127,7 +127,7 @@ ROTATIONS = {
         ),
         cites=("heo2024rotary",),
         function="axial_frequencies",
-        shows="blocks of 8 by 8, one for each two rows of an image of 8 by 8 patches",
+        shows="blocks of 8 by 8, one for each pair of rows of the image",
         models=("DINOv3",),
     ),
     "rotary, mixed": Card(
@@ -147,7 +147,7 @@ ROTATIONS = {
         ),
         cites=("heo2024rotary",),
         function="MixedRotary",
-        shows="blocks of 8 by 8, shaded aslant",
+        shows="blocks of 8 by 8, each with slanted stripes",
         models=("RoPE-ViT (by the authors)",),
     ),
     "M-RoPE": Card(
@@ -168,7 +168,7 @@ ROTATIONS = {
         cites=("wang2024qwen2vl",),
         function="mrope_frequencies",
         shows=(
-            "blocks of 8 by 8, each nearly of one shade, as the columns are left to the "
+            "blocks of 8 by 8, each of nearly one shade, because the columns get the "
             "slowest pairs"
         ),
         models=("Qwen2-VL",),
@@ -202,15 +202,15 @@ ROTATIONS = {
         ),
         cites=("bloc972023ntk", "peng2024yarn"),
         function="ntk_aware",
-        shows="fine stripes as those of rotary, over slower ones",
+        shows="the fine stripes of rotary, over broader ones",
         page="longer_contexts",
     ),
     "dynamic NTK": Card(
         title="Dynamic NTK",
         year=2023,
         idea=(
-            "NTK-aware scaling with a factor that grows with the text, as soon as the "
-            "text is longer than those of training."
+            "NTK-aware scaling that starts when the text gets longer than those of "
+            "training. From then on its factor grows with the text."
         ),
         formula=r"b \mapsto b\,\left(1 + s\left(\tfrac{\max(n, L)}{L} - 1\right)\right)^{d/(d-2)}",
         symbols=(
@@ -219,7 +219,7 @@ ROTATIONS = {
         ),
         cites=("emozilla2023dynamically", "peng2024yarn"),
         function="dynamic_ntk",
-        shows="fine stripes as those of rotary, over slower ones",
+        shows="the fine stripes of rotary, over broader ones",
         models=("Qwen-7B (the first Qwen, with its own formula for the factor)",),
         page="longer_contexts",
     ),
@@ -241,7 +241,7 @@ ROTATIONS = {
         ),
         cites=("peng2024yarn",),
         function="yarn",
-        shows="fine stripes as those of rotary, over slower ones",
+        shows="the fine stripes of rotary, over broader ones",
         models=("gpt-oss", "OLMo 3 (global layers)", "DeepSeek-V3"),
         page="longer_contexts",
     ),
@@ -277,7 +277,7 @@ ROTATIONS = {
         ),
         cites=("grattafiori2024llama",),
         function="llama3",
-        shows="stripes along the diagonal, over the slow ones of a base of 500000",
+        shows="stripes along the diagonal, over much broader ones from its base of 500000",
         models=("Llama 3.1", "Llama 4 (Scout)", "EXAONE 4", "Apertus"),
         page="longer_contexts",
     ),
