@@ -44,6 +44,9 @@ def test_a_table_learns_where_it_is_read(page):
     the rule.
 
     a table must learn it place by place
+
+    weights near 1 where the table was trained, and about an eighth, pure chance among eight
+    keys, where it was not
     """
     trained = page.torch.trained
     assert trained.diagonal(-1)[:4].min() > 0.99
@@ -59,8 +62,9 @@ def test_a_look_up_and_a_sum(page):
 
 
 def test_which_rows_learn(page):
-    """Row 0 is read twice, row 1 twice, and row 2 once. The gradient at a row is the sum
-    over its readings.
+    """Row 0 is read twice, row 1 twice, and row 2 once. So row 0 receives two
+    gradients, one from each text, and they add up. If the table has a row 3, nobody reads
+    it, and it receives none.
 
     The sum runs over all texts of the batch, and it is zero for a position that no token
     has.
@@ -140,7 +144,7 @@ def test_eq_interpolated_table(page):
 
     $$ \mathbf{t}'_i = (1 - f)\,\mathbf{t}_k + f\,\mathbf{t}_{k+1} , $$
 
-    In NumPy this is one call of numpy.interp for each column.
+    In NumPy this is one call of numpy.interp for each column
     """
     T = sinusoidal_encoding(8, 4)
     longer = stretched(T, 16)
@@ -149,6 +153,31 @@ def test_eq_interpolated_table(page):
         k = int(k)
         mixed = T[7] if k == 7 else (1 - f) * T[k] + f * T[k + 1]
         assert np.allclose(longer[i], mixed)
+
+
+def test_three_rows_for_five_tokens(page):
+    """The new rows 0, 2 and 4 are the old ones, and the new row 1 lies halfway between the
+    old rows 0 and 1.
+
+    The second new row is $(0.05, 0.1)$, the mean of $(0.1, 0.0)$ and $(0.0, 0.2)$.
+    """
+    old, new = page.torch.table, page.torch.stretched
+    assert np.allclose(new[::2], old)
+    assert np.allclose(new[1], (old[0] + old[1]) / 2)
+    assert np.allclose(new[1], [0.05, 0.1])
+
+
+def test_pytorch_interpolates_in_two_dimensions(page):
+    """In PyTorch the right way is torch.nn.functional.interpolate with mode="bilinear" and
+    align_corners=True, on a table of shape (1, d, 14, 14). It gives the same numbers.
+    """
+    rows, columns = np.meshgrid(range(14), range(14), indexing="ij")
+    table = torch.tensor(np.stack([rows, columns])[None].astype(float))
+    larger = torch.nn.functional.interpolate(
+        table, size=(24, 24), mode="bilinear", align_corners=True
+    )
+    assert np.allclose(larger[0, 0], page.torch.rows_2d)
+    assert np.allclose(larger[0, 1], page.torch.columns_2d)
 
 
 def test_an_image_is_stretched_in_two_dimensions(page):
@@ -161,15 +190,15 @@ def test_an_image_is_stretched_in_two_dimensions(page):
     """
     assert (224 // 16) ** 2 == 14 * 14 == 196
     assert (384 // 16) ** 2 == 24 * 24 == 576
-    two, one = page.torch.in_2d, page.torch.in_1d
-    assert np.allclose(two[..., 0], np.linspace(0, 13, 24)[:, None])
-    assert np.allclose(two[..., 1], np.linspace(0, 13, 24))
-    assert two[1, 23, 1] == pytest.approx(13)
-    assert one[1, 23, 1] < 3
+    two, one = page.torch.columns_2d, page.torch.columns_1d
+    assert np.allclose(page.torch.rows_2d, np.linspace(0, 13, 24)[:, None])
+    assert np.allclose(two, np.linspace(0, 13, 24))
+    assert two[1, 23] == pytest.approx(13)
+    assert one[1, 23] < 3
 
 
 def test_197_rows_form_no_square(page):
-    """because 197 patches form no square
+    """because 197 rows form no square
 
     keep the row of the class token as it is, and interpolate the other 196
     """
@@ -182,10 +211,12 @@ def test_one_token_too_many(page):
 
     The table has 1024 rows, for the positions 0 to 1023, and the last token asked for a row
     that does not exist.
+
+    On a CPU it is IndexError: index out of range in self.
     """
     table = torch.nn.Embedding(1024, 4)
     table(torch.arange(1024))
-    with pytest.raises(IndexError, match="out of range"):
+    with pytest.raises(IndexError, match=r"^index out of range in self$"):
         table(torch.arange(1025))
 
 
@@ -215,7 +246,8 @@ def test_eq_shift_residual(page):
 
     a table as it is drawn has $r =$ …. The sinusoid has 0, up to rounding.
 
-    A perfect shift has $r = 0$, and no shift at all has $r = 1$.
+    If one matrix takes every row exactly to the next, then $r = 0$. The worst case is $r =
+    1$, where no matrix does better than $\mathbf{A} = \mathbf{0}$.
 
     shift is one matrix | yes, for even $d$ | not in general |
     """
@@ -298,7 +330,7 @@ def test_a_short_table(page):
 
 
 def test_stretching_halves_the_steps(page):
-    """It keeps the order of the places. But it also brings neighbors closer together than
+    """Stretching keeps the order of the places. But it also brings neighbors closer together than
     the model has ever seen them
 
     Only stretching keeps the order, with steps about half as long.
