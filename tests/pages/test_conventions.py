@@ -92,11 +92,15 @@ def test_three_lines_for_a_configuration(page):
 
 
 def test_a_rotation_as_a_value(page):
-    """with the same arguments, which can be compared, pickled and printed"""
+    """If the layer will be saved, replace the partial by Rotary(frequencies=speeds, layout="half"). It
+    computes the same and, unlike a partial, it can be compared and printed
+    """
     x, far = np.random.default_rng(1).normal(size=(5, 16)), np.arange(100, 105)
     options = {"frequencies": frequencies(4, base=1e7), "layout": "half"}
     value = reference.Rotary(**options)
     assert value == reference.Rotary(**options)
+    assert partial(rotate, **options) != partial(rotate, **options)
+    assert "layout='half'" in repr(value)
     assert np.array_equal(value(x, far), rotate(x, far, **options))
 
 
@@ -121,8 +125,9 @@ def test_most_models_pair_halves(page):
 
 
 def test_rotate_half(page):
-    r"""In rotate_half they swap places, and the one that lands in front changes its sign. So entry $c$
-    becomes $x_c \cos - x_{c + d/2} \sin$, and its partner becomes $x_{c + d/2} \cos + x_c \sin$.
+    r"""In rotate_half they swap places, and the one that lands in front changes its sign. With an
+    angle $\theta$, entry $c$ becomes $x_c \cos\theta - x_{c + d/2} \sin\theta$, and its partner becomes
+    $x_{c + d/2} \cos\theta + x_c \sin\theta$.
     """
     x, angle = Q[0, :8], 0.7
     own = page.torch.apply_rotary(x, np.cos(angle), np.sin(angle))
@@ -239,7 +244,15 @@ def test_angles_in_half_precision(page):
     Each is off by a fraction of a percent
 
     At position 4095 the angle is off by up to … radians, and a half turn is 3.14.
+
+    In float32 an angle at position 100000 is still good to 0.01 radians.
+
+    If you compare a float64 rotation with such code far into a text, expect differences in the third
+    decimal.
     """
+    speeds = np.float32(10000.0) ** -(np.arange(0, 128, 2, dtype=np.float32) / 128)
+    difference = abs(np.float32(100000) * speeds - 100000 * frequencies(128)).max()
+    assert 0.001 < difference < 0.01
     integers = torch.arange(258)
     kept = integers.bfloat16().long()
     assert torch.equal(kept[:257], integers[:257])
@@ -269,6 +282,9 @@ def test_a_query_without_positions_is_at_0(page):
     """From the second token on, every query is at position 0."""
     assert np.array_equal(rotate(Q[7:8]), Q[7:8])
     assert "error with the query at 7: 0.00" in page.printed
+    assert (
+        "error with the last query at 0: 0.59" in page.printed
+    )  # At position 0 it was off by 0.59
 
 
 def test_padding_that_both_share(page):

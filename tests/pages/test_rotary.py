@@ -194,6 +194,8 @@ def test_angles_need_float64(page):
     """Near 100000, one float32 number and the next are $1/128$ apart, so an angle there is only good to
     about two decimals.
 
+    Rotate by such an angle, and the third decimal of the result is wrong.
+
     rope_jax expects its positions as a NumPy array and lets NumPy do the angles
     """
     assert np.spacing(np.float32(100000)) == 1 / 128
