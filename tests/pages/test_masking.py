@@ -33,7 +33,7 @@ def windows(page):
     return [
         window_mask(N, N, WINDOW),
         page.torch.longformer,
-        page.torch.text,
+        page.torch.paper,
         page.torch.cache,
     ]
 
@@ -188,10 +188,10 @@ def test_the_window_of_longformer(page):
 
 
 def test_the_window_of_mistrals_text(page):
-    """the text, $W$ | $i - W$ to $i$ | $W + 1$ | 5 |"""
-    assert np.flatnonzero(page.torch.text[6]).tolist() == [2, 3, 4, 5, 6]
+    """the paper, $W$ | $i - W$ to $i$ | $W + 1$ | 5 |"""
+    assert np.flatnonzero(page.torch.paper[6]).tolist() == [2, 3, 4, 5, 6]
     assert counts(page)[2] == WINDOW + 1
-    assert "Mistral's text  5 keys, entries that differ from ours: 0\n" in page.printed
+    assert "Mistral's paper 5 keys, entries that differ from ours: 0\n" in page.printed
 
 
 def test_the_window_of_mistrals_cache(page):

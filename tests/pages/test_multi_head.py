@@ -276,8 +276,9 @@ def test_an_induction_head(page):
 
     So the induction head attends to dog and proposes dog as the next word.
 
-    On the left of fig-induction each token looks at the one before it. On the right, in the last row,
-    the second the finds dog. The other rows have no match, so they spread their weight evenly.
+    In the first panel of fig-induction each token looks at the one before it. In the last row of the
+    second panel, the second the finds dog. The other rows have no match, so they spread their weight
+    evenly.
 
     It completes [A] [B] ... [A] with [B]
     """
