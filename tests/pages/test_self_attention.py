@@ -253,7 +253,7 @@ def test_a_norm(page):
 
 
 def test_eq_transformer_block(page):
-    r"""$$ \mathbf{Z} = \mathbf{X} + a(\operatorname{norm}(\mathbf{X})), \qquad \text{output} = \mathbf{Z} + g(\operatorname{norm}(\mathbf{Z})) . $$
+    r"""$$ \begin{aligned} \mathbf{Z} &= \mathbf{X} + a(\operatorname{norm}(\mathbf{X})), \\ \text{output} &= \mathbf{Z} + g(\operatorname{norm}(\mathbf{Z})) . \end{aligned} $$
 
     two matrices with a nonlinearity between them
     """
