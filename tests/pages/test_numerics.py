@@ -35,11 +35,10 @@ ERRORS = {  # by name; then by length, dtype and column: ours, and theirs if the
 
 
 def test_the_second_pair_suffers_most(page):
-    """Let us ask it for the angles of a token at position 1,000,000, of which the second pair suffers
-    most
+    """We ask for the angles of a token at position 1,000,000. The second pair suffers most
 
-    The angle looks right, and the cosine is off by …, which is … times the distance from this cosine
-    to the next float32 number.
+    The angle looks right. The cosine is off by …, which is … times the distance from this cosine to
+    the next float32 number.
     """
     off = np.abs(USUAL.double().numpy() - MILLION * PLAIN)
     assert off.argmax() == 1
@@ -55,17 +54,18 @@ def test_the_second_pair_suffers_most(page):
 
 
 def test_each_operation_is_the_best(page):
-    """Nothing went wrong on the way: each operation gave the best float32 number there is."""
+    """And yet every operation returned the best float32 number there is."""
     assert (1 / 10000 ** (torch.arange(0, 64, 2) / 64))[1].numpy() == PAIR
     assert np.float32(MILLION * float(PAIR)) == USUAL[1].numpy()
     assert np.float32(np.cos(float(USUAL[1]))) == USUAL[1].cos().numpy()
 
 
 def test_neighbors_with_three_digits(page):
-    """Then $562$ and $563$ are neighbors, and so are $0.0180$ and $0.0181$
+    """Then $562$ and $563$ are neighbors, and so are $0.0180$ and $0.0181$.
 
-    The nearest number to $562.34$ is $562$, off by $0.34$ units; the nearest to $0.018034$ is
-    $0.0180$, off by $0.34$ units too, though the errors themselves differ by a factor of ten thousand.
+    The nearest number to $562.34$ is $562$, which is off by $0.34$ units. The nearest to $0.018034$ is
+    $0.0180$, which is off by $0.34$ units as well, though the errors themselves differ by a factor of
+    ten thousand.
     """
     with localcontext(THREE):
         assert Decimal(562).next_plus() == 563
@@ -79,9 +79,9 @@ def test_neighbors_with_three_digits(page):
 
 
 def test_rounding_costs_half_a_unit(page):
-    """whoever rounds once and well is never off by more than half a unit
+    """If you round only once, you are never off by more than half a unit.
 
-    Rounding costs up to half a unit in the last place, wherever the number stands
+    Rounding once costs up to half a unit in the last place, whatever the size of the number.
     """
     wide = np.geomspace(1e-30, 1e30, 9999)
     single = wide.astype(np.float32)
@@ -93,8 +93,8 @@ def test_rounding_costs_half_a_unit(page):
 def test_eq_unit_last_place(page):
     r"""$$ u(s) = 2^{e - t + 1} . $$
 
-    A dtype with $t$ binary digits ($53$ in float64, $24$ in float32, $11$ in float16 and $8$ in
-    bfloat16) has between one power of two and the next, for $2^e \leq s < 2^{e+1}$, the unit
+    A dtype has $t$ binary digits: $53$ in float64, $24$ in float32, $11$ in float16 and $8$ in
+    bfloat16. Between one power of two and the next, for $2^e \leq s < 2^{e+1}$, its unit is
     """
     for s in (562.34, 0.018034, 1.0, 0.999, 3e-5):
         for kind, dtype in (("float64", np.float64), ("float32", np.float32)):
@@ -108,24 +108,27 @@ def test_eq_unit_last_place(page):
 
 
 def test_which_size(page):
-    """For most biases, that of the right value itself: $s = |y^*|$.
+    """For most biases, it is the size of the right value itself, $s = |y^*|$.
 
-    So where numbers cancel (rotation, sines, attention, FIRE), and for the weights of a softmax
+    So where numbers cancel (rotation, sines, attention, FIRE), we measure by the largest right value in
+    the same row.
 
-    measured by the size of each number, FIRE's by that of its row
+    We do the same for the weights of a softmax
+
+    measured by the size of each number. FIRE is measured by the size of its row.
     """
     by_number = {name for name, case in RECORD.items() if case["unit"] == "number"}
     assert by_number == {"ALiBi", "T5Bias", "KerpleLog", "KerplePower"}
 
 
 def test_what_cancels(page):
-    """One of its entries may be $0.54340 - 0.54160 = 0.00180$; with three digits the best is
-    $0.543 - 0.542 = 0.001$, off by … units of the small result, although either term is off by less
-    than half of its own.
+    """One of its entries may be $0.54340 - 0.54160 = 0.00180$. With three digits the best you can get is
+    $0.543 - 0.542 = 0.001$. That is off by … units of the small result, although each term is off by
+    less than half of its own unit.
 
-    a score adds this entry to others that are hundreds of times as large
+    a score adds this entry to others that are hundreds of times larger
 
-    here $0.543$ or larger, and the error is … units
+    Here that is $0.543$ or larger, and the error is … units.
     """
     terms = Decimal("0.54340"), Decimal("0.54160")
     with localcontext(THREE):
@@ -142,12 +145,12 @@ def test_what_cancels(page):
 
 
 def test_whole_turns_are_thrown_away(page):
-    """The frequency becomes $0.562$, the angle $562$, and it should be $562.34$: off by $0.34$
-    radians, or … degrees.
+    """The frequency becomes $0.562$ and the angle becomes $562$. It should be $562.34$, so it is off by
+    $0.34$ radians, or … degrees.
 
-    A sine throws whole turns away, here … of them
+    A sine ignores whole turns, here … of them.
 
-    what costs more is a large number whose front digits are thrown away afterwards
+    A large number costs more if its front digits are thrown away afterwards
     """
     with localcontext(THREE):
         assert +Decimal("0.56234") == Decimal("0.562")
@@ -161,11 +164,11 @@ def test_whole_turns_are_thrown_away(page):
 
 
 def test_errors_of_angles_double_with_the_position(page):
-    r"""In general an angle $p\,\omega$ with $t$ binary digits is off by up to half a unit from each of
-    its roundings, so by up to about $p\,\omega\,2^{-t}$ radians for each, and the error doubles when
-    the position does.
+    r"""In general, each rounding puts an angle $p\,\omega$ with $t$ binary digits off by up to half a
+    unit. That is up to about $p\,\omega\,2^{-t}$ radians each time, and it doubles when the position
+    does.
 
-    its error grows to the position times the precision of its dtype
+    Its error grows to the position times the precision of its dtype.
     """
     worst = []
     for k in (18, 19):
@@ -179,7 +182,7 @@ def test_errors_of_angles_double_with_the_position(page):
 
 
 def test_what_is_lost_at_a_million(page):
-    """In float32 that is … radians at position 1,000,000, in float64 it is ….
+    """In float32 that is … radians at position 1,000,000. In float64 it is ….
 
     which is position … for the fastest pair
     """
@@ -205,15 +208,15 @@ def test_eq_far_enough(page):
 
 
 def test_jax_has_no_float64(page):
-    """JAX has no float64 unless it is switched on."""
+    """JAX has no float64 unless you switch it on."""
     assert jnp.asarray(1.0).dtype == jnp.float32
     with jax.enable_x64(True):
         assert jnp.asarray(1.0).dtype == jnp.float64
 
 
 def test_whole_turns_of_integers_vanish(page):
-    """a turn is $2^{64}$ steps, the position times the steps of its frequency is a product of
-    integers, and whole turns overflow and vanish
+    """There the library uses integers and divides a turn into $2^{64}$ steps. The position times the
+    steps of its frequency is a product of integers, and whole turns overflow and vanish.
     """
     assert page.torch.turn == 2**64
     left = page.torch.left / page.torch.turn * 2 * np.pi
@@ -225,15 +228,17 @@ def test_whole_turns_of_integers_vanish(page):
 
 
 def test_three_lengths_were_measured(page):
-    """Each table has parts of the library and their worst errors in units, up to three lengths"""
+    """Each table shows the worst errors in units, up to three lengths"""
     assert {len(case["errors"]) for case in RECORD.values()} == {2, 3}
 
 
 def test_rotation_in_half_precision_and_float32(page):
-    """In half precision an error of half a unit is the best there is: the result is the right number,
-    rounded.
+    """In half precision, half a unit is the best possible error. The result is the right number, rounded.
 
-    In float32 we lose a few units, near and far alike
+    In float32 we lose a few units at every distance
+
+    In bfloat16 and float16, rotated queries and keys are the right numbers, rounded once, at every
+    position up to a million. In float32 they are off by a few units in the last place.
 
     Angles in float64, or in integers, give half a unit in bfloat16 at any position up to a million.
     """
@@ -246,10 +251,10 @@ def test_rotation_in_half_precision_and_float32(page):
 
 
 def test_errors_of_the_popular_code_grow(page):
-    """The errors of the popular code grow in proportion to the position in float32, and stay hidden in
-    bfloat16 for tens of thousands of positions
+    """The errors of the usual code grow in proportion to the position in float32. In bfloat16 they stay
+    hidden for tens of thousands of positions
 
-    sines and products in bfloat16 cost nearly one unit more
+    Sines and products in bfloat16 cost nearly one unit more
     """
     single = [ERRORS["rotate"][n, "float32", "JAX"][1] for n in LENGTHS]
     half = [ERRORS["rotate"][n, "bfloat16", "JAX"][1] for n in LENGTHS]
@@ -278,8 +283,8 @@ def test_in_float64_we_are_no_better_than_others(page):
 
 
 def test_rules_of_scaling_change_nothing(page):
-    """A rule that scales frequencies changes nothing, since it is computed in float64 as well; nor
-    does a rotation by several coordinates.
+    """Scaling the frequencies changes nothing, because the scaled ones are computed in float64 as well.
+    Rotating by several coordinates changes nothing either.
     """
     for name in (
         "rotate, YaRN",
@@ -293,7 +298,7 @@ def test_rules_of_scaling_change_nothing(page):
 
 
 def test_xpos_fades(page):
-    """In xPos entries fade with the position; far beyond these lengths they fade to zero"""
+    """In xPos entries fade with the position. Far beyond these lengths they fade to zero"""
     places = torch.tensor([0, 2**10, 2**15, 2**20, 2**23])
     sizes = xpos_query(torch.ones(5, 64), places).norm(dim=-1)
     assert (sizes.diff() < 0).all()
@@ -304,8 +309,8 @@ def test_alibi_is_exact_until_it_overflows(page):
     """ALiBi's slopes are powers of two here, so a product with a distance is exact as long as the
     dtype can hold it.
 
-    An overflow is a right number that float16 has no room for: it becomes minus infinity, and a key
-    so far away gets the weight zero.
+    An overflow is a right number that is too large for float16. It becomes minus infinity, and a key
+    that far away gets the weight zero.
     """
     assert np.array_equal(alibi_slopes(8).double().numpy(), 0.5 ** np.arange(1, 9))
     exact = [e for (_, kind, _), e in ERRORS["ALiBi"].items() if kind not in HALF]
@@ -320,7 +325,7 @@ def test_alibi_is_exact_until_it_overflows(page):
 
 
 def test_logarithms_and_powers_are_rounded_once(page):
-    """KERPLE and FIRE have logarithms and powers, computed in float32 at least"""
+    """KERPLE and FIRE use logarithms and powers, computed in float32 at least."""
     for name in ("KerpleLog", "KerplePower", "FIRE"):
         half = [e for (_, kind, _), e in ERRORS[name].items() if kind in HALF]
         assert half
@@ -328,9 +333,10 @@ def test_logarithms_and_powers_are_rounded_once(page):
 
 
 def test_buckets_are_never_wrong(page):
-    """T5's bias is a number of a table; it can only be wrong as a whole, in the wrong bucket.
+    """T5's bias is a number from a table. Only its bucket can be wrong, and then all of it is.
 
-    by a logarithm in float32, which with the usual number of buckets is never wrong either
+    The other code takes a logarithm in float32, and with the usual number of buckets that is never
+    wrong either.
     """
     assert all({*errors} == {0} for errors in ERRORS["T5Bias"].values())
     distance = torch.arange(2**20)
@@ -340,8 +346,8 @@ def test_buckets_are_never_wrong(page):
 
 
 def test_softmax_of_torch_loses_digits(page):
-    """torch.softmax in float32 loses digits as the length grows, as a sum does that adds one number
-    after the other; ours uses sum, which adds up parts first.
+    """torch.softmax in float32 loses digits as the length grows, like a sum that adds one number after
+    another. Ours uses sum, which adds up parts first.
     """
     ours, theirs = zip(
         *(ERRORS["masked_softmax"][n, "float32", "PyTorch"] for n in LENGTHS), strict=True
@@ -384,7 +390,7 @@ def test_far_keys_cost_no_digits(page):
     """whose steepest slope is $1/2$
 
     From the first length to the last, where the lowest bias is $-65535/2$, our error in float32 grows
-    by less than a half: a key that is so far away has a weight of zero
+    by less than a half. A key that far away has a weight of zero
     """
     read = ERRORS["scaled_dot_product_attention, causal, ALiBi"]
     first, *_, last = sorted({n for n, _, _ in read})
@@ -405,9 +411,15 @@ def test_positions_are_integers(page):
         rotate(torch.zeros(4, 64), torch.arange(4, dtype=torch.bfloat16))
 
 
+def test_two_positions_are_one_in_bfloat16(page):
+    """In bfloat16 the positions 4095 and 4096 are the same number"""
+    assert len(torch.tensor([4095, 4096]).bfloat16().unique()) == 1
+    assert len(torch.tensor([4095, 4096]).float().unique()) == 2
+
+
 def test_a_buffer_is_cast_along(page):
-    """Casting the frequencies first, as model.bfloat16() does with a buffer, loses what no later step
-    can bring back.
+    """Casting the frequencies first, as model.bfloat16() does with a buffer, loses digits that no later
+    step can bring back.
     """
     model = torch.nn.Module()
     model.register_buffer("frequencies", torch.tensor(PLAIN))
@@ -422,14 +434,14 @@ def test_two_right_programs_differ_by_a_unit(page):
 
 
 def test_a_checkpoint_has_seen_the_errors_of_its_training(page):
-    """A model that learned at short positions with popular code has met errors of angles far below a
+    """If it was trained on short texts with the usual code, it has met angle errors far below a
     unit of bfloat16
     """
     assert 4096 * 2.0**-24 < 2.0**-8 / 10
 
 
 def test_a_tenth_of_a_radian(page):
-    r"""Half a unit is $2^{e - 24}$ for an angle from $2^e$ up to $2^{e+1}$; the first such power of
+    r"""Half a unit is $2^{e - 24}$ for an angle from $2^e$ up to $2^{e+1}$. The first such power of
     two above a tenth is $2^{-3}$, so $e = 21$.
     """
     assert 2.0 ** (20 - 24) < 0.1 < 2.0 ** (21 - 24) == 2**-3
@@ -445,8 +457,8 @@ def test_whole_positions(page):
     r"""Why is the first pair, $\omega = 1$, always right in float32 below position $2^{24}$, and the
     second not?
 
-    All integers up to $2^{24}$ are float32 numbers, so the angle $p \cdot 1$ is not rounded; the
-    frequency of the second pair is, and so is its product with $p$.
+    All integers up to $2^{24}$ are float32 numbers, so the angle $p \cdot 1$ is not rounded. The
+    frequency of the second pair is rounded, and so is its product with $p$.
     """
     assert np.array_equal(np.arange(2**24 + 1, dtype=np.float32), np.arange(2**24 + 1))
     assert float(np.float32(2**24 + 1)) != 2**24 + 1
