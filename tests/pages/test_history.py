@@ -29,7 +29,9 @@ def first(page, months, lane):
 
 
 def test_months_are_those_of_arxiv(page, months):
-    """A month is the one in a paper's number on arXiv
+    """A month is the one in a paper's number on arXiv.
+
+    The months are read from the bibliography when this page is built.
 
     Where positions entered a model, and when, by the month in the number of the paper on arXiv.
     """
@@ -46,7 +48,12 @@ def test_months_are_those_of_arxiv(page, months):
 
 
 def test_three_lanes(page, months):
-    """the second has three lanes, one for each place where a position can enter
+    """there are three places where a position can enter a model.
+
+    {numref}`fig-timeline` gives each place a lane.
+
+    The left lane ends with BERT. The right lane fills up next. The middle one stays empty until
+    rotation arrives
 
     They were added to tokens first, then met the scores, and came to queries and keys last.
 
@@ -57,13 +64,22 @@ def test_three_lanes(page, months):
     lanes = page.torch.lanes
     in_order = sorted(lanes, key=lambda lane: first(page, months, lane)[1])
     assert in_order == ["added to tokens", "on the scores", "queries and keys"]
+    added = lanes["added to tokens"]
+    assert max(added, key=lambda label: months[added[label]]) == "BERT"
+    later = {
+        lane: sum(months[key] > 12 * 19 for key in lanes[lane].values()) for lane in lanes
+    }
+    assert later["on the scores"] > 2
+    assert later["added to tokens"] == 0
+    assert [*lanes] == ["added to tokens", "queries and keys", "on the scores"]
+    assert first(page, months, "queries and keys")[0] == "rotary"
     assert all(months[key] <= 12 * 19 for key in lanes["added to tokens"].values())
     assert all(months[key] > 12 * 21 for key in lanes["queries and keys"].values())
 
 
 def test_who_was_first_in_each_place(page, months):
-    """Memory networks and the Transformer took the first, Parikh and his colleagues the third, and
-    rotation made the second the usual one
+    """Memory networks and the Transformer took the first. Parikh and his colleagues took the third.
+    Rotation made the second the usual one.
     """
     began = {lane: first(page, months, lane)[0] for lane in page.torch.lanes}
     assert began == {
@@ -75,7 +91,7 @@ def test_who_was_first_in_each_place(page, months):
 
 
 def test_half_a_century(page, months):
-    """a query, keys and values, half a century before the names"""
+    """That is a query, keys and values, half a century before the names"""
     named = 2000 + (months["Vaswani.Shazeer.Parmar.ea.2017"] - 1) // 12
     assert 50 <= named - 1964 <= 55
 
@@ -83,13 +99,24 @@ def test_half_a_century(page, months):
 def test_within_a_year(page, months):
     """Within a year two papers had more of today's parts.
 
-    Before them, {cite:t}`sukhbaatar2015end`, in …, read a memory
+    In … {cite:t}`sukhbaatar2015end` built a network with a memory of sentences
+
+    In … {cite:t}`luong2015effective` compared several scores
     """
     align, memory, dot = (
         months[key]
         for key in ("Bahdanau.Cho.Bengio.2015", "sukhbaatar2015end", "luong2015effective")
     )
     assert align < memory < dot <= align + 12
+
+
+def test_two_years_before_the_transformer(page, months):
+    """a paper two years older already has the name, position encoding
+
+    The memory network is the paper from the opening.
+    """
+    transformer = months["Vaswani.Shazeer.Parmar.ea.2017"]
+    assert 24 <= transformer - months["sukhbaatar2015end"] < 30
 
 
 def test_a_year_before_the_transformer(page, months):
@@ -107,7 +134,54 @@ def test_one_month_later(page, months):
 def test_most_models_turn(page):
     """most large language models since have it
 
-    rotation made the second the usual one
+    it becomes the place where most models put their positions
+
+    Rotation made the second the usual one.
     """
     models = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
     assert len(models["rotary"]) > 2 * len(models["others"])
+
+
+def test_the_same_year_brought_alibi(page, months):
+    """The same year brought the opposite answer."""
+    years = {(months[key] - 1) // 12 for key in ("su2024roformer", "press2022alibi")}
+    assert years == {21}
+
+
+def test_2023(page, months):
+    """researchers and hobbyists at nearly the same moment
+
+    Theory came after practice.
+
+    One discovery of that time
+    """
+    practice = [
+        months[key] for key in ("chen2023extending", "roziere2023code", "peng2024yarn")
+    ]
+    theory = [months[key] for key in ("liu2024scaling", "men2024base")]
+    assert max(practice) < min(theory)
+    assert {(month - 1) // 12 for month in practice} == {23}
+    assert (months["xiao2024efficient"] - 1) // 12 == 23
+
+
+def test_every_fourth_layer(page):
+    """Llama 4, SmolLM3, Cohere 2 and EXAONE 4 all leave positions out of every fourth layer"""
+    models = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
+    hybrid = {
+        row["family"]: row["positioned"] for row in models["rotary"] if "positioned" in row
+    }
+    assert all(layers == [1, 1, 1, 0] for layers in hybrid.values())
+    assert {family.partition(",")[0] for family in hybrid} == {
+        "Llama 4",
+        "SmolLM3",
+        "Cohere 2",
+        "EXAONE 4",
+    }
+
+
+def test_memory_networks_began_the_story(page):
+    """Among the authors is Sainbayar Sukhbaatar, whose memory networks began this story."""
+    entries = parse_file(DOCS.parent / "references.bib", "bibtex").entries
+    for key in ("sukhbaatar2015end", "golovneva2024contextual"):
+        names = [str(author) for author in entries[key].persons["author"]]
+        assert "Sukhbaatar, Sainbayar" in names
