@@ -334,7 +334,7 @@ def test_bits_change_at_multiples(page):
 def test_eq_bit_is_a_clock(page):
     r"""$$ \beta_{i,j} = 1 \iff \sin\left(\frac{\pi}{2^j}\left(i + \tfrac{1}{2}\right)\right) < 0 . $$
 
-    A bit is a clock that has only two positions.
+    a bit is a clock that has only two positions.
 
     It is 0 in the half where the sine is positive, and 1 in the half where the sine is
     negative
@@ -474,6 +474,9 @@ def test_eq_distance(page):
 
     The distance depends only on the offset, so the smallest distance among $n$ rows is
     found among the offsets $1, \ldots, n - 1$.
+
+    At width 32, 10000 rows are as far apart as 60. At the widths 2 and 8, they come much
+    closer to each other.
     """
     for d in (2, 8, 32):
         P, i = sinusoidal_encoding(60, d), np.arange(60)
@@ -483,6 +486,9 @@ def test_eq_distance(page):
         assert np.allclose(squared, 4 * (np.sin(angles / 2) ** 2).sum(-1))
         assert all_distances(P).min() == pytest.approx(length(P - P[0])[1:].min(), rel=1e-4)
         assert page.glued[f"d{d}_n60"] == pytest.approx(length(P - P[0])[1:].min())
+    assert page.glued["d32_n10000"] == pytest.approx(page.glued["d32_n60"])
+    for d in (2, 8):
+        assert page.glued[f"d{d}_n10000"] < page.glued[f"d{d}_n60"] / 3
 
 
 def test_binary_numbers_are_1_apart(page):
@@ -674,8 +680,12 @@ def test_turns_of_the_explorer(page):
     turns. At position 63, 111111 in binary, they have made …, …, … and ….
 
     With the base 10000, each of the four is ten times slower than the one before.
+
+    The first clock keeps its speed, and all others become faster.
     """
     assert (5, 63) == (0b000101, 0b111111)
+    assert frequencies(8, base=10.0)[0] == frequencies(8)[0] == 1
+    assert (frequencies(8, base=10.0)[1:] > frequencies(8)[1:]).all()
     assert np.allclose(frequencies(8), [1, 1 / 10, 1 / 100, 1 / 1000])
     for i in (5, 63):
         glued = [page.glued[f"turn_{i}_{j}"] for j in range(4)]
