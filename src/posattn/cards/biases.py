@@ -133,7 +133,7 @@ BIASES = {
         ),
         cites=("lin2025forgetting",),
         function="ForgettingGate",
-        shows="dark on and above the diagonal, fading evenly into the past",
+        shows="strongest on and above the diagonal, fading evenly into the past",
         models=("FoX (research checkpoints by the authors)",),
     ),
     "stick-breaking": Card(
@@ -155,8 +155,9 @@ BIASES = {
         cites=("tan2025scaling",),
         function="StickBreaking",
         shows=(
-            "dark next to the diagonal and evenly paler into the past, with one shade "
-            "above; the diagonal itself, which holds the rest, gets paler further down"
+            "strongest next to the diagonal and evenly fainter into the past, with one "
+            "shade above; the diagonal itself, which holds the rest, gets fainter further "
+            "down"
         ),
     ),
     "DAPE": Card(
@@ -184,7 +185,7 @@ BIASES = {
         symbols=r"$\lambda$ is the slope of the head, which is not learned.",
         cites=("press2022alibi",),
         function="alibi_bias",
-        shows="dark on the diagonal, fading evenly to both sides",
+        shows="strongest on the diagonal, fading evenly to both sides",
         models=("BLOOM", "MPT"),
         page="biases",
     ),
@@ -211,7 +212,7 @@ BIASES = {
         symbols="$r_1$ and $r_2$ are learned and positive.",
         cites=("chi2022kerple",),
         function="KerpleLog",
-        shows="dark on the diagonal, fading to both sides, first fast and then slowly",
+        shows="strongest on the diagonal, fading to both sides, first fast and then slowly",
         page="biases",
     ),
     "KERPLE, power": Card(
@@ -222,7 +223,7 @@ BIASES = {
         symbols="$r_1$ and $r_2$ are learned and positive.",
         cites=("chi2022kerple",),
         function="KerplePower",
-        shows="dark on the diagonal, and pale right next to it",
+        shows="strongest on the diagonal, and faint right next to it",
         page="biases",
     ),
     "Sandwich": Card(
@@ -239,7 +240,7 @@ BIASES = {
         ),
         cites=("chi2023dissecting",),
         function="sandwich_bias",
-        shows="dark on the diagonal, fading to both sides in ripples",
+        shows="strongest on the diagonal, fading to both sides in ripples",
         page="biases",
     ),
     "FIRE": Card(

@@ -111,7 +111,7 @@ ROTATIONS = {
         ),
         cites=("gopalakrishnan2025decoupling",),
         function="PolarKey",
-        shows="stripes along the diagonal, darkest on it",
+        shows="stripes along the diagonal, strongest on it",
     ),
     "rotary, axial": Card(
         title="Axial rotary, for images",
