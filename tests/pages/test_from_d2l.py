@@ -40,9 +40,9 @@ def scores(array):
 def test_by_hand_in_pytorch(page, d2l):
     r"""Both libraries give the weights $\frac12, \frac12, 0, 0$.
 
-    the softmax of four equal numbers is $\frac14$ for each: the query reads the padding
+    the softmax of four equal numbers is $\frac14$ for each, so the query reads the padding
 
-    posattn gives weights 0, as there is nothing to read
+    posattn gives weights of 0, because there is nothing to read
     """
     lengths = torch.tensor([2, 0])
     weights = ours.masked_softmax(scores(torch.tensor), ours.length_mask(lengths, 4))
@@ -68,7 +68,7 @@ def test_by_hand_in_jax(page):
 def test_the_files_import_what_no_helper_needs(page):
     """The files of d2l import torchvision, pandas and more, which none of these helpers needs.
 
-    it reads two files of version 1.0.3
+    It reads two files of version 1.0.3
     """
     trees = page.torch.trees
     assert len(trees) == 2
@@ -87,7 +87,7 @@ def test_the_files_import_what_no_helper_needs(page):
 
 
 def test_the_lesson_is_ported(page):
-    """In a lesson both compute the same, as we check below
+    """On the inputs of a lesson both compute the same, as we check below.
 
     This is the lesson: two sequences of four tokens with lengths 3 and 2, an encoding, and attention
     with five heads
@@ -105,10 +105,11 @@ def test_the_lesson_is_ported(page):
 
 
 def test_scores_are_overwritten(page, d2l):
-    """Where a key is hidden d2l writes $-10^6$ over its score
+    """Where a key is hidden, d2l writes $-10^6$ over its score.
 
-    The function writes into the very scores that it was given, unless their layout in memory forces a
-    copy.
+    masked_softmax of d2l writes into the array that you pass.
+
+    The function writes into the scores that you pass, unless their layout in memory forces a copy.
     """
     given = scores(torch.tensor)
     d2l.masked_softmax(given, torch.tensor([2, 0]))
@@ -125,9 +126,7 @@ def test_in_float16_the_number_is_minus_infinity(page, d2l):
 
 
 def test_lengths_out_of_range(page, d2l):
-    """A length beyond the keys counts as all of them, and a negative one as 0, where ours raises an
-    error.
-    """
+    """A length beyond the keys counts as all of them, and a negative one as 0. Ours raises an error."""
     for wrong, counted in ((9, 4), (-1, 0)):
         lengths = torch.tensor([wrong, counted])
         first, second = d2l.masked_softmax(torch.arange(4.0).repeat(2, 1, 1), lengths)
@@ -137,8 +136,10 @@ def test_lengths_out_of_range(page, d2l):
 
 
 def test_two_calls_in_train_mode(page):
-    """a layer that was only constructed drops entries at random; ours drops where a call is given rng,
-    whatever the mode
+    """a newly built layer drops entries at random. Ours drops only where a call gets rng, whatever the
+    mode.
+
+    Two calls of a new layer differ in d2l, and not here
     """
     (line,) = (line for line in page.printed.splitlines() if "train mode differ" in line)
     theirs, own = (part.split(" by ")[1] for part in line.partition(":")[2].split(", "))
@@ -147,8 +148,10 @@ def test_two_calls_in_train_mode(page):
 
 
 def test_the_table_is_short_and_float32(page, d2l):
-    """Positional encoding in d2l makes a table in float32 for max_len=1000 tokens: 1001 tokens fail
-    unless max_len is raised, an odd width fails, and bfloat16 becomes float32.
+    """The encoding of d2l makes a float32 table for max_len=1000 tokens. With 1001 tokens it fails unless
+    you raise max_len, an odd width fails, and bfloat16 becomes float32.
+
+    d2l fails at 1001 tokens, or at an odd width
     """
     layer = d2l.PositionalEncoding(32, 0.0)
     assert layer.P.shape[1] == 1000
@@ -161,8 +164,8 @@ def test_the_table_is_short_and_float32(page, d2l):
 
 
 def test_tokens_lie_on_axis_1(page, d2l):
-    """with a second batch axis of size 1 before them, each token gets position 0, and no error says
-    so; ours takes any batch axes
+    """Put a second batch axis of size 1 before them, and each token silently gets position 0. Ours takes
+    any batch axes.
     """
     layer = d2l.PositionalEncoding(32, 0.0)
     assert layer(DEEP)[0, 0].equal(layer.P[0, :1].repeat(5, 1))
@@ -171,8 +174,8 @@ def test_tokens_lie_on_axis_1(page, d2l):
 
 
 def test_how_far_the_table_is_off(page, d2l):
-    """In width 512 and the first 1000 rows the sines and cosines of d2l are off by up to …; ours,
-    whose angles are float64, by less than a ten-millionth.
+    """At width 512, the sines and cosines of the first 1000 rows of d2l are off by up to …. Ours come from
+    float64 angles and are off by less than a ten-millionth.
     """
     exact = reference.sinusoidal_encoding(1000, 512)
     table = d2l.PositionalEncoding(512, 0.0).P[0].numpy()
@@ -181,8 +184,8 @@ def test_how_far_the_table_is_off(page, d2l):
 
 
 def test_lines_that_are_not_drawn(page):
-    """plot has four line formats, drops the lines that would need a fifth, and changes the default
-    size of all later figures.
+    """plot has four line formats and drops any lines beyond the fourth. It also changes the default size
+    of all later figures.
     """
     assert (len(page.torch.theirs_axes.lines), len(page.torch.own_axes.lines)) == (4, 6)
     assert "of six lines drawn: d2l 4 and ours 6\n" in page.printed
@@ -191,7 +194,7 @@ def test_lines_that_are_not_drawn(page):
 
 
 def test_keys_come_from_the_global_generator(page):
-    """each call gives another key, and a second run repeats them only after random.seed"""
+    """Each call gives another key, and a second run repeats them only after random.seed."""
     first, second = page.torch.keys
     assert (first != second).any()
     state, seeded = random.getstate(), []
@@ -203,14 +206,16 @@ def test_keys_come_from_the_global_generator(page):
 
 
 def test_a_very_low_score(page, d2l):
-    """Ours gives all to the real key; d2l writes $-10^6$ over the 0, and that is still larger."""
+    r"""Ours gives everything to the real key. d2l writes $-10^6$ over the 0, and that is still larger than
+    $-2 \cdot 10^6$.
+    """
     low, one = torch.tensor([[[-2e6, 0.0]]]), torch.tensor([1])
     assert ours.masked_softmax(low, ours.length_mask(one, 2)).tolist() == [[[1, 0]]]
     assert d2l.masked_softmax(low.clone(), one).tolist() == [[[0, 1]]]
 
 
 def test_lengths_and_a_causal_mask(page, d2l):
-    """one length per query, the smaller of the two"""
+    """So each query has a length, the smaller of the two."""
     valid_lens = page.torch.valid_lens
     assert valid_lens.tolist() == [[1, 2, 3, 3], [1, 2, 2, 2]]
     both = ours.length_mask(torch.tensor([3, 2]), 4) & ours.causal_mask(4, 4)
@@ -221,7 +226,7 @@ def test_lengths_and_a_causal_mask(page, d2l):
 def test_where_float32_is_coarse(page):
     r"""The table of d2l is least exact in its last rows, but not in the columns 0 and 1.
 
-    in the first two columns $\omega_0 = 1$, and float32 holds $i$ itself exactly
+    In the first two columns $\omega_0 = 1$, and float32 holds $i$ itself exactly
     """
     errors = page.torch.old_errors
     worst = errors.max(axis=1)
@@ -231,8 +236,8 @@ def test_where_float32_is_coarse(page):
 
 
 def test_tokens_of_another_width(page):
-    """Let the linear layer copy the 20 entries and add zeros; then the first 20 columns of our
-    projections are those of d2l, and the others do not matter.
+    """Let the linear layer copy the 20 entries and append zeros. Then the first 20 columns of our
+    projections are those of d2l, and the others don't matter.
     """
     wide = page.torch.wide
     assert torch.allclose(page.torch.new(wide, wide, wide), page.torch.expected, atol=1e-5)
