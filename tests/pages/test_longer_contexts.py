@@ -61,7 +61,7 @@ def test_three_pairs_in_training_and_after(page):
 
     Pair 45 makes two full turns in training, so it has met every angle too.
     """
-    assert "pair 63 in degrees: 54, wanted 217\n" in page.printed
+    assert "pair 63: 54 degrees in training, 217 in the document\n" in page.printed
     turns = L * OMEGA / (2 * np.pi)
     assert turns[0] > 1000
     assert 2 < turns[45] < 2.01
@@ -88,11 +88,15 @@ def test_pairs_that_finish_a_turn(page):
 
     The other … pairs do not
 
+    They count entries, two for each pair, so theirs is 100 here.
+
     The lower one, for 8192 tokens, starts above a thousand turns and crosses the line of one turn at
     pair 50. The upper one, for 32768 tokens, crosses it at pair 60.
     """
     assert UNFINISHED.tolist() == [j >= 50 for j in range(64)]
     assert page.glued["unfinished"] == 14
+    critical = 2 * np.ceil(128 / 2 * np.log(L / (2 * np.pi)) / np.log(1e4))
+    assert critical == 2 * (64 - 14) == 100
     shown = page.torch.all_turns
     assert shown["in 8192 tokens"][0] > 1000
     first = [(shown[f"in {n} tokens"] < 1).argmax() for n in (L, N)]
@@ -107,8 +111,11 @@ def test_eq_slowing(page):
     If pair 63 turns four times more slowly, it covers in 32768 tokens exactly the 54 degrees it
     knows.
 
-    Slowed by four, it turns by a quarter of a radian
+    Slowed by four, it turns by a quarter of a radian.
+
+    After the slowing, one radian back is four tokens back.
     """
+    assert 4 * OMEGA[0] / S == 1
     assert N / L == S
     assert np.allclose(N * OMEGA / S, L * OMEGA)
     assert np.isclose(N * OMEGA[63] / S, L * OMEGA[63])
@@ -123,7 +130,14 @@ def test_the_picture_of_slowing(page):
     Position interpolation slows every pair by 4.
 
     YaRN and llama3 leave fast pairs alone and slow the unfinished ones by 4.
+
+    It runs along the bottom, where nothing is slowed, up to pair 25.
+
+    NTK-aware scaling is a straight line between the two extremes.
+
+    The two steep lines slow the last pairs by far more than 4
     """
+    assert np.allclose(np.diff(np.log(OMEGA / ways()["NTK-aware"]), 2), 0)
     shown = page.torch.slowing
     for name, slowed in ways().items():
         assert np.allclose(shown[name.partition(",")[0]], OMEGA / slowed)
@@ -145,7 +159,10 @@ def test_eq_position_interpolation(page):
     The fastest pair now turns by 0.25 radians per token.
 
     position 32768 becomes position 8192
+
+    pair 63 ends at 54 degrees, as far as it ever got in training.
     """
+    assert "pair 63: 54 degrees at the end\n" in page.printed
     assert np.allclose(ways()["position interpolation"], OMEGA / S)
     assert page.torch.interpolated[0] == 0.25
     assert N / S == L
@@ -156,7 +173,12 @@ def test_eq_ntk_aware(page):
     \lambda_j = s^{j/(d/2 - 1)}. $$
 
     so that the fastest keeps its speed and the slowest is slowed by exactly $s$
+
+    The base goes from 10000 to about 40890. Pair 0 keeps its speed, pair 45 is slowed by 2.69, and
+    only the last pair by the full 4.
     """
+    assert round(page.torch.b * S ** (128 / 126)) == 40890
+    assert round((OMEGA / ways()["NTK-aware"])[45], 2) == 2.69
     larger = 1e4 * S ** (128 / 126)
     assert np.allclose(ways()["NTK-aware"], larger ** (-2 * PAIRS / 128))
     assert np.allclose(OMEGA / ways()["NTK-aware"], S ** (PAIRS / 63))
@@ -178,6 +200,8 @@ def test_eq_dynamic_ntk(page):
 
     At 32768 tokens the slowest pair is slowed by 13, not by 4.
 
+    the bracket is $1 + 4 \cdot (4 - 1) = 13$.
+
     Up to 8192 tokens nothing changes.
 
     With factor 1 you would get exactly the NTK-aware base for the length at hand
@@ -196,6 +220,9 @@ def test_eq_pair_with_turns(page):
     r"""$$ j(\beta) = \frac{d}{2 \ln b} \ln \frac{L}{2\pi\beta}, $$
 
     the blend runs from $j_f = \lfloor j(32) \rfloor$ to $j_s = \lceil j(1) \rceil$
+
+    So pairs 0 to 25 keep their speed, the 14 unfinished pairs from 50 on are slowed by 4, and the
+    pairs in between are blended.
     """
     for beta in (1, 4, 32):
         j = 128 / (2 * np.log(1e4)) * np.log(L / (2 * np.pi * beta))
@@ -228,7 +255,14 @@ def test_eq_llama3(page):
     r_j = \frac{L\,\omega_j}{2\pi}. $$
 
     a pair with at least 4 turns stays, a pair with at most 1 is slowed by $s$
+
+    so $\gamma$ is $(2.01 - 1) / 3$, the 0.336 of the output. Its slowing is
+    $1 / (0.336 + (1 - 0.336) / 4) = 1.99$, where YaRN had 2.50.
     """
+    assert (
+        "pair 45 makes 2.01 turns, gamma 0.336\npair 45 is slowed by 1.99\n" in page.printed
+    )
+    assert round(1 / (0.336 + (1 - 0.336) / 4), 2) == 1.99
     r = L * OMEGA / (2 * np.pi)
     gamma = np.clip((r - 1) / 3, 0, 1)
     assert np.allclose(ways()["llama3"], (1 - gamma) * OMEGA / S + gamma * OMEGA)
@@ -262,6 +296,8 @@ def test_eq_longrope(page):
 
 def test_eq_longrope_factor(page):
     r"""$$ c = \sqrt{1 + \frac{\ln s}{\ln L}}, $$
+
+    which is the 1.0742 of the output.
 
     it applies to short texts as well as long ones
     """
@@ -328,6 +364,24 @@ def test_eq_entropy_of_weights(page):
             assert entropy == pytest.approx(np.log(n) - sigma**2 / 2, abs=0.02)
 
 
+def test_where_the_entropy_comes_from(page):
+    r"""The entropy is the weighted mean of $-\ln(\text{weight})$, so it is $\ln Z$ minus the weighted
+    mean of $x$. For normal scores $Z$ is about $n\,e^{\sigma^2/2}$. Weighting by $e^x$ favours large
+    scores, and moves their mean from 0 to $\sigma^2$.
+
+    The formula promises $\ln 8192 - 2^2/2 = 7.01$ for the first line, and the cell measures 7.04.
+    """
+    sigma, n = 1.5, 1_000_000
+    x = np.random.default_rng(2).normal(scale=sigma, size=n)
+    total = np.exp(x).sum()
+    weights = np.exp(x) / total
+    assert total == pytest.approx(n * np.exp(sigma**2 / 2), rel=0.02)
+    assert weights @ x == pytest.approx(sigma**2, abs=0.1)
+    assert -(weights @ np.log(weights)) == pytest.approx(np.log(total) - weights @ x)
+    assert round(np.log(8192) - 2**2 / 2, 2) == 7.01
+    assert "8192 keys        entropy 7.04," in page.printed
+
+
 def test_eq_attention_factor(page):
     r"""$$ c = 0.1 \ln s + 1. $$
 
@@ -368,7 +422,10 @@ def test_deepseek_sharpens_in_the_scale(page):
 
 
 def test_what_the_configuration_says(page):
-    """This is the configuration for running Qwen3 on 131072 tokens:
+    r"""This is the configuration for running Qwen3 on 131072 tokens:
+
+    That is 3 and not 2: a text of twice the trained length with factor 2 gives
+    $1 + 2 \cdot (2 - 1)$ in eq_dynamic-ntk.
 
     Each ends with slowed, the frequencies for rotate, and attention_factor, which is 1 where the
     method has none.
@@ -405,7 +462,9 @@ def test_eq_bound_on_base(page):
     Base 10000 is good for less than 2000 tokens by this measure, and base 500000 for about 18,000.
     """
     for base, distance in ((1e4, 1706), (5e5, 18437)):
-        assert f"base {base:7.0f}: similar wins up to {distance}\n" in page.printed
+        assert (
+            f"base {base:7.0f}: similar wins up to {distance} tokens back\n" in page.printed
+        )
         omega = frequencies(128, base=base)
         assert np.cos(distance * omega).sum() >= 0 > np.cos((distance + 1) * omega).sum()
     # the claim behind the sum: a similar key against a random one, with the mean 0.3 in every entry
@@ -419,6 +478,34 @@ def test_eq_bound_on_base(page):
         assert gain.mean() == pytest.approx(wanted, abs=5 * gain.std() / len(q) ** 0.5)
 
 
+def test_the_bound_falls_in_waves(page):
+    """Base 84000 reaches 8192 tokens, and the larger base 100000 does not."""
+    reached = {}
+    for base in (84000, 100000):
+        total = np.cos(np.outer(np.arange(1, 20001), frequencies(128, base=base))).sum(-1)
+        reached[base] = (total < 0).argmax()
+        line = f"base {base:7}: similar wins up to {reached[base]} tokens back\n"
+        assert line in page.printed
+    assert reached[100000] < L <= reached[84000]
+
+
+def test_the_experiments_of_the_explorer(page):
+    """At every factor above 1 all unfinished pairs have a dot except the very last
+
+    The dots are gone and the left end of the curve doesn't change its speed: pair 0 turns by 1 radian
+    per token at every factor.
+    """
+    for factor in (2.0, 4.0, 8.0, 16.0, 32.0):
+        slowed = reference.ntk_aware(128, factor=factor)
+        new = UNFINISHED & (factor * L * slowed > L * OMEGA * (1 + 1e-9))
+        assert new[50:63].all()
+        assert not new[63]
+        slowed, _ = reference.yarn(128, factor=factor, trained_length=L)
+        new = UNFINISHED & (factor * L * slowed > L * OMEGA * (1 + 1e-9))
+        assert not new.any()
+        assert slowed[0] == 1
+
+
 def test_a_base_so_small_that_every_pair_completes_its_circle(page):
     """For width 128 and the 4096 tokens of Llama 2 that happens at bases up to …."""
     base = page.glued["small_base"]
@@ -428,26 +515,33 @@ def test_a_base_so_small_that_every_pair_completes_its_circle(page):
 
 
 def test_mistakes_have_these_sizes(page):
-    """three of these five errors are about as large as a score itself
+    r"""Three of the five errors are on that order
 
-    Its error is about a third of a score
+    would be off by about $\sqrt{2}$ of a score, which is 141%.
+
+    Forgotten, it makes every score too small, and applied twice, every score too large, by between a
+    fifth and a third.
     """
-    sizes = {}
+    shares = {}
     for name in (
         "scaling dropped",
         "attention factor forgotten",
         "attention factor applied twice",
         "ends of the blend not rounded",
         "dynamic, keys from before",
-        "an average score for scale",
     ):
         (line,) = (line for line in page.printed.splitlines() if line.startswith(name))
-        sizes[name] = float(line.split()[-1])
-    scale = sizes.pop("an average score for scale")
-    shares = {name: size / scale for name, size in sizes.items()}
-    assert sum(share > 0.8 for share in shares.values()) == 3
+        shares[name] = int(line.split()[-1].removesuffix("%")) / 100
+    assert sum(0.6 < share < 1.2 for share in shares.values()) == 3
+    c = 0.1 * np.log(4) + 1
+    assert shares["attention factor forgotten"] == round(1 - 1 / c**2, 2)
+    assert shares["attention factor applied twice"] == round(c**2 - 1, 2)
     for name in ("attention factor forgotten", "attention factor applied twice"):
-        assert 0.28 < shares[name] < 0.42
+        assert 1 / 5 < shares[name] < 1 / 3
+    unrelated = np.random.default_rng(0).normal(size=(2, 100_000))
+    apart = abs(unrelated[0] - unrelated[1]).mean() / abs(unrelated).mean()
+    assert apart == pytest.approx(2**0.5, rel=0.01)
+    assert round(2**0.5, 2) == 1.41
 
 
 def test_rounding_changes_frequencies_by_a_few_percent(page):
@@ -487,8 +581,8 @@ def test_the_bound_under_interpolation(page):
     r"""The sum depends on $\delta\,\omega_j$ only, so dividing all $\omega_j$ by $s$ multiplies the
     distance by $s$, up to rounding.
     """
-    assert "factor 1: similar wins up to 1706\n" in page.printed
-    assert "factor 4: similar wins up to 6824\n" in page.printed
+    assert "factor 1: similar wins up to 1706 tokens back\n" in page.printed
+    assert "factor 4: similar wins up to 6824 tokens back\n" in page.printed
     assert 1706 * 4 <= 6824 < 1707 * 4
 
 
