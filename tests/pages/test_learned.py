@@ -45,8 +45,8 @@ def test_a_table_learns_where_it_is_read(page):
 
     a table must learn it place by place
 
-    weights near 1 where the table was trained, and about an eighth, pure chance among eight
-    keys, where it was not
+    Where the table was trained, the weights one place back are near 1. Where it was not,
+    they are about an eighth, which is pure chance among eight keys.
     """
     trained = page.torch.trained
     assert trained.diagonal(-1)[:4].min() > 0.99

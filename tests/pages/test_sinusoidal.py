@@ -392,11 +392,13 @@ def test_the_promises_are_kept(page):
 
     Two neighbors get the same score at position 7 and at position 1000
 
-    Even the nearest row is more than 1 away from row 0, so no row repeats it. All 5000 rows have the
-    same length. Rows 7 apart have the same product everywhere, the one that (c) predicts.
+    Even the nearest row is more than 1 away from row 0. By (c), every other row has as much
+    room, so no two rows are equal. All 5000 rows have the same length. Rows 7 apart have
+    the same product everywhere, the one that (c) predicts.
     """
     P = sinusoidal_encoding(1000, 32)
-    assert all_distances(P).min() > 0.5
+    assert all_distances(P).min() > 1
+    assert all_distances(sinusoidal_encoding(5000, 32)).min() > 1
     assert np.allclose((P**2).sum(1), 32 / 2)
     for delta in (0, 1, 7, 500):
         products = (P[delta:] * P[: len(P) - delta]).sum(1)
