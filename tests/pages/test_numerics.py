@@ -60,7 +60,7 @@ def test_does_a_logit_change(page):
     plain = np.einsum("nd,nd->n", query, key) / 8
     assert abs(plain.std() - 1) < 0.1
     q, k = (torch.from_numpy(x).bfloat16().double().numpy() for x in (query, key))
-    assert (np.einsum("nd,nd->n", q, k) / 8 != plain).all(
+    assert (np.einsum("nd,nd->n", q, k) / 8 != plain).all()
 
 
 def test_the_second_pair_suffers_most(page):
