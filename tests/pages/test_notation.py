@@ -12,7 +12,7 @@ def test_the_example(page):
     """The sentence the dog bites the man has $n = 5$ tokens, from the at position 0 to man at position
     4.
 
-    then every head works with vectors of width $d_h = 12 / 3 = 4$, and has its own 5 by 5 weights
+    Then every head works with vectors of width $d_h = 12 / 3 = 4$, and has its own 5 by 5 weights.
     """
     words = ["the", "dog", "bites", "the", "man"]
     assert (len(words), words[0], words[4]) == (5, "the", "man")
@@ -23,10 +23,64 @@ def test_the_example(page):
     assert "the weights: (3, 5, 5)\n" in page.printed
 
 
-def test_everything_is_counted_from_0(page):
-    r"""Everything is counted from 0
+def test_a_formula_from_the_middle(page):
+    r"""$\mathbf{y}_i = \sum_{j=0}^{n-1} \alpha_{ij}\,\mathbf{v}_j .
 
-    the clocks $0, \ldots, \lceil d/2 \rceil - 1$
+    In code, all outputs together are `weights @ value`.
+
+    The first number of the last three shapes counts heads. After it come tokens and width, or for
+    the weights, queries and keys.
+    """
+    X = page.torch.X
+    q = k = v = split_heads(X, 3)
+    weights = attention_weights(q, k)
+    outputs = np.zeros((3, 5, 4))
+    for head, i, j in np.ndindex(3, 5, 5):
+        outputs[head, i] += weights[head, i, j] * v[head, j]
+    assert np.allclose(outputs, weights @ v)
+    assert np.allclose(outputs, page.torch.Y)
+    assert np.allclose(outputs, reference.scaled_dot_product_attention(q, k, v))
+
+
+def test_longer_contexts(page):
+    r"""With $L = 8192$ and $n = 32768$ the factor is $s = 4$
+
+    The fast pair 0 stays as it is, the slow pair 63 is slowed by the whole factor, and pair 45 lies
+    in the blend between them.
+
+    from $\beta_{\text{fast}} = 32$ turns on a pair stays, up to $\beta_{\text{slow}} = 1$ turn it is
+    slowed in full
+
+    attention factor, which multiplies rotated queries and keys, so that scores grow by $c^2$
+    """
+    slowed, c = reference.yarn(128, factor=4.0, trained_length=8192)
+    named = reference.yarn(
+        128, factor=4.0, trained_length=8192, beta_fast=32.0, beta_slow=1.0
+    )
+    omega = reference.frequencies(128)
+    slowing = omega / slowed
+    assert page.torch.s == 4
+    assert slowing[[0, 63]].tolist() == pytest.approx([1, 4])
+    assert 1.1 < slowing[45] < 3.9
+    assert np.array_equal(named[0], slowed)
+    turns = 8192 * omega / (2 * np.pi)
+    assert np.allclose(slowing[turns >= 33], 1)
+    assert np.allclose(slowing[turns <= 0.95], 4)
+    assert not np.allclose(slowing[turns <= 28], 4)
+    q, k = np.random.default_rng(0).normal(size=(2, 3, 128))
+    plain = (
+        reference.rotate(q, frequencies=slowed) @ reference.rotate(k, frequencies=slowed).T
+    )
+    scaled = {"frequencies": slowed, "attention_factor": c}
+    ours = reference.rotate(q, **scaled) @ reference.rotate(k, **scaled).T
+    assert c > 1
+    assert np.allclose(ours, c**2 * plain)
+
+
+def test_everything_is_counted_from_0(page):
+    r"""We count from 0
+
+    and the clocks $0, \ldots, \lceil d/2 \rceil - 1$
     """
     for d in (7, 8):
         assert len(reference.frequencies(d)) == np.ceil(d / 2)
@@ -36,10 +90,12 @@ def test_everything_is_counted_from_0(page):
 
 
 def test_heads_are_a_batch_axis(page):
-    """Heads are a batch axis too, (*batch, H, n, d_h), so one attention function serves one head or
-    many.
+    """Heads are a batch axis too, as in (*batch, H, n, d_h). That is why one attention function
+    serves one head or many.
 
-    with two sentences of seven tokens the shapes are these
+    With two sentences of seven tokens the shapes are these
+
+    2 sentences, 3 heads, 7 tokens, width 4
     """
     x = np.random.default_rng(0).normal(size=(2, 7, 12))
     heads = split_heads(x, 3)
@@ -52,14 +108,17 @@ def test_true_means_may_attend(page):
     """A mask is Boolean, and True means may attend.
 
     A query that may attend to nothing has weights 0
+
+    The first query gives all its weight to the only key it may see. The second has no key, so its
+    weights don't sum to 1 but to 0.
     """
     assert page.torch.weights.tolist() == [[1, 0], [0, 0]]
     assert page.torch.mask.tolist() == [[True, False], [False, False]]
 
 
 def test_masks_of_the_other_convention(page):
-    """every query reads exactly what it should not, without an error; where that leaves it nothing to
-    read, NaN, or zeros with need_weights=False
+    """no error, and every query reads exactly what it should not. Where that leaves it nothing to
+    read, you get NaN, or zeros with need_weights=False.
 
     that layer reads True as hidden
     """
@@ -74,7 +133,12 @@ def test_masks_of_the_other_convention(page):
 
 
 def test_positions_may_be_real_numbers(page):
-    """as integers or, where they choose no row of a table, as real numbers"""
+    """Positions are integers, and they may be real numbers unless they choose a row of a table.
+
+    Asking for positions 5 and 6 gives the same two rows as counting to 7 and keeping the last two.
+    """
+    assert np.array_equal(page.torch.given, page.torch.counted)
+    assert np.array_equal(page.torch.given, reference.sinusoidal_encoding(7, 8)[[5, 6]])
     at = np.array([0.5])
     assert np.isfinite(reference.sinusoidal_encoding(at, 4)).all()
     assert np.isfinite(reference.rotate(np.ones((1, 4)), at)).all()
@@ -94,23 +158,30 @@ def test_from_formula_to_code(page):
 
 
 def test_a_mask_from_elsewhere(page):
-    """Its negation, which one row of shape (1, 5) gives to all queries.
+    """Its negation. Give it the shape (1, 5), and its one row holds for all queries.
 
     It hides the same keys as the length 2
     """
     ours = ~page.torch.hidden[None]
     assert ours.shape == (1, 5)
     assert np.array_equal(ours, reference.length_mask(np.array([2]), 5)[0])
+    x = np.random.default_rng(0).normal(size=(5, 4))
+    assert (attention_weights(x, x, mask=ours) > 0).tolist() == [
+        [True, True] + 3 * [False]
+    ] * 5
 
 
 def test_heads_on_another_axis(page):
-    """An exchange of the axes of tokens and heads"""
+    """Exchange the axes of tokens and heads."""
     theirs = np.arange(168.0).reshape(2, 7, 3, 4)
     assert np.array_equal(theirs.swapaxes(1, 2), split_heads(theirs.reshape(2, 7, 12), 3))
 
 
 def test_where_the_queries_stand(page):
-    """With $n_q = 3$ and $n_k = 10$ query $i$ stands at $i + 7$: at 7, 8 and 9.
+    """There are $n_q = 3$ queries and $n_k = 10$ keys, so query $i$ stands at $i + 7$. That is at 7,
+    8 and 9.
+
+    The first query is token 2, so it sees keys 0, 1 and 2. The second is token 3 and sees all four.
 
     Each sees itself and all before it.
 
@@ -123,3 +194,4 @@ def test_where_the_queries_stand(page):
         reference.causal_mask(n_q, n_k), np.arange(n_k) <= stands[:, None]
     )
     assert page.torch.visible.tolist() == [8, 9, 10]
+    assert reference.causal_mask(2, 4).tolist() == [[True, True, True, False], [True] * 4]
