@@ -90,7 +90,7 @@ def test_tokens_become_parallel(page):
 def test_a_probe_reads_positions(page):
     """We ask a probe, a linear map from a token to its position.
 
-    At the input the probe names … of the positions, because the random tokens already hide some.
+    At the input the probe names only … of the positions, because the random tokens hide the others.
     """
     P = sinusoidal_encoding(32, 64)
     probe = np.linalg.lstsq(P, np.eye(32))[0]
@@ -224,7 +224,8 @@ def test_a_reshape_moves_the_rows(page):
 
 
 def test_stretching_a_context(page):
-    """Unchanged, the near head doesn't notice that the text is longer. The far head fails.
+    r"""Unchanged, the near head doesn't notice that the text is longer. The far head fails. It finds
+    the first token in 1% of the new rows, the ones just beyond 64.
 
     The far head finds the first token in every row, because all angles stay in the trained range.
 
@@ -232,11 +233,22 @@ def test_stretching_a_context(page):
 
     The far head goes a little further than before and then fails.
 
-    YaRN saves the near head too, and nearly all of the far one.
+    YaRN saves the near head too, and nearly all of the far one, 89% of the rows.
+
+    So its pair $(1, 0)$ becomes $(\cos \delta\omega_c, -\sin \delta\omega_c)$, and the score is the
+    product of these numbers with the query.
     """
+    pair = reference.rotate(np.array([[1.0, 0.0]]), np.array([-7]))[0]
+    assert np.allclose(pair, page.torch.key_products(np.ones(1), 10)[9, 2])
+    products = page.torch.key_products(frequencies(32), 256)
+    rows = np.argmax(page.torch.look(page.torch.learned["first"], products)[64:], axis=-1)
+    hits = np.flatnonzero(rows == 0)
+    assert hits.tolist() == [*range(len(hits))]
+    assert round(len(hits) / 192, 2) == 0.01
     near, far = ({k: v[i] for k, v in page.torch.stretched.items()} for i in (0, 1))
     assert near == {"unchanged": 1, "interpolation": 0, "NTK-aware": 1, "YaRN": 1}
-    assert far["unchanged"] < 0.05
+    assert round(far["unchanged"], 2) == 0.01
+    assert round(far["YaRN"], 2) == 0.89
     assert 0.1 < far["NTK-aware"] < 0.5 < 0.8 < far["YaRN"] < far["interpolation"] == 1
     look, learned = page.torch.look, page.torch.learned
     products = page.torch.key_products(
