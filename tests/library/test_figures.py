@@ -68,7 +68,7 @@ CALLS = {
     "self_attention_layer": figures.self_attention_layer,
     "tiling": lambda: figures.tiling(3, (2, 1)),
     "transformer_block": figures.transformer_block,
-    "turned_hands": lambda: figures.turned_hands(
+    "turned_vectors": lambda: figures.turned_vectors(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
     ),
     "ways": lambda: figures.ways(

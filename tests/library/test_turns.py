@@ -20,7 +20,7 @@ LABELS = [[f"{name} {start}" for name in ("bites", "the", "man")] for start in S
 
 
 def draw(turned=TURNED, labels=LABELS, titles=TITLES):
-    return figures.turned_hands(turned[:, 0], turned[:, 1:], labels, titles)
+    return figures.turned_vectors(turned[:, 0], turned[:, 1:], labels, titles)
 
 
 def arcs(axes):
@@ -74,8 +74,8 @@ def test_a_phone_stacks_the_panels():
     [
         ({"turned": np.zeros_like(TURNED)}, r"queries and keys must not be zero, got"),
         ({"turned": TURNED[..., :1]}, r"queries must have shape \(m, 2\), got \(2, 1\)"),
-        ({"labels": [["bites", "the"]] * 2}, r"labels must name 3 hands per panel, got"),
-        ({"labels": LABELS[:1]}, r"labels must name 3 hands per panel, got"),
+        ({"labels": [["bites", "the"]] * 2}, r"labels must name 3 vectors per panel, got"),
+        ({"labels": LABELS[:1]}, r"labels must name 3 vectors per panel, got"),
         ({"titles": ["one"]}, r"titles must be 2, one per panel, got \['one'\]"),
     ],
 )

@@ -25,7 +25,7 @@ from posattn.figures.order import order
 from posattn.figures.ring import ring
 from posattn.figures.score_maps import score_map
 from posattn.figures.tiling import tiling
-from posattn.figures.turns import turned_hands
+from posattn.figures.turns import turned_vectors
 
 __all__ = [
     "architectures",
@@ -47,6 +47,6 @@ __all__ = [
     "self_attention_layer",
     "tiling",
     "transformer_block",
-    "turned_hands",
+    "turned_vectors",
     "ways",
 ]

@@ -1,4 +1,4 @@
-"""Queries and keys of width 2 as hands that turn with their positions."""
+"""Queries and keys of width 2 as vectors that turn with their positions."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from posattn.figures.style import phone as on_a_phone
 
 
 @drawn
-def turned_hands(
+def turned_vectors(
     queries: ArrayLike,
     keys: ArrayLike,
     labels: Sequence[Sequence[str]],
     titles: Sequence[str],
 ) -> Figure:
-    """Draw turned queries and keys of width 2 as hands, and the angles between them.
+    """Draw turned queries and keys of width 2 as vectors, and the angles between them.
 
     Args:
         queries: `(m, 2)`, one turned query for each panel.
@@ -27,7 +27,7 @@ def turned_hands(
         titles: one for each panel.
 
     Returns:
-        A figure of m circles, each hand from the centre in the direction of its pair, with an arc
+        A figure of m circles, each vector from the centre in the direction of its pair, with an arc
         from the query to each key that bears the angle in degrees.
 
     Raises:
@@ -35,19 +35,21 @@ def turned_hands(
     """
     queries = checked("queries", queries, "m pair", pair=2)
     keys = checked("keys", keys, "m n pair", m=len(queries), pair=2)
-    hands = np.concatenate([queries[:, None], keys], axis=1)
-    if not np.hypot(*hands.T).all():
-        raise ValueError(f"queries and keys must not be zero, got {hands.tolist()}")
-    if [len(names) for names in labels] != [hands.shape[1]] * len(hands):
-        raise ValueError(f"labels must name {hands.shape[1]} hands per panel, got {labels}")
-    if len(titles) != len(hands):
-        raise ValueError(f"titles must be {len(hands)}, one per panel, got {titles}")
+    vectors = np.concatenate([queries[:, None], keys], axis=1)
+    if not np.hypot(*vectors.T).all():
+        raise ValueError(f"queries and keys must not be zero, got {vectors.tolist()}")
+    if [len(names) for names in labels] != [vectors.shape[1]] * len(vectors):
+        raise ValueError(
+            f"labels must name {vectors.shape[1]} vectors per panel, got {labels}"
+        )
+    if len(titles) != len(vectors):
+        raise ValueError(f"titles must be {len(vectors)}, one per panel, got {titles}")
 
-    grid = (len(hands), 1) if on_a_phone() else (1, len(hands))
+    grid = (len(vectors), 1) if on_a_phone() else (1, len(vectors))
     figure = Drawing(figsize=(3.2 * grid[1], 2.8 * grid[0]), layout="constrained")
     for panel, directions, names, title in zip(
         figure.subplots(*grid, squeeze=False).flat,
-        np.arctan2(hands[..., 1], hands[..., 0]),
+        np.arctan2(vectors[..., 1], vectors[..., 0]),
         labels,
         titles,
         strict=True,
