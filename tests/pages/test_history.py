@@ -3,9 +3,11 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from pybtex.database import parse_file
 
+from posattn.reference import frequencies, ntk_aware, position_interpolation
 from tests.pages.reading import DOCS
 
 
@@ -143,7 +145,7 @@ def test_most_models_turn(page):
 
 
 def test_the_same_year_brought_alibi(page, months):
-    """The same year brought the opposite answer."""
+    """The same year showed that it could be simpler still."""
     years = {(months[key] - 1) // 12 for key in ("su2024roformer", "press2022alibi")}
     assert years == {21}
 
@@ -153,7 +155,9 @@ def test_2023(page, months):
 
     Theory came after practice.
 
-    One discovery of that time
+    One more discovery of that year
+
+    Halve them, and position 4096 becomes 2048, so no angle leaves the range of training.
     """
     practice = [
         months[key] for key in ("chen2023extending", "roziere2023code", "peng2024yarn")
@@ -162,6 +166,15 @@ def test_2023(page, months):
     assert max(practice) < min(theory)
     assert {(month - 1) // 12 for month in practice} == {23}
     assert (months["xiao2024efficient"] - 1) // 12 == 23
+    plain = frequencies(8)
+    assert np.allclose(4096 * position_interpolation(8, factor=2.0), 2048 * plain)
+
+
+def test_the_fastest_pair_stays(page):
+    """left the fastest pair as it was, and slowed the others the more the slower they already were"""
+    slowing = frequencies(128) / ntk_aware(128, factor=4.0)
+    assert np.isclose(slowing[0], 1)
+    assert (np.diff(slowing) > 0).all()
 
 
 def test_every_fourth_layer(page):
