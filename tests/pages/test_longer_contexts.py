@@ -168,6 +168,11 @@ def test_eq_position_interpolation(page):
     assert N / S == L
 
 
+def test_fifty_times_as_many_steps(page):
+    """had hardly moved after 50 times as many steps."""
+    assert 10_000 / 200 == 50
+
+
 def test_eq_ntk_aware(page):
     r"""$$ \omega'_j = (b')^{-2j/d}, \qquad b' = b\,s^{d/(d-2)}, \qquad \text{so that} \quad
     \lambda_j = s^{j/(d/2 - 1)}. $$
@@ -217,15 +222,18 @@ def test_eq_dynamic_ntk(page):
 
 
 def test_eq_pair_with_turns(page):
-    r"""$$ j(\beta) = \frac{d}{2 \ln b} \ln \frac{L}{2\pi\beta}, $$
+    r"""$$ j(\beta) = \frac{d}{2 \ln b} \ln \frac{L}{2\pi\beta}. $$
+
+    Here $j(32) = 25.8$ and $j(1) = 49.8$. YaRN rounds both outwards, to 25 and 50.
 
     the blend runs from $j_f = \lfloor j(32) \rfloor$ to $j_s = \lceil j(1) \rceil$
 
     So pairs 0 to 25 keep their speed, the 14 unfinished pairs from 50 on are slowed by 4, and the
     pairs in between are blended.
     """
-    for beta in (1, 4, 32):
+    for beta, about in ((1, 49.8), (4, 40.2), (32, 25.8)):
         j = 128 / (2 * np.log(1e4)) * np.log(L / (2 * np.pi * beta))
+        assert round(j, 1) == about
         assert L * 1e4 ** (-2 * j / 128) / (2 * np.pi) == pytest.approx(beta)
     assert "pairs up to 25 stay\npairs from 50 on are slowed by 4\n" in page.printed
 
