@@ -51,12 +51,15 @@ def test_offsets_are_the_same_along_a_diagonal(page):
     r"""It needs the *offset* $\delta = j - i$ from the query at position $i$ to the key at
     position $j$
 
+    In the row of *bites*, *dog* is at $-1$ and *man* is at 2.
+
     It is the same all along a diagonal.
 
     Right, clipped: everything beyond 1 counts as 1, and everything beyond −1 as −1.
     """
     offsets = page.torch.offsets
-    assert offsets[2, 1] == 1 - 2
+    row = dict(zip(("the", "dog", "bites", "the", "man"), offsets[2].tolist(), strict=True))
+    assert (row["bites"], row["dog"], row["man"]) == (0, -1, 2)
     assert all(len({*np.diagonal(offsets, k)}) == 1 for k in range(-4, 5))
     clipped = [[clip(j - i, 1) for j in range(5)] for i in range(5)]
     assert page.torch.clipped.tolist() == clipped
@@ -143,9 +146,12 @@ def test_eq_shift(page):
 
 
 def test_the_shift_is_no_projection(page):
-    r"""A projection gives the same result when you apply it twice, and it throws something
-    away unless it is $\mathbf{I}$. Here $\mathbf{R}_\delta\mathbf{R}_\delta =
-    \mathbf{R}_{2\delta}$, which goes twice as far and loses nothing.
+    r"""Projecting twice is the same as projecting once. Turning twice takes you twice as far:
+    $\mathbf{R}_\delta\mathbf{R}_\delta = \mathbf{R}_{2\delta}$. And a projection other than
+    $\mathbf{I}$ loses something, but a turn can always be undone.
+
+    The first two lines say that $\mathbf{R}_5$ is a rotation. The next two say that turns add
+    up and that the transpose undoes them.
 
     It has $d^2$ entries but only $d/2$ different angles
     """
@@ -158,7 +164,9 @@ def test_the_shift_is_no_projection(page):
     assert page.printed.count("turned and shifted rows differ by 0.000000") == 3
     assert "R^T R and the identity differ by 0.000000" in page.printed
     assert "R_2 R_5 and R_7 differ by 0.000000" in page.printed
-    assert "R_5 R_5 and R_5 differ by 0.0" not in page.printed
+    assert "the determinant is 1.000000" in page.printed
+    assert "R_5^T and R_-5 differ by 0.000000" in page.printed
+    assert "R_5 applied twice and once differ by 1.7" in page.printed
 
 
 def test_three_points_turn_by_the_same_angle(page):
@@ -218,16 +226,18 @@ def test_a_head_looks_two_places_back(page):
 
 
 def test_at_the_usual_scale_it_hardly_points(page):
-    r"""At the usual scale it barely points: the target gets little more than its neighbors,
-    because $g(1)$ is close to $g(0)$ ({numref}`fig-offsets`).
+    r"""The target gets 0.13 of the weight, little more than its neighbors, because $g(1)$ is
+    close to $g(0)$ ({numref}`fig-offsets`).
 
-    On the right they multiply the scores by $4\sqrt{d}$ compared with the left.
+    On the right the scores are $4\sqrt{32} \approx 23$ times as large, and the target gets
+    0.89.
     """
     usual, sharp = page.torch.usual, page.torch.sharp
     assert G[1] > 0.95 * G[0]
     assert 0.85 < usual[6, 3] / usual[6, 4] < 1
     assert (sharp[2:].max(1) > 0.85).all()
-    assert np.isclose(4 / (1 / np.sqrt(32)), 4 * np.sqrt(32))
+    assert round(4 / (1 / np.sqrt(32))) == round(4 * np.sqrt(32)) == 23
+    assert [usual[6, 4].round(2), sharp[6, 4].round(2)] == [0.13, 0.89]
 
 
 def test_eq_four_terms(page):
@@ -241,12 +251,18 @@ def test_eq_four_terms(page):
 
 
 def test_only_the_last_term_can_see_the_offset(page):
-    r"""The last can be a function of the offset, but only for special $\mathbf{C}$ such as
-    $\mathbf{R}_\delta^\top$. The two in the middle pair a token with an absolute position.
+    r"""The last one depends only on the offset if $\mathbf{C}$ is special. With $\mathbf{C} =
+    \mathbf{R}_\delta^\top$, for example, it is the score $(\mathbf{R}_\delta\,\mathbf{p}_i)^\top
+    \mathbf{p}_j$ of the head that we just built. The two in the middle pair a token with an
+    absolute position.
 
-    Even when $\mathbf{C}$ is a perfect shift, only the last term stays put. With a random
-    $\mathbf{C}$ nothing does.
+    Even when $\mathbf{C}$ is a perfect shift, only the last term stays put. The two in the
+    middle change by up to 2.13, although the tokens and all their offsets are the same as
+    before. With a random $\mathbf{C}$ nothing stays put.
     """
+    R = shift_matrix(-2, 32)
+    assert np.allclose(P @ R.T @ P.T, (P @ R.T) @ P.T)
+    assert np.allclose(P[7] @ R.T @ P[3], (R @ P[7]) @ P[3])
     later, shift = sinusoidal_encoding(ROWS + 1, 32), shift_matrix(-2, 32).T
     for C, still in (
         (shift, True),
@@ -258,6 +274,20 @@ def test_only_the_last_term_can_see_the_offset(page):
     changes = re.findall(r"changes by up to ([\d.]+)\n", page.printed)[:6]
     assert changes[:3] == ["2.13", "2.13", "0.00"]
     assert all(float(change) > 1 for change in changes[3:])
+
+
+def test_a_narrow_head_keeps_some_pairs(page):
+    r"""The rank of $\mathbf{C}$ is at most $d_h$, so a head narrower than the model can't hold all
+    of $\mathbf{R}_\delta$. It can hold the blocks of $d_h/2$ pairs. Its last term is then the sum
+    of cosines over those pairs, which still depends only on the offset.
+    """
+    d_h, delta = 8, -2
+    R = shift_matrix(delta, 32)
+    W_q, W_k = R.T[:, :d_h], np.eye(32)[:, :d_h]  # the blocks of the first four pairs
+    C = W_q @ W_k.T
+    assert np.linalg.matrix_rank(C) == d_h < np.linalg.matrix_rank(R) == 32
+    offsets = ROWS[:, None] + delta - ROWS
+    assert np.allclose(P @ C @ P.T, np.cos(offsets[..., None] * W[: d_h // 2]).sum(-1))
 
 
 # Enforce
@@ -313,7 +343,8 @@ def test_eq_transformer_xl(page):
 
 
 def test_rotary_is_a_shift(page):
-    r"""that turn is $\mathbf{R}_i^\top = \mathbf{R}_{-i}$
+    r"""The matrices of this page expect the sine first, so on such a pair $\mathbf{R}_i$ turns
+    clockwise. The rotary turn is the opposite one, $\mathbf{R}_i^\top = \mathbf{R}_{-i}$.
 
     The score becomes $(\mathbf{R}_{-i}\,\mathbf{q})^\top \mathbf{R}_{-j}\,\mathbf{k} =
     \mathbf{q}^\top \mathbf{R}_{i-j}\,\mathbf{k}$
@@ -366,8 +397,9 @@ def test_a_table_read_backward(page):
 def test_the_wrong_sign(page):
     r"""$\mathbf{R}_i\,\mathbf{q}$ and $\mathbf{R}_j\,\mathbf{k}$, which turn pairs clockwise
 
-    scores that depend only on the offset, so the shift test passes, but on its negative. Our
-    checker calls it the wrong sign
+    the shift test passes, because scores depend only on the offset. But two places back now
+    counts as two places ahead, and a rotary checkpoint gives other outputs. Our checker calls
+    it the wrong sign
     """
     q, k = DRAWN.normal(size=(2, 32))
     turned = gallery.rotary_clockwise(q[None], np.array([7]))[0]
