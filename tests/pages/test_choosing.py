@@ -49,13 +49,17 @@ def test_most_models_turn_queries_and_keys(page):
 
 
 def test_weights_of_alibi_fall_by_the_exponential(page):
-    r"""In a head with slope $\lambda$, a key that is $\delta$ tokens back has $e^{-\lambda\delta}$
-    times the weight of the nearest one. Half of all weight then lies within about
-    $\ln 2 / \lambda$ tokens.
+    r"""In a head with slope $\frac{1}{2}$, a key that is 10 tokens back loses 5 from its score, so it has
+    $e^{-5}$ times the weight of the nearest key, less than 1%. With a slope $\lambda$ and a distance
+    $\delta$ the factor is $e^{-\lambda\delta}$. Weights that fall like this leave the share
+    $e^{-\lambda\delta}$ of the whole beyond $\delta$ tokens. That is one half at
+    $\delta = \ln 2 / \lambda$.
     """
+    assert weights_of(1 / 2)[10] / weights_of(1 / 2)[0] < 0.01
     for slope in alibi_slopes(8):
         weights = weights_of(slope)
         assert np.isclose(weights[10] / weights[0], np.exp(-slope * 10))
+        assert np.isclose(weights[10:].sum(), np.exp(-slope * 10))
         assert 0 < nearest(slope) - np.log(2) / slope < 1
 
 
