@@ -43,7 +43,7 @@ def last_row(scheme, n, head=0):
 
 
 def test_half_a_point_per_step(page):
-    """Exponentials of $-1$, $-0.5$ and $0$ are 0.37, 0.61 and 1, which add up to 1.97. Divide by
+    """The exponentials of $-1$, $-0.5$ and $0$ are 0.37, 0.61 and 1, which add up to 1.97. Divide by
     the sum: *the* gets 0.19, *dog* 0.31 and *bites* 0.51.
 
     Each step back multiplies the weight by $e^{-1/2} = 0.61$.
@@ -119,16 +119,25 @@ def test_what_three_heads_look_at(page):
 
 def test_twelve_heads(page):
     """The program takes the eight slopes of 8 heads. Then it adds four from the sequence for 16
-    heads, taking every second one from the steepest on
+    heads, every second one from the steepest on. The exponents of the first eight are whole
+    numbers, and those of the four lie halfway between whole numbers
 
     The two agree in none of the twelve heads.
     """
+    exponents = np.log2(page.torch.program)
+    assert np.allclose(exponents[:8] % 1, 0)
+    assert np.allclose(exponents[8:] % 1, 0.5)
     eight, sixteen = (2.0 ** (-8 * np.arange(1, H + 1) / H) for H in (8, 16))
     assert np.allclose(page.torch.program, [*eight, *sixteen[::2][:4]])
     assert not np.isclose(page.torch.program, page.torch.formula).any()
-    assert "program: [-1.  -2.  -3.  -4.  -5.  -6.  -7.  -8.  -0.5 -1.5 -2.5 -3.5]" in (
-        page.printed
-    )
+    printed = page.printed.split("exponent by program:")[1].split("\n")[0].split()
+    assert [float(exponent) for exponent in printed] == [
+        *range(-1, -9, -1),
+        -0.5,
+        -1.5,
+        -2.5,
+        -3.5,
+    ]
 
 
 def test_how_far_alibi_looks(page):
@@ -303,6 +312,33 @@ def test_eq_sandwich(page):
     assert (np.diff(last_row(reference.sandwich_bias(8), 500)) > 0).any()
 
 
+def test_a_row_for_each_scheme(page):
+    r"""At distance 100 ALiBi, with slope $\frac{1}{64}$, is the mildest of the five. At 1000 it
+    is the harshest, and subtracts twice as much as any other. On the way from 100 to 1000, T5
+    lost just $\frac{1}{4}$ more, and KERPLE 2.29.
+    """
+    found = re.findall(r"^(\w+) +0\.00((?: +-[\d.]+){4})$", page.printed, re.M)
+    rows = {name: [float(number) for number in numbers.split()] for name, numbers in found}
+    assert list(rows) == ["ALiBi", "T5", "KERPLE", "FIRE", "Sandwich"]
+    assert reference.alibi_slopes(8)[page.torch.shown["ALiBi"]] == 1 / 64
+    others = [row for name, row in rows.items() if name != "ALiBi"]
+    assert rows["ALiBi"][2] > max(row[2] for row in others)
+    assert rows["ALiBi"][3] < 2 * min(row[3] for row in others)
+    assert rows["T5"][2] - rows["T5"][3] == 1 / 4
+    assert round(rows["KERPLE"][2] - rows["KERPLE"][3], 2) == 2.29
+
+
+def test_fire_below_its_threshold(page):
+    """Below the threshold $L$ all queries share one divisor, so a short text doesn't fill the
+    whole scale.
+    """
+    line = (np.ones(1), np.zeros(1), np.ones((1, 1)), np.zeros(1))  # f(x) = x
+    fire = reference.FIRE(np.array(0.1), np.array(1.0), *line)  # L is 512
+    first, second = (fire(np.array([i]), np.array([i - 50]))[0, 0, 0] for i in (60, 500))
+    assert np.isclose(first, second)
+    assert fire(np.array([60]), np.array([0]))[0, 0, 0] < 0.6
+
+
 def test_five_curves(page):
     """only ALiBi keeps its pace. The other four spend most of their fall on the first hundred
     tokens and then level off
@@ -327,7 +363,7 @@ def test_the_explorer_on_paper(page):
 
 
 def test_each_setting_doubles_the_half(page):
-    """Under ALiBi each step of the setting roughly doubles that number, until the text ends."""
+    """Under ALiBi, halving the slope roughly doubles that number, until the text ends."""
     halves = [
         (softmax(-np.arange(128.0) / 2**s).cumsum() < 0.5).sum() + 1 for s in range(1, 7)
     ]
@@ -339,10 +375,14 @@ def test_each_setting_doubles_the_half(page):
 
 
 def test_bytes(page):
-    """The array undoes what the kernel was for."""
+    """An array of 64 GiB undoes what the kernel was for. And it's full of copies: a number for
+    each offset takes 4 MiB, and 64 bytes of slopes are enough to compute it all.
+    """
     n, heads = 32768, 32
     assert heads * n * n * 2 == 64 * 2**30
     assert "32 heads: 64 GiB" in page.printed
+    assert "a number for each offset:  4 MiB" in page.printed
+    assert heads * 2 == 64
     assert round(heads * (2 * n - 1) * 2 / 2**20) == 4
     offsets = reference.alibi_bias(8)(np.array([5]), np.arange(11))[:, 0]  # 2n - 1 of them
     whole = reference.alibi_bias(8)(PLACES, PLACES)
