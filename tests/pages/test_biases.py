@@ -142,8 +142,8 @@ def test_twelve_heads(page):
 
 def test_how_far_alibi_looks(page):
     """At distance 1000 the flattest head keeps 2 percent of the weight, and the other two keep
-    nothing a computer could notice. A key that far away would need a product about 4 points
-    higher than its rivals to get even
+    nothing a computer could notice. Before the bias, a key that far away needs a score about 4 points
+    above its rivals' to get even
     """
     left = np.exp(1000 * -reference.alibi_slopes(8)[[0, 3, 7]])
     assert left[2].round(2) == 0.02
@@ -314,8 +314,8 @@ def test_eq_sandwich(page):
 
 def test_a_row_for_each_scheme(page):
     r"""At distance 100 ALiBi, with slope $\frac{1}{64}$, is the mildest of the five. At 1000 it
-    is the harshest, and subtracts twice as much as any other. On the way from 100 to 1000, T5
-    lost just $\frac{1}{4}$ more, and KERPLE 2.29.
+    is the harshest, and subtracts more than twice as much as any other. On the way from 100 to
+    1000, T5 lost just $\frac{1}{4}$ more, and KERPLE 2.29.
     """
     found = re.findall(r"^(\w+) +0\.00((?: +-[\d.]+){4})$", page.printed, re.M)
     rows = {name: [float(number) for number in numbers.split()] for name, numbers in found}
