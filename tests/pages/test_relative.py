@@ -55,7 +55,7 @@ def test_offsets_are_the_same_along_a_diagonal(page):
 
     It is the same all along a diagonal.
 
-    Right, clipped: everything beyond 1 counts as 1, and everything beyond −1 as −1.
+    In *offsets clipped at 1*, everything beyond 1 counts as 1, and everything beyond −1 as −1.
     """
     offsets = page.torch.offsets
     row = dict(zip(("the", "dog", "bites", "the", "man"), offsets[2].tolist(), strict=True))
@@ -190,7 +190,7 @@ def test_three_points_turn_by_the_same_angle(page):
 
 
 def test_eq_gram(page):
-    r"""$$ \mathbf{p}_i^\top \mathbf{p}_j = \mathbf{p}_0^\top \mathbf{R}_{j-i}\,\mathbf{p}_0 = \sum_{c=0}^{d/2-1} \cos\left((i - j)\,\omega_c\right) =: g(i - j) . $$
+    r"""$$ \begin{aligned} \mathbf{p}_i^\top \mathbf{p}_j &= \mathbf{p}_0^\top \mathbf{R}_{j-i}\,\mathbf{p}_0 \\ &= \sum_{c=0}^{d/2-1} \cos\left((i - j)\,\omega_c\right) =: g(i - j) . \end{aligned} $$
 
     In $\mathbf{p}_0$ all sines are 0 and all cosines are 1
     """
@@ -229,7 +229,7 @@ def test_at_the_usual_scale_it_hardly_points(page):
     r"""The target gets 0.13 of the weight, little more than its neighbors, because $g(1)$ is
     close to $g(0)$ ({numref}`fig-offsets`).
 
-    On the right the scores are $4\sqrt{32} \approx 23$ times as large, and the target gets
+    At scale 4 the scores are $4\sqrt{32} \approx 23$ times as large, and the target gets
     0.89.
     """
     usual, sharp = page.torch.usual, page.torch.sharp
