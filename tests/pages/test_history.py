@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pybtex.database import parse_file
 
-from posattn.reference import frequencies, ntk_aware, position_interpolation
+from posattn.reference import frequencies, ntk_aware, position_interpolation, rotate
 from tests.pages.reading import DOCS
 
 
@@ -57,7 +57,7 @@ def test_three_lanes(page, months):
     The left lane ends with BERT. The right lane fills up next. The middle one stays empty until
     rotation arrives
 
-    They were added to tokens first, then met the scores, and came to queries and keys last.
+    They were added to tokens first, then to the scores, and reached queries and keys last.
 
     BERT, all before 2019
 
@@ -80,8 +80,9 @@ def test_three_lanes(page, months):
 
 
 def test_who_was_first_in_each_place(page, months):
-    """Memory networks and the Transformer took the first. Parikh and his colleagues took the third.
-    Rotation made the second the usual one.
+    """A position still enters a model in one of three places. Memory networks and the Transformer added
+    it to the tokens. Parikh and his colleagues added it to the scores. Rotation put it into queries
+    and keys
     """
     began = {lane: first(page, months, lane)[0] for lane in page.torch.lanes}
     assert began == {
@@ -138,7 +139,7 @@ def test_most_models_turn(page):
 
     it becomes the place where most models put their positions
 
-    Rotation made the second the usual one.
+    Rotation put it into queries and keys, and that became the usual place.
     """
     models = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
     assert len(models["rotary"]) > 2 * len(models["others"])
@@ -171,14 +172,35 @@ def test_2023(page, months):
 
 
 def test_the_fastest_pair_stays(page):
-    """left the fastest pair as it was, and slowed the others the more the slower they already were"""
+    """kept the fastest pair at its speed and slowed all the others, the slowest most"""
     slowing = frequencies(128) / ntk_aware(128, factor=4.0)
     assert np.isclose(slowing[0], 1)
     assert (np.diff(slowing) > 0).all()
 
 
+def test_a_larger_base_slows_the_slow_pairs(page):
+    """The speeds of all pairs follow from one number, the base, and a larger base makes the slow pairs
+    slower.
+    """
+    slowing = frequencies(128) / frequencies(128, base=1_000_000.0)
+    assert (slowing[1:] > 1).all()
+    assert (np.diff(slowing) > 0).all()
+
+
+def test_a_product_sees_the_steps_between(page):
+    """A query at position 7 turns by seven steps and a key at position 5 by five, and their product only
+    sees the two steps between them.
+    """
+    query, key = np.random.default_rng(0).normal(size=(2, 1, 8))
+    product = rotate(query, np.array([7])) @ rotate(key, np.array([5])).T
+    later = rotate(query, np.array([107])) @ rotate(key, np.array([105])).T
+    other = rotate(query, np.array([7])) @ rotate(key, np.array([4])).T
+    assert np.allclose(product, later)
+    assert not np.allclose(product, other, atol=0.01)
+
+
 def test_every_fourth_layer(page):
-    """Llama 4, SmolLM3, Cohere 2 and EXAONE 4 all leave positions out of every fourth layer"""
+    """Llama 4, SmolLM3, Cohere 2 and the larger EXAONE 4 all leave positions out of every fourth layer"""
     models = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
     hybrid = {
         row["family"]: row["positioned"] for row in models["rotary"] if "positioned" in row
@@ -190,6 +212,8 @@ def test_every_fourth_layer(page):
         "Cohere 2",
         "EXAONE 4",
     }
+    (exaone,) = (row for row in models["rotary"] if row["family"] == "EXAONE 4")
+    assert exaone["source"].endswith("32B")  # the 1.2B model rotates in all layers
 
 
 def test_memory_networks_began_the_story(page):
