@@ -272,7 +272,7 @@ def test_a_power_against_an_exponential(page):
 def test_eq_fire(page):
     r"""$$ t(i, j) = f\left(\frac{\psi(|j - i|)}{\psi(\max(L, i))}\right), \qquad \psi(x) = \ln(1 + c\,x) . $$
 
-    Take $c = 0.1$ and the query at 1000. The keys at distance 10, 100 and 1000 have the ratios
+    Take $c = 0.1$, $L = 512$ and the query at 1000. The keys at distance 10, 100 and 1000 have the ratios
     0.15, 0.52 and 1. However long the text is, a key in the past has a ratio between 0 and 1.
     """
     line = (np.ones(1), np.zeros(1), np.ones((1, 1)), np.zeros(1))  # f(x) = x
