@@ -28,10 +28,12 @@ def test_a_formula_from_the_middle(page):
 
     In code, all outputs together are `weights @ value`.
 
-    The first number of the last three shapes counts heads. After it come tokens and width, or for
-    the weights, queries and keys.
+    `X` has 5 tokens of width 12. The last three shapes begin with the 3 heads. In `Q` and `Y` the heads
+    are followed by 5 tokens and their width 4, and in the weights by 5 queries and 5 keys.
     """
     X = page.torch.X
+    assert X.shape == (5, 12)
+    assert page.torch.Q.shape == page.torch.Y.shape == (3, 5, 4)
     q = k = v = split_heads(X, 3)
     weights = attention_weights(q, k)
     outputs = np.zeros((3, 5, 4))
@@ -45,11 +47,11 @@ def test_a_formula_from_the_middle(page):
 def test_longer_contexts(page):
     r"""With $L = 8192$ and $n = 32768$ the factor is $s = 4$
 
-    The fast pair 0 stays as it is, the slow pair 63 is slowed by the whole factor, and pair 45 lies
-    in the blend between them.
+    Pair 0 is the fastest, and a factor of 1 leaves it as it is. The slow pair 63 is slowed by the
+    whole factor, and pair 45 lies in the blend between them.
 
-    from $\beta_{\text{fast}} = 32$ turns on a pair stays, up to $\beta_{\text{slow}} = 1$ turn it is
-    slowed in full
+    pairs with $\beta_{\text{fast}} = 32$ turns or more keep their speed, and pairs with
+    $\beta_{\text{slow}} = 1$ turn or less are slowed by the whole factor
 
     attention factor, which multiplies rotated queries and keys, so that scores grow by $c^2$
     """
@@ -60,6 +62,7 @@ def test_longer_contexts(page):
     omega = reference.frequencies(128)
     slowing = omega / slowed
     assert page.torch.s == 4
+    assert omega.argmax() == 0
     assert slowing[[0, 63]].tolist() == pytest.approx([1, 4])
     assert 1.1 < slowing[45] < 3.9
     assert np.array_equal(named[0], slowed)
@@ -117,8 +120,8 @@ def test_true_means_may_attend(page):
 
 
 def test_masks_of_the_other_convention(page):
-    """no error, and every query reads exactly what it should not. Where that leaves it nothing to
-    read, you get NaN, or zeros with need_weights=False.
+    """no error, but every query reads exactly the keys that you meant to hide. A query that is left
+    without any key gives NaN, or zeros with need_weights=False.
 
     that layer reads True as hidden
     """
@@ -133,7 +136,10 @@ def test_masks_of_the_other_convention(page):
 
 
 def test_positions_may_be_real_numbers(page):
-    """Positions are integers, and they may be real numbers unless they choose a row of a table.
+    """A position need not be an integer: 0.5 is fine for sines, rotations and slopes.
+
+    Only schemes that look something up insist on integers, for example a learned table or the
+    buckets of T5.
 
     Asking for positions 5 and 6 gives the same two rows as counting to 7 and keeping the last two.
     """
