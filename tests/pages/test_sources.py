@@ -28,7 +28,7 @@ def test_the_eight_works_are_cited():
 
 
 def test_jax_of_d2l_builds_its_table_at_every_call():
-    """the table is no buffer, and JAX builds it at every call
+    """the table of encodings is not a buffer, and JAX builds it at every call
 
     JAX: setup, .at[].set and sow of the table
     """
