@@ -113,7 +113,7 @@ def test_the_two_layouts(page):
     """
     for layout in ("interleaved", "half"):
         named, _ = letters(partial(rotate, layout=layout))
-        assert named == row(page, f'`layout="{layout}"`')
+        assert named == row(page, f"`{layout}`")
 
 
 def test_most_models_pair_halves(page):
