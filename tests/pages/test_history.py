@@ -158,7 +158,8 @@ def test_2023(page, months):
 
     One more discovery of that year
 
-    Halve them, and position 4096 becomes 2048, so no angle leaves the range of training.
+    Say a model was trained on 2048 tokens. Halve the positions, and position 4096 becomes 2048, so no
+    angle leaves the range of training.
     """
     practice = [
         months[key] for key in ("chen2023extending", "roziere2023code", "peng2024yarn")

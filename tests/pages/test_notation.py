@@ -53,7 +53,9 @@ def test_longer_contexts(page):
     pairs with $\beta_{\text{fast}} = 32$ turns or more keep their speed, and pairs with
     $\beta_{\text{slow}} = 1$ turn or less are slowed by the whole factor
 
-    attention factor, which multiplies rotated queries and keys, so that scores grow by $c^2$
+    attention factor, which multiplies rotated queries and keys, so that a score is multiplied by $c^2$
+
+    The attention factor multiplies queries and keys, so it enters each score squared.
     """
     slowed, c = reference.yarn(128, factor=4.0, trained_length=8192)
     named = reference.yarn(
