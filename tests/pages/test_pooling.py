@@ -60,9 +60,10 @@ def test_the_smooth_curve(page):
 
 
 def test_the_mean_passes_near_the_readings(page):
-    """It passes near the readings but not through them.
+    """passes near the readings but not through them.
 
-    Even at 9 o'clock, where a key matches exactly, the answer is … degrees and not 16.
+    Even at 9 o'clock, where a key matches exactly, the answer is … degrees and not 16, because
+    the other two readings still have their say.
     """
     missed = abs(mean_of_all(HOURS) - DEGREES)
     assert missed.min() > 0.2
@@ -271,19 +272,19 @@ def test_keys_of_one_length(page):
 
 
 def test_the_library_needs_no_function_for_this_kernel(page):
-    r"""Give its attention the scale and the bias of eq_gaussian-score, and it returns the same
+    r"""If you give its attention the scale and the bias of eq_gaussian-score, it returns the same
     answers.
 
     With this kernel 8 o'clock gets 14.01 degrees, where halving gave 14.38. The answer for 9 o'clock
-    is 15.41, a little further from the reading than before. And 20 o'clock is far from all readings,
-    so the nearest one, the 19 degrees of noon, takes nearly all the weight.
+    is 15.41, a little further from the reading than before. At 20:00 every reading is hours
+    away, but noon is the nearest by far, so its 19 degrees take nearly all the weight.
 
     With $\sigma = 2$ the scale $1/\sigma^2$ is 1/4, and the bias is $-k^2/8$.
     """
     assert page.printed.count("largest difference from the library: 0.000\n") == 2
     kernel = np.exp(-((np.array([[8], [9], [20]]) - HOURS) ** 2) / (2 * 2.0**2))
     answers = (kernel @ DEGREES / kernel.sum(1)).round(2)
-    assert page.printed.count(f"degrees at 8, 9 and 20 o'clock: {answers}\n") == 2
+    assert page.printed.count(f"degrees at 8:00, 9:00 and 20:00: {answers}\n") == 2
     assert answers.tolist() == [14.01, 15.41, DEGREES[-1]]
     assert 16 - answers[1] > 16 - mean_of_all([9])[0]
     assert kernel[2, 2] > 0.99 * kernel[2].sum()
@@ -315,7 +316,8 @@ def test_the_bandwidth_decides(page):
 
 
 def test_beyond_the_samples(page):
-    """Left of 0 and right of 6 there are no samples, and the sine goes on without the estimates.
+    """There are no samples left of 0 or right of 6, so there the estimates have nothing to follow, and
+    the sine runs away from all three.
 
     there the sine goes on while the estimates with small bandwidth level off
 
@@ -355,9 +357,8 @@ def test_two_limits(page):
 
     At scale 0 every weight is one seventh.
 
-    At scale 1 there is a soft spot around the query.
-
-    At scale 1000 each query has picked its nearest key.
+    At scale 1 there is a soft spot around the query, and at scale 1000 each query has picked its
+    nearest key.
     """
     flat, soft, sharp = page.torch.panels
     assert np.allclose(page.torch.panels.sum(-1), 1)
@@ -406,7 +407,7 @@ def test_a_share(page, n, ones, share):
 def test_the_kernel_before_the_quotient(page):
     r"""Every kernel is rounded to 0, and 0/0 is NaN.
 
-    At 20 o'clock with $\sigma = 0.2$ the largest kernel is …, while the weights from softmax sum to
+    At 20:00 with $\sigma = 0.2$ the largest kernel is …, while the weights from softmax sum to
     ….
     """
     with np.errstate(invalid="ignore"):
