@@ -58,7 +58,7 @@ def test_only_positions_tell_who_bites(page):
 
     With positions the task is easy
 
-    Without them the loss does not move. It stays at $\ln 2 = 0.69$, which is the loss of
+    Without them the loss does not move: it stays at $\ln 2 = 0.69$, which is the loss of
     tossing a coin.
     """
     assert page.torch.sentences.shape == (30, 3, 8)
@@ -179,7 +179,7 @@ def test_eq_softmax_permutes(page):
 
 
 def test_several_heads_are_equivariant(page):
-    """both leave the rows in place. So {prf:ref}`thm-equivariance` holds for
+    """since both steps leave the rows in place, {prf:ref}`thm-equivariance` holds for
     {doc}`/attention/multi_head` too.
     """
     X = page.torch.X
@@ -190,8 +190,9 @@ def test_several_heads_are_equivariant(page):
 
 
 def test_the_outputs_did_change(page):
-    """The second is {eq}`eq_equivariance`, and the difference is 0. The third says that the
-    outputs did change, so the 0 above it is not there because nothing happened.
+    r"""the second checks {eq}`eq_equivariance`: the difference is 0. That 0 would mean little
+    if the swap had left the outputs as they were. The third line shows that it did not,
+    because $f(\boldsymbol{\Pi}\mathbf{X})$ and $f(\mathbf{X})$ are far apart.
 
     A classifier on top of this average gives A bites B and B bites A the same score
     """
@@ -225,7 +226,8 @@ def test_an_encoding_breaks_the_symmetry(page):
 
     four columns of the mean of the outputs, without the encoding and with it
 
-    Without positions, both sentences have the same mean. With them, the means differ.
+    Without positions, both sentences have the same mean. With them, the means differ, so
+    a classifier has something to go by.
     """
     X, P = page.torch.X, reference.sinusoidal_encoding(5, 8)
     assert not np.allclose(attend(*[X + P] * 3)[SWAP], attend(*[X[SWAP] + P] * 3))
@@ -242,7 +244,8 @@ def test_an_encoding_breaks_the_symmetry(page):
 def test_eq_mask_symmetry(page):
     r"""$$ \boldsymbol{\Pi}\mathbf{M}\boldsymbol{\Pi}^\top = \mathbf{M}. $$
 
-    If these two always agree, {eq}`eq_equivariance` holds with the mask too.
+    If the two entries agree for all $i$ and $j$, {eq}`eq_equivariance` holds with the mask
+    too.
 
     No others survive for all weights.
     """
@@ -291,7 +294,7 @@ def test_symmetries_are_counted(page):
 
     The count is 12 against 1.
 
-    their difference is 0. Exchange a real token with padding, and the outputs differ by
+    the difference is 0. But exchange a real token with padding, and the outputs differ by
     1.86. Under the causal mask even the first shuffle is noticed
     """
     length = length_mask(np.full((1, 5), 3), 5)[0]
@@ -320,11 +323,12 @@ def test_a_running_mean(page):
 
 
 def test_a_marked_first_token_tells_positions(page):
-    """The output is $1/(i+1)$, from which $i$ can be read.
+    """Output $i$ is $1/(i+1)$, so $i$ can be read from it.
 
-    If all values are equal, the mean is the same for every $i$, and nothing can be read.
+    if all values are equal, the mean is the same for every $i$, and nothing can be read.
 
-    With the mark, the positions 0 to 5 come out. Without it, every token seems to be at 0.
+    With the mark, the positions 0 to 5 come out, but without it, every token seems to be
+    at 0.
     """
     assert "position read [0. 1. 2. 3. 4. 5.]" in page.printed
     assert "position read [0. 0. 0. 0. 0. 0.]" in page.printed
