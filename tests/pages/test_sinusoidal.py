@@ -472,7 +472,7 @@ def test_rows_of_bits_are_apart_by_a_root(page):
 
 
 def test_eq_distance(page):
-    r"""$$ \lVert \mathbf{p}_i - \mathbf{p}_k \rVert^2 = d - 2\,\mathbf{p}_i^\top \mathbf{p}_k = 4 \sum_{j=0}^{d/2-1} \sin^2\left(\frac{(i - k)\,\omega_j}{2}\right) , $$
+    r"""$$ \lVert \mathbf{p}_i - \mathbf{p}_k \rVert^2 = d - 2\,\mathbf{p}_i^\top \mathbf{p}_k = 4 \sum_{j=0}^{d/2-1} \sin^2\left(\frac{(i - k)\,\omega_j}{2}\right) . $$
 
     The distance depends only on the offset, so the smallest distance among $n$ rows is
     found among the offsets $1, \ldots, n - 1$.
@@ -610,13 +610,13 @@ def test_half_a_turn_is_the_most(page):
     assert len(np.unique(sinusoidal_encoding(10000, 2).round(6), axis=0)) == 10000
 
 
-def test_equal_distances_come_back(page):
-    r"""Try 16 frequencies in equal distances instead: $1, \frac{15}{16}, \ldots,
+def test_evenly_spaced_clocks_come_back(page):
+    r"""Try 16 evenly spaced frequencies instead: $1, \frac{15}{16}, \ldots,
     \frac{1}{16}$. All of them are multiples of the slowest, so all clocks come back
     together when the slowest completes a turn.
 
-    With equal distances, the rows come close to row 0 near the offset 100, and at 201 they
-    are almost back. Row … is only … away from row 0, much closer than row 1. With the same
+    With evenly spaced frequencies, the rows come close to row 0 near the offset 100, and at
+    201 they are almost back. Row … is only … away from row 0, much closer than row 1. With the same
     factor, the distance stays above 3 from the offset 10 on.
     """
     angles = NUMBERS * np.arange(1, 17) / 16
@@ -630,7 +630,7 @@ def test_equal_distances_come_back(page):
     assert far[97:104].min() < far[0] / 2
     assert length(TRIES["clocks"][10:] - TRIES["clocks"][0]).min() > 3
     assert np.allclose(np.arange(1, 17) / 16 / (1 / 16) % 1, 0)
-    kept, drawn = page.torch.apart["equal distances"], page.torch.apart["the same factor"]
+    kept, drawn = page.torch.apart["evenly spaced"], page.torch.apart["the same factor"]
     assert np.allclose(kept, far[:210], atol=0.001)
     assert np.allclose(
         drawn,
