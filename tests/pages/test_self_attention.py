@@ -2,10 +2,16 @@
 
 import inspect
 import re
+import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 import torch
 
+import posattn.jax
+import posattn.torch
 from posattn import reference
 from posattn.reference import (
     MultiHeadAttention,
@@ -62,14 +68,15 @@ def test_what_the_tokens_ask_for(page):
 
 def test_the_keys_and_values_of_the_walk(page):
     r"""$\mathbf{W}^{(k)}$ doubles the first two numbers, so a match in noun or verb counts twice as much as
-    one in animal or human. $\mathbf{W}^{(v)}$ doubles the last two
+    one in animal or human. $\mathbf{W}^{(v)}$ doubles the last two, because what bites most needs to hear
+    is whether an animal or a human takes part.
     """
     assert np.array_equal(page.torch.K, X * [2, 2, 1, 1])
     assert np.array_equal(page.torch.V, X * [1, 1, 2, 2])
 
 
 def test_weights_sum_to_1(page):
-    """A softmax turns each row of scores into weights that sum to 1.
+    """a softmax turns each row of scores into weights that sum to 1.
 
     the weights say how much of each value goes into the output
     """
@@ -82,7 +89,8 @@ def test_following_bites(page):
     r"""Bites comes in as $(0, 1, 0, 0)$, a verb and nothing more. Its query asks for a noun and an animal.
 
     Its key matches with $2 + 1 = 3$, which the scaling by $\sqrt 4$ turns into a score of 1.5. Man is a
-    noun but no animal, and scores 1. Bites itself is neither, and scores 0.
+    noun but not an animal, so it matches with 2 and gets a score of 1. Bites itself is neither, so its
+    score is 0.
 
     0.55 for dog, 0.33 for man, and 0.12 for bites itself
 
@@ -92,6 +100,7 @@ def test_following_bites(page):
     assert np.array_equal(page.torch.X[1], [0, 1, 0, 0])
     assert np.array_equal(Q[1], [1, 0, 1, 0])
     assert Q[1] @ K[0] == 2 + 1 == 3
+    assert Q[1] @ K[2] == 2
     assert np.allclose(page.torch.scores[1], [3 / 4**0.5, 0, 1])
     assert np.allclose(page.torch.scores[1], [1.5, 0, 1])
     assert np.allclose(WEIGHTS[1], [0.55, 0.12, 0.33], atol=0.005)
@@ -102,7 +111,7 @@ def test_following_bites(page):
 
 
 def test_frost_has_no_teeth(page):
-    """The third number is now 0, because no animal is there to give one. The fourth has grown: frost and
+    """The third number is now 0, because there is no animal left to supply it. The fourth has grown: frost and
     man now match the query equally well, so man gets more weight than it got next to dog. The same
     vector went in, and a different one came out.
     """
@@ -246,10 +255,45 @@ def test_the_gradients_of_the_training(page):
         assert line in code
 
 
-def test_a_norm(page):
-    """A norm brings each token to mean 0 and standard deviation 1."""
+def test_norms(page):
+    """LayerNorm shifts and scales its numbers to mean 0 and standard deviation 1.
+
+    only scales them, to a root mean square of 1, and leaves the mean where it falls
+
+    Both then multiply each number by a learned gain
+
+    The norm here is LayerNorm
+    """
     assert np.allclose(page.torch.normed.mean(-1), 0)
     assert np.allclose(page.torch.normed.std(-1), 1)
+    tokens = torch.from_numpy(FIVE)
+    layer, rms = (
+        norm(3, eps=1e-12).double() for norm in (torch.nn.LayerNorm, torch.nn.RMSNorm)
+    )
+    shifted, scaled = layer(tokens).detach().numpy(), rms(tokens).detach().numpy()
+    assert np.allclose([shifted.mean(-1), shifted.std(-1) - 1], 0)
+    assert np.allclose((scaled**2).mean(-1), 1)
+    ratios = scaled / FIVE
+    assert np.allclose(ratios, ratios[:, :1])  # one factor for a token, and no shift
+    assert abs(scaled.mean(-1)).min() > 0.01
+    assert layer.weight.shape == rms.weight.shape == (3,)
+    both = page.torch.both
+    theirs = torch.nn.functional.layer_norm(torch.from_numpy(both), (4,), eps=0.0)
+    assert np.allclose(theirs, page.torch.normed)
+
+
+def test_a_rotation_between_the_matrices(page):
+    """The rotation comes between the two matrices, so the score of a pair also depends on how far apart
+    its tokens are. The product then gives the scores only of tokens that share a position, such as a
+    token and itself.
+    """
+    places = np.arange(6)
+    q = np.repeat(Q[1:2], 6, axis=0)  # one query and one key at six positions
+    k = np.repeat(K[:1], 6, axis=0)
+    scores = reference.rotate(q, places) @ reference.rotate(k, places).T
+    assert np.allclose(scores.diagonal(), X[1] @ W_Q @ np.diag([2, 2, 1, 1]) @ X[0])
+    assert np.allclose(scores[1:, 1:], scores[:-1, :-1])  # the distance decides
+    assert not np.allclose(scores, scores[0, 0])
 
 
 def test_eq_transformer_block(page):
@@ -284,8 +328,8 @@ def test_eq_transformer_block(page):
 def test_tokens_meet_in_self_attention_only(page):
     """Tokens meet only in self-attention. The other parts treat each token by itself.
 
-    The outputs of norm and feed-forward change only at token 2, the word that was replaced. Those of
-    self-attention change at every token.
+    The outputs of norm and feed-forward change only at token 2, the word that was replaced, whereas
+    those of self-attention change at every token.
 
     A transformer block adds the result to the token, and a feed-forward network then works on each token
     by itself.
@@ -314,7 +358,7 @@ def test_the_batch_of_the_five_tabs(page):
 
 def test_the_mask_hides_padding(page):
     """With the mask, the padding may hold anything, and no output changes. Without the mask, all 8
-    outputs change: every token listens to the padding.
+    outputs change, because every token listens to the padding.
     """
     layer, mask, x, z = five_tabs(page)
     assert not changed(layer(x, z, z, mask=mask), layer(x, x, x, mask=mask)).any()
@@ -323,7 +367,7 @@ def test_the_mask_hides_padding(page):
 
 
 def test_padding_still_asks(page):
-    """In the last line the 3 padded tokens change as queries too, so their own outputs change."""
+    """In the last line the 3 padded tokens change as queries too, so their own outputs change"""
     layer, mask, x, z = five_tabs(page)
     differ = changed(layer(z, z, z, mask=mask), layer(x, x, x, mask=mask))
     assert np.array_equal(differ, page.torch.padding)
@@ -331,12 +375,32 @@ def test_padding_still_asks(page):
 
 
 def test_without_rng_nothing_is_dropped(page):
-    """The dropout rate is 0.5, and still all five print the same digits. Dropout is for training:
-    PyTorch's layer is in eval mode, and JAX's layer drops nothing without an rng
+    """The dropout rate is 0.5, and still all five print the same digits. In this library
+    dropout acts only in a call that gets rng, in PyTorch as in JAX, and no call above does
+
+    So eval() isn't what keeps it off. It only avoids a warning, because a PyTorch layer that is still
+    in train mode warns when a call gets no rng.
     """
     layer, mask, x, _ = five_tabs(page)
     for out in (page.torch.out, page.jax.out):
         assert np.allclose(out, layer(x, x, x, mask=mask), atol=1e-5)
+    theirs = posattn.torch.MultiHeadAttention(100, 5, dropout_rate=0.5)
+    theirs.load_state_dict(
+        {f"{k}.weight": torch.from_numpy(w.T) for k, w in page.torch.drawn.items()}
+    )
+    float_x = torch.from_numpy(page.torch.tokens)
+    hide = posattn.torch.length_mask(torch.from_numpy(page.torch.lengths), 4)
+    with pytest.warns(UserWarning, match="drops nothing without rng"):
+        trained = theirs.train()(float_x, mask=hide)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quiet = theirs.eval()(float_x, mask=hide)
+    assert torch.equal(trained, quiet)
+    assert not torch.allclose(theirs(float_x, mask=hide, rng=0), quiet)  # in eval mode
+    weights = {name: jnp.asarray(value) for name, value in page.jax.matrices.items()}
+    twin = posattn.jax.MultiHeadAttention(**weights, num_heads=5, dropout_rate=0.5)
+    jax_x = jnp.asarray(page.torch.tokens)
+    assert not np.allclose(twin(jax_x, rng=jax.random.key(0)), twin(jax_x))
     generator = np.random.default_rng(0)
     assert not np.allclose(
         page.jax.out, layer(x, x, x, mask=mask, rng=generator), atol=1e-5
@@ -356,7 +420,8 @@ def test_the_two_the(page):
 
     a the asks for nothing, so its weights are the same for every token
 
-    nothing tells the the of the dog from the the of the man
+    The two columns of the are equal as well, so nothing tells the the of the dog from the the of the
+    man.
     """
     zero = 0 * X[0]
     sentence = np.stack([zero, X[0], X[1], zero, X[2]])
@@ -413,7 +478,7 @@ def test_what_the_man_asks(page):
 def test_man_bites_dog(page):
     """in man bites dog the word bites gets exactly the output that it has in dog bites man
 
-    The rows trade places, and in scores and weights the columns do too. But each word has the output
+    The rows trade places, and in scores and weights the columns do too, but each word has the output
     that it had before.
     """
     assert np.allclose(page.torch.outputs[::-1], WEIGHTS @ V)
