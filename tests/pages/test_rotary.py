@@ -304,6 +304,49 @@ def test_the_basis_costs_nothing(page):
     assert np.allclose(half, -np.eye(2))
 
 
+def test_more_than_rotations(page):
+    r"""They are the powers of a single orthogonal matrix, which rotates some planes and may also keep
+    or flip single directions.
+
+    An entry $1$ is a direction that never turns.
+
+    A single $-1$ flips one sign at every step
+    """
+    step = np.diag([0.0, 0.0, 1.0, -1.0])
+    step[:2, :2] = matrix(1, 2)  # a plane, a direction that stays, a direction that flips
+    power = np.linalg.matrix_power
+    for i, j in ((7, 3), (107, 103), (2, 5)):
+        assert np.allclose(power(step, i).T @ power(step, j), power(step, j - i))
+    assert np.isclose(np.linalg.det(step), -1)  # no rotation
+    assert (power(step, 7)[2, 2], power(step, 7)[3, 3]) == (1, -1)
+
+
+def test_a_matrix_at_position_0(page):
+    r"""With an invertible $\mathbf{R}_0 = \mathbf{A}$, the scores depend only on the offset exactly if
+    $\mathbf{R}_p = \mathbf{Q}^p\,\mathbf{A}$ with an orthogonal $\mathbf{Q}$.
+
+    Apply the theorem to $\mathbf{R}_p\,\mathbf{A}^{-1}$, which is the identity at position 0.
+
+    The learned projections can absorb $\mathbf{A}$, because it's the same at every position.
+    """
+    rng = np.random.default_rng(3)
+    a, (orthogonal, _) = rng.normal(size=(8, 8)), np.linalg.qr(rng.normal(size=(8, 8)))
+    power = np.linalg.matrix_power
+
+    def middle(step, i, j):
+        return (power(step, i) @ a).T @ power(step, j) @ a
+
+    assert np.allclose(middle(orthogonal, 7, 3), middle(orthogonal, 107, 103))
+    assert not np.allclose(middle(1.1 * orthogonal, 7, 3), middle(1.1 * orthogonal, 9, 5))
+    q, k = rng.normal(size=(2, 8))
+    absorbed = (power(orthogonal, 7) @ (a @ q)) @ (power(orthogonal, 3) @ (a @ k))
+    assert np.isclose(q @ middle(orthogonal, 7, 3) @ k, absorbed)
+    # Without A, what the theorem asks for: the identity at position 0, and scores by offset.
+    r = [power(orthogonal, p) @ a @ np.linalg.inv(a) for p in range(4)]
+    assert np.allclose(r[0], np.eye(8))
+    assert np.allclose(r[1].T @ r[2], r[2].T @ r[3])
+
+
 def test_the_score_rises_at_some_steps(page):
     """A key equal to the query scores lower and lower on average, but at … of the first … steps the
     score goes up. With the larger base the fall is slower.
@@ -334,8 +377,9 @@ def test_a_key_can_be_aimed(page):
 
 
 def test_operations(page):
-    """Turning takes $3d$ operations for each query and key, against $2nd$ for the scores of a query
-    with $n$ keys. For 1000 keys that is $6d$ against $2000d$, well below one percent.
+    """Rotating a query or a key takes $3d$ operations. Scoring a query against $n$ keys takes $2nd$.
+    So with 1000 keys, each token costs $6d$ operations for rotating its query and its key, and
+    $2000d$ for its scores. The rotation adds well below one percent.
     """
     assert 6 / 2000 < 0.005  # a query and a key are turned for each token
     n, d = 5, 64
@@ -416,7 +460,7 @@ def test_a_loophole(page):
     """The score is multiplied by $1.1^{-i} \\cdot 1.1^{j} = 1.1^{j-i}$, which is a function of the offset.
     Far keys before the query now count less.
 
-    a key at position 1000 is longer by a factor of $1.1^{1000}$, more than float32 can hold
+    A key at position 1000 grows by a factor of $1.1^{1000}$, which is more than float32 can hold.
     """
     here, later = page.torch.here, page.torch.later
     q, k = page.torch.q[0], page.torch.k[0]
