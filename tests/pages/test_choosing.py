@@ -147,7 +147,7 @@ def test_pairs_for_rows_and_columns(page):
 
 
 def test_three_schemes_are_stale_in_a_cache(page):
-    """Ask all of them, and three break this rule:
+    """Ask all of them, and three fail:
 
     Dynamic NTK and LongRoPE change their frequencies as the text grows. Randomized positions are
     drawn anew in every call.
@@ -165,11 +165,52 @@ def test_a_window_of_swin_has_a_table_of_its_own_size(page):
 
 
 def test_a_bias_as_an_array_fills_the_memory(page):
-    """That is 4 GiB for one layer, before the first score is computed. Two schemes can't be computed
-    tile by tile at all
+    """That is 4 GiB for one layer, before the first score is computed. Two schemes don't fit our
+    kernels
     """
     assert 32 * 8192**2 * 2 == 4 * 2**30
     assert page.torch.whole == ["CoPE", "stick-breaking"]
+
+
+def test_stick_breaking_in_tiles_from_the_query_backwards(page):
+    """You can read the tiles in order, from the query backwards, and carry a running sum from one to
+    the next.
+    """
+    rng = np.random.default_rng(0)
+    query, keys = rng.normal(size=(1, 1, 4)), rng.normal(size=(1, 13, 4))
+    bias = reference.StickBreaking().scores(query, keys, np.array([12]), np.arange(13))
+    whole = attention_weights(query, keys, bias=bias)[0, 0]
+    scores = (query[0] @ keys[0].T)[0] / 2
+    for order in ([8, 4, 0], [0, 8, 4]):
+        rest, weights = 0.0, np.empty(12)  # rest: logarithm of what is left of the stick
+        for start in order:
+            tile = scores[start : start + 4][::-1]  # the nearest key first
+            left = -np.log1p(np.exp(tile)).cumsum()
+            weights[start : start + 4] = np.exp(tile + rest + left)[::-1]
+            rest += left[-1]
+        assert np.allclose(weights, whole[:12]) == (order == [8, 4, 0])
+
+
+def test_the_schemes_to_try_first_have_the_marks(page):
+    """Use rotary, or any bias on the scores.
+
+    which work with every kernel.
+
+    if your texts have a largest length.
+
+    Start with a scheme that has nothing to learn, such as rotary or ALiBi, or with T5's few numbers.
+    """
+    for name, make in SCHEMES.items():
+        if make(6).place == "scores":
+            assert PROPERTIES["cache"](make), name
+    assert PROPERTIES["cache"](SCHEMES["rotary"])
+    for name in ("rotary", "sinusoidal"):
+        assert SCHEMES[name](6).place != "scores"
+    for name in ("rotary", "learned"):
+        assert PROPERTIES["side"](SCHEMES[name])
+        assert PROPERTIES["future"](SCHEMES[name])
+    for name in ("rotary", "ALiBi"):
+        assert not PROPERTIES["learns"](SCHEMES[name])
 
 
 def test_a_bias_of_the_distance_cannot_tell_who_bites(page):
