@@ -103,9 +103,10 @@ def test_rows_begin_short(page):
 
 
 def test_rows_that_were_not_read_stay(page):
-    """no error on longer texts, but rows that are still as drawn
+    """no error on longer texts, but rows that learned nothing
 
-    A row that is never read keeps the random numbers it was drawn with.
+    So a row that is never read learns nothing. With plain gradient descent it keeps the random
+    numbers it was drawn with.
 
     The assertion at the end says that rows 5 to 7 have not changed at all.
     """
@@ -117,6 +118,27 @@ def test_rows_that_were_not_read_stay(page):
     for table in map(np.asarray, tables):
         assert np.array_equal(table[5:], start[5:])
         assert not np.array_equal(table[:5], start[:5])
+
+
+def test_weight_decay_shrinks_rows_that_were_not_read(page):
+    """AdamW has weight decay, which shrinks every row of the table a little in every step, read or
+    not. A row that is never read then still holds its random direction, but it gets shorter and
+    shorter.
+
+    They are still as drawn, or shorter if the optimizer has weight decay.
+    """
+    for decay, factor in ((None, (1 - 1e-3 * 1e-2) ** 50), (0.0, 1.0)):
+        layer = LearnedPositionalEncoding(8, 16)
+        drawn = layer.table.detach().clone()
+        options = {} if decay is None else {"weight_decay": decay}
+        optimizer = torch.optim.AdamW(layer.parameters(), **options)
+        for _ in range(50):
+            optimizer.zero_grad()
+            layer(torch.ones(5, 16)).square().sum().backward()
+            optimizer.step()
+        assert (layer.table.grad[5:] == 0).all()
+        assert torch.allclose(layer.table[5:], factor * drawn[5:], rtol=1e-5)
+        assert torch.equal(layer.table[5:], drawn[5:]) == (decay == 0.0)
 
 
 def test_the_table_ends(page):
@@ -168,8 +190,11 @@ def test_three_rows_for_five_tokens(page):
 
 
 def test_pytorch_interpolates_in_two_dimensions(page):
-    """In PyTorch the right way is torch.nn.functional.interpolate with mode="bilinear" and
-    align_corners=True, on a table of shape (1, d, 14, 14). It gives the same numbers.
+    """In PyTorch, torch.nn.functional.interpolate does this with mode="bilinear" and
+    align_corners=True, on a table of shape (1, d, 14, 14), and gives the same numbers.
+
+    The vision transformers (ViT) of timm and of transformers use mode="bicubic" and
+    align_corners=False, and timm also sets antialias=True. Their numbers differ from ours
     """
     rows, columns = np.meshgrid(range(14), range(14), indexing="ij")
     table = torch.tensor(np.stack([rows, columns])[None].astype(float))
@@ -178,6 +203,11 @@ def test_pytorch_interpolates_in_two_dimensions(page):
     )
     assert np.allclose(larger[0, 0], page.torch.rows_2d)
     assert np.allclose(larger[0, 1], page.torch.columns_2d)
+    for antialias in (False, True):
+        theirs = torch.nn.functional.interpolate(
+            table, size=(24, 24), mode="bicubic", align_corners=False, antialias=antialias
+        )
+        assert abs(theirs - larger).max() > 0.05
 
 
 def test_an_image_is_stretched_in_two_dimensions(page):
