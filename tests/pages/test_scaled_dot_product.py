@@ -22,9 +22,8 @@ STEP = 1e-30  # of complex differentiation, which is exact
 def test_who_attends_to_whom(page):
     """Each row is a query, each column is a key, and each row sums to 1.
 
-    Bites takes a little more than half of its answer from dog, which is probably the biter.
-
-    It takes a third from man and the rest from itself.
+    It takes a little more than half of its answer from dog, which is probably the biter, a third from
+    man, and the rest from itself.
 
     The other two rows give half of their weight to the verb.
     """
@@ -55,7 +54,7 @@ def test_queries_and_keys_of_three_words(page):
 def test_all_dot_products_are_one_matrix_product(page):
     """the dot products of all queries with all keys are one matrix product
 
-    Three queries meet three keys, which makes nine scores.
+    three queries meet three keys, which makes nine scores
     """
     assert SCORES.size == 9
     assert np.array_equal(Q @ K.T, [[a @ b for b in K] for a in Q])
@@ -187,7 +186,7 @@ def test_the_dial(page):
 
 
 def test_only_the_contrast_changes(page):
-    """The order of the words never changes along the way.
+    """The order of the words never changes along the way, only the contrast does.
 
     Dog falls from 1 to one third. Man rises from 0 to a little above one third and settles there.
     Bites stays near 0 until about 0.5 and then rises to one third.
@@ -265,16 +264,26 @@ def test_a_weight_takes_from_the_others(page):
     assert abs(sure[:, None] * (np.eye(3) - sure)).max() < 0.002
 
 
-def test_through_a_pair_of_weight_0_nothing_is_learned(page):
-    r"""has the derivative $\sum_j \alpha_{ij}\,([j = l] - \alpha_{il})\,\mathbf{v}_j = \alpha_{il}\,(\mathbf{v}_l - \mathbf{y}_i)$
-    with respect to $s_{il}$
+def test_eq_output_by_score(page):
+    r"""$$ \begin{aligned}
+    \frac{\partial \mathbf{y}_i}{\partial s_{il}}
+    &= \sum_j \alpha_{ij}\,\big([j = l] - \alpha_{il}\big)\,\mathbf{v}_j \\
+    &= \alpha_{il}\,\mathbf{v}_l - \alpha_{il}\,\mathbf{y}_i = \alpha_{il}\,(\mathbf{v}_l - \mathbf{y}_i) .
+    \end{aligned} $$
 
-    Through a pair of weight 0, neither the query nor the key learns anything.
+    its first part keeps only the term with $j = l$, and its second part leaves $\alpha_{il}$ times the
+    output
+
+    So through a pair of weight 0, neither the query nor the key learns anything.
 
     The derivative of $\mathbf{y}_i$ with respect to $\mathbf{v}_l$ is the weight $\alpha_{il}$ itself
     """
     alpha = WEIGHTS[1]
-    assert np.allclose(page.torch.jacobian @ V, alpha[:, None] * (V - alpha @ V))
+    assert np.allclose(page.torch.jacobian.T @ V, alpha[:, None] * (V - alpha @ V))
+    first = [sum(alpha[j] * (j == r) * V[j] for j in range(3)) for r in range(3)]
+    second = [sum(alpha[j] * alpha[r] * V[j] for j in range(3)) for r in range(3)]
+    assert np.allclose(first, alpha[:, None] * V)
+    assert np.allclose(second, alpha[:, None] * (alpha @ V))
     raised = SCORES[1] + 1j * STEP * np.eye(3)
     stepped = (reference.masked_softmax(raised) @ V).imag / STEP
     assert np.allclose(stepped, alpha[:, None] * (V - alpha @ V))
@@ -286,7 +295,7 @@ def test_through_a_pair_of_weight_0_nothing_is_learned(page):
 def test_eq_attention_gradient(page):
     r"""$$ \frac{\partial y_i}{\partial \mathbf{q}_i} = \frac{1}{\sqrt{d}} \sum_{l} \alpha_{il}\,(v_l - y_i)\,\mathbf{k}_l . $$
 
-    Then the query moves towards the keys whose values lie above the output, and away from the keys
+    the query moves towards the keys whose values lie above the output, and away from the keys
     whose values lie below it. Each of these steps is proportional to the key's weight and to the
     difference of the values.
     """
@@ -349,7 +358,7 @@ def test_the_drawn_lengths(page):
 
 
 def test_queries_that_hesitate_get_the_steep_gradients(page):
-    """A few queries hesitate between two keys and get steep gradients. The others get almost none.
+    """A few queries hesitate between two keys and get steep gradients, while the others get almost none.
 
     Queries near $t = 0$ are the few with steep gradients.
     """
@@ -365,7 +374,7 @@ def test_queries_that_hesitate_get_the_steep_gradients(page):
 
 
 def test_a_bias_that_doubles_a_key(page):
-    r"""To double an exponential, add $\ln 2$ to its score
+    r"""Its exponential has to double, and for that we add $\ln 2$ to its score
 
     Man now leads with 0.498.
 
@@ -410,7 +419,7 @@ def test_one_query_stands_at_the_last_of_the_keys(page):
 
 def test_operations_and_memory(page):
     r"""the two matrix products take $4 n^2 d$ floating-point operations, counting a multiply-add as
-    two. The weights take $n^2$ numbers of memory.
+    two. The weights are $n^2$ numbers, and storing them takes that much memory.
 
     when NumPy attends over 32 tokens of width 16, it does … operations in its matrix products, and
     that is $4 \cdot 32^2 \cdot 16$.
@@ -493,7 +502,7 @@ def test_another_variance(page):
 def test_a_token_that_looks_for_itself(page):
     r"""the sum of $d$ squares has mean $d$ and variance $2d$
 
-    After the division, the score of a token with itself is about $\sqrt{d}$. The other scores are
+    After the division, the score of a token with itself is about $\sqrt{d}$, while the other scores are
     about 1. So at the start of training each token attends almost only to itself.
     """
     squares, tokens = page.torch.squares, page.torch.tokens
