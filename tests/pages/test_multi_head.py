@@ -54,7 +54,7 @@ def parameters(H):
 def test_what_the_heads_find(page):
     """The first head asks for a noun that comes earlier, the second for a noun that comes later.
 
-    The first head finds dog. The second finds man. The single head adds the two scores, so it splits
+    the first head finds dog and the second finds man. The single head adds the two scores, so it splits
     its weight between them. Dog gets 2 points from the first question and 1 from the second, man gets
     1 and 2, and that is a tie at 3.
 
@@ -73,7 +73,7 @@ def test_what_the_heads_find(page):
 
 def test_other_rows_have_no_such_luck(page):
     """Before the first the there is no noun at all, and the first head has to put its weight
-    somewhere. It goes to the two nouns that come after. They have one point each, and no key has two.
+    somewhere. It goes to the two nouns that come after, because they have one point each and no key has two.
     """
     first = page.torch.panels[0, 0]
     points = page.torch.Q[0, :6] @ page.torch.K[:, :6].T / 20
@@ -84,12 +84,13 @@ def test_other_rows_have_no_such_luck(page):
 def test_one_head_by_hand(page):
     r"""The mean is half a dog and half a man.
 
-    The mean is half a man and half a dog, which is the same vector.
+    The mean is half a man and half a dog, which is the same vector, so bites knows who was involved,
+    but not who bit whom.
 
     $\tfrac12 (1, 0) + \tfrac12 (0, 1) = (\tfrac12, \tfrac12)$ for bites. It returns the same when
     dog and man change places.
 
-    The first and third line are equal, so one head can't tell the two sentences apart.
+    The first and third line are equal, so one head can't tell the two sentences apart
     """
     one = np.array([0, 0.5, 0, 0, 0.5])
     assert np.array_equal(one @ SAID, [0.5, 0.5])
@@ -101,7 +102,7 @@ def test_two_heads_by_hand(page):
     """Two heads return $(1, 0)$ and $(0, 1)$. Written next to each other that is $(1, 0, 0, 1)$. When
     dog and man change places it is $(0, 1, 1, 0)$.
 
-    The second and fourth differ.
+    but the second and fourth differ, so two heads can
     """
     two = np.eye(5)[[1, 4]]
     assert np.array_equal((two @ SAID).ravel(), [1, 0, 0, 1])
@@ -244,6 +245,8 @@ def test_one_head_loses_half(page, angle):
     r"""Take one head whose queries and keys do not depend on the values. Whatever its four matrices, its
     relative error is at least $\tfrac12$.
 
+    asked for two values, one head loses at least half of what it should bring back
+
     from the mean of two values no linear map recovers both: half of what was asked is lost
     """
     assert np.isclose(lost(np.cos(angle) * V_0 + np.sin(angle) * V_1), 1 / 2)
@@ -253,7 +256,7 @@ def test_two_heads_lose_nothing(page):
     r"""If $\alpha_0 \alpha_1' \neq \alpha_1 \alpha_0'$, there are matrices with which they make no error.
 
     One head loses half, however it divides its attention. The two heads of the last line have soft
-    weights, and still no error. They don't have to be sharp, they have to differ.
+    weights and still make no error, because heads don't have to be sharp, they only have to differ.
     """
     first, second = 0.9 * V_0 + 0.1 * V_1, 0.1 * V_0 + 0.9 * V_1
     assert lost(first, second) < 1e-20
@@ -265,8 +268,8 @@ def test_two_heads_lose_nothing(page):
 
 
 def test_a_residual_connection_helps_one_head(page):
-    """It does not apply either if a residual connection, which adds the token to the output, passes
-    one of the values on. Then one head may do better.
+    """The same is true if a residual connection, which adds the token to the output, passes one of the
+    values on.
     """
     assert lost(V_0 + V_1, V_1) < 1e-20
 
@@ -326,7 +329,7 @@ def test_a_dictionary_in_a_matrix(page):
 def test_the_alignment(page):
     """Mann, beißt and Hund find their partners, although the order is different.
 
-    They give half their weight to each.
+    since a dictionary cannot say which the, they give half their weight to each
 
     den and der give one half to each the
     """
@@ -339,7 +342,7 @@ def test_the_alignment(page):
 def test_the_cache(page, G):
     r"""the cache shrinks to $2 n\,G d_h$ numbers
 
-    That is $2 n d$ numbers in each layer
+    That is $2 n d$ numbers in each layer, and all of them are loaded again for each new token
 
     and the layer's cache (/model) keeps $G$ heads
     """
