@@ -92,14 +92,14 @@ def test_scores_by_hand(page):
 
 
 def test_man_is_hidden(page):
-    r"""The exponentials 1 and 2 are left. The weights are $\tfrac13$, $\tfrac23$ and $0$."""
+    r"""The exponentials 1 and 2 are left, so the weights are $\tfrac13$, $\tfrac23$ and $0$."""
     mask = np.array([[True, True, False]])
     assert np.allclose(masked_softmax(BY_HAND, mask), [[1 / 3, 2 / 3, 0]])
     assert "man hidden: [0.333 0.667 0.   ]\n" in page.printed
 
 
 def test_finished_weights_times_zero(page):
-    r"""You would get $\tfrac18$, $\tfrac28$ and $0$, which do not sum to 1."""
+    r"""because then you would get $\tfrac18$, $\tfrac28$ and $0$, which do not sum to 1."""
     hidden = masked_softmax(BY_HAND) * [1, 1, 0]
     assert np.allclose(hidden, [[1 / 8, 2 / 8, 0]])
     assert hidden.sum() < 0.9
@@ -211,7 +211,8 @@ def test_windows_are_cut_at_the_ends(page):
 
 
 def test_a_row_that_sees_nothing(page):
-    """This library returns zeros there, with zero gradients
+    """This library returns zeros there, with zero gradients, so a query that finds nothing adds nothing to
+    the model.
 
     Output and gradients of the empty rows are all exactly 0.
     """
@@ -225,7 +226,7 @@ def test_nan_in_the_padding(page):
     the library zeroes every key and value that no query may attend to. The frameworks' own functions
     do not.
 
-    One padded place reaches every number that the framework returns.
+    one padded place is enough to spoil every number that the framework returns
     """
     assert np.isnan(0 * np.nan)
     assert page.printed.count("NaN in the padding: the library returns 0 of 20 as NaN") == 2
@@ -259,7 +260,7 @@ def test_what_frameworks_return(page):
     torch.nn.MultiheadAttention returns one of two things, depending on whether you ask for its
     weights.
 
-    The frameworks disagree with each other, and one layer disagrees with itself.
+    the frameworks disagree with each other, and one layer even disagrees with itself
 
     If your model gives NaN only while you look at its weights
 
@@ -288,7 +289,8 @@ def test_what_frameworks_return(page):
 
 
 def test_decoding_equals_prefilling(page):
-    """We align queries to the end, so causal=True is right for both.
+    """We align queries to the end, so causal=True is right for both, but the frameworks' own flag aligns
+    queries to the start.
 
     A single new query then counts as the first token, sees only the first key, and returns the first
     value. The last line of the cell shows it.
@@ -324,7 +326,8 @@ def test_eq_masked_loss(page):
 
     the 8 real targets: $(3 \cdot 1 + 5 \cdot 3)/8$ | 2.25
 
-    In code, the usual way is an ignore index, a target that is no token.
+    In code, the usual way is an ignore index: a target that isn't a token, which tells the loss to
+    skip the position.
 
     PyTorch's is $-100$ unless you choose another.
     """
@@ -371,7 +374,7 @@ def test_more_padding_looks_better(page):
 
 @pytest.mark.parametrize("column", ["torch", "jax"])
 def test_the_loss_in_code(page, column):
-    """The second line is three fifths of the first.
+    """The second line is three fifths of the first
 
     it trains the model to predict padding
     """
@@ -438,8 +441,8 @@ def test_a_model_that_never_stops(page):
 
 
 def test_padding_has_queries_as_well(page):
-    """But padding has queries as well, and each of them gets an output and a prediction. No attention
-    mask prevents that.
+    """But padding has queries as well, and each of them gets an output and a prediction, which no
+    attention mask prevents.
     """
     four = (torch.arange(5) < 4)[None]
     assert (attend(Q, K, V, mask=four)[0, 4] != 0).all()
@@ -458,7 +461,9 @@ def test_a_large_negative_number(page, large):
 
     A row without keys becomes the mean of all values, padding included
 
-    In float16 the number is minus infinity, and a plain softmax of the row is NaN.
+    In float16, which ends at 65504, such a number doesn't exist. NumPy and JAX turn it into minus
+    infinity, and a plain softmax of the row is NaN. PyTorch's masked_fill refuses: RuntimeError: value
+    cannot be converted to type c10::Half without overflow.
     """
     right = masked_softmax(SCORES, SOME)
     replaced = masked_softmax(np.where(SOME, SCORES, large))
@@ -470,6 +475,12 @@ def test_a_large_negative_number(page, large):
         half = np.float16(large)
         assert np.isneginf(half)
         assert np.isnan(half - half)
+    assert np.finfo(np.float16).max == torch.finfo(torch.float16).max == 65504
+    mask = jnp.array([True, False])
+    assert jnp.isneginf(jnp.where(mask, jnp.zeros(2, jnp.float16), large)[1])
+    refusal = "^value cannot be converted to type c10::Half without overflow$"
+    with pytest.raises(RuntimeError, match=refusal):
+        torch.zeros(2, dtype=torch.float16).masked_fill(torch.tensor([True, False]), large)
 
 
 def test_a_large_number_that_is_added(page):
