@@ -40,7 +40,7 @@ def row(page, name):
 
 
 def test_mistakes_move_scores(page):
-    """Pair halves instead of neighbors, and some score is off by 1.90, when a typical score is 1.10. Turn
+    """Pair halves instead of neighbors, and some score is off by 1.90, when a typical score is 1.10. Rotate
     the queries backward, and the error is three times a typical score. Even the mildest mistake here,
     one query at the wrong position, moves some score by half of a typical score.
     """
@@ -76,13 +76,13 @@ def test_where_a_symptom_points(page):
 
 
 def test_three_lines_for_a_configuration(page):
-    """This is the configuration of Qwen3-Next, where only a quarter of each head turns"""
+    """This is the configuration of Qwen3-Next, where only a quarter of each head is rotated"""
     (model,) = (model for model in MODELS if model["family"] == "Qwen3-Next")
     config = page.torch.config
     assert (model["head"], model["base"]) == (config["head_dim"], config["rope_theta"])
-    assert model["turns"] == page.torch.turning == 256 / 4
+    assert model["turns"] == page.torch.rotary_dim == 256 / 4
     assert model["layout"] == "half"
-    assert "64 of 256 entries of a head turn" in page.printed
+    assert "64 of 256 entries of a head are rotated" in page.printed
     told = eval(model["code"], {"partial": partial, **vars(reference)})
     x, far = np.random.default_rng(1).normal(size=(5, 256)), np.arange(100, 105)
     made = page.torch.rope(torch.from_numpy(x), torch.from_numpy(far))
@@ -169,8 +169,8 @@ def test_weights_can_be_converted(page):
 
 
 def test_two_meanings_of_a_part(page):
-    """Take a head of width 8 and the factor 0.5, so 4 entries turn. A dot is an entry that stays as it
-    is.
+    """Take a head of width 8 and the factor 0.5, so 4 entries are rotated. A dot is an entry that stays
+    as it is.
 
     the speeds are those of width 4, $b^0 = 1$ and $b^{-2/4} = 0.01$
 
@@ -325,8 +325,8 @@ def test_the_last_entries(page):
 
 
 def test_counting_on(page):
-    """If you drop the oldest ones and simply count on, nothing needs to change, because the offsets
-    among the others stay.
+    """If you drop them and number the new tokens as before, no key has to be rotated again, because
+    the offsets among the others stay the same.
     """
     kept, here = slice(5, 12), np.arange(12)
     scores = rotate(Q, here)[kept] @ rotate(K, here)[kept].T
@@ -439,10 +439,10 @@ def test_turned_values(page):
 
     We can watch that by moving a text of 20 tokens by 1000 positions
 
-    So rotated values are a mistake only without the turn back.
+    So rotating the values is a mistake only if nobody rotates the outputs back.
 
     In the second line the values are rotated, and some output moves by 1.55. In the third line each
-    output is turned back, and nothing moves again.
+    output is rotated back, and nothing moves again.
     """
     moved = [
         float(line.split()[-1])
@@ -482,18 +482,35 @@ def test_one_full_turn(page):
 def test_a_norm_that_commutes(page):
     """It commutes with the rotation of a pair only if both entries of the pair have the same scale. A
     layer norm does not commute either, because a rotation changes the mean of the entries.
+
+    for a layer norm the order matters even without a scale
+
+    For an RMS norm or an L2 norm without a learned scale, either order will do. For anything else,
+    follow the checkpoint.
+
+    An RMS norm without a learned scale commutes with rotation, and a layer norm doesn't.
     """
     lines = [line for line in page.printed.splitlines() if "orders differ" in line]
     plain, entry, pair, layer = (float(line.split()[-1]) for line in lines)
     assert plain == pair == 0
     assert min(entry, layer) > 0.5
 
+    def l2(x):
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    def centered(x):
+        x = x - x.mean(-1, keepdims=True)
+        return x / x.std(-1, keepdims=True)
+
+    assert np.allclose(l2(rotate(Q)), rotate(l2(Q)))
+    assert not np.allclose(centered(rotate(Q)), rotate(centered(Q)), atol=0.5)
+
 
 def test_probing_with_unit_vectors(page):
     r"""At position 1 the unit vector of entry $a$ becomes $\cos \omega$ at entry $a$ and $\sin \omega$ at its
     partner.
 
-    An entry that does not turn has no partner.
+    An entry that is not rotated has no partner.
     """
     lines = [line for line in page.printed.splitlines() if "per position" in line]
     assert lines == [
