@@ -1,13 +1,18 @@
 """Attention in tiles."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from posattn import reference
 from posattn.jax import MultiHeadAttention
+from posattn.jax import scaled_dot_product_attention as jax_attention
+from posattn.torch import scaled_dot_product_attention as torch_attention
 
 RNG = np.random.default_rng(3)
 SCORES, VALUES, GRADIENT = (
@@ -107,8 +112,8 @@ def test_the_bill(page):
 
 
 def test_causal_attention_does_half_of_the_work(page):
-    """with a causal mask the hidden tiles cost nothing, so only little more than half of the work is
-    left. With a window of fixed width, the work grows with the length and not with its square.
+    """with a causal mask the hidden tiles cost nothing, so only a little more than half of the work
+    is left. With a window of fixed width, the work grows with the length and not with its square.
     """
     tiles = np.tri(100, dtype=bool)
     assert 0.5 < tiles.mean() < 0.51
@@ -226,6 +231,81 @@ def test_the_layer_goes_through_tiles(page):
     assert plan.temp_size_in_bytes < 4 * 4096**2 / 8
 
 
+def no_bias(asked, queries, keys):
+    """A bias of zeros that notes for how many queries at a time it is called."""
+    asked.append(queries.shape[-1])
+    return torch.zeros(8, queries.shape[-1], keys.shape[-1])
+
+
+def test_how_long_is_long(page):
+    """The JAX library cuts the square into tiles beyond … tokens.
+
+    beyond … million pairs in all heads and examples the library computes some queries at a time. For
+    one text and 8 heads that is beyond … tokens.
+    """
+    n = page.glued["jax_tiles_from"]
+    assert n == 512
+    for length, loops in ((n, False), (n + 1, True)):
+        x = np.ones((1, 1, length, 4), np.float32)
+        program = str(jax.make_jaxpr(jax_attention)(x, x, x))
+        assert ("while" in program or "scan" in program) == loops
+    n = page.glued["torch_tiles_from"]
+    assert page.glued["torch_pairs"] == 2**22 / 1e6
+    assert 8 * n**2 <= 2**22 < 8 * (n + 1) ** 2
+    for length, whole in ((n, True), (n + 1, False)):
+        asked = []
+        x = torch.ones(1, 8, length, 4)
+        torch_attention(x, x, x, bias=partial(no_bias, asked))
+        assert (max(asked) == length) == whole
+
+
+def test_which_kernel_ran(page):
+    """when no fused one can run, it silently uses one that stores all weights
+
+    If none of them can run, you get the error No available kernel, and warnings that say why. To see
+    which kernel did run, look for attention among the names in a trace of torch.profiler.
+    """
+    x = torch.ones(1, 2, 6, 4)
+    fused = [
+        SDPBackend.FLASH_ATTENTION,
+        SDPBackend.EFFICIENT_ATTENTION,
+        SDPBackend.CUDNN_ATTENTION,
+    ]
+    attend = torch.nn.functional.scaled_dot_product_attention
+    for dropout, ran in ((0.0, "flash_attention"), (0.1, "attention_math")):
+        with torch.profiler.profile() as trace:
+            attend(x, x, x, dropout_p=dropout)
+        names = [event.key for event in trace.key_averages() if "attention" in event.key]
+        assert any(ran in name for name in names)
+    with sdpa_kernel(fused):
+        attend(x, x, x)
+    with (
+        sdpa_kernel(fused),
+        pytest.warns(UserWarning, match="not used because|dropout") as warned,
+        pytest.raises(RuntimeError, match="No available kernel"),
+    ):
+        attend(x, x, x, dropout_p=0.1)
+    assert any("dropout" in str(warning.message) for warning in warned)
+
+
+def test_stick_breaking_in_order(page):
+    """reads the tiles in order, from the query backward, and carries along the logarithm of what is left"""
+    logits = np.random.default_rng(0).normal(size=8)  # of the keys before a query
+    parts = 1 / (1 + np.exp(-logits))
+    weights = [parts[j] * np.prod(1 - parts[j + 1 :]) for j in range(8)]
+    tiles, left = [], 0.0
+    for tile in (slice(4, 8), slice(0, 4)):
+        logs = np.log(1 - parts[tile])
+        later = logs[::-1].cumsum()[::-1] - logs  # of the keys after each, in this tile
+        tiles.append(parts[tile] * np.exp(left + later))
+        left += logs.sum()
+    assert np.allclose(np.concatenate(tiles[::-1]), weights)
+    forward = parts[:4] * np.exp(
+        np.log(1 - parts[:4])[::-1].cumsum()[::-1] - np.log(1 - parts[:4])
+    )
+    assert not np.allclose(forward, weights[:4])  # a tile that does not know what is left
+
+
 def test_each_weight_comes_from_its_own_score(page):
     r"""the logarithm of the sum of exponentials, $\lambda_i = \mu_i + \ln Z_i$. Then
     $\alpha_{ij} = e^{s_{ij} - \lambda_i}$, and no other key is needed. In our example $\lambda$ is $\ln 8$,
@@ -272,6 +352,19 @@ def test_eq_tiled_gradient_keys(page):
             assert np.allclose(one.grad[j], other)
 
 
+def test_from_a_gradient_of_weights_to_one_of_scores(page):
+    """Take the gradient of a weight, subtract the weighted mean of these gradients over all keys, and
+    multiply by the weight. The result is the gradient of the score
+    """
+    weights = torch.softmax(torch.from_numpy(SCORES), 0).numpy()
+    of_weights = VALUES @ GRADIENT
+    result = (of_weights - weights @ of_weights) * weights
+    scores = torch.tensor(SCORES, requires_grad=True)
+    output = torch.softmax(scores, 0) @ torch.from_numpy(VALUES)
+    output.backward(torch.from_numpy(GRADIENT))
+    assert np.allclose(scores.grad, result)
+
+
 def test_gradients_by_hand(page):
     r"""The output was $20$, and suppose that its gradient is $1$.
 
@@ -293,8 +386,9 @@ def test_gradients_by_hand(page):
 
 
 def test_one_row_holds_all_biases(page):
-    """A text of $n$ tokens has only $2n - 1$ distances, so one row of $2n - 1$ numbers holds all biases.
-    Every next query reads the same row from one place earlier.
+    """A text of $n$ tokens has only $2n - 1$ offsets between a key and a query, so one row of $2n - 1$
+    numbers holds all biases. Each query reads the same row, starting one place earlier than the query
+    before it.
     """
     n, alibi = 6, reference.ALiBi(1)
     where = np.arange(n)
@@ -322,9 +416,9 @@ def test_gates_need_one_number_for_each_token(page):
 
 def test_two_schemes_need_all_keys(page):
     """CoPE counts gates, those of all keys from this one up to the query. Stick-breaking gives a key a
-    part of what later keys have left over. Such schemes set needs_all_keys.
+    part of what later keys have left over. So these keys can't be read in just any order
 
-    Only the first two need all keys, and every other scheme in the list works in tiles.
+    Only the first two ask for all keys, and every other scheme in the list works in tiles.
     """
     names = [scheme.__name__ for scheme in page.torch.schemes]
     assert names[:2] == ["CoPE", "StickBreaking"]
@@ -391,13 +485,38 @@ def test_a_row_that_has_seen_nothing_yet(page):
     r"""NaN for a query whose first tile is hidden completely, because $-\infty - (-\infty)$ is not a
     number
 
-    start the maximum at the most negative finite number
+    start the maximum at the most negative finite number. To skip hidden tiles isn't enough. At the edge
+    of a window a tile is hidden from some of its queries and not from others, so it has to be computed,
+    and it may be the first one that its queries meet.
     """
     with np.errstate(invalid="ignore"):
         assert np.isnan(np.exp(-np.inf - np.maximum(-np.inf, -np.inf)))
     least = np.finfo(float).min
     assert np.exp(-np.inf - least) == 0
     assert np.exp(least - 1.0) == 0
+    t, w, n = 4, 8, 48  # of exercise 2
+    seen = reference.causal_mask(n) & reference.window_mask(n, n, w)
+    computed = seen.reshape(n // t, t, n // t, t).any(axis=(1, 3))[-1]
+    first = int(np.argmax(computed))  # tile of the last queries
+    edge = seen[-t:, first * t : (first + 1) * t]
+    assert edge[0].any()
+    assert not edge[-1].any()
+    q, k, v = np.random.default_rng(0).normal(size=(3, n, 4))
+    for start, right in ((-np.inf, False), (least, True)):
+        largest, total, summed = start, 0.0, 0.0
+        for tile in range(n // t):
+            if not computed[tile]:  # hidden tiles are skipped
+                continue
+            keys = slice(tile * t, (tile + 1) * t)
+            scores = np.where(seen[-1, keys], q[-1] @ k[keys].T / 2, -np.inf)
+            new = max(largest, scores.max())
+            with np.errstate(invalid="ignore"):
+                shrink, exp = np.exp(largest - new), np.exp(scores - new)
+            total = shrink * total + exp.sum()
+            summed = shrink * summed + exp @ v[keys]
+            largest = new
+        whole = reference.scaled_dot_product_attention(q, k, v, mask=seen)[-1]
+        assert np.allclose(summed / total, whole) == right
 
 
 def test_rising_scores(page):
