@@ -39,7 +39,8 @@ def test_most_models_turn_queries_and_keys(page):
     """It has nothing to learn, and its keys can be cached. It is done before the scores are computed,
     so every fused kernel works with it. And most of the models below use it
 
-    Nearly all newer models turn queries and keys. They agree neither on the layout nor on the base.
+    Nearly all newer models turn queries and keys, but they agree neither on the layout nor on the
+    base.
     """
     assert len(BY_FAMILY) > 2 * len(MODELS["others"])
     assert PROPERTIES["cache"](SCHEMES["rotary"])
