@@ -62,7 +62,7 @@ def test_a_look_up_and_a_sum(page):
 
 
 def test_which_rows_learn(page):
-    """Row 0 is read twice, row 1 twice, and row 2 once. So row 0 receives two
+    """Row 0 is read twice, row 1 twice, and row 2 once, so row 0 receives two
     gradients, one from each text, and they add up. If the table has a row 3, nobody reads
     it, and it receives none.
 
@@ -360,7 +360,7 @@ def test_a_short_table(page):
 
 
 def test_stretching_halves_the_steps(page):
-    """Stretching keeps the order of the places. But it also brings neighbors closer together than
+    """Stretching keeps the order of the places, but it also brings neighbors closer together than
     the model has ever seen them
 
     Only stretching keeps the order, with steps about half as long.
