@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+import torch
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -37,14 +38,14 @@ def pairs(order, W):
 
 
 def enough(h_kv):
-    """From how many tokens of a worker on sending costs no time."""
+    """From how many tokens of a worker on sending is free."""
     return BYTES * F / (2 * B) * h_kv / H
 
 
 def test_a_long_text(page):
     """Your model should read a text of … tokens
 
-    With 4096 numbers per token and two bytes per number, a single copy of all tokens fills … gigabytes.
+    With 4096 numbers per token and two bytes per number, a single copy of all tokens fills … gigabytes
     """
     row = np.zeros(4096, np.float16)
     assert page.glued["many_tokens"] == 2**20
@@ -104,7 +105,10 @@ def test_the_output_by_hand(page):
 
 
 def test_the_orders_of_the_others(page):
-    """worker 0 read the keys in the order dog, man, bites, and worker 2 in the order man, bites, dog"""
+    """worker 0 read the keys in the order dog, man, bites, and worker 2 in the order man, bites, dog. No
+    two workers read them in the same order
+    """
+    assert len({tuple(holder(t, r, 3) for t in range(3)) for r in range(3)}) == 3
     assert [WORDS[holder(t, 0, 3)] for t in range(3)] == ["dog", "man", "bites"]
     assert [WORDS[holder(t, 2, 3)] for t in range(3)] == ["man", "bites", "dog"]
 
@@ -149,8 +153,8 @@ def test_every_query_meets_every_share_once(page):
 
 
 def test_a_causal_mask_spoils_the_balance(page):
-    """Worker 0 sees only its own keys and is done after one step. The last worker has something to
-    compute in every step.
+    """Then worker 0 sees only its own keys and is done after one step, while the last worker has something
+    to compute in every step.
     """
     meet = [[(mine[:, None] >= theirs).any() for theirs in SHARES] for mine in SHARES]
     assert np.sum(meet, axis=1).tolist() == [1, 2, 3, 4]
@@ -169,10 +173,17 @@ def test_who_holds_which_queries(page):
 
 
 def test_the_filled_cells_are_the_work(page):
-    """On the left the first worker has 10 and the last one 58. On the right each has 34."""
+    """On the left the first worker has 10 and the last one 58, but on the right each has 34.
+
+    From one worker to the next, the early piece gets more expensive and the late one cheaper by the same
+    amount, so all workers have the same total.
+    """
     left, right = (pairs(order, 4) for order in page.torch.orders.values())
     assert (left[0], left[-1]) == (10, 58)
     assert right.tolist() == [34] * 4
+    early, late = (page.torch.orders["balanced"] + 1).reshape(4, 2, 2).sum(2).T
+    assert (np.diff(early) > 0).all()
+    assert np.array_equal(np.diff(early), -np.diff(late))
     assert "one after the other: 10 26 42 58 pairs" in page.printed
     assert "balanced: 34 34 34 34 pairs" in page.printed
 
@@ -224,10 +235,10 @@ def test_computing_and_sending(page):
 
 
 def test_two_shares(page):
-    """A score takes 128 multiply-adds, and so does its part in the weighted sum. That makes 512 operations
+    """A score takes 128 multiply-adds, and so does its part in the weighted sum, which makes 512 operations
     for each query, each key and each head.
 
-    With 4096 tokens on each worker the next keys arrive late, and the worker waits. With four times as
+    With 4096 tokens on each worker the next keys arrive late, and the worker waits. But with four times as
     many tokens, sending takes four times as long and computing sixteen times, so the keys arrive early.
     """
     cost = reference.measure(
@@ -279,8 +290,10 @@ def test_what_the_figure_assumes(page):
 
 
 def test_enough_tokens(page):
-    """sending costs no time from … tokens per worker on. If four heads of queries share one of keys, …
-    are enough.
+    """the lines cross at … tokens per worker, and with longer shares sending is free. If four heads of
+    queries share one head of keys, there is less to send, and … tokens are enough.
+
+    Where a sending line is below the computing line, the next keys arrive in time.
 
     meets it at 8000 tokens; sending 8 heads lies below and meets it at 2000 tokens
     """
@@ -292,14 +305,14 @@ def test_enough_tokens(page):
 
 
 def test_a_causal_mask_doubles_these_numbers(page):
-    """A causal mask halves the computing and doubles these numbers."""
+    """A causal mask halves the computing and so doubles these numbers."""
     c = 2 * enough(8)
     assert np.isclose(4 * c**2 * H * WIDTH / 2 / F, 2 * c * 8 * WIDTH * BYTES / B)
 
 
 def test_twice_the_text_twice_the_bytes(page):
     r"""Over all steps a worker sends $2 (W - 1)\, c\, G d_h b$ bytes forward. With many workers this is
-    about $2 n\, G d_h b$. So twice the text means twice the bytes, however many workers there are.
+    about $2 n\, G d_h b$, so twice the text means twice the bytes, however many workers there are.
     """
     n = 2**20
     each = [2 * (W - 1) * (n / W) * 8 * WIDTH * BYTES for W in (64, 128)]
@@ -383,7 +396,8 @@ def test_three_ways(page, heads, G, W):
 
     | in bytes | $4 c\, G d_h b$ | $2 n\, G d_h b$ | $2 c\, G d_h b$ |
 
-    head-parallel sends less than a ring by the factor $W G / (H + G)$
+    the ring sends $W G / (H + G)$ times as much as head-parallel. So head-parallel sends less only if
+    $W > (H + G)/G$.
     """
     n, d_h, b = 8 * W, 4, 2
     c = n // W
@@ -401,11 +415,77 @@ def test_three_ways(page, heads, G, W):
     assert (b * gather.held == 2 * n * G * d_h * b).all()
     assert (b * trade.held == 2 * c * G * d_h * b).all()
     assert np.allclose(ring.sent / trade.sent, W * G / (heads + G))
+    assert (trade.sent < ring.sent).all() == ((heads + G) / G < W)
+
+
+def test_few_workers_send_less_around_a_ring(page):
+    """With as many heads of keys as of queries, the two are equal at 2 workers, and head-parallel is ahead
+    from 3 on. But with $H = 32$ and $G = 8$ they are equal at 5 workers, and with fewer it is the ring
+    that sends less
+
+    If there are more than $(H + G)/G$ workers, but no more than $G$, head-parallel sends less than a
+    ring.
+    """
+    rng = np.random.default_rng(0)
+    for heads, G, sign in ((6, 6, {2: 0, 3: 1}), (32, 8, {2: -1, 4: -1, 8: 1})):
+        for W, ahead in sign.items():
+            q = rng.normal(size=(heads, W, 2))
+            k, v = rng.normal(size=(2, G, W, 2))
+            ring, trade = Workers(q, k, v, W), Workers(q, k, v, W)
+            ring.ring()
+            trade.head_parallel()
+            assert (np.sign(np.round(ring.sent - trade.sent, 9)) == ahead).all()
+    assert (32 + 8) / 8 == 5
+    for W, factor in ((2, 0.4), (4, 0.8), (5, 1.0), (8, 1.6)):
+        assert f"on {W} workers a ring's bytes are {factor} times" in page.printed
+
+
+def test_what_the_backward_pass_needs(page):
+    r"""a worker needs, for each of its queries, the query $\mathbf{q}_i$ itself, the output
+    $\mathbf{y}_i$, the gradient $\mathbf{g}_i$ of that output, and the number $\lambda_i$
+
+    It travels along with its keys and values, and every worker adds its own part to it. After $W$ steps it
+    is complete and back at its owner.
+    """
+    W, c, d = 3, 2, 4
+    q, k, v, g = (
+        torch.from_numpy(x) for x in np.random.default_rng(0).normal(size=(4, W * c, d))
+    )
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    y = torch.softmax(leaves[0] @ leaves[1].T / d**0.5, -1) @ leaves[2]
+    y.backward(g)
+    home = [(q[r], y.detach()[r], g[r]) for r in np.split(np.arange(W * c), W)]
+    log_sum = torch.logsumexp(q @ k.T / d**0.5, -1).chunk(W)
+    held = [
+        (a, b, torch.zeros(c, d), torch.zeros(c, d))
+        for a, b in zip(k.chunk(W), v.chunk(W), strict=True)
+    ]
+    of_query = [torch.zeros(c, d) for _ in range(W)]
+    for _ in range(W):
+        for r, (keys, values, of_keys, of_values) in enumerate(held):
+            mine, out, grad = home[r]
+            alpha = torch.exp(mine @ keys.T / d**0.5 - log_sum[r][:, None])
+            of_scores = alpha * (grad @ values.T - (grad * out).sum(1, keepdim=True))
+            of_query[r] = of_query[r] + of_scores @ keys / d**0.5
+            held[r] = (
+                keys,
+                values,
+                of_keys + of_scores.T @ mine / d**0.5,
+                of_values + alpha.T @ grad,
+            )
+        held = held[-1:] + held[:-1]
+    found = (
+        torch.cat(of_query),
+        torch.cat([h[2] for h in held]),
+        torch.cat([h[3] for h in held]),
+    )
+    for leaf, gradient in zip(leaves, found, strict=True):
+        assert torch.allclose(leaf.grad, gradient)
 
 
 def test_the_three_ways_in_gigabytes(page):
-    """With 32 heads of keys, head-parallel is far ahead. With 8, it still sends less, but it stops at 8
-    workers.
+    """With 32 heads of keys, head-parallel is far ahead. With 8 it still sends less, but it can't go beyond
+    8 workers.
     """
     lines = [line.split() for line in page.printed.splitlines() if " sends " in line]
     sent = [float(line[2].rstrip(",")) for line in lines]
@@ -468,8 +548,9 @@ def test_one_by_one(page):
 
 @pytest.mark.parametrize("W", [2, 8, 64])
 def test_the_price_of_the_wrong_order(page, W):
-    """its $n/W$ queries have about $n^2/W$ pairs. In the balanced order, each worker has $n^2/(2W)$. That
-    is $2 - 1/W$ times as long.
+    """its $n/W$ queries have about $n^2/W$ pairs. In the balanced order each worker has only about
+    $n^2/(2W)$. With many workers that is nearly twice as long, and exactly it is $2 - 1/W$ times, up to a
+    term that vanishes in a long text.
 
     the right result in nearly twice the time, because all wait for the last worker
     """
