@@ -486,8 +486,8 @@ def test_a_row_that_has_seen_nothing_yet(page):
     number
 
     start the maximum at the most negative finite number. To skip hidden tiles isn't enough. At the edge
-    of a window a tile is hidden from some of its queries and not from others, so it has to be computed,
-    and it may be the first one that its queries meet.
+    of a window a tile is hidden from some of its queries but not from all, so it has to be computed. For a
+    query from which it is hidden it may be the first tile of all.
     """
     with np.errstate(invalid="ignore"):
         assert np.isnan(np.exp(-np.inf - np.maximum(-np.inf, -np.inf)))
