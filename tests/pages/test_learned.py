@@ -272,7 +272,7 @@ def test_a_table_can_be_the_sinusoid(page):
 
 
 def test_eq_shift_residual(page):
-    r"""$$ r(\mathbf{T}) = \min_{\mathbf{A}} \left( \frac{\sum_{i} \lVert \mathbf{A}\,\mathbf{t}_i - \mathbf{t}_{i+1} \rVert^2}{\sum_{i} \lVert \mathbf{t}_{i+1} \rVert^2} \right)^{1/2}, \qquad i = 0, \ldots, n_{\max} - 2, $$
+    r"""$$ r(\mathbf{T}) = \min_{\mathbf{A}} \left( \frac{\sum_{i} \lVert \mathbf{A}\,\mathbf{t}_i - \mathbf{t}_{i+1} \rVert^2}{\sum_{i} \lVert \mathbf{t}_{i+1} \rVert^2} \right)^{1/2}, \qquad i = 0, \ldots, n_{\max} - 2 . $$
 
     a table as it is drawn has $r =$ …. The sinusoid has 0, up to rounding.
 
