@@ -81,8 +81,8 @@ def test_a_peak_is_at_least_what_a_call_needs(page):
 def test_our_memory_does_not_grow_faster_than_the_length(page):
     """A fused kernel never writes the scores to memory
 
-    If a call never writes the scores to memory, its ratio to this minimum does not grow with the
-    length.
+    If a call never writes the scores to memory, its ratio to this minimum is no larger at the longest
+    length than at the shortest.
     """
     assert MEASURED
     for run in MEASURED:
@@ -126,11 +126,13 @@ def test_the_limit_is_named(page):
 
 
 def test_positions_are_nearly_free(page):
-    """Positions are nearly free. Causal attention over 8192 tokens in PyTorch takes … times as long with
-    rotary embedding as without any position, … times with ALiBi and … times with T5's bias.
-
-    Choose a scheme by what it does for your model. Its speed won't decide.
+    """Positions cost little. Causal attention over 8192 tokens in PyTorch takes … times as long with
+    rotary embedding as without any position, … times with ALiBi and … times with T5's bias. With
+    gradients both biases take … times as long.
     """
+    trained = "attention/PyTorch, {}, with gradients"
+    t5, alibi = (RATIOS[trained.format(x), "SDPA, no position"] for x in ("T5", "ALiBi"))
+    assert f"{t5:.2f}" == f"{alibi:.2f}" == f"{page.glued['alibi_trained']:.2f}"
     for name, scheme in (("rotary", "rotary"), ("alibi", "ALiBi"), ("t5", "T5")):
         ratio = RATIOS[f"attention/PyTorch, {scheme}", "SDPA, no position"]
         assert page.glued[name] == ratio < 1.3
@@ -141,7 +143,9 @@ def test_positions_are_nearly_free(page):
 
 
 def test_rotation_costs_little_more_than_moving_the_data(page):
-    """Rotating neighboring pairs takes … times as long as copying the tensor. The half layout takes …
+    """Rotation itself takes two to three times as long as moving the data.
+
+    Rotating neighboring pairs takes … times as long as copying the tensor. The half layout takes …
     times as long in eager PyTorch, and … times when compiled.
     """
     cases = {"turn": "interleaved", "turn_half": "half", "turn_compiled": "half, compiled"}
@@ -172,22 +176,23 @@ def test_long_texts_fit(page):
 
 
 def test_jax_is_slower_on_a_cpu(page):
-    """JAX is slower than PyTorch on a CPU. Our JAX layer takes … times as long as our PyTorch layer. JAX's
-    own attention, which writes all scores to memory, takes … times as long as ours in JAX.
+    """Our JAX layer is slower than our PyTorch layer here. It takes … times as long. JAX's own attention,
+    which writes all scores to memory, takes between … and … times as long as ours in JAX, in the middle
+    half of the rounds.
     """
     assert (
         page.glued["jax_layer"] == RATIOS["layer/JAX, no position", "ours in PyTorch"] > 1
     )
     theirs = 1 / RATIOS["attention/JAX, no position", "jax.nn, no position"]
-    assert page.glued["jax_nn"] == theirs > 1
+    assert 1 < page.glued["jax_least"] < theirs < page.glued["jax_most"]
 
 
 def test_we_lose_at_decoding(page):
-    """We take … times as long as its dynamic cache, and … times as long as its static one. These two
-    times are from before the last change of that code.
-
-    With a cache we are still … times as fast as reading the whole text again for each token.
+    """For one token at a time, we take … times as long as the dynamic cache of transformers, and … times
+    as long as its static one. Both of our caches still beat reading the whole text again for each
+    token, in PyTorch by a factor of …. All three times are from before the last change of that code.
     """
+    assert RATIOS["decoding/JAX", "reading all again"] < 1
     for name, cache in (("dynamic", "DynamicCache"), ("static", "StaticCache")):
         assert page.glued[name] == RATIOS["decoding/PyTorch", f"transformers, {cache}"] > 1
     (case,) = [c for c in MACHINES[0] if (c["part"], c["name"]) == ("decoding", "PyTorch")]

@@ -87,7 +87,7 @@ def test_the_files_import_what_no_helper_needs(page):
 
 
 def test_the_lesson_is_ported(page):
-    """On the inputs of a lesson both compute the same, as we check below.
+    """On the inputs of a lesson both give the same results up to rounding, as we check below.
 
     This is the lesson: two sequences of four tokens with lengths 3 and 2, an encoding, and attention
     with five heads

@@ -26,7 +26,7 @@ def test_without_positions_each_word_gets_the_same(page):
     """Left, without positions: every word gets the same numbers in both sentences, so the layer
     cannot tell who bites whom.
 
-    On the left of fig-order the two sentences are the same thing to it.
+    Unless a mask gives it a hint, it has no idea which word comes first, as the left of fig-order shows.
     """
     before, moved = page.torch.outputs["without positions"]
     assert before.shape == (5, 4)
@@ -82,7 +82,7 @@ def test_rotation_keeps_the_angles(page):
 def test_some_pairs_never_finish_a_turn(page):
     """The slow ones never finish their first turn
 
-    The fast ones go around hundreds of times during training.
+    Within one training text the fast ones go around hundreds of times.
 
     Pairs below the line of one turn have not seen all their angles.
 

@@ -262,12 +262,13 @@ def test_three_lengths_were_measured(page):
 
 
 def test_rotation_in_half_precision_and_float32(page):
-    """In half precision, half a unit is the best possible error. The result is the right number, rounded.
+    """In half precision, half a unit is the best possible error, because the right number has to be
+    rounded.
 
     In float32 we lose a few units at every distance
 
-    In bfloat16 and float16, rotated queries and keys are the right numbers, rounded once, at every
-    position up to a million. In float32 they are off by a few units in the last place.
+    In bfloat16 and float16, rotated queries and keys are off by half a unit in the last place (to two
+    digits), at all the positions up to a million that we measured.
 
     Angles in float64, or in integers, give half a unit in bfloat16 at any position up to a million.
     """
@@ -362,7 +363,7 @@ def test_logarithms_and_powers_are_rounded_once(page):
 
 
 def test_buckets_are_never_wrong(page):
-    """T5's bias is a number from a table. Only its bucket can be wrong, and then all of it is.
+    """T5's bias is a number from a table. If it is wrong, it is the number of another bucket.
 
     The other code takes a logarithm in float32, and with the usual number of buckets that is never
     wrong either.
@@ -377,11 +378,14 @@ def test_buckets_are_never_wrong(page):
 def test_softmax_of_torch_loses_digits(page):
     """torch.softmax in float32 loses digits as the length grows, like a sum that adds one number after
     another. Ours uses sum, which adds up parts first.
+
+    torch.softmax itself loses hundreds of units in float32 when a row is long.
     """
     ours, theirs = zip(
         *(ERRORS["masked_softmax"][n, "float32", "PyTorch"] for n in LENGTHS), strict=True
     )
     assert theirs[2] > 10 * theirs[1] > 100 * theirs[0]
+    assert theirs[2] > 200
     assert max(ours) < 2
     numbers = np.random.default_rng(0).random(2**20, dtype=np.float32)
     one_by_one, parts = np.cumsum(numbers)[-1], torch.tensor(numbers).sum().item()
