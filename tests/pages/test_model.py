@@ -1,12 +1,17 @@
 """Use it in a model."""
 
 import itertools
+import re
+import subprocess
+import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from posattn import jax as jax_column
 from posattn import reference
@@ -137,8 +142,8 @@ def test_a_packed_text_needs_no_positions_with_these(page):
 
 
 def test_a_checkpoint_of_pytorch(page):
-    """torch.nn.MultiheadAttention stacks the projections of queries, keys and values in one matrix,
-    and each of them has the shape (d_out, d_in).
+    """Take torch.nn.MultiheadAttention. It stacks the projections of queries, keys and values in one
+    matrix, and each of them has the shape (d_out, d_in).
     """
     assert torch.nn.MultiheadAttention(64, 8).in_proj_weight.shape == (3 * 64, 64)
     assert page.printed.count("the framework's attention differs by 0.000000\n") == 2
@@ -155,6 +160,106 @@ def test_no_table_is_saved(page):
     assert len(learned.state_dict()) == 5
 
 
+def block(page, word):
+    """The lines of the page that no cell runs and that name a word."""
+    found = re.findall(
+        r"^```\{code-block\} python\n(.*?)^```", page.text, re.DOTALL | re.MULTILINE
+    )
+    (code,) = [lines for lines in found if word in lines]
+    return code
+
+
+def test_its_lines_save_a_layer(page, tmp_path):
+    """In PyTorch, save the state and not the layer, so that the file outlives a change in the code:"""
+    layer, saved = (torch_column.MultiHeadAttention(8, 2) for _ in range(2))
+    x = torch.ones(3, 8)
+    before = layer(x)
+    names = {"torch": torch, "layer": layer, "path": tmp_path / "layer"}
+    exec(block(page, "torch.save"), names)
+    saved.load_state_dict(torch.load(names["path"]))
+    assert saved(x).equal(before)
+    assert layer(x).equal(before)
+
+
+COUNTED = """
+import functools, torch
+from posattn.torch import KVCache, MultiHeadAttention, Rotary
+
+graphs = []
+count = lambda graph, inputs: graphs.append(graph) or graph
+torch.compile = functools.partial(torch.compile, backend=count)
+torch.manual_seed(0)
+layer = MultiHeadAttention(8, 2, rotate=Rotary()).requires_grad_(False)
+tokens = torch.randn(6, 1, 8)
+cache = KVCache.init((), 2, 9, 4)
+{lines}
+steps = len(graphs)
+whole = layer(tokens[:, 0], causal=True)
+step(tokens[:3, 0], cache=KVCache.init((), 2, 9, 4))
+print(steps, len(graphs), torch.allclose(y, whole[5:], atol=1e-6))
+"""
+
+
+def test_one_program_serves_every_step_in_pytorch(page):
+    """Here it's a number in a tensor, and one program serves every step.
+
+    A prompt has another length than a step, so it gets a second program.
+    """
+    # a process of its own: under the tests' checks of annotations nothing compiles
+    program = COUNTED.format(lines=block(page, "torch.compile"))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 2 True\n"
+
+
+def test_one_program_serves_every_step_in_jax(page):
+    """And in JAX, where donate_argnums=1 lets each step overwrite the old cache and so spares a copy:
+
+    A prompt has another length than a step, so it gets a second program.
+    """
+    layer = jax_column.MultiHeadAttention.init(
+        jax.random.key(0), 8, 2, rotate=jax_column.Rotary()
+    )
+    tokens = jnp.float32(RNG.normal(size=(6, 1, 8)))
+    names = {
+        "jax": jax,
+        "layer": layer,
+        "tokens": tokens,
+        "cache": jax_column.KVCache.init((), 2, 9, 4),
+    }
+    first = names["cache"]
+    exec(block(page, "donate_argnums"), names)
+    assert names["step"]._cache_size() == 1
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(first))
+    whole = layer(tokens[:, 0], causal=True)
+    assert np.allclose(names["y"], whole[5:], atol=1e-6)
+    names["step"](tokens[:2, 0], jax_column.KVCache.init((), 2, 9, 4))
+    assert names["step"]._cache_size() == 2
+
+
+def test_dropout_that_can_be_repeated(page):
+    """It acts only where a call gets rng=, so a model that writes just leaves it out.
+
+    In PyTorch you can pass a torch.Generator too, but it moves on with each call. Under
+    torch.utils.checkpoint the layer raises an error for one.
+    """
+    assert page.printed.count("the same seed drops the same weights: True\n") == 2
+    assert page.printed.count("another seed drops others: True\n") == 2
+    layer = torch_column.MultiHeadAttention(8, 2, dropout_rate=0.5).eval()
+    x = torch.from_numpy(RNG.normal(size=(5, 8))).float().requires_grad_()
+    assert layer(x).equal(layer(x))
+    generator = torch.Generator().manual_seed(0)
+    assert not layer(x, rng=generator).equal(layer(x, rng=generator))
+    for rng in (7, generator):
+        y = checkpoint(partial(layer, rng=rng), x, use_reentrant=False)
+        if rng is generator:
+            with pytest.raises(ValueError, match="rng must be a seed"):
+                y.sum().backward()
+        else:
+            y.sum().backward()
+
+
 def test_how_often_a_text_is_read_without_a_cache(page):
     """A text of 1000 tokens, written token by token, makes the model run on every length from 1 to
     1000. On average it processes … tokens to add a single one.
@@ -168,7 +273,9 @@ def test_eq_cache_size(page):
     r"""$$ 2 \cdot L \cdot G \cdot d_h \cdot n $$
 
     Take 32 layers, heads of width 128, 8192 tokens, and two bytes per number. If all 32 heads have
-    their own keys, the cache of a single text takes … GiB. With 8 key heads it takes … GiB. Add a
+    their own keys, the cache of a single text takes … GiB.
+
+    With 8 key heads it takes … GiB. Add a
     window of 4096 tokens, and it takes … GiB however long the text becomes.
     """
     L, d_h, n = 32, 128, 8192
@@ -282,6 +389,9 @@ def test_the_model_learns_two_sentences(page):
 
     Before training the loss is 2.07, worse than guessing among five words, which costs
     $\ln 5 = 1.61$. After 200 steps it is 0.18, and it can hardly get better.
+
+    Of the four guesses in a sentence, the first is a coin toss: the is followed by dog or by man. That
+    guess costs $\ln 2$ on average.
 
     The other three words follow from the text so far, so no model gets below $\ln 2 / 4 = 0.17$.
 
