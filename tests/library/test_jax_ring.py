@@ -279,7 +279,7 @@ ERRORS = {
     "axis": ({"across": "rows"}, r"across must name an axis of the mesh \('ring'\), got 'rows'"),
     "array": ({"bias": jnp.zeros((1, 16))}, "bias must be a function of positions where keys"),
     "all keys": ({"bias": ours.CoPE.init(KEY, 4, WIDTH)}, "got CoPE, which needs all keys"),
-    "values": ({"bias": ours.ShawRelative.init(KEY, 4, WIDTH)}, "which changes values, too"),
+    "values": ({"bias": ours.ShawRelative.init(KEY, 4, WIDTH)}, "which also changes the values"),
     "heads": ({"bias": ours.ALiBi(3)}, "bias must have a shape that broadcasts to"),
     "pairs": ({"mask": jnp.ones((16, 16), bool)}, r"mask must .* \(2, 4, 1, 16\), got \(16, 16\)"),
     "mask": ({"mask": "all"}, "mask must be a bool array of keys or a function"),
