@@ -20,7 +20,7 @@ SETTING = (
     f"1 example, width {DIM}, {HEADS} rotated heads, {STEPS} tokens after {PROMPT}, float32"
 )
 BOUND = 5e-4  # the angles of transformers are float32 from the beginning
-CODE = ("attention.multi_head", "attention.cache", "position.rotary")
+CODE = ("models.multi_head", "attention.cache", "position.rotary")
 
 
 @cache

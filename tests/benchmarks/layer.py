@@ -204,14 +204,14 @@ def cases():
         for scheme in SCHEMES:
             names = {PLAIN: (), ROTARY: ("rotary",), ALIBI: ("alibi",)}[scheme]
             code = (
-                "posattn.torch.attention.multi_head",
+                "posattn.torch.models.multi_head",
                 *(f"posattn.torch.position.{name}" for name in names),
             )
             make = partial(in_torch, scheme, slopes)
             found.append(
                 Case("layer", f"PyTorch, {scheme}{tail}", SETTING, code, make, bound)
             )
-        code = ("posattn.jax.attention.multi_head", "posattn.torch.attention.multi_head")
+        code = ("posattn.jax.models.multi_head", "posattn.torch.models.multi_head")
         make = partial(in_jax, slopes)
         found.append(Case("layer", f"JAX, no position{tail}", SETTING, code, make, bound))
     return found

@@ -244,18 +244,6 @@ def test_without_positions_the_layer_is_permutation_equivariant(column, order):
     assert_close(column, shuffled, column.numpy(straight)[order])
 
 
-@pytest.mark.slow
-@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 3))
-def test_merging_undoes_splitting(column, heads, width, n):
-    x = column.array(draw(58, 2, n, heads * width))
-    split = column.split_heads(x, heads)
-    assert tuple(split.shape) == (2, heads, n, width)
-    for h in range(heads):
-        part = column.numpy(x)[..., h * width : (h + 1) * width]
-        assert np.array_equal(column.numpy(split)[:, h], part)
-    assert np.array_equal(column.numpy(column.merge_heads(split)), column.numpy(x))
-
-
 def test_dropout_of_weights_follows_rng(column):
     layer = column.multi_head([column.array(w) for w in WEIGHTS], HEADS, dropout_rate=0.5)
     if column.name == "torch":

@@ -10,10 +10,11 @@ from posattn.jax.attention.attention import (
 )
 from posattn.jax.attention.cache import KVCache
 from posattn.jax.attention.definition import masked_softmax
+from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.masks import Window, causal_mask, length_mask, window_mask
-from posattn.jax.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
 from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
+from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.jax.position.axial import (
     MixedRotary,

@@ -27,13 +27,10 @@ from posattn.reference.attention.complexity import (
     self_attention,
     self_attention_operations,
 )
+from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.masks import Window, causal_mask, length_mask, window_mask
-from posattn.reference.attention.multi_head import (
-    MultiHeadAttention,
-    merge_heads,
-    split_heads,
-)
 from posattn.reference.attention.ring import balanced_order, ring_attention
+from posattn.reference.models.multi_head import MultiHeadAttention
 from posattn.reference.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.reference.position.axial import (
     MixedRotary,

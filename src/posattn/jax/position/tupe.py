@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.multi_head import split_heads
+from posattn.jax.attention.heads import split_heads
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
+from posattn.reference.attention.heads import split_heads
 from posattn.reference.attention.masks import relative_positions
-from posattn.reference.attention.multi_head import split_heads
 
 __all__ = ["DisentangledBias", "deberta_bucket"]
 

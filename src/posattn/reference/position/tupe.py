@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
-from posattn.reference.attention.multi_head import split_heads
+from posattn.reference.attention.heads import split_heads
 
 __all__ = ["TUPEBias"]
 

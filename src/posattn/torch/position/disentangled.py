@@ -8,7 +8,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.attention.multi_head import split_heads
+from posattn.torch.attention.heads import split_heads
 from posattn.torch.position.relative import offsets, pick
 
 __all__ = ["DisentangledBias", "deberta_bucket"]

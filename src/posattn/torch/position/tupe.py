@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posattn import contract
-from posattn.torch.attention.multi_head import split_heads
+from posattn.torch.attention.heads import split_heads
 
 __all__ = ["TUPEBias"]
 

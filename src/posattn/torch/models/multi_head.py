@@ -11,10 +11,11 @@ from posattn import contract
 from posattn.torch.attention.attention import attend, attention_weights
 from posattn.torch.attention.cache import KVCache
 from posattn.torch.attention.call import biases, checked, positions_of
+from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.masks import for_heads, of_pairs
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
 
-__all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
+__all__ = ["MultiHeadAttention"]
 
 Bias = contract.PositionBias | contract.ContentBias
 CallMask = Bool[Tensor, "*#batch_and_heads #n_q n_k"] | contract.PositionMask
@@ -23,58 +24,6 @@ Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 ROLES = ("query", "key", "value", "output")
 OPTIONS = ("dropout_rate", "scale", "rotate", "bias", "query_norm", "key_norm", "attention")
-
-
-def split_heads(
-    x: Float[Tensor, "*batch n d"], num_heads: int
-) -> Float[Tensor, "*batch h n d_h"]:
-    """Cut the width into heads and make the heads a batch axis.
-
-    Twin of :func:`posattn.reference.split_heads`; the result is a view.
-
-    Args:
-        x: `(*batch, n, d)`.
-        num_heads: the number of heads H, a divisor of d.
-
-    Returns:
-        `(*batch, H, n, d / H)`.
-
-    Raises:
-        TypeError: if `x` is not floating or `num_heads` is not an integer.
-        ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
-
-    Examples:
-        >>> split_heads(torch.tensor([[0.0, 1.0, 2.0, 3.0]]), 2)
-        tensor([[[0., 1.]],
-        <BLANKLINE>
-                [[2., 3.]]])
-    """
-    contract.sequence("x", x)
-    num_heads = contract.heads(num_heads, x.shape[-1])
-    return x.unflatten(-1, (num_heads, x.shape[-1] // num_heads)).transpose(-3, -2)
-
-
-def merge_heads(x: Float[Tensor, "*batch h n d_h"]) -> Float[Tensor, "*batch n d"]:
-    """Put the heads back side by side: the inverse of `split_heads`.
-
-    Twin of :func:`posattn.reference.merge_heads`.
-
-    Args:
-        x: `(*batch, H, n, d_h)`.
-
-    Returns:
-        `(*batch, n, H d_h)`.
-
-    Raises:
-        TypeError: if `x` is not floating.
-        ValueError: if `x` has fewer than three axes.
-
-    Examples:
-        >>> merge_heads(torch.tensor([[[0.0, 1.0]], [[2.0, 3.0]]]))
-        tensor([[0., 1., 2., 3.]])
-    """
-    contract.head_sequence("x", x)
-    return x.transpose(-3, -2).flatten(-2)
 
 
 class Given(nn.Module):

@@ -16,71 +16,18 @@ from posattn import contract
 from posattn.jax.attention.attention import attend, attention_weights
 from posattn.jax.attention.cache import KVCache, beyond
 from posattn.jax.attention.call import biases, checked, positions_of
+from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.masks import all_of, for_heads
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import as_pytree, register
 
-__all__ = ["MultiHeadAttention", "merge_heads", "split_heads"]
+__all__ = ["MultiHeadAttention"]
 
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 Mask = Bool[Array, "... #n_q n_keys"] | contract.PositionMask
 Bias = Float[Array, "... #n_q n_keys"] | contract.PositionBias | contract.ContentBias
 QueryPositions = Real[Array | np.ndarray, "*#batch n_q"] | None
 KeyPositions = Real[Array | np.ndarray, "*#batch n_k"] | None
-
-
-def split_heads(
-    x: Float[Array, "*batch n d"], num_heads: int
-) -> Float[Array, "*batch h n d_h"]:
-    """Cut the width into heads and make the heads a batch axis.
-
-    Twin of :func:`posattn.reference.split_heads`.
-
-    Args:
-        x: `(*batch, n, d)`.
-        num_heads: the number of heads, a divisor of $d$.
-
-    Returns:
-        `(*batch, h, n, d / h)`.
-
-    Raises:
-        TypeError: if `x` is not floating or `num_heads` is not an integer.
-        ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
-
-    Examples:
-        >>> split_heads(jnp.array([[0.0, 1.0, 2.0, 3.0]]), 2)
-        Array([[[0., 1.]],
-        <BLANKLINE>
-               [[2., 3.]]], dtype=float32)
-    """
-    contract.sequence("x", x)
-    *batch, n, d = x.shape
-    num_heads = contract.heads(num_heads, d)
-    return x.reshape(*batch, n, num_heads, d // num_heads).swapaxes(-3, -2)
-
-
-def merge_heads(x: Float[Array, "*batch h n d_h"]) -> Float[Array, "*batch n d"]:
-    """Put the heads back side by side: the inverse of `split_heads`.
-
-    Twin of :func:`posattn.reference.merge_heads`.
-
-    Args:
-        x: `(*batch, h, n, d_h)`.
-
-    Returns:
-        `(*batch, n, h * d_h)`.
-
-    Raises:
-        TypeError: if `x` is not floating.
-        ValueError: if `x` has fewer than three axes.
-
-    Examples:
-        >>> merge_heads(jnp.array([[[0.0, 1.0]], [[2.0, 3.0]]]))
-        Array([[0., 1., 2., 3.]], dtype=float32)
-    """
-    contract.head_sequence("x", x)
-    *batch, num_heads, n, head_dim = x.shape
-    return x.swapaxes(-3, -2).reshape(*batch, n, num_heads * head_dim)
 
 
 @register

@@ -1,0 +1,1 @@
+"""What models are made of: layers that combine attention with a scheme of positions."""
