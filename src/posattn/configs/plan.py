@@ -1,0 +1,193 @@
+"""What a layer of attention does, as a value: read from a configuration, and built by every column."""
+
+from dataclasses import dataclass
+
+__all__ = ["Buckets", "Latent", "Layer", "Norm", "Plan", "Rope", "Slopes", "Temperature"]
+
+
+@dataclass(frozen=True)
+class Rope:
+    """How queries and keys turn.
+
+    Args:
+        base: of the frequencies before any scaling.
+        frequencies: in radians per position, a number for each pair that turns; 0 for a pair that stays.
+        layout: `"half"` or `"interleaved"`.
+        method: the `rope_type` of the configuration.
+        numbers: the options of the method as the configuration names them, in its order.
+        attention_factor: on the entries that turn.
+        sections: how many pairs turn with time, height and width (M-RoPE); empty if all with one position.
+        interleaved: whether the pairs of the sections alternate.
+        last: whether the last entries of a head turn, not the first.
+    """
+
+    base: float
+    frequencies: tuple[float, ...]
+    layout: str = "half"
+    method: str = "default"
+    numbers: tuple[tuple[str, object], ...] = ()
+    attention_factor: float = 1.0
+    sections: tuple[int, ...] = ()
+    interleaved: bool = False
+    last: bool = False
+
+    @property
+    def rotary_dim(self):
+        """How many entries of a head turn."""
+        return 2 * len(self.frequencies)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm of queries or keys.
+
+    Args:
+        kind: `"rms"`, `"layer"` or `"l2"` (which learns nothing).
+        eps: added to the mean square or the variance.
+        plus_one: whether 1 is added to the learned weight, as in Gemma.
+        axes: what a weight stands for: `"head"` (the entries of a head, all heads alike), `"heads"` (each
+            head has its own) or `"width"` (all heads at once, normalised before they are split).
+        learned: whether there is a weight.
+        offset: whether there is a learned offset, too.
+        after: whether it acts after the rotation.
+    """
+
+    kind: str
+    eps: float
+    plus_one: bool = False
+    axes: str = "head"
+    learned: bool = True
+    offset: bool = False
+    after: bool = False
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """ALiBi: a slope for each head.
+
+    Args:
+        values: the slopes, positive.
+    """
+
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """T5's learned bias, a number for each bucket of offsets and each head.
+
+    Args:
+        count: the number of buckets.
+        max_distance: from which on all offsets share one.
+        bidirectional: whether keys after the query have buckets of their own.
+        shared: whether the first layer's table serves all layers.
+    """
+
+    count: int
+    max_distance: int
+    bidirectional: bool
+    shared: bool = True
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Queries of layers without position grow with it: by `1 + scale * log(1 + (p + 1) // floor)` (Llama 4).
+
+    Args:
+        floor: positions within which nothing changes.
+        scale: of the logarithm.
+    """
+
+    floor: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention: keys and values come from a narrow vector.
+
+    Args:
+        query_rank: the width of the queries' latent vector; None if there is none.
+        kv_rank: the width of the latent vector of keys and values.
+        content_dim: how many entries of a query or key do not turn.
+        rotary_dim: how many turn.
+        value_dim: the width of a head's value.
+    """
+
+    query_rank: int | None
+    kv_rank: int
+    content_dim: int
+    rotary_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one layer of attention computes.
+
+    Args:
+        index: its place, from 0 on.
+        kind: `"full"`, `"sliding"`, `"chunked"`, or the name of what is no attention of pairs, such as
+            `"linear"` or `"state space"`; the rest then says nothing.
+        dim: the width of its input.
+        num_heads: of queries.
+        num_kv_heads: of keys and values.
+        head_dim: the width of a head of queries and keys.
+        causal: whether it hides the future.
+        scale: on the products of queries and keys.
+        rope: how queries and keys turn; None if they don't.
+        bias: what is added to the scores by position, `Slopes` or `Buckets`; None if nothing is.
+        table: how many learned or fixed rows are added to the input of the first layer, as `(what, rows)`;
+            None if none are.
+        window: how many positions a query sees, its own among them, on each side if the layer is not causal.
+        chunk: the size of the chunks outside of which nothing is seen.
+        soft_cap: c of `c * tanh(s / c)`; None if scores are not capped.
+        sinks: whether each head has a learned score for nothing.
+        gate: whether the output of the heads is gated by a sigmoid.
+        query_norm: of the queries; None if there is none.
+        key_norm: of the keys.
+        value_norm: of the values.
+        use_bias: whether the projections of queries, keys and values have offsets, each by itself.
+        use_output_bias: whether the output's projection has one.
+        temperature: of the queries by their position; None if it stays.
+        latent: the widths of latent attention; None for plain heads.
+        shares_values: whether keys are the values, too, with no projection of their own.
+    """
+
+    index: int
+    kind: str
+    dim: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    causal: bool = True
+    scale: float = 1.0
+    rope: Rope | None = None
+    bias: Slopes | Buckets | None = None
+    table: tuple[str, int] | None = None
+    window: int | None = None
+    chunk: int | None = None
+    soft_cap: float | None = None
+    sinks: bool = False
+    gate: bool = False
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    value_norm: Norm | None = None
+    use_bias: tuple[bool, bool, bool] = (False, False, False)
+    use_output_bias: bool = False
+    temperature: Temperature | None = None
+    latent: Latent | None = None
+    shares_values: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a model does with positions, layer by layer.
+
+    Args:
+        model_type: as the configuration names it.
+        layers: one for each layer of the stack.
+    """
+
+    model_type: str
+    layers: tuple[Layer, ...]
