@@ -47,6 +47,19 @@ def alone(test):
     return pytest.mark.slow(run)
 
 
+@pytest.mark.slow
+def test_importing_the_column_does_not_import_the_compiler():
+    """`torch._dynamo` brings sympy and 800 other modules, and takes a second or more."""
+    script = (
+        "import sys, torch; before = set(sys.modules); import posattn.torch; "
+        "print(sorted({'torch._dynamo', 'sympy'} & (set(sys.modules) - before)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 @alone
 def test_steps_with_a_cache_share_one_graph():
     """Positions are numbers in tensors, so no step looks new to the compiler."""

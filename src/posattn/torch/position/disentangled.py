@@ -48,9 +48,13 @@ def deberta_bucket(
     return relative.sign() * torch.bucketize(relative.abs(), starts, right=True)
 
 
-@torch.compiler.assume_constant_result  # by a function that is called and not traced
 def _starts(alone, max_distance):
+    """`_searched` for a compiler, which would trace a cached function."""
     return _searched(alone, max_distance)
+
+
+# all that torch.compiler.assume_constant_result does, but it imports the compiler
+_starts._dynamo_marked_constant = True
 
 
 @cache

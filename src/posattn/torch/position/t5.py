@@ -49,7 +49,6 @@ def t5_bucket(
     return bucket + one_way * (relative > 0) if bidirectional else bucket
 
 
-@torch.compiler.assume_constant_result
 def _starts(one_way, max_distance):
     """The first distance of each bucket but bucket 0."""
     exact = one_way // 2
@@ -58,6 +57,10 @@ def _starts(one_way, max_distance):
     distances = range(max_distance)
     first = [bisect_left(distances, bound, key=lambda d: d**power) for bound in bounds]
     return [*range(1, exact), *first]
+
+
+# all that torch.compiler.assume_constant_result does, but it imports the compiler
+_starts._dynamo_marked_constant = True
 
 
 class T5Bias(nn.Module):
