@@ -786,6 +786,21 @@ def sandwich_bias():
             yield b[h - 1, 0, 0], H / (8 * h) * d / 2
 
 
+@formula("4fdb40cf")
+def proportional_frequencies():
+    d, r, s = 12, 4, 2.0
+    for b in (10000.0, 50.0):
+        want = [b ** (-2 * j / d) / s if j < r / 2 else 0 for j in range(d // 2)]
+        got = ours.proportional_frequencies(d, base=b, rotary_dim=r, factor=s)
+        yield got, want
+    for f in (0.25, 0.5, 0.3):
+        r = 2 * floor(f * 20 / 2)
+        turning = ours.proportional_frequencies(20, rotary_dim=r) > 0
+        yield turning.sum(), int(f * 20 // 2)
+    whole = ours.proportional_frequencies(d, rotary_dim=d)
+    yield whole, [omega(j, d, 10000.0) for j in range(d // 2)]
+
+
 @formula("fa399baf")
 def position_interpolation():
     s, d = 4.0, 8

@@ -19,6 +19,7 @@ from posattn.torch import (
     causal_mask,
     frequencies,
     merge_heads,
+    proportional_frequencies,
     scaled_dot_product_attention,
     split_heads,
     window_mask,
@@ -357,9 +358,8 @@ class OfEachHead(nn.Module):
 def from_gemma4(attention):
     """Slow pairs stand still, values have a norm, and may be made by the projection of the keys."""
     rope, dim = attention.config.rope_parameters[attention.layer_type], attention.head_dim
-    speeds = frequencies(dim, base=rope["rope_theta"])
-    turning = int(rope.get("partial_rotary_factor", 1.0) * dim // 2)
-    speeds[turning:] = 0
+    turning = 2 * int(rope.get("partial_rotary_factor", 1.0) * dim // 2)
+    speeds = proportional_frequencies(dim, base=rope["rope_theta"], rotary_dim=turning)
     q_norm, k_norm = attention.q_norm, attention.k_norm
     layer = projected(
         attention,

@@ -35,6 +35,7 @@ from posattn.jax.position.forgetting import (
 from posattn.jax.position.kerple import KerpleLog, KerplePower
 from posattn.jax.position.learned import LearnedPositionalEncoding
 from posattn.jax.position.polar import PolarKey, polar_query
+from posattn.jax.position.proportional import proportional_frequencies
 from posattn.jax.position.randomized import randomized_positions
 from posattn.jax.position.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.jax.position.rotary import (
@@ -114,6 +115,7 @@ __all__ = [
     "ntk_aware",
     "polar_query",
     "position_interpolation",
+    "proportional_frequencies",
     "randomized_positions",
     "ring_attention",
     "rotate",

@@ -51,6 +51,7 @@ from posattn.reference.position.forgetting import (
 from posattn.reference.position.kerple import KerpleLog, KerplePower
 from posattn.reference.position.learned import LearnedPositionalEncoding
 from posattn.reference.position.polar import PolarKey, polar_query
+from posattn.reference.position.proportional import proportional_frequencies
 from posattn.reference.position.randomized import randomized_positions
 from posattn.reference.position.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.reference.position.rotary import (
@@ -136,6 +137,7 @@ __all__ = [
     "path_length",
     "polar_query",
     "position_interpolation",
+    "proportional_frequencies",
     "randomized_positions",
     "reads",
     "recurrence",

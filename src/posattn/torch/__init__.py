@@ -34,6 +34,7 @@ from posattn.torch.position.forgetting import (
 from posattn.torch.position.kerple import KerpleLog, KerplePower
 from posattn.torch.position.learned import LearnedPositionalEncoding
 from posattn.torch.position.polar import PolarKey, polar_query
+from posattn.torch.position.proportional import proportional_frequencies
 from posattn.torch.position.randomized import randomized_positions
 from posattn.torch.position.relative import RelativeGlobalAttention, ShawRelative, skew
 from posattn.torch.position.rotary import (
@@ -113,6 +114,7 @@ __all__ = [
     "ntk_aware",
     "polar_query",
     "position_interpolation",
+    "proportional_frequencies",
     "randomized_positions",
     "ring_attention",
     "rotate",

@@ -4,6 +4,7 @@ import numpy as np
 
 from posattn.conformance.cases import Scheme
 from posattn.reference.position import scaling
+from posattn.reference.position.proportional import proportional_frequencies
 from posattn.reference.position.sinusoidal import frequencies as plain
 
 
@@ -12,6 +13,15 @@ def frequencies():
     for dim in (128, 8, 2, 1, 7):
         yield f"width {dim}", (dim,), {}
     yield "the base of Llama 3", (128,), {"base": 500000.0}
+
+
+def proportional():
+    """Proportional rotation: pairs across the whole head, of which the first ones turn."""
+    yield "a global head of Gemma 4", (512,), {"base": 1e6, "rotary_dim": 128}
+    yield "half of the pairs", (16,), {"rotary_dim": 8}
+    yield "all pairs turn", (8,), {"rotary_dim": 8}
+    yield "an odd number of pairs, another base", (20,), {"base": 500.0, "rotary_dim": 6}
+    yield "slowed down", (64,), {"rotary_dim": 32, "factor": 8.0}
 
 
 def position_interpolation():
@@ -86,6 +96,9 @@ def scheme(function, cases, source):
 SCHEMES = {
     "frequencies": scheme(
         plain, frequencies, "Vaswani.Shazeer.Parmar.ea.2017, section 3.5"
+    ),
+    "proportional": scheme(
+        proportional_frequencies, proportional, "barbero2025round, as in Gemma 4"
     ),
     "position_interpolation": scheme(
         scaling.position_interpolation,

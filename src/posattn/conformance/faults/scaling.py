@@ -8,6 +8,7 @@ from posattn.reference.position.sinusoidal import frequencies
 
 METHODS = (
     "frequencies",
+    "proportional",
     "position_interpolation",
     "ntk_aware",
     "dynamic_ntk",
@@ -53,6 +54,34 @@ def exponent_of_the_pair(dim, *, base=10000.0):
 def exponent_up_to_one(dim, *, base=10000.0):
     """The exponent 2j / (d - 2) where 2j / d should be: the slowest frequency is 1 / base."""
     return base ** (-np.arange(0, dim, 2) / max(dim - 2, 1))
+
+
+@fault("proportional", seen="NVIDIA-NeMo/Megatron-Bridge #4195")
+def zeros_missing(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
+    """The zeros are missing: in the layout half, fewer frequencies make other entries a pair."""
+    return frequencies(head_dim, base=base)[: rotary_dim // 2] / factor
+
+
+@fault("proportional")
+def smaller_head(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
+    """The exponent divides by rotary_dim: here the whole head is meant, and pairs lie across it."""
+    made = np.zeros(head_dim // 2)
+    made[: rotary_dim // 2] = frequencies(rotary_dim, base=base) / factor
+    return made
+
+
+@fault("proportional")
+def all_pairs_turn(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
+    """The slow pairs turn too: their frequencies should be 0."""
+    return frequencies(head_dim, base=base) / factor
+
+
+@fault("proportional")
+def fast_pairs_stopped(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
+    """The fast pairs are stopped and the slow ones turn: it should be the other way round."""
+    made = frequencies(head_dim, base=base) / factor
+    made[: (head_dim - rotary_dim) // 2] = 0
+    return made
 
 
 @fault("position_interpolation")

@@ -1,0 +1,58 @@
+"""Proportional rotation: pairs lie across the whole head, and only the fast ones turn."""
+
+import numpy as np
+from jaxtyping import Float
+
+from posattn import contract
+from posattn.reference.position.sinusoidal import frequencies
+
+__all__ = ["proportional_frequencies"]
+
+
+def proportional_frequencies(
+    head_dim: int, *, base: float = 10000.0, rotary_dim: int, factor: float = 1.0
+) -> Float[np.ndarray, " m"]:
+    r"""Keep the fast pairs of a whole head turning, and stop the slow ones.
+
+    .. math:: \omega_j = \begin{cases} b^{-2j/d} / s & \text{if } j < r/2 \\
+        0 & \text{otherwise,} \end{cases} \qquad j = 0, \ldots, d/2 - 1.
+
+    It gives frequencies for `Rotary(frequencies=..., layout="half")`.
+    A pair with frequency 0 has the same score at every distance, so content can be compared across a
+    whole context there.
+
+    Configurations call two different rotations partial, and both have a `partial_rotary_factor`.
+    Here, as in the global layers of Gemma 4 (`"rope_type": "proportional"`), the exponent divides by
+    the whole width $d$, and in the layout `"half"` the pairs that turn join entry $j$ with entry
+    $j + d/2$.
+    In GPT-NeoX, Phi and Qwen3-Next the first $r$ entries form a smaller head of their own.
+    The exponent divides by $r$, and entry $j$ is joined with entry $j + r/2$: use
+    `Rotary(rotary_dim=r, layout="half")`.
+    With $r = d$ both are the rotation of the whole head.
+
+    Args:
+        head_dim: the width of a head, $d$, even.
+        base: $b$, positive.
+        rotary_dim: how many entries of a head turn, $r$, even and at most $d$. A configuration's
+            `partial_rotary_factor` $f$ means $r = 2 \lfloor f d / 2 \rfloor$.
+        factor: $s$, how many times slower the pairs turn, at least 1.
+
+    Returns:
+        $\omega$ in radians per position, `(d / 2)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
+
+    Examples:
+        >>> proportional_frequencies(8, base=16.0, rotary_dim=4)
+        array([1. , 0.5, 0. , 0. ])
+
+    References:
+        :cite:t:`barbero2025round`, who call it p-RoPE; function `_compute_proportional_rope_parameters` of
+        transformers, which `nox -s oracles` compares with it.
+    """
+    head_dim = contract.integer("head_dim", head_dim, least=1, even=True)
+    turning = contract.rotary_dim(rotary_dim, head_dim) // 2
+    speeds = frequencies(head_dim, base=base) / contract.factor(factor)
+    return np.where(np.arange(head_dim // 2) < turning, speeds, 0.0)
