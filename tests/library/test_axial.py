@@ -109,37 +109,6 @@ def test_one_axis_is_the_plain_rotation(column):
     assert np.array_equal(column.numpy(got), column.numpy(plain))
 
 
-def test_words_are_turned_as_in_a_text_model(column):
-    x, positions = draw(284, 4, 16), np.array([0, 3, 77, 2**20])
-    frequencies = REFERENCE.mrope_frequencies(16, (2, 3, 3), base=1e6)
-    got = rotate(column, column.array(x), np.repeat(positions[:, None], 3, axis=1),
-                 frequencies, layout="half")  # fmt: skip
-    plain = column.rotate(
-        column.array(x), column.positions(positions), base=1e6, layout="half"
-    )
-    assert np.array_equal(column.numpy(got), column.numpy(plain))
-
-
-def test_sections_are_those_of_qwen2vl(column):
-    x, sections = draw(285, 5, 16), (2, 3, 3)
-    coordinates = np.random.default_rng(0).integers(0, 50, (5, 3))
-    angles = coordinates.T[:, :, None] * REFERENCE.frequencies(16, base=1e6)
-    cos, sin = (np.concatenate([f(angles)] * 2, axis=-1) for f in (np.cos, np.sin))
-    ends = np.cumsum(sections * 2)[:-1]
-    cos, sin = (
-        np.concatenate(
-            [part[i % 3] for i, part in enumerate(np.split(t, ends, axis=-1))], axis=-1
-        )
-        for t in (cos, sin)
-    )
-    theirs = x * cos + np.concatenate([-x[:, 8:], x[:, :8]], axis=-1) * sin
-    frequencies = column.mrope_frequencies(16, sections, base=1e6)
-    got = rotate(
-        column, column.array(x), coordinates, np.asarray(frequencies), layout="half"
-    )
-    assert_close(column, got, theirs)
-
-
 def test_axes_are_those_of_rope_vit(column):
     x, height, width, dim = draw(286, 6, 8), 2, 3, 8
     omega = 100.0 ** -(np.arange(0, dim, 4) / dim)
@@ -164,14 +133,6 @@ def test_each_axis_gets_an_equal_share(column, num_axes):
         want[k, 6 * k : 6 * k + 6] = REFERENCE.frequencies(12, base=50.0)
     assert got.dtype == np.float64
     assert np.array_equal(got, want)
-
-
-@pytest.mark.parametrize("sections", [(4,), (1, 3), (1, 1, 2), [2, 1, 1]])
-def test_each_section_goes_on_where_the_last_one_ended(column, sections):
-    got = np.asarray(column.mrope_frequencies(8, sections, base=50.0))
-    assert got.dtype == np.float64
-    assert np.array_equal(got.sum(axis=0), REFERENCE.frequencies(8, base=50.0))
-    assert np.count_nonzero(got, axis=1).tolist() == list(sections)
 
 
 def test_cells_are_counted_row_by_row(column):
@@ -237,11 +198,6 @@ def test_each_parameter_changes_the_output(column):
         frequencies = np.asarray(column.axial_frequencies(8, **options))
         changed = column.numpy(rotate(column, x, coordinates, frequencies, layout=layout))
         assert np.abs(changed - plain).max() > 1e-7
-    sets = [
-        np.asarray(column.mrope_frequencies(8, sections, **options))
-        for sections, options in (((1, 3), {}), ((2, 2), {}), ((1, 3), {"base": 9.0}))
-    ]
-    assert not any(np.array_equal(sets[0], other) for other in sets[1:])
     assert column.grid_coordinates(2, 3).shape == (6, 2)
     assert np.asarray(column.grid_coordinates(3, 2)).max(axis=0).tolist() == [2, 1]
 
@@ -393,7 +349,6 @@ def test_torch_compiles_in_one_graph(torch_column, unchecked, backend):
 def test_torch_makes_everything_where_it_is_asked(torch_column):
     made = [
         torch_column.axial_frequencies(8, device="meta"),
-        torch_column.mrope_frequencies(8, (2, 2), device="meta"),
         torch_column.grid_coordinates(2, 2, device="meta"),
     ]
     assert {x.device.type for x in made} == {"meta"}

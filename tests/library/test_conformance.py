@@ -90,6 +90,8 @@ def of(column, scheme):
         return lambda x, positions=None, *, base: column.PositionalEncoding(
             x.shape[-1], base=base
         )(x, positions=positions)
+    if scheme == "mrope_interleaved":
+        return functools.partial(column.mrope_frequencies, interleaved=True)
     if scheme == "stick_breaking":
         return column.StickBreaking().scores
     if scheme == "dape":
@@ -188,6 +190,7 @@ def test_every_definition_is_covered():
             "window_mask",
             "shift_matrix",
             "grid_coordinates",
+            "mrope_positions",
         ),
         *("balanced_order", "ring_attention"),  # as many programs as workers
     }

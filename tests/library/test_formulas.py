@@ -213,7 +213,7 @@ def rotate_axes():
                 yield got[i, pair], turned(x[i, pair], phi)
 
 
-@formula("50f58c14")
+@formula("1c2f0c14")
 def mrope_frequencies():
     d, sections = 12, (1, 2, 3)
     for b in (10000.0, 50.0):
@@ -221,6 +221,34 @@ def mrope_frequencies():
         for k, j in [(0, 0), (1, 1), (1, 2), (2, 3), (2, 4), (2, 5)]:
             w[k, j] = b ** (-2 * j / d)
         yield ours.mrope_frequencies(d, sections, base=b), w
+    for d, sections in ((16, (4, 2, 2)), (16, (3, 3, 2)), (12, (5, 1))):
+        c, w = len(sections), np.zeros((len(sections), d // 2))
+        for j in range(d // 2):
+            k = j % c
+            w[k if j < c * sections[k] else 0, j] = omega(j, d, 10000.0)
+        got = ours.mrope_frequencies(d, sections, interleaved=True)
+        yield got, w
+        yield np.count_nonzero(got, axis=1), sections
+        for k in range(1, c):
+            room = ceil((d / 2 - k) / c)
+            yield room, len([j for j in range(d // 2) if j % c == k])
+
+
+@formula("9e03d1b7")
+def mrope_positions():
+    for a in (0, 7):
+        for t, h, w, delta in ((1, 2, 3, 1), (4, 2, 1, 0.75), (2, 1, 2, 0)):
+            got, after = ours.mrope_positions([(t, h, w, delta)], start=a)
+            for f in range(t):
+                for y in range(h):
+                    for x in range(w):
+                        want = a + floor(delta * f), a + y, a + x
+                        yield got[(f * h + y) * w + x], want
+            yield after, a + max(floor(delta * (t - 1)), h - 1, w - 1) + 1
+            yield after, got.max() + 1
+        got, after = ours.mrope_positions([5], start=a)
+        for i in range(5):
+            yield got[i], (a + i, a + i, a + i)
 
 
 @formula("76ed7d24")

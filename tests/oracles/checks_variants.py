@@ -5,6 +5,7 @@ The oracle is the attention module of transformers with random weights, told its
 
 import importlib
 import math
+import types
 from functools import partial
 
 import pytest
@@ -17,8 +18,9 @@ from posattn.torch import (
     MultiHeadAttention,
     Rotary,
     causal_mask,
-    frequencies,
     merge_heads,
+    mrope_frequencies,
+    mrope_positions,
     proportional_frequencies,
     scaled_dot_product_attention,
     split_heads,
@@ -405,14 +407,6 @@ def test_a_share_of_the_pairs_turns(kind):
 # interleaved M-RoPE: Qwen3-VL
 
 
-def interleaved_sections(dim, sections, *, base):
-    """The axes take turns from pair to pair, and where the others have had theirs, time has the rest."""
-    axes = torch.zeros(dim // 2, dtype=torch.long)
-    for axis, section in enumerate(sections[1:], start=1):
-        axes[axis : 3 * section : 3] = axis
-    return (axes == torch.arange(3)[:, None]) * frequencies(dim, base=base)
-
-
 def test_interleaved_mrope():
     sections = [4, 2, 2]
     config = transformers.Qwen3VLTextConfig(
@@ -426,7 +420,8 @@ def test_interleaved_mrope():
     attention = module("qwen3_vl", "Qwen3VLTextAttention", config)
     places = torch.randint(0, 20, (3, 2, N), generator=torch.Generator().manual_seed(4))
     told = tables("qwen3_vl", "Qwen3VLTextRotaryEmbedding", config, positions=places)
-    rotate = RotaryAtPlaces(interleaved_sections(16, sections, base=100.0))
+    frequencies = mrope_frequencies(16, sections, base=100.0, interleaved=True)
+    rotate = RotaryAtPlaces(frequencies)
     rotate.coordinates = places.movedim(0, -1)
     q_norm, k_norm = (
         rms_norm(norm.weight, norm.variance_epsilon)
@@ -438,6 +433,67 @@ def test_interleaved_mrope():
     assert_agree(layer, x, want)
     rotate.coordinates = rotate.coordinates.flip(-1)
     assert distance(layer(x, causal=True), want) > 1e-2
+
+
+# places of words, pictures and videos: Qwen2-VL, Qwen2.5-VL and Qwen3-VL
+
+
+def their_places(name, parts, **options):
+    """The places that a model of transformers gives to a text, and where its answer begins.
+
+    A part is a number of words, or the grid of a picture or of a video in patches.
+    """
+    found = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    model = getattr(found, {"qwen3_vl": "Qwen3VLModel"}.get(name, "Qwen2VLModel"), None)
+    model = model or found.Qwen2_5_VLModel
+    kinds, grids = [], {1: [], 2: []}
+    for part in parts:
+        if isinstance(part, int):
+            kinds += [0] * part
+        else:
+            kind = 1 if part[0] == 1 else 2
+            kinds += [kind] * (math.prod(part) // 4)
+            grids[kind].append(part)
+    vision = types.SimpleNamespace(spatial_merge_size=2, tokens_per_second=2)
+    told = types.SimpleNamespace(
+        config=types.SimpleNamespace(vision_config=vision),
+        get_vision_position_ids=partial(model.get_vision_position_ids, None),
+    )
+    images, videos = (torch.tensor(grids[k]) if grids[k] else None for k in (1, 2))
+    tokens = torch.zeros(1, len(kinds), dtype=torch.long)
+    places, delta = model.get_rope_index(
+        told, tokens, torch.tensor([kinds]), images, videos, **options
+    )
+    return places[:, 0].T, len(kinds) + int(delta)
+
+
+def assert_places(got, want):
+    (coordinates, following), (places, after) = got, want
+    assert torch.equal(coordinates, places)
+    assert following == after
+
+
+PICTURES = [4, (1, 8, 6), 3, (1, 4, 10), 2]
+
+
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_places_of_pictures(name):
+    ours = [4, (1, 4, 3), 3, (1, 2, 5), 2]
+    assert_places(mrope_positions(ours), their_places(name, PICTURES))
+
+
+def test_places_of_videos():
+    got = mrope_positions([2, (3, 4, 3), 2])
+    assert_places(got, their_places("qwen2_vl", [2, (3, 8, 6), 2]))
+    got = mrope_positions([2, (3, 8, 2, 3.0), 2])
+    seconds = {"second_per_grid_ts": torch.tensor([1.5])}
+    assert_places(got, their_places("qwen2_5_vl", [2, (3, 16, 4), 2], **seconds))
+
+
+def test_places_of_frames_between_their_times():
+    parts = [2, (1, 8, 6), 5, (1, 8, 6), 5, (1, 8, 6), 3]
+    got = mrope_positions([2, (1, 4, 3), 5, (1, 4, 3), 5, (1, 4, 3), 3])
+    assert_places(got, their_places("qwen3_vl", parts))
 
 
 # offsets of queries, keys and values: Qwen2

@@ -3,7 +3,7 @@
 import operator
 
 from posattn.contract.arrays import _shape, array, floating, heads, parameter
-from posattn.contract.numbers import TOO_LARGE, below, ends, integer, is_index
+from posattn.contract.numbers import TOO_LARGE, at_least, below, ends, integer, is_index
 from posattn.contract.places import _precise, position_pair, tile_positions
 
 
@@ -153,14 +153,49 @@ def rotary_dim(value, head_dim):
     return value
 
 
-def sections(values, m):
-    """Return how many of `m` pairs belong to each axis."""
+def sections(values, m, interleaved=False):
+    """Return how many of `m` pairs belong to each axis, for which there is room if they take turns."""
     expected = f"sections must be positive integers with sum {m}"
     if not isinstance(values, (list, tuple)) or not all(is_index(v) for v in values):
         raise TypeError(f"{expected}, got {values!r}")
     if any(v <= 0 for v in values) or sum(values) != m:
         raise ValueError(f"{expected}, got {values!r}")
+    for axis in range(1, len(values) if interleaved else 0):
+        room = (m - axis - 1) // len(values) + 1
+        if values[axis] > room:
+            raise ValueError(
+                f"sections must give axis {axis} at most {room} of {m} pairs where the axes take "
+                f"turns, got {values!r}"
+            )
     return [operator.index(v) for v in values]
+
+
+def segments(values):
+    """Return the parts of a text as grids `(t, h, w, step)`, where words have `(n, 1, 1, None)`."""
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(
+            f"segments must be a list of numbers of words and of grids (t, h, w), got {values!r}"
+        )
+    return [_segment(value) for value in values]
+
+
+def _segment(value):
+    """A number of words, or a grid."""
+    if is_index(value):
+        return integer("a number of words in segments", value), 1, 1, None
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(
+            f"segments must hold numbers of words and grids (t, h, w), got {value!r}"
+        )
+    if len(value) not in (3, 4):
+        raise ValueError(
+            f"a grid in segments must be (t, h, w) or (t, h, w, step), got {value!r}"
+        )
+    sizes = [
+        integer(f"{name} of a grid in segments", size, least=1)
+        for name, size in zip("thw", value)
+    ]
+    return (*sizes, at_least("step of a grid in segments", (*value, 1)[3], 0))
 
 
 def sinusoid_weight(value, width):

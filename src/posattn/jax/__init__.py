@@ -20,7 +20,6 @@ from posattn.jax.position.axial import (
     MixedRotary,
     axial_frequencies,
     grid_coordinates,
-    mrope_frequencies,
     rotate_axes,
 )
 from posattn.jax.position.cope import CoPE
@@ -34,6 +33,7 @@ from posattn.jax.position.forgetting import (
 )
 from posattn.jax.position.kerple import KerpleLog, KerplePower
 from posattn.jax.position.learned import LearnedPositionalEncoding
+from posattn.jax.position.mrope import mrope_frequencies, mrope_positions
 from posattn.jax.position.polar import PolarKey, polar_query
 from posattn.jax.position.proportional import proportional_frequencies
 from posattn.jax.position.randomized import randomized_positions
@@ -112,6 +112,7 @@ __all__ = [
     "masked_softmax",
     "merge_heads",
     "mrope_frequencies",
+    "mrope_positions",
     "ntk_aware",
     "polar_query",
     "position_interpolation",

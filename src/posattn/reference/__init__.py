@@ -36,7 +36,6 @@ from posattn.reference.position.axial import (
     MixedRotary,
     axial_frequencies,
     grid_coordinates,
-    mrope_frequencies,
     rotate_axes,
 )
 from posattn.reference.position.cope import CoPE
@@ -50,6 +49,7 @@ from posattn.reference.position.forgetting import (
 )
 from posattn.reference.position.kerple import KerpleLog, KerplePower
 from posattn.reference.position.learned import LearnedPositionalEncoding
+from posattn.reference.position.mrope import mrope_frequencies, mrope_positions
 from posattn.reference.position.polar import PolarKey, polar_query
 from posattn.reference.position.proportional import proportional_frequencies
 from posattn.reference.position.randomized import randomized_positions
@@ -133,6 +133,7 @@ __all__ = [
     "measure",
     "merge_heads",
     "mrope_frequencies",
+    "mrope_positions",
     "ntk_aware",
     "path_length",
     "polar_query",

@@ -19,7 +19,6 @@ from posattn.torch.position.axial import (
     MixedRotary,
     axial_frequencies,
     grid_coordinates,
-    mrope_frequencies,
     rotate_axes,
 )
 from posattn.torch.position.cope import CoPE
@@ -33,6 +32,7 @@ from posattn.torch.position.forgetting import (
 )
 from posattn.torch.position.kerple import KerpleLog, KerplePower
 from posattn.torch.position.learned import LearnedPositionalEncoding
+from posattn.torch.position.mrope import mrope_frequencies, mrope_positions
 from posattn.torch.position.polar import PolarKey, polar_query
 from posattn.torch.position.proportional import proportional_frequencies
 from posattn.torch.position.randomized import randomized_positions
@@ -111,6 +111,7 @@ __all__ = [
     "masked_softmax",
     "merge_heads",
     "mrope_frequencies",
+    "mrope_positions",
     "ntk_aware",
     "polar_query",
     "position_interpolation",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn.conformance.cases import Scheme, draw, single
-from posattn.reference.position import axial, polar, xpos
+from posattn.reference.position import axial, mrope, polar, xpos
 
 VIDEO = np.array([[0, 0, 0], [1, 1, 1], [2, 2, 3], [2, 3, 2], [4, 4, 4]])
 
@@ -99,7 +99,7 @@ def axial_rotation():
     yield "partial", (x, grid, omega[:, ::2]), {}
     heads, mixed = draw(1, 3, 6, 8), draw(2, 2, 3, 4)
     yield "three heads with frequencies of their own", (heads, grid, mixed), {}
-    sections = single(axial.mrope_frequencies(8, (1, 1, 2)))
+    sections = single(mrope.mrope_frequencies(8, (1, 1, 2)))
     yield "time, height and width", (x[:, :5], VIDEO, sections), half
     yield "one coordinate", (x, np.arange(6)[:, None], single(omega[:1])), {}
 
@@ -117,6 +117,20 @@ def mrope_frequencies():
     yield "Qwen2-VL", (128, [16, 24, 24]), {"base": 1e6}
     yield "unequal sections", (8, [1, 1, 2]), {}
     yield "one section", (8, [4]), {"base": 500.0}
+
+
+def mrope_interleaved():
+    """Time, height and width take turns from pair to pair, and time has the pairs that are left."""
+    yield "Qwen3-VL", (128, [24, 20, 20]), {"base": 5e6}
+    yield "Qwen3.5: nothing is left", (64, [11, 11, 10]), {"base": 1e7}
+    yield "more for time", (16, [4, 2, 2]), {}
+    yield "two axes", (12, [4, 2]), {"base": 500.0}
+    yield "one axis", (8, [4]), {}
+
+
+def in_turns(dim, sections, *, base=10000.0):
+    """The sections of Qwen3-VL, as a function of their own."""
+    return mrope.mrope_frequencies(dim, sections, base=base, interleaved=True)
 
 
 def mixed_rotary():
@@ -146,9 +160,16 @@ SCHEMES = {
         axial.axial_frequencies, axial_frequencies, HEO, relative=True
     ),
     "mrope_frequencies": Scheme(
-        axial.mrope_frequencies,
+        mrope.mrope_frequencies,
         mrope_frequencies,
         "wang2024qwen2vl, section 2.1",
+        relative=True,
+    ),
+    "mrope_interleaved": Scheme(
+        in_turns,
+        mrope_interleaved,
+        "bai2025qwen3vl",
+        name="mrope_frequencies",
         relative=True,
     ),
     "mixed_rotary": Scheme(

@@ -4,6 +4,7 @@ import numpy as np
 
 from posattn.conformance.faults.registry import fault, misuse, tokens
 from posattn.reference.position.axial import rotate_axes
+from posattn.reference.position.mrope import mrope_frequencies
 from posattn.reference.position.rotary import rotate
 from posattn.reference.position.sinusoidal import frequencies
 from posattn.reference.position.xpos import xpos_key, xpos_query
@@ -104,13 +105,36 @@ def axes_alternate(dim, num_axes=2, *, base=100.0):
 
 
 @fault("mrope_frequencies")
-def begun_anew(dim, sections, *, base=10000.0):
+def begun_anew(dim, sections, *, base=10000.0, interleaved=False):
     """The frequencies begin anew in each section: they should go on from one to the next."""
     made = np.zeros((len(sections), dim // 2))
     for axis, size in enumerate(sections):
         start = sum(sections[:axis])
         made[axis, start : start + size] = frequencies(dim, base=base)[:size]
     return made
+
+
+@fault("mrope_frequencies")
+def sections_in_turns(dim, sections, *, base=10000.0, interleaved=False):
+    """The axes take turns from pair to pair, as in Qwen3-VL: here each has a block of pairs."""
+    axis = np.zeros(dim // 2, int)
+    for k, size in enumerate(sections[1:], start=1):
+        axis[k : size * len(sections) : len(sections)] = k
+    axes = axis == np.arange(len(sections))[:, None]
+    return np.where(axes, frequencies(dim, base=base), 0.0)
+
+
+@fault("mrope_interleaved", seen="alibaba/MNN #4133, vllm-project/vllm-gaudi #1437")
+def sections_in_blocks(dim, sections, *, base=10000.0):
+    """Each axis has a block of pairs, as in Qwen2-VL: here the axes take turns from pair to pair."""
+    return mrope_frequencies(dim, sections, base=base)
+
+
+@fault("mrope_interleaved")
+def left_over_in_turns(dim, sections, *, base=10000.0):
+    """The axes take turns to the last pair: what is left over should belong to the first axis."""
+    axes = np.arange(dim // 2) % len(sections) == np.arange(len(sections))[:, None]
+    return np.where(axes, frequencies(dim, base=base), 0.0)
 
 
 @misuse(*CONVERSIONS)

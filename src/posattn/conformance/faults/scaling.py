@@ -18,7 +18,7 @@ METHODS = (
 )
 
 
-@misuse(*METHODS, "axial_frequencies", "mrope_frequencies")
+@misuse(*METHODS, "axial_frequencies", "mrope_frequencies", "mrope_interleaved")
 def base_ignored(definition, *widths, base=None, **keywords):
     """The base is ignored: it is the default, whatever was asked."""
     return definition(*widths, **keywords)

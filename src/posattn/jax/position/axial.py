@@ -1,7 +1,6 @@
 """Rotation by several coordinates: images, video, and text between them."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import jax
@@ -22,7 +21,6 @@ __all__ = [
     "MixedRotary",
     "axial_frequencies",
     "grid_coordinates",
-    "mrope_frequencies",
     "rotate_axes",
 ]
 
@@ -97,39 +95,6 @@ def axial_frequencies(
     num_axes = contract.integer("num_axes", num_axes, least=1)
     dim = contract.multiple("dim", dim, 2 * num_axes)
     return np.kron(np.eye(num_axes), sinusoidal_frequencies(dim // num_axes, base=base))
-
-
-def mrope_frequencies(
-    dim: int, sections: Sequence[int], *, base: float = 10000.0
-) -> Float[np.ndarray, "c m"]:
-    """Give each axis a section of the pairs of a text model.
-
-    Twin of :func:`posattn.reference.mrope_frequencies`; a NumPy array in float64.
-
-    Args:
-        dim: the number of entries that turn, d, even.
-        sections: how many pairs belong to each axis, in the order of the coordinates; positive
-            integers with sum d/2.
-        base: b, positive.
-
-    Returns:
-        omega in radians per step, `(len(sections), d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if the sections do not add up, or a number lies outside its range.
-
-    Examples:
-        >>> mrope_frequencies(8, (1, 1, 2), base=16.0)
-        array([[1.   , 0.   , 0.   , 0.   ],
-               [0.   , 0.5  , 0.   , 0.   ],
-               [0.   , 0.   , 0.25 , 0.125]])
-    """
-    dim = contract.integer("dim", dim, least=1, even=True)
-    sections = contract.sections(sections, dim // 2)
-    axis = np.repeat(np.arange(len(sections)), sections)
-    ours = axis == np.arange(len(sections))[:, None]
-    return np.where(ours, sinusoidal_frequencies(dim, base=base), 0.0)
 
 
 def grid_coordinates(height: int, width: int) -> Integer[Array, "n c"]:

@@ -1,6 +1,5 @@
 """Rotation by several coordinates: images, video, and text between them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,6 @@ __all__ = [
     "MixedRotary",
     "axial_frequencies",
     "grid_coordinates",
-    "mrope_frequencies",
     "rotate_axes",
 ]
 
@@ -123,52 +121,6 @@ def axial_frequencies(
     num_axes = contract.integer("num_axes", num_axes, least=1)
     dim = contract.multiple("dim", dim, 2 * num_axes)
     return np.kron(np.eye(num_axes), sinusoidal_frequencies(dim // num_axes, base=base))
-
-
-def mrope_frequencies(
-    dim: int, sections: Sequence[int], *, base: float = 10000.0
-) -> Float[np.ndarray, "c m"]:
-    r"""Give each axis a section of the pairs of a text model.
-
-    .. math:: \omega_{k,j} = \begin{cases} b^{-2j/d} & \text{if pair } j \text{ lies in section } k \\
-        0 & \text{elsewhere,} \end{cases} \qquad j = 0, \ldots, d/2 - 1.
-
-    This is M-RoPE of Qwen2-VL, with the axes time, height and width, `sections=(16, 24, 24)` for
-    heads of width 128, `base=1e6`, and `rotate_axes(..., layout="half")`.
-    The frequencies continue from section to section, whereas :func:`axial_frequencies` starts again.
-    The three coordinates of a word all equal its position, so :func:`rotate` would turn it the same way,
-    and the model reads text as it did before it saw images.
-    It also means that time turns fastest and width slowest. Qwen3-VL lets the axes alternate.
-
-    Args:
-        dim: the number of entries that turn, $d$, even.
-        sections: how many pairs belong to each axis, in the order of the coordinates; positive
-            integers with sum $d/2$.
-        base: $b$, positive.
-
-    Returns:
-        $\omega$ in radians per step, `(len(sections), d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if the sections do not add up, or a number lies outside its range.
-
-    Examples:
-        >>> mrope_frequencies(8, (1, 1, 2), base=16.0)
-        array([[1.   , 0.   , 0.   , 0.   ],
-               [0.   , 0.5  , 0.   , 0.   ],
-               [0.   , 0.   , 0.25 , 0.125]])
-
-    References:
-        :cite:t:`wang2024qwen2vl`, section 2.1; class `Qwen2VLRotaryEmbedding` of transformers, which
-        `nox -s oracles` compares with it. (In older versions the sections stood in a function,
-        `apply_multimodal_rotary_pos_emb`.)
-    """
-    dim = contract.integer("dim", dim, least=1, even=True)
-    sections = contract.sections(sections, dim // 2)
-    axis = np.repeat(np.arange(len(sections)), sections)
-    ours = axis == np.arange(len(sections))[:, None]
-    return np.where(ours, sinusoidal_frequencies(dim, base=base), 0.0)
 
 
 def grid_coordinates(height: int, width: int) -> Integer[np.ndarray, "n c"]:

@@ -1,7 +1,6 @@
 """Rotation by several coordinates: images, video, and text between them."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Integer, Real
@@ -15,7 +14,6 @@ __all__ = [
     "MixedRotary",
     "axial_frequencies",
     "grid_coordinates",
-    "mrope_frequencies",
     "rotate_axes",
 ]
 
@@ -100,45 +98,6 @@ def axial_frequencies(
     dim = contract.multiple("dim", dim, 2 * num_axes)
     share = sinusoidal_frequencies(dim // num_axes, base=base)
     return torch.block_diag(*[share] * num_axes).to(device, dtype)
-
-
-def mrope_frequencies(
-    dim: int,
-    sections: Sequence[int],
-    *,
-    base: float = 10000.0,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> Float[Tensor, "c m"]:
-    """Give each axis a section of the pairs of a text model.
-
-    Twin of :func:`posattn.reference.mrope_frequencies`; float64 by default.
-
-    Args:
-        dim: the number of entries that turn, d, even.
-        sections: how many pairs belong to each axis, in the order of the coordinates; positive
-            integers with sum d/2.
-        base: b, positive.
-        dtype: of the result.
-        device: where the result lives.
-
-    Returns:
-        omega in radians per step, `(len(sections), d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if the sections do not add up, or a number lies outside its range.
-
-    Examples:
-        >>> mrope_frequencies(8, (1, 1, 2), base=16.0)
-        tensor([[1.0000, 0.0000, 0.0000, 0.0000],
-                [0.0000, 0.5000, 0.0000, 0.0000],
-                [0.0000, 0.0000, 0.2500, 0.1250]], dtype=torch.float64)
-    """
-    dim = contract.integer("dim", dim, least=1, even=True)
-    sections = contract.sections(sections, dim // 2)
-    parts = sinusoidal_frequencies(dim, base=base).split(sections)
-    return torch.block_diag(*parts).to(device, dtype)
 
 
 def grid_coordinates(
