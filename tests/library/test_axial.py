@@ -1,8 +1,10 @@
 """Rotation by several coordinates."""
 
+import copy
 import dataclasses
 import functools
 import math
+import pickle
 
 import hypothesis.strategies as st
 import jax
@@ -200,6 +202,77 @@ def test_each_parameter_changes_the_output(column):
         assert np.abs(changed - plain).max() > 1e-7
     assert column.grid_coordinates(2, 3).shape == (6, 2)
     assert np.asarray(column.grid_coordinates(3, 2)).max(axis=0).tolist() == [2, 1]
+
+
+# RotaryAxes: a value
+
+
+def axes(column, frequencies=None, **options):
+    rows = REFERENCE.axial_frequencies(8) if frequencies is None else frequencies
+    return column.RotaryAxes(rows.tolist(), **options)
+
+
+VALUES = {
+    "default": {},
+    "half": {"layout": "half"},
+    "attention factor": {"attention_factor": 1.25},
+    "partial": {"frequencies": np.array([[0.5, 1.0], [0.25, 0.0]])},
+}
+
+
+@pytest.mark.parametrize("options", VALUES.values(), ids=VALUES)
+def test_a_value_turns_as_the_function(twin, options):
+    def run(column, x):
+        return axes(column, **options)(x, column.positions(GRID))
+
+    x, given = draw(303, 2, 3, 4, 8), dict(options)
+    assert_twin_agrees(twin, run, x)
+    rows = given.pop("frequencies", REFERENCE.axial_frequencies(8))
+    want = REFERENCE.rotate_axes(x, GRID, rows, **given)
+    assert_close(twin, run(twin, twin.array(x)), want)
+
+
+def test_the_attention_factor_is_on_the_entries_that_turn(column):
+    x, rows = draw(304, 4, 8), np.array([[0.5, 1.0], [0.25, 0.0]])
+    plain = column.numpy(axes(column, rows)(column.array(x), column.positions(GRID)))
+    turn = axes(column, rows, attention_factor=2.0)
+    got = column.numpy(turn(column.array(x), column.positions(GRID)))
+    assert np.array_equal(got[:, :4], 2 * plain[:, :4])
+    assert np.array_equal(got[:, 4:], x[:, 4:])
+
+
+def test_values_are_equal_if_made_equal_and_are_kept(column):
+    turn = axes(column, layout="half")
+    assert turn == column.RotaryAxes(column.axial_frequencies(8), layout="half")
+    assert turn.frequencies == tuple(map(tuple, REFERENCE.axial_frequencies(8).tolist()))
+    assert hash(turn) == hash(axes(column, layout="half"))
+    others = [axes(column), axes(column, layout="half", attention_factor=2.0)]
+    assert all(turn != other for other in others)
+    assert turn != axes(column, REFERENCE.axial_frequencies(8)[::-1], layout="half")
+    assert copy.deepcopy(turn) == pickle.loads(pickle.dumps(turn)) == turn
+    assert repr(axes(column, np.array([[1.0], [0.5]]))) == (
+        "RotaryAxes(frequencies=((1.0,), (0.5,)), layout='interleaved', attention_factor=1.0)"
+    )
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        turn.layout = "interleaved"
+
+
+def test_jax_values_are_trees_without_leaves(jax_single):
+    turn = axes(jax_single)
+    assert jax.tree.leaves(turn) == []
+    x, where = jax_single.array(draw(305, 4, 8)), jax_single.positions(GRID)
+    got = jax.jit(lambda turn, x: turn(x, where))(turn, x)
+    assert np.abs(got - turn(x, where)).max() <= 2e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compiles_values_in_one_graph(torch_column, unchecked, backend):
+    torch.compiler.reset()
+    turn, x = axes(torch_column), torch.randn(2, 3, 4, 8)
+    where = torch.tensor(GRID)
+    compiled = torch.compile(turn.__call__, fullgraph=True, backend=backend)
+    assert torch.allclose(compiled(x, where), turn(x, where), atol=1e-6)
 
 
 # MixedRotary: 3 heads of width 4 in a grid of 3 columns

@@ -683,6 +683,32 @@ CASES = [
      RANGE, "frequencies must have shape (c, m) or (c, h, m) with m <= 2, got (2, 1, 2)"),
     (lambda c, a: c.rotate_axes(a(X), a(floats(3, 2)), a(floats(2, 2)), layout=1),
      KIND, "layout must be 'interleaved' or 'half', got 1"),
+    (lambda c, a: c.rotate_axes(a(X), a(floats(3, 2)), a(floats(2, 2)), attention_factor=0),
+     RANGE, "attention_factor must be a positive finite number, got 0"),
+    (lambda c, a: c.RotaryAxes([1.0, 0.5]), KIND,
+     "frequencies must be a row of numbers for each axis, or a float32 or float64 array (c, m), "
+     "got [1.0, 0.5]"),
+    (lambda c, a: c.RotaryAxes("12"), KIND,
+     "frequencies must be a row of numbers for each axis, or a float32 or float64 array (c, m), "
+     "got '12'"),
+    (lambda c, a: c.RotaryAxes(None), KIND,
+     "frequencies must be a row of numbers for each axis, or a float32 or float64 array (c, m), "
+     "got None"),
+    (lambda c, a: c.RotaryAxes(()), RANGE,
+     "frequencies must be a row of numbers for each axis, or a float32 or float64 array (c, m), "
+     "got rows of [] numbers"),
+    (lambda c, a: c.RotaryAxes([[1.0], [1.0, 2.0]]), RANGE,
+     "frequencies must be a row of numbers for each axis, or a float32 or float64 array (c, m), "
+     "got rows of [1, 2] numbers"),
+    (lambda c, a: c.RotaryAxes([[np.nan]]), RANGE, "frequencies must be finite, got nan"),
+    (lambda c, a: c.RotaryAxes([[1.0]], layout="x"),
+     RANGE, "layout must be 'interleaved' or 'half', got 'x'"),
+    (lambda c, a: c.RotaryAxes([[1.0]], attention_factor=-1),
+     RANGE, "attention_factor must be a positive finite number, got -1"),
+    (lambda c, a: c.RotaryAxes([[1.0], [2.0]])(a(X), a(floats(3))), RANGE,
+     "coordinates must have shape (3, 2) or (2, 3, 2), in which a batch axis may be 1, got (3,)"),
+    (lambda c, a: c.RotaryAxes([[1.0], [2.0]])(a(X), None), KIND,
+     "coordinates must be an array, got NoneType"),
     (lambda c, a: c.axial_frequencies(6), RANGE, "dim must be a positive multiple of 4, got 6"),
     (lambda c, a: c.axial_frequencies(6.0), KIND, "dim must be a positive multiple of 4, got 6.0"),
     (lambda c, a: c.axial_frequencies(8, 0), RANGE, "num_axes must be a positive integer, got 0"),

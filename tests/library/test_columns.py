@@ -67,7 +67,14 @@ MODULES = [
     for found in pkgutil.walk_packages(posattn.__path__, "posattn.")
     if not found.name.startswith("posattn.ports")
 ]
-BY_VALUE = {"ALiBi", "Window", "Rotary", "PositionalEncoding", "StickBreaking"}
+BY_VALUE = {
+    "ALiBi",
+    "Window",
+    "Rotary",
+    "RotaryAxes",
+    "PositionalEncoding",
+    "StickBreaking",
+}
 FILES = sorted(ROOT.rglob("*.py"))
 ON_TWINS = pytest.mark.parametrize("twin", TWINS)
 ON_NAMES = pytest.mark.parametrize("name", NAMES)

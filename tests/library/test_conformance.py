@@ -179,7 +179,7 @@ def test_every_definition_is_covered():
         *("Cost", "convolution", "convolution_operations", "layers_to_connect", "measure"),
         *("path_length", "reads", "recurrence", "recurrence_operations", "self_attention"),
         *("self_attention_operations", "dropout", "randomized_positions"),  # random
-        *("ALiBi", "Rotary", "KVCache"),  # their functions have vectors
+        *("ALiBi", "Rotary", "RotaryAxes", "KVCache"),  # their functions have vectors
         "tiled_forgetting_bias",  # parts of `forgetting_bias`
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
         *("balanced_order", "ring_attention"),  # as many programs as workers

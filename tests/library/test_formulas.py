@@ -201,7 +201,7 @@ def grid_coordinates():
     yield ours.grid_coordinates(h, w), [(floor(p / w), p % w) for p in range(h * w)]
 
 
-@formula("51fdc07a")
+@formula("39db7d69")
 def rotate_axes():
     x, p, w = normal(4, 8), normal(4, 2), normal(2, 3)  # and two entries that pass through
     for layout in ("interleaved", "half"):
@@ -211,6 +211,20 @@ def rotate_axes():
             for j, pair in enumerate(pairs_of(3, layout)):
                 phi = sum(p[i, k] * w[k, j] for k in (0, 1))
                 yield got[i, pair], turned(x[i, pair], phi)
+        alpha = 1.5
+        scaled = ours.rotate_axes(x, p, w, layout=layout, attention_factor=alpha)
+        yield scaled[:, :6], alpha * got[:, :6]
+        yield scaled[:, 6:], x[:, 6:]
+        q, k = x[:, :6], normal(4, 8)[::-1, :6]
+        options = {"layout": layout, "attention_factor": alpha}
+        products = (
+            ours.rotate_axes(q, p, w, **options) @ ours.rotate_axes(k, p, w, **options).T
+        )
+        plain = (
+            ours.rotate_axes(q, p, w, layout=layout)
+            @ ours.rotate_axes(k, p, w, layout=layout).T
+        )
+        yield products, alpha**2 * plain
 
 
 @formula("1c2f0c14")

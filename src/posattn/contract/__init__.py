@@ -50,6 +50,7 @@ from posattn.contract.numbers import (
     positive,
     rng,
     rotary,
+    rotary_axes,
     scale,
     sharpening,
 )
@@ -186,6 +187,7 @@ __all__ = [
     "ring_of_processes",
     "rng",
     "rotary",
+    "rotary_axes",
     "rotary_dim",
     "same_everywhere",
     "sample",

@@ -202,11 +202,28 @@ def rotary(*, rotary_dim, base, layout, frequencies, attention_factor):
     return checked | {"rotary_dim": rotary_dim, "frequencies": frequencies}
 
 
+def rotary_axes(*, frequencies, layout, attention_factor):
+    """Return the options of a rotation by several coordinates as Python numbers, by name."""
+    _layout(layout)
+    factor = positive("attention_factor", attention_factor)
+    expected = "frequencies must be a row of numbers for each axis, or a float32 or float64 array (c, m)"
+    try:
+        rows = frequencies.tolist() if hasattr(frequencies, "tolist") else list(frequencies)
+        if _is_half(frequencies) or isinstance(frequencies, str):
+            raise TypeError
+        rows = tuple(_floats("frequencies", row) for row in rows)
+    except TypeError:
+        raise TypeError(f"{expected}, got {frequencies!r}") from None
+    lengths = [len(row) for row in rows]
+    if len(set(lengths)) != 1:
+        raise ValueError(f"{expected}, got rows of {lengths} numbers")
+    return {"frequencies": rows, "layout": layout, "attention_factor": factor}
+
+
 def _floats(name, given):
     """Numbers, or an array of them of at least 32-bit precision, as a tuple of Python numbers."""
-    half = hasattr(given, "dtype") and dtype(given) in ("float16", "bfloat16")
     try:
-        if half or isinstance(given, str):
+        if _is_half(given) or isinstance(given, str):
             raise TypeError
         numbers = tuple(map(_float, given.tolist() if hasattr(given, "tolist") else given))
     except (TypeError, ValueError):
@@ -217,6 +234,11 @@ def _floats(name, given):
         if not -math.inf < got < math.inf:
             raise ValueError(f"{name} must be finite, got {got!r}")
     return numbers
+
+
+def _is_half(given):
+    """Whether it is an array of numbers of two bytes."""
+    return hasattr(given, "dtype") and dtype(given) in ("float16", "bfloat16")
 
 
 _base, _layout = base, layout  # under the names of the options they would be hidden

@@ -18,6 +18,7 @@ from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.jax.position.axial import (
     MixedRotary,
+    RotaryAxes,
     axial_frequencies,
     grid_coordinates,
     rotate_axes,
@@ -86,6 +87,7 @@ __all__ = [
     "PositionalEncoding",
     "RelativeGlobalAttention",
     "Rotary",
+    "RotaryAxes",
     "ShawRelative",
     "StickBreaking",
     "SwinBias",

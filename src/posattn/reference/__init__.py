@@ -34,6 +34,7 @@ from posattn.reference.models.multi_head import MultiHeadAttention
 from posattn.reference.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.reference.position.axial import (
     MixedRotary,
+    RotaryAxes,
     axial_frequencies,
     grid_coordinates,
     rotate_axes,
@@ -103,6 +104,7 @@ __all__ = [
     "PositionalEncoding",
     "RelativeGlobalAttention",
     "Rotary",
+    "RotaryAxes",
     "ShawRelative",
     "StickBreaking",
     "SwinBias",

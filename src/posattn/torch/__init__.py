@@ -17,6 +17,7 @@ from posattn.torch.models.multi_head import MultiHeadAttention
 from posattn.torch.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.torch.position.axial import (
     MixedRotary,
+    RotaryAxes,
     axial_frequencies,
     grid_coordinates,
     rotate_axes,
@@ -85,6 +86,7 @@ __all__ = [
     "PositionalEncoding",
     "RelativeGlobalAttention",
     "Rotary",
+    "RotaryAxes",
     "ShawRelative",
     "StickBreaking",
     "SwinBias",

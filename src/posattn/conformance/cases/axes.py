@@ -97,6 +97,7 @@ def axial_rotation():
         {},
     )
     yield "partial", (x, grid, omega[:, ::2]), {}
+    yield "an attention factor", (x, grid, omega[:, ::2]), {"attention_factor": 1.5}
     heads, mixed = draw(1, 3, 6, 8), draw(2, 2, 3, 4)
     yield "three heads with frequencies of their own", (heads, grid, mixed), {}
     sections = single(mrope.mrope_frequencies(8, (1, 1, 2)))

@@ -1,7 +1,8 @@
 """Rotation by several coordinates: images, video, and text between them."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from posattn.jax.trees import register
 
 __all__ = [
     "MixedRotary",
+    "RotaryAxes",
     "axial_frequencies",
     "grid_coordinates",
     "rotate_axes",
@@ -31,6 +33,7 @@ def rotate_axes(
     frequencies: Float[Array | np.ndarray, "c *#h m"],
     *,
     layout: str = "interleaved",
+    attention_factor: float = 1.0,
 ) -> Float[Array, "*batch n d"]:
     """Turn each pair of entries of a token by an angle that is linear in the token's coordinates.
 
@@ -44,6 +47,8 @@ def rotate_axes(
             the heads of `x`, `(*batch, h, n, d)`; 2m <= d, and the rest of a token passes
             through.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
+        attention_factor: alpha, positive, on the entries that turn: it multiplies their part of the
+            scores by alpha**2. A model whose frequencies YaRN has slowed needs it.
 
     Returns:
         `(*batch, n, d)`.
@@ -51,7 +56,7 @@ def rotate_axes(
     Raises:
         TypeError: if an argument is not of its kind, or coordinates or frequencies are in half
             precision.
-        ValueError: if shapes do not fit.
+        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> x = jnp.array([[1.0, 0.0, 1.0, 0.0]])
@@ -61,11 +66,78 @@ def rotate_axes(
     contract.sequence("x", x)
     contract.axis_frequencies(frequencies, x.shape)
     contract.coordinates(coordinates, x.shape, frequencies.shape[0])
+    factor = contract.positive("attention_factor", attention_factor)
     contract.layout(layout)
     places = [coordinates[..., k, None] for k in range(len(frequencies))]
     wide = jnp.promote_types(x.dtype, jnp.float32)
     cos, sin = cos_sin(places, [omega[..., None, :] for omega in frequencies], wide)
-    return turn(x, cos, sin, layout)
+    return turn(x, factor * cos, factor * sin, layout)
+
+
+@register
+@dataclass(frozen=True)
+class RotaryAxes:
+    """`rotate_axes` with its frequencies, as a value that a layer takes and a checkpoint keeps.
+
+    Twin of :class:`posattn.reference.RotaryAxes`; a pytree without leaves.
+
+    Args:
+        frequencies: omega in radians per step, `(c, m)`: an array, or a row of numbers for each axis;
+            kept as Python numbers.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
+        attention_factor: positive, on the entries that turn.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if rows differ in length, or a number lies outside its range.
+
+    Examples:
+        >>> turn = RotaryAxes([[1.0, 0.0], [0.0, 1.0]], layout="half")
+        >>> turn == RotaryAxes(np.eye(2), layout="half")
+        True
+        >>> turn(jnp.ones((3, 4)), jnp.zeros((3, 2))).shape
+        (3, 4)
+    """
+
+    frequencies: Float[Array | np.ndarray, "c m"] | Sequence[Sequence[float]] = field(
+        metadata={"static": True}
+    )
+    _: KW_ONLY
+    layout: str = field(default="interleaved", metadata={"static": True})
+    attention_factor: float = field(default=1.0, metadata={"static": True})
+
+    def __post_init__(self):
+        for name, value in contract.rotary_axes(**vars(self)).items():
+            object.__setattr__(self, name, value)
+
+    def __call__(
+        self,
+        x: Float[Array, "*batch n d"],
+        coordinates: Real[Array | np.ndarray, "*#batch n c"],
+    ) -> Float[Array, "*batch n d"]:
+        """Turn the pairs of `x`.
+
+        Twin of calling :class:`posattn.reference.RotaryAxes`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, n, d)`.
+            coordinates: where the tokens stand on each axis, any real numbers: `(n, c)`, or with batch
+                axes of which each is that of `x` or 1.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit.
+        """
+        return rotate_axes(
+            x,
+            coordinates,
+            np.array(self.frequencies),
+            layout=self.layout,
+            attention_factor=self.attention_factor,
+        )
 
 
 def axial_frequencies(

@@ -1,6 +1,7 @@
 """Rotation by several coordinates: images, video, and text between them."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from jaxtyping import Float, Inexact, Integer, Real
@@ -11,6 +12,7 @@ from posattn.reference.position.sinusoidal import frequencies as sinusoidal_freq
 
 __all__ = [
     "MixedRotary",
+    "RotaryAxes",
     "axial_frequencies",
     "grid_coordinates",
     "rotate_axes",
@@ -23,11 +25,13 @@ def rotate_axes(
     frequencies: Inexact[np.ndarray, "c *#h m"],
     *,
     layout: str = "interleaved",
+    attention_factor: float = 1.0,
 ) -> Inexact[np.ndarray, "*batch n d"]:
     r"""Turn each pair of entries of a token by an angle that is linear in the token's coordinates.
 
     .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
-        \begin{bmatrix} \cos \varphi_j & -\sin \varphi_j \\ \sin \varphi_j & \cos \varphi_j \end{bmatrix}
+        \alpha \begin{bmatrix} \cos \varphi_j & -\sin \varphi_j \\
+        \sin \varphi_j & \cos \varphi_j \end{bmatrix}
         \begin{bmatrix} u \\ v \end{bmatrix}, \qquad
         \varphi_j = \sum_{k=0}^{c-1} p_k\,\omega_{k,j}, \qquad j = 0, \ldots, m - 1.
 
@@ -36,10 +40,7 @@ def rotate_axes(
     The frequencies decide which axes a pair sees: one axis per pair in :func:`axial_frequencies` and
     :func:`mrope_frequencies`, all of them in :class:`MixedRotary`.
 
-    Attention numbers its tokens, so look their coordinates up in a table:
-
-    `MultiHeadAttention(rotate=lambda x, p: rotate_axes(x, table[p], frequencies))`
-
+    A layer takes it as a value, :class:`RotaryAxes`.
     A token without a place, such as a class token, gets coordinates of zero and does not turn.
 
     Args:
@@ -50,6 +51,8 @@ def rotate_axes(
             the heads of `x`, `(*batch, h, n, d)`; $2m \le d$, and the rest of a token passes
             through.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see :func:`rotate`.
+        attention_factor: $\alpha$, positive, on the entries that turn: it multiplies their part of the
+            scores by $\alpha^2$. A model whose frequencies YaRN has slowed needs it.
 
     Returns:
         `(*batch, n, d)`.
@@ -57,7 +60,7 @@ def rotate_axes(
     Raises:
         TypeError: if an argument is not of its kind, or coordinates or frequencies are in half
             precision.
-        ValueError: if shapes do not fit.
+        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> frequencies = np.array([[np.pi / 2, 0.0], [0.0, np.pi]])
@@ -72,12 +75,82 @@ def rotate_axes(
     contract.sequence("x", x)
     contract.axis_frequencies(frequencies, x.shape)
     contract.coordinates(coordinates, x.shape, frequencies.shape[0])
+    factor = contract.positive("attention_factor", attention_factor)
     places = np.moveaxis(coordinates.astype(np.float64), -1, 0)
     angles = sum(
         p[..., None] * omega[..., None, :]
         for p, omega in zip(places, frequencies, strict=True)
     )
-    return turn(x, np.cos(angles), np.sin(angles), layout)
+    return turn(x, factor * np.cos(angles), factor * np.sin(angles), layout)
+
+
+@dataclass(frozen=True)
+class RotaryAxes:
+    r"""`rotate_axes` with its frequencies, as a value that a layer takes and a checkpoint keeps.
+
+    Two of them are equal if they were made equal, and they can be hashed, pickled, copied and printed.
+    A layer passes it the coordinates of the tokens in place of their positions:
+
+    `MultiHeadAttention(rotate=RotaryAxes(frequencies, layout="half"))(x, coordinates=coordinates)`
+
+    Make the frequencies with :func:`axial_frequencies` or :func:`mrope_frequencies`.
+    Those of a longer context are spread over the axes by
+    `(mrope_frequencies(d, sections) > 0) * yarn(d, factor=4.0, trained_length=32768)[0]`.
+    For frequencies that are learned, see :class:`MixedRotary`.
+
+    Args:
+        frequencies: $\omega$ in radians per step, `(c, m)`: an array, or a row of numbers for each axis;
+            kept as Python numbers.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see :func:`rotate`.
+        attention_factor: positive, on the entries that turn.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if rows differ in length, or a number lies outside its range.
+
+    Examples:
+        >>> turn = RotaryAxes(np.pi / 2 * np.eye(2))
+        >>> turn == RotaryAxes(np.pi / 2 * np.eye(2))
+        True
+        >>> turn(np.array([[1.0, 0.0, 1.0, 0.0]]), np.array([[1, 2]])).round(4)
+        array([[ 0.,  1., -1.,  0.]])
+    """
+
+    frequencies: Inexact[np.ndarray, "c m"] | Sequence[Sequence[float]]
+    _: KW_ONLY
+    layout: str = "interleaved"
+    attention_factor: float = 1.0
+
+    def __post_init__(self):
+        for name, value in contract.rotary_axes(**vars(self)).items():
+            object.__setattr__(self, name, value)
+
+    def __call__(
+        self,
+        x: Inexact[np.ndarray, "*batch n d"],
+        coordinates: Real[np.ndarray, "*#batch n c"],
+    ) -> Inexact[np.ndarray, "*batch n d"]:
+        """Turn the pairs of `x`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, n, d)`.
+            coordinates: where the tokens stand on each axis, any real numbers: `(n, c)`, or with batch
+                axes of which each is that of `x` or 1.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit.
+        """
+        return rotate_axes(
+            x,
+            coordinates,
+            np.array(self.frequencies),
+            layout=self.layout,
+            attention_factor=self.attention_factor,
+        )
 
 
 def axial_frequencies(

@@ -112,7 +112,7 @@ def mrope_positions(
     The paper lets the text go on after that. Version 5.23 of transformers lets it go on after the
     larger of $h$ and $w$, also where frames reach further.
 
-    Pass the coordinates to :func:`rotate_axes`.
+    Pass the coordinates to :func:`rotate_axes`, or to a layer that rotates with :class:`RotaryAxes`.
     While decoding, all three coordinates of a new token are the position that follows, which grows by 1
     with each token.
 

@@ -1,6 +1,8 @@
 """Rotation by several coordinates: images, video, and text between them."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from jaxtyping import Float, Integer, Real
@@ -12,6 +14,7 @@ from posattn.torch.position.sinusoidal import frequencies as sinusoidal_frequenc
 
 __all__ = [
     "MixedRotary",
+    "RotaryAxes",
     "axial_frequencies",
     "grid_coordinates",
     "rotate_axes",
@@ -24,6 +27,7 @@ def rotate_axes(
     frequencies: Float[Tensor, "c *#h m"],
     *,
     layout: str = "interleaved",
+    attention_factor: float = 1.0,
 ) -> Float[Tensor, "*batch n d"]:
     """Turn each pair of entries of a token by an angle that is linear in the token's coordinates.
 
@@ -38,6 +42,8 @@ def rotate_axes(
             the heads of `x`, `(*batch, h, n, d)`; 2m <= d, and the rest of a token passes
             through.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
+        attention_factor: alpha, positive, on the entries that turn: it multiplies their part of the
+            scores by alpha**2. A model whose frequencies YaRN has slowed needs it.
 
     Returns:
         `(*batch, n, d)`.
@@ -45,7 +51,7 @@ def rotate_axes(
     Raises:
         TypeError: if an argument is not of its kind, or coordinates or frequencies are in half
             precision.
-        ValueError: if shapes do not fit.
+        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> x = torch.tensor([[1.0, 0.0, 1.0, 0.0]])
@@ -55,12 +61,79 @@ def rotate_axes(
     contract.sequence("x", x)
     contract.axis_frequencies(frequencies, x.shape)
     contract.coordinates(coordinates, x.shape, frequencies.shape[0])
+    factor = contract.positive("attention_factor", attention_factor)
     places, frequencies = coordinates.double(), frequencies.double()
     angles = sum(
         p[..., None] * omega[..., None, :]
         for p, omega in zip(places.unbind(-1), frequencies, strict=True)
     )
-    return turn(x, angles.cos(), angles.sin(), layout)
+    cos, sin = angles.cos(), angles.sin()
+    if factor != 1:
+        cos, sin = factor * cos, factor * sin
+    return turn(x, cos, sin, layout)
+
+
+@dataclass(frozen=True)
+class RotaryAxes:
+    """`rotate_axes` with its frequencies, as a value that a layer takes and a checkpoint keeps.
+
+    Twin of :class:`posattn.reference.RotaryAxes`; it has no parameters and is no module.
+
+    Args:
+        frequencies: omega in radians per step, `(c, m)`: an array, or a row of numbers for each axis;
+            kept as Python numbers.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
+        attention_factor: positive, on the entries that turn.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if rows differ in length, or a number lies outside its range.
+
+    Examples:
+        >>> turn = RotaryAxes([[1.0, 0.0], [0.0, 1.0]], layout="half")
+        >>> turn == RotaryAxes(torch.eye(2), layout="half")
+        True
+        >>> turn(torch.ones(3, 4), torch.zeros(3, 2)).shape
+        torch.Size([3, 4])
+    """
+
+    frequencies: Float[Tensor, "c m"] | Sequence[Sequence[float]]
+    _: KW_ONLY
+    layout: str = "interleaved"
+    attention_factor: float = 1.0
+
+    def __post_init__(self):
+        for name, value in contract.rotary_axes(**vars(self)).items():
+            object.__setattr__(self, name, value)
+
+    def __call__(
+        self,
+        x: Float[Tensor, "*batch n d"],
+        coordinates: Real[Tensor, "*#batch n c"],
+    ) -> Float[Tensor, "*batch n d"]:
+        """Turn the pairs of `x`.
+
+        Twin of calling :class:`posattn.reference.RotaryAxes`.
+
+        Args:
+            x: the queries or keys of each head, `(*batch, n, d)`.
+            coordinates: where the tokens stand on each axis, any real numbers: `(n, c)`, or with batch
+                axes of which each is that of `x` or 1.
+
+        Returns:
+            `(*batch, n, d)`.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit.
+        """
+        return rotate_axes(
+            x,
+            coordinates,
+            torch.tensor(self.frequencies, dtype=torch.float64, device=x.device),
+            layout=self.layout,
+            attention_factor=self.attention_factor,
+        )
 
 
 def axial_frequencies(
