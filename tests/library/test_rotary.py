@@ -221,6 +221,48 @@ def test_each_parameter_changes_the_output(column, options):
     assert np.abs(changed - column.numpy(column.rotate(x))).max() > 1e-7
 
 
+TURNS = {
+    "interleaved": {},
+    "half": {"layout": "half"},
+    "partial": {"frequencies": [1.0, 0.25]},
+    "another base": {"base": 500.0, "layout": "half"},
+}
+each_turn = pytest.mark.parametrize("options", TURNS.values(), ids=TURNS)
+BACK = {"float64": 1e-12, "float32": 2e-6, "bfloat16": 2.0**-6}  # two roundings
+
+
+@each_turn
+def test_negative_positions_turn_back(column, options):
+    x, positions = draw(213, 2, 3, 8), np.array([0, 7, 2**20])
+    turn = column.Rotary(**options)
+    there = turn(column.array(x), column.positions(positions))
+    assert np.abs(column.numpy(there) - x).max() > 0.5
+    back = column.numpy(turn(there, column.positions(-positions)))
+    assert np.abs(back - x).max() <= BACK[column.dtype] * np.abs(x).max()
+    if "frequencies" not in options:
+        back = column.rotate(there, column.positions(-positions), **options)
+        assert np.abs(column.numpy(back) - x).max() <= BACK[column.dtype] * np.abs(x).max()
+
+
+@each_turn
+def test_an_output_of_turned_values_is_turned_back_to_offsets(column, options):
+    """As DeepSeek-V4 has it: the key is the value, and the output turns back by the query's position."""
+    query, latent = draw(214, 2, 3, 8) / 4, draw(215, 2, 5, 8) / 4
+    turn = column.Rotary(**options)
+
+    def attend(shift, *, back=True):
+        here, there = (
+            column.positions(p + shift) for p in (np.array([2, 9, 4]), np.arange(0, 15, 3))
+        )
+        q, kv = turn(column.array(query), here), turn(column.array(latent), there)
+        out = column.scaled_dot_product_attention(q, kv, kv)
+        away = column.positions(-np.array([2, 9, 4]) - shift)
+        return column.numpy(turn(out, away) if back else out)
+
+    assert error(attend(1000), attend(0)) <= 2 * BOUND[column.dtype]
+    assert error(attend(1000, back=False), attend(0, back=False)) > 0.05
+
+
 @pytest.mark.parametrize("d", [0, 1, 2, 5, 8])
 def test_layouts_convert_back_and_forth(column, d):
     x = np.arange(3 * d).reshape(3, d)

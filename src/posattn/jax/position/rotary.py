@@ -84,7 +84,7 @@ class Rotary:
         Args:
             x: the queries or keys of each head, `(*batch, n, d)`.
             positions: where they stand, in tokens, any real numbers: `(n)`, or with batch axes of
-                which each is that of `x` or 1; from 0 on if not given.
+                which each is that of `x` or 1; from 0 on if not given. Negative ones turn `x` back.
 
         Returns:
             `(*batch, n, d)`.
@@ -130,7 +130,7 @@ def rotate(
     Args:
         x: the queries or keys of each head, `(*batch, n, d)`.
         positions: where they stand, in tokens, any real numbers: `(n)`, or with batch axes of which
-            each is that of `x` or 1; from 0 on if not given.
+            each is that of `x` or 1; from 0 on if not given. Negative ones turn `x` back.
         frequencies: in radians per position, `(m)` with $2m$ at most $d$; the first $2m$ entries
             turn.
         base: of the frequencies, positive; unused where `frequencies` are given.

@@ -40,7 +40,10 @@ def rotate(
     It acts on queries and keys, inside each head: `MultiHeadAttention(rotate=rotate)`.
     Each turns by its own position, so the angle between them changes by the difference. Scores therefore
     depend on positions only through the offset, and keys can be cached once they are turned.
-    With $c = 1$ vectors keep their lengths.
+    With $c = 1$ vectors keep their lengths, and negative positions turn them back:
+    `rotate(rotate(x, p), -p)` is `x`.
+    DeepSeek-V4 uses one vector as key and value, so its values are turned too. It turns the output of
+    each query back by the query's position, and then the output depends only on offsets, as the scores do.
     Scores do not fall steadily with the distance. Beyond the trained length the slow pairs reach angles
     that training never showed: see :func:`position_interpolation`, :func:`yarn` and the other ways.
 
@@ -153,7 +156,7 @@ class Rotary:
         Args:
             x: the queries or keys of each head, `(*batch, n, d)`.
             positions: where the tokens stand, `(n)` or with batch axes, of which each is that of
-                `x` or 1; $0, \ldots, n - 1$ if not given.
+                `x` or 1; $0, \ldots, n - 1$ if not given. Negative ones turn `x` back.
 
         Returns:
             `(*batch, n, d)`.

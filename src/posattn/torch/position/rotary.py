@@ -40,7 +40,7 @@ def rotate(
     Args:
         x: the queries or keys of each head, `(*batch, n, d)`.
         positions: p, any real numbers: `(n)`, or with batch axes of which each is that of `x`
-            or 1; 0, ..., n - 1 if not given.
+            or 1; 0, ..., n - 1 if not given. Negative ones turn `x` back.
         frequencies: omega in radians per position, `(m)`, with 2m <= d. If not given, omega_j =
             b**(-2j/d) with m = d/2, the paper's.
         base: b, positive; unused where `frequencies` are given.
@@ -160,7 +160,7 @@ class Rotary(nn.Module):
         Args:
             x: the queries or keys of each head, `(*batch, n, d)`.
             positions: where the tokens stand, `(n)` or with batch axes, of which each is that of `x` or
-                1; 0 to `n - 1` if not given.
+                1; 0 to `n - 1` if not given. Negative ones turn `x` back.
 
         Returns:
             `(*batch, n, d)`.
