@@ -1,4 +1,4 @@
-"""The command `python -m posattn`: check a function of your own, and list what can be checked."""
+"""The command `python -m posattn`: check a function of your own, or see what a model does with positions."""
 
 import argparse
 import os
@@ -6,6 +6,7 @@ import sys
 import textwrap
 import threading
 
+from posattn import configs
 from posattn.conformance import UsageError, load, names
 from posattn.conformance.apart import TIME_LIMIT, check_apart
 
@@ -68,6 +69,15 @@ def parser():
     listing = commands.add_parser("schemes", help="list what can be checked")
     listing.add_argument("scheme", nargs="?", help="show how this one is called")
     listing.set_defaults(run=list_schemes)
+    planning = commands.add_parser("plan", help="say what each layer of a model does")
+    planning.add_argument("config", help="path/to/config.json, or the folder that has one")
+    planning.add_argument(
+        "--length",
+        type=int,
+        metavar="TOKENS",
+        help="of a text, which LongRoPE and dynamic scaling look at",
+    )
+    planning.set_defaults(run=show_plan)
     return whole
 
 
@@ -97,6 +107,14 @@ def list_schemes(chosen):
     lines += [f"\n{len(vectors['cases'])} cases:"]
     lines += [f"  {case['name']}" for case in vectors["cases"]]
     return "\n".join(lines), PASSED
+
+
+def show_plan(chosen):
+    """What a configuration says of each layer."""
+    try:
+        return str(configs.plan(chosen.config, length=chosen.length)), PASSED
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
 
 
 def signature(parameters):

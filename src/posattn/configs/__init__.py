@@ -1,6 +1,6 @@
 """What a model's configuration says of its attention, layer by layer; no framework is imported."""
 
-from posattn.configs.plan import (
+from posattn.configs.layers import (
     Buckets,
     Latent,
     Layer,
@@ -10,5 +10,18 @@ from posattn.configs.plan import (
     Slopes,
     Temperature,
 )
+from posattn.configs.reading import plan
+from posattn.configs.rotation import rope
 
-__all__ = ["Buckets", "Latent", "Layer", "Norm", "Plan", "Rope", "Slopes", "Temperature"]
+__all__ = [
+    "Buckets",
+    "Latent",
+    "Layer",
+    "Norm",
+    "Plan",
+    "Rope",
+    "Slopes",
+    "Temperature",
+    "plan",
+    "rope",
+]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from posattn.configs.words import sentence, table
+
 __all__ = ["Buckets", "Latent", "Layer", "Norm", "Plan", "Rope", "Slopes", "Temperature"]
 
 
@@ -71,6 +73,10 @@ class Slopes:
 
     values: tuple[float, ...]
 
+    def words(self):
+        """What it is."""
+        return f"ALiBi with slopes from {max(self.values):g} to {min(self.values):g}"
+
 
 @dataclass(frozen=True)
 class Buckets:
@@ -87,6 +93,10 @@ class Buckets:
     max_distance: int
     bidirectional: bool
     shared: bool = True
+
+    def words(self):
+        """What it is."""
+        return f"{self.count} buckets of offsets up to {self.max_distance}"
 
 
 @dataclass(frozen=True)
@@ -179,6 +189,9 @@ class Layer:
     latent: Latent | None = None
     shares_values: bool = False
 
+    def __str__(self):
+        return f"layer {self.index}: {sentence(self)}"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -191,3 +204,21 @@ class Plan:
 
     model_type: str
     layers: tuple[Layer, ...]
+
+    def __str__(self):
+        return table(self)
+
+    def describe(self, layer):
+        """Say what a layer does, and which of how many it is.
+
+        Args:
+            layer: its place, from 0 on.
+
+        Returns:
+            A sentence.
+
+        Raises:
+            IndexError: if there is no such layer.
+        """
+        found = self.layers[layer]
+        return f"layer {found.index} of {len(self.layers)}: {sentence(found)}"

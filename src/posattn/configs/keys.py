@@ -1,0 +1,198 @@
+"""The keys of a configuration: each is read by name and kind, and none that matters is left unread."""
+
+import difflib
+import math
+import re
+import reprlib
+from numbers import Real
+
+__all__ = ["REQUIRED", "Keys", "shown"]
+
+REQUIRED = object()  # for a key whose absence says nothing
+SAME = object()  # for a key where null says what absence says
+
+MATTERS = re.compile(
+    r"rope|rotary|rotate|head|window|attention|attn|position|softcap|logit_soft|sink|chunk"
+    r"|qk_|_qk|q_norm|k_norm|kv_|_kv|lora_rank|alibi|bias|theta|layer_types|mrope|nope"
+)
+HARMLESS = re.compile(
+    r"dropout|_pdrop|attn_drop|initializer|init_std|_impl|_kernel|return_|output_|quant"
+    r"|classifier|lm_head|num_head_tokens|score_bias|mlp|ffn|feed_forward|expert|router"
+    r"|use_cache|flash|sdpa|_config$|^_|token_id|pruned_heads|gradient|aux_|is_decoder"
+    r"|add_cross_attention|cross_attention_hidden_size|head_bias|layer_norm_bias|norm_bias"
+)
+NEAR = 0.85  # how alike two keys are of which one is taken for the other misspelt
+
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = 60
+SHORT.maxdict = 8
+
+
+def shown(value):
+    """A value as Python writes it, cut where it is long."""
+    if isinstance(value, int) and abs(value) >= 2**128:
+        return "a whole number of more than 128 bits"
+    return SHORT.repr(value)
+
+
+class Keys:
+    """A configuration whose keys are read one by one.
+
+    Args:
+        values: the keys and what they hold.
+        family: the model type, which opens every error.
+        length: for how long a text the configuration is read, or None.
+    """
+
+    def __init__(self, values, family, length=None):
+        self.values = values
+        self.family = family
+        self.length = length
+        self.asked = set()
+
+    def without(self, *names):
+        """The same configuration with some keys taken out; what is asked there counts as asked here."""
+        rest = {key: value for key, value in self.values.items() if key not in names}
+        fewer = Keys(rest, self.family, self.length)
+        fewer.asked = self.asked
+        return fewer
+
+    def error(self, text, kind=ValueError):
+        """An error that says whose configuration is meant."""
+        return kind(f"{self.family}: {text}")
+
+    def find(self, names):
+        """The name among several of one thing that the configuration has, or None."""
+        self.asked.update(names)
+        found = [name for name in names if name in self.values]
+        said = [name for name in found if self.values[name] is not None]
+        for other in said[1:]:
+            if self.values[other] != self.values[said[0]]:
+                raise self.error(
+                    f"{said[0]} = {shown(self.values[said[0]])} and {other} = "
+                    f"{shown(self.values[other])} contradict each other"
+                )
+        return (said or found or [None])[0]
+
+    def take(self, names, absent=REQUIRED, null=SAME):
+        """The name under which the configuration has something, and what it holds."""
+        name = self.find(names)
+        if name is not None and self.values[name] is None and null is not SAME:
+            return None, null
+        if name is not None and self.values[name] is not None:
+            return name, self.values[name]
+        if absent is REQUIRED:
+            raise self.missing(*names)
+        return None, absent
+
+    def missing(self, name, *others, why=""):
+        """The error for a key that is not there, with the one that was perhaps meant."""
+        rest = [key for key in self.values if key not in self.asked]
+        either = [name, *others]
+        near = [
+            near for e in either for near in difflib.get_close_matches(e, rest, 1, NEAR)
+        ]
+        hint = f"; did you mean it by {near[0]}?" if near else ""
+        null = "null" if name in self.values else "missing"
+        return self.error(
+            f"{' or '.join(either)} is {null}{why}, and nothing is assumed in its place{hint}"
+        )
+
+    def count(self, *names, absent=REQUIRED, null=SAME, least=1, most=2**24):
+        """A whole number."""
+        name, value = self.take(names, absent, null)
+        if name is None:
+            return value
+        return self.whole(name, value, least, most)
+
+    def whole(self, name, value, least=1, most=2**24):
+        """Reject what is no whole number in a range."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(
+                f"{name} must be a whole number, got {shown(value)}", TypeError
+            )
+        if not least <= value <= most:
+            raise self.error(
+                f"{name} must be a whole number from {least} to {most}, got {shown(value)}"
+            )
+        return value
+
+    def number(self, *names, absent=REQUIRED, null=SAME, above=0):
+        """A finite number above a bound, as a float."""
+        name, value = self.take(names, absent, null)
+        if name is None:
+            return value
+        return self.finite(name, value, above)
+
+    def finite(self, name, value, above=0):
+        """Reject what is no finite number above a bound."""
+        expected = f"{name} must be a finite number above {above}, got {shown(value)}"
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise self.error(expected, TypeError)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not above < number < math.inf:
+            raise self.error(expected)
+        return number
+
+    def flag(self, *names, absent=REQUIRED):
+        """True or False."""
+        name, value = self.take(names, absent)
+        if name is not None and not isinstance(value, bool):
+            raise self.error(f"{name} must be true or false, got {shown(value)}", TypeError)
+        return value
+
+    def choice(self, *names, among, absent=REQUIRED):
+        """One of some words."""
+        name, value = self.take(names, absent)
+        if name is not None and (not isinstance(value, str) or value not in among):
+            kind = ValueError if isinstance(value, str) else TypeError
+            known = ", ".join(map(repr, among))
+            raise self.error(f"{name} must be one of {known}, got {shown(value)}", kind)
+        return value
+
+    def sequence(self, *names, length=None, absent=REQUIRED):
+        """A list, of a given length."""
+        name, value = self.take(names, absent)
+        if name is None:
+            return value
+        if not isinstance(value, (list, tuple)):
+            raise self.error(f"{name} must be a list, got {shown(value)}", TypeError)
+        if length is not None and len(value) != length:
+            raise self.error(f"{name} must hold {length} entries, got {len(value)}")
+        return list(value)
+
+    def section(self, *names, absent=None):
+        """A dictionary within the configuration."""
+        name, value = self.take(names, absent)
+        if name is not None and not isinstance(value, dict):
+            raise self.error(f"{name} must be a dictionary, got {shown(value)}", TypeError)
+        return value
+
+    def only(self, name, *expected):
+        """Reject a value of a key that may be absent and whose other values nobody wrote down here."""
+        _, value = self.take([name], absent=None)
+        if value is not None and (type(value), value) not in [
+            (type(e), e) for e in expected
+        ]:
+            known = " or ".join(map(repr, [*expected, None]))
+            raise self.error(f"{name} is known only as {known}, got {shown(value)}")
+
+    def ignore(self, *names):
+        """Count keys as read that say nothing about this family's attention."""
+        self.asked.update(names)
+
+    def finish(self):
+        """Reject a key that was not read and looks as if it changed attention."""
+        for key, value in self.values.items():
+            if key in self.asked or value is None or value is False or value in ([], {}):
+                continue
+            unused = [name for name in self.asked if name not in self.values]
+            near = difflib.get_close_matches(key, unused, 1, NEAR)
+            if near or (MATTERS.search(key) and not HARMLESS.search(key)):
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise self.error(
+                    f"{key} = {shown(value)} is no key that this family's attention reads{hint}"
+                )

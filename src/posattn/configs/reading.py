@@ -1,0 +1,108 @@
+"""From a configuration to a plan."""
+
+import difflib
+import json
+import os
+from pathlib import Path
+
+from posattn.configs.families import FAMILIES
+from posattn.configs.keys import Keys
+from posattn.configs.layers import Plan
+
+__all__ = ["plan"]
+
+NESTED = ("text_config", "llm_config")
+
+
+def plan(config, *, length=None):
+    """Read what each layer of a model does with positions from the model's configuration.
+
+    Nothing is assumed in silence. A key that changes attention and is missing, unknown, misspelt, of the
+    wrong kind or contradicted by another is an error that names it. Absent keys count only where their
+    absence says something, such as that of `num_key_value_heads` in Llama.
+    A `config.json` that relies on defaults of a class in transformers is complete as that class writes it:
+    give the object that `AutoConfig.from_pretrained` returns.
+
+    Args:
+        config: the path of a `config.json` or of its folder, its content as a dictionary, or a configuration
+            object of transformers.
+        length: for how long a text, which matters to methods such as LongRoPE; None is one within the
+            trained length.
+
+    Returns:
+        A `Plan`, which prints as a table.
+
+    Raises:
+        TypeError: if a value is not of its kind.
+        ValueError: if the configuration says too little, contradicts itself, or is of an unknown family.
+
+    Examples:
+        >>> small = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+        ...     "num_attention_heads": 4, "rope_theta": 10000.0}
+        >>> print(plan(small).layers[0])
+        layer 0: full attention, rotary base 10000, halves; 4 heads
+        >>> plan(small | {"head_dims": 16})
+        Traceback (most recent call last):
+            ...
+        ValueError: llama: head_dims = 16 is no key that this family's attention reads; did you mean head_dim?
+    """
+    values = _values(config)
+    outer = _model_type(values, "")
+    inner = next((name for name in NESTED if values.get(name) is not None), None)
+    if inner is not None:
+        nested = values[inner]
+        if hasattr(nested, "to_dict"):
+            nested = nested.to_dict()
+        if not isinstance(nested, dict):
+            raise TypeError(f"{outer}: {inner} must be a dictionary, got {nested!r}")
+        values = nested
+    model_type = _model_type(values, f"{inner}: " if inner else "")
+    read = FAMILIES.get(model_type)
+    if read is None:
+        near = difflib.get_close_matches(model_type, FAMILIES, 3, 0.6)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ValueError(
+            f"model_type {model_type!r} is not known; {hint}known are "
+            f"{', '.join(sorted(FAMILIES))}"
+        )
+    keys = Keys(values, model_type, length)
+    layers = read(keys)
+    keys.finish()
+    return Plan(model_type, layers)
+
+
+def _model_type(values, where):
+    """The family's name."""
+    found = values.get("model_type")
+    if found is None:
+        near = difflib.get_close_matches("model_type", values, 1, 0.8)
+        hint = f"; did you mean it by {near[0]}?" if near else ""
+        raise ValueError(f"{where}model_type is missing, which names the family{hint}")
+    if not isinstance(found, str):
+        raise TypeError(f"{where}model_type must be a string, got {found!r}")
+    return found
+
+
+def _values(config):
+    """The configuration as a dictionary."""
+    if hasattr(config, "to_dict"):
+        config = config.to_dict()
+    if isinstance(config, dict):
+        return config
+    if not isinstance(config, (str, os.PathLike)):
+        raise TypeError(
+            "config must be a path, a dictionary or a configuration object with to_dict, "
+            f"got {type(config).__name__}"
+        )
+    path = Path(config)
+    if path.is_dir():
+        path = path / "config.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"config {str(path)!r} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # no JSON, or no text
+        raise ValueError(f"config {str(path)!r} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise TypeError(f"config {str(path)!r} must hold a dictionary, got {found!r:.60}")
+    return found

@@ -1,0 +1,346 @@
+"""From the rope parameters of a configuration to frequencies, by every method that transformers has."""
+
+import math
+
+from posattn.configs.keys import Keys, shown
+from posattn.configs.layers import Rope
+from posattn.reference.position.scaling import llama3, yarn
+from posattn.reference.position.sinusoidal import frequencies
+
+__all__ = ["METHODS", "rope"]
+
+TRAINED = "original_max_position_embeddings"
+METHODS = {  # what each must say, and what it may
+    "default": ((), ()),
+    "linear": (("factor",), ()),
+    "dynamic": (("factor",), ()),
+    "ntk": (("factor",), ()),
+    "yarn": (
+        ("factor", TRAINED),
+        (
+            "attention_factor",
+            "beta_fast",
+            "beta_slow",
+            "mscale",
+            "mscale_all_dim",
+            "truncate",
+        ),
+    ),
+    "longrope": (("short_factor", "long_factor", TRAINED), ("factor", "attention_factor")),
+    "llama3": (("factor", "low_freq_factor", "high_freq_factor", TRAINED), ()),
+    "proportional": ((), ("factor",)),
+}
+OTHER_NAMES = {"su": "longrope", "mrope": "default", "axial": "default"}
+SHAPE = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")
+NOTED = ("finetuned", TRAINED)  # what changes nothing where a method doesn't read it
+
+
+def rope(
+    parameters,
+    head_dim,
+    *,
+    max_position_embeddings=None,
+    length=None,
+    layout="half",
+    family="rope",
+):
+    """Read how queries and keys turn from what a configuration says of it.
+
+    What transformers computes is right, also where its names differ from a paper's: `dynamic` counts from
+    `max_position_embeddings` and ignores the original length, and a factor below 1 sharpens nothing.
+
+    Args:
+        parameters: a dictionary with `rope_type` (or `type`), `rope_theta` and the options of the method;
+            None is the same as an absent key.
+        head_dim: the width of a head.
+        max_position_embeddings: of the configuration; `dynamic` needs it, and a method without `factor`.
+        length: for how long a text; None is one within the trained length.
+        layout: `"half"` or `"interleaved"`.
+        family: opens the errors.
+
+    Returns:
+        A `Rope`.
+
+    Raises:
+        TypeError: if a value is not of its kind.
+        ValueError: if a key is missing, unknown or out of range, or if two contradict each other.
+
+    Examples:
+        >>> slowed = rope({"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}, 4)
+        >>> slowed.frequencies
+        (0.125, 0.000125)
+        >>> rope({"rope_type": "linear", "rope_theta": 1e6, "facto": 8.0}, 4)
+        Traceback (most recent call last):
+            ...
+        ValueError: rope: factor is missing, and nothing is assumed in its place; did you mean it by facto?
+    """
+    keys = Keys(parameters, family)
+    head_dim = keys.whole("head_dim", head_dim, most=2**16)
+    said = keys.choice(
+        "rope_type", "type", among=[*METHODS, *OTHER_NAMES], absent="default"
+    )
+    method = OTHER_NAMES.get(said, said)
+    base = keys.number("rope_theta", above=1)
+    share = keys.number("partial_rotary_factor", absent=1.0)
+    if share > 1:
+        raise keys.error(f"partial_rotary_factor must be at most 1, got {share!r}")
+    dim = _turning(keys, method, head_dim, share)
+    values = Options(keys, method, base, dim, max_position_embeddings, length)
+    found, attention_factor = COMPUTED[method](values)
+    if method == "proportional":
+        found = [*found, *[0.0] * (head_dim // 2 - len(found))]
+    sections, interleaved = _sections(keys, said, len(found))
+    return Rope(
+        base=base,
+        frequencies=tuple(map(float, found)),
+        layout=layout,
+        method=method,
+        numbers=_numbers(keys, method),
+        attention_factor=float(attention_factor),
+        sections=sections,
+        interleaved=interleaved,
+    )
+
+
+class Options:
+    """What the methods compute from: checked numbers by their names in a configuration."""
+
+    def __init__(self, keys, method, base, dim, max_position_embeddings, length):
+        self.keys, self.base, self.dim = keys, base, dim
+        self.max_position_embeddings = max_position_embeddings
+        needed, optional = METHODS[method]
+        for name in (*needed, *optional):
+            reader = READERS.get(name, _positive)
+            if name not in needed:
+                setattr(self, name, reader(keys, name, absent=None))
+            elif name == TRAINED and keys.values.get(name) is None:
+                raise keys.missing(
+                    name,
+                    why=" (transformers takes max_position_embeddings"
+                    f" = {max_position_embeddings}; say so if that is meant)",
+                )
+            elif (
+                name == "factor" and method == "yarn"
+            ):  # null means the quotient of lengths
+                self.factor = keys.number(name, null=None)
+            else:
+                setattr(self, name, reader(keys, name))
+        keys.ignore(*NOTED, *SHAPE)
+        self.length = None if length is None else keys.whole("length", length, most=2**62)
+        for name, value in keys.values.items():
+            if name not in keys.asked and value is not None:
+                raise keys.error(
+                    f"{name} = {shown(value)} has no meaning with rope_type {method!r}, "
+                    f"which knows {', '.join([*needed, *optional]) or 'no options'}"
+                )
+
+    def plain(self, base=None):
+        """The frequencies before any scaling."""
+        return frequencies(self.dim, base=self.base if base is None else base)
+
+    def stretch(self):
+        """The factor, or the quotient of the lengths in its place."""
+        if self.factor is not None:
+            return self.factor
+        trained = getattr(self, TRAINED)
+        if self.max_position_embeddings is None:
+            raise self.keys.missing("max_position_embeddings", why=", as is factor")
+        return self.max_position_embeddings / trained
+
+
+def _positive(keys, name, **options):
+    return keys.number(name, **options)
+
+
+def _whole(keys, name, **options):
+    return keys.count(name, most=2**62, **options)
+
+
+def _flag(keys, name, **options):
+    return keys.flag(name, **options)
+
+
+def _not_negative(keys, name, **options):
+    name, value = keys.take([name], **options)
+    return value if name is None or value == 0 else keys.finite(name, value)
+
+
+def _factors(keys, name, **options):
+    found = keys.sequence(name, **options)
+    return [keys.finite(f"{name}[{k}]", value) for k, value in enumerate(found)]
+
+
+READERS = {
+    TRAINED: _whole,
+    "truncate": _flag,
+    "mscale": _not_negative,
+    "mscale_all_dim": _not_negative,
+    "short_factor": _factors,
+    "long_factor": _factors,
+}
+
+
+def _turning(keys, method, head_dim, share):
+    """How many entries the frequencies are of: the first part of a head, or all of it."""
+    dim = head_dim if method == "proportional" else int(head_dim * share)
+    if dim < 2 or dim % 2:
+        raise keys.error(
+            f"an even number of entries of a head must turn, got {dim} "
+            f"(head_dim = {head_dim}, partial_rotary_factor = {share:g})"
+        )
+    return dim
+
+
+def _sections(keys, said, pairs):
+    """How many pairs turn with each axis, and whether they alternate."""
+    sections = keys.sequence("mrope_section", absent=())
+    interleaved = keys.flag("mrope_interleaved", absent=False)
+    if said == "mrope" and not sections:
+        raise keys.missing("mrope_section")
+    sections = tuple(keys.whole("mrope_section", part, least=0) for part in sections)
+    if sections and (len(sections) != 3 or sum(sections) != pairs):
+        raise keys.error(
+            f"mrope_section must hold three numbers whose sum is {pairs}, the pairs that "
+            f"turn, got {list(sections)}"
+        )
+    return sections, interleaved
+
+
+def _numbers(keys, method):
+    """The options of the method as they were given, in their order."""
+    known = {name for names in METHODS[method] for name in names}
+    return tuple(
+        (name, tuple(value) if isinstance(value, list) else value)
+        for name, value in keys.values.items()
+        if name in known and value is not None
+    )
+
+
+def _default(options):
+    return options.plain(), 1.0
+
+
+def _linear(options):
+    return options.plain() / options.factor, 1.0
+
+
+def _proportional(options):
+    share = options.keys.values.get("partial_rotary_factor") or 1.0
+    turning = int(share * options.dim // 2)
+    return options.plain()[:turning] / (options.factor or 1.0), 1.0
+
+
+def _ntk(options):
+    """The base for the factor, whatever the length; transformers has it in older files only."""
+    return options.plain(_larger(options, options.factor)), 1.0
+
+
+def _dynamic(options):
+    trained = options.max_position_embeddings
+    if trained is None:
+        raise options.keys.missing("max_position_embeddings")
+    length = max(options.length or trained, trained)
+    stretch = options.factor * length / trained - (options.factor - 1)
+    return options.plain(_larger(options, stretch)), 1.0
+
+
+def _larger(options, stretch):
+    """The base times a power of the stretch, for which it must stay finite and above 1."""
+    if options.dim == 2:
+        return options.base
+    try:
+        base = options.base * stretch ** (options.dim / (options.dim - 2))
+    except OverflowError:
+        base = math.inf
+    return options.keys.finite("the base that factor leads to", base, above=1)
+
+
+def _yarn(options):
+    trained, stretch = getattr(options, TRAINED), options.stretch()
+    fast, slow = options.beta_fast or 32.0, options.beta_slow or 1.0
+    if fast <= slow:
+        raise options.keys.error(f"beta_fast = {fast:g} must be above beta_slow = {slow:g}")
+    turns = trained / (2 * math.pi)
+    if not slow < turns < fast * options.base ** (2 - 2 / options.dim):
+        raise options.keys.error(
+            f"{TRAINED} = {trained} leaves no pair between {slow:g} and {fast:g} turns"
+        )
+
+    def computed(factor):
+        return yarn(
+            options.dim,
+            base=options.base,
+            factor=factor,
+            trained_length=trained,
+            beta_fast=fast,
+            beta_slow=slow,
+            truncate=options.truncate is not False,
+            mscale=options.mscale,
+            mscale_all_dim=options.mscale_all_dim,
+        )
+
+    found, sharpening = _whatever(computed, stretch, options.plain())
+    return found, options.attention_factor or sharpening
+
+
+def _whatever(computed, stretch, plain):
+    """Frequencies blended for any factor; the reference takes those of at least 1.
+
+    Below, transformers blends in the same shares, which the result for 2 shows, and sharpens nothing.
+    """
+    if stretch >= 1:
+        return computed(stretch)
+    stay = 2 * computed(2.0)[0] / plain - 1
+    return plain * ((1 - stay) / stretch + stay), 1.0
+
+
+def _longrope(options):
+    trained, stretch = getattr(options, TRAINED), options.stretch()
+    for name in ("short_factor", "long_factor"):
+        if len(getattr(options, name)) != options.dim // 2:
+            raise options.keys.error(
+                f"{name} must hold {options.dim // 2} numbers, one for each pair that "
+                f"turns by partial_rotary_factor, got {len(getattr(options, name))}"
+            )
+    beyond = options.length is not None and options.length > trained
+    slowing = options.long_factor if beyond else options.short_factor
+    sharpening = options.attention_factor
+    if sharpening is None and stretch <= 1:
+        sharpening = 1.0
+    elif sharpening is None:
+        options.keys.whole(TRAINED, trained, least=2, most=2**62)
+        sharpening = math.sqrt(1 + math.log(stretch) / math.log(trained))
+    return options.plain() / slowing, sharpening
+
+
+def _llama3(options):
+    low, high = options.low_freq_factor, options.high_freq_factor
+    if high < low:
+        raise options.keys.error(
+            f"high_freq_factor = {high:g} must be at least low_freq_factor = {low:g}"
+        )
+
+    def computed(factor):
+        found = llama3(
+            options.dim,
+            base=options.base,
+            factor=factor,
+            low_frequency_factor=low,
+            high_frequency_factor=high,
+            trained_length=getattr(options, TRAINED),
+        )
+        return found, 1.0
+
+    return _whatever(computed, options.factor, options.plain())
+
+
+COMPUTED = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "ntk": _ntk,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "llama3": _llama3,
+    "proportional": _proportional,
+}

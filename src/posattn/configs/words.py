@@ -1,0 +1,134 @@
+"""A plan in words: a sentence for a layer, and a table in which runs of equal layers share a line."""
+
+from dataclasses import replace
+
+__all__ = ["sentence", "table"]
+
+
+def sentence(layer):
+    """What a layer does."""
+    if layer.kind not in ("full", "sliding", "chunked"):
+        return f"{layer.kind}, no attention of pairs"
+    parts = [_seen(layer)]
+    if layer.table is not None:
+        parts[0] += f", {layer.table[0]} table of {layer.table[1]} rows at the input"
+    if layer.rope is not None:
+        parts[0] += f", {_turned(layer)}"
+    if layer.bias is not None:
+        parts[0] += f", {layer.bias.words()}"
+    if layer.rope is None and layer.bias is None and layer.table is None:
+        parts[0] += ", no position"
+    parts += [*_normed(layer), *_scored(layer)]
+    heads = f"{layer.num_heads} heads" if layer.num_heads > 1 else "1 head"
+    if layer.num_kv_heads != layer.num_heads:
+        heads += f", {layer.num_kv_heads} of keys"
+    if layer.latent is not None:
+        heads += f", keys and values from {layer.latent.kv_rank} numbers"
+    return "; ".join([*parts, heads])
+
+
+def _seen(layer):
+    both = "" if layer.causal else " in both directions"
+    if layer.kind == "sliding":
+        return f"sliding attention{both} over {layer.window} positions"
+    if layer.kind == "chunked":
+        return f"attention{both} in chunks of {layer.chunk} positions"
+    return f"full attention{both}"
+
+
+def _turned(layer):
+    rope = layer.rope
+    width = layer.head_dim if layer.latent is None else layer.latent.rotary_dim
+    parts = [f"rotary base {_number(rope.base)}", PAIRS[rope.layout]]
+    turning = 2 * sum(f != 0 for f in rope.frequencies)
+    if turning < width:
+        which = "last " if rope.last else ""
+        which = "" if rope.method == "proportional" else which
+        parts.append(f"{which}{turning} of {width} entries")
+    scaled = _scaled(rope)
+    if scaled:
+        parts.append(scaled)
+    if rope.sections:
+        how = "alternating " if rope.interleaved else ""
+        parts.append(
+            f"{how}sections {', '.join(map(str, rope.sections))} for time, height and width"
+        )
+    return ", ".join(parts)
+
+
+PAIRS = {"half": "halves", "interleaved": "neighbors"}
+
+
+def _scaled(rope):
+    numbers = dict(rope.numbers)
+    by = f" by {_number(numbers['factor'])}" if numbers.get("factor") is not None else ""
+    if rope.method == "default" or (rope.method == "proportional" and not by):
+        return ""
+    words = (
+        "linearly" if rope.method in ("linear", "proportional") else METHODS[rope.method]
+    )
+    return f"scaled{by} {words}"
+
+
+METHODS = {
+    "dynamic": "by NTK for the length",
+    "ntk": "by NTK",
+    "yarn": "with YaRN",
+    "longrope": "with LongRoPE",
+    "llama3": "as Llama 3.1",
+}
+
+
+def _normed(layer):
+    norms = [layer.query_norm, layer.key_norm]
+    named = [
+        name
+        for name, norm in zip(
+            ("query", "key", "value"), [*norms, layer.value_norm], strict=True
+        )
+        if norm is not None
+    ]
+    if not named:
+        return []
+    after = " after the rotation" if any(n is not None and n.after for n in norms) else ""
+    return [f"{' and '.join(named)} norms{after}"]
+
+
+def _scored(layer):
+    parts = []
+    width = layer.head_dim
+    if abs(layer.scale * width**0.5 - 1) > 1e-9:
+        parts.append(f"scores times {layer.scale:.6g}")
+    if layer.soft_cap is not None:
+        parts.append(f"scores capped at {_number(layer.soft_cap)}")
+    if layer.temperature is not None:
+        parts.append(f"queries grow beyond {_number(layer.temperature.floor)} positions")
+    if layer.sinks:
+        parts.append("sinks")
+    if layer.gate:
+        parts.append("gated output")
+    return parts
+
+
+def _number(value):
+    """A number without an exponent where it has few digits."""
+    return f"{value:.15g}" if 1e-4 < abs(value) < 1e15 else f"{value:g}"
+
+
+def table(plan):
+    """All layers, in lines of which each stands for a run of equal ones."""
+    runs = []
+    for layer in plan.layers:
+        same = replace(layer, index=0)
+        if runs and runs[-1][0] == same:
+            runs[-1][2] = layer.index
+        else:
+            runs.append([same, layer.index, layer.index])
+    lines = [f"{plan.model_type}, {len(plan.layers)} layers from 0 on"]
+    places = [f"{a}" if a == b else f"{a} to {b}" for _, a, b in runs]
+    width = max(map(len, places))
+    lines += [
+        f"{place.rjust(width)}  {sentence(layer)}"
+        for place, (layer, _, _) in zip(places, runs, strict=True)
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,340 @@
+"""Plans of real configurations, of the older forms and the newer ones, and what each says in words."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posattn
+from posattn import configs
+from posattn.__main__ import main
+from posattn.reference import alibi_slopes, frequencies, llama3, yarn
+
+RECORDS = Path(posattn.__file__).parents[2] / "docs" / "_records" / "configs"
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "rope_theta": 10000.0,
+}
+
+
+def record(name):
+    return json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+
+
+WORDS = {
+    ("llama-2", 0): "full attention, rotary base 10000, halves; 32 heads",
+    ("llama-3", 31): "full attention, rotary base 500000, halves; 32 heads, 8 of keys",
+    (
+        "llama-3.1",
+        5,
+    ): "full attention, rotary base 500000, halves, scaled by 8 as Llama 3.1; "
+    "32 heads, 8 of keys",
+    ("mistral-0.1", 0): "sliding attention over 4096 positions, rotary base 10000, halves; "
+    "32 heads, 8 of keys",
+    ("mistral-0.3", 0): "full attention, rotary base 1000000, halves; 32 heads, 8 of keys",
+    ("qwen2", 27): "full attention, rotary base 1000000, halves; 28 heads, 4 of keys",
+    ("qwen3", 0): "full attention, rotary base 1000000, halves; query and key norms; "
+    "16 heads, 8 of keys",
+    ("gemma", 0): "full attention, rotary base 10000, halves; 8 heads, 1 of keys",
+    ("gemma-2", 0): "sliding attention over 4096 positions, rotary base 10000, halves; "
+    "scores capped at 50; 8 heads, 4 of keys",
+    ("gemma-2", 1): "full attention, rotary base 10000, halves; scores capped at 50; "
+    "8 heads, 4 of keys",
+    ("gemma-3", 4): "sliding attention over 1024 positions, rotary base 10000, halves; "
+    "query and key norms; 16 heads, 8 of keys",
+    ("gemma-3", 5): "full attention, rotary base 1000000, halves, scaled by 8 linearly; "
+    "query and key norms; 16 heads, 8 of keys",
+    ("gpt-oss", 0): "sliding attention over 128 positions, rotary base 150000, halves, "
+    "scaled by 32 with YaRN; sinks; 64 heads, 8 of keys",
+    ("smollm3", 2): "full attention, rotary base 5000000, halves; 16 heads, 4 of keys",
+    ("smollm3", 3): "full attention, no position; 16 heads, 4 of keys",
+    (
+        "olmo-2",
+        0,
+    ): "full attention, rotary base 500000, halves; query and key norms; 32 heads",
+    ("olmo-3", 2): "sliding attention over 4096 positions, rotary base 500000, halves; "
+    "query and key norms; 32 heads",
+    ("olmo-3", 3): "full attention, rotary base 500000, halves, scaled by 8 with YaRN; "
+    "query and key norms; 32 heads",
+    (
+        "phi-3",
+        0,
+    ): "sliding attention over 2047 positions, rotary base 10000, halves; 32 heads",
+    (
+        "phi-4-mini",
+        0,
+    ): "sliding attention over 262144 positions, rotary base 10000, halves, "
+    "96 of 128 entries, scaled with LongRoPE; 24 heads, 8 of keys",
+    (
+        "gpt-neox",
+        0,
+    ): "full attention, rotary base 10000, halves, 24 of 96 entries; 64 heads",
+    ("gpt2", 11): "full attention, learned table of 1024 rows at the input; 12 heads",
+    ("bloom", 0): "full attention, ALiBi with slopes from 0.707107 to 0.00390625; 16 heads",
+}
+
+
+@pytest.mark.parametrize(("name", "layer"), WORDS)
+def test_a_layer_says_in_words_what_it_does(name, layer):
+    plan = configs.plan(RECORDS / f"{name}.json")
+    assert str(plan.layers[layer]) == f"layer {layer}: {WORDS[name, layer]}"
+    count = len(plan.layers)
+    assert plan.describe(layer) == f"layer {layer} of {count}: {WORDS[name, layer]}"
+
+
+def test_every_recorded_configuration_has_its_words():
+    assert {path.stem for path in RECORDS.glob("*.json")} == {name for name, _ in WORDS}
+
+
+def test_a_plan_prints_runs_of_equal_layers_in_a_line():
+    plan = configs.plan(
+        LLAMA
+        | {
+            "model_type": "mistral",
+            "num_key_value_heads": 1,
+            "sliding_window": 8,
+            "num_hidden_layers": 12,
+        }
+    )
+    assert str(plan) == (
+        "mistral, 12 layers from 0 on\n"
+        "0 to 11  sliding attention over 8 positions, rotary base 10000, halves; "
+        "4 heads, 1 of keys"
+    )
+    lines = str(configs.plan(record("smollm3"))).splitlines()
+    assert lines[1].startswith("  0 to 2  full attention, rotary")
+    assert lines[2].startswith("       3  full attention, no position")
+    assert len(lines) == 1 + 2 * 9
+
+
+def test_a_configuration_is_a_dictionary_a_path_a_folder_or_an_object(tmp_path):
+    class Config:
+        def to_dict(self):
+            return LLAMA
+
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA), "utf-8")
+    plan = configs.plan(LLAMA)
+    for given in (path, str(path), tmp_path, Config()):
+        assert configs.plan(given) == plan
+    for name in ("text_config", "llm_config"):
+        assert configs.plan({"model_type": "seer", name: LLAMA}) == plan
+        assert configs.plan({"model_type": "seer", name: Config()}) == plan
+
+
+def test_what_cannot_be_read_is_an_error(tmp_path):
+    path = tmp_path / "config.json"
+    with pytest.raises(ValueError, match=r"config.json' cannot be read: No such file"):
+        configs.plan(path)
+    path.write_text("{", "utf-8")
+    with pytest.raises(ValueError, match="is no JSON"):
+        configs.plan(path)
+    path.write_bytes(b"\xff\xfe\xfd")
+    with pytest.raises(ValueError, match="is no JSON"):
+        configs.plan(path)
+    path.write_text("[1]", "utf-8")
+    with pytest.raises(TypeError, match=r"must hold a dictionary, got \[1\]"):
+        configs.plan(path)
+    with pytest.raises(
+        TypeError, match=r"config must be a path, a dictionary or .*got int"
+    ):
+        configs.plan(3)
+
+
+def test_the_family_must_be_named_and_known():
+    with pytest.raises(
+        ValueError, match=r"model_type is missing.*did you mean it by model_typ"
+    ):
+        configs.plan({"model_typ": "llama"})
+    with pytest.raises(ValueError, match=r"model_type is missing, which names the family$"):
+        configs.plan({})
+    with pytest.raises(TypeError, match="model_type must be a string, got 3"):
+        configs.plan({"model_type": 3})
+    with pytest.raises(ValueError, match="'lama' is not known; did you mean llama"):
+        configs.plan({"model_type": "lama"})
+    with pytest.raises(ValueError, match="'zzz' is not known; known are "):
+        configs.plan({"model_type": "zzz"})
+    with pytest.raises(TypeError, match="seer: text_config must be a dictionary, got 3"):
+        configs.plan({"model_type": "seer", "text_config": 3})
+    with pytest.raises(ValueError, match="text_config: model_type is missing"):
+        configs.plan({"model_type": "seer", "text_config": {"hidden_size": 3}})
+
+
+def test_the_command_prints_the_table(capsys):
+    path = str(RECORDS / "gemma-2.json")
+    assert main(["plan", path]) == 0
+    assert capsys.readouterr().out == f"{configs.plan(path)}\n"
+    phi = str(RECORDS / "phi-4-mini.json")
+    assert main(["plan", phi, "--length", "5000"]) == 0
+    assert main(["plan", phi + "x"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("posattn: config ")
+    assert error.count("\n") == 1
+
+
+def test_frequencies_are_the_references():
+    wanted = llama3(128)
+    np.testing.assert_array_equal(rope_of("llama-3.1").frequencies, wanted)
+    wanted, factor = yarn(64, base=150e3, factor=32.0, trained_length=4096, truncate=False)
+    found = rope_of("gpt-oss")
+    np.testing.assert_array_equal(found.frequencies, wanted)
+    assert found.attention_factor == factor
+    neox = rope_of("gpt-neox")
+    np.testing.assert_array_equal(neox.frequencies, frequencies(24))
+    assert neox.rotary_dim == 24
+    bloom = configs.plan(record("bloom")).layers[0]
+    np.testing.assert_array_equal(bloom.bias.values, alibi_slopes(16))
+
+
+def rope_of(name, layer=0, **options):
+    return configs.plan(record(name), **options).layers[layer].rope
+
+
+def test_longrope_changes_beyond_the_trained_length():
+    within, at, beyond = (rope_of("phi-4-mini", length=n) for n in (None, 4096, 4097))
+    assert within == at
+    assert within.frequencies[-1] > 60 * beyond.frequencies[-1]
+    assert (
+        within.attention_factor
+        == beyond.attention_factor
+        == pytest.approx(1.1902, abs=1e-4)
+    )
+
+
+def test_new_and_old_forms_say_the_same():
+    scaling = {"type": "linear", "factor": 4.0}
+    old = configs.plan(LLAMA | {"rope_scaling": scaling})
+    base = {"rope_theta": 10000.0}
+    new = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
+    for parameters in (
+        {"rope_type": "linear", "factor": 4.0} | base,
+        {"rope_type": "linear", "type": "linear", "factor": 4.0} | base,
+    ):
+        assert configs.plan(new | {"rope_parameters": parameters}) == old
+    assert configs.plan(LLAMA | {"rope_parameters": scaling | base}) == old
+    assert (
+        configs.plan(LLAMA | {"rope_parameters": scaling, "rope_scaling": scaling}) == old
+    )
+    gemma = record("gemma-3")
+    text = gemma["text_config"]
+    for key in ("rope_theta", "rope_local_base_freq", "rope_scaling"):
+        del text[key]
+    text["rope_parameters"] = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+    }
+    assert configs.plan(gemma) == configs.plan(record("gemma-3"))
+    olmo = record("olmo-3")
+    full = olmo.pop("rope_parameters")["full_attention"]
+    olmo |= {"rope_theta": full.pop("rope_theta"), "rope_scaling": full}
+    assert configs.plan(olmo) == configs.plan(record("olmo-3"))
+
+
+def test_windows_come_when_the_configuration_says_so():
+    qwen = record("qwen2") | {"use_sliding_window": True, "max_window_layers": 20}
+    kinds = [layer.kind for layer in configs.plan(qwen).layers]
+    assert kinds == ["full"] * 20 + ["sliding"] * 8
+    assert configs.plan(qwen).layers[27].window == 131072
+    smol = record("smollm3") | {"use_sliding_window": True, "sliding_window": 64}
+    del smol["layer_types"]
+    windows = [layer.window for layer in configs.plan(smol).layers]
+    assert windows == [None, None, None, 64] * 9
+    del smol["no_rope_layers"]
+    assert [layer.window for layer in configs.plan(smol).layers] == windows
+    gemma = record("gemma-3")
+    gemma["text_config"]["use_bidirectional_attention"] = True
+    layer = configs.plan(gemma).layers[0]
+    assert (layer.window, layer.causal) == (513, False)
+    assert str(layer).startswith(
+        "layer 0: sliding attention in both directions over 513 positions"
+    )
+
+
+def test_gpt2_may_scale_by_the_place_of_the_layer():
+    gpt2 = record("gpt2") | {"scale_attn_by_inverse_layer_idx": True}
+    assert configs.plan(gpt2).layers[3].scale == 1 / 8 / 4
+    assert "scores times 0.03125; 12 heads" in str(configs.plan(gpt2).layers[3])
+    gpt2 = record("gpt2") | {"scale_attn_weights": False}
+    assert configs.plan(gpt2).layers[3].scale == 1
+
+
+CONTRADICTIONS = [
+    ("llama-3", {"rope_parameters": {"rope_theta": 1e4}}, r"rope_theta = 500000.0, which contr"),
+    ("llama-3", {"rope_parameters": {"rope_theta": 5e5}, "rope_scaling": {"type": "linear"}},
+        "rope_parameters = .* and rope_scaling = .* contradict"),
+    ("llama-3.1", {"rope_scaling": {"type": "yarn", "rope_type": "linear", "factor": 2.0}},
+        "rope_type = 'linear' and type = 'yarn', which contradict"),
+    ("llama-3.1", {"original_max_position_embeddings": 4096}, "original_max_position_embeddings = 8192"),
+    ("llama-3", {"num_key_value_heads": 5}, "num_key_value_heads = 5 must divide"),
+    ("llama-3", {"hidden_size": 4095}, "hidden_size = 4095 must be a multiple"),
+    ("llama-3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1, since"),
+    ("llama-3", {"sliding_window": 4096}, "sliding_window = 4096 is no key that this"),
+    ("llama-3", {"qk_norm": True}, "qk_norm = True is no key"),
+    ("llama-3", {"rope_scaling": {"full_attention": {"type": "linear"}}}, "must hold numbers, since"),
+    ("gpt-oss", {"layer_types": ["full_attention"]}, "layer_types must hold 24 entries, got 1"),
+    ("gpt-oss", {"layer_types": ["full"] * 24}, r"layer_types\[0\] must be one of .*got 'full'"),
+    ("gpt-oss", {"sliding_window": None}, "sliding_window is null, but layer_types has layers"),
+    ("qwen2", {"layer_types": ["sliding_attention"] * 28}, "sliding_window is missing, but|sliding_window"),
+    ("mistral-0.3", {"layer_types": ["sliding_attention"] * 32}, r"layer_types\[0\] must be one"),
+    ("smollm3", {"no_rope_layers": [2] * 36}, r"no_rope_layers\[0\] must be 0 or 1, got 2"),
+    ("smollm3", {"no_rope_layers": "all"}, "no_rope_layers must be a list, got 'all'"),
+    ("olmo-3", {"rope_parameters": None, "rope_theta": 1e4}, "rope_theta = 10000 would turn full"),
+    ("olmo-3", {"rope_parameters": {"rope_theta": 1e4}}, r"rope_parameters\['\w+'\] is missing"),
+    ("phi-3", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "must be 'default' or 'longrope'"),
+    ("phi-4-mini", {"partial_rotary_factor": 0.5}, "short_factor must hold 32 numbers.*got 48"),
+    ("gpt-neox", {"rotary_pct": None}, "rotary_pct or partial_rotary_factor is null"),
+    ("gpt2", {"hidden_size": 64}, "n_embd = 768 and hidden_size = 64 contradict"),
+    ("gemma-2", {"use_bidirectional_attention": True}, "use_bidirectional_attention is known only as"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "match"), CONTRADICTIONS)
+def test_what_contradicts_itself_is_an_error(name, change, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        configs.plan(record(name) | change)
+
+
+def test_a_nested_truncation_that_transformers_does_not_read_is_an_error():
+    olmo = record("olmo-3")
+    olmo["rope_parameters"]["full_attention"]["truncate"] = False
+    with pytest.raises(
+        ValueError, match="truncate = False, which transformers does not read"
+    ):
+        configs.plan(olmo)
+
+
+def test_a_configuration_may_say_a_thing_twice():
+    assert configs.plan(record("gpt2") | {"hidden_size": 768}) == configs.plan(
+        record("gpt2")
+    )
+
+
+ROPE = configs.rope({"rope_theta": 100.0, "mrope_section": [2, 1, 1]}, 8)
+PARTS = [
+    ({"kind": "state space"}, "state space, no attention of pairs"),
+    ({"kind": "chunked", "chunk": 9}, "attention in chunks of 9 positions, no position; 1 head"),
+    ({"bias": configs.Buckets(32, 128, True)}, "32 buckets of offsets up to 128; 1 head"),
+    ({"rope": ROPE}, "rotary base 100, halves, sections 2, 1, 1 for time, height and width"),
+    ({"rope": replace(ROPE, interleaved=True)}, "halves, alternating sections 2, 1, 1 for"),
+    ({"rope": replace(ROPE, layout="interleaved", sections=())}, "base 100, neighbors; 1 head"),
+    ({"rope": replace(ROPE, base=1e16, last=True), "head_dim": 16}, "1e+16, halves, last 8 of 16"),
+    ({"rope": configs.rope({"type": "proportional", "rope_theta": 9.0,
+        "partial_rotary_factor": 0.5}, 8)}, "rotary base 9, halves, 4 of 8 entries; 1 head"),
+    ({"temperature": configs.Temperature(8192, 0.1)}, "queries grow beyond 8192 positions"),
+    ({"gate": True}, "gated output"),
+    ({"query_norm": configs.Norm("l2", 1e-6, after=True)}, "; query norms after the rotation;"),
+    ({"latent": configs.Latent(None, 512, 6, 2, 8)}, "1 head, keys and values from 512 numbers"),
+    ({"latent": configs.Latent(None, 512, 8, 8, 8), "rope": replace(ROPE, sections=())},
+        "rotary base 100, halves; 1 head"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "words"), PARTS)
+def test_each_part_of_a_layer_has_its_words(changes, words):
+    layer = replace(configs.Layer(0, "full", 8, 1, 1, 8, scale=8**-0.5), **changes)
+    assert words in str(layer)
