@@ -32,6 +32,7 @@ OWN = {
 # what may be imported together with what
 FOREIGN = {
     "posattn": {"torch", "jax", "matplotlib"},
+    "posattn.configs": {"torch", "jax", "matplotlib", "transformers"},
     "posattn.conformance": {"torch", "jax", "matplotlib"},
     "posattn.contract": {"torch", "jax", "matplotlib"},
     "posattn.reference": {"torch", "jax", "matplotlib"},
