@@ -207,6 +207,8 @@ CASES = [
     (lambda c, a: c.window_mask(2, 3, False), KIND, "window must be a positive integer, got False"),
     (lambda c, a: c.Window(0), RANGE, "window must be a positive integer, got 0"),
     (lambda c, a: c.Window(2.0), KIND, "window must be a positive integer, got 2.0"),
+    (lambda c, a: c.Chunk(0), RANGE, "size must be a positive integer, got 0"),
+    (lambda c, a: c.Chunk(2.0), KIND, "size must be a positive integer, got 2.0"),
     (lambda c, a: c.scaled_dot_product_attention(*[a(floats(2, 4))] * 3, mask=lambda q, k: a(floats(2, 2))),
      KIND, "mask must be bool (True means may attend), got float64"),
     (lambda c, a: c.scaled_dot_product_attention(*[a(floats(2, 4))] * 3, mask=lambda q, k: True),
@@ -749,6 +751,24 @@ CASES = [
      KIND, "bias must be an array, got NoneType"),
     (lambda c, a: layer(c, bias=shaw(c))(a(X), a(X), a(X)),
      RANGE, "query must have shape (*batch, h, n_q, 4), got (2, 2, 3, 2)"),
+    # what a layer is told once, and coordinates of a call
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, mask=3), KIND,
+     "mask of a layer must be a function (query_positions, key_positions) such as Window, got int"),
+    (lambda c, a: layer(c)(a(X), coordinates=a(floats(2, 2))),
+     RANGE, "coordinates must have shape (3, 2) or (2, 3, 2), in which a batch axis may be 1, got (2, 2)"),
+    (lambda c, a: layer(c)(a(X), coordinates=a(floats(3))),
+     RANGE, "coordinates must have shape (3, 3) or (2, 3, 3), in which a batch axis may be 1, got (3,)"),
+    (lambda c, a: layer(c)(a(X), a(X), coordinates=a(floats(3, 2))), RANGE,
+     "coordinates must be None where key is given: they are those of query, got shape (3, 2)"),
+    (lambda c, a: layer(c).attention_weights(a(X), a(X), coordinates=a(floats(3, 2))), RANGE,
+     "coordinates must be None where key is given: they are those of query, got shape (3, 2)"),
+    (lambda c, a: layer(c)(a(X), coordinates=a(floats(3, 2)),
+                           cache=layer(c).init_cache((2,), 4, turned=False)), RANGE,
+     "coordinates must be None with a cache whose keys are not turned (turned=False): "
+     "it would need those of all tokens at each step, got shape (3, 2)"),
+    (lambda c, a: layer(c).init_cache((2,), 0), RANGE, "max_len must be a positive integer, got 0"),
+    (lambda c, a: layer(c).init_cache(2, 4),
+     KIND, "batch_shape must be a tuple of non-negative integers, got 2"),
     # heads, widths and positions of a layer
     (lambda c, a: make(c, "MultiHeadAttention", 4, 2, num_kv_heads=3),
      RANGE, "num_kv_heads must divide num_heads = 2, got 3"),
@@ -1481,6 +1501,7 @@ def test_two_biases_of_transformer_xl_belong_together(column):
     ("name", "call"),
     [
         ("mask", lambda c, a: attend(c, a(Q), a(K), a(V), mask=c.Window)),
+        ("mask", lambda c, a: make(c, "MultiHeadAttention", 4, 2, mask=c.Window)),
         ("bias", lambda c, a: attend(c, a(Q), a(K), a(V), bias=[None, c.ALiBi])),
         (
             "rotate",

@@ -26,7 +26,7 @@ WITHOUT_TENSORS = {"complexity"}
 
 # what only a framework needs: fast paths, and JAX asks of all that it be a tree
 OWN = {
-    "torch": {"blocks", "call", "definition", "fused", "random", "tiled"},
+    "torch": {"blocks", "call", "definition", "dtypes", "fused", "random", "tiled"},
     "jax": {"call", "definition", "online", "random", "tiled", "trees"},
 }
 # what may be imported together with what
@@ -70,6 +70,7 @@ MODULES = [
 ]
 BY_VALUE = {
     "ALiBi",
+    "Chunk",
     "Window",
     "Rotary",
     "RotaryAxes",

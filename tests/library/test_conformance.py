@@ -184,6 +184,7 @@ def test_every_definition_is_covered():
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
         *("balanced_order", "ring_attention"),  # as many programs as workers
         *(
+            "Chunk",
             "Window",
             "causal_mask",
             "length_mask",

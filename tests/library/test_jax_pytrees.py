@@ -253,6 +253,7 @@ def test_layers_of_different_classes_are_different_trees():
     ours.ALiBi(3, dtype=jnp.bfloat16),
     ours.PositionalEncoding(DIM),
     ours.Window(3),
+    ours.Chunk(3),
 ])  # fmt: skip
 def test_schemes_without_parameters_are_values(value):
     assert jax.tree.leaves(value) == []

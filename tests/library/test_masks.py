@@ -54,15 +54,36 @@ def test_a_window_is_its_mask_as_a_function_of_positions(column, n_q, n_k, windo
     assert np.array_equal(got, column.numpy(column.window_mask(n_q, n_k, window)))
 
 
-def test_windows_are_values(column):
-    assert column.Window(3) == column.Window(3) != column.Window(4)
-    assert hash(column.Window(3)) == hash(column.Window(3))
-    assert pickle.loads(pickle.dumps(column.Window(3))) == column.Window(3)
-    assert repr(column.Window(3)) == "Window(window=3)"
+@pytest.mark.parametrize(
+    ("name", "printed"), [("Window", "Window(window=3)"), ("Chunk", "Chunk(size=3)")]
+)
+def test_masks_of_positions_are_values(column, name, printed):
+    make = getattr(column, name)
+    assert make(3) == make(3) != make(4)
+    assert make(3) != (column.Chunk if name == "Window" else column.Window)(3)
+    assert hash(make(3)) == hash(make(3))
+    assert pickle.loads(pickle.dumps(make(3))) == make(3)
+    assert repr(make(3)) == printed
+
+
+def test_chunks_are_squares_along_the_diagonal(column):
+    where = column.array(np.arange(7))
+    mask = column.numpy(column.Chunk(3)(where, where))
+    rows = ["".join(map(str, row)) for row in mask.astype(int)]
+    assert rows == ["1110000"] * 3 + ["0001110"] * 3 + ["0000001"]
+
+
+@given(st.integers(1, 5), st.lists(st.integers(-9, 300), min_size=1, max_size=5))
+def test_tokens_of_a_chunk_stand_between_two_multiples_of_its_size(column, size, places):
+    small, step = column.array(np.array(places, np.int16)), 70 * size
+    got = column.numpy(column.Chunk(step)(small, small))
+    starts = [max(s for s in range(-step, 301, step) if s <= p) for p in places]
+    assert np.array_equal(got, np.equal.outer(starts, starts))
 
 
 MASKS = {
     "window": lambda column: column.Window(3),
+    "chunk": lambda column: column.Chunk(3),
     "packed": lambda column: (  # two texts in one row, whose positions begin again
         lambda q, k: (q[..., :, None] // 100) == (k[..., None, :] // 100)
     ),

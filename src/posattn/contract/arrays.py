@@ -191,6 +191,15 @@ def layer_mask(value, shape):
     mask(value, shape if len(value.shape) == len(shape) else (*batch, n_q, n_k))
 
 
+def position_mask(value):
+    """Reject a mask of a layer that is no function of positions; an array would be of one length only."""
+    if not (value is None or callable(value)):
+        raise TypeError(
+            "mask of a layer must be a function (query_positions, key_positions) such as Window, "
+            f"got {type(value).__name__}"
+        )
+
+
 def kv_heads(num_kv_heads, num_heads):
     """Return the number of heads of keys and values, which divides that of queries; all if not given."""
     if num_kv_heads is None:

@@ -240,6 +240,24 @@ def coordinates(value, x_shape, num_axes):
     _shared("coordinates", value, (*x_shape[:-1], num_axes), 2)
 
 
+def layer_coordinates(value, x_shape, key, cache):
+    """Reject coordinates that are not those of `query`, or that a cache would need again."""
+    if value is None:
+        return
+    positions("coordinates", value)
+    got = tuple(value.shape)
+    _shared("coordinates", value, (*x_shape[:-1], got[-1]), 2)
+    if key is not None:
+        raise ValueError(
+            f"coordinates must be None where key is given: they are those of query, got shape {got}"
+        )
+    if cache is not None and not cache.turned:
+        raise ValueError(
+            "coordinates must be None with a cache whose keys are not turned (turned=False): "
+            f"it would need those of all tokens at each step, got shape {got}"
+        )
+
+
 def _precise(name, value):
     """Reject what does not hold floating-point numbers of at least 32 bits."""
     array(name, value)

@@ -11,7 +11,13 @@ from posattn.jax.attention.attention import (
 from posattn.jax.attention.cache import KVCache
 from posattn.jax.attention.definition import masked_softmax
 from posattn.jax.attention.heads import merge_heads, split_heads
-from posattn.jax.attention.masks import Window, causal_mask, length_mask, window_mask
+from posattn.jax.attention.masks import (
+    Chunk,
+    Window,
+    causal_mask,
+    length_mask,
+    window_mask,
+)
 from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
 from posattn.jax.models.multi_head import MultiHeadAttention
@@ -74,6 +80,7 @@ __all__ = [
     "DAPE",
     "FIRE",
     "ALiBi",
+    "Chunk",
     "CoPE",
     "DisentangledBias",
     "ForgettingGate",

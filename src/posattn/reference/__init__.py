@@ -28,7 +28,13 @@ from posattn.reference.attention.complexity import (
     self_attention_operations,
 )
 from posattn.reference.attention.heads import merge_heads, split_heads
-from posattn.reference.attention.masks import Window, causal_mask, length_mask, window_mask
+from posattn.reference.attention.masks import (
+    Chunk,
+    Window,
+    causal_mask,
+    length_mask,
+    window_mask,
+)
 from posattn.reference.attention.ring import balanced_order, ring_attention
 from posattn.reference.models.multi_head import MultiHeadAttention
 from posattn.reference.position.alibi import ALiBi, alibi_bias, alibi_slopes
@@ -90,6 +96,7 @@ __all__ = [
     "DAPE",
     "FIRE",
     "ALiBi",
+    "Chunk",
     "CoPE",
     "Cost",
     "DisentangledBias",

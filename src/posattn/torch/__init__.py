@@ -10,7 +10,13 @@ from posattn.torch.attention.attention import (
 from posattn.torch.attention.cache import KVCache
 from posattn.torch.attention.definition import masked_softmax
 from posattn.torch.attention.heads import merge_heads, split_heads
-from posattn.torch.attention.masks import Window, causal_mask, length_mask, window_mask
+from posattn.torch.attention.masks import (
+    Chunk,
+    Window,
+    causal_mask,
+    length_mask,
+    window_mask,
+)
 from posattn.torch.attention.random import dropout
 from posattn.torch.attention.ring import balanced_order, ring_attention
 from posattn.torch.models.multi_head import MultiHeadAttention
@@ -73,6 +79,7 @@ __all__ = [
     "DAPE",
     "FIRE",
     "ALiBi",
+    "Chunk",
     "CoPE",
     "DisentangledBias",
     "ForgettingGate",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ from jaxtyping import Bool, Integer, Real
 from posattn import contract
 from posattn.jax.trees import register
 
-__all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
+__all__ = ["Chunk", "Window", "causal_mask", "length_mask", "window_mask"]
 
 
 def _places(n_q, n_k):
@@ -160,6 +161,54 @@ class Window:
         return abs(relative_positions(query_positions, key_positions)) < self.window
 
 
+@register
+@dataclass(frozen=True)
+class Chunk:
+    """Let each query attend to the keys of its own chunk of `size` positions.
+
+    Twin of :class:`posattn.reference.Chunk`; a pytree without leaves, equal to all of the same size.
+
+    Args:
+        size: the number of positions in a chunk, at least 1.
+
+    Raises:
+        TypeError: if `size` is not an integer.
+        ValueError: if `size` is too small.
+
+    Examples:
+        >>> Chunk(2)(jnp.array([3]), jnp.arange(6)).astype(int)
+        Array([[0, 0, 1, 1, 0, 0]], dtype=int32)
+    """
+
+    size: int = field(metadata={"static": True})
+
+    def __post_init__(self):
+        object.__setattr__(self, "size", contract.integer("size", self.size, least=1))
+
+    def __call__(
+        self,
+        query_positions: Real[Array | np.ndarray, "*#batch n_q"],
+        key_positions: Real[Array | np.ndarray, "*#batch n_k"],
+    ) -> Bool[Array | np.ndarray, "*batch n_q n_k"]:
+        """Which query may attend to which key.
+
+        Twin of calling :class:`posattn.reference.Chunk`.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            True means may attend, `(*batch, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ.
+        """
+        query, key = _exact(query_positions, key_positions)
+        return query[..., :, None] // self.size == key[..., None, :] // self.size
+
+
 def relative_positions(
     query_positions: Real[Array | np.ndarray, "*#batch n_q"],
     key_positions: Real[Array | np.ndarray, "*#batch n_k"],
@@ -168,14 +217,46 @@ def relative_positions(
 
     NumPy arrays give a NumPy array, so that fractions keep 64 bits.
     """
+    query, key = _exact(query_positions, key_positions)
+    return key[..., None, :] - query[..., :, None]
+
+
+def _exact(query_positions, key_positions):
+    """Positions in as many bits as JAX computes with, or in 64 where both are NumPy's."""
     contract.position_pair(query_positions, key_positions)
     given = query_positions, key_positions
     numpy = np if all(isinstance(p, np.ndarray) for p in given) else jnp
-    query, key = (
+    return [
         numpy.asarray(p, float if jnp.issubdtype(p.dtype, jnp.floating) else int)
         for p in given
-    )
-    return key[..., None, :] - query[..., :, None]
+    ]
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Every:
+    """What several masks that are functions of positions let see together."""
+
+    masks: tuple[Any, ...]
+
+    def __call__(self, query_positions, key_positions):
+        return reduce(
+            jnp.logical_and, (mask(query_positions, key_positions) for mask in self.masks)
+        )
+
+
+def span(mask):
+    """How many tokens a query sees at most of its past, its own among them, if a mask says so."""
+    if isinstance(mask, Window):
+        return mask.window
+    return mask.size if isinstance(mask, Chunk) else None
+
+
+def unless_cached(mask, cache):
+    """The mask of a layer, or None if a cache hides all that it hides."""
+    held = None if cache is None else cache.window
+    known = held is not None and isinstance(mask, Window) and held <= mask.window
+    return None if known else mask
 
 
 def of_pairs(mask, where, shape):
@@ -193,6 +274,14 @@ def all_of(masks, where, shape):
     """What masks for scores of `shape` let see together, some of them functions of positions."""
     masks = [of_pairs(mask, where, shape) for mask in masks if mask is not None]
     return reduce(jnp.logical_and, masks) if masks else None
+
+
+def together(masks, where, shape):
+    """The same for a function that takes one mask: a function of positions if all of them are."""
+    given = tuple(mask for mask in masks if mask is not None)
+    if len(given) < 2:
+        return given[0] if given else None
+    return Every(given) if all(map(callable, given)) else all_of(given, where, shape)
 
 
 def for_heads(mask, shape):

@@ -17,7 +17,7 @@ from posattn.jax.attention.attention import attend, attention_weights
 from posattn.jax.attention.cache import KVCache, beyond
 from posattn.jax.attention.call import biases, checked, positions_of
 from posattn.jax.attention.heads import merge_heads, split_heads
-from posattn.jax.attention.masks import all_of, for_heads
+from posattn.jax.attention.masks import for_heads, span, together, unless_cached
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import as_pytree, register
 
@@ -28,6 +28,7 @@ Mask = Bool[Array, "... #n_q n_keys"] | contract.PositionMask
 Bias = Float[Array, "... #n_q n_keys"] | contract.PositionBias | contract.ContentBias
 QueryPositions = Real[Array | np.ndarray, "*#batch n_q"] | None
 KeyPositions = Real[Array | np.ndarray, "*#batch n_k"] | None
+Coordinates = Real[Array | np.ndarray, "*#batch n_q axes"] | None
 
 
 @register
@@ -63,6 +64,8 @@ class MultiHeadAttention:
         key_norm: likewise for keys.
         attention: computes the output of the heads, called as `scaled_dot_product_attention`, which
             it is if not given; such as `functools.partial(ring_attention, across=...)`.
+        mask: None, or a function of positions that always holds, such as `Window` or `Chunk`; a call's
+            own mask holds as well.
 
     Examples:
         >>> from posattn.jax import Rotary
@@ -89,11 +92,12 @@ class MultiHeadAttention:
     query_norm: Callable[[Any], Any] | None = None
     key_norm: Callable[[Any], Any] | None = None
     attention: contract.Attention | None = None
+    mask: contract.PositionMask | None = None
 
     def __post_init__(self):
         shared = contract.kv_heads(self.num_kv_heads, self.num_heads)
         object.__setattr__(self, "num_kv_heads", shared)
-        for name in ("rotate", "bias", "query_norm", "key_norm", "attention"):
+        for name in ("rotate", "bias", "query_norm", "key_norm", "attention", "mask"):
             object.__setattr__(self, name, as_pytree(getattr(self, name)))
 
     @classmethod
@@ -115,6 +119,7 @@ class MultiHeadAttention:
         bias: Bias | Sequence[Bias | None] | None = None,
         scale: float | None = None,
         attention: contract.Attention | None = None,
+        mask: contract.PositionMask | None = None,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -143,6 +148,7 @@ class MultiHeadAttention:
                 not given.
             attention: computes the output of the heads, called as `scaled_dot_product_attention`, which
                 it is if not given; such as `functools.partial(ring_attention, across=...)`.
+            mask: a function of positions that always holds, such as `Window` or `Chunk`.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
@@ -154,6 +160,7 @@ class MultiHeadAttention:
         """
         sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
         dropout_rate = contract.dropout_rate(dropout_rate)
+        contract.position_mask(mask)
         contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         ends = np.cumsum([math.prod(shape) for shape in sizes.weights])
@@ -179,7 +186,39 @@ class MultiHeadAttention:
             query_norm,
             key_norm,
             attention,
+            mask,
         )
+
+    def init_cache(
+        self,
+        batch_shape: Sequence[int],
+        max_len: int,
+        *,
+        turned: bool = True,
+        dtype: DTypeLike | None = None,
+    ) -> KVCache:
+        """Make an empty cache that fits this layer.
+
+        Twin of :meth:`posattn.reference.MultiHeadAttention.init_cache`.
+
+        Args:
+            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+            turned: whether keys are kept as `rotate` leaves them.
+            dtype: of keys and values; that of the weights if not given.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        groups = self.num_kv_heads
+        sizes = batch_shape, groups, max_len, self.key_weight.shape[-1] // groups
+        dtype = self.key_weight.dtype if dtype is None else dtype
+        options = {"window": span(self.mask), "turned": turned, "dtype": dtype}
+        return KVCache.init(*sizes, **options)
 
     def __call__(
         self,
@@ -192,6 +231,7 @@ class MultiHeadAttention:
         bias: Bias | Sequence[Bias | None] | None = None,
         query_positions: QueryPositions = None,
         key_positions: KeyPositions = None,
+        coordinates: Coordinates = None,
         cache: KVCache | None = None,
         rng: Array | None = None,
     ) -> Float[Array, "*batch n_q d"] | tuple[Float[Array, "*batch n_q d"], KVCache]:
@@ -203,9 +243,9 @@ class MultiHeadAttention:
             query: `(*batch, n_q, d)`.
             key: `(*batch, n_k, d_kv)`; the queries themselves if not given (self-attention).
             value: `(*batch, n_k, d_kv)`; the keys if not given.
-            mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`, or with
-                one axis more than `query` to `(*batch, h, n_q, n_k)`; or a function of the positions
-                of queries and keys that returns one, such as `Window`.
+            mask: besides the layer's own: bool, True means may attend; its shape broadcasts to
+                `(*batch, n_q, n_k)`, or with one axis more than `query` to `(*batch, h, n_q, n_k)`;
+                or a function of the positions of queries and keys that returns one.
             causal: hide the future; queries are aligned to the end of the keys.
             bias: is added to the scores of this call, of the kinds that `init` takes.
             query_positions: where the queries stand, in tokens, `(n_q)` or `(*batch, n_q)`; if not
@@ -213,6 +253,8 @@ class MultiHeadAttention:
                 and a cache use positions.
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; if not given, where the
                 queries stand in self-attention, and else from 0 on.
+            coordinates: `(*batch, n_q, axes)` or `(n_q, axes)`: what `rotate` gets instead of positions.
+                Only where `key` is not given, and not with a cache whose keys are not turned.
             cache: the tokens before. Each query then attends to what it holds up to the query's own
                 position, the query's own token included; `key` and `value` are not given, and tokens
                 at a negative position are padding, which nobody attends to.
@@ -234,25 +276,26 @@ class MultiHeadAttention:
                 query_positions = cache.next_positions(query.shape[-2])
             key_positions = query_positions
         q, k, v, where = self._heads(query, key, value, query_positions, key_positions)
-        q = self._turn(0, q, where[0])
-        k = self._turn(1, k, where[1]) if cache is None or cache.turned else k
+        contract.layer_coordinates(coordinates, query.shape, key, cache)
+        q = self._turn(0, q, where[0], coordinates)
+        if cache is None or cache.turned:
+            k = self._turn(1, k, where[1], coordinates)
         if cache is not None:
             cache, held = cache.append(k, v, query_positions)
             k, v, where = held.key, held.value, (query_positions, held.positions)
             k = k if cache.turned else self._turn(1, k, held.positions)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        masks, finite = [mask], False
+        masks, finite = [unless_cached(self.mask, cache), mask], False
         if cache is not None:
-            masks, causal = [as_pytree(held.mask), mask], False
-            finite = mask is None and held is cache  # what is kept was attended to
+            finite = masks == [None, None] and held is cache  # what is kept was attended to
+            masks, causal = [as_pytree(held.mask), *masks], False
         options = self._options(causal, bias, where)
         if rng is not None:
             options |= {"dropout_rate": self.dropout_rate, "rng": rng}
         if self.attention is None:
             heads = attend(checked(q, k, v, masks=masks, finite=finite, **options))
         else:
-            if cache is not None:
-                mask = all_of(masks, where, (*q.shape[:-1], k.shape[-2]))
+            mask = together(masks, where, (*q.shape[:-1], k.shape[-2]))
             heads = self.attention(q, k, v, mask=mask, **options)
         if cache is not None:
             lost = beyond(cache, query_positions)[..., None, :, None]
@@ -270,6 +313,7 @@ class MultiHeadAttention:
         bias: Bias | Sequence[Bias | None] | None = None,
         query_positions: QueryPositions = None,
         key_positions: KeyPositions = None,
+        coordinates: Coordinates = None,
     ) -> Float[Array, "*batch h n_q n_k"]:
         """How much each query attends to each key, in each head.
 
@@ -283,6 +327,7 @@ class MultiHeadAttention:
             bias: is added to the scores.
             query_positions: where the queries stand.
             key_positions: where the keys stand.
+            coordinates: what `rotate` gets instead of positions.
 
         Returns:
             The weights, `(*batch, h, n_q, n_k)`, before dropout.
@@ -293,7 +338,9 @@ class MultiHeadAttention:
         """
         q, k, _, where = self._heads(query, key, None, query_positions, key_positions)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        q, k = self._turn(0, q, where[0]), self._turn(1, k, where[1])
+        contract.layer_coordinates(coordinates, query.shape, key, None)
+        mask = together([self.mask, mask], where, (*q.shape[:-1], k.shape[-2]))
+        q, k = (self._turn(i, (q, k)[i], where[i], coordinates) for i in (0, 1))
         return attention_weights(q, k, mask=mask, **self._options(causal, bias, where))
 
     def _heads(self, query, key, value, query_positions, key_positions):
@@ -320,11 +367,14 @@ class MultiHeadAttention:
         parts = [*biases(self.bias), *biases(bias)]
         return named | {"causal": causal, "bias": parts, "scale": self.scale}
 
-    def _turn(self, of, x, positions):
+    def _turn(self, of, x, positions, coordinates=None):
         """Rotate the heads of queries (0) or keys (1)."""
         pair = isinstance(self.rotate, list | tuple)
         rotate = self.rotate[of] if pair else self.rotate
-        return x if rotate is None else rotate(x, positions[..., None, :])
+        at = (
+            positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
+        )
+        return x if rotate is None else rotate(x, at)
 
 
 def _affine(x, weight, bias):

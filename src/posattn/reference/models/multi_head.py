@@ -16,7 +16,7 @@ from posattn.reference.attention.attention import (
 )
 from posattn.reference.attention.cache import KVCache
 from posattn.reference.attention.heads import merge_heads, split_heads
-from posattn.reference.attention.masks import for_heads, of_pairs
+from posattn.reference.attention.masks import all_of, for_heads, span, unless_cached
 
 __all__ = ["MultiHeadAttention"]
 
@@ -79,6 +79,8 @@ class MultiHeadAttention:
         key_norm: the same for the keys, `(*batch, H_kv, n_k, d_h)`.
         attention: computes the output of the heads, called as `scaled_dot_product_attention`, which it
             is if not given; such as `functools.partial(ring_attention, across=...)`.
+        mask: None, or a function of positions that always holds, such as `Window` or `Chunk`; a call's
+            own mask holds as well.
 
     Examples:
         >>> layer = MultiHeadAttention.init(np.random.default_rng(0), 8, 2)
@@ -108,6 +110,7 @@ class MultiHeadAttention:
     query_norm: Callable[[Any], Any] | None = None
     key_norm: Callable[[Any], Any] | None = None
     attention: contract.Attention | None = None
+    mask: contract.PositionMask | None = None
 
     @classmethod
     def init(
@@ -128,6 +131,7 @@ class MultiHeadAttention:
         bias: Bias | Sequence[Bias] | None = None,
         scale: float | None = None,
         attention: contract.Attention | None = None,
+        mask: contract.PositionMask | None = None,
     ) -> "MultiHeadAttention":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
 
@@ -149,6 +153,7 @@ class MultiHeadAttention:
             scale: the factor on the products of queries and keys, $1/\sqrt{d_h}$ if not given.
             attention: computes the output of the heads, called as `scaled_dot_product_attention`,
                 which it is if not given; such as `functools.partial(ring_attention, across=...)`.
+            mask: a function of positions that always holds, such as `Window` or `Chunk`.
 
         Returns:
             The layer.
@@ -159,6 +164,7 @@ class MultiHeadAttention:
         """
         sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
         dropout_rate = contract.dropout_rate(dropout_rate)
+        contract.position_mask(mask)
         contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         weights = [
             rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape)) for shape in sizes.weights
@@ -181,6 +187,36 @@ class MultiHeadAttention:
             query_norm=query_norm,
             key_norm=key_norm,
             attention=attention,
+            mask=mask,
+        )
+
+    def init_cache(
+        self,
+        batch_shape: Sequence[int],
+        max_len: int,
+        *,
+        turned: bool = True,
+    ) -> KVCache:
+        """Make an empty cache that fits this layer.
+
+        If the layer's own mask is a `Window` or a `Chunk`, the cache keeps no more tokens than that.
+
+        Args:
+            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+            turned: whether keys are kept as `rotate` leaves them; see :class:`KVCache`.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        groups = self.num_kv_heads or self.num_heads
+        width = self.key_weight.shape[-1] // groups
+        return KVCache.init(
+            batch_shape, groups, max_len, width, window=span(self.mask), turned=turned
         )
 
     def __call__(
@@ -194,6 +230,7 @@ class MultiHeadAttention:
         bias: CallBias | None = None,
         query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
         key_positions: Num[np.ndarray, "*#batch n_k"] | None = None,
+        coordinates: Num[np.ndarray, "*#batch n_q axes"] | None = None,
         cache: KVCache | None = None,
         rng: np.random.Generator | None = None,
     ) -> (
@@ -206,9 +243,10 @@ class MultiHeadAttention:
             query: `(*batch, n_q, d)`.
             key: `(*batch, n_k, d_kv)`; the queries' own sequence if not given.
             value: `(*batch, n_k, d_kv)`; the keys' sequence if not given.
-            mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`, and it
-                holds for every head; with one axis more than `query` it has one for the heads,
-                `(*batch, H, n_q, n_k)`; or a function of positions that returns `(*batch, n_q, n_k)`.
+            mask: besides the layer's own: bool, True means may attend; its shape broadcasts to
+                `(*batch, n_q, n_k)`, and it holds for every head; with one axis more than `query` it
+                has one for the heads, `(*batch, H, n_q, n_k)`; or a function of positions
+                that returns `(*batch, n_q, n_k)`.
             causal: hide the future; queries are aligned to the end of the keys.
             bias: is added to the scores of this call, on top of the layer's own: an array whose shape
                 broadcasts to `(*batch, H, n_q, n_k)`, a function of positions, an object with a
@@ -218,6 +256,10 @@ class MultiHeadAttention:
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`. If not given:
                 those of the queries if `key` is not given either, otherwise $0, \ldots, n_k - 1$.
                 Only `rotate`, `bias`, `cache` and masks use positions.
+            coordinates: `(*batch, n_q, axes)`, or without batch axes: what `rotate` gets instead of
+                positions, such as rows and columns of patches. Masks, biases and a cache still use
+                the positions. Only where `key` is not given, and not with a cache whose keys are not
+                turned.
             cache: the keys and values of the tokens before. Then each query attends to what the
                 cache holds up to its own position, its own token included, `key` and `value` are
                 not given, and tokens at a negative position are padding: nobody attends to them.
@@ -243,27 +285,29 @@ class MultiHeadAttention:
         q, k, value, where = self._queries_and_keys(
             query, key, value, query_positions, key_positions
         )
+        contract.layer_coordinates(coordinates, query.shape, key, cache)
         v = _affine(value, self.value_weight, self.value_bias)
         v = split_heads(v, self.num_kv_heads or self.num_heads)
-        q = self._turn(0, q, where[0])
+        q = self._turn(0, q, where[0], coordinates)
         if cache is None or cache.turned:
-            k = self._turn(1, k, where[1])
+            k = self._turn(1, k, where[1], coordinates)
         if cache is not None:
             cache, seen = cache.append(k, v, query_positions)
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
             k = k if cache.turned else self._turn(1, k, seen.positions)
-        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        masks = [
+            unless_cached(self.mask, cache),
+            for_heads(mask, (*q.shape[:-1], k.shape[-2])),
+        ]
         if cache is not None:
-            mask = of_pairs(mask, q, k, where)
-            past = of_pairs(seen.mask, q, k, where)
-            mask, causal = past if mask is None else past & mask, False
+            masks, causal = [seen.mask, *masks], False
         attend = self.attention or scaled_dot_product_attention
         thinned = {"dropout_rate": self.dropout_rate, "rng": rng}
         out = attend(
             q,
             k,
             v,
-            mask=mask,
+            mask=all_of(masks, q, k, where),
             causal=causal,
             bias=[*biases(self.bias), *biases(bias)],
             query_positions=where[0],
@@ -284,6 +328,7 @@ class MultiHeadAttention:
         bias: CallBias | None = None,
         query_positions: Num[np.ndarray, "*#batch n_q"] | None = None,
         key_positions: Num[np.ndarray, "*#batch n_k"] | None = None,
+        coordinates: Num[np.ndarray, "*#batch n_q axes"] | None = None,
     ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
         """How much each query attends to each key, in every head: what the call mixes values with.
 
@@ -295,6 +340,7 @@ class MultiHeadAttention:
             bias: is added to the scores, on top of the layer's own.
             query_positions: where the queries stand.
             key_positions: where the keys stand.
+            coordinates: what `rotate` gets instead of positions.
 
         Returns:
             `(*batch, H, n_q, n_k)`; each row sums to 1, or is 0 if it may attend to nothing.
@@ -306,10 +352,12 @@ class MultiHeadAttention:
         q, k, _, where = self._queries_and_keys(
             query, key, None, query_positions, key_positions
         )
+        contract.layer_coordinates(coordinates, query.shape, key, None)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         return attention_weights(
-            self._turn(0, q, where[0]),
-            self._turn(1, k, where[1]),
-            mask=for_heads(mask, (*q.shape[:-1], k.shape[-2])),
+            self._turn(0, q, where[0], coordinates),
+            self._turn(1, k, where[1], coordinates),
+            mask=all_of([self.mask, mask], q, k, where),
             causal=causal,
             bias=[*biases(self.bias), *biases(bias)],
             query_positions=where[0],
@@ -333,12 +381,15 @@ class MultiHeadAttention:
         k = k if self.key_norm is None else self.key_norm(k)
         return q, k, value, positions_of(q, k, query_positions, key_positions)
 
-    def _turn(self, which, x, positions):
+    def _turn(self, which, x, positions, coordinates=None):
         """Rotate the queries (0) or the keys (1) of all heads."""
         rotate = (
             self.rotate[which] if isinstance(self.rotate, list | tuple) else self.rotate
         )
-        return x if rotate is None else rotate(x, positions[..., None, :])
+        at = (
+            positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
+        )
+        return x if rotate is None else rotate(x, at)
 
 
 def _affine(x, weight, bias):

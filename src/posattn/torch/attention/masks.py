@@ -1,6 +1,9 @@
 """Masks: which query may attend to which key. True means may attend."""
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Integer, Real
@@ -8,7 +11,7 @@ from torch import Tensor
 
 from posattn import contract
 
-__all__ = ["Window", "causal_mask", "length_mask", "window_mask"]
+__all__ = ["Chunk", "Window", "causal_mask", "length_mask", "window_mask"]
 
 
 def _positions(n_q, n_k, device):
@@ -170,21 +173,97 @@ class Window:
         return relative_positions(query_positions, key_positions).abs() < self.window
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """Let each query attend to the keys of its own chunk of `size` positions.
+
+    Twin of :class:`posattn.reference.Chunk`; the mask is made where the positions are.
+
+    Args:
+        size: the number of positions in a chunk, at least 1.
+
+    Raises:
+        TypeError: if `size` is not an integer.
+        ValueError: if `size` is too small.
+
+    Examples:
+        >>> Chunk(2)(torch.tensor([3]), torch.arange(6)).int()
+        tensor([[0, 0, 1, 1, 0, 0]], dtype=torch.int32)
+    """
+
+    size: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "size", contract.integer("size", self.size, least=1))
+
+    def __call__(
+        self,
+        query_positions: Real[Tensor, "*#batch n_q"],
+        key_positions: Real[Tensor, "*#batch n_k"],
+    ) -> Bool[Tensor, "*batch n_q n_k"]:
+        """Which query may attend to which key.
+
+        Twin of calling :class:`posattn.reference.Chunk`.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: `(n_k)` or `(*batch, n_k)`.
+
+        Returns:
+            True means may attend, `(*batch, n_q, n_k)`.
+
+        Raises:
+            TypeError: if positions are no numbers.
+            ValueError: if batch axes of positions differ.
+        """
+        query, key = _exact(query_positions, key_positions)
+        return query[..., :, None] // self.size == key[..., None, :] // self.size
+
+
 def relative_positions(
     query_positions: Real[Tensor, "*#batch n_q"],
     key_positions: Real[Tensor, "*#batch n_k"],
 ) -> Real[Tensor, "*batch n_q n_k"]:
     """Key minus query, exactly: integers stay integers, and unsigned ones get a sign."""
-    contract.position_pair(query_positions, key_positions)
-    query, key = (
-        p.double() if p.is_floating_point() else p.long()
-        for p in (query_positions, key_positions)
-    )
+    query, key = _exact(query_positions, key_positions)
     return key[..., None, :] - query[..., :, None]
 
 
+def _exact(query_positions, key_positions):
+    """Positions in 64 bits, so that nothing is rounded and nothing wraps."""
+    contract.position_pair(query_positions, key_positions)
+    given = query_positions, key_positions
+    return [p.double() if p.is_floating_point() else p.long() for p in given]
+
+
+@dataclass(frozen=True)
+class Every:
+    """What several masks that are functions of positions let see together."""
+
+    masks: tuple[Any, ...]
+
+    def __call__(self, query_positions, key_positions):
+        return reduce(and_, (mask(query_positions, key_positions) for mask in self.masks))
+
+
+def span(mask):
+    """How many tokens a query sees at most of its past, its own among them, if a mask says so."""
+    if isinstance(mask, Window):
+        return mask.window
+    return mask.size if isinstance(mask, Chunk) else None
+
+
+def unless_cached(mask, cache):
+    """The mask of a layer, or None if a cache hides all that it hides."""
+    held = None if cache is None else cache.window
+    known = held is not None and isinstance(mask, Window) and held <= mask.window
+    return None if known else mask
+
+
 def of_pairs(mask, query, key, where):
-    """A mask of pairs of queries and keys, also of one that is a function of their positions."""
+    """A mask of pairs of queries and keys, also of one that is a function of their positions, or several."""
+    if isinstance(mask, Every):
+        return reduce(and_, (of_pairs(each, query, key, where) for each in mask.masks))
     if not callable(mask):
         return mask
     found = mask(*where)
@@ -193,6 +272,15 @@ def of_pairs(mask, query, key, where):
     found = found[..., None, :, :] if heads else found
     contract.mask(found, (*query.shape[:-1], key.shape[-2]))
     return found
+
+
+def all_of(masks, query, key, where):
+    """What masks let see together; a function of positions if all of them are, None if there are none."""
+    given = tuple(mask for mask in masks if mask is not None)
+    if len(given) < 2:
+        return given[0] if given else None
+    every = Every(given)
+    return every if all(map(callable, given)) else of_pairs(every, query, key, where)
 
 
 def for_heads(mask, shape):

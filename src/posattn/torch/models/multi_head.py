@@ -12,8 +12,9 @@ from posattn.torch.attention.attention import attend, attention_weights
 from posattn.torch.attention.cache import KVCache
 from posattn.torch.attention.call import biases, checked, positions_of
 from posattn.torch.attention.heads import merge_heads, split_heads
-from posattn.torch.attention.masks import for_heads, of_pairs
+from posattn.torch.attention.masks import all_of, for_heads, span, unless_cached
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
+from posattn.torch.models.dtypes import autocasts, floating_weight, made_by
 
 __all__ = ["MultiHeadAttention"]
 
@@ -23,7 +24,16 @@ CallBias = Float[Tensor, "..."] | Bias | Sequence[Float[Tensor, "..."] | Bias | 
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 ROLES = ("query", "key", "value", "output")
-OPTIONS = ("dropout_rate", "scale", "rotate", "bias", "query_norm", "key_norm", "attention")
+OPTIONS = (
+    "dropout_rate",
+    "scale",
+    "rotate",
+    "bias",
+    "query_norm",
+    "key_norm",
+    "attention",
+    "mask",
+)
 
 
 class Given(nn.Module):
@@ -78,6 +88,8 @@ class MultiHeadAttention(nn.Module):
         scale: the factor on the products of queries and keys, `1 / sqrt(d_h)` if not given.
         attention: computes the output of the heads, called as `scaled_dot_product_attention`, which it
             is if not given; such as `functools.partial(ring_attention, across=...)`.
+        mask: a function of positions that always holds, such as `Window` or `Chunk`; a call's own
+            mask holds as well.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -109,6 +121,7 @@ class MultiHeadAttention(nn.Module):
         bias: Bias | Sequence[Bias] | None = None,
         scale: float | None = None,
         attention: contract.Attention | None = None,
+        mask: contract.PositionMask | None = None,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
@@ -116,6 +129,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
         self.num_heads, self.num_kv_heads = sizes.num_heads, sizes.num_kv_heads
+        self.head_dim = sizes.weights[0][1] // self.num_heads
         self.dropout_rate = contract.dropout_rate(dropout_rate)
         self.scale = None if scale is None else contract.scale(scale)
         device = torch.get_default_device() if device is None else device
@@ -128,6 +142,8 @@ class MultiHeadAttention(nn.Module):
         self.dim, self.kv_dim = sizes.weights[0][0], sizes.weights[1][0]
         self.query_norm, self.key_norm = query_norm, key_norm
         self.rotate, self.bias, self.attention = rotate, bias, attention
+        contract.position_mask(mask)
+        self.mask = mask
         self.reset_parameters(rng)
 
     def __setattr__(self, name, value):
@@ -161,6 +177,39 @@ class MultiHeadAttention(nn.Module):
         ]
         return ", ".join([heads, *shown])
 
+    def init_cache(
+        self,
+        batch_shape: Sequence[int],
+        max_len: int,
+        *,
+        turned: bool = True,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> KVCache:
+        """Make an empty cache that fits this layer.
+
+        Twin of :meth:`posattn.reference.MultiHeadAttention.init_cache`.
+
+        Args:
+            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+            turned: whether keys are kept as `rotate` leaves them.
+            dtype: of keys and values; if not given, what the layer makes of them: under
+                :class:`torch.autocast` its dtype, otherwise that of the weights.
+            device: where the cache lives; where the weights are if not given.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        dtype, device = made_by(self.key, dtype, device)
+        sizes = batch_shape, self.num_kv_heads, max_len, self.head_dim
+        options = {"window": span(self.mask), "turned": turned}
+        return KVCache.init(*sizes, **options, dtype=dtype, device=device)
+
     def forward(
         self,
         query: Float[Tensor, "*batch n_q d"],
@@ -172,6 +221,7 @@ class MultiHeadAttention(nn.Module):
         bias: CallBias | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,
+        coordinates: Real[Tensor, "*#batch n_q axes"] | None = None,
         cache: KVCache | None = None,
         rng: Rng | None = None,
     ) -> Float[Tensor, "*batch n_q d"] | tuple[Float[Tensor, "*batch n_q d"], KVCache]:
@@ -183,9 +233,9 @@ class MultiHeadAttention(nn.Module):
             query: `(*batch, n_q, d)`.
             key: `(*batch, n_k, d_kv)`; the queries' own sequence if not given.
             value: `(*batch, n_k, d_kv)`; the keys' sequence if not given.
-            mask: bool, True means may attend; it broadcasts to `(*batch, n_q, n_k)` and holds for every
-                head, or has one axis more, `(*batch, h, n_q, n_k)`; or a function of positions that
-                returns `(*batch, n_q, n_k)`, such as `Window`.
+            mask: besides the layer's own: bool, True means may attend; it broadcasts to
+                `(*batch, n_q, n_k)` and holds for every head, or has one axis more,
+                `(*batch, h, n_q, n_k)`; or a function of positions that returns `(*batch, n_q, n_k)`.
             causal: hide the future; queries are aligned to the end of the keys.
             bias: is added to the scores of this call, on top of the layer's own: an array that broadcasts
                 to `(*batch, h, n_q, n_k)`, a function of positions, an object with `scores`, or a list.
@@ -193,6 +243,8 @@ class MultiHeadAttention(nn.Module):
                 the keys if not given.
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; as the queries if neither
                 they nor `key` are given, otherwise 0 to `n_k - 1`.
+            coordinates: `(*batch, n_q, axes)` or `(n_q, axes)`: what `rotate` gets instead of positions.
+                Only where `key` is not given, and not with a cache whose keys are not turned.
             cache: the keys and values of the tokens before; then each query attends to what stands up to
                 its own position, and a negative position marks padding.
             rng: where dropout draws from, a generator or a seed; None means no dropout.
@@ -217,23 +269,21 @@ class MultiHeadAttention(nn.Module):
         q, k, value, where = self._queries_and_keys(
             query, key, value, query_positions, key_positions
         )
+        contract.layer_coordinates(coordinates, query.shape, key, cache)
         v = split_heads(self.value(value), self.num_kv_heads)
-        q = self._turn(0, q, where[0])
+        q = self._turn(0, q, where[0], coordinates)
         if cache is None or cache.turned:
-            k = self._turn(1, k, where[1])
+            k = self._turn(1, k, where[1], coordinates)
         if cache is not None:
             cache, seen = cache.append(k, v, query_positions)
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
             k = k if cache.turned else self._turn(1, k, seen.positions)
-        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
+        own = unless_cached(self.mask, cache)
+        mask = all_of([own, for_heads(mask, (*q.shape[:-1], k.shape[-2]))], q, k, where)
         finite = False
         if cache is not None:
             finite = mask is None and seen is cache  # a cache hides nothing but zeros
-            causal = False
-            if mask is None:
-                mask = seen.mask
-            else:
-                mask = of_pairs(seen.mask, q, k, where) & of_pairs(mask, q, k, where)
+            causal, mask = False, all_of([seen.mask, mask], q, k, where)
         options = {
             "mask": mask,
             "causal": causal,
@@ -261,6 +311,7 @@ class MultiHeadAttention(nn.Module):
         bias: CallBias | None = None,
         query_positions: Real[Tensor, "*#batch n_q"] | None = None,
         key_positions: Real[Tensor, "*#batch n_k"] | None = None,
+        coordinates: Real[Tensor, "*#batch n_q axes"] | None = None,
     ) -> Float[Tensor, "*batch h n_q n_k"]:
         """How much each query attends to each key, in every head: what the call mixes values with.
 
@@ -274,6 +325,7 @@ class MultiHeadAttention(nn.Module):
             bias: is added to the scores, on top of the layer's own.
             query_positions: where the queries stand.
             key_positions: where the keys stand.
+            coordinates: what `rotate` gets instead of positions.
 
         Returns:
             `(*batch, h, n_q, n_k)`; each row sums to 1, or is 0 if it may attend to nothing.
@@ -285,10 +337,12 @@ class MultiHeadAttention(nn.Module):
         q, k, _, where = self._queries_and_keys(
             query, key, None, query_positions, key_positions
         )
+        contract.layer_coordinates(coordinates, query.shape, key, None)
+        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         return attention_weights(
-            self._turn(0, q, where[0]),
-            self._turn(1, k, where[1]),
-            mask=for_heads(mask, (*q.shape[:-1], k.shape[-2])),
+            self._turn(0, q, where[0], coordinates),
+            self._turn(1, k, where[1], coordinates),
+            mask=all_of([self.mask, mask], q, k, where),
             causal=causal,
             bias=self._biases(bias),
             query_positions=where[0],
@@ -302,10 +356,10 @@ class MultiHeadAttention(nn.Module):
             key = query
             key_positions = query_positions if key_positions is None else key_positions
         value = key if value is None else value
-        autocast = autocasts(query)
+        autocast = autocasts(query.device.type)
         contract.layer_inputs(query, key, value, self.dim, self.kv_dim, mixed=autocast)
-        weight = getattr(self.query, "weight", None)  # of a quantized layer: of any kind
-        if not autocast and isinstance(weight, Tensor) and weight.is_floating_point():
+        weight = floating_weight(self.query)
+        if not (autocast or weight is None):
             contract.floating("query", query, like=weight, owner="the weights")
         q = split_heads(self.query(query), self.num_heads)
         k = split_heads(self.key(key), self.num_kv_heads)
@@ -313,20 +367,17 @@ class MultiHeadAttention(nn.Module):
         k = k if self.key_norm is None else self.key_norm(k).to(k.dtype)
         return q, k, value, positions_of(q, k, query_positions, key_positions)
 
-    def _turn(self, which, x, positions):
+    def _turn(self, which, x, positions, coordinates=None):
         """Rotate the queries (0) or the keys (1) of all heads."""
         rotate = self.rotate
         if isinstance(rotate, nn.ModuleList):
             rotate = as_given(rotate)[which]
-        return x if rotate is None else rotate(x, positions[..., None, :])
+        at = (
+            positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
+        )
+        return x if rotate is None else rotate(x, at)
 
     def _biases(self, bias):
         """The layer's own biases, and those of a call."""
         own = as_given(self.bias) if isinstance(self.bias, nn.ModuleList) else self.bias
         return [*biases(own), *biases(bias)]
-
-
-def autocasts(x):
-    """Whether PyTorch chooses the dtype of each operation on the device of `x`."""
-    kind = x.device.type
-    return kind != "meta" and torch.is_autocast_enabled(kind)

@@ -1,0 +1,225 @@
+"""What a layer is told once: a mask that always holds, coordinates of a call, and its own cache."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import assert_close, draw
+from tests.library.test_multi_head import layer_of
+
+DIM, HEADS, N = 8, 2, 7
+WEIGHTS = [draw(30 + i, DIM, DIM) for i in range(4)]
+X = draw(50, 2, N, DIM)
+
+
+def near(query_positions, key_positions):
+    """A mask that is a function, and no value of the library's."""
+    offsets = key_positions[..., None, :] - query_positions[..., :, None]
+    return abs(offsets) < 3
+
+
+MASKS = {
+    "window": lambda column: column.Window(3),
+    "chunk": lambda column: column.Chunk(3),
+    "function": lambda column: near,
+}
+CALLS = {
+    "none": lambda column: None,
+    "array": lambda column: column.array(np.tri(N, N, 1, dtype=bool)[None, ::-1, ::-1].copy()),
+    "by head": lambda column: column.array(draw(3, 2, HEADS, N, N) > -1),
+    "function": lambda column: column.Window(5),
+}  # fmt: skip
+on_masks = pytest.mark.parametrize("own", MASKS.values(), ids=MASKS)
+
+
+def turn(x, positions):
+    return x * (1 + positions[..., None] % 3) / 2
+
+
+def dense(column, mask):
+    """The mask of a call as an array of pairs, which one has for each head."""
+    if mask is None or not callable(mask):
+        return mask
+    where = column.array(np.arange(N))
+    return mask(where, where)[None]
+
+
+@on_masks
+@pytest.mark.parametrize("given", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_mask_of_the_layer_holds_together_with_that_of_a_call(column, own, given, causal):
+    own, given = own(column), given(column)
+    weights = [column.array(w) for w in WEIGHTS]
+    plain = layer_of(column, WEIGHTS, HEADS)
+    masked = layer_of(column, WEIGHTS, HEADS, mask=own)
+    both = dense(column, own)
+    if given is not None:
+        other = dense(column, given)
+        both = (both[:, None] if other.ndim == 4 else both) & other
+    x = column.array(X)
+    assert len(weights) == 4
+    want = plain(x, mask=both, causal=causal)
+    assert_close(column, masked(x, mask=given, causal=causal), column.numpy(want))
+    want = plain.attention_weights(x, mask=both, causal=causal)
+    got = masked.attention_weights(x, mask=given, causal=causal)
+    assert_close(column, got, column.numpy(want))
+
+
+@on_masks
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("room", [0, 4])
+def test_its_own_cache_gives_a_masked_layer_the_rows_of_the_whole(
+    column, own, padded, room
+):
+    layer = layer_of(column, WEIGHTS, HEADS, rotate=turn, mask=own(column))
+    x, where = column.array(X), np.arange(N)
+    mask = {}
+    if padded:  # the second row begins two tokens later
+        where = np.array([where, where - 2])
+        mask = {"mask": column.array((where >= 0)[:, None, :])}
+    at = column.array(where)
+    want = column.numpy(layer(x, causal=True, query_positions=at, key_positions=at, **mask))
+    cache = layer.init_cache((2,), N + room)
+    rows = []
+    for part in (slice(0, 4), slice(4, 5), slice(5, 7)):
+        out, cache = layer(x[:, part], cache=cache, query_positions=at[..., part])
+        rows.append(column.numpy(out))
+    got = np.concatenate(rows, axis=1)
+    kept = np.broadcast_to(where, (2, N)) >= 0
+    assert_close(column, column.array(got[kept]), want[kept])
+
+
+@pytest.mark.parametrize(
+    ("mask", "window"),
+    [(None, None), ("Window", 5), ("Chunk", 5), (near, None)],
+    ids=["none", "window", "chunk", "function"],
+)
+def test_a_cache_of_the_layer_has_its_sizes_and_is_bounded_by_its_mask(
+    column, mask, window
+):
+    mask = getattr(column, mask)(5) if isinstance(mask, str) else mask
+    weights = [draw(1, DIM, 12), draw(2, 6, 6), draw(3, 6, 6), draw(4, 12, DIM)]
+    layer = layer_of(column, weights, 4, num_kv_heads=2, mask=mask)
+    cache = layer.init_cache((3,), 9, turned=False)
+    extra = column.name == "torch"  # a slot for padding
+    slots = (window or 9) + extra
+    assert tuple(cache.key.shape) == tuple(cache.value.shape) == (3, 2, slots, 3)
+    assert cache.window == window
+    assert not cache.turned
+    assert str(cache.key.dtype).removeprefix("torch.") == column.dtype
+
+
+def test_a_window_that_the_cache_has_too_hides_nothing_more(column):
+    """A cache with a narrower window than that of the layer decides."""
+    layer = layer_of(column, WEIGHTS, HEADS, mask=column.Window(6))
+    narrow = layer_of(column, WEIGHTS, HEADS, mask=column.Window(2))
+    x = column.array(X)
+    cache = narrow.init_cache((2,), N)
+    got, _ = layer(x, cache=cache)
+    assert_close(column, got, column.numpy(narrow(x, causal=True)))
+
+
+@on_masks
+def test_an_attention_of_its_own_gets_the_mask_of_the_layer(column, own):
+    x, own = column.array(X), own(column)
+    attend = partial(column.scaled_dot_product_attention, causal=False)
+    with_own = layer_of(column, WEIGHTS, HEADS, mask=own, attention=attend)
+    plain = layer_of(column, WEIGHTS, HEADS, mask=own)
+    for mask in (None, column.Window(4), column.array(np.tri(N, dtype=bool)[None])):
+        want = column.numpy(plain(x, mask=mask))
+        assert_close(column, with_own(x, mask=mask), want)
+
+
+def test_two_masks_that_are_functions_stay_one(column):
+    """Nobody makes an array of pairs where a function of positions will do."""
+    seen = []
+
+    def attend(query, key, value, *, mask, **options):
+        seen.append(mask)
+        return column.scaled_dot_product_attention(query, key, value, mask=mask, **options)
+
+    layer = layer_of(column, WEIGHTS, HEADS, mask=column.Window(3), attention=attend)
+    layer(column.array(X), mask=column.Chunk(4))
+    (mask,) = seen
+    assert callable(mask)
+    where = column.array(np.arange(N))
+    want = column.numpy(column.Window(3)(where, where) & column.Chunk(4)(where, where))
+    assert np.array_equal(column.numpy(mask(where, where)), want)
+
+
+PLACES = np.stack([np.arange(N) // 3, np.arange(N) % 3], -1)
+
+
+def turn_by_rows(x, places):
+    """A rotation in miniature by two coordinates of each token."""
+    return x * (1 + places[..., 0] + 2 * places[..., 1])[..., None] / 4
+
+
+@pytest.mark.parametrize(
+    "places", [PLACES, np.stack([PLACES, PLACES[::-1]])], ids=["one", "each"]
+)
+def test_coordinates_turn_and_positions_mask(column, places):
+    x, at = column.array(X), column.array(places)
+    layer = layer_of(column, WEIGHTS, HEADS, rotate=turn_by_rows, mask=column.Window(3))
+    by_hand = layer_of(
+        column,
+        WEIGHTS,
+        HEADS,
+        rotate=lambda h, _: turn_by_rows(h, at[..., None, :, :]),
+        mask=column.Window(3),
+    )
+    where = column.array(np.arange(N) + 2)
+    options = {"causal": True, "query_positions": where}
+    want = column.numpy(by_hand(x, **options))
+    assert_close(column, layer(x, coordinates=at, **options), want)
+    got = layer.attention_weights(x, coordinates=at, **options)
+    assert_close(column, got, column.numpy(by_hand.attention_weights(x, **options)))
+    cache, rows = layer.init_cache((2,), N), []
+    for part in (slice(0, 4), slice(4, 5), slice(5, 7)):
+        out, cache = layer(x[:, part], coordinates=at[..., part, :], cache=cache)
+        rows.append(column.numpy(out))
+    assert_close(column, column.array(np.concatenate(rows, axis=1)), want)
+
+
+def test_coordinates_mean_nothing_to_a_layer_that_does_not_turn(column):
+    x = column.array(X)
+    layer = layer_of(column, WEIGHTS, HEADS)
+    want = column.numpy(layer(x))
+    assert_close(column, layer(x, coordinates=column.array(PLACES)), want)
+
+
+def test_a_cache_has_the_dtype_that_a_call_makes(torch_column):
+    layer = torch_column.MultiHeadAttention(DIM, HEADS, dtype=torch.float32)
+    x = torch.ones(2, 3, DIM)
+    assert layer.init_cache((2,), 4).key.dtype == torch.float32
+    assert layer.init_cache((2,), 4, dtype=torch.float64).key.dtype == torch.float64
+    with torch.autocast("cpu", torch.bfloat16):
+        cache = layer.init_cache((2,), 4)
+        assert cache.key.dtype == torch.bfloat16
+        assert layer(x, cache=cache)[0].shape == x.shape
+    half = torch_column.MultiHeadAttention(DIM, HEADS, dtype=torch.bfloat16)
+    assert half(x.bfloat16(), cache=half.init_cache((2,), 4))[0].dtype == torch.bfloat16
+    layer.to("meta")
+    assert layer.init_cache((2,), 4).key.device.type == "meta"
+    assert layer.init_cache((2,), 4, device="cpu").key.device.type == "cpu"
+
+
+def test_a_projection_without_weights_of_numbers_leaves_the_dtype_to_torch(torch_column):
+    """A quantized layer has a method called `weight`."""
+
+    class Quantized(torch.nn.Module):
+        def weight(self):
+            return None
+
+    layer = torch_column.MultiHeadAttention(DIM, HEADS)
+    layer.key = Quantized()
+    cache = layer.init_cache((), 4)
+    assert cache.key.dtype == torch.get_default_dtype()
+    assert cache.key.device.type == "cpu"
+
+
+def test_torch_layers_print_their_mask(torch_column):
+    layer = torch_column.MultiHeadAttention(4, 2, mask=torch_column.Window(3))
+    assert "mask=Window(window=3)" in repr(layer)
