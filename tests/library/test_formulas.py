@@ -184,7 +184,7 @@ def Window():
     yield ours.Window(w)(q, k), want
 
 
-@formula("00000000")
+@formula("c8ce5cb7")
 def Chunk():
     q, k, c = np.array([3, 8, -1]), np.array([1.5, 3, 5, 6, 9.5, -4]), 4
     want = [[floor(x / c) == floor(y / c) for x in k] for y in q]

@@ -183,6 +183,12 @@ def test_coordinates_turn_and_positions_mask(column, places):
     assert_close(column, column.array(np.concatenate(rows, axis=1)), want)
 
 
+def test_weights_on_request_take_coordinates_of_their_own_sequence_only(column):
+    layer, x = layer_of(column, WEIGHTS, HEADS, rotate=turn_by_rows), column.array(X)
+    with pytest.raises(ValueError, match="coordinates must be None where key is given"):
+        layer.attention_weights(x, x, coordinates=column.array(PLACES))
+
+
 def test_coordinates_mean_nothing_to_a_layer_that_does_not_turn(column):
     x = column.array(X)
     layer = layer_of(column, WEIGHTS, HEADS)
