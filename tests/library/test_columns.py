@@ -26,8 +26,17 @@ WITHOUT_TENSORS = {"complexity"}
 
 # what only a framework needs: fast paths, and JAX asks of all that it be a tree
 OWN = {
-    "torch": {"blocks", "call", "definition", "dtypes", "fused", "random", "tiled"},
-    "jax": {"call", "definition", "online", "random", "tiled", "trees"},
+    "torch": {
+        "blocks",
+        "call",
+        "definition",
+        "dtypes",
+        "fused",
+        "head_norm",
+        "random",
+        "tiled",
+    },
+    "jax": {"call", "definition", "head_norm", "online", "random", "tiled", "trees"},
 }
 # what may be imported together with what
 FOREIGN = {

@@ -10,7 +10,7 @@ from posattn.configs.layers import (
     Slopes,
     Temperature,
 )
-from posattn.configs.reading import plan
+from posattn.configs.reading import chosen, plan
 from posattn.configs.rotation import rope
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Rope",
     "Slopes",
     "Temperature",
+    "chosen",
     "plan",
     "rope",
 ]

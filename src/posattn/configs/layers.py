@@ -1,6 +1,7 @@
 """What a layer of attention does, as a value: read from a configuration, and built by every column."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from posattn.configs.words import sentence, table
 
@@ -37,6 +38,23 @@ class Rope:
     def rotary_dim(self):
         """How many entries of a head turn."""
         return 2 * len(self.frequencies)
+
+    @property
+    def axis_frequencies(self):
+        """With sections: the frequencies of each axis, 0 for the pairs that turn with another one."""
+        axes = range(len(self.sections))
+        if self.interleaved:
+            places = {a: range(a, 3 * self.sections[a], 3) for a in axes if a > 0}
+            owner = {j: a for a, pairs in places.items() for j in pairs}
+        else:
+            ends = list(accumulate(self.sections))
+            owner = {j: a for a in axes for j in range(ends[a] - self.sections[a], ends[a])}
+        return tuple(
+            tuple(
+                w if owner.get(j, 0) == a else 0.0 for j, w in enumerate(self.frequencies)
+            )
+            for a in axes
+        )
 
 
 @dataclass(frozen=True)

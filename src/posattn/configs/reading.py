@@ -5,12 +5,14 @@ import json
 import os
 from pathlib import Path
 
+from posattn import contract
 from posattn.configs.families import FAMILIES
 from posattn.configs.keys import Keys
 from posattn.configs.layers import Plan
 
-__all__ = ["plan"]
+__all__ = ["chosen", "plan"]
 
+ATTENTION = ("full", "sliding", "chunked")
 NESTED = ("text_config", "llm_config")
 
 
@@ -69,6 +71,31 @@ def plan(config, *, length=None):
     layers = read(keys)
     keys.finish()
     return Plan(model_type, layers)
+
+
+def chosen(config, layer, *, length=None):
+    """The plan of a model, and one of its layers of attention.
+
+    Args:
+        config: what `plan` reads, or a `Plan`.
+        layer: the number of the layer, from 0 on.
+        length: as for `plan`.
+
+    Returns:
+        The plan, and its `Layer`.
+
+    Raises:
+        TypeError: if `layer` is not an integer, or a value is not of its kind.
+        ValueError: if there is no such layer, it is no attention of pairs, or the configuration is not clear.
+    """
+    whole = config if isinstance(config, Plan) else plan(config, length=length)
+    index = contract.integer("layer", layer)
+    if index >= len(whole.layers):
+        raise ValueError(f"layer must be below {len(whole.layers)}, got {index}")
+    found = whole.layers[index]
+    if found.kind not in ATTENTION:
+        raise ValueError(f"layer {index} must be an attention of pairs, got {found.kind!r}")
+    return whole, found
 
 
 def _model_type(values, where):

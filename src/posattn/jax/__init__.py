@@ -20,6 +20,7 @@ from posattn.jax.attention.masks import (
 )
 from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
+from posattn.jax.models.building import rope_from_config
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.jax.position.axial import (
@@ -128,6 +129,7 @@ __all__ = [
     "proportional_frequencies",
     "randomized_positions",
     "ring_attention",
+    "rope_from_config",
     "rotate",
     "rotate_axes",
     "sandwich_bias",

@@ -36,6 +36,7 @@ from posattn.reference.attention.masks import (
     window_mask,
 )
 from posattn.reference.attention.ring import balanced_order, ring_attention
+from posattn.reference.models.building import rope_from_config
 from posattn.reference.models.multi_head import MultiHeadAttention
 from posattn.reference.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.reference.position.axial import (
@@ -153,6 +154,7 @@ __all__ = [
     "recurrence",
     "recurrence_operations",
     "ring_attention",
+    "rope_from_config",
     "rotate",
     "rotate_axes",
     "sandwich_bias",

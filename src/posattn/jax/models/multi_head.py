@@ -19,6 +19,7 @@ from posattn.jax.attention.call import biases, checked, positions_of
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.masks import for_heads, span, together, unless_cached
 from posattn.jax.attention.random import is_key
+from posattn.jax.models.building import from_config
 from posattn.jax.trees import as_pytree, register
 
 __all__ = ["MultiHeadAttention"]
@@ -219,6 +220,8 @@ class MultiHeadAttention:
         dtype = self.key_weight.dtype if dtype is None else dtype
         options = {"window": span(self.mask), "turned": turned, "dtype": dtype}
         return KVCache.init(*sizes, **options)
+
+    from_config = classmethod(from_config)
 
     def __call__(
         self,

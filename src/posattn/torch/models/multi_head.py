@@ -14,6 +14,7 @@ from posattn.torch.attention.call import biases, checked, positions_of
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.masks import all_of, for_heads, span, unless_cached
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
+from posattn.torch.models.building import from_config
 from posattn.torch.models.dtypes import autocasts, floating_weight, made_by
 
 __all__ = ["MultiHeadAttention"]
@@ -145,6 +146,8 @@ class MultiHeadAttention(nn.Module):
         contract.position_mask(mask)
         self.mask = mask
         self.reset_parameters(rng)
+
+    from_config = classmethod(from_config)
 
     def __setattr__(self, name, value):
         super().__setattr__(

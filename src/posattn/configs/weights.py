@@ -1,0 +1,283 @@
+"""Which arrays of a whole model's weights belong to one layer of attention, and how they are cut apart.
+
+It works on any arrays that can be indexed, reshaped and transposed, so both columns use it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["attention_weights"]
+
+ROLES = ("query", "key", "value", "output")
+# tables that old checkpoints keep, and norms of what surrounds the attention
+IGNORED = ("bias", "masked_bias", "rotary_emb.inv_freq", "self.rotary_embeddings.inv_freq")
+AROUND = ("LayerNorm.weight", "LayerNorm.bias")
+
+
+def attention_weights(state, plan, index):
+    """The weights of one layer of attention, out of those of a whole model.
+
+    Args:
+        state: a mapping from the names that transformers gives to arrays.
+        plan: of the model.
+        index: of the layer.
+
+    Returns:
+        A dictionary of arrays: `query.weight`, `(H d_h, d)`, likewise `key`, `value`, `output` and `gate`,
+        with `.bias` where the layer has offsets; `query_norm.weight` and `key_norm.weight`; `sinks`.
+
+    Raises:
+        ValueError: if an array is missing, left over or of a wrong shape, or the names of this model type
+            are not known.
+    """
+    layer = plan.layers[index]
+    if plan.model_type not in NAMES:
+        known = ", ".join(sorted(NAMES))
+        raise ValueError(
+            f"weights of model_type {plan.model_type!r} have unknown names; known are those of {known}"
+        )
+    names = NAMES[plan.model_type]
+    prefix = _prefix(state, names, index)
+    own = {key.removeprefix(prefix): key for key in state if key.startswith(prefix)}
+    used = [name for name in own if name in IGNORED or name.endswith(AROUND)]
+    found = {}
+    for part, wanted in _wanted(layer, names).items():
+        if wanted.name not in own:
+            raise ValueError(f"weights lack {prefix + wanted.name!r}, the layer's {part}")
+        used.append(wanted.name)
+        array = state[own[wanted.name]]
+        array = array.T if names.transposed and array.ndim == 2 else array
+        for role, piece in wanted.cut(array, layer, part).items():
+            expected = _shape(role, layer)
+            if tuple(piece.shape) != expected:
+                raise ValueError(
+                    f"{prefix + wanted.name!r} must give {role} of shape {expected},"
+                    f" got {tuple(piece.shape)}"
+                )
+            found[role] = piece
+    left = sorted(set(own) - set(used))
+    if left:
+        raise ValueError(
+            f"weights have {prefix + left[0]!r}, which a layer of {plan.model_type!r} with this"
+            f" configuration does not use"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Names:
+    """How a model type names the weights of its attention.
+
+    Args:
+        module: the layer's module, with `{}` for its number.
+        roots: what may come before, the most specific first.
+        separate: the names of the projections of queries, keys, values and output.
+        fused: the name of one projection for queries, keys and values; None if each has its own.
+        split: cuts the fused rows into queries, keys and values.
+        norms: the names of the norms of queries and keys.
+        transposed: whether matrices are kept as `(d_in, d_out)`.
+    """
+
+    module: str = "layers.{}.self_attn."
+    roots: tuple[str, ...] = (
+        "model.language_model.",
+        "language_model.model.",
+        "model.",
+        "",
+    )
+    separate: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj")
+    fused: str | None = None
+    split: Callable[[Any, Any], tuple[Any, Any, Any]] | None = None
+    norms: tuple[str, str] = ("q_norm", "k_norm")
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An array to look for, and what is made of it: a dictionary by role."""
+
+    name: str
+    cut: Callable[[Any, Any, str], dict[str, Any]]
+
+
+def _prefix(state, names, index):
+    """What the names of the layer's weights begin with."""
+    tried = [root + names.module.format(index) for root in names.roots]
+    for prefix in tried:
+        if any(key.startswith(prefix) for key in state):
+            return prefix
+    raise ValueError(
+        f"weights have no layer {index}: no name begins with " + " or ".join(tried)
+    )
+
+
+def _wanted(layer, names):
+    """The arrays of a layer, by what they are."""
+    parts = {}
+    offsets = dict(zip(ROLES, (*layer.use_bias, layer.use_output_bias), strict=True))
+    own = dict(zip(ROLES, names.separate, strict=True))
+    if layer.shares_values:
+        del own["value"]
+    if names.fused is not None:
+        for role in ROLES[:3]:
+            del own[role]
+        kinds = ("weight", "bias") if layer.use_bias[0] else ("weight",)
+        for kind in kinds:
+            parts[f"queries, keys and values ({kind})"] = Wanted(
+                f"{names.fused}.{kind}", _fused(names.split, kind)
+            )
+    for role, name in own.items():
+        for kind in ("weight", "bias") if offsets[role] else ("weight",):
+            cut = _gated(kind) if layer.gate and role == "query" else _as_is(role, kind)
+            parts[f"{role} ({kind})"] = Wanted(f"{name}.{kind}", cut)
+    for role, name in zip(("query", "key"), names.norms, strict=True):
+        norm = getattr(layer, f"{role}_norm")
+        if norm is not None and norm.learned:
+            for kind in ("weight", "bias") if norm.offset else ("weight",):
+                cut = _as_is(f"{role}_norm", kind)
+                parts[f"{role} norm ({kind})"] = Wanted(f"{name}.{kind}", cut)
+    if layer.sinks:
+        parts["sinks"] = Wanted("sinks", lambda array, layer, part: {"sinks": array})
+    return parts
+
+
+def _as_is(role, kind):
+    def cut(array, layer, part):
+        both = role == "key" and layer.shares_values
+        found = {f"{role}.{kind}": array}
+        return found | {f"value.{kind}": array} if both else found
+
+    return cut
+
+
+def _gated(kind):
+    """Each head's rows are those of its query and then those of its gate."""
+
+    def cut(array, layer, part):
+        heads = array.reshape(layer.num_heads, 2, layer.head_dim, *array.shape[1:])
+        width = layer.num_heads * layer.head_dim
+        return {
+            f"{role}.{kind}": heads[:, i].reshape(width, *array.shape[1:])
+            for i, role in enumerate(("query", "gate"))
+        }
+
+    return cut
+
+
+def _fused(split, kind):
+    def cut(array, layer, part):
+        rows = (layer.num_heads + 2 * layer.num_kv_heads) * layer.head_dim
+        if array.shape[0] != rows:
+            raise ValueError(f"{part} must have {rows} rows, got {array.shape[0]}")
+        pieces = split(array, layer)
+        return {
+            f"{role}.{kind}": piece for role, piece in zip(ROLES[:3], pieces, strict=True)
+        }
+
+    return cut
+
+
+def stacked(array, layer):
+    """All queries, then all keys, then all values."""
+    q, k = layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
+    return array[:q], array[q : q + k], array[q + k :]
+
+
+def grouped(array, layer):
+    """Group by group: the queries that share a key, that key, and its value."""
+    few, width = layer.num_kv_heads, layer.head_dim
+    many = layer.num_heads // few
+    groups = array.reshape(few, many + 2, width, *array.shape[1:])
+    return (
+        groups[:, :many].reshape(few * many * width, *array.shape[1:]),
+        groups[:, many].reshape(few * width, *array.shape[1:]),
+        groups[:, many + 1].reshape(few * width, *array.shape[1:]),
+    )
+
+
+def _shape(role, layer):
+    """Of an array of a role."""
+    part, _, kind = role.partition(".")
+    many, few = (n * layer.head_dim for n in (layer.num_heads, layer.num_kv_heads))
+    rows = {"query": many, "gate": many, "key": few, "value": few, "output": layer.dim}
+    if part == "sinks":
+        return (layer.num_heads,)
+    if part.endswith("_norm"):
+        heads = layer.num_heads if part == "query_norm" else layer.num_kv_heads
+        axes = getattr(layer, part).axes
+        each = {"head": (layer.head_dim,), "heads": (heads, layer.head_dim)}
+        return each.get(axes, (heads * layer.head_dim,))
+    columns = many if part == "output" else layer.dim
+    return (rows[part],) if kind == "bias" else (rows[part], columns)
+
+
+LLAMA = Names()
+GPT2 = {"roots": ("transformer.", ""), "module": "h.{}.attn."}
+BERT = Names(
+    "encoder.layer.{}.attention.",
+    ("bert.", "roformer.", "esm.", "model.", ""),
+    ("self.query", "self.key", "self.value", "output.dense"),
+)
+LLAMA_LIKE = (
+    "llama mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen2_vl_text"
+    " qwen2_5_vl_text qwen3_vl_text gemma gemma2 gemma3_text gemma4_text gpt_oss smollm3 olmo2 olmo3"
+    " cohere cohere2 glm glm4 exaone4 apertus helium granite nemotron stablelm llama4_text"
+)
+NAMES = dict.fromkeys(LLAMA_LIKE.split(), LLAMA) | {
+    "phi": Names(
+        separate=("q_proj", "k_proj", "v_proj", "dense"),
+        norms=("q_layernorm", "k_layernorm"),
+    ),
+    "phi3": Names(fused="qkv_proj", split=stacked),
+    "persimmon": Names(
+        fused="query_key_value",
+        split=grouped,
+        separate=("", "", "", "dense"),
+        norms=("q_layernorm", "k_layernorm"),
+    ),
+    "gpt_neox": Names(
+        "layers.{}.attention.",
+        ("gpt_neox.", "model.", ""),
+        ("", "", "", "dense"),
+        fused="query_key_value",
+        split=grouped,
+    ),
+    "bloom": Names(
+        "h.{}.self_attention.",
+        ("transformer.", ""),
+        ("", "", "", "dense"),
+        fused="query_key_value",
+        split=grouped,
+    ),
+    "falcon": Names(
+        "h.{}.self_attention.",
+        ("transformer.", ""),
+        ("", "", "", "dense"),
+        fused="query_key_value",
+        split=grouped,
+    ),
+    "gpt2": Names(
+        **GPT2,
+        separate=("", "", "", "c_proj"),
+        fused="c_attn",
+        split=stacked,
+        transposed=True,
+    ),
+    "gptj": Names(**GPT2, separate=("q_proj", "k_proj", "v_proj", "out_proj")),
+    "mpt": Names(
+        "blocks.{}.attn.",
+        ("transformer.", ""),
+        ("", "", "", "out_proj"),
+        fused="Wqkv",
+        split=stacked,
+    ),
+    "opt": Names(
+        roots=("model.decoder.", "decoder."),
+        separate=("q_proj", "k_proj", "v_proj", "out_proj"),
+    ),
+    "modernbert": Names(
+        "layers.{}.attn.", ("model.", ""), ("", "", "", "Wo"), fused="Wqkv", split=stacked
+    ),
+    **dict.fromkeys(("bert", "roformer", "esm", "nomic_bert"), BERT),
+}

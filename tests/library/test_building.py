@@ -1,0 +1,405 @@
+"""Layers of a model made from its configuration and its weights."""
+
+import json
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from posattn import configs, reference
+from posattn import jax as jax_column
+from posattn import torch as torch_column
+from posattn.configs.checkpoint import Checkpoint
+from posattn.configs.weights import attention_weights
+from tests.conftest import draw
+
+COLUMNS = {"reference": reference, "torch": torch_column, "jax": jax_column}
+TWINS = {"torch": torch_column, "jax": jax_column}
+DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rope_parameters": DEFAULT,
+}
+PLAIN = configs.Layer(
+    index=0, kind="full", dim=16, num_heads=4, num_kv_heads=2, head_dim=4, scale=0.5
+)
+RMS = configs.Norm("rms", 1e-6)
+
+
+def plan_of(model_type="llama", **changes):
+    return configs.Plan(model_type, (replace(PLAIN, **changes),))
+
+
+def weights_of(column, layer, role):
+    """The matrix of a projection, `(d_out, d_in)`."""
+    if column is torch_column:
+        return layer.get_submodule(role).weight.detach().numpy()
+    return np.asarray(getattr(layer, f"{role}_weight")).T
+
+
+def state(prefix="model.layers.0.self_attn.", **more):
+    """The arrays of a small Llama's first layer."""
+    sizes = {"q_proj": (16, 16), "k_proj": (8, 16), "v_proj": (8, 16), "o_proj": (16, 16)}
+    found = {
+        f"{prefix}{name}.weight": draw(i, *shape).astype(np.float32)
+        for i, (name, shape) in enumerate(sizes.items())
+    }
+    return found | {"model.embed_tokens.weight": draw(9, 3, 16)} | more
+
+
+def given(column, arrays):
+    """Arrays as the weights of a framework have them."""
+    convert = torch.tensor if column is torch_column else jnp.asarray
+    return {name: convert(x) for name, x in arrays.items()}
+
+
+on_columns = pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+on_twins = pytest.mark.parametrize("column", TWINS.values(), ids=TWINS)
+
+
+@on_columns
+def test_the_rotation_is_that_of_the_configuration(column):
+    scaled = DEFAULT | {"rope_type": "linear", "factor": 4.0}
+    turn = column.rope_from_config(LLAMA | {"rope_parameters": scaled}, layer=1)
+    speeds = reference.position_interpolation(4, base=10000.0, factor=4.0)
+    assert turn == column.Rotary(layout="half", frequencies=speeds.tolist())
+
+
+@on_columns
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_model_with_pictures_turns_by_coordinates(column, interleaved):
+    speeds = reference.frequencies(16)
+    rope = configs.Rope(
+        10000.0, tuple(speeds.tolist()), sections=(4, 2, 2), interleaved=interleaved
+    )
+    turn = column.rope_from_config(plan_of(rope=rope))
+    speeds = reference.mrope_frequencies(
+        16, [4, 2, 2], base=10000.0, interleaved=interleaved
+    )
+    assert turn == column.RotaryAxes(speeds.tolist(), layout="half")
+
+
+@on_columns
+def test_a_layer_without_rotation_has_none(column):
+    assert column.rope_from_config(plan_of()) is None
+
+
+@on_columns
+@pytest.mark.parametrize(
+    ("layer", "text"), [(2, "layer must be below 2, got 2"), (-1, "layer")]
+)
+def test_a_layer_that_is_not_there_is_named(column, layer, text):
+    with pytest.raises(ValueError, match=text):
+        column.rope_from_config(LLAMA, layer=layer)
+
+
+@on_twins
+def test_a_layer_of_another_kind_is_refused(column):
+    with pytest.raises(
+        ValueError, match="layer 0 must be an attention of pairs, got 'linear'"
+    ):
+        column.MultiHeadAttention.from_config(plan_of(kind="linear"))
+
+
+@on_twins
+def test_weights_are_picked_and_dropped_into_the_projections(column):
+    arrays = state()
+    layer = column.MultiHeadAttention.from_config(LLAMA, weights=given(column, arrays))
+    for role, name in zip(
+        ("query", "key", "value", "output"), ("q", "k", "v", "o"), strict=True
+    ):
+        want = arrays[f"model.layers.0.self_attn.{name}_proj.weight"]
+        assert np.array_equal(weights_of(column, layer, role), want)
+
+
+SEPARATE = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+def fused_rows(kind, query, key, value):
+    """Rows of queries, keys and values in one array, as a family keeps them."""
+    if kind == "stacked":
+        return np.concatenate([query, key, value])
+    parts = [x.reshape(2, -1, 4, *x.shape[1:]) for x in (query, key, value)]
+    return np.concatenate(parts, axis=1).reshape(-1, *query.shape[1:])
+
+
+@on_twins
+@pytest.mark.parametrize(
+    ("model_type", "kind", "module", "fused", "output"),
+    [
+        ("phi3", "stacked", "model.layers.0.self_attn.", "qkv_proj", "o_proj"),
+        ("gpt_neox", "grouped", "gpt_neox.layers.0.attention.", "query_key_value", "dense"),
+        ("bloom", "grouped", "transformer.h.0.self_attention.", "query_key_value", "dense"),
+        ("gpt2", "stacked", "transformer.h.0.attn.", "c_attn", "c_proj"),
+        ("gpt2", "stacked", "h.0.attn.", "c_attn", "c_proj"),
+    ],
+)
+def test_one_projection_for_three_is_cut_apart(
+    column, model_type, kind, module, fused, output
+):
+    separate = [
+        draw(i, *s).astype(np.float32) for i, s in enumerate([(16, 16), (8, 16), (8, 16)])
+    ]
+    last = draw(3, 16, 16).astype(np.float32)
+    offsets = [x[:, 0] for x in (*separate, last)]
+    arrays = {
+        "weight": fused_rows(kind, *separate),
+        "bias": fused_rows(kind, *offsets[:3]),
+    }
+    turned = model_type == "gpt2"
+    weights = {f"{module}{fused}.{k}": x.T if turned else x for k, x in arrays.items()}
+    weights |= {f"{module}{output}.weight": last.T if turned else last}
+    weights |= {f"{module}{output}.bias": offsets[3], f"{module}masked_bias": np.zeros(1)}
+    plan = plan_of(model_type, use_bias=(True,) * 3, use_output_bias=True)
+    layer = column.MultiHeadAttention.from_config(plan, weights=given(column, weights))
+    for role, want, offset in zip(
+        ("query", "key", "value", "output"), (*separate, last), offsets, strict=True
+    ):
+        assert np.array_equal(weights_of(column, layer, role), want)
+        own = (
+            layer.get_submodule(role).bias.detach().numpy()
+            if column is torch_column
+            else getattr(layer, f"{role}_bias")
+        )
+        assert np.array_equal(own, offset)
+
+
+PREFIX = "model.layers.0.self_attn."
+
+
+@pytest.mark.parametrize(
+    ("arrays", "changes", "text"),
+    [
+        (
+            {},
+            {},
+            "weights have no layer 0: no name begins with model.language_model.layers",
+        ),
+        (
+            {k: v for k, v in state().items() if "k_proj" not in k},
+            {},
+            r"weights lack 'model.layers.0.self_attn.k_proj.weight', the layer's key \(weight\)",
+        ),
+        (
+            state(**{f"{PREFIX}q_proj.bias": np.zeros(16)}),
+            {},
+            "weights have 'model.layers.0.self_attn.q_proj.bias', which a layer of 'llama'",
+        ),
+        (
+            state(**{f"{PREFIX}q_proj.weight": np.zeros((16, 8))}),
+            {},
+            r"q_proj.weight' must give query.weight of shape \(16, 16\), got \(16, 8\)",
+        ),
+        (
+            state(),
+            {"model_type": "t5"},
+            "weights of model_type 't5' have unknown names; known",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(arrays, changes, text):
+    with pytest.raises(ValueError, match=text):
+        attention_weights(arrays, plan_of(**changes), 0)
+
+
+def test_fused_weights_of_another_width_are_named():
+    weights = {"model.layers.0.self_attn.qkv_proj.weight": np.zeros((30, 16))}
+    with pytest.raises(ValueError, match=r"\(weight\) must have 32 rows, got 30"):
+        attention_weights(weights, plan_of("phi3"), 0)
+
+
+def test_keys_that_are_the_values_serve_as_both():
+    arrays = state()
+    del arrays[f"{PREFIX}v_proj.weight"]
+    found = attention_weights(arrays, plan_of("llama", shares_values=True), 0)
+    assert found["value.weight"] is found["key.weight"]
+
+
+@on_twins
+@pytest.mark.parametrize("many", [False, True])
+def test_files_on_the_disk_are_read(column, many, tmp_path):
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.ascontiguousarray(x, np.float32) for name, x in state().items()}
+    path = tmp_path / "model.safetensors"
+    if many:
+        names = list(arrays)
+        files = {name: f"part-{i % 2}.safetensors" for i, name in enumerate(names)}
+        for file in set(files.values()):
+            save_file({n: arrays[n] for n in names if files[n] == file}, tmp_path / file)
+        index = tmp_path / "model.safetensors.index.json"
+        index.write_text(json.dumps({"weight_map": files}))
+        path = tmp_path
+    else:
+        save_file(arrays, path)
+    assert len(Checkpoint(path, "numpy")) == len(arrays)
+    for place in {path, tmp_path}:
+        layer = column.MultiHeadAttention.from_config(LLAMA, weights=place)
+        want = arrays[f"{PREFIX}o_proj.weight"]
+        assert np.array_equal(weights_of(column, layer, "output"), want)
+
+
+@on_twins
+def test_what_is_no_checkpoint_is_named(column, tmp_path, monkeypatch):
+    make = column.MultiHeadAttention.from_config
+    with pytest.raises(
+        FileNotFoundError, match="weights must be a safetensors file or a folder"
+    ):
+        make(LLAMA, weights=tmp_path / "nowhere")
+    wrong = tmp_path / "model.safetensors"
+    wrong.write_bytes(b"no weights")
+    with pytest.raises(ValueError, match="weights must be safetensors files"):
+        make(LLAMA, weights=wrong)
+    monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
+    with pytest.raises(ImportError, match="pip install safetensors"):
+        make(LLAMA, weights=wrong)
+
+
+# what a configuration asks for besides the projections
+
+N = 5
+X = draw(20, 2, N, 16)
+
+
+def made(column, weights=None, **changes):
+    """A layer of a plan, from the weights of a small Llama."""
+    weights = state() if weights is None else weights
+    return column.MultiHeadAttention.from_config(
+        plan_of(**changes), weights=given(column, weights)
+    )
+
+
+def output(column, layer, x=X, **options):
+    array = torch.tensor if column is torch_column else jnp.asarray
+    found = layer(array(x.astype(np.float32)), **options)
+    return found.detach().numpy() if column is torch_column else np.asarray(found)
+
+
+def plain(**changes):
+    """The reference's layer with the weights of a small Llama."""
+    arrays = {name: x.T.astype(float) for name, x in state().items()}
+    projections = [arrays[f"{PREFIX}{name}.weight"] for name in SEPARATE]
+    return reference.MultiHeadAttention(
+        *projections, num_heads=4, num_kv_heads=2, scale=0.5, **changes
+    )
+
+
+def normed(norm, weight, bias, x):
+    """A norm by its definition."""
+    over = (-3, -1) if norm.axes == "width" else -1
+    if norm.kind == "layer":
+        x = x - x.mean(over, keepdims=True)
+    x = x / np.sqrt((x**2).mean(over, keepdims=True) + norm.eps)
+    heads = (x.shape[-3], 1, x.shape[-1])
+    shape = heads if weight.size == heads[0] * heads[2] else (-1,)
+    return x * (weight.reshape(shape) + norm.plus_one) + bias.reshape(shape)
+
+
+@on_twins
+@pytest.mark.parametrize(
+    "norm",
+    [
+        RMS,
+        configs.Norm("rms", 1e-6, plus_one=True),
+        configs.Norm("layer", 1e-5, axes="heads", offset=True),
+        configs.Norm("rms", 1e-6, axes="width"),
+        configs.Norm("rms", 1e-6, after=True),
+        configs.Norm("l2", 1e-6, learned=False, after=True),
+    ],
+    ids=str,
+)
+def test_queries_and_keys_are_normalised_as_the_plan_says(column, norm):
+    rope = configs.Rope(10000.0, (1.0, 0.01))
+    shapes = {
+        "head": ((4,), (4,)),
+        "heads": ((4, 4), (2, 4)),
+        "width": ((16,), (8,)),
+    }[norm.axes]
+    weights, more = [], state()
+    for i, (name, shape) in enumerate(zip(("q_norm", "k_norm"), shapes, strict=True)):
+        pair = draw(30 + i, *shape) if norm.learned else np.ones(shape)
+        offset = draw(40 + i, *shape) if norm.offset else np.zeros(shape)
+        weights.append((pair, offset))
+        if norm.learned:
+            more[f"{PREFIX}{name}.weight"] = pair.astype(np.float32)
+        if norm.offset:
+            more[f"{PREFIX}{name}.bias"] = offset.astype(np.float32)
+    layer = made(column, more, rope=rope, query_norm=norm, key_norm=norm)
+    turn = reference.Rotary(layout="half", frequencies=(1.0, 0.01))
+    acts = [lambda x, p=pair: normed(norm, *p, x) for pair in weights]
+    if norm.after:
+        pair = [lambda x, p, act=act: act(turn(x, p)) for act in acts]
+        want = plain(rotate=pair)(X, causal=True)
+    else:
+        want = plain(rotate=turn, query_norm=acts[0], key_norm=acts[1])(X, causal=True)
+    assert np.allclose(output(column, layer, causal=True), want, atol=1e-4)
+
+
+@on_twins
+def test_queries_of_layers_without_position_grow_with_it(column):
+    grows = configs.Temperature(floor=2.0, scale=0.5)
+    layer = made(column, temperature=grows)
+    want = plain(
+        rotate=[
+            lambda x, p: x * (1 + 0.5 * np.log1p(np.floor((p + 1) / 2)))[..., None],
+            None,
+        ]
+    )
+    assert np.allclose(output(column, layer, causal=True), want(X, causal=True), atol=1e-4)
+
+
+@on_twins
+@pytest.mark.parametrize(
+    ("changes", "mask"),
+    [
+        ({"kind": "sliding", "window": 2}, reference.Window(2)),
+        ({"kind": "chunked", "chunk": 3}, reference.Chunk(3)),
+    ],
+)
+def test_windows_and_chunks_belong_to_the_layer(column, changes, mask):
+    got = output(column, made(column, **changes), causal=True)
+    assert np.allclose(got, plain(mask=mask)(X, causal=True), atol=1e-4)
+
+
+@on_twins
+def test_slopes_are_those_of_alibi(column):
+    layer = made(column, bias=configs.Slopes(tuple(reference.alibi_slopes(4).tolist())))
+    want = plain(bias=reference.ALiBi(4))(X, causal=True)
+    assert np.allclose(output(column, layer, causal=True), want, atol=1e-4)
+
+
+@on_twins
+def test_buckets_are_those_of_t5(column):
+    layer = made(column, bias=configs.Buckets(8, 16, bidirectional=False))
+    bias = layer.bias
+    table = (
+        bias.table.detach().numpy() if column is torch_column else np.asarray(bias.table)
+    )
+    own = reference.T5Bias(table.astype(float), max_distance=16, bidirectional=False)
+    want = plain(bias=own)(X, causal=True)
+    assert np.allclose(output(column, layer, causal=True), want, atol=1e-4)
+
+
+@on_twins
+def test_without_weights_they_are_drawn(column):
+    rng = torch.Generator().manual_seed(0) if column is torch_column else jax.random.key(0)
+    layer = column.MultiHeadAttention.from_config(LLAMA, rng=rng)
+    assert np.abs(weights_of(column, layer, "query")).max() > 0
+
+
+def test_in_pytorch_a_norm_and_a_rotation_say_what_they_are():
+    norm = configs.Norm("rms", 1e-6, after=True)
+    changes = {"query_norm": norm, "key_norm": norm, "rope": configs.Rope(1e4, (1.0, 0.5))}
+    shown = repr(torch_column.MultiHeadAttention.from_config(plan_of(**changes)))
+    assert "HeadNorm(rms, axes='head', eps=1e-06)" in shown
+    assert "frequencies=(1.0, 0.5)" in shown
+    grows = plan_of(temperature=configs.Temperature(2.0, 0.5))
+    shown = repr(torch_column.MultiHeadAttention.from_config(grows))
+    assert "temperature=Temperature(floor=2.0, scale=0.5)" in shown
