@@ -93,12 +93,17 @@ def by_head(x, y):
     if x.ndim < 3 or x.shape[-3] == y.shape[-3]:
         return x @ y
     *batch, heads, n, width = x.shape
-    product = x.reshape(*batch, y.shape[-3], heads // y.shape[-3] * n, width) @ y
-    return product.reshape(*batch, heads, n, y.shape[-1])
+    groups = *batch, y.shape[-3], heads // y.shape[-3]
+    x = x.reshape(*groups, n, width)  # in two steps: heads may be spread over a mesh
+    product = x.reshape(*groups[:-1], groups[-1] * n, width) @ y
+    return product.reshape(*groups, n, y.shape[-1]).reshape(*batch, heads, n, y.shape[-1])
 
 
 def for_each_head(x, query):
     """Give each head of queries the head of keys that serves it."""
     if query.ndim < 3 or x.shape[-3] == query.shape[-3]:
         return x
-    return jnp.repeat(x, query.shape[-3] // x.shape[-3], axis=-3)
+    many = query.shape[-3]
+    *batch, few, n, width = x.shape
+    copies = jnp.broadcast_to(x[..., None, :, :], (*batch, few, many // few, n, width))
+    return copies.reshape(*batch, many, n, width)

@@ -157,10 +157,10 @@ def attention_of(given, forward, backward):
 
     def attended(given):
         query, value = given.query, given.value
-        one = *query.shape[:-1], 1
-        peak = jnp.full_like(query, jnp.finfo(wide).min, wide, one)
-        mixed = zeros(query, shape=(*query.shape[:-1], value.shape[-1]))
-        peak, total, mixed = forward(given, (peak, zeros(query, shape=one), mixed))
+        total = zeros(query[..., :1])  # spread over devices as the queries are
+        mixed = jnp.broadcast_to(total, (*query.shape[:-1], value.shape[-1]))
+        lowest = jnp.full_like(total, jnp.finfo(wide).min)
+        peak, total, mixed = forward(given, (lowest, total, mixed))
         total = jnp.where(total == 0, 1, total)
         return (mixed / total).astype(query.dtype), peak + jnp.log(total)
 

@@ -303,7 +303,8 @@ class MultiHeadAttention:
         if cache is not None:
             lost = beyond(cache, query_positions)[..., None, :, None]
             heads = jnp.where(lost, jnp.nan, heads)
-        out = _affine(merge_heads(heads), self.output_weight, self.output_bias)
+        alike = jax.typeof(query).sharding  # what heads on several devices add up to
+        out = _affine(merge_heads(heads), self.output_weight, self.output_bias, alike)
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -380,5 +381,6 @@ class MultiHeadAttention:
         return x if rotate is None else rotate(x, at)
 
 
-def _affine(x, weight, bias):
-    return x @ weight if bias is None else x @ weight + bias
+def _affine(x, weight, bias, sharding=None):
+    product = jnp.matmul(x, weight, out_sharding=sharding)
+    return product if bias is None else product + bias

@@ -134,7 +134,7 @@ class DAPE:
         products = products / math.sqrt(query.shape[-1])
         bias = self.bias(*where)
         contract.base_bias(bias, products.shape)
-        bias = jnp.broadcast_to(bias.astype(wide), products.shape)
+        bias = jnp.zeros_like(products) + bias.astype(wide)  # spread over devices alike
         w1, b1, w2, b2 = (parameter.astype(wide) for parameter in network)
         features = jnp.moveaxis(jnp.concatenate([products, bias], axis=-3), -3, -1)
         hidden = matmul(features, w1) + b1
