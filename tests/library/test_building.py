@@ -403,3 +403,31 @@ def test_in_pytorch_a_norm_and_a_rotation_say_what_they_are():
     grows = plan_of(temperature=configs.Temperature(2.0, 0.5))
     shown = repr(torch_column.MultiHeadAttention.from_config(grows))
     assert "temperature=Temperature(floor=2.0, scale=0.5)" in shown
+
+
+@on_twins
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [({"soft_cap": 50.0}, "soft_cap = 50.0"), ({"sinks": True}, "sinks = True")],
+)
+def test_what_the_layer_has_no_option_for_is_refused(column, changes, text):
+    with pytest.raises(ValueError, match=f"layer 0 has {text}, which MultiHeadAttention"):
+        made(column, **changes)
+
+
+def test_rows_of_queries_and_gates_alternate_by_head():
+    queries, gates = draw(60, 4, 4, 16), draw(61, 4, 4, 16)
+    arrays = state() | {
+        f"{PREFIX}q_proj.weight": np.stack([queries, gates], 1).reshape(32, 16)
+    }
+    found = attention_weights(arrays, plan_of(gate=True), 0)
+    assert np.array_equal(found["query.weight"], queries.reshape(16, 16))
+    assert np.array_equal(found["gate.weight"], gates.reshape(16, 16))
+
+
+def test_sinks_are_a_number_for_each_head():
+    sinks = draw(62, 4)
+    arrays = state(**{f"{PREFIX}sinks": sinks})
+    assert attention_weights(arrays, plan_of(sinks=True), 0)["sinks"] is sinks
+    with pytest.raises(ValueError, match=r"must give sinks of shape \(4,\), got \(3,\)"):
+        attention_weights(arrays | {f"{PREFIX}sinks": sinks[:3]}, plan_of(sinks=True), 0)

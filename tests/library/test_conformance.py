@@ -182,6 +182,7 @@ def test_every_definition_is_covered():
         *("ALiBi", "Rotary", "RotaryAxes", "KVCache"),  # their functions have vectors
         "tiled_forgetting_bias",  # parts of `forgetting_bias`
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
+        "rope_from_config",  # reads a configuration, no arrays
         *("balanced_order", "ring_attention"),  # as many programs as workers
         *(
             "Chunk",

@@ -10,9 +10,10 @@ from posattn.configs.families import FAMILIES
 from posattn.configs.keys import Keys
 from posattn.configs.layers import Plan
 
-__all__ = ["chosen", "plan"]
+__all__ = ["as_heads", "chosen", "plan"]
 
 ATTENTION = ("full", "sliding", "chunked")
+NOT_BUILT = ("soft_cap", "sinks", "gate", "value_norm", "latent")
 NESTED = ("text_config", "llm_config")
 
 
@@ -96,6 +97,16 @@ def chosen(config, layer, *, length=None):
     if found.kind not in ATTENTION:
         raise ValueError(f"layer {index} must be an attention of pairs, got {found.kind!r}")
     return whole, found
+
+
+def as_heads(layer):
+    """Refuse a layer that `MultiHeadAttention` has no option for, so that nothing is left out in silence."""
+    for name in NOT_BUILT:
+        found = getattr(layer, name)
+        if found:
+            raise ValueError(
+                f"layer {layer.index} has {name} = {found!r}, which MultiHeadAttention does not build"
+            )
 
 
 def _model_type(values, where):

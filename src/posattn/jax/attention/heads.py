@@ -27,6 +27,7 @@ def split_heads(
         ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
 
     Examples:
+        >>> import jax.numpy as jnp
         >>> split_heads(jnp.array([[0.0, 1.0, 2.0, 3.0]]), 2)
         Array([[[0., 1.]],
         <BLANKLINE>
@@ -54,6 +55,7 @@ def merge_heads(x: Float[Array, "*batch h n d_h"]) -> Float[Array, "*batch n d"]
         ValueError: if `x` has fewer than three axes.
 
     Examples:
+        >>> import jax.numpy as jnp
         >>> merge_heads(jnp.array([[[0.0, 1.0]], [[2.0, 3.0]]]))
         Array([[0., 1., 2., 3.]], dtype=float32)
     """

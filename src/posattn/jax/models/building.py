@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 from posattn import configs
 from posattn.configs.checkpoint import Checkpoint
+from posattn.configs.reading import as_heads, chosen
 from posattn.configs.weights import attention_weights
 from posattn.jax.attention.masks import Chunk, Window
 from posattn.jax.models.head_norm import HeadNorm, Steps
@@ -20,7 +21,7 @@ from posattn.jax.position.t5 import T5Bias
 
 __all__ = ["rope_from_config"]
 
-PROJECTIONS = ("query", "key", "value", "output", "gate")
+PROJECTIONS = ("query", "key", "value", "output")
 
 
 def rope_from_config(
@@ -53,7 +54,7 @@ def rope_from_config(
         >>> rope_from_config(config) == Rotary(layout="half", frequencies=[1.0, 0.01])
         True
     """
-    return turn(configs.chosen(config, layer, length=length)[1].rope)
+    return turn(chosen(config, layer, length=length)[1].rope)
 
 
 def turn(rope):
@@ -98,7 +99,8 @@ def from_config(
         TypeError: if an argument is not of its kind.
         ValueError: if the configuration is not clear, or weights of the layer are missing or left over.
     """
-    plan, described = configs.chosen(config, layer, length=length)
+    plan, described = chosen(config, layer, length=length)
+    as_heads(described)
     rng = jax.random.key(0) if rng is None else rng
     bias = added(described, rng, dtype)
     made = cls.init(rng, **arguments(described, dtype), bias=bias)
@@ -178,8 +180,6 @@ def loaded(layer, state, plan, index):
             new[f"{part}_{kind}"] = (array.T if kind == "weight" else array).astype(
                 old.dtype
             )
-        elif part == "sinks":
-            new["sinks"] = array.astype(layer.sinks.dtype)
         else:
             norm = norm_of(layer, part)
             old = getattr(norm, kind)

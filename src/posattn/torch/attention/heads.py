@@ -27,6 +27,7 @@ def split_heads(
         ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
 
     Examples:
+        >>> import torch
         >>> split_heads(torch.tensor([[0.0, 1.0, 2.0, 3.0]]), 2)
         tensor([[[0., 1.]],
         <BLANKLINE>
@@ -53,6 +54,7 @@ def merge_heads(x: Float[Tensor, "*batch h n d_h"]) -> Float[Tensor, "*batch n d
         ValueError: if `x` has fewer than three axes.
 
     Examples:
+        >>> import torch
         >>> merge_heads(torch.tensor([[[0.0, 1.0]], [[2.0, 3.0]]]))
         tensor([[0., 1., 2., 3.]])
     """

@@ -6,6 +6,7 @@ import torch
 
 from posattn import configs
 from posattn.configs.checkpoint import Checkpoint
+from posattn.configs.reading import as_heads, chosen
 from posattn.configs.weights import attention_weights
 from posattn.torch.attention.masks import Chunk, Window
 from posattn.torch.models.head_norm import HeadNorm, Steps
@@ -16,7 +17,7 @@ from posattn.torch.position.t5 import T5Bias
 
 __all__ = ["rope_from_config"]
 
-PROJECTIONS = ("query", "key", "value", "output", "gate")
+PROJECTIONS = ("query", "key", "value", "output")
 
 
 def rope_from_config(
@@ -49,7 +50,7 @@ def rope_from_config(
         >>> rope_from_config(config) == Rotary(layout="half", frequencies=[1.0, 0.01])
         True
     """
-    return turn(configs.chosen(config, layer, length=length)[1].rope)
+    return turn(chosen(config, layer, length=length)[1].rope)
 
 
 def turn(rope):
@@ -96,7 +97,8 @@ def from_config(
         TypeError: if an argument is not of its kind.
         ValueError: if the configuration is not clear, or weights of the layer are missing or left over.
     """
-    plan, described = configs.chosen(config, layer, length=length)
+    plan, described = chosen(config, layer, length=length)
+    as_heads(described)
     made = cls(**arguments(described, dtype=dtype, device=device), rng=rng)
     if weights is not None:
         load(made, state_of(weights), plan, described.index)
@@ -172,8 +174,6 @@ def load(module, state, plan, index):
         part, _, kind = name.partition(".")
         if part in PROJECTIONS:
             getattr(module.get_submodule(part), kind).copy_(array)
-        elif part == "sinks":
-            module.sinks.copy_(array)
         else:
             norm, described = norm_of(module, part), getattr(layer, part)
             own = getattr(norm, kind)
