@@ -91,7 +91,7 @@ def test_every_recorded_configuration_has_its_words():
     assert {path.stem for path in RECORDS.glob("*.json")} == {name for name, _ in WORDS}
 
 
-def test_a_plan_prints_runs_of_equal_layers_in_a_line():
+def test_a_plan_prints_each_kind_of_layer_once():
     plan = configs.plan(
         LLAMA
         | {
@@ -103,13 +103,38 @@ def test_a_plan_prints_runs_of_equal_layers_in_a_line():
     )
     assert str(plan) == (
         "mistral, 12 layers from 0 on\n"
-        "0 to 11  sliding attention over 8 positions, rotary base 10000, halves; "
+        "0-11  sliding attention over 8 positions, rotary base 10000, halves; "
         "4 heads, 1 of keys"
     )
     lines = str(configs.plan(record("smollm3"))).splitlines()
-    assert lines[1].startswith("  0 to 2  full attention, rotary")
-    assert lines[2].startswith("       3  full attention, no position")
-    assert len(lines) == 1 + 2 * 9
+    assert lines[1].startswith("0-2, 4-6, 8-10, …, 32-34  full attention, rotary")
+    assert lines[2].startswith("3, 7, 11, …, 35           full attention, no position")
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("full", "first", "second"),
+    [
+        ([1, 3, 5, 7, 9], "0, 2, 4, …, 8", "1, 3, 5, …, 9"),
+        ([1, 3, 5], "0, 2, 4, 6-9", "1, 3, 5"),
+        ([4], "0-3, 5-9", "4"),
+        ([2, 4, 5, 7, 8], "0-1, 3, 6, 9", "2, 4-5, 7-8"),
+        ([1, 2, 4, 6, 8], "0, 3, 5, 7, 9", "1-2, 4, 6, 8"),
+        ([2, 4, 6, 8], "0-1, 3, 5, 7, 9", "2, 4, 6, 8"),
+    ],
+)
+def test_a_plan_names_layers_by_ranges(full, first, second):
+    kinds = ["full_attention" if k in full else "sliding_attention" for k in range(10)]
+    changes = {"layer_types": kinds, "num_hidden_layers": 10}
+    lines = str(configs.plan(record("gpt-oss") | changes)).splitlines()
+    assert [line.split("  ")[0] for line in lines[1:]] == [first, second]
+
+
+def test_the_last_range_may_be_cut_by_the_end_of_the_stack():
+    gemma = record("gemma-3")
+    gemma["text_config"]["num_hidden_layers"] = 32
+    lines = str(configs.plan(gemma)).splitlines()
+    assert lines[1].startswith("0-4, 6-10, 12-16, …, 30-31  sliding")
 
 
 def test_a_configuration_is_a_dictionary_a_path_a_folder_or_an_object(tmp_path):

@@ -1,8 +1,11 @@
-"""A plan in words: a sentence for a layer, and a table in which runs of equal layers share a line."""
+"""A plan in words: a sentence for a layer, and a table in which equal layers share a line."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 __all__ = ["sentence", "table"]
+
+MOST = 4  # of ranges that are all written
 
 
 def sentence(layer):
@@ -116,19 +119,31 @@ def _number(value):
 
 
 def table(plan):
-    """All layers, in lines of which each stands for a run of equal ones."""
-    runs = []
+    """All layers: a line for each that differs from those above, with the places where it stands."""
+    found = {}
     for layer in plan.layers:
-        same = replace(layer, index=0)
-        if runs and runs[-1][0] == same:
-            runs[-1][2] = layer.index
-        else:
-            runs.append([same, layer.index, layer.index])
+        found.setdefault(replace(layer, index=0), []).append(layer.index)
+    named = [_places(indices) for indices in found.values()]
+    width = max(map(len, named))
     lines = [f"{plan.model_type}, {len(plan.layers)} layers from 0 on"]
-    places = [f"{a}" if a == b else f"{a} to {b}" for _, a, b in runs]
-    width = max(map(len, places))
     lines += [
-        f"{place.rjust(width)}  {sentence(layer)}"
-        for place, (layer, _, _) in zip(places, runs, strict=True)
+        f"{place.ljust(width)}  {sentence(layer)}"
+        for place, layer in zip(named, found, strict=True)
     ]
     return "\n".join(lines)
+
+
+def _places(indices):
+    """Numbers of layers as ranges, of which only the first and last are written where they recur."""
+    runs = []
+    for index in indices:
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
+    steps = {later[0] - run[0] for run, later in pairwise(runs)}
+    lengths = {len(run) for run in runs[:-1]}  # the end of the stack may cut the last one
+    if len(runs) > MOST and len(steps) == len(lengths) == 1:
+        named = [*named[:3], "…", named[-1]]
+    return ", ".join(named)
