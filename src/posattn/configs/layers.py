@@ -41,7 +41,7 @@ class Rope:
 
     @property
     def axis_frequencies(self):
-        """With sections: the frequencies of each axis, 0 for the pairs that turn with another one."""
+        """The frequencies of each axis where there are sections, 0 for pairs that turn with another axis."""
         axes = range(len(self.sections))
         if self.interleaved:
             places = {a: range(a, 3 * self.sections[a], 3) for a in axes if a > 0}
