@@ -30,7 +30,6 @@ OWN = {
         "blocks",
         "call",
         "definition",
-        "dtypes",
         "fused",
         "head_norm",
         "random",

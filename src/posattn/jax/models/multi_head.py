@@ -1,6 +1,5 @@
 """Multi-head attention: several attentions side by side, each in its own projection."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +14,12 @@ from jaxtyping import Bool, Float, Real
 from posattn import contract
 from posattn.jax.attention.attention import attend, attention_weights
 from posattn.jax.attention.cache import KVCache, beyond
-from posattn.jax.attention.call import biases, checked, positions_of
+from posattn.jax.attention.call import biases, checked
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.masks import for_heads, span, together, unless_cached
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.building import from_config
+from posattn.jax.models.projections import affine, drawn, queries_and_keys, turned
 from posattn.jax.trees import as_pytree, register
 
 __all__ = ["MultiHeadAttention"]
@@ -163,18 +163,9 @@ class MultiHeadAttention:
         dropout_rate = contract.dropout_rate(dropout_rate)
         contract.position_mask(mask)
         contract.rng(rng, is_key(rng), "JAX key")
-        dtype = jnp.result_type(float if dtype is None else dtype)
-        ends = np.cumsum([math.prod(shape) for shape in sizes.weights])
-        drawn = jnp.split(jax.random.uniform(rng, (ends[-1],), dtype, -1, 1), ends[:-1])
-        weights = (
-            part.reshape(shape) * math.sqrt(6 / sum(shape))
-            for part, shape in zip(drawn, sizes.weights, strict=True)
-        )
-        used = [use_bias] * 3 + [use_bias if use_output_bias is None else use_output_bias]
-        offsets = (
-            jnp.zeros(shape[1], dtype) if given else None
-            for given, shape in zip(used, sizes.weights, strict=True)
-        )
+        use_output_bias = use_bias if use_output_bias is None else use_output_bias
+        used = [use_bias] * 3 + [use_output_bias]
+        weights, offsets = drawn(rng, sizes.weights, used, dtype)
         return cls(
             *weights,
             *offsets,
@@ -278,15 +269,19 @@ class MultiHeadAttention:
             if query_positions is None:
                 query_positions = cache.next_positions(query.shape[-2])
             key_positions = query_positions
-        q, k, v, where = self._heads(query, key, value, query_positions, key_positions)
+        q, k, value, where = queries_and_keys(
+            self, query, key, value, query_positions, key_positions
+        )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
-        q = self._turn(0, q, where[0], coordinates)
+        v = affine(value, self.value_weight, self.value_bias)
+        v = split_heads(v, self.num_kv_heads)
+        q = turned(self.rotate, 0, q, where[0], coordinates)
         if cache is None or cache.turned:
-            k = self._turn(1, k, where[1], coordinates)
+            k = turned(self.rotate, 1, k, where[1], coordinates)
         if cache is not None:
             cache, held = cache.append(k, v, query_positions)
             k, v, where = held.key, held.value, (query_positions, held.positions)
-            k = k if cache.turned else self._turn(1, k, held.positions)
+            k = k if cache.turned else turned(self.rotate, 1, k, held.positions)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         masks, finite = [unless_cached(self.mask, cache), mask], False
         if cache is not None:
@@ -304,7 +299,7 @@ class MultiHeadAttention:
             lost = beyond(cache, query_positions)[..., None, :, None]
             heads = jnp.where(lost, jnp.nan, heads)
         alike = jax.typeof(query).sharding  # what heads on several devices add up to
-        out = _affine(merge_heads(heads), self.output_weight, self.output_bias, alike)
+        out = affine(merge_heads(heads), self.output_weight, self.output_bias, alike)
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -340,47 +335,17 @@ class MultiHeadAttention:
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit.
         """
-        q, k, _, where = self._heads(query, key, None, query_positions, key_positions)
+        q, k, _, where = queries_and_keys(
+            self, query, key, None, query_positions, key_positions
+        )
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         contract.layer_coordinates(coordinates, query.shape, key, None)
         mask = together([self.mask, mask], where, (*q.shape[:-1], k.shape[-2]))
-        q, k = (self._turn(i, (q, k)[i], where[i], coordinates) for i in (0, 1))
+        q, k = (turned(self.rotate, i, (q, k)[i], where[i], coordinates) for i in (0, 1))
         return attention_weights(q, k, mask=mask, **self._options(causal, bias, where))
-
-    def _heads(self, query, key, value, query_positions, key_positions):
-        """The heads of queries, keys and values, not rotated, and where the first two stand."""
-        if key is None:
-            key = query
-            key_positions = query_positions if key_positions is None else key_positions
-        value = key if value is None else value
-        contract.layer_weights(self)
-        dim, kv_dim = self.query_weight.shape[0], self.key_weight.shape[0]
-        contract.layer_inputs(query, key, value, dim, kv_dim)
-        contract.floating("query", query, like=self.query_weight, owner="the weights")
-        many, few = self.num_heads, self.num_kv_heads
-        q = split_heads(_affine(query, self.query_weight, self.query_bias), many)
-        k = split_heads(_affine(key, self.key_weight, self.key_bias), few)
-        v = split_heads(_affine(value, self.value_weight, self.value_bias), few)
-        q = q if self.query_norm is None else self.query_norm(q)
-        k = k if self.key_norm is None else self.key_norm(k)
-        return q, k, v, positions_of(q, k, query_positions, key_positions)
 
     def _options(self, causal, bias, where):
         """What an attention is told, the layer's own bias included."""
         named = dict(zip(("query_positions", "key_positions"), where, strict=True))
         parts = [*biases(self.bias), *biases(bias)]
         return named | {"causal": causal, "bias": parts, "scale": self.scale}
-
-    def _turn(self, of, x, positions, coordinates=None):
-        """Rotate the heads of queries (0) or keys (1)."""
-        pair = isinstance(self.rotate, list | tuple)
-        rotate = self.rotate[of] if pair else self.rotate
-        at = (
-            positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
-        )
-        return x if rotate is None else rotate(x, at)
-
-
-def _affine(x, weight, bias, sharding=None):
-    product = jnp.matmul(x, weight, out_sharding=sharding)
-    return product if bias is None else product + bias

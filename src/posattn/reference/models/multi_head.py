@@ -11,12 +11,12 @@ from posattn import contract
 from posattn.reference.attention.attention import (
     attention_weights,
     biases,
-    positions_of,
     scaled_dot_product_attention,
 )
 from posattn.reference.attention.cache import KVCache
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.masks import all_of, for_heads, span, unless_cached
+from posattn.reference.models.projections import affine, drawn, queries_and_keys, turned
 
 __all__ = ["MultiHeadAttention"]
 
@@ -166,15 +166,8 @@ class MultiHeadAttention:
         dropout_rate = contract.dropout_rate(dropout_rate)
         contract.position_mask(mask)
         contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
-        weights = [
-            rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape)) for shape in sizes.weights
-        ]
         use_output_bias = use_bias if use_output_bias is None else use_output_bias
-        used = [use_bias] * 3 + [use_output_bias]
-        offsets = [
-            np.zeros(shape[1]) if use else None
-            for use, shape in zip(used, sizes.weights, strict=True)
-        ]
+        weights, offsets = drawn(rng, sizes.weights, [use_bias] * 3 + [use_output_bias])
         return cls(
             *weights,
             *offsets,
@@ -282,19 +275,19 @@ class MultiHeadAttention:
                 if query_positions is None
                 else query_positions
             )
-        q, k, value, where = self._queries_and_keys(
-            query, key, value, query_positions, key_positions
+        q, k, value, where = queries_and_keys(
+            self, query, key, value, query_positions, key_positions
         )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
-        v = _affine(value, self.value_weight, self.value_bias)
+        v = affine(value, self.value_weight, self.value_bias)
         v = split_heads(v, self.num_kv_heads or self.num_heads)
-        q = self._turn(0, q, where[0], coordinates)
+        q = turned(self.rotate, 0, q, where[0], coordinates)
         if cache is None or cache.turned:
-            k = self._turn(1, k, where[1], coordinates)
+            k = turned(self.rotate, 1, k, where[1], coordinates)
         if cache is not None:
             cache, seen = cache.append(k, v, query_positions)
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
-            k = k if cache.turned else self._turn(1, k, seen.positions)
+            k = k if cache.turned else turned(self.rotate, 1, k, seen.positions)
         masks = [
             unless_cached(self.mask, cache),
             for_heads(mask, (*q.shape[:-1], k.shape[-2])),
@@ -315,7 +308,7 @@ class MultiHeadAttention:
             scale=self.scale,
             **(thinned if rng is not None else {}),
         )
-        out = _affine(merge_heads(out), self.output_weight, self.output_bias)
+        out = affine(merge_heads(out), self.output_weight, self.output_bias)
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -349,14 +342,14 @@ class MultiHeadAttention:
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit.
         """
-        q, k, _, where = self._queries_and_keys(
-            query, key, None, query_positions, key_positions
+        q, k, _, where = queries_and_keys(
+            self, query, key, None, query_positions, key_positions
         )
         contract.layer_coordinates(coordinates, query.shape, key, None)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         return attention_weights(
-            self._turn(0, q, where[0], coordinates),
-            self._turn(1, k, where[1], coordinates),
+            turned(self.rotate, 0, q, where[0], coordinates),
+            turned(self.rotate, 1, k, where[1], coordinates),
             mask=all_of([self.mask, mask], q, k, where),
             causal=causal,
             bias=[*biases(self.bias), *biases(bias)],
@@ -364,33 +357,3 @@ class MultiHeadAttention:
             key_positions=where[1],
             scale=self.scale,
         )
-
-    def _queries_and_keys(self, query, key, value, query_positions, key_positions):
-        """Project and normalise them, and say what has the values and where all stand."""
-        if key is None:
-            key = query
-            key_positions = query_positions if key_positions is None else key_positions
-        value = key if value is None else value
-        contract.layer_weights(self)
-        widths = self.query_weight.shape[0], self.key_weight.shape[0]
-        contract.layer_inputs(query, key, value, *widths)
-        q = split_heads(_affine(query, self.query_weight, self.query_bias), self.num_heads)
-        k = _affine(key, self.key_weight, self.key_bias)
-        k = split_heads(k, self.num_kv_heads or self.num_heads)
-        q = q if self.query_norm is None else self.query_norm(q)
-        k = k if self.key_norm is None else self.key_norm(k)
-        return q, k, value, positions_of(q, k, query_positions, key_positions)
-
-    def _turn(self, which, x, positions, coordinates=None):
-        """Rotate the queries (0) or the keys (1) of all heads."""
-        rotate = (
-            self.rotate[which] if isinstance(self.rotate, list | tuple) else self.rotate
-        )
-        at = (
-            positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
-        )
-        return x if rotate is None else rotate(x, at)
-
-
-def _affine(x, weight, bias):
-    return x @ weight if bias is None else x @ weight + bias

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from posattn import contract
 from posattn.torch.attention.attention import attend, attention_weights
 from posattn.torch.attention.cache import KVCache
-from posattn.torch.attention.call import biases, checked, positions_of
+from posattn.torch.attention.call import biases, checked
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.masks import all_of, for_heads, span, unless_cached
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
 from posattn.torch.models.building import from_config
-from posattn.torch.models.dtypes import autocasts, floating_weight, made_by
+from posattn.torch.models.projections import made_by, queries_and_keys, turned
 
 __all__ = ["MultiHeadAttention"]
 
@@ -57,7 +57,9 @@ def registered(scheme):
 
 
 def as_given(schemes):
-    """The schemes of a list as their user made them."""
+    """What `registered` was given."""
+    if not isinstance(schemes, nn.ModuleList):
+        return schemes
     return [s.scheme if isinstance(s, Given) else s for s in schemes]
 
 
@@ -269,18 +271,18 @@ class MultiHeadAttention(nn.Module):
             if query_positions is None:
                 query_positions = cache.next_positions(query.shape[-2])
             key_positions = query_positions
-        q, k, value, where = self._queries_and_keys(
-            query, key, value, query_positions, key_positions
+        q, k, value, where = queries_and_keys(
+            self, query, key, value, query_positions, key_positions
         )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
         v = split_heads(self.value(value), self.num_kv_heads)
-        q = self._turn(0, q, where[0], coordinates)
+        q = turned(as_given(self.rotate), 0, q, where[0], coordinates)
         if cache is None or cache.turned:
-            k = self._turn(1, k, where[1], coordinates)
+            k = turned(as_given(self.rotate), 1, k, where[1], coordinates)
         if cache is not None:
             cache, seen = cache.append(k, v, query_positions)
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
-            k = k if cache.turned else self._turn(1, k, seen.positions)
+            k = k if cache.turned else turned(as_given(self.rotate), 1, k, seen.positions)
         own = unless_cached(self.mask, cache)
         mask = all_of([own, for_heads(mask, (*q.shape[:-1], k.shape[-2]))], q, k, where)
         finite = False
@@ -337,14 +339,14 @@ class MultiHeadAttention(nn.Module):
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit.
         """
-        q, k, _, where = self._queries_and_keys(
-            query, key, None, query_positions, key_positions
+        q, k, _, where = queries_and_keys(
+            self, query, key, None, query_positions, key_positions
         )
         contract.layer_coordinates(coordinates, query.shape, key, None)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         return attention_weights(
-            self._turn(0, q, where[0], coordinates),
-            self._turn(1, k, where[1], coordinates),
+            turned(as_given(self.rotate), 0, q, where[0], coordinates),
+            turned(as_given(self.rotate), 1, k, where[1], coordinates),
             mask=all_of([self.mask, mask], q, k, where),
             causal=causal,
             bias=self._biases(bias),
@@ -353,34 +355,6 @@ class MultiHeadAttention(nn.Module):
             scale=self.scale,
         )
 
-    def _queries_and_keys(self, query, key, value, query_positions, key_positions):
-        """Project and normalise them, and say what has the values and where all stand."""
-        if key is None:
-            key = query
-            key_positions = query_positions if key_positions is None else key_positions
-        value = key if value is None else value
-        autocast = autocasts(query.device.type)
-        contract.layer_inputs(query, key, value, self.dim, self.kv_dim, mixed=autocast)
-        weight = floating_weight(self.query)
-        if not (autocast or weight is None):
-            contract.floating("query", query, like=weight, owner="the weights")
-        q = split_heads(self.query(query), self.num_heads)
-        k = split_heads(self.key(key), self.num_kv_heads)
-        q = q if self.query_norm is None else self.query_norm(q).to(q.dtype)
-        k = k if self.key_norm is None else self.key_norm(k).to(k.dtype)
-        return q, k, value, positions_of(q, k, query_positions, key_positions)
-
-    def _turn(self, which, x, positions, coordinates=None):
-        """Rotate the queries (0) or the keys (1) of all heads."""
-        rotate = self.rotate
-        if isinstance(rotate, nn.ModuleList):
-            rotate = as_given(rotate)[which]
-        at = (
-            positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
-        )
-        return x if rotate is None else rotate(x, at)
-
     def _biases(self, bias):
         """The layer's own biases, and those of a call."""
-        own = as_given(self.bias) if isinstance(self.bias, nn.ModuleList) else self.bias
-        return [*biases(own), *biases(bias)]
+        return [*biases(as_given(self.bias)), *biases(bias)]

@@ -1,0 +1,61 @@
+"""The projections of a layer of attention: drawn, applied to its input, and turned, head by head."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posattn import contract
+from posattn.jax.attention.call import positions_of
+from posattn.jax.attention.heads import split_heads
+
+__all__ = []
+
+
+def drawn(rng, shapes, used, dtype):
+    """Weights within Glorot's bounds, and an offset of zeros (or None) for each, as `used` says."""
+    dtype = jnp.result_type(float if dtype is None else dtype)
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    parts = jnp.split(jax.random.uniform(rng, (ends[-1],), dtype, -1, 1), ends[:-1])
+    weights = [
+        part.reshape(shape) * math.sqrt(6 / sum(shape))
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
+    offsets = [
+        jnp.zeros(shape[1], dtype) if use else None
+        for shape, use in zip(shapes, used, strict=True)
+    ]
+    return weights, offsets
+
+
+def affine(x, weight, bias, sharding=None):
+    """Project a sequence."""
+    product = jnp.matmul(x, weight, out_sharding=sharding)
+    return product if bias is None else product + bias
+
+
+def queries_and_keys(layer, query, key, value, query_positions, key_positions):
+    """The heads of queries and keys, not yet turned, what has the values, and where the first two stand."""
+    if key is None:
+        key = query
+        key_positions = query_positions if key_positions is None else key_positions
+    value = key if value is None else value
+    contract.layer_weights(layer)
+    widths = layer.query_weight.shape[0], layer.key_weight.shape[0]
+    contract.layer_inputs(query, key, value, *widths)
+    contract.floating("query", query, like=layer.query_weight, owner="the weights")
+    q = split_heads(affine(query, layer.query_weight, layer.query_bias), layer.num_heads)
+    k = split_heads(affine(key, layer.key_weight, layer.key_bias), layer.num_kv_heads)
+    q = q if layer.query_norm is None else layer.query_norm(q)
+    k = k if layer.key_norm is None else layer.key_norm(k)
+    return q, k, value, positions_of(q, k, query_positions, key_positions)
+
+
+def turned(rotate, which, x, positions, coordinates=None):
+    """The queries (0) or the keys (1) of all heads, rotated."""
+    rotate = rotate[which] if isinstance(rotate, list | tuple) else rotate
+    if rotate is None:
+        return x
+    at = positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
+    return rotate(x, at)

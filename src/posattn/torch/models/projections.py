@@ -1,0 +1,61 @@
+"""The projections of a layer of attention: their dtypes, what they make of an input, and how it turns."""
+
+import torch
+from torch import Tensor
+
+from posattn import contract
+from posattn.torch.attention.call import positions_of
+from posattn.torch.attention.heads import split_heads
+
+__all__ = []
+
+
+def autocasts(kind):
+    """Whether PyTorch chooses the dtype of each operation on devices of a kind."""
+    return kind != "meta" and torch.is_autocast_enabled(kind)
+
+
+def floating_weight(linear):
+    """The weight of a projection; None if it is quantized, which may keep anything under that name."""
+    weight = getattr(linear, "weight", None)
+    return weight if isinstance(weight, Tensor) and weight.is_floating_point() else None
+
+
+def made_by(linear, dtype, device):
+    """The dtype of what a projection returns, and its device, unless others are asked for."""
+    weight = floating_weight(linear)
+    if device is None:
+        device = torch.get_default_device() if weight is None else weight.device
+    kind = torch.device(device).type
+    if dtype is None and autocasts(kind):
+        dtype = torch.get_autocast_dtype(kind)
+    elif dtype is None and weight is not None:
+        dtype = weight.dtype
+    return dtype, device
+
+
+def queries_and_keys(layer, query, key, value, query_positions, key_positions):
+    """The heads of queries and keys, not yet turned, what has the values, and where the first two stand."""
+    if key is None:
+        key = query
+        key_positions = query_positions if key_positions is None else key_positions
+    value = key if value is None else value
+    autocast = autocasts(query.device.type)
+    contract.layer_inputs(query, key, value, layer.dim, layer.kv_dim, mixed=autocast)
+    weight = floating_weight(layer.query)
+    if not (autocast or weight is None):
+        contract.floating("query", query, like=weight, owner="the weights")
+    q = split_heads(layer.query(query), layer.num_heads)
+    k = split_heads(layer.key(key), layer.num_kv_heads)
+    q = q if layer.query_norm is None else layer.query_norm(q).to(q.dtype)
+    k = k if layer.key_norm is None else layer.key_norm(k).to(k.dtype)
+    return q, k, value, positions_of(q, k, query_positions, key_positions)
+
+
+def turned(rotate, which, x, positions, coordinates=None):
+    """The queries (0) or the keys (1) of all heads, rotated."""
+    rotate = rotate[which] if isinstance(rotate, list | tuple) else rotate
+    if rotate is None:
+        return x
+    at = positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
+    return rotate(x, at)
