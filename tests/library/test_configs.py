@@ -74,6 +74,41 @@ WORDS = {
         "gpt-neox",
         0,
     ): "full attention, rotary base 10000, halves, 24 of 96 entries; 64 heads",
+    (
+        "deepseek-v3",
+        60,
+    ): "full attention, rotary base 10000, neighbors, scaled by 40 with YaRN; "
+    "scores times 0.135234; 128 heads, keys and values from 512 numbers",
+    (
+        "deepseek-v3.2",
+        0,
+    ): "full attention, 2048 of the keys chosen by an indexer, rotary base 10000, neighbors, "
+    "scaled by 40 with YaRN; scores times 0.135234; 128 heads, keys and values from 512 numbers",
+    (
+        "kimi-k2",
+        0,
+    ): "full attention, rotary base 50000, neighbors, scaled by 32 with YaRN; "
+    "scores times 0.130861; 64 heads, keys and values from 512 numbers",
+    (
+        "deepseek-v4-flash",
+        1,
+    ): "sliding attention over 128 positions, rotary base 10000, neighbors, last 64 of 512 entries, "
+    "values too, and the output turned back; query and key norms; sinks; "
+    "64 heads, 1 of keys, whose keys are the values",
+    (
+        "deepseek-v4-flash",
+        2,
+    ): "sliding attention over 128 positions and over a key for each 4 positions before, "
+    "512 of those chosen by an indexer, rotary base 160000, neighbors, last 64 of 512 entries, "
+    "scaled by 16 with YaRN, values too, and the output turned back; query and key norms; sinks; "
+    "64 heads, 1 of keys, whose keys are the values",
+    (
+        "deepseek-v4-flash",
+        3,
+    ): "sliding attention over 128 positions and over a key for each 128 positions before, "
+    "rotary base 160000, neighbors, last 64 of 512 entries, scaled by 16 with YaRN, values too, "
+    "and the output turned back; query and key norms; sinks; "
+    "64 heads, 1 of keys, whose keys are the values",
     ("gpt2", 11): "full attention, learned table of 1024 rows at the input; 12 heads",
     ("bloom", 0): "full attention, ALiBi with slopes from 0.707107 to 0.00390625; 16 heads",
 }
@@ -120,6 +155,7 @@ def test_a_plan_prints_each_kind_of_layer_once():
         ([4], "0-3, 5-9", "4"),
         ([2, 4, 5, 7, 8], "0-1, 3, 6, 9", "2, 4-5, 7-8"),
         ([1, 2, 4, 6, 8], "0, 3, 5, 7, 9", "1-2, 4, 6, 8"),
+        ([1], "0, 2-9", "1"),
         ([2, 4, 6, 8], "0-1, 3, 5, 7, 9", "2, 4, 6, 8"),
     ],
 )
@@ -280,6 +316,50 @@ def test_windows_come_when_the_configuration_says_so():
     )
 
 
+def test_latent_attention_has_its_widths():
+    v3 = configs.plan(record("deepseek-v3")).layers[0]
+    assert v3.latent == configs.Latent(1536, 512, 128, 64, 128)
+    assert (v3.head_dim, v3.rope.rotary_dim, v3.rope.last) == (192, 64, True)
+    v2 = record("deepseek-v3") | {"model_type": "deepseek_v2", "q_lora_rank": None}
+    v2 |= {"attention_bias": True}
+    layer = configs.plan(v2).layers[0]
+    assert layer.latent.query_rank is None
+    assert layer.use_bias == (False, True, True)
+    plain = record("deepseek-v3") | {"rope_scaling": None, "rope_interleave": False}
+    layer = configs.plan(plain).layers[0]
+    assert (layer.scale, layer.rope.layout) == (192**-0.5, "half")
+
+
+def test_equal_bounds_of_yarn_leave_one_step():
+    found = np.array(rope_of("kimi-k2").frequencies)
+    shares = found / frequencies(64, base=50000.0)
+    assert set(np.round(shares, 9)) == {1.0, round(1 / 32, 9)}
+
+
+def test_deepseek_v4_in_both_forms():
+    old = record("deepseek-v4-flash")
+    assert configs.plan(old).layers[5].rope.attention_factor == 1
+    names = {
+        0: "sliding_attention",
+        4: "compressed_sparse_attention",
+        128: "heavily_compressed_attention",
+    }
+    new = {
+        key: value
+        for key, value in old.items()
+        if key not in ("compress_ratios", "rope_scaling")
+    }
+    new["layer_types"] = [names[rate] for rate in old["compress_ratios"][:43]]
+    new["rope_parameters"] = old["rope_scaling"]
+    del new["qk_rope_head_dim"]
+    assert configs.plan(new | {"partial_rotary_factor": 0.125}) == configs.plan(old)
+    share = {"partial_rotary_factor": 0.125, "rope_theta": 10000.0}
+    scaled = old["rope_scaling"] | share | {"rope_theta": 160000.0, "attention_factor": 1.0}
+    new["rope_parameters"] = {"main": share, "compress": scaled}
+    new["partial_rotary_factor"] = 0.125
+    assert configs.plan(new) == configs.plan(old)
+
+
 def test_gpt2_may_scale_by_the_place_of_the_layer():
     gpt2 = record("gpt2") | {"scale_attn_by_inverse_layer_idx": True}
     assert configs.plan(gpt2).layers[3].scale == 1 / 8 / 4
@@ -312,6 +392,17 @@ CONTRADICTIONS = [
     ("olmo-3", {"rope_parameters": {"rope_theta": 1e4}}, r"rope_parameters\['\w+'\] is missing"),
     ("phi-3", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "must be 'default' or 'longrope'"),
     ("phi-4-mini", {"partial_rotary_factor": 0.5}, "short_factor must hold 32 numbers.*got 48"),
+    ("deepseek-v3", {"num_key_value_heads": 64}, "num_key_value_heads = 64 must be num_attention_heads"),
+    ("deepseek-v3", {"head_dim": 56}, "head_dim is known only as 64"),
+    ("deepseek-v3.2", {"q_lora_rank": None}, "q_lora_rank is null"),
+    ("deepseek-v3", {"rope_scaling": {"type": "yarn", "factor": None, "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096}}, "factor is missing beside mscale_all_dim"),
+    ("deepseek-v4-flash", {"compress_ratios": [0] * 9}, "must hold 43 entries or more, got 9"),
+    ("deepseek-v4-flash", {"compress_ratios": [8] * 43}, r"compress_ratios\[0\] must be 0, 4 or 128"),
+    ("deepseek-v4-flash", {"partial_rotary_factor": 0.5}, "qk_rope_head_dim = 64 and partial_rotary"),
+    ("deepseek-v4-flash", {"qk_rope_head_dim": None}, "qk_rope_head_dim or partial_rotary_factor is"),
+    ("deepseek-v4-flash", {"compress_ratios": None, "layer_types": ["sliding_attention"] * 43,
+        "compress_rates": {"compressed_sparse_attention": 8}}, "is known only as 4, got 8"),
     ("gpt-neox", {"rotary_pct": None}, "rotary_pct or partial_rotary_factor is null"),
     ("gpt2", {"hidden_size": 64}, "n_embd = 768 and hidden_size = 64 contradict"),
     ("gemma-2", {"use_bidirectional_attention": True}, "use_bidirectional_attention is known only as"),
@@ -352,6 +443,7 @@ PARTS = [
         "partial_rotary_factor": 0.5}, 8)}, "rotary base 9, halves, 4 of 8 entries; 1 head"),
     ({"temperature": configs.Temperature(8192, 0.1)}, "queries grow beyond 8192 positions"),
     ({"gate": True}, "gated output"),
+    ({"kv_layer": 7}, "1 head, keys and values of layer 7"),
     ({"query_norm": configs.Norm("l2", 1e-6, after=True)}, "; query norms after the rotation;"),
     ({"latent": configs.Latent(None, 512, 6, 2, 8)}, "1 head, keys and values from 512 numbers"),
     ({"latent": configs.Latent(None, 512, 8, 8, 8), "rope": replace(ROPE, sections=())},

@@ -110,7 +110,7 @@ WRONG = [
     ({"rope_type": "yarn", "factor": None, TRAINED: 512}, ValueError,
         "max_position_embeddings is missing, as is factor"),
     ({"rope_type": "yarn", "factor": 2, TRAINED: 512.0}, TypeError, "must be a whole number, got 512.0"),
-    ({"rope_type": "yarn", "factor": 2, TRAINED: 512, "beta_fast": 1}, ValueError, "beta_fast = 1 must be"),
+    ({"rope_type": "yarn", "factor": 2, TRAINED: 512, "beta_fast": 0.5}, ValueError, "beta_fast = 0.5 must"),
     ({"rope_type": "yarn", "factor": 2, TRAINED: 3}, ValueError, "leaves no pair between 1 and 32 turns"),
     ({"rope_type": "yarn", "factor": 2, TRAINED: 10**12}, ValueError, "leaves no pair between"),
     ({"rope_type": "yarn", "factor": 2, TRAINED: 512, "mscale": -1}, ValueError, "mscale must be"),

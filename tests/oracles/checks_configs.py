@@ -21,9 +21,13 @@ SINGLE = 2e-5  # of frequencies in float32, relative
 each = pytest.mark.parametrize("name", NAMES)
 
 
+CALLED = {"kimi_k2": "deepseek_v3"}  # what transformers reads as another family
+
+
 def loaded(name):
     """A recorded configuration: its dictionary, transformers' object, and the text part of that."""
     values = json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+    values["model_type"] = CALLED.get(values["model_type"], values["model_type"])
     known = transformers.CONFIG_MAPPING[values["model_type"]]
     whole = known.from_dict(json.loads(json.dumps(values)))
     return values, whole, whole.get_text_config()
@@ -40,6 +44,9 @@ def module_of(config):
 def test_the_object_of_transformers_gives_the_plan_of_the_file(name):
     values, whole, _ = loaded(name)
     assert configs.plan(whole) == configs.plan(values)
+
+
+QUERY_NORMS = ("q_norm", "query_layernorm", "q_b_norm")
 
 
 def attentions(config):
@@ -74,13 +81,16 @@ def test_a_layer_is_what_the_module_of_transformers_is(name):
             assert layer.causal == module.is_causal
         assert layer.sinks == hasattr(module, "sinks")
         assert (layer.query_norm is None) == (
-            not any(hasattr(module, norm) for norm in ("q_norm", "query_layernorm"))
+            not any(hasattr(module, norm) for norm in QUERY_NORMS)
         )
         projections(layer, module)
 
 
 def projections(layer, module):
     """Widths and offsets of the projections that are not fused."""
+    if layer.latent is not None:
+        latent_projections(layer, module)
+        return
     heads = (layer.num_heads, layer.num_kv_heads, layer.num_kv_heads)
     for name, count, bias in zip(("q", "k", "v"), heads, layer.use_bias, strict=True):
         projection = getattr(module, f"{name}_proj", None)
@@ -99,6 +109,27 @@ def projections(layer, module):
             assert (projection.bias is not None) == layer.use_output_bias
 
 
+def latent_projections(layer, module):
+    """Widths of the projections to and from the latent vectors, and the eps of their norms."""
+    latent = layer.latent
+    shapes = {
+        "kv_a_proj_with_mqa": (latent.kv_rank + latent.rotary_dim, layer.dim),
+        "kv_b_proj": (
+            layer.num_heads * (latent.content_dim + latent.value_dim),
+            latent.kv_rank,
+        ),
+        "o_proj": (layer.dim, layer.num_heads * latent.value_dim),
+    }
+    if latent.query_rank is None:
+        shapes["q_proj"] = (layer.num_heads * layer.head_dim, layer.dim)
+    else:
+        shapes["q_a_proj"] = (latent.query_rank, layer.dim)
+        assert module.q_a_layernorm.variance_epsilon == latent.eps
+    for name, shape in shapes.items():
+        assert tuple(getattr(module, name).weight.shape) == shape
+    assert module.kv_a_layernorm.variance_epsilon == latent.eps
+
+
 @each
 def test_frequencies_are_those_of_transformers(name):
     values, _, config = loaded(name)
@@ -113,9 +144,10 @@ def test_frequencies_are_those_of_transformers(name):
     for layer in plan.layers:
         if layer.rope is None:
             continue
-        prefix = f"{kinds[layer.index]}_" if kinds else ""
-        if not hasattr(rotary, f"{prefix}inv_freq"):
-            prefix = ""
+        windows_only = layer.compressed is None
+        named = [f"{kinds[layer.index]}_"] if kinds else []
+        named += ["", "main_" if windows_only else "compress_"]
+        prefix = next(name for name in named if hasattr(rotary, f"{name}inv_freq"))
         wanted = getattr(rotary, f"{prefix}inv_freq").double().numpy()
         np.testing.assert_allclose(layer.rope.frequencies, wanted, rtol=SINGLE, atol=1e-30)
         factor = getattr(rotary, f"{prefix}attention_scaling")

@@ -134,12 +134,15 @@ class Temperature:
 class Latent:
     """Multi-head latent attention: keys and values come from a narrow vector.
 
+    The layer's offsets (`use_bias`) are then those of the projections to the narrow vectors.
+
     Args:
         query_rank: the width of the queries' latent vector; None if there is none.
         kv_rank: the width of the latent vector of keys and values.
         content_dim: how many entries of a query or key do not turn.
         rotary_dim: how many turn.
         value_dim: the width of a head's value.
+        eps: of the root-mean-square norms of the latent vectors.
     """
 
     query_rank: int | None
@@ -147,6 +150,7 @@ class Latent:
     content_dim: int
     rotary_dim: int
     value_dim: int
+    eps: float = 1e-6
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,11 @@ class Layer:
         temperature: of the queries by their position; None if it stays.
         latent: the widths of latent attention; None for plain heads.
         shares_values: whether keys are the values, too, with no projection of their own.
+        turns_back: whether values turn with the keys, and the output turns back.
+        kv_layer: the layer whose keys and values it uses; None if it has its own.
+        selected: how many keys a query sees at most, which an indexer chooses; None if it sees all.
+        compressed: how many positions make one more key, beside those in the window; None if none do.
+        ranks: the widths of the narrower vectors through which projections go, by what they project.
     """
 
     index: int
@@ -206,6 +215,11 @@ class Layer:
     temperature: Temperature | None = None
     latent: Latent | None = None
     shares_values: bool = False
+    turns_back: bool = False
+    kv_layer: int | None = None
+    selected: int | None = None
+    compressed: int | None = None
+    ranks: tuple[tuple[str, int], ...] = ()
 
     def __str__(self):
         return f"layer {self.index}: {sentence(self)}"

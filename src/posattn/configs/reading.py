@@ -13,7 +13,10 @@ from posattn.configs.layers import Plan
 __all__ = ["as_heads", "chosen", "plan"]
 
 ATTENTION = ("full", "sliding", "chunked")
-NOT_BUILT = ("soft_cap", "sinks", "gate", "value_norm", "latent")
+NOT_BUILT = (
+    *("soft_cap", "sinks", "gate", "value_norm", "latent", "shares_values", "turns_back"),
+    *("kv_layer", "selected", "compressed", "ranks"),
+)
 NESTED = ("text_config", "llm_config")
 
 
@@ -103,7 +106,7 @@ def as_heads(layer):
     """Refuse a layer that `MultiHeadAttention` has no option for, so that nothing is left out in silence."""
     for name in NOT_BUILT:
         found = getattr(layer, name)
-        if found:
+        if found or (name == "kv_layer" and found is not None):
             raise ValueError(
                 f"layer {layer.index} has {name} = {found!r}, which MultiHeadAttention does not build"
             )

@@ -32,6 +32,7 @@ METHODS = {  # what each must say, and what it may
 }
 OTHER_NAMES = {"su": "longrope", "mrope": "default", "axial": "default"}
 SHAPE = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")
+NARROW = 1e-6  # a blend so narrow that no pair lies inside
 NOTED = ("finetuned", TRAINED)  # what changes nothing where a method doesn't read it
 
 
@@ -258,8 +259,11 @@ def _larger(options, stretch):
 def _yarn(options):
     trained, stretch = getattr(options, TRAINED), options.stretch()
     fast, slow = options.beta_fast or 32.0, options.beta_slow or 1.0
-    if fast <= slow:
-        raise options.keys.error(f"beta_fast = {fast:g} must be above beta_slow = {slow:g}")
+    if fast < slow:
+        raise options.keys.error(
+            f"beta_fast = {fast:g} must be at least beta_slow = {slow:g}"
+        )
+    fast = max(fast, slow * (1 + NARROW))  # equal ones leave one step between the pairs
     turns = trained / (2 * math.pi)
     if not slow < turns < fast * options.base ** (2 - 2 / options.dim):
         raise options.keys.error(

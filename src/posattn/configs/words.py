@@ -27,16 +27,26 @@ def sentence(layer):
         heads += f", {layer.num_kv_heads} of keys"
     if layer.latent is not None:
         heads += f", keys and values from {layer.latent.kv_rank} numbers"
+    if layer.shares_values:
+        heads += ", whose keys are the values"
+    if layer.kv_layer is not None:
+        heads += f", keys and values of layer {layer.kv_layer}"
     return "; ".join([*parts, heads])
 
 
 def _seen(layer):
     both = "" if layer.causal else " in both directions"
+    seen = f"full attention{both}"
     if layer.kind == "sliding":
-        return f"sliding attention{both} over {layer.window} positions"
-    if layer.kind == "chunked":
-        return f"attention{both} in chunks of {layer.chunk} positions"
-    return f"full attention{both}"
+        seen = f"sliding attention{both} over {layer.window} positions"
+    elif layer.kind == "chunked":
+        seen = f"attention{both} in chunks of {layer.chunk} positions"
+    if layer.compressed is not None:
+        seen += f" and over a key for each {layer.compressed} positions before"
+    if layer.selected is not None:
+        of_them = "of those" if layer.compressed is not None else "of the keys"
+        seen += f", {layer.selected} {of_them} chosen by an indexer"
+    return seen
 
 
 def _turned(layer):
@@ -56,6 +66,8 @@ def _turned(layer):
         parts.append(
             f"{how}sections {', '.join(map(str, rope.sections))} for time, height and width"
         )
+    if layer.turns_back:
+        parts.append("values too, and the output turned back")
     return ", ".join(parts)
 
 
@@ -134,16 +146,29 @@ def table(plan):
 
 
 def _places(indices):
-    """Numbers of layers as ranges, of which only the first and last are written where they recur."""
+    """Numbers of layers as ranges; of ranges that recur only the first and last are written."""
     runs = []
     for index in indices:
         if runs and runs[-1][-1] == index - 1:
             runs[-1].append(index)
         else:
             runs.append([index])
-    named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
-    steps = {later[0] - run[0] for run, later in pairwise(runs)}
-    lengths = {len(run) for run in runs[:-1]}  # the end of the stack may cut the last one
-    if len(runs) > MOST and len(steps) == len(lengths) == 1:
-        named = [*named[:3], "…", named[-1]]
-    return ", ".join(named)
+    groups = []
+    for run in runs:
+        if groups and _recurs(groups[-1], run, runs[-1]):
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    return ", ".join(_named(group) for group in groups)
+
+
+def _recurs(group, run, last):
+    """Whether a range follows the others of a group by the same step; the stack may cut the last one."""
+    steps = [later[0] - run[0] for run, later in pairwise([*group, run])]
+    whole = len(run) == len(group[0]) or (run is last and len(run) < len(group[0]))
+    return len(set(steps)) == 1 and whole
+
+
+def _named(group):
+    named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in group]
+    return ", ".join(named if len(named) <= MOST else [*named[:3], "…", named[-1]])

@@ -12,7 +12,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 LONGEST = 2**62  # of positions, which no array is made of
 
 
-def plain(keys, *, grouped=None, head_dim=None, dim=("hidden_size",)):
+def plain(keys, *, grouped=None, head_dim=None, dim=("hidden_size",), each=None):
     """A layer of causal attention with heads, scaled as usual, and without positions.
 
     Args:
@@ -21,6 +21,7 @@ def plain(keys, *, grouped=None, head_dim=None, dim=("hidden_size",)):
             the class of the family has a number of its own, or False if the family has no such key.
         head_dim: likewise of `head_dim`, where None is an equal share of the width.
         dim: the names of the width.
+        each: the width of a head, where the family's keys say it in another way.
     """
     width = keys.count(*dim)
     heads = keys.count("num_attention_heads", "n_head", most=2**16)
@@ -31,7 +32,6 @@ def plain(keys, *, grouped=None, head_dim=None, dim=("hidden_size",)):
             raise keys.error(
                 f"num_key_value_heads = {groups} must divide num_attention_heads = {heads}"
             )
-    each = None
     if head_dim is not False:
         each = keys.count("head_dim", absent=head_dim, null=None, most=2**16)
     if each is None:

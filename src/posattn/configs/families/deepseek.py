@@ -1,0 +1,180 @@
+"""DeepSeek, and Kimi K2: keys and values from a latent vector, later with an indexer or compressed keys."""
+
+import math
+from dataclasses import replace
+
+from posattn.configs.families.stack import kinds, plain, stacked, turning
+from posattn.configs.keys import REQUIRED
+from posattn.configs.layers import Latent, Norm
+
+__all__ = ["deepseek_v2", "deepseek_v3", "deepseek_v4", "deepseek_v32"]
+
+INDEXED = "indexed_attention"
+COMPRESSED = {
+    0: "sliding_attention",
+    4: "compressed_sparse_attention",
+    128: "heavily_compressed_attention",
+}
+
+
+def latent(keys, *, grouped=None, ranked=None, interleaved=True):
+    """A layer of latent attention, whose last entries turn.
+
+    Args:
+        keys: of the configuration.
+        grouped: as for `plain`.
+        ranked: None if queries may do without a latent vector, `REQUIRED` if not.
+        interleaved: whether neighbors turn, not halves.
+    """
+    rank = keys.count("q_lora_rank", null=ranked, most=2**16)
+    if rank is REQUIRED:
+        raise keys.missing("q_lora_rank")
+    widths = Latent(
+        query_rank=rank,
+        kv_rank=keys.count("kv_lora_rank", most=2**16),
+        content_dim=keys.count("qk_nope_head_dim", most=2**16),
+        rotary_dim=keys.count("qk_rope_head_dim", most=2**16),
+        value_dim=keys.count("v_head_dim", most=2**16),
+    )
+    width = widths.content_dim + widths.rotary_dim
+    keys.only("qk_head_dim", width)
+    keys.only("head_dim", widths.rotary_dim)
+    layer = plain(keys, grouped=grouped, head_dim=False, each=width)
+    if layer.num_kv_heads != layer.num_heads:
+        raise keys.error(
+            f"num_key_value_heads = {layer.num_kv_heads} must be num_attention_heads = "
+            f"{layer.num_heads}, since each head makes its keys from the latent vector"
+        )
+    bias = keys.flag("attention_bias", absent=False)
+    rope = turning(keys, widths.rotary_dim, layout="interleaved" if interleaved else "half")
+    return replace(
+        layer,
+        rope=replace(rope, last=True),
+        latent=widths,
+        scale=layer.scale * sharpened(keys, rope) ** 2,
+        use_bias=(bias and rank is not None, bias, bias),
+        use_output_bias=bias,
+    )
+
+
+def sharpened(keys, rope):
+    """The factor by which queries grow with the length that YaRN makes room for, and keys likewise."""
+    numbers = dict(rope.numbers)
+    if not numbers.get("mscale_all_dim"):
+        return 1.0
+    if numbers.get("factor") is None:
+        raise keys.missing("factor", why=" beside mscale_all_dim")
+    return 0.1 * numbers["mscale_all_dim"] * math.log(max(numbers["factor"], 1)) + 1
+
+
+def deepseek_v2(keys):
+    """DeepSeek V2: latent attention."""
+    layer = latent(keys)
+    return stacked(keys, lambda place: layer)
+
+
+def deepseek_v3(keys):
+    """DeepSeek V3 and Kimi K2: the same, where halves may turn, too."""
+    interleaved = keys.flag("rope_interleave", absent=True)
+    layer = latent(keys, grouped=REQUIRED, interleaved=interleaved)
+    return stacked(keys, lambda place: layer)
+
+
+def deepseek_v32(keys):
+    """DeepSeek V3.2: an indexer chooses the keys that a query sees."""
+    layer = latent(keys, grouped=REQUIRED, ranked=REQUIRED)
+    layer = replace(layer, selected=keys.count("index_topk"))
+    of_indexer(keys)
+    kinds(keys, lambda place: INDEXED, among=(INDEXED,))
+    return stacked(keys, lambda place: layer)
+
+
+def of_indexer(keys):
+    """What only says which keys an indexer chooses."""
+    for name in ("index_n_heads", "index_head_dim"):
+        keys.count(name, most=2**16)
+
+
+def deepseek_v4(keys):
+    """DeepSeek V4: a window and compressed keys; keys are values, so the output is turned back."""
+    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    keys.only("num_key_value_heads", 1)
+    keys.only("attention_bias", False)
+    eps = keys.number("rms_norm_eps")
+    keys.ignore("o_groups", "hc_sinkhorn_iters")
+    layer = replace(
+        layer,
+        kind="sliding",
+        window=keys.count("sliding_window", most=2**62),
+        sinks=True,
+        shares_values=True,
+        turns_back=True,
+        query_norm=Norm("rms", eps, learned=False),
+        key_norm=Norm("rms", eps),
+        ranks=(("query", keys.count("q_lora_rank")), ("output", keys.count("o_lora_rank"))),
+    )
+    of_indexer(keys)
+    chosen = keys.count("index_topk")
+    rates = rates_of_v4(keys)
+    ropes = {main: turning_of_v4(keys, layer.head_dim, main) for main in (True, False)}
+    return stacked(
+        keys,
+        lambda place: replace(
+            layer,
+            rope=ropes[rates[place] == 0],
+            compressed=rates[place] or None,
+            selected=chosen if rates[place] == 4 else None,
+        ),
+    )
+
+
+def rates_of_v4(keys):
+    """How many positions each layer makes a key of, or 0: named by kinds, or as numbers in the older form."""
+    count = keys.count("num_hidden_layers", most=10_000)
+    given = keys.sequence("compress_ratios", absent=None)
+    if given is not None:
+        for place, rate in enumerate(given):
+            if type(rate) is not int or rate not in COMPRESSED:
+                raise keys.error(
+                    f"compress_ratios[{place}] must be 0, 4 or 128, got {rate!r}"
+                )
+        if len(given) < count:
+            raise keys.error(
+                f"compress_ratios must hold {count} entries or more, got {len(given)}"
+            )
+        return given[:count]  # the rest is of layers that predict further tokens
+    kind = kinds(keys, among=tuple(COMPRESSED.values()))
+    rates = keys.section("compress_rates") or {}
+    for rate, name in COMPRESSED.items():
+        if rate and rates.get(name, rate) != rate:
+            raise keys.error(
+                f"compress_rates[{name!r}] is known only as {rate}, got {rates[name]!r}"
+            )
+    numbers = {name: rate for rate, name in COMPRESSED.items()}
+    return [numbers[name] for name in kind]
+
+
+def turning_of_v4(keys, head_dim, window_only):
+    """The rotation of layers with a window only, or of those with compressed keys, which YaRN scales."""
+    kind = "main" if window_only else "compress"
+    base = ("rope_theta",) if window_only else ("compress_rope_theta",)
+    turns = keys.count("qk_rope_head_dim", absent=None, most=2**16)
+    share = keys.number("partial_rotary_factor", absent=None)
+    if turns is None and share is None:
+        raise keys.missing("qk_rope_head_dim", "partial_rotary_factor")
+    if turns is not None and share is not None and turns != int(head_dim * share):
+        raise keys.error(
+            f"qk_rope_head_dim = {turns} and partial_rotary_factor = {share:g} contradict each other"
+        )
+    options = {"base": base, "layout": "interleaved"}
+    if "main" in (keys.values.get("rope_parameters") or {}):
+        rope = turning(keys, head_dim, kind=kind, partial=True, **options)
+        return replace(rope, last=True)
+    older = keys.without("partial_rotary_factor")
+    if window_only:
+        older = older.without("rope_scaling", "rope_parameters")
+    rope = turning(older, turns or int(head_dim * share), **options)
+    if rope.method == "yarn" and "attention_factor" not in dict(rope.numbers):
+        numbers = (*rope.numbers, ("attention_factor", 1.0))  # which DeepSeek leaves out
+        rope = replace(rope, attention_factor=1.0, numbers=numbers)
+    return replace(rope, last=True)
