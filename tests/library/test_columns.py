@@ -33,6 +33,7 @@ OWN = {
         "fused",
         "head_norm",
         "random",
+        "tables",
         "tiled",
     },
     "jax": {"call", "definition", "head_norm", "online", "random", "tiled", "trees"},
@@ -127,7 +128,7 @@ def test_what_a_file_calls_public_is_there(module):
     assert [n for n in getattr(module, "__all__", ()) if not hasattr(module, n)] == []
 
 
-@pytest.mark.parametrize("column", ["reference", "jax"])
+@pytest.mark.parametrize("column", ["reference", *TWINS])
 @ON_NAMES
 def test_what_holds_arrays_is_compared_by_identity_and_all_is_frozen(column, name):
     """Whether two arrays are equal is no truth value, and what is equal by value can be a static argument."""
@@ -135,6 +136,10 @@ def test_what_holds_arrays_is_compared_by_identity_and_all_is_frozen(column, nam
     if is_dataclass(thing):
         assert thing.__dataclass_params__.frozen
         assert thing.__dataclass_params__.eq == (name in BY_VALUE)
+    elif column == "torch" and inspect.isclass(
+        thing
+    ):  # a module, which PyTorch keeps in dictionaries
+        assert (thing.__eq__, thing.__hash__) == (object.__eq__, object.__hash__)
 
 
 def parameters(function):

@@ -843,8 +843,10 @@ def test_torch_layers_print_what_they_were_given(torch_column):
         )
     )
     assert "num_heads=2, num_kv_heads=2, scale=0.5" in shown
-    assert "Given(<function rotate" in shown
-    assert "(bias): ALiBi(2)" in shown
+    assert "rotate=(<function rotate" in shown
+    assert "bias=ALiBi(2)" in shown
+    mixed = torch_column.MultiHeadAttention(4, 2, bias=[ALiBi(2), torch_column.T5Bias(2)])
+    assert "Given(ALiBi(2))" in repr(mixed)
     assert repr(PositionalEncoding(4)) == (
         "PositionalEncoding(4, dropout_rate=0.0, base=10000.0)"
     )

@@ -237,7 +237,6 @@ def test_torch_compiles_it_once_for_all_lengths(torch_column, unchecked):
     torch.compiler.reset()
     made, graphs = torch_column.StickBreaking(), []
     assert repr(made) == "StickBreaking()"
-    assert made.state_dict() == {}
 
     def count(graph, inputs):
         graphs.append(graph)

@@ -4,6 +4,7 @@ A test that compiles runs in a process of its own, in which no annotation is che
 """
 
 import copy
+import dataclasses
 import inspect
 import io
 import pickle
@@ -14,24 +15,32 @@ import textwrap
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+import posattn.torch
 from posattn.torch import (
     ALiBi,
     KVCache,
     MultiHeadAttention,
     PositionalEncoding,
     Rotary,
+    RotaryAxes,
+    StickBreaking,
+    T5Bias,
+    Window,
     alibi_bias,
     causal_mask,
     dropout,
     frequencies,
     length_mask,
     rotate,
+    sandwich_bias,
     scaled_dot_product_attention,
     window_mask,
 )
+from posattn.torch.position import tables
 
 
 def alone(test):
@@ -162,6 +171,75 @@ def test_layers_export_with_open_lengths():
 
 
 @alone
+def test_models_of_equal_layers_export():
+    """Layers whose schemes are equal, a whole text and a step with a cache."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(
+                MultiHeadAttention(
+                    8, 2, rotate=Rotary(frequencies=[1.0, 0.1]), bias=ALiBi(2)
+                )
+                for _ in range(4)
+            )
+
+        def forward(self, x, caches=None):
+            if caches is None:
+                for layer in self.layers:
+                    x = x + layer(x, causal=True)
+                return x
+            new = []
+            for layer, cache in zip(self.layers, caches, strict=True):
+                y, cache = layer(x, cache=cache)
+                x = x + y
+                new.append(cache)
+            return x, new
+
+    model = Model().requires_grad_(False)
+    x = torch.randn(2, 6, 8)
+    want = model(x)
+    for strict in (False, True):
+        n = torch.export.Dim("n", min=2, max=512)
+        whole = torch.export.export(
+            model, (x,), dynamic_shapes={"x": {1: n}}, strict=strict
+        )
+        assert (whole.module()(x[:, :5]) - want[:, :5]).abs().max() < 1e-5
+        caches = [layer.init_cache((2,), 10) for layer in model.layers]
+        step = torch.export.export(model, (x[:, :1], caches), strict=strict).module()
+        caches = [layer.init_cache((2,), 10) for layer in model.layers]
+        outs = []
+        for t in range(6):
+            out, caches = step(x[:, t : t + 1], caches)
+            outs.append(out)
+        assert (torch.cat(outs, 1) - want).abs().max() < 1e-5
+
+
+@alone
+def test_equal_layers_share_one_graph():
+    """Compiled one by one, as it is done where layers are many."""
+    schemes = {
+        "Rotary, ALiBi": lambda: {"rotate": Rotary(), "bias": ALiBi(2)},
+        "given Rotary": lambda: {"rotate": Rotary(frequencies=[1.0, 0.1])},
+        "sandwich_bias": lambda: {"bias": sandwich_bias(2, dim=4)},
+        "StickBreaking": lambda: {"bias": StickBreaking()},
+    }
+    for name, made in schemes.items():
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        layers = [
+            MultiHeadAttention(8, 2, **made()).requires_grad_(False) for _ in range(4)
+        ]
+        x = torch.randn(2, 6, 8)
+        for layer in layers:
+            want = layer(x, causal=True)
+            layer.compile(fullgraph=True, backend="eager")
+            x = layer(x, causal=True)
+            assert (x - want).abs().max() < 1e-6, name
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, name
+
+
+@alone
 def test_compiled_dropout_draws_what_eager_dropout_draws():
     layer = MultiHeadAttention(8, 2, dropout_rate=0.5)
     compiled = torch.compile(layer, fullgraph=True, backend="eager")
@@ -275,8 +353,6 @@ def test_modules_in_a_pair_are_trained_and_saved(pair):
 
 
 def test_modules_in_a_list_of_biases_are_trained():
-    from posattn.torch import T5Bias
-
     layer = MultiHeadAttention(8, 2, bias=[T5Bias(2), ALiBi(2), alibi_bias(2)])
     assert any("bias" in name for name in layer.state_dict())
     x = torch.randn(1, 5, 8)
@@ -296,18 +372,25 @@ VALUES = {
         base=500.0, layout="half", frequencies=torch.tensor([1.0, 0.1])
     ),
     "Rotary of a width": lambda: Rotary(rotary_dim=4),
-    "ALiBi": lambda: ALiBi(2),
+    "RotaryAxes": lambda: RotaryAxes(torch.eye(2)),
+    "ALiBi": lambda: ALiBi(2, dtype=torch.float64),
     "alibi_bias": lambda: alibi_bias(2),
+    "sandwich_bias": lambda: sandwich_bias(2, dim=4),
+    "StickBreaking": lambda: StickBreaking(),
+    "Window": lambda: Window(3),
 }
 
 
 @pytest.mark.parametrize("make", VALUES.values(), ids=VALUES)
-def test_schemes_are_values(make):
+def test_schemes_without_parameters_are_values(make):
+    """A module that compares by value breaks the dictionaries in which PyTorch keeps modules."""
     first, second = make(), make()
     assert first == second
     assert hash(first) == hash(second)
-    assert first != (ALiBi(3) if isinstance(first, ALiBi) else Rotary(base=7.0))
-    assert list(first.parameters()) == list(first.buffers()) == []
+    assert first not in (ALiBi(3), Rotary(base=7.0), Window(4), sandwich_bias(2), 1)
+    assert not isinstance(first, nn.Module)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.base = 3.0
     file = io.BytesIO()
     torch.save(first, file)
     file.seek(0)
@@ -315,21 +398,78 @@ def test_schemes_are_values(make):
     for other in (pickle.loads(pickle.dumps(first)), copy.deepcopy(first), saved):
         assert other == first
         assert repr(other) == repr(first)
-    assert eval(repr(first)) == first
+    assert (
+        eval(repr(first), vars(posattn.torch) | {"torch": torch, "_Sandwich": type(first)})
+        == first
+    )
+
+
+def test_schemes_print_what_was_given():
+    assert repr(Rotary()) == "Rotary()"
+    assert repr(Rotary(base=5.0, layout="half")) == "Rotary(base=5.0, layout='half')"
+    assert repr(ALiBi(2)) == "ALiBi(2)"
+    assert repr(ALiBi(2, dtype=torch.half)) == "ALiBi(2, dtype=torch.float16)"
+    layer = MultiHeadAttention(8, 2, rotate=Rotary(base=5.0), bias=ALiBi(2), mask=Window(3))
+    shown = "rotate=Rotary(base=5.0), bias=ALiBi(2), mask=Window(window=3)"
+    assert shown in repr(layer)
+    assert "StickBreaking()" in repr(MultiHeadAttention(8, 2, bias=[StickBreaking()]))
+
+
+def test_layers_with_equal_schemes_are_all_named():
+    layers = [MultiHeadAttention(8, 2, rotate=Rotary(), bias=ALiBi(2)) for _ in range(2)]
+    names = [name for name, _ in nn.Sequential(*layers).named_modules()]
+    roles = ["query", "key", "value", "output"]
+    assert names == ["", "0", *(f"0.{r}" for r in roles), "1", *(f"1.{r}" for r in roles)]
+
+
+def test_a_scheme_with_parameters_and_one_without_take_turns():
+    layer, x = MultiHeadAttention(8, 2, bias=ALiBi(2)), torch.randn(3, 8)
+    plain = layer(x)
+    layer.bias = T5Bias(2)
+    assert "bias.table" in layer.state_dict()
+    layer.bias = ALiBi(2)
+    assert "bias.table" not in layer.state_dict()
+    assert layer(x).equal(plain)
+    layer.rotate = Scaling(), None
+    layer.rotate = None
+    assert layer(x).equal(plain)
 
 
 @pytest.mark.parametrize("make", VALUES.values(), ids=VALUES)
 @pytest.mark.parametrize("move", [
-    lambda m: m.half().float(), lambda m: m.bfloat16(), lambda m: m.to("meta").to_empty(device="cpu")
+    lambda m: m.half().float(), lambda m: m.bfloat16(), lambda m: m.to("meta").to_empty(device="cpu"),
+    copy.deepcopy,
 ])  # fmt: skip
-def test_casting_and_moving_loses_nothing(make, move):
+def test_casting_and_moving_a_layer_loses_nothing(make, move):
+    kept = move(MultiHeadAttention(8, 2, bias=make())).bias
+    assert kept == make()
     x, where = torch.randn(2, 3, 4), torch.tensor([5, 1000, 2**20])
-    call = (
-        (lambda m: m(where, where))
-        if "li" in type(make()).__name__
-        else (lambda m: m(x, where))
-    )
-    assert torch.equal(call(move(make())), call(make()))
+    calls = {
+        Rotary: lambda m: m(x, where),
+        RotaryAxes: lambda m: m(x, torch.stack([where, where], dim=-1)),
+        StickBreaking: lambda m: m.scores(x, x, where, where),
+    }
+    call = calls.get(type(kept), lambda m: m(where, where))
+    assert torch.equal(call(kept), call(make()))
+
+
+def test_tables_are_made_once_for_each_device_and_belong_to_no_mode():
+    steep, turn = ALiBi(7), Rotary(frequencies=[0.7, 0.3, 0.01])
+    x = torch.randn(3, 6, requires_grad=True)
+    where = torch.arange(3)
+    tables._kept.cache_clear()
+    with torch.inference_mode():
+        turn(x)
+    with FakeTensorMode(), torch.device("cpu"):
+        turn(torch.ones(3, 6))
+        steep(torch.arange(3), torch.arange(3))
+    want = steep(where, where)
+    torch.func.vmap(turn)(torch.ones(2, 3, 6))
+    turn(x).sum().backward()
+    assert x.grad.isfinite().all()
+    assert steep(where, where).equal(want)
+    assert turn(x.to("meta")).is_meta
+    assert tables._kept.cache_info().misses == 3  # that of ALiBi, and two of the rotation
 
 
 def test_what_was_made_without_memory_works_after_it_gets_some():
@@ -407,14 +547,15 @@ def on(device):
     x = torch.ones(2, 3, 8, device=device)
     heads = torch.ones(2, 2, 3, 4, device=device)
     layer = MultiHeadAttention(8, 2, rotate=Rotary(), bias=ALiBi(2)).to(device)
-    partial = Rotary(rotary_dim=2).to(device)
-    steep = ALiBi(2).to(device)
+    partial, steep = Rotary(rotary_dim=2), ALiBi(2)
+    given = Rotary(frequencies=[1.0, 0.1])
     cache = KVCache.init((2,), 2, 4, 4, device=device)
     encode = PositionalEncoding(8)
     return {
         "rotate": lambda: rotate(heads),
         "Rotary": lambda: Rotary()(heads),
         "partial Rotary": lambda: partial(heads),
+        "given Rotary": lambda: given(heads),
         "ALiBi": lambda: scaled_dot_product_attention(
             heads, heads, heads, bias=steep, causal=True
         ),

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
+from torch.utils._pytree import GetAttrKey, register_pytree_node
 
 from posattn import contract
 from posattn.torch.attention.masks import readable
 
 __all__ = ["KVCache"]
 
+ARRAYS = ("key", "value", "positions")
 EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any query
 
 
@@ -21,6 +23,7 @@ class KVCache:
 
     Twin of :class:`posattn.reference.KVCache`.
     The next cache writes into the memory of the one before, which is not to be used any more.
+    A pytree whose leaves are the arrays, so that a step with it can be exported.
     There is one slot more than tokens: it takes padding, stays empty, and nobody attends to it.
     Where the values of positions are not at hand (on a device, in a compiled program) a token beyond
     the end makes the values of its example NaN, instead of an error.
@@ -183,3 +186,21 @@ class KVCache:
         queries, kept = query_positions[..., :, None], kept[..., None, :]
         seen = kept <= queries
         return seen if self.window is None else seen & (kept > queries - self.window)
+
+
+def _with_names(cache):
+    leaves = [(GetAttrKey(name), getattr(cache, name)) for name in ARRAYS]
+    return leaves, [cache.window, cache.turned]
+
+
+def _flat(cache):
+    return [getattr(cache, name) for name in ARRAYS], [cache.window, cache.turned]
+
+
+register_pytree_node(
+    KVCache,
+    _flat,
+    lambda leaves, settings: KVCache(*leaves, *settings),
+    flatten_with_keys_fn=_with_names,
+    serialized_type_name="posattn.torch.KVCache",
+)

@@ -44,14 +44,19 @@ class Given(nn.Module):
         super().__init__()
         self.scheme = scheme
 
+    def forward(self, *arrays):
+        """Call it."""
+        return self.scheme(*arrays)
+
     def extra_repr(self) -> str:
         """What the layer was given."""
         return repr(self.scheme)
 
 
 def registered(scheme):
-    """Make a list of schemes a module, so that what they learn is trained, moved and saved."""
-    if not isinstance(scheme, list | tuple):
+    """Make a list with modules in it a module, so that what they learn is trained, moved and saved."""
+    parts = scheme if isinstance(scheme, list | tuple) else ()
+    if not any(isinstance(part, nn.Module) for part in parts):
         return scheme
     return nn.ModuleList(s if isinstance(s, nn.Module) else Given(s) for s in scheme)
 
@@ -152,9 +157,11 @@ class MultiHeadAttention(nn.Module):
     from_config = classmethod(from_config)
 
     def __setattr__(self, name, value):
-        super().__setattr__(
-            name, registered(value) if name in ("rotate", "bias") else value
-        )
+        if name in ("rotate", "bias"):
+            value = registered(value)
+            if not isinstance(value, nn.Module):
+                self._modules.pop(name, None)  # of a module that was here before
+        super().__setattr__(name, value)
 
     def reset_parameters(self, rng: torch.Generator | None = None) -> None:
         """Draw the weights uniformly, within Glorot's bounds, and set the offsets to zero.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from posattn import contract
 from posattn.torch.position.rotary import turn
 from posattn.torch.position.sinusoidal import frequencies as sinusoidal_frequencies
+from posattn.torch.position.tables import doubles, table
 
 __all__ = [
     "MixedRotary",
@@ -130,7 +131,7 @@ class RotaryAxes:
         return rotate_axes(
             x,
             coordinates,
-            torch.tensor(self.frequencies, dtype=torch.float64, device=x.device),
+            table(doubles, self.frequencies, device=x.device),
             layout=self.layout,
             attention_factor=self.attention_factor,
         )

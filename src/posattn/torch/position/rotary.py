@@ -1,16 +1,17 @@
 """Rotary position embedding: queries and keys turn with their position."""
 
-import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Real, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from posattn import contract
 from posattn.torch.attention.masks import transformed
 from posattn.torch.position import sinusoidal
+from posattn.torch.position.tables import doubles, table
 
 __all__ = [
     "Rotary",
@@ -70,20 +71,14 @@ def rotate(
     factor = contract.positive("attention_factor", attention_factor)
     if frequencies is None:
         frequencies = sinusoidal.frequencies(x.shape[-1], base=base, device=x.device)
-    if positions is None:
-        positions = torch.arange(x.shape[-2], device=x.device)
-    angles = positions.double()[..., None] * frequencies.double()
-    cos, sin = angles.cos(), angles.sin()
-    if factor != 1:
-        cos, sin = factor * cos, factor * sin
-    return turn(x, cos, sin, layout)
+    return _rotated(x, positions, frequencies, factor, layout)
 
 
-class Rotary(nn.Module):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Rotary:
     """`rotate` with its options, as a value that a layer takes and a checkpoint keeps.
 
-    Twin of :class:`posattn.reference.Rotary`: a module without parameters, equal to another that was
-    made equal.
+    Twin of :class:`posattn.reference.Rotary`; it has no parameters and is no module.
 
     Args:
         rotary_dim: how many entries of a head turn, a positive even number: twice the number of
@@ -101,54 +96,29 @@ class Rotary(nn.Module):
         >>> turn = Rotary(base=500000.0, layout="half")
         >>> turn
         Rotary(base=500000.0, layout='half')
+        >>> turn == Rotary(base=500000.0, layout="half")
+        True
         >>> turn(torch.ones(2, 4)).shape
         torch.Size([2, 4])
     """
 
-    def __init__(
-        self,
-        *,
-        rotary_dim: int | None = None,
-        base: float = 10000.0,
-        layout: Literal["interleaved", "half"] = "interleaved",
-        frequencies: Sequence[float] | Float[Tensor, " m"] | None = None,
-        attention_factor: float = 1.0,
-    ):
-        super().__init__()
-        self.options = contract.rotary(
-            rotary_dim=rotary_dim,
-            base=base,
-            layout=layout,
-            frequencies=frequencies,
-            attention_factor=attention_factor,
-        )
-        self.frequencies = self._frequencies()  # no buffer, whose dtype would change
+    rotary_dim: int | None = None
+    base: float = 10000.0
+    layout: Literal["interleaved", "half"] = "interleaved"
+    frequencies: Sequence[float] | Float[Tensor, " m"] | None = None
+    attention_factor: float = 1.0
 
-    def _frequencies(self, device=None):
-        given, dim = self.options["frequencies"], self.options["rotary_dim"]
-        if given is not None:
-            return torch.tensor(given, dtype=torch.float64, device=device)
-        if dim is not None:
-            return sinusoidal.frequencies(dim, base=self.options["base"], device=device)
-        return None  # they depend on the width of the heads
+    def __post_init__(self):
+        for name, value in contract.rotary(**vars(self)).items():
+            object.__setattr__(self, name, value)
 
-    def _apply(self, fn, recurse=True):
-        self.frequencies = self._frequencies(fn(torch.empty(0)).device)
-        return super()._apply(fn, recurse)
+    def __repr__(self):
+        """The options that differ from their defaults."""
+        given = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
+        named = (f"{name}={value!r}" for name, value, default in given if value != default)
+        return f"Rotary({', '.join(named)})"
 
-    def __eq__(self, other):
-        return type(other) is Rotary and self.options == other.options
-
-    def __hash__(self):
-        return hash(tuple(self.options.values()))
-
-    def extra_repr(self) -> str:
-        """The arguments that differ from their defaults."""
-        declared = inspect.signature(type(self)).parameters
-        named = {n: v for n, v in self.options.items() if v != declared[n].default}
-        return ", ".join(f"{name}={value!r}" for name, value in named.items())
-
-    def forward(
+    def __call__(
         self,
         x: Float[Tensor, "*batch n d"],
         positions: Real[Tensor, "*#batch n"] | None = None,
@@ -169,15 +139,28 @@ class Rotary(nn.Module):
             TypeError: if an array is not of its kind.
             ValueError: if shapes do not fit.
         """
-        frequencies = self.frequencies
-        return rotate(
-            x,
-            positions,
-            frequencies=None if frequencies is None else frequencies.to(x.device),
-            base=self.options["base"],
-            layout=self.options["layout"],
-            attention_factor=self.options["attention_factor"],
-        )
+        contract.sequence("x", x)
+        contract.token_positions(positions, x.shape)
+        dim = x.shape[-1] if self.rotary_dim is None else self.rotary_dim
+        if self.frequencies is not None:
+            frequencies = table(doubles, self.frequencies, device=x.device)
+        else:
+            frequencies = table(
+                sinusoidal.frequencies, dim, base=self.base, device=x.device
+            )
+        contract.pair_frequencies(None if self.rotary_dim is None else frequencies, x.shape)
+        return _rotated(x, positions, frequencies, self.attention_factor, self.layout)
+
+
+def _rotated(x, positions, frequencies, factor, layout):
+    """Turn the pairs of `x` by their angles."""
+    if positions is None:
+        positions = torch.arange(x.shape[-2], device=x.device)
+    angles = positions.double()[..., None] * frequencies.double()
+    cos, sin = angles.cos(), angles.sin()
+    if factor != 1:
+        cos, sin = factor * cos, factor * sin
+    return turn(x, cos, sin, layout)
 
 
 def turn(x, cos, sin, layout):

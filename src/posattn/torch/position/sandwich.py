@@ -1,6 +1,7 @@
 """Sandwich: what remains of sinusoidal encodings when only positions meet positions."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Real
@@ -21,7 +22,7 @@ def sandwich_bias(
 ) -> Callable:
     """The inner product of two sinusoidal encodings, scaled differently in each head.
 
-    Twin of :func:`posattn.reference.sandwich_bias`.
+    Twin of :func:`posattn.reference.sandwich_bias`; functions made with equal arguments are equal.
     The tables and their product are float64; the bias has `dtype`, or PyTorch's default one.
     Up to position 2**20 its error is below 3e-7 of the largest value in float32.
 
@@ -46,23 +47,31 @@ def sandwich_bias(
     """
     num_heads = contract.integer("num_heads", num_heads, least=1)
     dim = contract.integer("dim", dim, least=1, even=True)
-    base = contract.base(base)
+    return _Sandwich(num_heads, dim, contract.base(base), dtype)
 
-    def bias(
+
+@dataclass(frozen=True)
+class _Sandwich:
+    num_heads: int
+    dim: int
+    base: float
+    dtype: torch.dtype | None
+
+    relative = True  # a function of distances only
+
+    def __call__(
+        self,
         query_positions: Real[Tensor, "*#batch n_q"],
         key_positions: Real[Tensor, "*#batch n_k"],
     ) -> Float[Tensor, "*batch h n_q n_k"]:
         contract.position_pair(query_positions, key_positions)
         query, key = query_positions.double(), key_positions.double()
         first = key[..., :1].sum(-1, keepdim=True)  # 0 where there are no keys
+        options = {"base": self.base, "dtype": torch.float64}
         query, key = (
-            sinusoidal_encoding(p - first, dim, base=base, dtype=torch.float64)
-            for p in (query, key)
+            sinusoidal_encoding(p - first, self.dim, **options) for p in (query, key)
         )
-        heads = torch.arange(1, num_heads + 1, device=key.device)
-        scales = (num_heads / 8) / heads.double()[:, None, None]
+        heads = torch.arange(1, self.num_heads + 1, device=key.device)
+        scales = (self.num_heads / 8) / heads.double()[:, None, None]
         exact = scales * (query @ key.mT)[..., None, :, :]
-        return exact.to(torch.get_default_dtype() if dtype is None else dtype)
-
-    bias.relative = True  # a function of distances only
-    return bias
+        return exact.to(torch.get_default_dtype() if self.dtype is None else self.dtype)

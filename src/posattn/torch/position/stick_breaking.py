@@ -1,10 +1,11 @@
 """Stick-breaking: each key takes a share of what the keys after it have left."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Real
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from posattn import contract
@@ -12,11 +13,12 @@ from posattn import contract
 __all__ = ["StickBreaking"]
 
 
-class StickBreaking(nn.Module):
+@dataclass(frozen=True)
+class StickBreaking:
     """The bias that turns a softmax into breaking a stick, from the newest key to the oldest.
 
     Twin of :class:`posattn.reference.StickBreaking`.
-    A module without parameters, equal to any other; half-precision heads are scored in float32.
+    It has no parameters and is no module; half-precision heads are scored in float32.
 
     Examples:
         >>> query, key = torch.zeros(1, 1, 4), torch.zeros(1, 4, 4)
@@ -25,15 +27,6 @@ class StickBreaking(nn.Module):
     """
 
     needs_all_keys = True  # a score counts the other keys, too
-
-    def __init__(self):
-        super().__init__()
-
-    def __eq__(self, other):
-        return type(other) is StickBreaking
-
-    def __hash__(self):
-        return hash(StickBreaking)
 
     def scores(
         self,
