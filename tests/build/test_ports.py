@@ -33,8 +33,13 @@ COLUMNS_ONLY = {
     "use_output_bias",
     "query_norm",
     "key_norm",
+    "gate",
 }
-COLUMNS_ONLY |= {"query_positions", "cache"}  # what models need beyond the section
+COLUMNS_ONLY |= {
+    "query_positions",
+    "coordinates",
+    "cache",
+}  # what models need beyond the section
 SELF_ATTENTION = {"key", "value"}  # which a port must be given
 
 
@@ -83,7 +88,7 @@ def test_ports_are_made_and_called_like_the_columns(port, name):
         entrances(theirs, "__call__", "forward"), entrances(ours, "forward"), strict=True
     ):
         assert got[0] == wanted[0]
-        left_out = COLUMNS_ONLY | ({"key_positions"} - set(got[1]))
+        left_out = COLUMNS_ONLY | ({"key_positions", "mask"} - set(got[1]))
         assert got[1] == {k: v for k, v in wanted[1].items() if k not in left_out}
         assert got[2] in (wanted[2], wanted[2][len(SELF_ATTENTION) :])
 

@@ -1270,6 +1270,7 @@ def test_numpy_arrays_are_welcome_in_jax():
             ),
         ),
         ("use_values", lambda c, a, value: make(c, "ShawRelative", 2, 4, use_values=value)),
+        ("gate", lambda c, a, value: make(c, "MultiHeadAttention", 4, 2, gate=value)),
     ],
 )
 def test_a_switch_is_true_or_false(column, name, call, value):
@@ -1455,18 +1456,30 @@ WEIGHTS = {f"{role}_weight": floats(4, 4) for role in PROJECTIONS}
         ("output_weight", (4, 3), "(4, 4)"),
         ("output_bias", (3,), "(4)"),
         ("key_bias", (8,), "(4)"),
+        ("gate_weight", (4, 3), "(4, 4)"),
+        ("gate_bias", (1,), "(4)"),
     ],
 )
 def test_weights_of_a_layer_that_do_not_belong_together_are_named(
     column, name, shape, expected
 ):
-    weights = {**WEIGHTS, name: floats(*shape)}
+    gate = {"gate_weight": WEIGHTS["query_weight"]}
+    weights = {**WEIGHTS, **gate, name: floats(*shape)}
     weights = {n: column.array(x) for n, x in weights.items()}
     heads = column.MultiHeadAttention(**weights, num_heads=2)
     for method in (heads, heads.attention_weights):
         text = f"{name} must have shape {expected}, got {shape}"
         with pytest.raises(ValueError, match=re.escape(text)):
             method(column.array(X))
+
+
+@pytest.mark.parametrize("column", [COLUMNS[0], COLUMNS[2]], ids=str, indirect=True)
+def test_an_offset_of_a_gate_that_is_not_there_is_named(column):
+    weights = {n: column.array(x) for n, x in WEIGHTS.items()}
+    heads = column.MultiHeadAttention(**weights, gate_bias=column.array(floats(4)))
+    text = "gate_weight must be given where gate_bias is, got None"
+    with pytest.raises(ValueError, match=text):
+        heads(column.array(X))
 
 
 @pytest.mark.parametrize(

@@ -415,14 +415,27 @@ def test_what_the_layer_has_no_option_for_is_refused(column, changes, text):
         made(column, **changes)
 
 
+def paired():
+    """Rows of queries and of gates, and the weights in which they alternate by head."""
+    queries, gates = (draw(i, 4, 4, 16).astype(np.float32) for i in (60, 61))
+    both = {f"{PREFIX}q_proj.weight": np.stack([queries, gates], 1).reshape(32, 16)}
+    return queries.reshape(16, 16), gates.reshape(16, 16), state() | both
+
+
 def test_rows_of_queries_and_gates_alternate_by_head():
-    queries, gates = draw(60, 4, 4, 16), draw(61, 4, 4, 16)
-    arrays = state() | {
-        f"{PREFIX}q_proj.weight": np.stack([queries, gates], 1).reshape(32, 16)
-    }
+    queries, gates, arrays = paired()
     found = attention_weights(arrays, plan_of(gate=True), 0)
-    assert np.array_equal(found["query.weight"], queries.reshape(16, 16))
-    assert np.array_equal(found["gate.weight"], gates.reshape(16, 16))
+    assert np.array_equal(found["query.weight"], queries)
+    assert np.array_equal(found["gate.weight"], gates)
+
+
+@on_twins
+def test_a_gate_is_built_with_its_weights(column):
+    queries, gates, arrays = paired()
+    layer = made(column, arrays, gate=True)
+    want = replace(plain(), query_weight=queries.T, gate_weight=gates.T)
+    got = output(column, layer, causal=True)
+    assert np.allclose(got, want(X, causal=True), atol=1e-4)
 
 
 def test_sinks_are_a_number_for_each_head():

@@ -8,6 +8,7 @@ formula is asked to read it again here, and then takes the digits that the test 
 import ast
 import hashlib
 import re
+from dataclasses import replace
 from itertools import combinations
 from math import ceil, comb, cos, exp, floor, log, log2, pi, prod, sin, sqrt, tanh
 from pathlib import Path
@@ -549,7 +550,7 @@ def split_heads():
         yield ours.split_heads(x, H)[h], x[:, columns]
 
 
-@formula("6b288cc2")
+@formula("8be33d97")
 def MultiHeadAttention():
     d, d_h, H, H_kv = 5, 6, 4, 2
     Q, K, V = normal(3, d), normal(4, d), normal(4, d) + 0.1
@@ -563,7 +564,11 @@ def MultiHeadAttention():
         Qh, Kh, Vh = (Q @ Wq)[:, own], (K @ Wk)[:, theirs], (V @ Wv)[:, theirs]
         W = [softmax(row) for row in Qh @ Kh.T / sqrt(d_h) + B[h]]
         found.append(np.array(W) @ Vh)
-    yield got, np.concatenate(found, axis=-1) @ Wo
+    heads = np.concatenate(found, axis=-1)
+    yield got, heads @ Wo
+    Wg = normal(d, H * d_h)
+    got = replace(layer, gate_weight=Wg)(Q, K, V, bias=B)
+    yield got, heads / (1 + np.exp(-Q @ Wg)) @ Wo
 
 
 @formula("644e282c")

@@ -1,7 +1,9 @@
-"""What a layer is told once: a mask that always holds, coordinates of a call, and its own cache."""
+"""What a layer is told once: a mask that always holds, coordinates of a call, its own cache, and a gate."""
 
+from dataclasses import replace
 from functools import partial
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -229,3 +231,91 @@ def test_a_projection_without_weights_of_numbers_leaves_the_dtype_to_torch(torch
 def test_torch_layers_print_their_mask(torch_column):
     layer = torch_column.MultiHeadAttention(4, 2, mask=torch_column.Window(3))
     assert "mask=Window(window=3)" in repr(layer)
+
+
+GATE, GATE_OFFSET = draw(34, DIM, DIM), draw(35, DIM)
+
+
+def gated_layer(column, offset=False, **options):
+    """A layer whose gate has these weights."""
+    if column.name != "torch":
+        more = {"gate_bias": column.array(GATE_OFFSET)} if offset else {}
+        return layer_of(
+            column, WEIGHTS, HEADS, gate_weight=column.array(GATE), **more, **options
+        )
+    dtype = getattr(torch, column.dtype)
+    made = column.MultiHeadAttention(
+        DIM, HEADS, gate=True, use_bias=offset, dtype=dtype, **options
+    )
+    named = zip(("query", "key", "value", "output", "gate"), [*WEIGHTS, GATE], strict=True)
+    state = {f"{role}.weight": torch.tensor(w.T) for role, w in named}
+    state |= {"gate.bias": torch.tensor(GATE_OFFSET)} if offset else {}
+    made.load_state_dict(state, strict=not offset)
+    return made.requires_grad_(False)
+
+
+@pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize("crossed", [False, True])
+def test_a_gate_opens_each_entry_of_the_heads_for_the_query(column, offset, crossed):
+    opened = 1 / (1 + np.exp(-(X @ GATE + offset * GATE_OFFSET)))
+    other = column.array(draw(51, 2, 4, DIM)) if crossed else None
+    x = column.array(X)
+    plain = layer_of(column, [*WEIGHTS[:3], np.eye(DIM)], HEADS)
+    want = (column.numpy(plain(x, other)) * opened) @ WEIGHTS[3]
+    layer = gated_layer(column, offset)
+    assert_close(column, layer(x, other), want)
+    assert_close(
+        column,
+        layer.attention_weights(x, other),
+        column.numpy(plain.attention_weights(x, other)),
+    )
+
+
+def test_a_gated_layer_decodes_the_rows_of_the_whole(column):
+    layer = gated_layer(column, rotate=turn, mask=column.Window(3))
+    x = column.array(X)
+    want = column.numpy(layer(x, causal=True))
+    cache, rows = layer.init_cache((2,), N), []
+    for part in (slice(0, 4), slice(4, 5), slice(5, 7)):
+        out, cache = layer(x[:, part], cache=cache)
+        rows.append(column.numpy(out))
+    assert_close(column, column.array(np.concatenate(rows, axis=1)), want)
+
+
+@pytest.mark.parametrize("offset", [False, True])
+def test_a_gate_is_projected_as_wide_as_the_heads(column, offset):
+    sizes = {"num_kv_heads": 1, "head_dim": 3, "kv_dim": 5, "use_bias": offset}
+    if column.name == "torch":
+        layer = column.MultiHeadAttention(DIM, HEADS, gate=True, **sizes)
+        weight, bias = layer.gate.weight.mT, layer.gate.bias
+    else:
+        layer = column.MultiHeadAttention.init(column.rng(), DIM, HEADS, gate=True, **sizes)
+        weight, bias = layer.gate_weight, layer.gate_bias
+    assert tuple(weight.shape) == (DIM, 6)
+    assert abs(weight).max() > 0
+    assert (bias is not None) == offset
+    assert not offset or not bias.any()
+
+
+def test_torch_layers_show_their_gate_among_the_projections(torch_column):
+    layer = torch_column.MultiHeadAttention(DIM, HEADS, gate=True)
+    assert "(gate): Linear(in_features=8, out_features=8, bias=False)" in repr(layer)
+    assert "gate" not in repr(torch_column.MultiHeadAttention(DIM, HEADS))
+    assert "gate.weight" in layer.state_dict()
+
+
+def test_a_gate_under_autocast_and_in_bfloat16(torch_column):
+    layer = torch_column.MultiHeadAttention(DIM, HEADS, gate=True, dtype=torch.float32)
+    x = torch.ones(2, 3, DIM)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    assert layer.bfloat16()(x.bfloat16()).dtype == torch.bfloat16
+
+
+def test_a_gate_of_a_jax_layer_is_trained(jax_single):
+    layer = gated_layer(jax_single, offset=True)
+    x = jax_single.array(X)
+    grads = jax.jit(jax.grad(lambda layer: layer(x, causal=True).sum()))(layer)
+    assert abs(grads.gate_weight).max() > 0
+    assert abs(grads.gate_bias).max() > 0
+    assert jax.tree.structure(layer) != jax.tree.structure(replace(layer, gate_bias=None))

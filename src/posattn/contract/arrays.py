@@ -148,14 +148,14 @@ def layer_inputs(query, key, value, dim, kv_dim=None, *, mixed=False):
 
 
 class LayerSizes(NamedTuple):
-    """The numbers of heads of a layer, and the shapes `(inputs, outputs)` of its four weights."""
+    """The numbers of heads of a layer, and the shapes `(inputs, outputs)` of its weights, a gate's last."""
 
     num_heads: int
     num_kv_heads: int
     weights: tuple
 
 
-def layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim):
+def layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate=False):
     """Return the sizes of a layer; those that are not given follow from the others."""
     dim = integer("dim", dim, least=1)
     kv_dim = dim if kv_dim is None else integer("kv_dim", kv_dim, least=1)
@@ -166,7 +166,7 @@ def layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim):
     groups = kv_heads(num_kv_heads, num_heads)
     wide, narrow = (n * integer("head_dim", head_dim, least=1) for n in (num_heads, groups))
     shapes = (dim, wide), (kv_dim, narrow), (kv_dim, narrow), (wide, dim)
-    return LayerSizes(num_heads, groups, shapes)
+    return LayerSizes(num_heads, groups, shapes + (shapes[:1] if gate else ()))
 
 
 def layer_weights(layer):
@@ -174,9 +174,12 @@ def layer_weights(layer):
     wide, narrow = tuple(layer.query_weight.shape), tuple(layer.key_weight.shape)
     _shape("value_weight", layer.value_weight, narrow)
     _shape("output_weight", layer.output_weight, wide[::-1])
-    for role, width in zip(
-        ("query", "key", "value", "output"), (wide[1], narrow[1], narrow[1], wide[0])
-    ):
+    if layer.gate_weight is not None:
+        _shape("gate_weight", layer.gate_weight, wide)
+    elif layer.gate_bias is not None:
+        raise ValueError("gate_weight must be given where gate_bias is, got None")
+    widths = wide[1], narrow[1], narrow[1], wide[0], wide[1]
+    for role, width in zip(("query", "key", "value", "output", "gate"), widths):
         offset = getattr(layer, f"{role}_bias")
         if offset is not None:
             _shape(f"{role}_bias", offset, (width,))

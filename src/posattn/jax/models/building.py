@@ -21,7 +21,7 @@ from posattn.jax.position.t5 import T5Bias
 
 __all__ = ["rope_from_config"]
 
-PROJECTIONS = ("query", "key", "value", "output")
+PROJECTIONS = ("query", "key", "value", "output", "gate")
 
 
 def rope_from_config(
@@ -136,6 +136,7 @@ def arguments(layer, dtype=None):
         "rotate": rotate,
         "mask": seen(layer),
         "scale": layer.scale,
+        "gate": layer.gate,
         "dtype": dtype,
     }
 

@@ -19,7 +19,7 @@ from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.masks import for_heads, span, together, unless_cached
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.building import from_config
-from posattn.jax.models.projections import affine, drawn, queries_and_keys, turned
+from posattn.jax.models.projections import affine, drawn, gated, queries_and_keys, turned
 from posattn.jax.trees import as_pytree, register
 
 __all__ = ["MultiHeadAttention"]
@@ -67,6 +67,8 @@ class MultiHeadAttention:
             it is if not given; such as `functools.partial(ring_attention, across=...)`.
         mask: None, or a function of positions that always holds, such as `Window` or `Chunk`; a call's
             own mask holds as well.
+        gate_weight: `(d, h * d_h)`, of the gate, or None for a layer without one.
+        gate_bias: `(h * d_h)` or None.
 
     Examples:
         >>> from posattn.jax import Rotary
@@ -94,6 +96,8 @@ class MultiHeadAttention:
     key_norm: Callable[[Any], Any] | None = None
     attention: contract.Attention | None = None
     mask: contract.PositionMask | None = None
+    gate_weight: Float[Array, "d width"] | None = None
+    gate_bias: Float[Array, " width"] | None = None
 
     def __post_init__(self):
         shared = contract.kv_heads(self.num_kv_heads, self.num_heads)
@@ -121,6 +125,7 @@ class MultiHeadAttention:
         scale: float | None = None,
         attention: contract.Attention | None = None,
         mask: contract.PositionMask | None = None,
+        gate: bool = False,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
         """Draw the weights uniformly, within the bounds of Glorot.
@@ -150,6 +155,8 @@ class MultiHeadAttention:
             attention: computes the output of the heads, called as `scaled_dot_product_attention`, which
                 it is if not given; such as `functools.partial(ring_attention, across=...)`.
             mask: a function of positions that always holds, such as `Window` or `Chunk`.
+            gate: multiply the output of the heads by a sigmoid of one more projection of the queries'
+                sequence, to the width of all heads.
             dtype: of the weights; JAX's default one if not given.
 
         Returns:
@@ -159,26 +166,22 @@ class MultiHeadAttention:
             TypeError: if `rng` is no key or a number is not of its kind.
             ValueError: if a number lies outside its range or does not divide what it should.
         """
-        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
+        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate)
         dropout_rate = contract.dropout_rate(dropout_rate)
         contract.position_mask(mask)
         contract.rng(rng, is_key(rng), "JAX key")
-        use_output_bias = use_bias if use_output_bias is None else use_output_bias
-        used = [use_bias] * 3 + [use_output_bias]
-        weights, offsets = drawn(rng, sizes.weights, used, dtype)
         return cls(
-            *weights,
-            *offsets,
-            sizes.num_heads,
-            dropout_rate,
-            rotate,
-            bias,
-            None if scale is None else contract.scale(scale),
-            sizes.num_kv_heads,
-            query_norm,
-            key_norm,
-            attention,
-            mask,
+            **drawn(rng, sizes.weights, use_bias, use_output_bias, dtype),
+            num_heads=sizes.num_heads,
+            dropout_rate=dropout_rate,
+            rotate=rotate,
+            bias=bias,
+            scale=None if scale is None else contract.scale(scale),
+            num_kv_heads=sizes.num_kv_heads,
+            query_norm=query_norm,
+            key_norm=key_norm,
+            attention=attention,
+            mask=mask,
         )
 
     def init_cache(
@@ -298,8 +301,9 @@ class MultiHeadAttention:
         if cache is not None:
             lost = beyond(cache, query_positions)[..., None, :, None]
             heads = jnp.where(lost, jnp.nan, heads)
+        heads = gated(self, merge_heads(heads), query)
         alike = jax.typeof(query).sharding  # what heads on several devices add up to
-        out = affine(merge_heads(heads), self.output_weight, self.output_bias, alike)
+        out = affine(heads, self.output_weight, self.output_bias, alike)
         return out if cache is None else (out, cache)
 
     def attention_weights(

@@ -13,26 +13,34 @@ from posattn.jax.attention.heads import split_heads
 __all__ = []
 
 
-def drawn(rng, shapes, used, dtype):
-    """Weights within Glorot's bounds, and an offset of zeros (or None) for each, as `used` says."""
+ROLES = ("query", "key", "value", "output", "gate")
+
+
+def drawn(rng, shapes, use_bias, use_output_bias, dtype):
+    """The arrays of a layer by field: weights within Glorot's bounds, and zeros for offsets."""
     dtype = jnp.result_type(float if dtype is None else dtype)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     parts = jnp.split(jax.random.uniform(rng, (ends[-1],), dtype, -1, 1), ends[:-1])
-    weights = [
-        part.reshape(shape) * math.sqrt(6 / sum(shape))
-        for part, shape in zip(parts, shapes, strict=True)
-    ]
-    offsets = [
-        jnp.zeros(shape[1], dtype) if use else None
-        for shape, use in zip(shapes, used, strict=True)
-    ]
-    return weights, offsets
+    use_output_bias = use_bias if use_output_bias is None else use_output_bias
+    made = {}
+    for role, shape, part in zip(ROLES, shapes, parts, strict=False):
+        made[f"{role}_weight"] = part.reshape(shape) * math.sqrt(6 / sum(shape))
+        if use_output_bias if role == "output" else use_bias:
+            made[f"{role}_bias"] = jnp.zeros(shape[1], dtype)
+    return made
 
 
 def affine(x, weight, bias, sharding=None):
     """Project a sequence."""
     product = jnp.matmul(x, weight, out_sharding=sharding)
     return product if bias is None else product + bias
+
+
+def gated(layer, out, query):
+    """The output of the heads, each entry times a sigmoid of what the layer's gate makes of the query."""
+    if layer.gate_weight is None:
+        return out
+    return out * jax.nn.sigmoid(affine(query, layer.gate_weight, layer.gate_bias))
 
 
 def queries_and_keys(layer, query, key, value, query_positions, key_positions):

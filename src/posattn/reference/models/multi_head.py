@@ -16,7 +16,13 @@ from posattn.reference.attention.attention import (
 from posattn.reference.attention.cache import KVCache
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.masks import all_of, for_heads, span, unless_cached
-from posattn.reference.models.projections import affine, drawn, queries_and_keys, turned
+from posattn.reference.models.projections import (
+    affine,
+    drawn,
+    gated,
+    queries_and_keys,
+    turned,
+)
 
 __all__ = ["MultiHeadAttention"]
 
@@ -56,6 +62,12 @@ class MultiHeadAttention:
     changes the values as well, with `values(weights, query_positions, key_positions)`, which is
     added to the output of the heads.
 
+    A gate has a projection of its own, which scales each entry of the heads by what the query's token
+    says, before $\mathbf{W}^{(o)}$:
+
+    .. math:: [\mathbf{H}_0, \ldots, \mathbf{H}_{H-1}] \quad\text{becomes}\quad
+        [\mathbf{H}_0, \ldots, \mathbf{H}_{H-1}] \odot \frac{1}{1 + \exp(-\mathbf{Q}\mathbf{W}^{(g)})}.
+
     Make a layer with `MultiHeadAttention.init(rng, dim, num_heads)`, or from weights that exist.
 
     Args:
@@ -81,6 +93,8 @@ class MultiHeadAttention:
             is if not given; such as `functools.partial(ring_attention, across=...)`.
         mask: None, or a function of positions that always holds, such as `Window` or `Chunk`; a call's
             own mask holds as well.
+        gate_weight: $\mathbf{W}^{(g)}$, `(d, H d_h)`, or None for a layer without a gate.
+        gate_bias: `(H d_h)` or None.
 
     Examples:
         >>> layer = MultiHeadAttention.init(np.random.default_rng(0), 8, 2)
@@ -90,7 +104,8 @@ class MultiHeadAttention:
 
     References:
         :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, section 3.2.2; grouped heads:
-        :cite:t:`ainslie2023gqa`.
+        :cite:t:`ainslie2023gqa`; the gate: :cite:t:`qiu2025gated`, where it is the one after attention
+        for each entry, as in Qwen3-Next.
     """
 
     query_weight: Inexact[np.ndarray, "d hd_h"]
@@ -111,6 +126,8 @@ class MultiHeadAttention:
     key_norm: Callable[[Any], Any] | None = None
     attention: contract.Attention | None = None
     mask: contract.PositionMask | None = None
+    gate_weight: Inexact[np.ndarray, "d hd_h"] | None = None
+    gate_bias: Inexact[np.ndarray, " hd_h"] | None = None
 
     @classmethod
     def init(
@@ -132,6 +149,7 @@ class MultiHeadAttention:
         scale: float | None = None,
         attention: contract.Attention | None = None,
         mask: contract.PositionMask | None = None,
+        gate: bool = False,
     ) -> "MultiHeadAttention":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
 
@@ -154,6 +172,8 @@ class MultiHeadAttention:
             attention: computes the output of the heads, called as `scaled_dot_product_attention`,
                 which it is if not given; such as `functools.partial(ring_attention, across=...)`.
             mask: a function of positions that always holds, such as `Window` or `Chunk`.
+            gate: multiply the output of the heads by a sigmoid of one more projection of the queries'
+                sequence, to the width of all heads.
 
         Returns:
             The layer.
@@ -162,15 +182,12 @@ class MultiHeadAttention:
             TypeError: if `rng` is no generator or a number is not of its kind.
             ValueError: if a number lies outside its range or does not divide what it must.
         """
-        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
+        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate)
         dropout_rate = contract.dropout_rate(dropout_rate)
         contract.position_mask(mask)
         contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
-        use_output_bias = use_bias if use_output_bias is None else use_output_bias
-        weights, offsets = drawn(rng, sizes.weights, [use_bias] * 3 + [use_output_bias])
         return cls(
-            *weights,
-            *offsets,
+            **drawn(rng, sizes.weights, use_bias, use_output_bias),
             num_heads=sizes.num_heads,
             dropout_rate=dropout_rate,
             rotate=rotate,
@@ -308,7 +325,8 @@ class MultiHeadAttention:
             scale=self.scale,
             **(thinned if rng is not None else {}),
         )
-        out = affine(merge_heads(out), self.output_weight, self.output_bias)
+        out = gated(self, merge_heads(out), query)
+        out = affine(out, self.output_weight, self.output_bias)
         return out if cache is None else (out, cache)
 
     def attention_weights(

@@ -9,18 +9,31 @@ from posattn.reference.attention.heads import split_heads
 __all__ = []
 
 
-def drawn(rng, shapes, used):
-    """Weights within Glorot's bounds, and an offset of zeros (or None) for each, as `used` says."""
-    weights = [rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape)) for shape in shapes]
-    offsets = [
-        np.zeros(shape[1]) if use else None for shape, use in zip(shapes, used, strict=True)
-    ]
-    return weights, offsets
+ROLES = ("query", "key", "value", "output", "gate")
+
+
+def drawn(rng, shapes, use_bias, use_output_bias):
+    """The arrays of a layer by field: weights within Glorot's bounds, and zeros for offsets."""
+    use_output_bias = use_bias if use_output_bias is None else use_output_bias
+    made = {}
+    for role, shape in zip(ROLES, shapes, strict=False):
+        made[f"{role}_weight"] = rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape))
+        if use_output_bias if role == "output" else use_bias:
+            made[f"{role}_bias"] = np.zeros(shape[1])
+    return made
 
 
 def affine(x, weight, bias):
     """Project a sequence."""
     return x @ weight if bias is None else x @ weight + bias
+
+
+def gated(layer, out, query):
+    """The output of the heads, each entry times a sigmoid of what the layer's gate makes of the query."""
+    if layer.gate_weight is None:
+        return out
+    opened = affine(query, layer.gate_weight, layer.gate_bias)
+    return out * (1 + np.tanh(opened / 2)) / 2
 
 
 def queries_and_keys(layer, query, key, value, query_positions, key_positions):

@@ -17,7 +17,7 @@ from posattn.torch.position.t5 import T5Bias
 
 __all__ = ["rope_from_config"]
 
-PROJECTIONS = ("query", "key", "value", "output")
+PROJECTIONS = ("query", "key", "value", "output", "gate")
 
 
 def rope_from_config(
@@ -133,6 +133,7 @@ def arguments(layer, **options):
         "bias": added(layer, **options),
         "mask": seen(layer),
         "scale": layer.scale,
+        "gate": layer.gate,
         **options,
     }
 

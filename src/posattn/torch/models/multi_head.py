@@ -15,7 +15,7 @@ from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.masks import all_of, for_heads, span, unless_cached
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
 from posattn.torch.models.building import from_config
-from posattn.torch.models.projections import made_by, queries_and_keys, turned
+from posattn.torch.models.projections import gated, made_by, queries_and_keys, turned
 
 __all__ = ["MultiHeadAttention"]
 
@@ -24,7 +24,7 @@ CallMask = Bool[Tensor, "*#batch_and_heads #n_q n_k"] | contract.PositionMask
 CallBias = Float[Tensor, "..."] | Bias | Sequence[Float[Tensor, "..."] | Bias | None]
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
-ROLES = ("query", "key", "value", "output")
+ROLES = ("query", "key", "value", "output", "gate")
 OPTIONS = (
     "dropout_rate",
     "scale",
@@ -72,8 +72,8 @@ class MultiHeadAttention(nn.Module):
     """Several attentions side by side, each in its own projection of the input.
 
     Twin of :class:`posattn.reference.MultiHeadAttention`.
-    The weights are those of four :class:`torch.nn.Linear`, `query`, `key`, `value` and `output`, which
-    keep them transposed.
+    The weights are those of :class:`torch.nn.Linear`, `query`, `key`, `value`, `output` and `gate` (None
+    without one), which keep them transposed.
     Dropout acts when `rng` is given to the call; a layer in `train` mode that gets none warns.
     `rotate`, `bias`, `query_norm` and `key_norm` may be modules with their own parameters, also
     inside of a pair or a list.
@@ -98,6 +98,8 @@ class MultiHeadAttention(nn.Module):
             is if not given; such as `functools.partial(ring_attention, across=...)`.
         mask: a function of positions that always holds, such as `Window` or `Chunk`; a call's own
             mask holds as well.
+        gate: multiply the output of the heads by a sigmoid of one more projection of the queries'
+            sequence, to the width of all heads.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
@@ -130,12 +132,13 @@ class MultiHeadAttention(nn.Module):
         scale: float | None = None,
         attention: contract.Attention | None = None,
         mask: contract.PositionMask | None = None,
+        gate: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim)
+        sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate)
         self.num_heads, self.num_kv_heads = sizes.num_heads, sizes.num_kv_heads
         self.head_dim = sizes.weights[0][1] // self.num_heads
         self.dropout_rate = contract.dropout_rate(dropout_rate)
@@ -143,10 +146,11 @@ class MultiHeadAttention(nn.Module):
         device = torch.get_default_device() if device is None else device
         options = {"device": device, "dtype": dtype}
         use_output_bias = use_bias if use_output_bias is None else use_output_bias
-        for role, shape in zip(ROLES, sizes.weights, strict=True):
+        self.gate = None
+        for role, shape in zip(ROLES, sizes.weights, strict=False):
             use = use_output_bias if role == "output" else use_bias
             linear = nn.utils.skip_init(nn.Linear, *shape, bias=use, **options)
-            self.add_module(role, linear)
+            setattr(self, role, linear)
         self.dim, self.kv_dim = sizes.weights[0][0], sizes.weights[1][0]
         self.query_norm, self.key_norm = query_norm, key_norm
         self.rotate, self.bias, self.attention = rotate, bias, attention
@@ -172,8 +176,8 @@ class MultiHeadAttention(nn.Module):
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
-        for role in ROLES:
-            linear = self.get_submodule(role)
+        linears = (getattr(self, role) for role in ROLES)
+        for linear in (found for found in linears if found is not None):
             nn.init.xavier_uniform_(linear.weight, generator=rng)
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
@@ -310,7 +314,7 @@ class MultiHeadAttention(nn.Module):
             heads = attend(checked(q, k, v, **options, finite=finite))
         else:
             heads = self.attention(q, k, v, **options)
-        out = self.output(merge_heads(heads))
+        out = self.output(gated(self, merge_heads(heads), query))
         return out if cache is None else (out, cache)
 
     def attention_weights(

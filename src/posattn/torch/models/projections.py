@@ -34,6 +34,11 @@ def made_by(linear, dtype, device):
     return dtype, device
 
 
+def gated(layer, out, query):
+    """The output of the heads, each entry times a sigmoid of what the layer's gate makes of the query."""
+    return out if layer.gate is None else out * layer.gate(query).sigmoid()
+
+
 def queries_and_keys(layer, query, key, value, query_positions, key_positions):
     """The heads of queries and keys, not yet turned, what has the values, and where the first two stand."""
     if key is None:
