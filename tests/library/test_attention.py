@@ -58,6 +58,8 @@ CASES = {
     "causal n_q = n_k": ((2,), 4, 4, {"causal": True}),
     "causal n_q > n_k": ((2,), 5, 3, {"causal": True}),
     "causal n_q = n_k without batch": ((), 4, 4, {"causal": True, "scale": 0.5}),
+    "causal, scale below zero": ((2,), 4, 4, {"causal": True, "scale": -0.75}),
+    "causal, scale zero": ((2,), 4, 4, {"causal": True, "scale": 0.0}),
     "causal n_q = n_k, three batch axes": ((2, 1, 2), 4, 4, {"causal": True}),
     "decoding": ((2,), 1, 5, {"causal": True}),
     "no queries": ((2,), 0, 5, {}),

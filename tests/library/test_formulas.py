@@ -119,7 +119,7 @@ def masked_softmax():
         yield ours.masked_softmax(s, m)[i], want
 
 
-@formula("a8f6f24e")
+@formula("0c7f80b1")
 def attention_weights():
     Q, K, _ = heads()
     B = normal(2, 4, 4)
@@ -128,9 +128,17 @@ def attention_weights():
         for i in range(4):
             s = [dot(Q[h, i], K[h, j]) / sqrt(6) + B[h, i, j] for j in range(4)]
             yield W[h, i], softmax(s)
+    a, c, d = [0.5, -1.0], 0.75, 6
+    W = ours.attention_weights(Q, K, bias=B, sinks=np.array(a), soft_cap=c)
+    for h in (0, 1):
+        for i in range(4):
+            s = [dot(Q[h, i], K[h, j]) / sqrt(d) for j in range(4)]
+            e = [exp(c * tanh(s[j] / c) + B[h, i, j]) for j in range(4)]
+            yield W[h, i], [x / (exp(a[h]) + sum(e)) for x in e]
+            assert all(abs(c * tanh(x / c)) < c for x in s)
 
 
-@formula("b1daea01")
+@formula("5fe6119c")
 def scaled_dot_product_attention():
     d, d_v = 6, 5
     (Q, K, _), V, B = heads(), normal(2, 4, d_v), normal(2, 4, 4)
@@ -139,6 +147,14 @@ def scaled_dot_product_attention():
         for i in range(4):
             w = softmax([dot(Q[h, i], K[h, j]) / sqrt(d) + B[h, i, j] for j in range(4)])
             yield got[h, i], [dot(w, V[h, :, c]) for c in range(d_v)]
+    a, c = [0.5, -1.0], 0.75
+    got = ours.scaled_dot_product_attention(Q, K, V, sinks=np.array(a), soft_cap=c)
+    for h in (0, 1):
+        for i in range(4):
+            s = [dot(Q[h, i], K[h, j]) / sqrt(d) for j in range(4)]
+            e = [exp(c * tanh(x / c)) for x in s]
+            w = [x / (exp(a[h]) + sum(e)) for x in e]
+            yield got[h, i], [dot(w, V[h, :, k]) for k in range(d_v)]
 
 
 @formula("8f80b03d")

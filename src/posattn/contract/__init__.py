@@ -30,6 +30,7 @@ from posattn.contract.arrays import (
     reachable,
     scores,
     sequence,
+    sinks,
     square,
 )
 from posattn.contract.border import guard
@@ -54,6 +55,7 @@ from posattn.contract.numbers import (
     rotary_axes,
     scale,
     sharpening,
+    soft_cap,
 )
 from posattn.contract.places import (
     attention_positions,
@@ -206,7 +208,9 @@ __all__ = [
     "shard_positions",
     "shards",
     "sharpening",
+    "sinks",
     "sinusoid_weight",
+    "soft_cap",
     "square",
     "table_length",
     "table_rows",

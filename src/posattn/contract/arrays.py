@@ -243,6 +243,14 @@ def bias(value, expected):
     _broadcasts("bias", value, expected)
 
 
+def sinks(value, query):
+    """Reject sinks that are not floating or are not one number for each head of the queries."""
+    if value is None:
+        return
+    floating("sinks", value)
+    _shape("sinks", value, tuple(query.shape[-3:-2]))
+
+
 def integer_array(name, value):
     """Reject what is no array of integers."""
     array(name, value)

@@ -113,6 +113,11 @@ def scale(value):
     return _number("scale", value, "a finite number", lambda v: -math.inf < v < math.inf)
 
 
+def soft_cap(value):
+    """Return the bound on the scores, or None."""
+    return None if value is None else positive("soft_cap", value)
+
+
 def offset(value):
     """Return a number of positions."""
     return _number("offset", value, "a finite number", lambda v: -math.inf < v < math.inf)

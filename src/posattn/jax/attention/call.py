@@ -34,6 +34,8 @@ class Call:
         dropout_rate: probability of dropping a weight.
         rng: the JAX key that dropout draws from; None means no dropout.
         finite: the keys and values to which nobody attends hold no NaN and no infinity.
+        sinks: a score of each head of queries that joins the sum of its weights, `(h)`.
+        soft_cap: the bound on the scores before the biases.
     """
 
     query: Any
@@ -47,6 +49,8 @@ class Call:
     dropout_rate: float = field(default=0.0, metadata=STATIC)
     rng: Array | None = None
     finite: bool = field(default=False, metadata=STATIC)
+    sinks: Array | None = None
+    soft_cap: float | None = field(default=None, metadata=STATIC)
 
 
 def checked(
@@ -60,12 +64,15 @@ def checked(
     query_positions=None,
     key_positions=None,
     scale=None,
+    sinks=None,
+    soft_cap=None,
     dropout_rate=0.0,
     rng=None,
     finite=False,
 ):
     """Check the arguments of an attention, and make them a call."""
     contract.attention(query, key, value, grouped=True)
+    contract.sinks(sinks, query)
     contract.rng(rng, rng is None or is_key(rng), "JAX key")
     return Call(
         query=query,
@@ -79,6 +86,8 @@ def checked(
         dropout_rate=contract.dropout_rate(dropout_rate),
         rng=rng,
         finite=finite,
+        sinks=sinks,
+        soft_cap=contract.soft_cap(soft_cap),
     )
 
 

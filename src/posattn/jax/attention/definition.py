@@ -42,14 +42,24 @@ def masked_softmax(
     """
     contract.scores(scores)
     contract.mask(mask, scores.shape)
-    dtype = scores.dtype
-    scores = scores.astype(jnp.promote_types(dtype, jnp.float32))
+    wide = jnp.promote_types(scores.dtype, jnp.float32)
+    return normalised(scores.astype(wide), mask).astype(scores.dtype)
+
+
+def normalised(scores, mask, sinks=None):
+    """The softmax over the keys that are seen, whose sum a sink joins in each head."""
     if mask is not None:
         scores = jnp.where(mask, scores, -jnp.inf)
     peak = jnp.max(scores, axis=-1, keepdims=True, initial=jnp.finfo(scores.dtype).min)
-    exp = jnp.exp(scores - jax.lax.stop_gradient(peak))
+    if sinks is not None:
+        sinks = sinks.astype(scores.dtype)[..., None, None]
+        peak = jnp.maximum(peak, sinks)
+    peak = jax.lax.stop_gradient(peak)
+    exp = jnp.exp(scores - peak)
     total = jnp.sum(exp, axis=-1, keepdims=True)
-    return (exp / jnp.where(total == 0, 1, total)).astype(dtype)
+    if sinks is not None:
+        total = total + jnp.exp(sinks - peak)
+    return exp / jnp.where(total == 0, 1, total)
 
 
 def weights(call):
@@ -69,7 +79,9 @@ def attend(call):
 
 def weigh(call, seen):
     """The softmax of the scores, over the keys that are seen."""
-    return masked_softmax(score(call), seen).astype(call.query.dtype)
+    scores = score(call)
+    contract.mask(seen, scores.shape)
+    return normalised(scores, seen, call.sinks).astype(call.query.dtype)
 
 
 def score(call):
@@ -77,6 +89,8 @@ def score(call):
     query, key = call.query, call.key
     wide = jnp.promote_types(query.dtype, jnp.float32)
     scores = by_head(query.astype(wide), key.astype(wide).mT) * call.scale
+    if call.soft_cap is not None:
+        scores = call.soft_cap * jnp.tanh(scores / call.soft_cap)
     for part in call.biases:
         if hasattr(part, "scores"):
             part = part.scores(query, for_each_head(key, query), *call.where)

@@ -30,6 +30,7 @@ class Given(NamedTuple):
     key_positions: Any
     masks: tuple
     biases: tuple
+    sinks: Any = None
     enclosed: tuple = ((), ())  # what functions among the masks and the biases enclose
 
 
@@ -58,7 +59,8 @@ def passes(call, sizes):
             tuple(pair_place(x, row, column) for x in xs)
             for xs in (given.masks, given.biases)
         )
-        return Given(*tokens, masks, biases, jax.tree.map(lambda _: {}, given.enclosed))
+        whole = jax.tree.map(lambda _: {}, (given.sinks, given.enclosed))
+        return Given(*tokens, masks, biases, *whole)
 
     def tile_of(given, row, column, seen=None):
         """A tile, and zeros for keys that its queries do not see: there may be NaN in them."""
@@ -78,7 +80,7 @@ def passes(call, sizes):
         return definition.score(some)
 
     arrays = (tuple(filter(is_array, xs)) for xs in (masks, parts))
-    given = Given(query, call.key, call.value, *call.where, *arrays)
+    given = Given(query, call.key, call.value, *call.where, *arrays, call.sinks)
     first = tile_of(given, (0, rows), (0, columns))
     see, of_masks = _opened(see, first, 0)
     score, of_biases = _opened(score, first, 1)
@@ -159,8 +161,12 @@ def attention_of(given, forward, backward):
         query, value = given.query, given.value
         total = zeros(query[..., :1])  # spread over devices as the queries are
         mixed = jnp.broadcast_to(total, (*query.shape[:-1], value.shape[-1]))
-        lowest = jnp.full_like(total, jnp.finfo(wide).min)
-        peak, total, mixed = forward(given, (lowest, total, mixed))
+        peak = jnp.full_like(total, jnp.finfo(wide).min)
+        if given.sinks is not None:
+            level = given.sinks.astype(wide)[..., None, None]
+            peak = jnp.maximum(peak, level)
+            total = jnp.exp(level - peak)
+        peak, total, mixed = forward(given, (peak, total, mixed))
         total = jnp.where(total == 0, 1, total)
         return (mixed / total).astype(query.dtype), peak + jnp.log(total)
 
@@ -177,6 +183,11 @@ def attention_of(given, forward, backward):
         mean = jnp.sum(d_out.astype(wide) * out.astype(wide), -1, keepdims=True)
         sums = jax.tree.map(lambda x: zeros(x) if _moves(x) else None, given)
         sums = backward(given, (d_out, log_total, mean), sums)
+        if given.sinks is not None:
+            weights = jnp.exp(given.sinks.astype(wide)[..., None, None] - log_total)
+            slopes = -(weights * mean).sum((-2, -1))
+            examples = tuple(range(slopes.ndim - given.sinks.ndim))
+            sums = sums._replace(sinks=slopes.sum(examples))
         return (_each(lambda x, y: x.astype(y.dtype), sums, given),)
 
     run.defvjp(run_forward, run_backward)

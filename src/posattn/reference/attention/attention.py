@@ -55,12 +55,21 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
     """
     contract.scores(scores)
     contract.mask(mask, scores.shape)
-    scores = _double(scores)
+    return _normalised(_double(scores), mask)
+
+
+def _normalised(scores, mask, sinks=None):
+    """The softmax over the keys that are seen, whose sum a sink joins in each head."""
     if mask is not None:
         scores = np.where(mask, scores, -np.inf)
     peak = np.max(scores.real, axis=-1, keepdims=True, initial=np.finfo(float).min)
+    if sinks is not None:
+        sinks = _double(sinks)[..., None, None]
+        peak = np.maximum(peak, sinks.real)
     exp = np.exp(scores - peak)
     total = np.sum(exp, axis=-1, keepdims=True)
+    if sinks is not None:
+        total = total + np.exp(sinks - peak)
     return exp / np.where(total == 0, 1, total)
 
 
@@ -74,6 +83,8 @@ def attention_weights(
     query_positions: Num[np.ndarray, "... n_q"] | None = None,
     key_positions: Num[np.ndarray, "... n_k"] | None = None,
     scale: float | None = None,
+    sinks: Inexact[np.ndarray, "*h"] | None = None,
+    soft_cap: float | None = None,
 ) -> Scores:
     r"""How much each query attends to each key.
 
@@ -81,6 +92,14 @@ def attention_weights(
         + \mathbf{B}\right) \in \mathbb{R}^{n_q \times n_k},
 
     the softmax taken over the keys that `mask` and `causal` allow.
+    Two options change it in each head. A soft cap $c$ keeps the scores $s$ before the bias within
+    $(-c, c)$, and a sink $a$ adds to the sum of each row as a key without a value would:
+
+    .. math:: w_{ij} = \frac{\exp(c \tanh(s_{ij} / c) + b_{ij})}
+        {\exp(a) + \sum_l \exp(c \tanh(s_{il} / c) + b_{il})}, \qquad
+        s_{ij} = \frac{\mathbf{q}_i \cdot \mathbf{k}_j}{\sqrt{d}}.
+
+    A row with a sink sums to less than 1, so a head may attend to next to nothing.
 
     Args:
         query: $\mathbf{Q}$, `(*batch, n_q, d)`.
@@ -99,31 +118,43 @@ def attention_weights(
             biases and masks use positions.
         key_positions: where the keys stand, likewise; $0, \ldots, n_k - 1$ if not given.
         scale: the factor on the scores, $1/\sqrt{d}$ if not given.
+        sinks: $a$, one for each head of queries, `(h)`, or `()` where queries have no axis of heads.
+        soft_cap: $c$, above 0; no cap if not given.
 
     Returns:
-        $\mathbf{W}$, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if it may attend to nothing.
+        $\mathbf{W}$, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it
+        may attend to nothing.
 
     Raises:
         TypeError: if an array is missing or has a wrong or different dtype.
-        ValueError: if shapes do not fit, or `scale` is not finite.
+        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> weights = attention_weights(np.eye(2), np.eye(2), causal=True, scale=np.log(3.0))
         >>> weights
         array([[1.  , 0.  ],
                [0.25, 0.75]])
+        >>> attention_weights(np.eye(2), np.eye(2), scale=0.0, sinks=np.array(np.log(2.0)))
+        array([[0.25, 0.25],
+               [0.25, 0.25]])
 
     References:
-        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1.
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1; the soft cap is that of
+        :cite:t:`gemma2024gemma2`, the sinks are those of :cite:t:`openai2025gptoss`, after what
+        :cite:t:`xiao2024efficient` saw.
     """
     contract.attention(query, key, grouped=True)
+    contract.sinks(sinks, query)
+    soft_cap = contract.soft_cap(soft_cap)
     where = positions_of(query, key, query_positions, key_positions)
     mask = visible(query, key, of_pairs(mask, query, key, where), causal)
     key = zero_unattended(key, mask)
     bias = total_bias(bias, query, key, where)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     scores = by_head(_double(query), _double(key).mT) * scale
-    return masked_softmax(scores if bias is None else scores + bias, mask)
+    if soft_cap is not None:
+        scores = soft_cap * np.tanh(scores / soft_cap)
+    return _normalised(scores if bias is None else scores + bias, mask, sinks)
 
 
 def scaled_dot_product_attention(
@@ -137,6 +168,8 @@ def scaled_dot_product_attention(
     query_positions: Num[np.ndarray, "... n_q"] | None = None,
     key_positions: Num[np.ndarray, "... n_k"] | None = None,
     scale: float | None = None,
+    sinks: Inexact[np.ndarray, "*h"] | None = None,
+    soft_cap: float | None = None,
     dropout_rate: float = 0.0,
     rng: np.random.Generator | None = None,
 ) -> Inexact[np.ndarray, "*batch n_q d_v"]:
@@ -146,7 +179,7 @@ def scaled_dot_product_attention(
         + \mathbf{B}\right)\mathbf{V} \in \mathbb{R}^{n_q \times d_v}.
 
     A key that no query may attend to has no influence, even if it or its value is
-    NaN or infinite.
+    NaN or infinite. What `sinks` and `soft_cap` do to the weights says :func:`attention_weights`.
 
     Args:
         query: $\mathbf{Q}$, `(*batch, n_q, d)`.
@@ -167,6 +200,10 @@ def scaled_dot_product_attention(
             biases and masks use positions.
         key_positions: where the keys stand, likewise; $0, \ldots, n_k - 1$ if not given.
         scale: the factor on the scores, $1/\sqrt{d}$ if not given.
+        sinks: one score for each head of queries, `(h)`, or `()` where queries have no axis of heads.
+            It joins the sum that divides the weights of its head, and has no value.
+        soft_cap: the scores $s$ before the bias become $c \tanh(s / c)$, where $c$ is this number
+            above 0; no cap if not given.
         dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
         rng: where the randomness comes from; None means no dropout.
 
@@ -184,12 +221,19 @@ def scaled_dot_product_attention(
                [0.25, 1.5 ]])
 
     References:
-        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1.
+        :cite:t:`Vaswani.Shazeer.Parmar.ea.2017`, equation 1; the soft cap is that of
+        :cite:t:`gemma2024gemma2`, and the sinks are those of :cite:t:`openai2025gptoss`.
     """
     contract.attention(query, key, value, grouped=True)
     where = positions_of(query, key, query_positions, key_positions)
     mask = visible(query, key, of_pairs(mask, query, key, where), causal)
-    options = {"mask": mask, "bias": bias, "scale": scale}
+    options = {
+        "mask": mask,
+        "bias": bias,
+        "scale": scale,
+        "sinks": sinks,
+        "soft_cap": soft_cap,
+    }
     options |= {"query_positions": where[0], "key_positions": where[1]}
     weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
     out = by_head(weights, _double(zero_unattended(value, mask)))

@@ -28,6 +28,8 @@ def attention_weights(
     query_positions: Real[Tensor, "... n_q"] | None = None,
     key_positions: Real[Tensor, "... n_k"] | None = None,
     scale: float | None = None,
+    sinks: Float[Tensor, "*h"] | None = None,
+    soft_cap: float | None = None,
 ) -> Scores:
     """How much each query attends to each key.
 
@@ -50,13 +52,18 @@ def attention_weights(
             biases and masks use positions.
         key_positions: where the keys stand, likewise; 0, ..., n_k - 1 if not given.
         scale: the factor on the scores, 1/sqrt(d) if not given.
+        sinks: one score for each head of queries, `(h)`, or `()` where queries have no axis of heads.
+            It joins the sum that divides the weights of its head, and has no value.
+        soft_cap: the scores s before the bias become c * tanh(s / c), where c is this number above
+            0; no cap if not given.
 
     Returns:
-        W, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if it may attend to nothing.
+        W, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it may
+            attend to nothing.
 
     Raises:
         TypeError: if an array is missing or has a wrong or different dtype.
-        ValueError: if shapes do not fit, or `scale` is not finite.
+        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> import math, torch
@@ -73,6 +80,8 @@ def attention_weights(
         query_positions=query_positions,
         key_positions=key_positions,
         scale=scale,
+        sinks=sinks,
+        soft_cap=soft_cap,
     )
     return definition.weights(call)
 
@@ -88,6 +97,8 @@ def scaled_dot_product_attention(
     query_positions: Real[Tensor, "... n_q"] | None = None,
     key_positions: Real[Tensor, "... n_k"] | None = None,
     scale: float | None = None,
+    sinks: Float[Tensor, "*h"] | None = None,
+    soft_cap: float | None = None,
     dropout_rate: float = 0.0,
     rng: Rng | None = None,
 ) -> Float[Tensor, "*batch n_q d_v"]:
@@ -114,6 +125,10 @@ def scaled_dot_product_attention(
             biases and masks use positions.
         key_positions: where the keys stand, likewise; 0, ..., n_k - 1 if not given.
         scale: the factor on the scores, 1/sqrt(d) if not given.
+        sinks: one score for each head of queries, `(h)`, or `()` where queries have no axis of heads.
+            It joins the sum that divides the weights of its head, and has no value.
+        soft_cap: the scores s before the bias become c * tanh(s / c), where c is this number above
+            0; no cap if not given.
         dropout_rate: probability in [0, 1) of dropping a weight; the others grow to make up.
         rng: where the numbers are drawn from.
 
@@ -142,6 +157,8 @@ def scaled_dot_product_attention(
         query_positions=query_positions,
         key_positions=key_positions,
         scale=scale,
+        sinks=sinks,
+        soft_cap=soft_cap,
         dropout_rate=dropout_rate,
         rng=rng,
     )

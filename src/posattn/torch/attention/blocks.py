@@ -33,7 +33,7 @@ def attend(call, whole):
     cut = partial(_cut, call, tiles)
     if not torch.is_grad_enabled() or transformed():
         return torch.cat([whole(cut(*block)[1]) for block in blocks], dim=-2)
-    module = None if torch.compiler.is_compiling() else _Whole(whole, call.biases)
+    module = None if torch.compiler.is_compiling() else _Whole(whole, call)
     if module is not None and _all_known(module, cut(n_q - 1, n_q)[1]):
         learned = learned_by(module).values()
         return _Blocks.apply(module, cut, blocks, query, key, value, *learned)
@@ -68,15 +68,17 @@ def _cut(call, tiles, start, stop):
 
 
 class _Whole(torch.nn.Module):
-    """A function with the parts that it is given, whose parameters may be others for a call."""
+    """A function with the parts and sinks of a call, whose parameters may be others for a block."""
 
-    def __init__(self, whole, parts):
+    def __init__(self, whole, call):
         super().__init__()
         self.whole = whole
-        self.parts = torch.nn.ModuleList(p for p in parts if isinstance(p, torch.nn.Module))
+        modules = (p for p in call.biases if isinstance(p, torch.nn.Module))
+        self.parts = torch.nn.ModuleList(modules)
+        self.register_buffer("sinks", call.sinks)
 
-    def forward(self, call):
-        return self.whole(call)
+    def forward(self, block):
+        return self.whole(replace(block, sinks=self.sinks))
 
 
 def learned_by(module):

@@ -13,6 +13,8 @@ from posattn.torch.attention.random import seed
 
 __all__ = []
 
+FAINTEST = 2.0**-15  # the scale by which half precision can still divide a sink
+
 
 @no_type_check  # jaxtyping's check of a constructor is nothing that torch.compile traces
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Call:
         aligned: tokens stand at 0, 1, ..., and the queries are the last of them.
         finite: the keys and values to which nobody attends hold no NaN and no infinity.
         place: where in a larger array of pairs these stand, see `uniform`; they are all if None.
+        sinks: a score of each head of queries that joins the sum of its weights, `(h)`.
+        soft_cap: the bound on the scores before the biases.
     """
 
     query: Tensor
@@ -48,6 +52,8 @@ class Call:
     aligned: bool
     finite: bool
     place: tuple[int, int, int, int] | None = None
+    sinks: Tensor | None = None
+    soft_cap: float | None = None
 
     @property
     def drops(self):
@@ -56,8 +62,10 @@ class Call:
 
     @property
     def needs_weights(self):
-        """Whether the weights themselves are used, which a fused kernel never holds."""
-        return self.drops or any(changes_values(part) for part in self.biases)
+        """Whether no fused kernel will do, which holds no weights and leaves its scores as they are."""
+        faint = self.sinks is not None and abs(self.scale) < FAINTEST
+        changed = self.drops or self.soft_cap is not None or faint
+        return changed or any(changes_values(part) for part in self.biases)
 
 
 def checked(
@@ -71,6 +79,8 @@ def checked(
     query_positions=None,
     key_positions=None,
     scale=None,
+    sinks=None,
+    soft_cap=None,
     dropout_rate=0.0,
     rng=None,
     finite=False,
@@ -79,6 +89,7 @@ def checked(
     contract.attention(query, key, value, grouped=True)
     if not callable(mask):
         contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
+    contract.sinks(sinks, query)
     return Call(
         query=query,
         key=key,
@@ -92,6 +103,8 @@ def checked(
         seed=seed(rng),
         aligned=query_positions is None and key_positions is None,
         finite=finite,
+        sinks=sinks,
+        soft_cap=contract.soft_cap(soft_cap),
     )
 
 

@@ -40,16 +40,25 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
     """
     contract.scores(scores)
     contract.mask(mask, scores.shape)
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    return normalised(scores.to(wide), mask).to(scores.dtype)
+
+
+def normalised(scores, mask, sinks=None):
+    """The softmax over the keys that are seen, whose sum a sink joins in each head."""
     if scores.shape[-1] == 0:
         return scores
-    dtype = scores.dtype
-    scores = scores.to(torch.promote_types(dtype, torch.float32))
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     peak = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    if sinks is not None:
+        sinks = sinks.to(scores.dtype)[..., None, None]
+        peak = torch.maximum(peak, sinks.detach())
     exp = torch.exp(scores - peak)
     total = exp.sum(-1, keepdim=True)
-    return (exp / total.masked_fill(total == 0, 1)).to(dtype)
+    if sinks is not None:
+        total = total + torch.exp(sinks - peak)
+    return exp / total.masked_fill(total == 0, 1)
 
 
 def weights(call):
@@ -72,10 +81,13 @@ def weigh(call, key, seen):
     query = call.query
     wide = torch.promote_types(query.dtype, torch.float32)
     scores = by_head(query.to(wide), key.to(wide).mT) * call.scale
+    if call.soft_cap is not None:
+        scores = call.soft_cap * torch.tanh(scores / call.soft_cap)
     bias = total_bias(call.biases, query, key, call.where)
     if bias is not None:
         scores = scores + bias.to(wide)
-    return masked_softmax(scores, seen).to(query.dtype)
+    contract.mask(seen, scores.shape)
+    return normalised(scores, seen, call.sinks).to(query.dtype)
 
 
 def by_head(x, y):

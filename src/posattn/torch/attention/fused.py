@@ -1,6 +1,7 @@
 """Attention by PyTorch's own kernel, which never holds the weights."""
 
 import math
+from functools import partial
 
 import torch
 from torch.nn import functional
@@ -13,20 +14,56 @@ __all__ = []
 def attend(call):
     """Attention without dropout, and with biases that change nothing but scores."""
     query, key, value = call.query, call.key, call.value
+    run = kernel if call.sinks is None else partial(sinking, call.sinks)
     plain = call.mask is None and not call.biases
     if plain and call.causal and query.shape[-2] == key.shape[-2]:
-        return kernel(query, key, value, None, True, call.scale)
+        return run(query, key, value, None, True, call.scale)
     seen = visible(call)
     key, value = (without_hidden(x, call, seen) for x in (key, value))
     bias = total_bias(call.biases, query, key, call.where)
     if bias is not None:
         bias = bias.to(query.dtype)
         seen = bias if seen is None else torch.where(seen, bias, -math.inf)
-    return kernel(query, key, value, seen, False, call.scale)
+    return run(query, key, value, seen, False, call.scale)
+
+
+def sinking(sinks, query, key, value, mask, causal, scale):
+    """The same with a sink in each head: one more key, in front of the others, whose value is zero.
+
+    Only that key has numbers in two more entries, and those of a query make its product the sink. Two,
+    since half precision holds the sink of a head in two parts.
+    """
+    unit = 2.0 ** -round(
+        math.log2(abs(scale))
+    )  # what the key has there: no product is rounded
+    wide = torch.promote_types(query.dtype, torch.float32)
+    most = torch.finfo(query.dtype).max / 4
+    sinks = (sinks.to(wide) / (scale * unit)).clamp(
+        -most, most
+    )  # minus infinity too is a sink
+    rounded = sinks.to(query.dtype)
+    parts = torch.stack([rounded, (sinks - rounded).to(query.dtype)], -1)[..., None, :]
+    query = torch.cat([query, parts.expand(*query.shape[:-1], 2)], -1)
+    key = functional.pad(key, (0, 2, 1, 0))
+    key[..., 0, -2:] = unit
+    value = functional.pad(
+        value, (0, 2, 1, 0)
+    )  # as wide as the keys, or the kernel is not fused
+    if mask is not None:
+        mask = functional.pad(mask, (1, 0), value=mask.dtype == torch.bool)
+    if (
+        causal
+    ):  # the first query sees the sink only, and each other one the keys up to its own
+        return kernel(functional.pad(query, (0, 0, 1, 0)), key, value, mask, True, scale)[
+            ..., 1:, :-2
+        ]
+    return kernel(query, key, value, mask, False, scale)[..., :-2]
 
 
 def kernel(query, key, value, mask, causal, scale):
     """PyTorch's own attention, for any number of batch axes and with heads that share keys."""
+    if causal and scale <= 0:  # it multiplies the minus infinity of the future, too
+        query, scale = query * scale, 1.0
     grouped = {}
     if query.ndim > 2 and query.shape[-3] != key.shape[-3]:
         grouped = {"enable_gqa": True}  # of open sizes the comparison would be no bool

@@ -36,10 +36,10 @@ def attend(call, whole):
     for part in call.biases:
         if isinstance(part, Tensor):  # a part of it may fit where the whole does not
             contract.bias(part, (*call.query.shape[:-1], n_k))
-    plain = call.mask is None and not call.biases and not call.drops
+    plain = call.mask is None and not call.biases and not call.needs_weights
     if plain and (n_q == n_k or not call.causal):
         return whole(call)  # the kernel needs no array of pairs
-    if _is_of_distances(call) and not call.drops and call.query.device.type == "cpu":
+    if _is_of_distances(call) and call.query.device.type == "cpu":
         row = _row(call)
         arguments = call.query, call.key, call.value, row, call.scale, _reach(call)
         if not (row.requires_grad and torch.is_grad_enabled()):
@@ -50,7 +50,9 @@ def attend(call, whole):
 
 
 def _is_of_distances(call):
-    """Whether all that is added to a score is a matter of the distance of its query and its key."""
+    """Whether nothing happens to a score but that what is added depends on the distance to the key."""
+    if call.needs_weights or call.sinks is not None:
+        return False
     windowed = call.mask is None or isinstance(call.mask, Window)
     relative = all(getattr(part, "relative", False) for part in call.biases)
     return call.aligned and windowed and relative
