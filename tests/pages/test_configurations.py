@@ -260,7 +260,8 @@ def test_the_soft_cap_by_hand(page):
     r"""a score $s$ becomes $c \tanh(s / c)$ with the cap $c = 50$. A score of 5 stays 4.98. A score of 40
     becomes 33.2, and one of 80 becomes 46.1. Before, they were 40 apart, and now they are 12.9 apart.
 
-    With scores below 5 you'd never see it. With scores up to 78 the output is off by 12%
+    With scores below 5 you'd never see it. With scores up to 78 the output of this one
+    head is off by 12%.
     """
     few, some, many = 50 * np.tanh(np.array([5, 40, 80]) / 50)
     assert (round(few, 2), round(some, 1), round(many, 1)) == (4.98, 33.2, 46.1)
@@ -303,6 +304,17 @@ def test_eq_sink_error(page):
         wrong = scaled_dot_product_attention(q, k, v)
         by_row = np.linalg.norm(wrong - right, axis=1) / np.linalg.norm(right, axis=1)
         assert np.allclose(by_row, np.exp(sink) / np.exp(q @ k.T / 2).sum(axis=1))
+
+
+def test_errors_of_a_sink_with_a_window(page):
+    """And with a window, the error stops falling at token 128, however long the text is."""
+    for a in (2, 4):
+        full, window = (
+            page.torch.curves[f"sink {a}, {name}"] for name in ("full", "window")
+        )
+        n = np.arange(1, 1025)
+        assert np.allclose(full, np.exp(a) / n)
+        assert np.allclose(window, np.exp(a) / np.minimum(n, 128))
 
 
 def test_the_smaller_groups(page):
@@ -463,6 +475,4 @@ def test_exercise_fold(page):
 def test_exercise_cap(page):
     r"""The cap makes $-5$ of $-\infty$, which is a score like any other."""
     assert 5 * np.tanh(-np.inf / 5) == -5
-    assert (
-        "cap  5: the first token gives 58.75% of its weight to the future\n" in page.printed
-    )
+    assert "cap  5: the first token gives 58.75% to the future\n" in page.printed
