@@ -106,7 +106,8 @@ def test_each_chapter_has_a_card(page):
     Practice: how to use both.
     """
     chapters = [*DOCS.glob("attention/*.md"), *DOCS.glob("position/*.md")]
-    chapters += [DOCS / "model.md", DOCS / "conformance.md", DOCS / "exercises.md"]
+    practice = ("model", "configurations", "conformance", "exercises")
+    chapters += [DOCS / f"{name}.md" for name in practice]
     for chapter in chapters:
         name = chapter.relative_to(DOCS).with_suffix("")
         assert f"\n{{doc}}`{name}`\n: " in page.text
