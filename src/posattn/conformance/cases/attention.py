@@ -1,4 +1,4 @@
-"""Cases of attention: masks, alignment, biases, rows that may attend to nothing."""
+"""Cases of attention: masks, alignment, biases, rows that may attend to nothing, sinks, a soft cap."""
 
 import numpy as np
 
@@ -49,6 +49,45 @@ def attention():
     yield "NaN and infinity in hidden keys", (query, *nan), {"mask": short}
 
 
+def sinks():
+    """Attention with a sink in each head: it joins the sum that divides the weights, and has no value."""
+    heads = draw(8, 2, 4, 3, 3), draw(9, 2, 4, 4, 3), draw(10, 2, 4, 4, 3)
+    grouped = heads[0], *(x[:, :2] for x in heads[1:])
+    levels = np.array([-2.5, 0.5, 4.0, 1.25])
+    yield "a sink in each head", heads, {"sinks": levels}
+    yield "sinks of zero, which are one more in each sum", heads, {"sinks": np.zeros(4)}
+    yield "causal", heads, {"sinks": levels, "causal": True}
+    yield "heads that share keys, and have sinks of their own", grouped, {"sinks": levels}
+    query, key, value = heads
+    decoding = query[:, :, -1:], key, value
+    yield "decoding one token", decoding, {"sinks": levels, "causal": True}
+    yield "another scale", heads, {"sinks": levels, "scale": 0.25}
+    yield "a bias", heads, {"sinks": levels, "bias": draw(11, 4, 3, 4)}
+    short = reference.length_mask(np.array([3, 0]), 4)[:, None]
+    yield "one length per example, one of them 0", heads, {"sinks": levels, "mask": short}
+    high, far = np.array([7.0, 6.5, 5.0, 6.0]), np.array([-7.0, -6.5, -7.0, -5.5])
+    yield "high sinks: heads attend to next to nothing", heads, {"sinks": high}
+    yield "low sinks: hardly any", heads, {"sinks": far}
+
+
+def soft_cap():
+    """Attention whose scores are capped by c tanh(s / c) after the scale, before bias and mask."""
+    query, key, value = 2 * draw(12, 2, 5, 4), draw(13, 2, 5, 4), draw(14, 2, 5, 4)
+    heads = query, key, value
+    yield "a cap", heads, {"soft_cap": 1.5}
+    yield "a cap that hardly matters", heads, {"soft_cap": 50.0}
+    yield "another scale", heads, {"soft_cap": 1.5, "scale": 0.25}
+    yield "causal", heads, {"soft_cap": 2.0, "causal": True}
+    yield (
+        "decoding one token",
+        (query[:, -1:], key, value),
+        {"soft_cap": 2.0, "causal": True},
+    )
+    yield "a bias above the cap", heads, {"soft_cap": 1.0, "bias": 3 * draw(15, 1, 5, 5)}
+    short = reference.length_mask(np.array([3, 0]), 5)
+    yield "one length per example, one of them 0", heads, {"soft_cap": 1.5, "mask": short}
+
+
 PAPER = "Vaswani.Shazeer.Parmar.ea.2017"
 SCHEMES = {
     "masked_softmax": Scheme(
@@ -60,5 +99,15 @@ SCHEMES = {
         reference.scaled_dot_product_attention,
         attention,
         f"{PAPER}, equation 1",
+    ),
+    "sinks": Scheme(
+        reference.scaled_dot_product_attention,
+        sinks,
+        "openai2025gptoss, and transformers' program",
+    ),
+    "soft_cap": Scheme(
+        reference.scaled_dot_product_attention,
+        soft_cap,
+        "gemma2024gemma2, and transformers' program",
     ),
 }

@@ -1,4 +1,4 @@
-"""Faults of attention and of its softmax."""
+"""Faults of attention, of its softmax, its sinks and its soft cap."""
 
 import numpy as np
 
@@ -165,3 +165,80 @@ def bias_scaled(definition, query, *others, bias=None, scale=None, **keywords):
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     bias = None if bias is None else bias * factor
     return definition(query, *others, bias=bias, scale=scale, **keywords)
+
+
+@misuse("sinks")
+def sinks_ignored(definition, *heads, sinks, **keywords):
+    """The sinks are ignored: weights sum to 1, as those of a kernel that knows no sinks."""
+    return definition(*heads, **keywords)
+
+
+@misuse("sinks")
+def sinks_of_one(definition, *heads, sinks, **keywords):
+    """Each sum grows by 1, whatever the sinks: the exponential of 0, and not that of the sink."""
+    return definition(*heads, sinks=np.zeros_like(sinks), **keywords)
+
+
+@misuse("sinks")
+def sinks_scaled(definition, query, *others, sinks, scale=None, **keywords):
+    """The sinks are scaled along with the scores: they should join them after the scale."""
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    return definition(query, *others, sinks=sinks * factor, scale=scale, **keywords)
+
+
+@misuse("sinks")
+def sinks_in_other_order(definition, query, key, *others, sinks, **keywords):
+    """Sinks go to heads in another order: those that share keys are neighbors."""
+    order = sinks.reshape(key.shape[-3], -1).T.ravel()
+    return definition(query, key, *others, sinks=order, **keywords)
+
+
+@misuse("sinks")
+def sinks_have_a_value(definition, query, key, value, **keywords):
+    """What the sink takes goes to the first token: a sink has no value."""
+    kept = definition(query, key, np.ones_like(value), **keywords)
+    first = np.repeat(value[..., :1, :], query.shape[-3] // key.shape[-3], axis=-3)
+    return definition(query, key, value, **keywords) + (1 - kept) * first
+
+
+@misuse("soft_cap")
+def soft_cap_ignored(definition, *heads, soft_cap, **keywords):
+    """The soft cap is ignored, as by a kernel that knows none."""
+    return definition(*heads, **keywords)
+
+
+def of_the_cap(change):
+    """Enter an attention with a wrong cap, whose scores are `change(products, scale, bias, cap)`."""
+
+    @fault("soft_cap")
+    @named_as(change)
+    def attend(query, key, value, *, soft_cap, scale=None, bias=0, **keywords):
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        scores = change(query @ key.mT, scale, bias, soft_cap)
+        return attention(query, key, value, scale=0.0, bias=scores, **keywords)
+
+    return change
+
+
+@of_the_cap
+def soft_cap_clips(products, scale, bias, cap):
+    """The scores are clipped at the cap, and not bent towards it by a tanh."""
+    return np.clip(products * scale, -cap, cap) + bias
+
+
+@of_the_cap
+def soft_cap_before_the_scale(products, scale, bias, cap):
+    """The cap comes before the scale: it should come after it."""
+    return cap * np.tanh(products / cap) * scale + bias
+
+
+@of_the_cap
+def soft_cap_after_the_bias(products, scale, bias, cap):
+    """The bias is capped along with the scores: it should be added after the cap."""
+    return cap * np.tanh((products * scale + bias) / cap)
+
+
+@of_the_cap
+def soft_cap_of_one(products, scale, bias, cap):
+    """The tanh is not multiplied by the cap: all scores lie between -1 and 1."""
+    return np.tanh(products * scale / cap) + bias
