@@ -1,6 +1,7 @@
 """Bad input: the same exception with the same words in every column, and harmless input that looks bad."""
 
 import dataclasses
+import math
 import re
 
 import jax
@@ -47,6 +48,16 @@ def room(c, max_len=4):
 
 def layer(column, **options):
     return column.multi_head([column.array(floats(4, 4))] * 4, 2, **options)
+
+
+def waves(column, array, x=None, **changed):
+    """FoPE with one wave for each of two heads."""
+    x = floats(2, 2, 4) if x is None else x
+    given = dict.fromkeys(("cos_weight", "sin_weight"), floats(2, 1, 1))
+    given |= {"frequencies": floats(1)} | changed
+    return column.fope(
+        array(x), **{k: array(v) if hasattr(v, "shape") else v for k, v in given.items()}
+    )
 
 
 def make(column, name, *arguments, rng=None, **options):
@@ -602,6 +613,34 @@ CASES = [
      RANGE, "base must be a positive finite number, got 0"),
     (lambda c, a: c.proportional_frequencies(8, rotary_dim=2, factor=0.5),
      RANGE, "factor must be a finite number of at least 1, got 0.5"),
+    # fope
+    (lambda c, a: c.fope_frequencies(7, trained_length=64),
+     RANGE, "head_dim must be a positive even integer, got 7"),
+    (lambda c, a: c.fope_frequencies(8, trained_length=0),
+     RANGE, "trained_length must be a positive integer, got 0"),
+    (lambda c, a: c.fope_frequencies(8, trained_length=64.5),
+     KIND, "trained_length must be a positive integer, got 64.5"),
+    (lambda c, a: c.fope_frequencies(8, trained_length=64, base=0),
+     RANGE, "base must be a positive finite number, got 0"),
+    (lambda c, a: waves(c, a, floats(2, 4)), RANGE, "x must have shape (*batch, h, n, d_h), got (2, 4)"),
+    (lambda c, a: waves(c, a, floats(2, 2, 5)), RANGE, "x must have an even width, got 5"),
+    (lambda c, a: waves(c, a, frequencies=floats(1, 1)),
+     RANGE, "frequencies must have shape (K), got (1, 1)"),
+    (lambda c, a: waves(c, a, cos_weight=floats(2, 2, 1)), RANGE,
+     "cos_weight must have shape (H, 1, m), where H divides 2 and m <= 2, got (2, 2, 1)"),
+    (lambda c, a: waves(c, a, cos_weight=floats(3, 1, 1)), RANGE,
+     "cos_weight must have shape (H, 1, m), where H divides 2 and m <= 2, got (3, 1, 1)"),
+    (lambda c, a: waves(c, a, cos_weight=floats(2, 1, 3)), RANGE,
+     "cos_weight must have shape (H, 1, m), where H divides 2 and m <= 2, got (2, 1, 3)"),
+    (lambda c, a: waves(c, a, sin_weight=floats(1, 1, 1)), RANGE,
+     "sin_weight must have shape (2, 1, 1), got (1, 1, 1)"),
+    (lambda c, a: waves(c, a, sin_weight=INTS),
+     KIND, "sin_weight must have a floating dtype, got int64"),
+    (lambda c, a: waves(c, a, rest_sine=math.inf),
+     RANGE, "rest_sine must be a finite number, got inf"),
+    (lambda c, a: waves(c, a, rest_sine="1"), KIND, "rest_sine must be a finite number, got '1'"),
+    (lambda c, a: waves(c, a, layout="x"),
+     RANGE, "layout must be 'interleaved' or 'half', got 'x'"),
     # scaling
     (lambda c, a: c.position_interpolation(7, factor=2),
      RANGE, "dim must be a positive even integer, got 7"),

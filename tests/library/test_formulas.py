@@ -856,6 +856,44 @@ def sandwich_bias():
             yield b[h - 1, 0, 0], H / (8 * h) * d / 2
 
 
+@formula("bce6f482")
+def fope_frequencies():
+    d, b = 12, 50.0
+    for L in (1, 7, 20, 1000):
+        slow = [omega(j, d, b) for j in range(d // 2) if omega(j, d, b) > 2 * pi / L]
+        yield ours.fope_frequencies(d, base=b, trained_length=L), slow
+
+
+@formula("8dc13934")
+def fope():
+    d, H, K, m = 6, 2, 4, 2
+    h, w = 2 * H, normal(K)
+    x = normal(h, 3, d)
+    A, B = normal(H, K, m), normal(m, H, K).reshape(H, K, m)
+    for layout, rest in (("half", 1.0), ("interleaved", 0.0)):
+        keywords = {"frequencies": w, "cos_weight": A, "sin_weight": B, "layout": layout}
+        got = ours.fope(x, np.array([0, 2, 7]), **keywords, rest_sine=rest)
+        for head in range(h):
+            for n, p in enumerate((0, 2, 7)):
+                for j, pair in enumerate(pairs_of(d // 2, layout)):
+                    c, s = 1.0, rest
+                    if j < m:
+                        c = sum(A[head // 2, i, j] * cos(p * w[i]) for i in range(K))
+                        s = sum(B[head // 2, i, j] * sin(p * w[i]) for i in range(K))
+                    u, v = x[head, n, pair]
+                    yield got[head, n, pair], (c * u - s * v, s * u + c * v)
+    one, q, k = np.eye(3)[None], normal(2, 2, d), normal(2, d, 2).reshape(2, 2, d)
+    plain = {"frequencies": normal(3), "cos_weight": one, "sin_weight": one}
+    yield ours.fope(q, **plain), ours.rotate(q, frequencies=normal(3), layout="half")
+    still = {"frequencies": w, "cos_weight": A[:1, :, :0], "sin_weight": B[:1, :, :0]}
+    turned_q, turned_k = (ours.fope(each, **still) for each in (q, k))
+    yield (
+        (turned_q * turned_k).sum(-1),
+        2 * (q * k).sum(-1),
+    )  # 45 degrees, and the square of sqrt(2)
+    yield (turned_q**2).sum(-1), sqrt(2) ** 2 * (q**2).sum(-1)
+
+
 @formula("4fdb40cf")
 def proportional_frequencies():
     d, r, s = 12, 4, 2.0

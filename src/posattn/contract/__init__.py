@@ -42,6 +42,7 @@ from posattn.contract.numbers import (
     dtype,
     factor,
     factors,
+    finite,
     integer,
     is_index,
     is_symbolic,
@@ -100,6 +101,7 @@ from posattn.contract.schemes import (
     sinusoid_weight,
     tile,
     untied,
+    waves,
     window_network,
     window_positions,
 )
@@ -148,6 +150,7 @@ __all__ = [
     "dtype",
     "factor",
     "factors",
+    "finite",
     "first_derivative",
     "floating",
     "function_of_positions",
@@ -218,6 +221,7 @@ __all__ = [
     "tile_positions",
     "token_positions",
     "untied",
+    "waves",
     "window_network",
     "window_positions",
 ]

@@ -136,6 +136,11 @@ def rng(value, accepted, kind):
         raise ValueError(f"rng must be a seed of 64 bits, got {value!r}")
 
 
+def finite(name, value):
+    """Return a finite number."""
+    return _number(name, value, "a finite number", lambda v: -math.inf < v < math.inf)
+
+
 def positive(name, value):
     """Return a positive finite number."""
     return _number(name, value, "a positive finite number", lambda v: 0 < v < math.inf)

@@ -128,6 +128,27 @@ def axis_frequencies(value, x_shape):
         )
 
 
+def waves(frequencies, cos_weight, sin_weight, x_shape):
+    """Return how many heads of `x` share each sum of waves."""
+    heads, width = x_shape[-3], x_shape[-1]
+    if width % 2:
+        raise ValueError(f"x must have an even width, got {width}")
+    _precise("frequencies", frequencies)
+    if len(frequencies.shape) != 1:
+        raise ValueError(f"frequencies must have shape (K), got {tuple(frequencies.shape)}")
+    floating("cos_weight", cos_weight)
+    floating("sin_weight", sin_weight, like=cos_weight, owner="cos_weight")
+    got, waves = tuple(cos_weight.shape), frequencies.shape[0]
+    fits = len(got) == 3 and got[1] == waves and got[2] <= width // 2
+    if not fits or got[0] == 0 or heads % got[0]:
+        raise ValueError(
+            f"cos_weight must have shape (H, {waves}, m), where H divides {heads} and m <= {width // 2}, "
+            f"got {got}"
+        )
+    parameter("sin_weight", sin_weight, got)
+    return heads // got[0]
+
+
 def columns(value):
     """Reject what has no last axis."""
     array("x", value)

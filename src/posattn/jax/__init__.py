@@ -34,6 +34,7 @@ from posattn.jax.position.cope import CoPE
 from posattn.jax.position.dape import DAPE
 from posattn.jax.position.disentangled import DisentangledBias, deberta_bucket
 from posattn.jax.position.fire import FIRE
+from posattn.jax.position.fope import fope, fope_frequencies
 from posattn.jax.position.forgetting import (
     ForgettingGate,
     forgetting_bias,
@@ -113,6 +114,8 @@ __all__ = [
     "deberta_bucket",
     "dropout",
     "dynamic_ntk",
+    "fope",
+    "fope_frequencies",
     "forgetting_bias",
     "frequencies",
     "grid_coordinates",

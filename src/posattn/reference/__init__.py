@@ -50,6 +50,7 @@ from posattn.reference.position.cope import CoPE
 from posattn.reference.position.dape import DAPE
 from posattn.reference.position.disentangled import DisentangledBias, deberta_bucket
 from posattn.reference.position.fire import FIRE
+from posattn.reference.position.fope import fope, fope_frequencies
 from posattn.reference.position.forgetting import (
     ForgettingGate,
     forgetting_bias,
@@ -132,6 +133,8 @@ __all__ = [
     "deberta_bucket",
     "dropout",
     "dynamic_ntk",
+    "fope",
+    "fope_frequencies",
     "forgetting_bias",
     "frequencies",
     "grid_coordinates",

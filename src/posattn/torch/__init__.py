@@ -33,6 +33,7 @@ from posattn.torch.position.cope import CoPE
 from posattn.torch.position.dape import DAPE
 from posattn.torch.position.disentangled import DisentangledBias, deberta_bucket
 from posattn.torch.position.fire import FIRE
+from posattn.torch.position.fope import fope, fope_frequencies
 from posattn.torch.position.forgetting import (
     ForgettingGate,
     forgetting_bias,
@@ -112,6 +113,8 @@ __all__ = [
     "deberta_bucket",
     "dropout",
     "dynamic_ntk",
+    "fope",
+    "fope_frequencies",
     "forgetting_bias",
     "frequencies",
     "grid_coordinates",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn.conformance.cases import Scheme, draw, single
-from posattn.reference.position import axial, mrope, polar, xpos
+from posattn.reference.position import axial, fope, mrope, polar, xpos
 
 VIDEO = np.array([[0, 0, 0], [1, 1, 1], [2, 2, 3], [2, 3, 2], [4, 4, 4]])
 
@@ -148,6 +148,32 @@ def mixed(x, positions=None, *, frequencies, width, layout="interleaved"):
     return axial.MixedRotary(frequencies, width, layout)(x, positions)
 
 
+def waves():
+    """FoPE: each pair turns with a sum of waves, and the pairs without waves stand still."""
+    x = draw(0, 2, 4, 5, 6)
+    given = {"frequencies": single(np.array([1.0, 0.3, 0.01]))}
+    given |= {"cos_weight": draw(1, 2, 3, 2), "sin_weight": draw(2, 2, 3, 2)}
+    yield "two sets of waves for four heads", (x,), given
+    yield "positions that do not begin at 0", (x, np.arange(7, 12)), given
+    yield "positions per example", (x, np.arange(10).reshape(2, 1, 5)), given
+    yield "the pairs without waves stay as they are", (x,), given | {"rest_sine": 0.0}
+    yield "layout interleaved", (x,), given | {"layout": "interleaved"}
+    one = draw(1, 1, 3, 3)
+    yield (
+        "waves for every pair",
+        (x,),
+        given | {"cos_weight": one, "sin_weight": draw(3, 1, 3, 3)},
+    )
+
+
+def kept():
+    """FoPE keeps the frequencies that complete a turn within the trained length."""
+    yield "Intern-S1-Pro", (128,), {"base": 5e6, "trained_length": 262144}
+    yield "a short text", (16,), {"trained_length": 20}
+    yield "all complete a turn", (8,), {"base": 4.0, "trained_length": 512}
+    yield "none does", (8,), {"trained_length": 6}
+
+
 SUN, HEO = "sun2023length, section 3.2, algorithm 1", "heo2024rotary, section 3.2"
 SCHEMES = {
     "xpos_query": Scheme(xpos.xpos_query, xpos_query, SUN),
@@ -175,5 +201,9 @@ SCHEMES = {
     ),
     "mixed_rotary": Scheme(
         mixed, mixed_rotary, HEO, name="MixedRotary", learned=("frequencies",)
+    ),
+    "fope": Scheme(fope.fope, waves, "hua2025fourier"),
+    "fope_frequencies": Scheme(
+        fope.fope_frequencies, kept, "hua2025fourier", relative=True
     ),
 }

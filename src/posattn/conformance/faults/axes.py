@@ -163,3 +163,44 @@ def heads_not_separated(definition, weight, num_heads, rotary_dim=None):
 def nothing_converted(definition, x):
     """Nothing is converted."""
     return x
+
+
+@fault("fope_frequencies")
+def slow_pairs_kept(head_dim, *, base=10000.0, trained_length):
+    """The slow pairs are kept too: those that complete no turn should be left out."""
+    return frequencies(head_dim, base=base)
+
+
+@fault("fope_frequencies")
+def one_radian_is_enough(head_dim, *, base=10000.0, trained_length):
+    """A pair is kept from one radian on: a whole turn has 2 pi of them."""
+    made = frequencies(head_dim, base=base)
+    return made[made * trained_length > 1]
+
+
+@misuse("fope", seen="vllm-project/vllm #55204")
+def rest_turned_or_not(definition, x, *where, rest_sine=1.0, **keywords):
+    """The pairs without waves have the other sine: 1 is the authors', and 0 leaves them as they are."""
+    return definition(x, *where, rest_sine=1.0 - rest_sine, **keywords)
+
+
+@misuse("fope", seen="vllm-project/vllm #55243")
+def first_head_for_all(definition, x, *where, cos_weight, sin_weight, **keywords):
+    """The waves of the first head serve all heads: each set belongs to its own heads."""
+    return definition(
+        x, *where, cos_weight=cos_weight[:1], sin_weight=sin_weight[:1], **keywords
+    )
+
+
+@misuse("fope")
+def one_wave_for_each_pair(definition, x, *where, frequencies, cos_weight, **keywords):
+    """The weights are ignored: each pair turns with its own frequency only."""
+    own = np.eye(*cos_weight.shape[1:])[None]
+    keywords |= {"cos_weight": own, "sin_weight": own}
+    return definition(x, *where, frequencies=frequencies, **keywords)
+
+
+@misuse("fope")
+def cosine_weights_for_both(definition, x, *where, cos_weight, sin_weight, **keywords):
+    """Sines are weighted as cosines are: they have weights of their own."""
+    return definition(x, *where, cos_weight=cos_weight, sin_weight=cos_weight, **keywords)

@@ -1,0 +1,124 @@
+"""FoPE: each pair turns with a sum of waves, and the slowest pairs stand still."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float, Inexact, Real
+
+from posattn import contract
+from posattn.reference.position.rotary import turn
+from posattn.reference.position.sinusoidal import frequencies as sinusoidal_frequencies
+
+__all__ = ["fope", "fope_frequencies"]
+
+
+def fope_frequencies(
+    head_dim: int, *, base: float = 10000.0, trained_length: int
+) -> Float[np.ndarray, " k"]:
+    r"""Keep the frequencies that complete a turn within the trained length.
+
+    .. math:: \omega_l = b^{-2l/d} > \frac{2\pi}{L}, \qquad l = 0, \ldots, K - 1.
+
+    A slower pair never completes a turn in training, so a model has seen only a part of its angles.
+    :func:`fope` lets such pairs stand still.
+
+    Args:
+        head_dim: the width of a head, $d$, even.
+        base: $b$, positive.
+        trained_length: $L$ in tokens, at least 1.
+
+    Returns:
+        $\omega$ in radians per position, `(K)`, from fast to slow.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
+
+    Examples:
+        >>> fope_frequencies(8, base=16.0, trained_length=20)
+        array([1. , 0.5])
+
+    References:
+        :cite:t:`hua2025fourier`.
+    """
+    head_dim = contract.integer("head_dim", head_dim, least=1, even=True)
+    trained_length = contract.integer("trained_length", trained_length, least=1)
+    kept = sinusoidal_frequencies(head_dim, base=base)
+    return kept[kept > 2 * math.pi / trained_length]
+
+
+def fope(
+    x: Inexact[np.ndarray, "*batch h n d"],
+    positions: Real[np.ndarray, "*#batch_and_heads n"] | None = None,
+    *,
+    frequencies: Inexact[np.ndarray, " k"],
+    cos_weight: Inexact[np.ndarray, "h_w k m"],
+    sin_weight: Inexact[np.ndarray, "h_w k m"],
+    layout: str = "half",
+    rest_sine: float = 1.0,
+) -> Inexact[np.ndarray, "*batch h n d"]:
+    r"""Turn each pair of entries with a sum of waves instead of a single one.
+
+    .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
+        \begin{bmatrix} c & -s \\ s & c \end{bmatrix} \begin{bmatrix} u \\ v \end{bmatrix},
+        \qquad c = \sum_{l=0}^{K-1} A_{h,l,j} \cos(p\,\omega_l),
+        \qquad s = \sum_{l=0}^{K-1} B_{h,l,j} \sin(p\,\omega_l),
+
+    for pair $j = 0, \ldots, m - 1$ of head $h$ at position $p$.
+    In the other pairs $c = 1$, and $s$ is `rest_sine` at every position.
+    It acts on queries and keys. :func:`rotate` is the case where $\mathbf{A}_h$ and $\mathbf{B}_h$ are
+    the identity matrix and `rest_sine` is 0.
+
+    The linear layers and activation functions around attention mix frequencies, so a pair that turns
+    with one frequency carries traces of others, say the authors.
+    Sums of waves let the model expect that.
+    Scores then depend on both positions, and not only on the difference between them.
+
+    The authors draw $\mathbf{A}$ and $\mathbf{B}$ once, as the identity matrix plus noise, and keep them
+    fixed. Intern-S1-Pro stores them in its checkpoint, a set for each head of keys.
+
+    The authors set `rest_sine` to 1: the pairs that stand still are turned by 45 degrees at every
+    position and grow by $\sqrt2$. Turning queries and keys alike changes no score, so all it does is
+    double what these pairs add to it. With 0 they stay as they are.
+    A model that was trained with one of them needs that one.
+
+    Args:
+        x: the queries or keys of each head, `(*batch, h, n, d)`, $d$ even.
+        positions: $p$, any real numbers: `(n)`, or with batch axes of which each is that of `x` or 1;
+            $0, \ldots, n - 1$ if not given.
+        frequencies: $\omega$ in radians per position, `(K)`: see :func:`fope_frequencies`.
+        cos_weight: $\mathbf{A}$, `(H, K, m)`, where $2m \le d$ and $H$ divides $h$: where queries share
+            keys, each set serves as many neighboring heads of queries.
+        sin_weight: $\mathbf{B}$, of the same shape.
+        layout: which entries make a pair, `"interleaved"` or `"half"`: see :func:`rotate`.
+        rest_sine: the sine of the other $d/2 - m$ pairs, finite.
+
+    Returns:
+        `(*batch, h, n, d)`.
+
+    Raises:
+        TypeError: if an argument is not of its kind, or positions or frequencies are in half precision.
+        ValueError: if shapes do not fit, or a number lies outside its range.
+
+    Examples:
+        >>> one, x = np.ones((1, 1, 1)), np.array([[[1.0, 1.0, 0.0, 0.0]] * 2])
+        >>> still = {"cos_weight": one, "sin_weight": one, "rest_sine": 0.0}
+        >>> fope(x, frequencies=np.array([np.pi / 2]), **still).round(4)
+        array([[[1., 1., 0., 0.],
+                [0., 1., 1., 0.]]])
+
+    References:
+        :cite:t:`hua2025fourier`; for `rest_sine` issue 6 of
+        `TsinghuaC3I/Fourier-Position-Embedding`, and issue 55204 of `vllm-project/vllm`.
+    """
+    contract.head_sequence("x", x)
+    contract.token_positions(positions, x.shape)
+    groups = contract.waves(frequencies, cos_weight, sin_weight, x.shape)
+    rest = contract.finite("rest_sine", rest_sine)
+    positions = np.arange(x.shape[-2]) if positions is None else positions
+    angles = positions.astype(np.float64)[..., None] * frequencies
+    cos = np.cos(angles) @ np.repeat(cos_weight, groups, axis=0)
+    sin = np.sin(angles) @ np.repeat(sin_weight, groups, axis=0)
+    others = [(0, 0)] * (cos.ndim - 1) + [(0, x.shape[-1] // 2 - cos.shape[-1])]
+    cos = np.pad(cos, others, constant_values=1)
+    return turn(x, cos, np.pad(sin, others, constant_values=rest), layout)
