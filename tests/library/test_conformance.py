@@ -179,7 +179,9 @@ def test_every_definition_is_covered():
         *("Cost", "convolution", "convolution_operations", "layers_to_connect", "measure"),
         *("path_length", "reads", "recurrence", "recurrence_operations", "self_attention"),
         *("self_attention_operations", "dropout", "randomized_positions"),  # random
-        *("ALiBi", "Rotary", "RotaryAxes", "KVCache"),  # their functions have vectors
+        *("ALiBi", "Rotary", "RotaryAxes"),  # their functions have vectors
+        *("KVCache", "LatentCache"),  # a layer decodes with them
+        "LatentAttention",
         "tiled_forgetting_bias",  # parts of `forgetting_bias`
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
         "rope_from_config",  # reads a configuration, no arrays

@@ -606,6 +606,83 @@ def MultiHeadAttention__init():
         yield within(weight, sqrt(6 / (a + b))), True
 
 
+@formula("62c4bec8")
+def LatentAttention():
+    d, H, r, d_c, d_r, d_v, eps = 5, 3, 4, 6, 2, 3, 0.1
+    X, Wc, Wr, g = normal(4, d), normal(d, r), normal(d, d_r), normal(r)
+    Wk, Wv, Wo = normal(r, H * d_c), normal(r, H * d_v) + 0.1, normal(H * d_v, d)
+
+    def norm(x, g):
+        return [
+            a * b / sqrt(sum(x_n**2 for x_n in x) / len(x) + eps)
+            for a, b in zip(g, x, strict=True)
+        ]
+
+    def rotate(x):
+        return np.array([turned(row, i * 1.0) for i, row in enumerate(x)])
+
+    for rank in (None, 3):
+        Z, Wa, g_q = X, None, None
+        if rank is not None:
+            Wa, g_q = normal(d, rank), normal(rank)
+            Z = np.array([norm(row, g_q) for row in X @ Wa])
+        Wq, Wp = normal(Z.shape[1], H * d_c), normal(Z.shape[1], H * d_r)
+        cut = [np.split(W, H, axis=1) for W in (Wq, Wp, Wk, Wv)]
+        both = [np.concatenate([q, p], axis=1) for q, p in zip(*cut[:2], strict=True)]
+        down = np.concatenate([Wc, Wr], axis=1)
+        layer = ours.LatentAttention(
+            np.concatenate(both, axis=1), down, g, Wk, Wv, Wo, Wa, g_q,
+            num_heads=H, rotate=ours.Rotary(), eps=eps,
+        )  # fmt: skip
+        C = np.array([norm(row, g) for row in X @ Wc])
+        R, found = rotate(X @ Wr), []
+        for q, p, k, v in zip(*cut, strict=True):
+            Q = np.concatenate([Z @ q, rotate(Z @ p)], axis=1)
+            K = np.concatenate([C @ k, R], axis=1)
+            A = np.array([softmax(row) for row in Q @ K.T / sqrt(d_c + d_r)])
+            found.append(A @ (C @ v))
+            yield (Z @ q) @ (C @ k).T, (Z @ q @ k.T) @ C.T
+            yield A @ (C @ v), (A @ C) @ v
+        Y = np.concatenate(found, axis=1) @ Wo
+        yield layer(X), Y
+        yield layer(X[None], cache=layer.init_cache((1,), 4))[0][0, -1], Y[-1]
+    cache = layer.init_cache((), 9)
+    yield cache.latent.shape[-1], r + d_r
+
+
+@formula("b3820732")
+def LatentAttention__init():
+    sizes = {"kv_rank": 20, "content_dim": 8, "rotary_dim": 4, "value_dim": 6}
+    layer = ours.LatentAttention.init(drawn(), 24, 3, query_rank=9, **sizes)
+    for weight, (a, b) in [
+        (layer.query_down_weight, (24, 9)),
+        (layer.query_weight, (9, 3 * 12)),
+        (layer.kv_down_weight, (24, 24)),
+        (layer.key_weight, (20, 24)),
+        (layer.value_weight, (20, 18)),
+        (layer.output_weight, (18, 24)),
+    ]:
+        yield weight.shape, (a, b)
+        yield within(weight, sqrt(6 / (a + b))), True
+    yield (
+        layer(normal(1, 4, 24)),
+        replace(layer, scale=1 / sqrt(8 + 4))(normal(1, 4, 24)),
+    )
+
+
+@formula("767928de")
+def LatentCache():
+    positions = np.array([[-1, 0, 1, 3]])
+    cache = ours.LatentCache.init((1,), 5, 2).append(normal(1, 4, 2), positions)
+    slots = [2**31 - 1] * 5
+    for p in positions[0, 1:]:
+        slots[p] = p
+    yield cache.positions[0], slots
+    yield cache.latent[0, 3], normal(1, 4, 2)[0, 3]
+    for q in (1, 2, 3):
+        yield cache.mask(np.array([[q]]))[0, 0], [n <= q for n in slots]
+
+
 def arrows(x, angles):
     """All cosines before all sines, each as long as the entry of `x` says."""
     mu = [log(1 + exp(value)) for value in x]

@@ -34,6 +34,13 @@ from posattn.contract.arrays import (
     square,
 )
 from posattn.contract.border import guard
+from posattn.contract.latent import (
+    latent_arrays,
+    latent_entry,
+    latent_shape,
+    latent_sizes,
+    latent_weights,
+)
 from posattn.contract.numbers import (
     above,
     at_least,
@@ -166,6 +173,11 @@ __all__ = [
     "is_symbolic",
     "kv_heads",
     "larger_base",
+    "latent_arrays",
+    "latent_entry",
+    "latent_shape",
+    "latent_sizes",
+    "latent_weights",
     "layer_coordinates",
     "layer_inputs",
     "layer_mask",

@@ -11,6 +11,7 @@ from posattn.jax.attention.attention import (
 from posattn.jax.attention.cache import KVCache
 from posattn.jax.attention.definition import masked_softmax
 from posattn.jax.attention.heads import merge_heads, split_heads
+from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import (
     Chunk,
     Window,
@@ -21,6 +22,7 @@ from posattn.jax.attention.masks import (
 from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
 from posattn.jax.models.building import rope_from_config
+from posattn.jax.models.latent import LatentAttention
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.jax.position.axial import (
@@ -89,6 +91,8 @@ __all__ = [
     "KVCache",
     "KerpleLog",
     "KerplePower",
+    "LatentAttention",
+    "LatentCache",
     "LearnedPositionalEncoding",
     "MixedRotary",
     "MultiHeadAttention",

@@ -28,6 +28,7 @@ from posattn.reference.attention.complexity import (
     self_attention_operations,
 )
 from posattn.reference.attention.heads import merge_heads, split_heads
+from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import (
     Chunk,
     Window,
@@ -37,6 +38,7 @@ from posattn.reference.attention.masks import (
 )
 from posattn.reference.attention.ring import balanced_order, ring_attention
 from posattn.reference.models.building import rope_from_config
+from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.multi_head import MultiHeadAttention
 from posattn.reference.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.reference.position.axial import (
@@ -106,6 +108,8 @@ __all__ = [
     "KVCache",
     "KerpleLog",
     "KerplePower",
+    "LatentAttention",
+    "LatentCache",
     "LearnedPositionalEncoding",
     "MixedRotary",
     "MultiHeadAttention",

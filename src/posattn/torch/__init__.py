@@ -10,6 +10,7 @@ from posattn.torch.attention.attention import (
 from posattn.torch.attention.cache import KVCache
 from posattn.torch.attention.definition import masked_softmax
 from posattn.torch.attention.heads import merge_heads, split_heads
+from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import (
     Chunk,
     Window,
@@ -20,6 +21,7 @@ from posattn.torch.attention.masks import (
 from posattn.torch.attention.random import dropout
 from posattn.torch.attention.ring import balanced_order, ring_attention
 from posattn.torch.models.building import rope_from_config
+from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.multi_head import MultiHeadAttention
 from posattn.torch.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.torch.position.axial import (
@@ -88,6 +90,8 @@ __all__ = [
     "KVCache",
     "KerpleLog",
     "KerplePower",
+    "LatentAttention",
+    "LatentCache",
     "LearnedPositionalEncoding",
     "MixedRotary",
     "MultiHeadAttention",

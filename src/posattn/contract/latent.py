@@ -1,0 +1,97 @@
+"""Checks of latent attention and its cache."""
+
+from typing import NamedTuple
+
+from posattn.contract.arrays import _shape, floating, heads, integer_array, parameter
+from posattn.contract.numbers import integer
+
+
+class LatentWidths(NamedTuple):
+    """How many numbers a latent vector has, and each head of contents, rotations and values."""
+
+    rank: int
+    content: int
+    rotary: int
+    value: int
+
+
+class LatentSizes(NamedTuple):
+    """The number of heads, the widths, and the shapes `(inputs, outputs)` of the weights by name."""
+
+    num_heads: int
+    widths: LatentWidths
+    weights: dict
+
+
+def latent_sizes(dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim):
+    """Return the sizes of a layer of latent attention."""
+    dim = integer("dim", dim, least=1)
+    num_heads = integer("num_heads", num_heads, least=1)
+    kv_rank = integer("kv_rank", kv_rank, least=1)
+    content = integer("content_dim", content_dim, least=1)
+    rotary = integer("rotary_dim", rotary_dim, least=1, even=True)
+    value = content if value_dim is None else integer("value_dim", value_dim, least=1)
+    weights, width = {}, dim
+    if query_rank is not None:
+        width = integer("query_rank", query_rank, least=1)
+        weights["query_down"] = dim, width
+    weights["query"] = width, num_heads * (content + rotary)
+    weights["kv_down"] = dim, kv_rank + rotary
+    weights["key"] = kv_rank, num_heads * content
+    weights["value"] = kv_rank, num_heads * value
+    weights["output"] = num_heads * value, dim
+    widths = LatentWidths(kv_rank, content, rotary, value)
+    return LatentSizes(num_heads, widths, weights)
+
+
+def latent_weights(layer):
+    """Return the widths of a layer of latent attention, whose weights must belong together."""
+    (rank,) = layer.kv_norm_weight.shape
+    dim, width = layer.kv_down_weight.shape
+    if width <= rank:
+        raise ValueError(
+            f"kv_down_weight must have more than {rank} columns, as many as kv_norm_weight has entries, "
+            f"got shape {(dim, width)}"
+        )
+    _shape("key_weight", layer.key_weight, (rank, "h * content_dim"))
+    _shape("value_weight", layer.value_weight, (rank, "h * value_dim"))
+    content, value = (w.shape[1] for w in (layer.key_weight, layer.value_weight))
+    each = [n // heads(layer.num_heads, n) for n in (content, value)]
+    _shape("output_weight", layer.output_weight, (value, dim))
+    if layer.query_down_weight is not None:
+        _shape("query_down_weight", layer.query_down_weight, (dim, "query_rank"))
+        dim = layer.query_down_weight.shape[1]
+        parameter("query_norm_weight", layer.query_norm_weight, (dim,))
+    turning = layer.num_heads * (width - rank)
+    _shape("query_weight", layer.query_weight, (dim, content + turning))
+    return LatentWidths(rank, each[0], width - rank, each[1])
+
+
+def latent_shape(batch_shape, max_len, width):
+    """Return the shape of what a cache of latent vectors keeps."""
+    if not isinstance(batch_shape, (list, tuple)):
+        raise TypeError(
+            f"batch_shape must be a tuple of non-negative integers, got {batch_shape!r}"
+        )
+    batch = [integer("batch_shape", size) for size in batch_shape]
+    max_len = integer("max_len", max_len, least=1)
+    return (*batch, max_len, integer("width", width, least=1))
+
+
+def latent_arrays(cache):
+    """Reject a cache of latent vectors whose arrays do not belong together."""
+    _shape("positions", cache.positions, tuple(cache.latent.shape[:-1]))
+
+
+def latent_entry(latent, where, cache):
+    """Reject latent vectors and positions that do not fit what a cache keeps."""
+    latent_arrays(cache)
+    *batch, _, width = cache.latent.shape
+    floating("latent", latent, like=cache.latent, owner="the cache")
+    _shape("latent", latent, (*batch, "n", width))
+    integer_array("query_positions", where)
+    n, got = latent.shape[-2], tuple(where.shape)
+    if got != (n,) and got != (*batch, n):
+        raise ValueError(
+            f"query_positions must have shape {(n,)} or {(*batch, n)}, got {got}"
+        )

@@ -1,0 +1,163 @@
+"""A cache of latent vectors: one for each token, from which all heads read their keys and values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Integer
+
+from posattn import contract
+from posattn.jax.attention.cache import EMPTY
+from posattn.jax.trees import register
+
+__all__ = ["LatentCache"]
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class LatentCache:
+    """The latent vectors of the tokens so far, in arrays that never change their shape.
+
+    Twin of :class:`posattn.reference.LatentCache`; a pytree whose leaves are the arrays.
+    So one compilation serves all steps, also inside `jax.lax.scan`; jit a step with
+    `donate_argnums` for the cache, and the arrays are written in place.
+
+    Args:
+        latent: `(*batch, slots, width)`: of each token the latent vector and then the shared key, turned.
+        positions: where the token of each slot stands, `(*batch, slots)`, int32; $2^{31} - 1$ if it is
+            empty.
+
+    Examples:
+        >>> cache = LatentCache.init((), max_len=4, width=2)
+        >>> cache = cache.append(jnp.ones((3, 2)), jnp.arange(3))
+        >>> cache.next_positions(1)
+        Array([3], dtype=int32)
+        >>> cache.mask(jnp.array([1])).astype(int)
+        Array([[1, 1, 0, 0]], dtype=int32)
+    """
+
+    latent: Float[Array, "*batch slots width"]
+    positions: Integer[Array, "*batch slots"]
+
+    @classmethod
+    def init(
+        cls,
+        batch_shape: Sequence[int],
+        max_len: int,
+        width: int,
+        *,
+        dtype: DTypeLike | None = None,
+    ) -> "LatentCache":
+        """Make room for tokens, and keep none yet.
+
+        Twin of :meth:`posattn.reference.LatentCache.init`.
+
+        Args:
+            batch_shape: the batch axes, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+            width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
+            dtype: of the vectors; JAX's default one if not given.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        shape = contract.latent_shape(batch_shape, max_len, width)
+        dtype = jnp.result_type(float if dtype is None else dtype)
+        return cls(jnp.zeros(shape, dtype), jnp.full(shape[:-1], EMPTY, jnp.int32))
+
+    @property
+    def bytes_per_token(self) -> int:
+        """How many bytes the vector of a token takes, its position not counted."""
+        return self.latent.shape[-1] * self.latent.dtype.itemsize
+
+    def next_positions(self, n: int) -> Integer[Array, "*batch n"]:
+        """Where the next `n` tokens of each example stand: after the last one that is kept.
+
+        Twin of :meth:`posattn.reference.LatentCache.next_positions`.
+
+        Args:
+            n: how many tokens come.
+
+        Returns:
+            `(*batch, n)`.
+
+        Raises:
+            TypeError: if `n` is not an integer.
+            ValueError: if `n` is negative.
+        """
+        contract.latent_arrays(self)
+        n = contract.integer("n", n)
+        last = jnp.max(jnp.where(self.positions == EMPTY, -1, self.positions), axis=-1)
+        return last[..., None] + 1 + jnp.arange(n, dtype=jnp.int32)
+
+    def append(
+        self,
+        latent: Float[Array, "*batch n width"],
+        positions: Integer[Array | np.ndarray, "*#batch n"],
+    ) -> "LatentCache":
+        """Keep the tokens that come.
+
+        Twin of :meth:`posattn.reference.LatentCache.append`.
+        Under `jax.jit` a position for which there is no slot cannot raise: the token is dropped, and
+        :class:`LatentAttention` answers it with NaN.
+
+        Args:
+            latent: `(*batch, n, width)`.
+            positions: where they stand, `(n)` or `(*batch, n)`; a negative one marks padding.
+
+        Returns:
+            The next cache.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
+        """
+        contract.latent_entry(latent, positions, self)
+        *batch, slots = self.positions.shape
+        if not isinstance(positions, jax.core.Tracer) and positions.size:
+            contract.cache_room(int(positions.max()), slots)
+        positions = jnp.asarray(positions, jnp.int32)
+        positions = jnp.broadcast_to(positions, (*batch, latent.shape[-2]))
+        slot = jnp.where(positions < 0, slots, positions)  # beyond the last: dropped
+        store = jnp.vectorize(_store, signature="(s,w),(n,w),(n)->(s,w)")
+        place = jnp.vectorize(_store, signature="(s),(n),(n)->(s)")
+        return LatentCache(
+            store(self.latent, latent, slot), place(self.positions, positions, slot)
+        )
+
+    def mask(
+        self,
+        query_positions: Integer[Array | np.ndarray, "*#batch n_q"],
+        key_positions: Integer[Array, "*#batch slots"] | None = None,
+    ) -> Bool[Array, "*batch n_q slots"]:
+        """Which slots queries may attend to: those with a token that does not stand after them.
+
+        Twin of :meth:`posattn.reference.LatentCache.mask`.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the tokens of the slots stand, if not where this cache says.
+
+        Returns:
+            True means may attend, `(*batch, n_q, slots)`.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if batch axes of positions differ.
+        """
+        contract.latent_arrays(self)
+        kept = self.positions if key_positions is None else key_positions
+        contract.position_pair(query_positions, kept, integers=True)
+        return kept[..., None, :] <= query_positions[..., :, None]
+
+
+def _store(buffer, tokens, slots):
+    return buffer.at[slots].set(tokens, mode="drop")

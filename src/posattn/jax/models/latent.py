@@ -1,0 +1,336 @@
+"""Multi-head latent attention: keys and values of all heads come from one narrow vector per token."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Real
+
+from posattn import contract
+from posattn.jax.attention.attention import attend, attention_weights
+from posattn.jax.attention.call import checked, positions_of
+from posattn.jax.attention.heads import merge_heads, split_heads
+from posattn.jax.attention.latent_cache import LatentCache
+from posattn.jax.attention.masks import for_heads
+from posattn.jax.attention.random import is_key
+from posattn.jax.trees import as_pytree, register
+
+__all__ = ["LatentAttention"]
+
+CallMask = Bool[Array, "... #n n_k"] | contract.PositionMask
+Positions = Real[Array | np.ndarray, "*#batch n"] | None
+STATIC = {"static": True}
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class LatentAttention:
+    """Self-attention whose keys and values come from one narrow vector per token, so that a cache is small.
+
+    Twin of :class:`posattn.reference.LatentAttention`; a pytree, of which `rotate` is a part.
+
+    Make a layer with `LatentAttention.init(rng, dim, num_heads, ...)`, or from weights that exist.
+
+    Args:
+        query_weight: `(d, h * (d_c + d_r))`, or from `query_rank` entries; `x @ weight` projects.
+        kv_down_weight: to the latent vector and the shared key, `(d, r + d_r)`.
+        kv_norm_weight: the factors of the latent vector's norm, `(r)`.
+        key_weight: `(r, h * d_c)`.
+        value_weight: `(r, h * d_v)`.
+        output_weight: `(h * d_v, d)`.
+        query_down_weight: `(d, query_rank)`; None if queries have no latent vector.
+        query_norm_weight: the factors of its norm, `(query_rank)`; likewise.
+        num_heads: the number of heads.
+        rotate: None, or a function `(x, positions) -> x` of the entries that turn, such as `Rotary()`.
+        scale: the factor on the products of queries and keys, one over the root of `d_c + d_r` if None.
+        eps: added to the mean square in the norms.
+
+    Examples:
+        >>> from posattn.jax import Rotary
+        >>> layer = LatentAttention.init(jax.random.key(0), 8, 2, kv_rank=4, content_dim=4, rotary_dim=2,
+        ...     rotate=Rotary())
+        >>> x = jax.random.normal(jax.random.key(1), (3, 5, 8))
+        >>> whole = layer(x, causal=True)
+        >>> out, cache = layer(x[:, :4], cache=layer.init_cache((3,), 16))
+        >>> out, cache = jax.jit(layer)(x[:, 4:], cache=cache)
+        >>> bool(jnp.allclose(out, whole[:, 4:], atol=1e-6))
+        True
+        >>> cache.bytes_per_token
+        24
+    """
+
+    query_weight: Float[Array, "d_q hd_q"]
+    kv_down_weight: Float[Array, "d width"]
+    kv_norm_weight: Float[Array, " r"]
+    key_weight: Float[Array, "r hd_c"]
+    value_weight: Float[Array, "r hd_v"]
+    output_weight: Float[Array, "hd_v d"]
+    query_down_weight: Float[Array, "d d_q"] | None = None
+    query_norm_weight: Float[Array, " d_q"] | None = None
+    num_heads: int = field(default=1, metadata=STATIC)
+    rotate: contract.Rotation | None = None
+    scale: float | None = field(default=None, metadata=STATIC)
+    eps: float = field(default=1e-6, metadata=STATIC)
+
+    def __post_init__(self):
+        object.__setattr__(self, "rotate", as_pytree(self.rotate))
+
+    @classmethod
+    def init(
+        cls,
+        rng: Array,
+        dim: int,
+        num_heads: int,
+        *,
+        query_rank: int | None = None,
+        kv_rank: int,
+        content_dim: int,
+        rotary_dim: int,
+        value_dim: int | None = None,
+        rotate: contract.Rotation | None = None,
+        scale: float | None = None,
+        eps: float = 1e-6,
+        dtype: DTypeLike | None = None,
+    ) -> "LatentAttention":
+        """Draw the weights uniformly, within the bounds of Glorot.
+
+        Twin of :meth:`posattn.reference.LatentAttention.init`.
+
+        Args:
+            rng: a JAX key, where the weights are drawn from.
+            dim: the width of the input and of the output, at least 1.
+            num_heads: the number of heads.
+            query_rank: the width of the queries' latent vector; they have none if not given.
+            kv_rank: the width of the latent vector of keys and values.
+            content_dim: how many entries of a query or key don't turn.
+            rotary_dim: how many entries turn, an even number.
+            value_dim: the width of a head's value; `content_dim` if not given.
+            rotate: acts on the entries that turn, `(x, positions) -> x`, such as `Rotary()`.
+            scale: the factor on the products of queries and keys, one over the root of
+                `content_dim + rotary_dim` if not given.
+            eps: added to the mean square in the norms.
+            dtype: of the weights; JAX's default one if not given.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if `rng` is no key or a number is not of its kind.
+            ValueError: if a number lies outside its range.
+        """
+        sizes = contract.latent_sizes(
+            dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
+        )
+        contract.rng(rng, is_key(rng), "JAX key")
+        dtype = jnp.result_type(float if dtype is None else dtype)
+        keys = jax.random.split(rng, len(sizes.weights))
+        weights = {
+            f"{name}_weight": math.sqrt(6 / sum(shape))
+            * jax.random.uniform(key, shape, dtype, -1, 1)
+            for key, (name, shape) in zip(keys, sizes.weights.items(), strict=True)
+        }
+        if query_rank is not None:
+            weights["query_norm_weight"] = jnp.ones(query_rank, dtype)
+        return cls(
+            **weights,
+            kv_norm_weight=jnp.ones(kv_rank, dtype),
+            num_heads=sizes.num_heads,
+            rotate=rotate,
+            scale=None if scale is None else contract.scale(scale),
+            eps=contract.positive("eps", eps),
+        )
+
+    def init_cache(
+        self,
+        batch_shape: Sequence[int],
+        max_len: int,
+        *,
+        dtype: DTypeLike | None = None,
+    ) -> LatentCache:
+        """Make an empty cache that fits this layer.
+
+        Twin of :meth:`posattn.reference.LatentAttention.init_cache`.
+
+        Args:
+            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+            dtype: of the latent vectors; that of the weights if not given.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        down = self.kv_down_weight
+        dtype = down.dtype if dtype is None else dtype
+        return LatentCache.init(batch_shape, max_len, down.shape[1], dtype=dtype)
+
+    def __call__(
+        self,
+        x: Float[Array, "*batch n d"],
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        query_positions: Positions = None,
+        cache: LatentCache | None = None,
+    ) -> Float[Array, "*batch n d"] | tuple[Float[Array, "*batch n d"], LatentCache]:
+        """Let each token attend to the others, or to those in a cache.
+
+        Twin of calling :class:`posattn.reference.LatentAttention`.
+
+        Args:
+            x: `(*batch, n, d)`.
+            mask: bool, True means may attend; its shape broadcasts to `(*batch, n, n_k)`, or with one axis
+                more than `x` to `(*batch, h, n, n_k)`; or a function of positions that returns
+                `(*batch, n, n_k)`. With a cache, the keys are its slots.
+            causal: hide the future.
+            query_positions: where the tokens stand, `(n)` or `(*batch, n)`: from 0 on if not given, or
+                after those in the cache.
+            cache: the tokens before. Each query then attends to what it holds up to the query's own
+                position, the query's own token included, and tokens at a negative position are padding,
+                which nobody attends to.
+
+        Returns:
+            `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, this and the new
+            cache.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit, or a position has no place in the cache.
+        """
+        widths = self._widths(x)
+        if cache is not None and query_positions is None:
+            query_positions = cache.next_positions(x.shape[-2])
+        content, turned, latent, where = self._projected(x, query_positions, widths)
+        if cache is not None:
+            cache = cache.append(latent, where[0])
+            latent, where, causal = cache.latent, (where[0], cache.positions), False
+        per_query = 2 * widths.rank - widths.content - widths.value  # what absorbing adds
+        absorbed = cache is not None and (
+            x.shape[-2] * per_query < widths.rank * (widths.content + widths.value)
+        )
+        if absorbed:
+            content = content @ self._of_heads(self.key_weight).mT
+            key = latent[..., None, :, :]
+            value = key[..., : widths.rank]
+        else:
+            key, value = self._keys_and_values(latent, widths)
+        query = jnp.concatenate([content, turned], axis=-1)
+        mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
+        masks = [mask] if cache is None else [as_pytree(cache.mask), mask]
+        call = checked(
+            query,
+            key,
+            value,
+            masks=masks,
+            causal=causal,
+            query_positions=where[0],
+            key_positions=where[1],
+            scale=self._scale(widths),
+            finite=cache is not None and mask is None,  # what is kept was attended to
+        )
+        heads = attend(call)
+        heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
+        if cache is not None:
+            lost = jnp.asarray(where[0]) >= cache.positions.shape[-1]
+            heads = jnp.where(lost[..., None, :, None], jnp.nan, heads)
+        out = merge_heads(heads) @ self.output_weight
+        return out if cache is None else (out, cache)
+
+    def attention_weights(
+        self,
+        x: Float[Array, "*batch n d"],
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        query_positions: Positions = None,
+    ) -> Float[Array, "*batch h n n"]:
+        """How much each query attends to each key, in each head.
+
+        Twin of :meth:`posattn.reference.LatentAttention.attention_weights`.
+
+        Args:
+            x: as in the call, like all that follow.
+            mask: True means may attend.
+            causal: hide the future.
+            query_positions: where the tokens stand.
+
+        Returns:
+            `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit.
+        """
+        widths = self._widths(x)
+        content, turned, latent, where = self._projected(x, query_positions, widths)
+        query = jnp.concatenate([content, turned], axis=-1)
+        key, _ = self._keys_and_values(latent, widths)
+        return attention_weights(
+            query,
+            key,
+            mask=for_heads(mask, (*query.shape[:-1], key.shape[-2])),
+            causal=causal,
+            query_positions=where[0],
+            key_positions=where[1],
+            scale=self._scale(widths),
+        )
+
+    def _widths(self, x):
+        """The widths of the layer, whose weights and input are good."""
+        widths = contract.latent_weights(self)
+        contract.sequence("x", x, self.kv_down_weight.shape[0])
+        contract.floating("x", x, like=self.query_weight, owner="the weights")
+        return widths
+
+    def _projected(self, x, query_positions, widths):
+        """Queries in two parts, latent vectors with the key that turns, and where the tokens stand."""
+        narrow = x
+        if self.query_down_weight is not None:
+            narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
+        query = split_heads(narrow @ self.query_weight, self.num_heads)
+        where = positions_of(query, query, query_positions, query_positions)
+        content, turning = jnp.split(query, [widths.content], axis=-1)
+        latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
+        latent = _norm(latent, self.kv_norm_weight, self.eps)
+        key = self._turn(key[..., None, :, :], where[1])[..., 0, :, :]
+        latent = jnp.concatenate([latent, key], axis=-1)
+        return content, self._turn(turning, where[0]), latent, where
+
+    def _turn(self, x, positions):
+        """Rotate `(*batch, h, n, d_r)`."""
+        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
+
+    def _keys_and_values(self, latent, widths):
+        """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
+        latent, turned = jnp.split(latent, [widths.rank], axis=-1)
+        content, value = (
+            split_heads(latent @ weight, self.num_heads)
+            for weight in (self.key_weight, self.value_weight)
+        )
+        shape = (*content.shape[:-1], widths.rotary)
+        turned = jnp.broadcast_to(turned[..., None, :, :], shape)
+        return jnp.concatenate([content, turned], axis=-1), value
+
+    def _of_heads(self, weight):
+        """The part of each head in a projection of the latent vector, `(h, r, d)`."""
+        return jnp.moveaxis(weight.reshape(len(weight), self.num_heads, -1), 1, 0)
+
+    def _scale(self, widths):
+        """The factor on the products."""
+        width = widths.content + widths.rotary
+        return width**-0.5 if self.scale is None else self.scale
+
+
+def _norm(x, weight, eps):
+    """Divide by the root mean square, in float32 or more, and round once."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    square = jnp.mean(wide**2, axis=-1, keepdims=True)
+    return (weight * wide * jax.lax.rsqrt(square + eps)).astype(x.dtype)

@@ -1,0 +1,137 @@
+"""A cache of latent vectors: one for each token, from which all heads read their keys and values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Inexact, Integer
+
+from posattn import contract
+from posattn.reference.attention.cache import EMPTY
+
+__all__ = ["LatentCache"]
+
+
+@dataclass(frozen=True, eq=False)
+class LatentCache:
+    r"""The latent vectors of the tokens so far, each with its position.
+
+    A cache of keys and values keeps two vectors for each token and head.
+    Latent attention computes all of them from one vector, and needs to keep only that one, followed by
+    the key that turns and that all heads share.
+    A token at position $p$ stands in slot $p$; a negative position marks padding, which is not kept.
+    So each example of a batch has its own length, and a query sees the slots whose positions go up to
+    its own.
+
+    `LatentAttention` takes a cache in its call and returns the next one; its `init_cache` makes an empty
+    one.
+
+    Args:
+        latent: `(*batch, slots, width)`: of each token the latent vector and then the shared key, turned.
+        positions: where the token of each slot stands, `(*batch, slots)`; $2^{31} - 1$ if it is empty.
+
+    Examples:
+        >>> cache = LatentCache.init((), max_len=4, width=2)
+        >>> cache = cache.append(np.ones((3, 2)), np.arange(3))
+        >>> cache.next_positions(1)
+        array([3])
+        >>> cache.mask(np.array([1])).astype(int)
+        array([[1, 1, 0, 0]])
+    """
+
+    latent: Inexact[np.ndarray, "*batch slots width"]
+    positions: Integer[np.ndarray, "*batch slots"]
+
+    @classmethod
+    def init(cls, batch_shape: Sequence[int], max_len: int, width: int) -> "LatentCache":
+        """Make room for tokens, and keep none yet.
+
+        Args:
+            batch_shape: the batch axes, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+            width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        shape = contract.latent_shape(batch_shape, max_len, width)
+        return cls(np.zeros(shape), np.full(shape[:-1], EMPTY))
+
+    @property
+    def bytes_per_token(self) -> int:
+        """How many bytes the vector of a token takes, its position not counted."""
+        return self.latent.shape[-1] * self.latent.dtype.itemsize
+
+    def next_positions(self, n: int) -> Integer[np.ndarray, "*batch n"]:
+        """Where the next `n` tokens of each example stand: after the last one that is kept.
+
+        Args:
+            n: how many tokens come.
+
+        Returns:
+            `(*batch, n)`.
+
+        Raises:
+            TypeError: if `n` is not an integer.
+            ValueError: if `n` is negative.
+        """
+        contract.latent_arrays(self)
+        n = contract.integer("n", n)
+        kept = np.where(self.positions == EMPTY, -1, self.positions)
+        return np.max(kept, axis=-1)[..., None] + 1 + np.arange(n)
+
+    def append(
+        self,
+        latent: Inexact[np.ndarray, "*batch n width"],
+        positions: Integer[np.ndarray, "*#batch n"],
+    ) -> "LatentCache":
+        """Keep the tokens that come.
+
+        Args:
+            latent: `(*batch, n, width)`.
+            positions: where they stand, `(n)` or `(*batch, n)`; a negative one marks padding.
+
+        Returns:
+            The next cache.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
+        """
+        contract.latent_entry(latent, positions, self)
+        *batch, slots = self.positions.shape
+        contract.cache_room(np.max(positions, initial=-1), slots)
+        positions = np.broadcast_to(positions, (*batch, latent.shape[-2])).astype(np.int64)
+        new = LatentCache(self.latent.copy(), self.positions.copy())
+        for *example, token in np.argwhere(positions >= 0):
+            slot = positions[(*example, token)]
+            new.latent[(*example, slot)] = latent[(*example, token)]
+            new.positions[(*example, slot)] = slot
+        return new
+
+    def mask(
+        self,
+        query_positions: Integer[np.ndarray, "*#batch n_q"],
+        key_positions: Integer[np.ndarray, "*#batch slots"] | None = None,
+    ) -> Bool[np.ndarray, "*batch n_q slots"]:
+        """Which slots queries may attend to: those with a token that does not stand after them.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the tokens of the slots stand, if not where this cache says.
+
+        Returns:
+            True means may attend, `(*batch, n_q, slots)`.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if batch axes of positions differ.
+        """
+        contract.latent_arrays(self)
+        kept = self.positions if key_positions is None else key_positions
+        contract.position_pair(query_positions, kept, integers=True)
+        return kept[..., None, :] <= query_positions[..., :, None]

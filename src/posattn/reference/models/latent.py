@@ -1,0 +1,339 @@
+"""Multi-head latent attention: keys and values of all heads come from one narrow vector per token."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Inexact, Real
+
+from posattn import contract
+from posattn.reference.attention.attention import (
+    attention_weights,
+    positions_of,
+    scaled_dot_product_attention,
+)
+from posattn.reference.attention.heads import merge_heads, split_heads
+from posattn.reference.attention.latent_cache import LatentCache
+from posattn.reference.attention.masks import all_of, for_heads
+
+__all__ = ["LatentAttention"]
+
+CallMask = Bool[np.ndarray, "*#batch_and_heads #n n_k"] | contract.PositionMask
+
+
+@dataclass(frozen=True, eq=False)
+class LatentAttention:
+    r"""Self-attention whose keys and values come from one narrow vector per token, so that a cache is small.
+
+    .. math:: \mathbf{C} = \operatorname{norm}(\mathbf{X}\mathbf{W}^{(c)}), \qquad
+        \mathbf{R} = \operatorname{rotate}(\mathbf{X}\mathbf{W}^{(r)}), \qquad
+        \mathbf{K}_h = [\mathbf{C}\mathbf{W}^{(k)}_h, \mathbf{R}], \qquad
+        \mathbf{V}_h = \mathbf{C}\mathbf{W}^{(v)}_h.
+
+    Row $i$ of $\mathbf{C}$ is the latent vector of a token, with $r$ entries.
+    The $d_c$ entries of a key that a head computes from it carry content and don't turn: a rotation would
+    come between $\mathbf{W}^{(k)}_h$ and the query, which decoding must be able to join.
+    So position has $d_r$ entries of its own, $\mathbf{R}$, which turn and are the same for all heads.
+    Queries have entries of both kinds,
+
+    .. math:: \mathbf{Q}_h = [\mathbf{X}\mathbf{W}^{(q)}_h,
+        \operatorname{rotate}(\mathbf{X}\mathbf{W}^{(p)}_h)], \qquad
+        \mathbf{H}_h = \operatorname{softmax}\left(\frac{\mathbf{Q}_h\mathbf{K}_h^\top}
+        {\sqrt{d_c + d_r}}\right)\mathbf{V}_h, \qquad
+        \mathbf{Y} = [\mathbf{H}_0, \ldots, \mathbf{H}_{H-1}]\,\mathbf{W}^{(o)}.
+
+    With a `query_rank`, queries are made from a latent vector of their own: there,
+    $\operatorname{norm}(\mathbf{X}\mathbf{W}^{(a)})$ takes the place of $\mathbf{X}$.
+    The norm divides by the root mean square and has learned factors $\mathbf{g}$,
+
+    .. math:: \operatorname{norm}(\mathbf{x}) = \frac{\mathbf{g} \odot \mathbf{x}}
+        {\sqrt{\frac{1}{r}\sum_n x_n^2 + \varepsilon}}.
+
+    A :class:`LatentCache` keeps $\mathbf{C}$ and $\mathbf{R}$, which is $r + d_r$ numbers for each token
+    instead of $H(d_c + d_r + d_v)$.
+    For a few queries, neither keys nor values are made from it, because both projections can be moved to
+    the other side (they are *absorbed*):
+
+    .. math:: \mathbf{X}\mathbf{W}^{(q)}_h\,(\mathbf{C}\mathbf{W}^{(k)}_h)^\top
+        = (\mathbf{X}\mathbf{W}^{(q)}_h\mathbf{W}^{(k)\top}_h)\,\mathbf{C}^\top, \qquad
+        \mathbf{A}_h(\mathbf{C}\mathbf{W}^{(v)}_h) = (\mathbf{A}_h\mathbf{C})\,\mathbf{W}^{(v)}_h,
+
+    where $\mathbf{A}_h$ are the attention weights of head $h$.
+    All heads then share one key, a row of $[\mathbf{C}, \mathbf{R}]$, and one value, a row of $\mathbf{C}$.
+    Many queries at once, such as those of a prompt, cost less with keys and values, so these are made then.
+
+    Make a layer with `LatentAttention.init(rng, dim, num_heads, ...)`, or from weights that exist.
+
+    Args:
+        query_weight: of each head $[\mathbf{W}^{(q)}_h, \mathbf{W}^{(p)}_h]$, `(d, H (d_c + d_r))`, or from
+            `query_rank` entries; `x @ weight` projects.
+        kv_down_weight: $[\mathbf{W}^{(c)}, \mathbf{W}^{(r)}]$, `(d, r + d_r)`.
+        kv_norm_weight: $\mathbf{g}$ of the latent vector, `(r)`.
+        key_weight: $\mathbf{W}^{(k)}$ of all heads, `(r, H d_c)`.
+        value_weight: $\mathbf{W}^{(v)}$ of all heads, `(r, H d_v)`.
+        output_weight: $\mathbf{W}^{(o)}$, `(H d_v, d)`.
+        query_down_weight: $\mathbf{W}^{(a)}$, `(d, query_rank)`; None if queries have no latent vector.
+        query_norm_weight: $\mathbf{g}$ of the queries' latent vector, `(query_rank)`; likewise.
+        num_heads: $H$.
+        rotate: None, or a function `(x, positions) -> x` of the entries that turn, such as `Rotary()`.
+        scale: the factor on $\mathbf{Q}_h\mathbf{K}_h^\top$, $1/\sqrt{d_c + d_r}$ if not given.
+        eps: $\varepsilon$ of the norms.
+
+    Examples:
+        >>> from posattn.reference import Rotary
+        >>> layer = LatentAttention.init(np.random.default_rng(0), 8, 2, kv_rank=4, content_dim=4,
+        ...     rotary_dim=2, rotate=Rotary())
+        >>> x = np.random.default_rng(1).normal(size=(3, 5, 8))
+        >>> whole = layer(x, causal=True)
+        >>> out, cache = layer(x[:, :4], cache=layer.init_cache((3,), 16))
+        >>> out, cache = layer(x[:, 4:], cache=cache)
+        >>> np.allclose(out, whole[:, 4:])
+        True
+        >>> cache.bytes_per_token
+        48
+
+    References:
+        :cite:t:`deepseek2024v2`, section 2.1; its rotation takes neighboring entries as pairs, which is
+        `Rotary`'s layout `"interleaved"`.
+    """
+
+    query_weight: Inexact[np.ndarray, "d_q hd_q"]
+    kv_down_weight: Inexact[np.ndarray, "d width"]
+    kv_norm_weight: Inexact[np.ndarray, " r"]
+    key_weight: Inexact[np.ndarray, "r hd_c"]
+    value_weight: Inexact[np.ndarray, "r hd_v"]
+    output_weight: Inexact[np.ndarray, "hd_v d"]
+    query_down_weight: Inexact[np.ndarray, "d d_q"] | None = None
+    query_norm_weight: Inexact[np.ndarray, " d_q"] | None = None
+    num_heads: int = 1
+    rotate: contract.Rotation | None = None
+    scale: float | None = None
+    eps: float = 1e-6
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        dim: int,
+        num_heads: int,
+        *,
+        query_rank: int | None = None,
+        kv_rank: int,
+        content_dim: int,
+        rotary_dim: int,
+        value_dim: int | None = None,
+        rotate: contract.Rotation | None = None,
+        scale: float | None = None,
+        eps: float = 1e-6,
+    ) -> "LatentAttention":
+        r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
+
+        Args:
+            rng: where the weights are drawn from.
+            dim: the width $d$ of the input and of the output, at least 1.
+            num_heads: the number of heads $H$.
+            query_rank: the width of the queries' latent vector; they have none if not given.
+            kv_rank: the width $r$ of the latent vector of keys and values.
+            content_dim: how many entries $d_c$ of a query or key don't turn.
+            rotary_dim: how many entries $d_r$ turn, an even number.
+            value_dim: the width $d_v$ of a head's value; `content_dim` if not given.
+            rotate: acts on the entries that turn, `(x, positions) -> x`, such as `Rotary()`.
+            scale: the factor on the products of queries and keys, $1/\sqrt{d_c + d_r}$ if not given.
+            eps: added to the mean square in the norms.
+
+        Returns:
+            The layer.
+
+        Raises:
+            TypeError: if `rng` is no generator or a number is not of its kind.
+            ValueError: if a number lies outside its range.
+        """
+        sizes = contract.latent_sizes(
+            dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
+        )
+        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        weights = {
+            f"{name}_weight": rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape))
+            for name, shape in sizes.weights.items()
+        }
+        if query_rank is not None:
+            weights["query_norm_weight"] = np.ones(query_rank)
+        return cls(
+            **weights,
+            kv_norm_weight=np.ones(kv_rank),
+            num_heads=sizes.num_heads,
+            rotate=rotate,
+            scale=None if scale is None else contract.scale(scale),
+            eps=contract.positive("eps", eps),
+        )
+
+    def init_cache(self, batch_shape: Sequence[int], max_len: int) -> LatentCache:
+        """Make an empty cache that fits this layer.
+
+        Args:
+            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        return LatentCache.init(batch_shape, max_len, self.kv_down_weight.shape[1])
+
+    def __call__(
+        self,
+        x: Inexact[np.ndarray, "*batch n d"],
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        query_positions: Real[np.ndarray, "*#batch n"] | None = None,
+        cache: LatentCache | None = None,
+    ) -> (
+        Inexact[np.ndarray, "*batch n d"]
+        | tuple[Inexact[np.ndarray, "*batch n d"], LatentCache]
+    ):
+        r"""Let each token attend to the others, or to those in a cache.
+
+        Args:
+            x: `(*batch, n, d)`.
+            mask: bool, True means may attend; its shape broadcasts to `(*batch, n, n_k)`, and it holds for
+                every head; with one axis more than `x` it has one for the heads, `(*batch, H, n, n_k)`; or a
+                function of positions that returns `(*batch, n, n_k)`. With a cache, the keys are its slots.
+            causal: hide the future.
+            query_positions: where the tokens stand, `(n)` or `(*batch, n)`: from 0 on if not given, or
+                after those in the cache.
+            cache: the tokens before. Then each query attends to what the cache holds up to its own
+                position, its own token included, and tokens at a negative position are padding: nobody
+                attends to them.
+
+        Returns:
+            `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, that and the cache of
+            all tokens so far.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit, or the cache is full.
+        """
+        widths = self._widths(x)
+        if cache is not None and query_positions is None:
+            query_positions = cache.next_positions(x.shape[-2])
+        content, turned, latent, where = self._projected(x, query_positions, widths)
+        if cache is not None:
+            cache = cache.append(latent, where[0])
+            latent, where, causal = cache.latent, (where[0], cache.positions), False
+        per_query = 2 * widths.rank - widths.content - widths.value  # what absorbing adds
+        absorbed = cache is not None and (
+            x.shape[-2] * per_query < widths.rank * (widths.content + widths.value)
+        )
+        if absorbed:
+            content = content @ np.swapaxes(self._of_heads(self.key_weight), -1, -2)
+            key = latent[..., None, :, :]
+            value = key[..., : widths.rank]
+        else:
+            key, value = self._keys_and_values(latent, widths)
+        query = np.concatenate([content, turned], axis=-1)
+        mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
+        masks = [mask] if cache is None else [cache.mask, mask]
+        heads = scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask=all_of(masks, query, key, where),
+            causal=causal,
+            query_positions=where[0],
+            key_positions=where[1],
+            scale=self._scale(widths),
+        )
+        heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
+        out = merge_heads(heads) @ self.output_weight
+        return out if cache is None else (out, cache)
+
+    def attention_weights(
+        self,
+        x: Inexact[np.ndarray, "*batch n d"],
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        query_positions: Real[np.ndarray, "*#batch n"] | None = None,
+    ) -> Inexact[np.ndarray, "*batch h n n"]:
+        """How much each query attends to each key, in every head: what the call mixes values with.
+
+        Args:
+            x: as in the call, like all that follow.
+            mask: True means may attend.
+            causal: hide the future.
+            query_positions: where the tokens stand.
+
+        Returns:
+            `(*batch, H, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit.
+        """
+        widths = self._widths(x)
+        content, turned, latent, where = self._projected(x, query_positions, widths)
+        query = np.concatenate([content, turned], axis=-1)
+        key, _ = self._keys_and_values(latent, widths)
+        mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
+        return attention_weights(
+            query,
+            key,
+            mask=all_of([mask], query, key, where),
+            causal=causal,
+            query_positions=where[0],
+            key_positions=where[1],
+            scale=self._scale(widths),
+        )
+
+    def _widths(self, x):
+        """The widths of the layer, whose weights and input are good."""
+        widths = contract.latent_weights(self)
+        contract.sequence("x", x, self.kv_down_weight.shape[0])
+        return widths
+
+    def _projected(self, x, query_positions, widths):
+        """Queries in two parts, latent vectors with the key that turns, and where the tokens stand."""
+        narrow = x
+        if self.query_down_weight is not None:
+            narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
+        query = split_heads(narrow @ self.query_weight, self.num_heads)
+        where = positions_of(query, query, query_positions, query_positions)
+        content, turning = np.split(query, [widths.content], axis=-1)
+        latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
+        latent = _norm(latent, self.kv_norm_weight, self.eps)
+        key = self._turn(key[..., None, :, :], where[1])[..., 0, :, :]
+        latent = np.concatenate([latent, key], axis=-1)
+        return content, self._turn(turning, where[0]), latent, where
+
+    def _turn(self, x, positions):
+        """Rotate `(*batch, h, n, d_r)`."""
+        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
+
+    def _keys_and_values(self, latent, widths):
+        """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
+        latent, turned = np.split(latent, [widths.rank], axis=-1)
+        content, value = (
+            split_heads(latent @ weight, self.num_heads)
+            for weight in (self.key_weight, self.value_weight)
+        )
+        shape = (*content.shape[:-1], widths.rotary)
+        turned = np.broadcast_to(turned[..., None, :, :], shape)
+        return np.concatenate([content, turned], axis=-1), value
+
+    def _of_heads(self, weight):
+        """The part of each head in a projection of the latent vector, `(h, r, d)`."""
+        return np.swapaxes(weight.reshape(len(weight), self.num_heads, -1), 0, 1)
+
+    def _scale(self, widths):
+        """The factor on the products."""
+        width = widths.content + widths.rotary
+        return width**-0.5 if self.scale is None else self.scale
+
+
+def _norm(x, weight, eps):
+    """Divide by the root mean square."""
+    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)

@@ -1,0 +1,171 @@
+"""A cache of latent vectors: one for each token, from which all heads read their keys and values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor
+from torch.utils._pytree import GetAttrKey, register_pytree_node
+
+from posattn import contract
+from posattn.torch.attention.cache import EMPTY
+from posattn.torch.attention.masks import readable
+
+__all__ = ["LatentCache"]
+
+
+@dataclass(frozen=True, eq=False)
+class LatentCache:
+    """The latent vectors of the tokens so far, each with its position.
+
+    Twin of :class:`posattn.reference.LatentCache`.
+    The next cache writes into the memory of the one before, which is not to be used any more.
+    A pytree whose leaves are the arrays, so that a step with it can be exported.
+    There is one slot more than tokens: it takes padding, stays empty, and nobody attends to it.
+    Where the values of positions are not at hand (on a device, in a compiled program) a token beyond
+    the end makes the vectors of its example NaN, instead of an error.
+
+    Args:
+        latent: `(*batch, slots, width)`: of each token the latent vector and then the shared key, turned.
+        positions: where the token of each slot stands, `(*batch, slots)`; `2**31 - 1` if it is empty.
+
+    Examples:
+        >>> cache = LatentCache.init((), max_len=4, width=2)
+        >>> cache = cache.append(torch.ones(3, 2), torch.arange(3))
+        >>> cache.next_positions(1)
+        tensor([3])
+        >>> cache.mask(torch.tensor([1])).int()
+        tensor([[1, 1, 0, 0, 0]], dtype=torch.int32)
+    """
+
+    latent: Float[Tensor, "*batch slots width"]
+    positions: Integer[Tensor, "*batch slots"]
+
+    @classmethod
+    def init(
+        cls,
+        batch_shape: Sequence[int],
+        max_len: int,
+        width: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> "LatentCache":
+        """Make room for tokens, and keep none yet.
+
+        Twin of :meth:`posattn.reference.LatentCache.init`.
+
+        Args:
+            batch_shape: the batch axes, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+            width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
+            dtype: of the vectors; PyTorch's default one if not given.
+            device: where the cache lives.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        *batch, slots, width = contract.latent_shape(batch_shape, max_len, width)
+        latent = torch.zeros((*batch, slots + 1, width), dtype=dtype, device=device)
+        return cls(latent, torch.full((*batch, slots + 1), EMPTY, device=device))
+
+    @property
+    def bytes_per_token(self) -> int:
+        """How many bytes the vector of a token takes, its position not counted."""
+        return self.latent.shape[-1] * self.latent.element_size()
+
+    def next_positions(self, n: int) -> Integer[Tensor, "*batch n"]:
+        """Where the next `n` tokens of each example stand: after the last one that is kept.
+
+        Twin of :meth:`posattn.reference.LatentCache.next_positions`.
+
+        Args:
+            n: how many tokens come.
+
+        Returns:
+            `(*batch, n)`.
+
+        Raises:
+            TypeError: if `n` is not an integer.
+            ValueError: if `n` is negative.
+        """
+        contract.latent_arrays(self)
+        n = contract.integer("n", n)
+        last = self.positions.masked_fill(self.positions == EMPTY, -1).amax(-1)
+        return last[..., None] + 1 + torch.arange(n, device=last.device)
+
+    def append(
+        self,
+        latent: Float[Tensor, "*batch n width"],
+        positions: Integer[Tensor, "*#batch n"],
+    ) -> "LatentCache":
+        """Keep the tokens that come.
+
+        Twin of :meth:`posattn.reference.LatentCache.append`.
+
+        Args:
+            latent: `(*batch, n, width)`.
+            positions: where they stand, `(n)` or `(*batch, n)`; a negative one marks padding.
+
+        Returns:
+            The next cache.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
+        """
+        contract.latent_entry(latent, positions, self)
+        slots = self.positions.shape[-1] - 1
+        positions = positions.long().expand(*self.positions.shape[:-1], -1)
+        if not readable(positions):
+            latent = latent.masked_fill((positions >= slots)[..., None], torch.nan)
+        elif 0 not in positions.shape:
+            contract.cache_room(int(positions.max()), slots)
+        kept = positions >= 0
+        slot = positions.clamp(max=slots - 1).where(kept, slots)
+        self.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
+        slot, kept = (x[..., None].expand(latent.shape) for x in (slot, kept))
+        self.latent.scatter_(-2, slot, latent.where(kept, 0))
+        return LatentCache(self.latent, self.positions)
+
+    def mask(
+        self,
+        query_positions: Integer[Tensor, "*#batch n_q"],
+        key_positions: Integer[Tensor, "*#batch slots"] | None = None,
+    ) -> Bool[Tensor, "*batch n_q slots"]:
+        """Which slots queries may attend to: those with a token that does not stand after them.
+
+        Twin of :meth:`posattn.reference.LatentCache.mask`.
+
+        Args:
+            query_positions: `(n_q)` or `(*batch, n_q)`.
+            key_positions: where the tokens of the slots stand, if not where this cache says.
+
+        Returns:
+            True means may attend, `(*batch, n_q, slots)`.
+
+        Raises:
+            TypeError: if positions are no integers.
+            ValueError: if batch axes of positions differ.
+        """
+        contract.latent_arrays(self)
+        kept = self.positions if key_positions is None else key_positions
+        contract.position_pair(query_positions, kept, integers=True)
+        return kept[..., None, :] <= query_positions[..., :, None]
+
+
+register_pytree_node(
+    LatentCache,
+    lambda cache: ([cache.latent, cache.positions], None),
+    lambda leaves, _: LatentCache(*leaves),
+    flatten_with_keys_fn=lambda cache: (
+        [(GetAttrKey(name), getattr(cache, name)) for name in ("latent", "positions")],
+        None,
+    ),
+    serialized_type_name="posattn.torch.LatentCache",
+)

@@ -1,0 +1,306 @@
+"""Multi-head latent attention: keys and values of all heads come from one narrow vector per token."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Real
+from torch import Tensor, nn
+
+from posattn import contract
+from posattn.torch.attention.attention import attend, attention_weights
+from posattn.torch.attention.call import checked, positions_of
+from posattn.torch.attention.heads import merge_heads, split_heads
+from posattn.torch.attention.latent_cache import LatentCache
+from posattn.torch.attention.masks import all_of, for_heads
+from posattn.torch.models.projections import autocasts, floating_weight, made_by
+
+__all__ = ["LatentAttention"]
+
+CallMask = Bool[Tensor, "*#batch_and_heads #n n_k"] | contract.PositionMask
+
+
+class LatentAttention(nn.Module):
+    """Self-attention whose keys and values come from one narrow vector per token, so that a cache is small.
+
+    Twin of :class:`posattn.reference.LatentAttention`.
+    The weights are those of :class:`torch.nn.Linear`, `query`, `kv_down`, `key`, `value` and `output`, which
+    keep them transposed, and of :class:`torch.nn.RMSNorm`, `kv_norm`.
+    With a `query_rank`, there are `query_down` and `query_norm` as well.
+
+    Args:
+        dim: the width of the input and of the output, at least 1.
+        num_heads: the number of heads.
+        query_rank: the width of the queries' latent vector; they have none if not given.
+        kv_rank: the width of the latent vector of keys and values.
+        content_dim: how many entries of a query or key don't turn.
+        rotary_dim: how many entries turn, an even number.
+        value_dim: the width of a head's value; `content_dim` if not given.
+        rotate: acts on the entries that turn, `(x, positions) -> x`, such as `Rotary()`.
+        scale: the factor on the products of queries and keys, `1 / sqrt(content_dim + rotary_dim)` if not
+            given.
+        eps: added to the mean square in the norms.
+        dtype: of the weights; PyTorch's default one if not given.
+        device: of the weights.
+        rng: where the weights are drawn from.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if a number lies outside its range.
+
+    Examples:
+        >>> from posattn.torch import Rotary
+        >>> layer = LatentAttention(8, 2, kv_rank=4, content_dim=4, rotary_dim=2, rotate=Rotary())
+        >>> x = torch.randn(3, 5, 8)
+        >>> whole = layer(x, causal=True)
+        >>> out, cache = layer(x[:, :4], cache=layer.init_cache((3,), 16))
+        >>> out, cache = layer(x[:, 4:], cache=cache)
+        >>> torch.allclose(out, whole[:, 4:], atol=1e-6)
+        True
+        >>> cache.bytes_per_token
+        24
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        query_rank: int | None = None,
+        kv_rank: int,
+        content_dim: int,
+        rotary_dim: int,
+        value_dim: int | None = None,
+        rotate: contract.Rotation | None = None,
+        scale: float | None = None,
+        eps: float = 1e-6,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ):
+        super().__init__()
+        sizes = contract.latent_sizes(
+            dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
+        )
+        device = torch.get_default_device() if device is None else device
+        options = {"device": device, "dtype": dtype}
+        for name, shape in sizes.weights.items():
+            linear = nn.utils.skip_init(nn.Linear, *shape, bias=False, **options)
+            self.add_module(name, linear)
+        eps = contract.positive("eps", eps)
+        self.query_norm = None
+        if query_rank is not None:
+            self.query_norm = nn.RMSNorm(query_rank, eps, **options)
+        self.kv_norm = nn.RMSNorm(kv_rank, eps, **options)
+        self.dim, self.num_heads = self.output.out_features, sizes.num_heads
+        self.kv_rank, self.content_dim, self.rotary_dim, self.value_dim = sizes.widths
+        self.rotate = rotate
+        self.scale = None if scale is None else contract.scale(scale)
+        self.reset_parameters(rng)
+
+    def reset_parameters(self, rng: torch.Generator | None = None) -> None:
+        """Draw the weights uniformly, within Glorot's bounds, and set the factors of the norms to 1.
+
+        Args:
+            rng: where the weights are drawn from; PyTorch's own generator if not given.
+        """
+        contract.rng(
+            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
+        )
+        for part in self.children():
+            if isinstance(part, nn.Linear):
+                nn.init.xavier_uniform_(part.weight, generator=rng)
+            elif isinstance(part, nn.RMSNorm):
+                part.reset_parameters()
+
+    def extra_repr(self) -> str:
+        """The numbers, and what is no module."""
+        names = ("num_heads", "content_dim", "rotary_dim", "value_dim", "rotate", "scale")
+        named = {name: getattr(self, name) for name in names}
+        return ", ".join(
+            f"{name}={value!r}"
+            for name, value in named.items()
+            if not (value is None or isinstance(value, nn.Module))
+        )
+
+    def init_cache(
+        self,
+        batch_shape: Sequence[int],
+        max_len: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> LatentCache:
+        """Make an empty cache that fits this layer.
+
+        Twin of :meth:`posattn.reference.LatentAttention.init_cache`.
+
+        Args:
+            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+            dtype: of the latent vectors; if not given, what the layer makes of them: under
+                :class:`torch.autocast` its dtype, otherwise that of the weights.
+            device: where the cache lives; where the weights are if not given.
+
+        Returns:
+            The empty cache.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        dtype, device = made_by(self.kv_down, dtype, device)
+        width = self.kv_rank + self.rotary_dim
+        return LatentCache.init(batch_shape, max_len, width, dtype=dtype, device=device)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch n d"],
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        query_positions: Real[Tensor, "*#batch n"] | None = None,
+        cache: LatentCache | None = None,
+    ) -> Float[Tensor, "*batch n d"] | tuple[Float[Tensor, "*batch n d"], LatentCache]:
+        """Let each token attend to the others, or to those in a cache.
+
+        Twin of calling :class:`posattn.reference.LatentAttention`.
+
+        Args:
+            x: `(*batch, n, d)`.
+            mask: bool, True means may attend; it broadcasts to `(*batch, n, n_k)` and holds for every head,
+                or has one axis more, `(*batch, h, n, n_k)`; or a function of positions that returns
+                `(*batch, n, n_k)`. With a cache, the keys are its slots.
+            causal: hide the future.
+            query_positions: where the tokens stand, `(n)` or `(*batch, n)`: from 0 on if not given, or
+                after those in the cache.
+            cache: the tokens before; then each query attends to what stands up to its own position, and a
+                negative position marks padding.
+
+        Returns:
+            `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, that and the cache of
+            all tokens so far.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit, or the cache is full.
+        """
+        aligned = cache is None and query_positions is None
+        if cache is not None and query_positions is None:
+            query_positions = cache.next_positions(x.shape[-2])
+        content, turned, latent, where = self._projected(x, query_positions)
+        if cache is not None:
+            cache = cache.append(latent, where[0])
+            latent, where, causal = cache.latent, (where[0], cache.positions), False
+        absorbed = cache is not None and self._absorbs(x.shape[-2])
+        if absorbed:
+            content = content @ self._of_heads(self.key)
+            key = latent[..., None, :, :]
+            value = key[..., : self.kv_rank]
+        else:
+            key, value = self._keys_and_values(latent)
+        query = torch.cat([content, turned], dim=-1)
+        mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
+        masks = [mask] if cache is None else [cache.mask, mask]
+        call = checked(
+            query,
+            key,
+            value,
+            mask=all_of(masks, query, key, where),
+            causal=causal,
+            query_positions=None if aligned else where[0],
+            key_positions=None if aligned else where[1],
+            scale=self._scale(),
+            finite=cache is not None and mask is None,  # a cache hides nothing but zeros
+        )
+        heads = attend(call)
+        heads = heads @ self._of_heads(self.value).mT if absorbed else heads
+        out = self.output(merge_heads(heads))
+        return out if cache is None else (out, cache)
+
+    def attention_weights(
+        self,
+        x: Float[Tensor, "*batch n d"],
+        *,
+        mask: CallMask | None = None,
+        causal: bool = False,
+        query_positions: Real[Tensor, "*#batch n"] | None = None,
+    ) -> Float[Tensor, "*batch h n n"]:
+        """How much each query attends to each key, in every head: what the call mixes values with.
+
+        Twin of :meth:`posattn.reference.LatentAttention.attention_weights`.
+
+        Args:
+            x: as in the call, like all that follow.
+            mask: True means may attend.
+            causal: hide the future.
+            query_positions: where the tokens stand.
+
+        Returns:
+            `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
+
+        Raises:
+            TypeError: if an array is missing or has a wrong or different dtype.
+            ValueError: if shapes do not fit.
+        """
+        content, turned, latent, where = self._projected(x, query_positions)
+        query = torch.cat([content, turned], dim=-1)
+        key, _ = self._keys_and_values(latent)
+        mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
+        return attention_weights(
+            query,
+            key,
+            mask=all_of([mask], query, key, where),
+            causal=causal,
+            query_positions=where[0],
+            key_positions=where[1],
+            scale=self._scale(),
+        )
+
+    def _projected(self, x, query_positions):
+        """Queries in two parts, latent vectors with the key that turns, and where the tokens stand."""
+        contract.sequence("x", x, self.dim)
+        weight = floating_weight(self.query)
+        if not (autocasts(x.device.type) or weight is None):
+            contract.floating("x", x, like=weight, owner="the weights")
+        narrow = x
+        if self.query_norm is not None:
+            narrow = _normed(self.query_norm, self.query_down(x))
+        query = split_heads(self.query(narrow), self.num_heads)
+        where = positions_of(query, query, query_positions, query_positions)
+        content, turning = query.split([self.content_dim, self.rotary_dim], dim=-1)
+        latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
+        key = self._turn(key[..., None, :, :], where[1])[..., 0, :, :]
+        latent = torch.cat([_normed(self.kv_norm, latent), key], dim=-1)
+        return content, self._turn(turning, where[0]), latent, where
+
+    def _turn(self, x, positions):
+        """Rotate `(*batch, h, n, d_r)`."""
+        return x if self.rotate is None else self.rotate(x, positions[..., None, :])
+
+    def _absorbs(self, n):
+        """Whether `n` queries cost less if keys and values are not made from a cache of latent vectors."""
+        made = self.content_dim + self.value_dim
+        return n * (2 * self.kv_rank - made) < self.kv_rank * made
+
+    def _keys_and_values(self, latent):
+        """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
+        latent, turned = latent.split([self.kv_rank, self.rotary_dim], dim=-1)
+        content, value = (
+            split_heads(up(latent), self.num_heads) for up in (self.key, self.value)
+        )
+        turned = turned[..., None, :, :].expand(*content.shape[:-1], -1)
+        return torch.cat([content, turned], dim=-1), value
+
+    def _of_heads(self, up):
+        """The part of each head in a projection of the latent vector, `(h, d, r)`."""
+        return up.weight.unflatten(0, (self.num_heads, -1))
+
+    def _scale(self):
+        """The factor on the products."""
+        width = self.content_dim + self.rotary_dim
+        return width**-0.5 if self.scale is None else self.scale
+
+
+def _normed(norm, x):
+    """Normalise in the dtype of the weights, which under autocast is not that of what comes in."""
+    return norm(x.to(norm.weight.dtype)).to(x.dtype)
