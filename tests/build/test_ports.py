@@ -33,6 +33,8 @@ COLUMNS_ONLY = {
     "use_output_bias",
     "query_norm",
     "key_norm",
+    "sinks",
+    "soft_cap",
     "gate",
 }
 COLUMNS_ONLY |= {

@@ -807,6 +807,10 @@ CASES = [
     (lambda c, a: layer(c, bias=shaw(c))(a(X), a(X), a(X)),
      RANGE, "query must have shape (*batch, h, n_q, 4), got (2, 2, 3, 2)"),
     # what a layer is told once, and coordinates of a call
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, soft_cap=0),
+     RANGE, "soft_cap must be a positive finite number, got 0"),
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, soft_cap="2"),
+     KIND, "soft_cap must be a positive finite number, got '2'"),
     (lambda c, a: make(c, "MultiHeadAttention", 4, 2, mask=3), KIND,
      "mask of a layer must be a function (query_positions, key_positions) such as Window, got int"),
     (lambda c, a: layer(c)(a(X), coordinates=a(floats(2, 2))),
@@ -1326,6 +1330,7 @@ def test_numpy_arrays_are_welcome_in_jax():
         ),
         ("use_values", lambda c, a, value: make(c, "ShawRelative", 2, 4, use_values=value)),
         ("gate", lambda c, a, value: make(c, "MultiHeadAttention", 4, 2, gate=value)),
+        ("sinks", lambda c, a, value: make(c, "MultiHeadAttention", 4, 2, sinks=value)),
     ],
 )
 def test_a_switch_is_true_or_false(column, name, call, value):

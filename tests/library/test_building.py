@@ -408,7 +408,10 @@ def test_in_pytorch_a_norm_and_a_rotation_say_what_they_are():
 @on_twins
 @pytest.mark.parametrize(
     ("changes", "text"),
-    [({"soft_cap": 50.0}, "soft_cap = 50.0"), ({"sinks": True}, "sinks = True")],
+    [
+        ({"shares_values": True}, "shares_values = True"),
+        ({"turns_back": True}, "turns_back = True"),
+    ],
 )
 def test_what_the_layer_has_no_option_for_is_refused(column, changes, text):
     with pytest.raises(ValueError, match=f"layer 0 has {text}, which MultiHeadAttention"):
@@ -444,3 +447,11 @@ def test_sinks_are_a_number_for_each_head():
     assert attention_weights(arrays, plan_of(sinks=True), 0)["sinks"] is sinks
     with pytest.raises(ValueError, match=r"must give sinks of shape \(4,\), got \(3,\)"):
         attention_weights(arrays | {f"{PREFIX}sinks": sinks[:3]}, plan_of(sinks=True), 0)
+
+
+@on_twins
+def test_sinks_and_a_cap_are_built(column):
+    sinks = draw(62, 4).astype(np.float32)
+    layer = made(column, state(**{f"{PREFIX}sinks": sinks}), sinks=True, soft_cap=2.0)
+    want = plain(sinks=sinks.astype(float), soft_cap=2.0)(X, causal=True)
+    assert np.allclose(output(column, layer, causal=True), want, atol=1e-4)

@@ -28,6 +28,7 @@ SCHEMES = {
     "Music": {"bias": ours.RelativeGlobalAttention.init(KEY, 16, HEADS, WIDTH)},
     "Transformer-XL": {"bias": ours.TransformerXLBias.init(KEY, DIM, HEADS)},
     "DeBERTa": {"bias": ours.DisentangledBias.init(KEY, 4, DIM, HEADS)},
+    "sinks": {"sinks": True, "soft_cap": 2.0, "gate": True},
     "CoPE": {"bias": ours.CoPE.init(KEY, 6, WIDTH)},
 }  # fmt: skip
 

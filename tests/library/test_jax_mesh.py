@@ -93,16 +93,20 @@ def test_a_layer_on_a_mesh_is_the_same(put, along):
         num_kv_heads=GROUPS,
         rotate=ours.Rotary(),
         bias=ours.T5Bias.init(KEY, HEADS),
+        sinks=True,
+        gate=True,
     )
     x = draw(1, 2, N, HEADS * WIDTH).astype("f")
     run = partial(ours.MultiHeadAttention.__call__, mask=texts, causal=True)
     given = jax.tree.map(put, layer)
     want = value_and_gradients(run, given, put(x))
     if along == "heads":
-        names = "query_weight", "key_weight", "value_weight"
+        names = "query_weight", "key_weight", "value_weight", "gate_weight"
         weights = {name: put(getattr(layer, name), None, "data") for name in names}
         output = put(layer.output_weight, "data")
-        given = replace(given, **weights, output_weight=output)
+        given = replace(
+            given, **weights, output_weight=output, sinks=put(layer.sinks, "data")
+        )
     spread = put(x, *["data"] * (along == "batch"))
     got = value_and_gradients(run, given, spread)
     assert got[0].sharding.is_equivalent_to(spread.sharding, x.ndim)

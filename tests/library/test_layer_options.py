@@ -1,4 +1,4 @@
-"""What a layer is told once: a mask that always holds, coordinates of a call, its own cache, and a gate."""
+"""What a layer is told once: a mask that always holds, sinks, a cap, a gate, coordinates, and its cache."""
 
 from dataclasses import replace
 from functools import partial
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import assert_close, draw
+from tests.conftest import COLUMNS, assert_close, draw
 from tests.library.test_multi_head import layer_of
+from tests.library.test_sinks import small  # noqa: F401  (a fixture)
 
 DIM, HEADS, N = 8, 2, 7
 WEIGHTS = [draw(30 + i, DIM, DIM) for i in range(4)]
@@ -319,3 +320,157 @@ def test_a_gate_of_a_jax_layer_is_trained(jax_single):
     assert abs(grads.gate_weight).max() > 0
     assert abs(grads.gate_bias).max() > 0
     assert jax.tree.structure(layer) != jax.tree.structure(replace(layer, gate_bias=None))
+
+
+SINKS = np.array([0.5, -1.0])
+
+
+def weighing_layer(column, sinks=SINKS, soft_cap=None, **options):
+    """A layer with sinks, a cap, or both."""
+    options["soft_cap"] = soft_cap
+    if column.name != "torch":
+        sinks = None if sinks is None else column.array(sinks)
+        return layer_of(column, WEIGHTS, HEADS, sinks=sinks, **options)
+    dtype = getattr(torch, column.dtype)
+    made = column.MultiHeadAttention(
+        DIM, HEADS, sinks=sinks is not None, dtype=dtype, **options
+    )
+    named = zip(("query", "key", "value", "output"), WEIGHTS, strict=True)
+    state = {f"{role}.weight": torch.tensor(w.T) for role, w in named}
+    state |= {} if sinks is None else {"sinks": torch.tensor(sinks)}
+    made.load_state_dict(state)
+    return made.requires_grad_(False)
+
+
+def weights_by_hand(sinks, soft_cap, causal=True, x=X):
+    """A softmax to whose sum a sink belongs, of scores between a cap and its negative."""
+    q, k = ((x @ w).reshape(*x.shape[:2], HEADS, -1).swapaxes(1, 2) for w in WEIGHTS[:2])
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(DIM / HEADS)
+    scores = scores if soft_cap is None else soft_cap * np.tanh(scores / soft_cap)
+    exp = np.exp(scores) * (np.tri(x.shape[1]) if causal else 1)
+    own = 0 if sinks is None else np.exp(sinks)[:, None, None]
+    return exp / (exp.sum(-1, keepdims=True) + own)
+
+
+on_weighing = pytest.mark.parametrize(
+    ("sinks", "soft_cap"), [(SINKS, None), (None, 2.0), (SINKS, 2.0)]
+)
+
+
+@on_weighing
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("tiles", [False, True])
+def test_sinks_and_a_cap_change_the_weights_of_a_layer(
+    column, request, sinks, soft_cap, causal, tiles
+):
+    if tiles:
+        request.getfixturevalue("small")
+    layer, x = weighing_layer(column, sinks, soft_cap), column.array(X)
+    weights = weights_by_hand(sinks, soft_cap, causal)
+    assert_close(column, layer.attention_weights(x, causal=causal), weights)
+    v = (X @ WEIGHTS[2]).reshape(2, N, HEADS, -1).swapaxes(1, 2)
+    heads = (weights @ v).swapaxes(1, 2).reshape(2, N, DIM)
+    assert_close(column, layer(x, causal=causal), heads @ WEIGHTS[3])
+
+
+@on_weighing
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_layer_with_sinks_or_a_cap_decodes_the_rows_of_the_whole(
+    column, sinks, soft_cap, turned
+):
+    options = {"rotate": turn, "mask": column.Window(3)}
+    layer, x = weighing_layer(column, sinks, soft_cap, **options), column.array(X)
+    want = column.numpy(layer(x, causal=True))
+    cache, rows = layer.init_cache((2,), N, turned=turned), []
+    for part in (slice(0, 4), slice(4, 5), slice(5, 7)):
+        out, cache = layer(x[:, part], cache=cache)
+        rows.append(column.numpy(out))
+    assert_close(column, column.array(np.concatenate(rows, axis=1)), want)
+
+
+def test_sinks_begin_at_zero_and_there_are_none_unless_asked_for(column):
+    def made(**options):
+        if column.name == "torch":
+            return column.MultiHeadAttention(DIM, HEADS, **options)
+        return column.MultiHeadAttention.init(column.rng(), DIM, HEADS, **options)
+
+    layer = made(sinks=True, soft_cap=3)
+    assert tuple(layer.sinks.shape) == (HEADS,)
+    assert not layer.sinks.any()
+    assert layer.soft_cap == 3
+    assert made().sinks is None
+    assert made().soft_cap is None
+
+
+def test_an_attention_of_its_own_is_told_of_sinks_and_a_cap_where_there_are_some(column):
+    told = []
+
+    def attend(query, key, value, **options):
+        told.append({"sinks", "soft_cap"} & set(options))
+        return column.scaled_dot_product_attention(query, key, value, **options)
+
+    x = column.array(X)
+    for sinks, soft_cap in ((None, None), (SINKS, None), (SINKS, 2.0)):
+        layer = weighing_layer(column, sinks, soft_cap, attention=attend)
+        own = weighing_layer(column, sinks, soft_cap)
+        assert_close(column, layer(x, causal=True), column.numpy(own(x, causal=True)))
+    assert told == [set(), {"sinks"}, {"sinks", "soft_cap"}]
+
+
+def test_torch_layers_save_and_show_their_sinks(torch_column):
+    layer = torch_column.MultiHeadAttention(DIM, HEADS, sinks=True, soft_cap=30.0)
+    assert "sinks=True" in repr(layer)
+    assert "soft_cap=30.0" in repr(layer)
+    assert "sinks" in layer.state_dict()
+    plain = repr(torch_column.MultiHeadAttention(DIM, HEADS))
+    assert "sinks" not in plain
+    assert "soft_cap" not in plain
+
+
+@pytest.mark.parametrize("soft_cap", [None, 2.0])
+def test_sinks_keep_their_digits_under_autocast_and_not_in_bfloat16(torch_column, soft_cap):
+    """A sink takes part in float32; what the layer returns has the dtype of its projections."""
+    layer = weighing_layer(torch_column, SINKS + 1e-3, soft_cap).float()
+    x = torch.tensor(X, dtype=torch.float32)
+    want = layer(x, causal=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = layer(x, causal=True)
+        assert layer.attention_weights(x).dtype == torch.bfloat16
+        cache = layer.init_cache((2,), N)
+        assert layer(x, cache=cache)[0].dtype == torch.bfloat16
+    assert layer.sinks.dtype == torch.float32
+    assert got.dtype == torch.bfloat16
+    assert (got - want).abs().max() < 0.05 * want.abs().max()
+    half = layer.bfloat16()(x.bfloat16(), causal=True)
+    assert half.dtype == layer.sinks.dtype == torch.bfloat16
+    assert (half - want).abs().max() < 0.05 * want.abs().max()
+
+
+@pytest.mark.parametrize("column", COLUMNS[1:], ids=str, indirect=True)
+@pytest.mark.parametrize("soft_cap", [None, 2.0])
+def test_sinks_of_a_layer_are_trained(column, soft_cap):
+    """Their derivative is that of the weights, which a step along it changes as much as it says."""
+    x, step = column.array(X), 1e-2
+
+    def total(sinks):
+        layer = weighing_layer(column, None, soft_cap)
+        if column.name == "torch":
+            layer.sinks = torch.nn.Parameter(sinks)
+            return layer(x, causal=True).sum(), layer.sinks
+        return replace(layer, sinks=sinks)(x, causal=True).sum()
+
+    if column.name == "torch":
+        value, sinks = total(column.array(SINKS))
+        (slopes,) = torch.autograd.grad(value, sinks)
+        slopes = slopes.double().numpy()
+    else:
+        slopes = np.asarray(jax.grad(total)(column.array(SINKS)), float)
+    v = (X @ WEIGHTS[2]).reshape(2, N, HEADS, -1).swapaxes(1, 2)
+
+    def by_hand(sinks):
+        heads = (weights_by_hand(sinks, soft_cap) @ v).swapaxes(1, 2).reshape(2, N, DIM)
+        return (heads @ WEIGHTS[3]).sum()
+
+    moves = step * np.eye(HEADS)
+    want = [(by_hand(SINKS + m) - by_hand(SINKS - m)) / (2 * step) for m in moves]
+    assert np.allclose(slopes, want, rtol=1e-3, atol=1e-3)

@@ -117,6 +117,8 @@ def test_one_graph_serves_all_lengths():
         ),
         "rotate": MultiHeadAttention(8, 2, rotate=rotate),
         "ALiBi": MultiHeadAttention(8, 2, bias=ALiBi(2)),
+        "sinks": MultiHeadAttention(8, 2, sinks=True),
+        "cap, gate": MultiHeadAttention(8, 2, sinks=True, soft_cap=2.0, gate=True),
         "both, grouped": MultiHeadAttention(
             8, 4, num_kv_heads=2, rotate=Rotary(), bias=ALiBi(4)
         ),
@@ -158,6 +160,8 @@ def test_layers_export_with_open_lengths():
     for layer in (
         MultiHeadAttention(8, 4, num_kv_heads=2, rotate=Rotary()),
         MultiHeadAttention(8, 2, rotate=rotate, bias=ALiBi(2)),
+        MultiHeadAttention(8, 2, sinks=True, gate=True),
+        MultiHeadAttention(8, 2, sinks=True, soft_cap=2.0),
         PositionalEncoding(8),
     ):
         program = torch.export.export(

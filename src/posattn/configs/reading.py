@@ -14,7 +14,7 @@ __all__ = ["as_heads", "chosen", "plan"]
 
 ATTENTION = ("full", "sliding", "chunked")
 NOT_BUILT = (
-    *("soft_cap", "sinks", "value_norm", "latent", "shares_values", "turns_back"),
+    *("value_norm", "latent", "shares_values", "turns_back"),
     *("kv_layer", "selected", "compressed", "ranks"),
 )
 NESTED = ("text_config", "llm_config")

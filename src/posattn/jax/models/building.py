@@ -136,6 +136,8 @@ def arguments(layer, dtype=None):
         "rotate": rotate,
         "mask": seen(layer),
         "scale": layer.scale,
+        "sinks": layer.sinks,
+        "soft_cap": layer.soft_cap,
         "gate": layer.gate,
         "dtype": dtype,
     }
@@ -181,6 +183,8 @@ def loaded(layer, state, plan, index):
             new[f"{part}_{kind}"] = (array.T if kind == "weight" else array).astype(
                 old.dtype
             )
+        elif part == "sinks":
+            new["sinks"] = array.astype(layer.sinks.dtype)
         else:
             norm = norm_of(layer, part)
             old = getattr(norm, kind)

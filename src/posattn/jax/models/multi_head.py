@@ -19,7 +19,14 @@ from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.masks import for_heads, span, together, unless_cached
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.building import from_config
-from posattn.jax.models.projections import affine, drawn, gated, queries_and_keys, turned
+from posattn.jax.models.projections import (
+    affine,
+    drawn,
+    gated,
+    queries_and_keys,
+    turned,
+    weighing,
+)
 from posattn.jax.trees import as_pytree, register
 
 __all__ = ["MultiHeadAttention"]
@@ -67,6 +74,8 @@ class MultiHeadAttention:
             it is if not given; such as `functools.partial(ring_attention, across=...)`.
         mask: None, or a function of positions that always holds, such as `Window` or `Chunk`; a call's
             own mask holds as well.
+        sinks: `(h)`, a score of each head that joins its softmax without a value, or None.
+        soft_cap: the scores before any bias stay between this number and its negative, or None.
         gate_weight: `(d, h * d_h)`, of the gate, or None for a layer without one.
         gate_bias: `(h * d_h)` or None.
 
@@ -96,6 +105,8 @@ class MultiHeadAttention:
     key_norm: Callable[[Any], Any] | None = None
     attention: contract.Attention | None = None
     mask: contract.PositionMask | None = None
+    sinks: Float[Array, " h"] | None = None
+    soft_cap: float | None = field(default=None, metadata={"static": True})
     gate_weight: Float[Array, "d width"] | None = None
     gate_bias: Float[Array, " width"] | None = None
 
@@ -125,6 +136,8 @@ class MultiHeadAttention:
         scale: float | None = None,
         attention: contract.Attention | None = None,
         mask: contract.PositionMask | None = None,
+        sinks: bool = False,
+        soft_cap: float | None = None,
         gate: bool = False,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
@@ -155,6 +168,8 @@ class MultiHeadAttention:
             attention: computes the output of the heads, called as `scaled_dot_product_attention`, which
                 it is if not given; such as `functools.partial(ring_attention, across=...)`.
             mask: a function of positions that always holds, such as `Window` or `Chunk`.
+            sinks: give each head a learned score that joins its softmax without a value, from zero on.
+            soft_cap: keeps the scores before any bias between this number and its negative.
             gate: multiply the output of the heads by a sigmoid of one more projection of the queries'
                 sequence, to the width of all heads.
             dtype: of the weights; JAX's default one if not given.
@@ -182,6 +197,8 @@ class MultiHeadAttention:
             key_norm=key_norm,
             attention=attention,
             mask=mask,
+            sinks=jnp.zeros(sizes.num_heads, dtype) if sinks else None,
+            soft_cap=contract.soft_cap(soft_cap),
         )
 
     def init_cache(
@@ -352,4 +369,5 @@ class MultiHeadAttention:
         """What an attention is told, the layer's own bias included."""
         named = dict(zip(("query_positions", "key_positions"), where, strict=True))
         parts = [*biases(self.bias), *biases(bias)]
-        return named | {"causal": causal, "bias": parts, "scale": self.scale}
+        said = {"causal": causal, "bias": parts, "scale": self.scale}
+        return named | said | weighing(self)

@@ -22,6 +22,7 @@ from posattn.reference.models.projections import (
     gated,
     queries_and_keys,
     turned,
+    weighing,
 )
 
 __all__ = ["MultiHeadAttention"]
@@ -62,6 +63,7 @@ class MultiHeadAttention:
     changes the values as well, with `values(weights, query_positions, key_positions)`, which is
     added to the output of the heads.
 
+    Sinks and a soft cap act on the weights of each head as in :func:`attention_weights`.
     A gate has a projection of its own, which scales each entry of the heads by what the query's token
     says, before $\mathbf{W}^{(o)}$:
 
@@ -93,6 +95,8 @@ class MultiHeadAttention:
             is if not given; such as `functools.partial(ring_attention, across=...)`.
         mask: None, or a function of positions that always holds, such as `Window` or `Chunk`; a call's
             own mask holds as well.
+        sinks: `(H)`, a score of each head that joins its softmax without a value, or None.
+        soft_cap: the scores before any bias stay between this number and its negative, or None.
         gate_weight: $\mathbf{W}^{(g)}$, `(d, H d_h)`, or None for a layer without a gate.
         gate_bias: `(H d_h)` or None.
 
@@ -126,6 +130,8 @@ class MultiHeadAttention:
     key_norm: Callable[[Any], Any] | None = None
     attention: contract.Attention | None = None
     mask: contract.PositionMask | None = None
+    sinks: Inexact[np.ndarray, " h"] | None = None
+    soft_cap: float | None = None
     gate_weight: Inexact[np.ndarray, "d hd_h"] | None = None
     gate_bias: Inexact[np.ndarray, " hd_h"] | None = None
 
@@ -149,6 +155,8 @@ class MultiHeadAttention:
         scale: float | None = None,
         attention: contract.Attention | None = None,
         mask: contract.PositionMask | None = None,
+        sinks: bool = False,
+        soft_cap: float | None = None,
         gate: bool = False,
     ) -> "MultiHeadAttention":
         r"""Draw the weights uniformly, within Glorot's bounds: $\pm\sqrt{6/(a + b)}$ from $a$ to $b$ entries.
@@ -172,6 +180,8 @@ class MultiHeadAttention:
             attention: computes the output of the heads, called as `scaled_dot_product_attention`,
                 which it is if not given; such as `functools.partial(ring_attention, across=...)`.
             mask: a function of positions that always holds, such as `Window` or `Chunk`.
+            sinks: give each head a learned score that joins its softmax without a value, from zero on.
+            soft_cap: keeps the scores before any bias between this number and its negative.
             gate: multiply the output of the heads by a sigmoid of one more projection of the queries'
                 sequence, to the width of all heads.
 
@@ -198,6 +208,8 @@ class MultiHeadAttention:
             key_norm=key_norm,
             attention=attention,
             mask=mask,
+            sinks=np.zeros(sizes.num_heads) if sinks else None,
+            soft_cap=contract.soft_cap(soft_cap),
         )
 
     def init_cache(
@@ -323,6 +335,7 @@ class MultiHeadAttention:
             query_positions=where[0],
             key_positions=where[1],
             scale=self.scale,
+            **weighing(self),
             **(thinned if rng is not None else {}),
         )
         out = gated(self, merge_heads(out), query)
@@ -354,7 +367,8 @@ class MultiHeadAttention:
             coordinates: what `rotate` gets instead of positions.
 
         Returns:
-            `(*batch, H, n_q, n_k)`; each row sums to 1, or is 0 if it may attend to nothing.
+            `(*batch, H, n_q, n_k)`; each row sums to 1, with sinks to less, or is 0 if it may attend to
+            nothing.
 
         Raises:
             TypeError: if an array is missing or has a wrong or different dtype.
@@ -374,4 +388,5 @@ class MultiHeadAttention:
             query_positions=where[0],
             key_positions=where[1],
             scale=self.scale,
+            **weighing(self),
         )

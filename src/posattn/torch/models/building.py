@@ -133,6 +133,8 @@ def arguments(layer, **options):
         "bias": added(layer, **options),
         "mask": seen(layer),
         "scale": layer.scale,
+        "sinks": layer.sinks,
+        "soft_cap": layer.soft_cap,
         "gate": layer.gate,
         **options,
     }
@@ -175,6 +177,8 @@ def load(module, state, plan, index):
         part, _, kind = name.partition(".")
         if part in PROJECTIONS:
             getattr(module.get_submodule(part), kind).copy_(array)
+        elif part == "sinks":
+            module.sinks.copy_(array)
         else:
             norm, described = norm_of(module, part), getattr(layer, part)
             own = getattr(norm, kind)

@@ -15,7 +15,13 @@ from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.masks import all_of, for_heads, span, unless_cached
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
 from posattn.torch.models.building import from_config
-from posattn.torch.models.projections import gated, made_by, queries_and_keys, turned
+from posattn.torch.models.projections import (
+    gated,
+    made_by,
+    queries_and_keys,
+    turned,
+    weighing,
+)
 
 __all__ = ["MultiHeadAttention"]
 
@@ -34,6 +40,7 @@ OPTIONS = (
     "key_norm",
     "attention",
     "mask",
+    "soft_cap",
 )
 
 
@@ -98,6 +105,8 @@ class MultiHeadAttention(nn.Module):
             is if not given; such as `functools.partial(ring_attention, across=...)`.
         mask: a function of positions that always holds, such as `Window` or `Chunk`; a call's own
             mask holds as well.
+        sinks: give each head a learned score that joins its softmax without a value, from zero on.
+        soft_cap: keeps the scores before any bias between this number and its negative.
         gate: multiply the output of the heads by a sigmoid of one more projection of the queries'
             sequence, to the width of all heads.
         dtype: of the weights; PyTorch's default one if not given.
@@ -132,6 +141,8 @@ class MultiHeadAttention(nn.Module):
         scale: float | None = None,
         attention: contract.Attention | None = None,
         mask: contract.PositionMask | None = None,
+        sinks: bool = False,
+        soft_cap: float | None = None,
         gate: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
@@ -151,6 +162,8 @@ class MultiHeadAttention(nn.Module):
             use = use_output_bias if role == "output" else use_bias
             linear = nn.utils.skip_init(nn.Linear, *shape, bias=use, **options)
             setattr(self, role, linear)
+        self.sinks = nn.Parameter(torch.empty(self.num_heads, **options)) if sinks else None
+        self.soft_cap = contract.soft_cap(soft_cap)
         self.dim, self.kv_dim = sizes.weights[0][0], sizes.weights[1][0]
         self.query_norm, self.key_norm = query_norm, key_norm
         self.rotate, self.bias, self.attention = rotate, bias, attention
@@ -168,7 +181,7 @@ class MultiHeadAttention(nn.Module):
         super().__setattr__(name, value)
 
     def reset_parameters(self, rng: torch.Generator | None = None) -> None:
-        """Draw the weights uniformly, within Glorot's bounds, and set the offsets to zero.
+        """Draw the weights uniformly, within Glorot's bounds, and set the offsets and sinks to zero.
 
         Args:
             rng: where the weights are drawn from; PyTorch's own generator if not given.
@@ -181,6 +194,8 @@ class MultiHeadAttention(nn.Module):
             nn.init.xavier_uniform_(linear.weight, generator=rng)
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
+        if self.sinks is not None:
+            nn.init.zeros_(self.sinks)
 
     def extra_repr(self) -> str:
         """The numbers of heads, and what is no module."""
@@ -191,7 +206,8 @@ class MultiHeadAttention(nn.Module):
             for name, value in named.items()
             if not (value is None or value == 0 or isinstance(value, nn.Module))
         ]
-        return ", ".join([heads, *shown])
+        sinks = [] if self.sinks is None else ["sinks=True"]
+        return ", ".join([heads, *shown, *sinks])
 
     def init_cache(
         self,
@@ -307,7 +323,7 @@ class MultiHeadAttention(nn.Module):
             "query_positions": None if aligned else where[0],
             "key_positions": None if aligned else where[1],
             "scale": self.scale,
-        }
+        } | weighing(self)
         if rng is not None:
             options |= {"dropout_rate": self.dropout_rate, "rng": rng}
         if self.attention is None:
@@ -344,7 +360,8 @@ class MultiHeadAttention(nn.Module):
             coordinates: what `rotate` gets instead of positions.
 
         Returns:
-            `(*batch, h, n_q, n_k)`; each row sums to 1, or is 0 if it may attend to nothing.
+            `(*batch, h, n_q, n_k)`; each row sums to 1, with sinks to less, or is 0 if it may attend to
+            nothing.
 
         Raises:
             TypeError: if an array is missing or has a wrong or different dtype.
@@ -364,6 +381,7 @@ class MultiHeadAttention(nn.Module):
             query_positions=where[0],
             key_positions=where[1],
             scale=self.scale,
+            **weighing(self),
         )
 
     def _biases(self, bias):

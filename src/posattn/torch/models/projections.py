@@ -64,3 +64,9 @@ def turned(rotate, which, x, positions, coordinates=None):
         return x
     at = positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
     return rotate(x, at)
+
+
+def weighing(layer):
+    """What the layer says of its weights: its sinks and its cap, where it has them."""
+    given = {"sinks": layer.sinks, "soft_cap": layer.soft_cap}
+    return {name: x for name, x in given.items() if x is not None}
