@@ -29,9 +29,9 @@ def test_every_page_keeps_the_rules(page):
 # schemes whose reference docstring is their article until a page of their own follows
 WITHOUT_PAGE = re.findall(
     r"\w+",
-    "axial building cope dape disentangled fire fope forgetting kerple latent latent_cache mrope polar "
-    "projections proportional randomized sandwich scaling stick_breaking swin swin_v2 transformer_xl "
-    "tupe xpos",
+    "axial block building cope dape decoder disentangled fire fope forgetting kerple latent latent_cache "
+    "mrope polar projections proportional randomized sandwich scaling stick_breaking swin swin_v2 "
+    "transformer_xl tupe xpos",
 )
 
 

@@ -606,6 +606,7 @@ def MultiHeadAttention__init():
         yield within(weight, sqrt(6 / (a + b))), True
 
 
+<<<<<<< HEAD
 @formula("62c4bec8")
 def LatentAttention():
     d, H, r, d_c, d_r, d_v, eps = 5, 3, 4, 6, 2, 3, 0.1
@@ -681,6 +682,28 @@ def LatentCache():
     yield cache.latent[0, 3], normal(1, 4, 2)[0, 3]
     for q in (1, 2, 3):
         yield cache.mask(np.array([[q]]))[0, 0], [n <= q for n in slots]
+=======
+@formula("55cec307")
+def Decoder():
+    def N(x):
+        return [row / sqrt(sum(v * v for v in row) / len(row) + 1e-6) for row in x]
+
+    for gated in (True, False):
+        decoder, tokens = ours.Decoder.init(drawn(), 7, 4, 2, 2, gated=gated), [3, 5, 0]
+        x = np.array([decoder.embedding[t] for t in tokens])
+        for block in decoder.blocks:
+            h = x + block.attention(np.array(N(x)), causal=True)
+            part, read = block.feed_forward, np.array(N(h))
+            U, D, G = part.up_weight, part.down_weight, part.gate_weight
+            inner = (
+                read @ U * part.activation(read @ G) if gated else part.activation(read @ U)
+            )
+            x = h + inner @ D
+        z, c = N(x) @ decoder.embedding.T, 0.5
+        yield decoder(np.array(tokens)), z
+        capped = replace(decoder, logit_cap=c)(np.array(tokens))
+        yield capped, [[c * tanh(value / c) for value in row] for row in z]
+>>>>>>> 5476988 (A decoder in three columns: it trains, generates with a cache, and shows the weights of every layer and head)
 
 
 def arrows(x, angles):

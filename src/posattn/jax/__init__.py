@@ -23,6 +23,7 @@ from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
 from posattn.jax.models.building import rope_from_config
 from posattn.jax.models.latent import LatentAttention
+from posattn.jax.models.decoder import Decoder
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.jax.position.axial import (
@@ -86,6 +87,7 @@ __all__ = [
     "ALiBi",
     "Chunk",
     "CoPE",
+    "Decoder",
     "DisentangledBias",
     "ForgettingGate",
     "KVCache",

@@ -1,0 +1,147 @@
+"""A block of a decoder: attention and a feed-forward network, each added to what went in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from posattn.jax.models.multi_head import MultiHeadAttention
+from posattn.jax.trees import as_pytree, register
+
+__all__ = []
+
+silu, gelu = jax.nn.silu, partial(jax.nn.gelu, approximate=True)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """Divide each token by the root of its mean square, after its mean is taken off if there is a bias.
+
+    Args:
+        weight: what the entries are multiplied by, `(d)`.
+        bias: what is added to them, `(d)`; None for a root-mean-square norm.
+        eps: added to the mean square.
+    """
+
+    weight: Array
+    bias: Array | None = None
+    eps: float = field(default=1e-6, metadata={"static": True})
+
+    @classmethod
+    def init(cls, norm, dim, eps, dtype):
+        """A norm that multiplies by 1 and adds 0."""
+        bias = jnp.zeros(dim, dtype) if norm == "layer" else None
+        return cls(jnp.ones(dim, dtype), bias, eps)
+
+    def __call__(self, x):
+        """Normalise `x`, `(*batch, n, d)`, in float32 or more, and round once."""
+        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        wide = wide if self.bias is None else wide - wide.mean(-1, keepdims=True)
+        square = (wide * wide).mean(-1, keepdims=True)
+        wide = wide * jax.lax.rsqrt(square + self.eps) * self.weight
+        return (wide if self.bias is None else wide + self.bias).astype(x.dtype)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class FeedForward:
+    """Two projections with an activation between them, or three if it is gated: each token by itself.
+
+    Args:
+        up_weight: `(d, d_ff)`.
+        down_weight: `(d_ff, d)`.
+        gate_weight: `(d, d_ff)`; None if nothing is gated.
+        up_bias: `(d_ff)` or None; likewise the next two.
+        down_bias: `(d)` or None.
+        gate_bias: `(d_ff)` or None.
+        activation: a function of each entry.
+    """
+
+    up_weight: Array
+    down_weight: Array
+    gate_weight: Array | None = None
+    up_bias: Array | None = None
+    down_bias: Array | None = None
+    gate_bias: Array | None = None
+    activation: Callable[[Any], Any] = silu
+
+    def __post_init__(self):
+        object.__setattr__(self, "activation", as_pytree(self.activation))
+
+    @classmethod
+    def init(cls, rng, dim, hidden_dim, *, gated, activation, use_bias, dtype):
+        """Draw the weights uniformly, within Glorot's bounds."""
+        shapes = [(dim, hidden_dim), (hidden_dim, dim), (dim, hidden_dim)][: 2 + gated]
+        bound = (6 / (dim + hidden_dim)) ** 0.5
+        weights = [
+            jax.random.uniform(key, shape, dtype, -bound, bound)
+            for key, shape in zip(jax.random.split(rng, len(shapes)), shapes, strict=True)
+        ]
+        offsets = [jnp.zeros(shape[1], dtype) if use_bias else None for shape in shapes]
+        none = [None] * (not gated)
+        activation = activation or (silu if gated else gelu)
+        return cls(*weights, *none, *offsets, *none, activation)
+
+    def __call__(self, x):
+        """What is added to `x`, `(*batch, n, d)`."""
+        hidden = added(x @ self.up_weight, self.up_bias)
+        if self.gate_weight is None:
+            hidden = self.activation(hidden)
+        else:
+            hidden = hidden * self.activation(added(x @ self.gate_weight, self.gate_bias))
+        return added(hidden @ self.down_weight, self.down_bias)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Attention and a feed-forward network, each added to what went in.
+
+    Args:
+        attention: the layer of attention.
+        feed_forward: the network.
+        attention_norm: what the attention reads comes out of it; None to read what went in.
+        feed_forward_norm: the same for the network.
+        attention_post_norm: what the attention adds comes out of it; None to add it as it is.
+        feed_forward_post_norm: the same for the network.
+        parallel: whether the network reads what the attention reads, not what came of it.
+    """
+
+    attention: MultiHeadAttention
+    feed_forward: FeedForward
+    attention_norm: Norm | None = None
+    feed_forward_norm: Norm | None = None
+    attention_post_norm: Norm | None = None
+    feed_forward_post_norm: Norm | None = None
+    parallel: bool = field(default=False, metadata={"static": True})
+
+    def __call__(self, x, *, cache=None, **options):
+        """The stream after this block, `(*batch, n, d)`, and the next cache if there is one."""
+        heads = self.attention(
+            applied(self.attention_norm, x), causal=True, cache=cache, **options
+        )
+        heads, cache = (heads, None) if cache is None else heads
+        heads = applied(self.attention_post_norm, heads)
+        read = x if self.parallel else x + heads
+        fed = self.feed_forward(applied(self.feed_forward_norm, read))
+        return x + heads + applied(self.feed_forward_post_norm, fed), cache
+
+    def attention_weights(self, x, **options):
+        """How much each token attends to each in every head, `(*batch, h, n, n)`."""
+        read = applied(self.attention_norm, x)
+        return self.attention.attention_weights(read, causal=True, **options)
+
+
+def applied(norm, x):
+    """What comes out of a norm, or `x` if there is none."""
+    return x if norm is None else norm(x)
+
+
+def added(x, bias):
+    """The sum, or `x` if there is no bias."""
+    return x if bias is None else x + bias

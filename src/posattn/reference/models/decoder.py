@@ -1,0 +1,335 @@
+"""A decoder: a language model that predicts each next token from those before it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Inexact, Integer
+
+from posattn import contract
+from posattn.reference.attention.cache import KVCache
+from posattn.reference.attention.masks import Every
+from posattn.reference.models.block import Block, FeedForward, Norm, applied
+from posattn.reference.models.multi_head import Bias, MultiHeadAttention, Rotate
+
+__all__ = ["Decoder"]
+
+Tokens = Integer[np.ndarray, "*batch n"]
+Positions = Integer[np.ndarray, "*#batch n"]
+CallMask = Bool[np.ndarray, "*#batch #n n_k"] | contract.PositionMask
+LayerOptions = Mapping[str, Any] | Callable[[int], Mapping[str, Any] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    r"""A language model: what it says of each next token depends only on the tokens before it.
+
+    .. math:: \mathbf{x}^{(0)}_i = \mathbf{e}_{t_i}, \qquad
+        \mathbf{h}^{(l)} = \mathbf{x}^{(l)} + \operatorname{Attention}(N(\mathbf{x}^{(l)})), \qquad
+        \mathbf{x}^{(l+1)} = \mathbf{h}^{(l)} + \operatorname{FeedForward}(N(\mathbf{h}^{(l)})),
+
+    for each of $L$ layers. Row $i$ of $N(\mathbf{x}^{(L)})\,\mathbf{W}$ has the logits of token $i + 1$.
+    A norm $N$ stands before each part (pre-norm), with weights of its own; attention is causal.
+    The feed-forward network is $(\mathbf{x}\mathbf{U} \odot f(\mathbf{x}\mathbf{G}))\,\mathbf{D}$ with an
+    activation $f$, or $f(\mathbf{x}\mathbf{U})\,\mathbf{D}$ if it is not gated.
+    With tied weights, $\mathbf{W}$ is the transposed embedding.
+
+    Positions enter where `MultiHeadAttention` takes them, or are added to the embeddings.
+
+    Make a decoder with `Decoder.init(rng, vocab_size, dim, num_layers, num_heads)`.
+
+    Args:
+        embedding: a row for each token of the vocabulary, `(vocab_size, d)`.
+        blocks: the layers, each with its `attention` and `feed_forward`, and a norm before both.
+        norm: the last norm.
+        head: $\mathbf{W}$, `(d, vocab_size)`; None if it is the transposed embedding.
+        encoding: adds positions to the embeddings, called as `encoding(x, positions=positions)`; or None.
+        embedding_norm: a norm of the embeddings, as in BLOOM; or None.
+        embedding_scale: a factor on the embeddings, as in Gemma.
+        logit_cap: $c$ of $c \tanh(z / c)$, as in Gemma 2; None if logits are not capped.
+
+    Examples:
+        >>> from posattn.reference import Rotary
+        >>> rng = np.random.default_rng(0)
+        >>> decoder = Decoder.init(rng, 50, 8, num_layers=2, num_heads=2, rotate=Rotary())
+        >>> tokens = np.array([[3, 14, 15]])
+        >>> decoder(tokens).shape
+        (1, 3, 50)
+        >>> decoder.generate(tokens, 4).shape
+        (1, 7)
+
+    References:
+        :cite:t:`radford2019language`; the place of the norms: :cite:t:`xiong2020layer`; gates:
+        :cite:t:`shazeer2020glu`; norms without a mean: :cite:t:`zhang2019root`.
+    """
+
+    embedding: Inexact[np.ndarray, "vocab_size d"]
+    blocks: Sequence[Block]
+    norm: Norm
+    head: Inexact[np.ndarray, "d vocab_size"] | None = None
+    encoding: Callable[..., Any] | None = None
+    embedding_norm: Norm | None = None
+    embedding_scale: float = 1.0
+    logit_cap: float | None = None
+
+    @classmethod
+    def init(
+        cls,
+        rng: np.random.Generator,
+        vocab_size: int,
+        dim: int,
+        num_layers: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        hidden_dim: int | None = None,
+        gated: bool = True,
+        activation: Callable[[Any], Any] | None = None,
+        norm: str = "rms",
+        eps: float = 1e-6,
+        use_bias: bool = False,
+        tied: bool = True,
+        encoding: Callable[..., Any] | None = None,
+        rotate: Rotate | None = None,
+        bias: Bias | Sequence[Bias] | None = None,
+        mask: contract.PositionMask | None = None,
+        layer_options: LayerOptions | None = None,
+    ) -> "Decoder":
+        """Draw the weights: embedding and head with standard deviation 0.02, the rest within Glorot's bounds.
+
+        Args:
+            rng: where the weights are drawn from.
+            vocab_size: how many tokens there are, at least 1.
+            dim: the width $d$ of the stream, at least 1.
+            num_layers: the number of layers $L$, at least 1.
+            num_heads: the number of heads of queries.
+            num_kv_heads: the number of heads of keys and values; `num_heads` if not given.
+            head_dim: the width of a head; `dim / num_heads` if not given.
+            hidden_dim: the width within a feed-forward network; if not given $4d$, or $8d/3$ rounded down
+                where it is gated, which is as many weights.
+            gated: whether the feed-forward networks are gated.
+            activation: a function of each entry; SiLU where it is gated, otherwise GELU, by its tanh formula.
+            norm: `"rms"`, or `"layer"` for one that takes off the mean and has an offset.
+            eps: added to the mean square in a norm.
+            use_bias: give each projection an offset, which starts at zero.
+            tied: whether the head is the transposed embedding.
+            encoding: adds positions to the embeddings, such as `LearnedPositionalEncoding`.
+            rotate: acts on queries and keys of all layers, as in `MultiHeadAttention`.
+            bias: is added to the scores of all layers. Each layer has what it learns for itself.
+            mask: a function of positions that always holds, such as `Window`.
+            layer_options: further options of `MultiHeadAttention.init`: a dictionary, or a function of the
+                layer's number that returns one, such as `lambda i: {"mask": Window(64)} if i % 2 else {}`.
+
+        Returns:
+            The decoder.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number lies outside its range or does not divide what it must.
+        """
+        sizes = contract.decoder_sizes(vocab_size, num_layers, hidden_dim, dim, gated)
+        vocab_size, num_layers, hidden_dim = sizes
+        eps = contract.decoder_norm(norm, eps)
+        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        embedding = rng.normal(0, 0.02, (vocab_size, dim))
+        head = None if tied else rng.normal(0, 0.02, (dim, vocab_size))
+        shared = {
+            "dim": dim,
+            "num_heads": num_heads,
+            "num_kv_heads": num_kv_heads,
+            "head_dim": head_dim,
+            "use_bias": use_bias,
+            "rotate": rotate,
+            "bias": bias,
+            "mask": mask,
+        }
+        network = {"gated": gated, "activation": activation, "use_bias": use_bias}
+        blocks = [
+            Block(
+                MultiHeadAttention.init(
+                    rng, **shared | contract.layer_options(layer_options, index)
+                ),
+                FeedForward.init(rng, dim, hidden_dim, **network),
+                Norm.init(norm, dim, eps),
+                Norm.init(norm, dim, eps),
+            )
+            for index in range(num_layers)
+        ]
+        return cls(embedding, tuple(blocks), Norm.init(norm, dim, eps), head, encoding)
+
+    def init_cache(self, batch_shape: Sequence[int], max_len: int) -> tuple[KVCache, ...]:
+        """Make an empty cache for each layer.
+
+        Args:
+            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            max_len: how many positions there are, at least 1.
+
+        Returns:
+            The empty caches.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if a number is too small.
+        """
+        return tuple(
+            block.attention.init_cache(batch_shape, max_len) for block in self.blocks
+        )
+
+    def __call__(
+        self,
+        tokens: Tokens,
+        *,
+        mask: CallMask | None = None,
+        positions: Positions | None = None,
+        cache: Sequence[KVCache] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> (
+        Inexact[np.ndarray, "*batch n vocab_size"]
+        | tuple[Inexact[np.ndarray, "*batch n vocab_size"], tuple[KVCache, ...]]
+    ):
+        r"""The logits of each next token.
+
+        Args:
+            tokens: integers from 0 to `vocab_size - 1`, `(*batch, n)`.
+            mask: what may be attended to besides what is hidden anyway, in all layers: bool, True means
+                may attend, broadcasts to `(*batch, n, n_k)`; or a function of positions.
+            positions: where the tokens stand, integers, `(n)` or `(*batch, n)`. If not given,
+                $0, \ldots, n - 1$, or after those of the cache. A negative position marks padding, to
+                which nobody attends.
+            cache: the keys and values of the tokens before, one for each layer.
+            rng: where dropout draws from; None means no dropout.
+
+        Returns:
+            `(*batch, n, vocab_size)`. With a cache, that and the cache of all tokens so far.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit, a token is not in the vocabulary, or the cache is full.
+        """
+        x, options = self._start(tokens, mask, positions, cache)
+        kept = []
+        for block, own in zip(self.blocks, cache or [None] * len(self.blocks), strict=True):
+            x, own = block(x, cache=own, rng=rng, **options)
+            kept.append(own)
+        logits = self._logits(x)
+        return logits if cache is None else (logits, tuple(kept))
+
+    def attention_weights(
+        self,
+        tokens: Tokens,
+        *,
+        mask: CallMask | None = None,
+        positions: Positions | None = None,
+    ) -> tuple[Inexact[np.ndarray, "*batch h n n"], ...]:
+        """How much each token attends to each, in every layer and head.
+
+        Args:
+            tokens: as in the call, like all that follow.
+            mask: True means may attend.
+            positions: where the tokens stand.
+
+        Returns:
+            For each layer `(*batch, h, n, n)`.
+
+        Raises:
+            TypeError: if an array is not of its kind.
+            ValueError: if shapes do not fit, or a token is not in the vocabulary.
+        """
+        x, options = self._start(tokens, mask, positions)
+        found = []
+        for block in self.blocks:
+            found.append(block.attention_weights(x, **options))
+            x, _ = block(x, **options)
+        return tuple(found)
+
+    def generate(
+        self,
+        tokens: Tokens,
+        max_new_tokens: int,
+        *,
+        positions: Positions | None = None,
+        temperature: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> Integer[np.ndarray, "*batch m"]:
+        """Go on with a text, token by token, with a cache.
+
+        Args:
+            tokens: the text so far, `(*batch, n)`, at least one token.
+            max_new_tokens: how many tokens come, at least 1.
+            positions: where the tokens stand; negative ones are padding, which stands on the left.
+            temperature: 0 for the likeliest token each time; otherwise tokens are drawn from the softmax of
+                the logits divided by it.
+            rng: where tokens are drawn from.
+
+        Returns:
+            The text with the new tokens, `(*batch, n + max_new_tokens)`.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if a number lies outside its range, or `rng` is missing where tokens are drawn.
+        """
+        contract.tokens(tokens, len(self.embedding), positions)
+        given = max_new_tokens, temperature, rng
+        max_new_tokens, temperature = contract.generation(tokens, *given)
+        contract.rng(
+            rng,
+            rng is None or isinstance(rng, np.random.Generator),
+            "numpy.random.Generator",
+        )
+        *batch, n = tokens.shape
+        cache, text, last = (
+            self.init_cache(tuple(batch), n + max_new_tokens),
+            tokens,
+            tokens,
+        )
+        for _ in range(max_new_tokens):
+            logits, cache = self(last, positions=positions, cache=cache)
+            scores = logits[..., -1, :]
+            if temperature > 0:
+                scores = scores / temperature + rng.gumbel(size=scores.shape)
+            last = np.argmax(scores, axis=-1)[..., None].astype(tokens.dtype)
+            text, positions = np.concatenate([text, last], axis=-1), None
+        return text
+
+    def _start(self, tokens, mask, positions, cache=None):
+        """The stream before the first layer, and what every layer is told."""
+        contract.tokens(tokens, len(self.embedding), positions)
+        if cache is None:
+            mask = shown(mask, positions, tokens.shape)
+        else:
+            contract.caches(cache, len(self.blocks))
+            if positions is None:
+                positions = cache[0].next_positions(tokens.shape[-1])
+        x = self.embedding[tokens] * self.embedding_scale
+        if self.encoding is not None:
+            rows = None if positions is None else np.maximum(positions, 0)
+            x = self.encoding(x, positions=rows)
+        x = applied(self.embedding_norm, x)
+        return x, {"mask": mask, "query_positions": positions}
+
+    def _logits(self, x):
+        """What the stream says of the next tokens."""
+        head = self.embedding.T if self.head is None else self.head
+        logits = self.norm(x) @ head
+        if self.logit_cap is None:
+            return logits
+        return self.logit_cap * np.tanh(logits / self.logit_cap)
+
+
+def shown(mask, positions, shape):
+    """The mask of a call that also hides padding, which stands at negative positions."""
+    if not (mask is None or callable(mask)):
+        contract.mask(mask, (*shape, shape[-1]))
+    if positions is None:
+        return mask
+    if callable(mask):
+        return Every((mask, present))
+    there = present(positions, positions)
+    return there if mask is None else mask & there
+
+
+def present(query_positions, key_positions):
+    """Whether a key is a token, and no padding."""
+    return (key_positions >= 0)[..., None, :]

@@ -1,0 +1,90 @@
+"""A block of a decoder: attention and a feed-forward network, each added to what went in."""
+
+from functools import partial
+
+from torch import nn
+
+from posattn.torch.models.multi_head import MultiHeadAttention
+
+__all__ = []
+
+silu, gelu = nn.functional.silu, partial(nn.functional.gelu, approximate="tanh")
+
+
+def norm_of(norm, dim, eps, **options):
+    """A norm that multiplies by 1 and adds 0."""
+    return {"rms": nn.RMSNorm, "layer": nn.LayerNorm}[norm](dim, eps=eps, **options)
+
+
+class FeedForward(nn.Module):
+    """Two projections with an activation between them, or three if it is gated: each token by itself.
+
+    Args:
+        dim: the width of the stream.
+        hidden_dim: the width within.
+        gated: whether it is gated.
+        activation: a function of each entry; SiLU if gated, otherwise GELU, if not given.
+        use_bias: give each projection an offset.
+        options: `dtype` and `device` of the weights.
+    """
+
+    def __init__(self, dim, hidden_dim, *, gated, activation, use_bias, **options):
+        super().__init__()
+        make = partial(nn.utils.skip_init, nn.Linear, bias=use_bias, **options)
+        self.up, self.down = make(dim, hidden_dim), make(hidden_dim, dim)
+        self.gate = make(dim, hidden_dim) if gated else None
+        self.activation = activation or (silu if gated else gelu)
+
+    def reset_parameters(self, rng=None):
+        """Draw the weights uniformly, within Glorot's bounds, and set the offsets to zero."""
+        for linear in filter(None, (self.up, self.down, self.gate)):
+            nn.init.xavier_uniform_(linear.weight, generator=rng)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, x):
+        """What is added to `x`, `(*batch, n, d)`."""
+        if self.gate is None:
+            return self.down(self.activation(self.up(x)))
+        return self.down(self.up(x) * self.activation(self.gate(x)))
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward network, each added to what went in.
+
+    Twin of the reference's; what it says of norms that may be None holds here, too.
+    """
+
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        attention_norm: nn.Module | None,
+        feed_forward_norm: nn.Module | None,
+    ):
+        super().__init__()
+        self.attention, self.feed_forward = attention, feed_forward
+        self.attention_norm, self.feed_forward_norm = attention_norm, feed_forward_norm
+        self.attention_post_norm = self.feed_forward_post_norm = None
+        self.parallel = False
+
+    def forward(self, x, *, cache=None, **options):
+        """The stream after this block, `(*batch, n, d)`, and the next cache if there is one."""
+        heads = self.attention(
+            applied(self.attention_norm, x), causal=True, cache=cache, **options
+        )
+        heads, cache = (heads, None) if cache is None else heads
+        heads = applied(self.attention_post_norm, heads)
+        read = x if self.parallel else x + heads
+        fed = self.feed_forward(applied(self.feed_forward_norm, read))
+        return x + heads + applied(self.feed_forward_post_norm, fed), cache
+
+    def attention_weights(self, x, **options):
+        """How much each token attends to each in every head, `(*batch, h, n, n)`."""
+        read = applied(self.attention_norm, x)
+        return self.attention.attention_weights(read, causal=True, **options)
+
+
+def applied(norm, x):
+    """What comes out of a norm, or `x` if there is none."""
+    return x if norm is None else norm(x)

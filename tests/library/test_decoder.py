@@ -1,0 +1,548 @@
+"""The decoder: what it computes in every column, step by step, with padding, and in training."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from posattn import jax as jax_column
+from posattn import reference
+from posattn import torch as torch_column
+from tests.conftest import BOUND, REFERENCE, assert_close, assert_twin_agrees, draw, error
+
+VOCABULARY, DIM, LAYERS, HEADS = 11, 8, 2, 4
+SIZES = VOCABULARY, DIM, LAYERS, HEADS
+TOKENS = np.random.default_rng(7).integers(0, VOCABULARY, (2, 6))
+
+
+def alternating(column):
+    return lambda index: {"mask": column.Window(3)} if index else None
+
+
+CASES = {
+    "plain": lambda c: {},
+    "rotary, grouped": lambda c: {"rotate": c.Rotary(), "num_kv_heads": 2, "head_dim": 4},
+    "ALiBi, not gated": lambda c: {"bias": c.ALiBi(HEADS), "gated": False},
+    "GPT-2": lambda c: {
+        "gated": False,
+        "norm": "layer",
+        "use_bias": True,
+        "encoding": learned(c),
+    },
+    "sinusoids, untied": lambda c: {"encoding": c.PositionalEncoding(DIM), "tied": False},
+    "windows": lambda c: {"rotate": c.Rotary(), "layer_options": alternating(c)},
+}
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+HOLD_ARRAYS = {
+    *("Decoder", "Block", "FeedForward", "Norm"),
+    *("MultiHeadAttention", "LearnedPositionalEncoding"),
+}
+
+
+def few(*names):
+    return pytest.mark.parametrize("case", [CASES[name] for name in names], ids=names)
+
+
+def learned(column):
+    table = draw(5, 9, DIM)
+    if column.name != "torch":
+        return column.LearnedPositionalEncoding(column.array(table))
+    encoding = column.LearnedPositionalEncoding(
+        *table.shape, dtype=column.array(table).dtype
+    )
+    encoding.load_state_dict({"table": torch.tensor(table)})
+    return encoding
+
+
+def source(case):
+    """The reference's decoder, with norms and offsets that are not 1 and 0."""
+    made = reference.Decoder.init(np.random.default_rng(0), *SIZES, **case(REFERENCE))
+    seeds = iter(range(100, 200))
+
+    def moved(part):
+        if isinstance(part, np.ndarray):
+            return part + draw(next(seeds), *part.shape) / 4
+        return part
+
+    return mapped(moved, made)
+
+
+def mapped(change, part):
+    """The same tree of layers with other arrays."""
+    if isinstance(part, tuple) and all(map(dataclasses.is_dataclass, part)):
+        return tuple(mapped(change, each) for each in part)
+    if type(part).__name__ in HOLD_ARRAYS:
+        held = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.init}
+        return dataclasses.replace(
+            part, **{name: mapped(change, value) for name, value in held.items()}
+        )
+    return change(part)
+
+
+def decoder_of(column, case):
+    """A decoder with the numbers of the reference's."""
+    numbers = source(case)
+    if column.name == "reference":
+        return numbers
+    if column.name == "jax":
+        made = column.Decoder.init(column.rng(), *SIZES, **case(column), dtype=column.dtype)
+        arrays = iter(arrays_of(numbers))
+        return mapped(
+            lambda part: (
+                column.array(next(arrays)) if isinstance(part, jax.Array) else part
+            ),
+            made,
+        )
+    made = column.Decoder(*SIZES, **case(column), dtype=getattr(torch, column.dtype))
+    made.load_state_dict(
+        {name: torch.tensor(x) for name, x in state_of(numbers).items()}, strict=True
+    )
+    return made
+
+
+def arrays_of(numbers):
+    found = []
+
+    def keep(part):
+        if isinstance(part, np.ndarray):
+            found.append(part)
+        return part
+
+    mapped(keep, numbers)
+    return found
+
+
+def state_of(numbers):
+    """The reference's arrays under PyTorch's names."""
+    found = {"embedding.weight": numbers.embedding}
+    if numbers.head is not None:
+        found["head.weight"] = numbers.head.T
+    if isinstance(numbers.encoding, reference.LearnedPositionalEncoding):
+        found["encoding.table"] = numbers.encoding.table
+    parts = {"norm": numbers.norm}
+    for index, block in enumerate(numbers.blocks):
+        for name in ("attention", "feed_forward", "attention_norm", "feed_forward_norm"):
+            parts[f"blocks.{index}.{name}"] = getattr(block, name)
+    for name, part in parts.items():
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if isinstance(value, np.ndarray):
+                role = field.name.replace("_", ".")
+                found[f"{name}.{role}"] = value.T
+    return found
+
+
+def given(column, x):
+    return column.positions(np.asarray(x))
+
+
+@every_case
+def test_it_is_embedding_blocks_norm_and_head(case):
+    """The definition, written once more with the layer and NumPy."""
+    decoder = source(case)
+    x = decoder.embedding[TOKENS]
+    x = x if decoder.encoding is None else decoder.encoding(x)
+    for block in decoder.blocks:
+        x = x + block.attention(normed(block.attention_norm, x), causal=True)
+        x = x + fed(block.feed_forward, normed(block.feed_forward_norm, x))
+    head = decoder.embedding.T if decoder.head is None else decoder.head
+    want = normed(decoder.norm, x) @ head
+    assert error(decoder(TOKENS), want) <= 1e-13
+
+
+def normed(norm, x):
+    if norm.bias is None:
+        return norm.weight * x / np.sqrt(np.mean(x**2, -1, keepdims=True) + 1e-6)
+    centered = x - np.mean(x, -1, keepdims=True)
+    spread = np.sqrt(np.var(x, -1, keepdims=True) + 1e-6)
+    return norm.weight * centered / spread + norm.bias
+
+
+def fed(network, x):
+    up = x @ network.up_weight + (0 if network.up_bias is None else network.up_bias)
+    if network.gate_weight is not None:
+        gate = x @ network.gate_weight
+        hidden = up * gate / (1 + np.exp(-gate))
+    else:
+        hidden = torch.nn.functional.gelu(torch.tensor(up), approximate="tanh").numpy()
+    return hidden @ network.down_weight + (
+        0 if network.down_bias is None else network.down_bias
+    )
+
+
+@every_case
+def test_columns_agree(column, case):
+    decoder = decoder_of(column, case)
+    tokens = given(column, TOKENS)
+    assert_close(column, decoder(tokens), source(case)(TOKENS))
+    found = decoder.attention_weights(tokens)
+    assert len(found) == LAYERS
+    for got, want in zip(found, source(case).attention_weights(TOKENS), strict=True):
+        assert got.shape == (2, HEADS, 6, 6)
+        assert_close(column, got, want)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_gradients_agree(precise_twin, gated):
+    """Of logits with respect to the embedding, which is the head as well."""
+    case = CASES["rotary, grouped" if gated else "GPT-2"]
+
+    def logits(column, embedding):
+        decoder = decoder_of(column, case)
+        tokens = given(column, TOKENS)
+        if column.name == "torch":
+            state = {"embedding.weight": embedding}
+            return torch.func.functional_call(decoder, state, (tokens,))
+        return dataclasses.replace(decoder, embedding=embedding)(tokens)
+
+    assert_twin_agrees(precise_twin, logits, source(case).embedding)
+
+
+@pytest.mark.slow
+@few("GPT-2", "windows")
+def test_steps_with_a_cache_are_the_whole(column, case):
+    decoder, tokens = decoder_of(column, case), given(column, TOKENS)
+    whole = column.numpy(decoder(tokens))
+    cache, parts = decoder.init_cache((2,), 8), []
+    for start, end in [(0, 3), (3, 4), (4, 6)]:
+        logits, cache = decoder(tokens[:, start:end], cache=cache)
+        parts.append(column.numpy(logits))
+    assert error(np.concatenate(parts, axis=1), whole) <= 1e-12
+
+
+@few("rotary, grouped")
+def test_a_later_token_changes_nothing_before_it(column, case):
+    decoder = decoder_of(column, case)
+    other = TOKENS.copy()
+    other[:, 4] = (other[:, 4] + 1) % VOCABULARY
+    one, two = (column.numpy(decoder(given(column, x))) for x in (TOKENS, other))
+    assert np.array_equal(one[:, :4], two[:, :4])
+    assert (one[:, 4:] != two[:, 4:]).any(axis=-1).all()
+
+
+@few("GPT-2", "windows")
+@pytest.mark.parametrize("hidden", [None, "array", "function"])
+def test_left_padding_with_positions_changes_nothing(column, case, hidden):
+    decoder, pad = decoder_of(column, case), 2
+    padded = np.pad(TOKENS, [(0, 0), (pad, 0)])
+    positions = np.broadcast_to(np.arange(-pad, 6), padded.shape)
+    near = np.abs(np.subtract.outer(np.arange(6), np.arange(6))) < 4
+    masks = {
+        None: [None, None],
+        "array": [column.array(near), column.array(np.pad(near, (pad, 0), mode="edge"))],
+        "function": [column.Window(4)] * 2,
+    }[hidden]
+    want = column.numpy(decoder(given(column, TOKENS), mask=masks[0]))
+    got = decoder(given(column, padded), positions=given(column, positions), mask=masks[1])
+    assert error(column.numpy(got)[:, pad:], want) <= 1e-12
+    if hidden is None:
+        cache = decoder.init_cache((2,), 8)
+        got, _ = decoder(
+            given(column, padded), positions=given(column, positions), cache=cache
+        )
+        assert error(column.numpy(got)[:, pad:], want) <= 1e-12
+
+
+@pytest.mark.slow
+@few("GPT-2", "windows")
+def test_what_is_generated_is_what_whole_runs_find_likeliest(column, case):
+    decoder = decoder_of(column, case)
+    text = column.numpy(decoder.generate(given(column, TOKENS[:, :4]), 3))
+    assert np.array_equal(text[:, :4], TOKENS[:, :4])
+    for n in (4, 5, 6):
+        logits = column.numpy(decoder(given(column, text[:, :n])))
+        assert np.array_equal(text[:, n], logits[:, -1].argmax(-1))
+
+
+@pytest.mark.slow
+def test_generation_goes_on_from_texts_of_different_lengths(column):
+    decoder = decoder_of(column, CASES["GPT-2"])
+    positions = given(column, [np.arange(-3, 3), np.arange(6)])
+    text = column.numpy(decoder.generate(given(column, TOKENS), 2, positions=positions))
+    alone = column.numpy(decoder.generate(given(column, TOKENS[0, 3:]), 2))
+    assert np.array_equal(text[0, 3:], alone)
+
+
+@pytest.mark.slow
+def test_tokens_are_drawn_from_the_softmax(column):
+    decoder = decoder_of(column, CASES["plain"])
+    many = given(column, np.broadcast_to(TOKENS[0, :2], (2000, 2)))
+    drawn = decoder.generate(many, 1, temperature=2.0, rng=column.rng(3))
+    counts = np.bincount(column.numpy(drawn)[:, 2], minlength=VOCABULARY) / 2000
+    logits = column.numpy(decoder(many[0]))[-1] / 2
+    wanted = np.exp(logits) / np.exp(logits).sum()
+    assert np.abs(counts - wanted).max() < 0.04
+    again = decoder.generate(many, 1, temperature=2.0, rng=column.rng(3))
+    assert np.array_equal(column.numpy(drawn), column.numpy(again))
+    other = decoder.generate(many, 2, temperature=2.0, rng=column.rng(4))
+    assert (column.numpy(other)[:, 2] != column.numpy(drawn)[:, 2]).any()
+    assert (column.numpy(other)[:, 2] != column.numpy(other)[:, 3]).any()
+
+
+def test_logits_can_be_capped_and_embeddings_scaled_and_normalised(column):
+    """What models need that the constructor doesn't offer is there for `from_config`."""
+    decoder, numbers = (decoder_of(c, CASES["plain"]) for c in (column, REFERENCE))
+    tokens = given(column, TOKENS)
+    norm = numbers.blocks[0].attention_norm
+    numbers = dataclasses.replace(
+        numbers, logit_cap=0.5, embedding_scale=3.0, embedding_norm=norm
+    )
+    if column.name == "torch":
+        decoder.logit_cap, decoder.embedding_scale = 0.5, 3.0
+        decoder.embedding_norm = decoder.blocks[0].attention_norm
+    else:
+        norm = decoder.blocks[0].attention_norm
+        decoder = dataclasses.replace(
+            decoder, logit_cap=0.5, embedding_scale=3.0, embedding_norm=norm
+        )
+    x = normed(numbers.embedding_norm, 3 * numbers.embedding[TOKENS])
+    for block in numbers.blocks:
+        x, _ = block(x)
+    logits = normed(numbers.norm, x) @ numbers.embedding.T
+    assert_close(column, decoder(tokens), 0.5 * np.tanh(logits / 0.5))
+    assert np.abs(numbers(TOKENS)).max() < 0.5
+
+
+def test_each_layer_learns_a_bias_of_its_own(column):
+    if column.name == "reference":
+        return
+    bias = (
+        column.T5Bias(HEADS, dtype=torch.float64)
+        if column.name == "torch"
+        else column.T5Bias.init(column.rng(), HEADS)
+    )
+    if column.name == "torch":
+        decoder = column.Decoder(*SIZES, bias=bias, dtype=torch.float64)
+        tables = [block.attention.bias.table for block in decoder.blocks]
+        assert len(list(decoder.parameters())) == len(set(decoder.parameters()))
+    else:
+        decoder = column.Decoder.init(column.rng(), *SIZES, bias=bias)
+        tables = [block.attention.bias.table for block in decoder.blocks]
+    assert tables[0] is not tables[1] or column.name == "jax"
+    assert np.array_equal(column.numpy(tables[0]), column.numpy(tables[1]))
+
+
+def test_options_may_be_given_to_all_layers(column):
+    options = {"layer_options": {"mask": column.Window(1)}}
+    decoder = make(column, **options)
+    weights = decoder.attention_weights(given(column, TOKENS))
+    assert np.array_equal(column.numpy(weights[1])[0, 0], np.eye(6))
+
+
+def make(column, *sizes, **options):
+    sizes = sizes or SIZES
+    if column.name == "torch":
+        return column.Decoder(*sizes, **options, dtype=torch.float64, rng=column.rng())
+    return column.Decoder.init(column.rng(), *sizes, **options)
+
+
+def test_an_activation_may_be_given(column):
+    twice = make(column, activation=lambda x: 2 * x, gated=False)
+    once = make(column, activation=lambda x: x, gated=False)
+    one, two = (
+        column.numpy(decoder.blocks[0].feed_forward(column.array(draw(1, 3, DIM))))
+        for decoder in (once, twice)
+    )
+    assert error(two, 2 * one) <= 1e-15
+
+
+@pytest.mark.parametrize(
+    ("gated", "dim", "hidden"), [(True, 8, 21), (False, 8, 32), (True, 1, 2)]
+)
+def test_the_hidden_width_follows_from_the_width(column, gated, dim, hidden):
+    decoder = make(column, 3, dim, 1, 1, gated=gated)
+    network = decoder.blocks[0].feed_forward
+    weight = network.up.weight.mT if column.name == "torch" else network.up_weight
+    assert tuple(weight.shape) == (dim, hidden)
+
+
+KIND, RANGE = TypeError, ValueError
+BAD = [
+    ((0, 8, 1, 2), {}, RANGE, "vocab_size must be a positive integer, got 0"),
+    ((5, 8, 0, 2), {}, RANGE, "num_layers must be a positive integer, got 0"),
+    ((5, 8, 1.0, 2), {}, KIND, "num_layers must be a positive integer, got 1.0"),
+    ((5, 0, 1, 2), {}, RANGE, "dim must be a positive integer, got 0"),
+    ((5, 8, 1, 3), {}, RANGE, "num_heads must divide dim = 8, got 3"),
+    ((5, 8, 1, 2), {"hidden_dim": 0}, RANGE, "hidden_dim must be a positive integer, got 0"),
+    ((5, 8, 1, 2), {"norm": "batch"}, RANGE, "norm must be 'rms' or 'layer', got 'batch'"),
+    ((5, 8, 1, 2), {"norm": None}, KIND, "norm must be 'rms' or 'layer', got None"),
+    ((5, 8, 1, 2), {"eps": -1}, RANGE, "eps must be a finite number of at least 0, got -1"),
+    ((5, 8, 1, 2), {"gated": 1}, KIND, "gated must be True or False, got 1"),
+    ((5, 8, 1, 2), {"mask": 3}, KIND, "mask of a layer must be a function (query_positions, "
+     "key_positions) such as Window, got int"),
+    ((5, 8, 1, 2), {"layer_options": 3}, KIND, "layer_options must be a dictionary or a function of a "
+     "layer's number that returns one, got 3"),
+    ((5, 8, 1, 2), {"layer_options": lambda i: [i]}, KIND, "layer_options must be a dictionary or a "
+     "function of a layer's number that returns one, got [0]"),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("sizes", "options", "kind", "text"), BAD)
+def test_wrong_sizes_are_refused(column, sizes, options, kind, text):
+    with pytest.raises(kind) as caught:
+        make(column, *sizes, **options)
+    assert str(caught.value) == text
+
+
+BAD_CALLS = [
+    (lambda d, c, t: d([1, 2]), KIND, "tokens must be an array, got list"),
+    (lambda d, c, t: d(c.array(draw(1, 3))), KIND, "tokens must have an integer dtype, got float64"),
+    (lambda d, c, t: d(given(c, 3)), RANGE, "tokens must have shape (*batch, n), got ()"),
+    (lambda d, c, t: d(t + 20), RANGE, "tokens must lie between 0 and vocab_size - 1 = 10, got "),
+    (lambda d, c, t: d(t - 20), RANGE, "tokens must lie between 0 and vocab_size - 1 = 10, got "),
+    (lambda d, c, t: d(t, positions=given(c, [0, 1])), RANGE,
+     "positions must have shape (6,) or (2, 6), got (2,)"),
+    (lambda d, c, t: d(t, positions=c.array(np.arange(6.0))), KIND,
+     "positions must have an integer dtype, got float64"),
+    (lambda d, c, t: d(t, mask=c.array(np.ones((3, 6), bool))), RANGE,
+     "mask must have a shape that broadcasts to (2, 6, 6), got (3, 6)"),
+    (lambda d, c, t: d(t, cache=d.init_cache((2,), 6)[:1]), RANGE,
+     "cache must hold a cache for each of 2 layers, got 1"),
+    (lambda d, c, t: d(t, cache=d.init_cache((2,), 6)[0]), KIND,
+     "cache must hold a cache for each of 2 layers, got KVCache"),
+    (lambda d, c, t: d.init_cache((2,), 0), RANGE, "max_len must be a positive integer, got 0"),
+    (lambda d, c, t: d.attention_weights(t + 20), RANGE, "tokens must lie between 0 and vocab_size - 1"),
+    (lambda d, c, t: d.generate(t, 0), RANGE, "max_new_tokens must be a positive integer, got 0"),
+    (lambda d, c, t: d.generate(t[:, :0], 2), RANGE,
+     "tokens must hold at least one to go on from, got shape (2, 0)"),
+    (lambda d, c, t: d.generate(t, 2, temperature=-1.0), RANGE,
+     "temperature must be a finite number of at least 0, got -1.0"),
+    (lambda d, c, t: d.generate(t, 2, temperature=0.5), RANGE,
+     "rng must be given where temperature = 0.5 is above 0, got None"),
+    (lambda d, c, t: d.generate(t, 2, temperature=0.5, rng="seed"), KIND, "rng must be a "),
+    (lambda d, c, t: d(t, rng="seed"), KIND, "rng must be a "),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("call", "kind", "text"), BAD_CALLS)
+def test_wrong_calls_are_refused(column, call, kind, text):
+    decoder = make(column)
+    if column.name == "reference" and text == "rng must be a ":
+        decoder = make(column, layer_options={"dropout_rate": 0.5})
+    with pytest.raises(kind) as caught:
+        call(decoder, column, given(column, TOKENS))
+    assert str(caught.value).startswith(text)
+
+
+def test_dropout_draws_for_each_layer(column):
+    decoder = make(column, layer_options={"dropout_rate": 0.5})
+    tokens = given(column, TOKENS)
+    seeds = [column.rng(1), column.rng(1), column.rng(2), None]
+    if column.name == "torch":
+        decoder.eval()
+        seeds = [1, 1, 2, None]
+    one, again, other, none = (column.numpy(decoder(tokens, rng=rng)) for rng in seeds)
+    assert np.array_equal(one, again)
+    assert (one != other).any()
+    assert (one != none).any()
+
+
+def text_to_learn():
+    return np.random.default_rng(1).integers(0, VOCABULARY, (2, 12))
+
+
+@pytest.mark.slow
+def test_torch_learns_a_text_by_heart():
+    torch.manual_seed(0)
+    decoder = torch_column.Decoder(VOCABULARY, 32, 2, 4, rotate=torch_column.Rotary())
+    text = torch.tensor(text_to_learn())
+    optimizer = torch.optim.AdamW(decoder.parameters(), lr=1e-2)
+    for _ in range(60):
+        logits = decoder(text[:, :-1])
+        loss = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), text[:, 1:].flatten()
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.1
+    assert all(p.grad is not None for p in decoder.parameters())
+    again = decoder.generate(text[:, :3], 9)
+    assert (again == text).float().mean() > 0.9
+
+
+@pytest.mark.slow
+def test_jax_learns_a_text_by_heart():
+    decoder = jax_column.Decoder.init(
+        jax.random.key(0), VOCABULARY, 32, 2, 4, rotate=jax_column.Rotary()
+    )
+    text = jnp.asarray(text_to_learn())
+
+    def loss_of(decoder):
+        chances = jax.nn.log_softmax(decoder(text[:, :-1]))
+        return -jnp.take_along_axis(chances, text[:, 1:, None], axis=-1).mean()
+
+    @jax.jit
+    def step(decoder, speed):
+        loss, slope = jax.value_and_grad(loss_of)(decoder)
+        speed = jax.tree.map(lambda v, g: 0.9 * v - 0.1 * g, speed, slope)
+        return jax.tree.map(jnp.add, decoder, speed), speed, loss
+
+    speed = jax.tree.map(jnp.zeros_like, decoder)
+    for _ in range(200):
+        decoder, speed, loss = step(decoder, speed)
+    assert loss < 0.1
+    again = decoder.generate(text[:, :3], 9)
+    assert (again == text).mean() > 0.9
+
+
+@pytest.mark.slow
+def test_jax_compiles_generation(jax_single):
+    decoder = jax_single.Decoder.init(jax_single.rng(), *SIZES, rotate=jax_single.Rotary())
+    tokens = jnp.asarray(TOKENS)
+    for options in ({}, {"temperature": 1.0, "rng": jax_single.rng(1)}):
+        run = partial(lambda options, d, t: d.generate(t, 5, **options), options)
+        text = jax.jit(run)(decoder, tokens)
+        assert text.shape == (2, 11)
+        assert np.array_equal(text, run(decoder, tokens))
+
+
+def test_jax_says_so_where_it_cannot_raise(jax_single):
+    decoder = jax_single.Decoder.init(jax_single.rng(), *SIZES)
+    out = jax.jit(decoder)(jnp.array([[1, 2, -1], [3, 11, 4], [5, 6, 7]]))
+    assert np.array_equal(np.isnan(out).all((1, 2)), [True, True, False])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
+def test_torch_compiles():
+    decoder = torch_column.Decoder(*SIZES, rotate=torch_column.Rotary())
+    tokens = torch.tensor(TOKENS)
+    compiled = torch.compile(decoder, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(tokens), decoder(tokens))
+
+
+def test_torch_is_made_without_memory_and_filled_later():
+    made = torch_column.Decoder(*SIZES, norm="layer", tied=False, device="meta")
+    assert made(torch.zeros(2, 3, dtype=torch.int64, device="meta")).shape == (2, 3, 11)
+    made.to_empty(device="cpu").reset_parameters(torch.Generator().manual_seed(0))
+    rng = torch.Generator().manual_seed(0)
+    fresh = torch_column.Decoder(*SIZES, norm="layer", tied=False, rng=rng)
+    for name, want in fresh.state_dict().items():
+        assert torch.equal(made.state_dict()[name], want), name
+
+
+def test_half_precision_stays():
+    dtype = "bfloat16"
+    made = torch_column.Decoder(
+        *SIZES, rotate=torch_column.Rotary(), dtype=getattr(torch, dtype)
+    )
+    assert made(torch.tensor(TOKENS)).dtype == getattr(torch, dtype)
+    made = jax_column.Decoder.init(
+        jax.random.key(0), *SIZES, rotate=jax_column.Rotary(), norm="layer", dtype=dtype
+    )
+    assert made(jnp.asarray(TOKENS)).dtype == dtype
+
+
+def test_low_precision_is_near(twin):
+    decoder = decoder_of(twin, CASES["rotary, grouped"])
+    want = source(CASES["rotary, grouped"])(TOKENS)
+    assert error(twin.numpy(decoder(given(twin, TOKENS))), want) <= 4 * BOUND[twin.dtype]
