@@ -606,7 +606,6 @@ def MultiHeadAttention__init():
         yield within(weight, sqrt(6 / (a + b))), True
 
 
-<<<<<<< HEAD
 @formula("62c4bec8")
 def LatentAttention():
     d, H, r, d_c, d_r, d_v, eps = 5, 3, 4, 6, 2, 3, 0.1
@@ -682,7 +681,8 @@ def LatentCache():
     yield cache.latent[0, 3], normal(1, 4, 2)[0, 3]
     for q in (1, 2, 3):
         yield cache.mask(np.array([[q]]))[0, 0], [n <= q for n in slots]
-=======
+
+
 @formula("55cec307")
 def Decoder():
     def N(x):
@@ -703,7 +703,6 @@ def Decoder():
         yield decoder(np.array(tokens)), z
         capped = replace(decoder, logit_cap=c)(np.array(tokens))
         yield capped, [[c * tanh(value / c) for value in row] for row in z]
->>>>>>> 5476988 (A decoder in three columns: it trains, generates with a cache, and shows the weights of every layer and head)
 
 
 def arrows(x, angles):

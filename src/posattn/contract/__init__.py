@@ -40,6 +40,7 @@ from posattn.contract.latent import (
     latent_shape,
     latent_sizes,
     latent_weights,
+)
 from posattn.contract.models import (
     caches,
     decoder_norm,

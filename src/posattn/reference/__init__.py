@@ -38,8 +38,8 @@ from posattn.reference.attention.masks import (
 )
 from posattn.reference.attention.ring import balanced_order, ring_attention
 from posattn.reference.models.building import rope_from_config
-from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.decoder import Decoder
+from posattn.reference.models.latent import LatentAttention
 from posattn.reference.models.multi_head import MultiHeadAttention
 from posattn.reference.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.reference.position.axial import (

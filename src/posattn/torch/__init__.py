@@ -21,8 +21,8 @@ from posattn.torch.attention.masks import (
 from posattn.torch.attention.random import dropout
 from posattn.torch.attention.ring import balanced_order, ring_attention
 from posattn.torch.models.building import rope_from_config
-from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.decoder import Decoder
+from posattn.torch.models.latent import LatentAttention
 from posattn.torch.models.multi_head import MultiHeadAttention
 from posattn.torch.position.alibi import ALiBi, alibi_bias, alibi_slopes
 from posattn.torch.position.axial import (
