@@ -187,7 +187,7 @@ class _Torch(_Reference):
         layer = getattr(self, name)(*sizes, **options)
         for key, value in parameters.items():
             delattr(layer, key)  # a parameter must be a leaf, an attribute need not
-            setattr(layer, key, value)
+            setattr(layer, key, value if value.ndim else value[None])  # FSDP2 wants an axis
         return layer
 
     def value_and_gradients(self, function, inputs):

@@ -96,6 +96,9 @@ def sequence(length, device="cpu"):
 def test_made_without_memory_it_works_once_it_is_filled(name):
     module = MODULES[name](device="meta")
     assert all(parameter.is_meta for parameter in module.parameters())
+    assert all(
+        parameter.ndim for parameter in module.parameters()
+    )  # FSDP2 shards by the first axis
     module.to_empty(device="cpu")
     with torch.no_grad():
         for parameter in module.parameters():

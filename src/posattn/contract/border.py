@@ -148,15 +148,16 @@ def _field(name, annotation, column):
     axes = ["num_heads" if axis == "h" else axis for axis in arrays[0].dim_str.split()]
     several = any(axis[0] == "*" for axis in axes)
     named = len(axes) - several
+    known = all(axis.isdecimal() for axis in axes)
 
     def checked(value):
         if value is None and type(None) in allowed:
             return
         _own(name, column, True, real, False, value)
         check(name, value)
-        if len(value.shape) != len(axes) and not (
-            several and len(value.shape) >= len(axes) - 1
-        ):
+        rank = len(value.shape)
+        fits = rank == len(axes) or (several and rank >= named)
+        if not fits or (known and list(map(str, value.shape)) != axes):
             raise ValueError(
                 f"{name} must have shape ({', '.join(axes)}), got {tuple(value.shape)}"
             )

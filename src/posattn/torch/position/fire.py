@@ -18,6 +18,7 @@ class FIRE(nn.Module):
     """A learned function of the distance, divided by the distance to the first token.
 
     Twin of :class:`posattn.reference.FIRE`.
+    The numbers `c` and `multiplier` have the shape `(1)`, since FSDP2 shards nothing without axes.
     Half-precision parameters are used in float32, as distances need it; the bias has their dtype.
     Up to position 2**20 its error is below 2e-6 of the largest value in float32.
 
@@ -39,8 +40,8 @@ class FIRE(nn.Module):
         torch.Size([2, 3, 6])
     """
 
-    c: Float[Tensor, ""]
-    multiplier: Float[Tensor, ""]
+    c: Float[Tensor, "1"]
+    multiplier: Float[Tensor, "1"]
     hidden_weight: Float[Tensor, " m"]
     hidden_bias: Float[Tensor, " m"]
     output_weight: Float[Tensor, "m h"]
@@ -61,8 +62,8 @@ class FIRE(nn.Module):
         hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
         self.threshold = contract.positive("threshold", threshold)
         for name, shape in (
-            ("c", ()),
-            ("multiplier", ()),
+            ("c", (1,)),
+            ("multiplier", (1,)),
             ("hidden_weight", (hidden_dim,)),
             ("hidden_bias", (hidden_dim,)),
             ("output_weight", (hidden_dim, num_heads)),
@@ -91,6 +92,12 @@ class FIRE(nn.Module):
             nn.init.uniform_(parameter, -1, 1, generator=rng)
         for parameter in (self.output_weight, self.output_bias):
             nn.init.uniform_(parameter, -bound, bound, generator=rng)
+
+    def _load_from_state_dict(self, state_dict, prefix, *options):
+        for name in (f"{prefix}c", f"{prefix}multiplier"):
+            if name in state_dict:  # they may come without axes, as other columns have them
+                state_dict[name] = state_dict[name].reshape(1)
+        super()._load_from_state_dict(state_dict, prefix, *options)
 
     def extra_repr(self) -> str:
         """The sizes, for `repr`."""
