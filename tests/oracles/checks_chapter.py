@@ -48,18 +48,6 @@ def in_jax(word, **names):
     return lines(word, **names, __name__="page")
 
 
-def loader():
-    """The page's function from `rope_parameters` to a rotation."""
-    (code,) = re.findall(
-        r"^:tags: \[torch, scratch\]\n+(from posattn[^`]*?def rotation_torch[^`]*)^```",
-        PAGE.read_text(),
-        re.MULTILINE,
-    )
-    names = {}
-    exec(compile(code, PAGE.name, "exec"), names)
-    return names["rotation_torch"]
-
-
 @pytest.fixture
 def layer():
     return posattn.jax.MultiHeadAttention.init(
@@ -88,14 +76,11 @@ def test_a_llama_is_loaded_by_its_lines(rope):
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=131072,
         rope_parameters=dict(rope),
     )  # fmt: skip
-    theirs = LlamaForCausalLM(config).eval().model
+    theirs = LlamaForCausalLM(config).eval()
     ours = lines(
-        "theirs.q_proj",
-        theirs=theirs.layers[0].self_attn,
-        config=config,
-        MultiHeadAttention=posattn.torch.MultiHeadAttention,
-        rotation_torch=loader(),
+        "theirs.config", theirs=theirs, MultiHeadAttention=posattn.torch.MultiHeadAttention
     )["layer"]
+    theirs = theirs.model
     x = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(0))
     places = torch.tensor([0, 1, 50, 20000, 20001])
     angles = theirs.rotary_emb(x, places[None])

@@ -181,6 +181,30 @@ def test_its_lines_save_a_layer(page, tmp_path):
     assert layer(x).equal(before)
 
 
+def test_half_precision(page):
+    """The layer raises an error for them, in both frameworks. PyTorch's own nn.Linear raises one too
+
+    Gradients then arrive in float32:
+    """
+    text = "query must have the dtype of the weights, float32, got bfloat16"
+    layer, half = torch_column.MultiHeadAttention(8, 2), torch.ones(3, 8).bfloat16()
+    with pytest.raises(TypeError, match=text):
+        layer(half)
+    with pytest.raises(RuntimeError, match="must have the same dtype"):
+        torch.nn.Linear(8, 8)(half)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(torch.ones(3, 8)).dtype == torch.bfloat16
+    layer = jax_column.MultiHeadAttention.init(jax.random.key(0), 8, 2)
+    x = jnp.float32(RNG.normal(size=(3, 8)))
+    with pytest.raises(TypeError, match=text):
+        layer(x.astype("bfloat16"))
+    names = {"jax": jax, "layer": layer, "x": x}
+    exec(block(page, "astype(float)"), names)
+    leaves = jax.tree.leaves(names["gradients"])
+    assert len(leaves) == 4
+    assert all(leaf.dtype == "float32" and leaf.any() for leaf in leaves)
+
+
 COUNTED = """
 import functools, torch
 from posattn.torch import KVCache, MultiHeadAttention, Rotary
@@ -478,37 +502,27 @@ ROPE = {
 }
 
 
-def loader(page, framework):
-    """The page's function from `rope_parameters` to a rotation, with the names of its own cell."""
-    name, names = f"rotation_{framework}", {}
-    (code,) = (cell.code for cell in page.cells if f"def {name}(" in cell.code)
-    exec(compile(code, name, "exec"), names)
-    return names[name]
-
-
 def test_a_loader_keeps_the_scaling(page):
     """Llama 3.1 has the same base, and also slows its slow pairs down by a factor of 8.
 
     Nearby tokens hardly notice, which is why a quick test on a short prompt passes. At a distance of
     10000 the score should be 0.35, and without the scaling it is 0.19.
     """
-    for framework, column in (("torch", torch_column), ("jax", jax_column)):
-        make = loader(page, framework)
-        assert make(ROPE, 128) == column.Rotary(
-            layout="half", frequencies=column.llama3(128)
-        )
+    config = page.torch.config
+    assert config["rope_scaling"] | {"rope_theta": config["rope_theta"]} == ROPE
+    for column, names in ((torch_column, page.torch), (jax_column, page.jax)):
+        assert names.config == config
+        assert np.allclose(names.right.frequencies, reference.llama3(128), rtol=1e-12)
         for key, name, other in (
             ("factor", "factor", 32.0),
             ("low_freq_factor", "low_frequency_factor", 2.0),
             ("high_freq_factor", "high_frequency_factor", 8.0),
             ("original_max_position_embeddings", "trained_length", 4096),
-            ("rope_theta", "base", 10000.0),
         ):
-            frequencies = column.llama3(128, **{name: other})
-            expected = column.Rotary(layout="half", frequencies=frequencies)
-            assert make(ROPE | {key: other}, 128) == expected
-        plain = make({"rope_type": "default", "rope_theta": 500000.0}, 128)
-        assert plain == column.Rotary(layout="half", base=500000.0)
+            scaling = config["rope_scaling"] | {key: other}
+            rope = column.rope_from_config(config | {"rope_scaling": scaling})
+            wanted = reference.llama3(128, **{name: other})
+            assert np.allclose(rope.frequencies, wanted, rtol=1e-12)
     assert page.printed.count("the slowest turns 8 times too fast without it\n") == 2
     scores = {
         distance: [
@@ -529,28 +543,50 @@ def test_a_loader_keeps_the_scaling(page):
     assert np.allclose(scores[10000], (0.35, 0.19), atol=0.005)
 
 
+def test_a_layer_is_loaded(page):
+    """It picks the ones of the layer, and turns or splits them where the family stores them in another
+    way.
+
+    So the cell draws the weights of a Llama with two small layers, and then builds the second one.
+    """
+    state = {name: w.double().numpy() for name, w in page.torch.weights.items()}
+    names = [f"model.layers.1.self_attn.{role}_proj.weight" for role in "qkvo"]
+    want = reference.MultiHeadAttention(
+        *(state[name].T for name in names),
+        num_heads=4,
+        num_kv_heads=2,
+        rotate=reference.rope_from_config(page.torch.small),
+    )(page.torch.sequence.double().numpy(), causal=True)
+    for names in (page.torch, page.jax):
+        assert np.allclose(names.second(names.sequence, causal=True), want, atol=1e-5)
+    assert page.printed.count(f"one number of the output: {want[-1, 0]:.4f}\n") == 2
+
+
 def test_a_loader_refuses_what_it_does_not_know(page):
-    """So a loader should use every field of the configuration, and refuse what it doesn't know."""
-    for make in (loader(page, "torch"), loader(page, "jax")):
-        with pytest.raises(
-            ValueError, match="rope_type must be 'default' or 'llama3', got 'y"
-        ):
-            make({"rope_type": "yarn", "rope_theta": 1e6}, 128)
-        with pytest.raises(KeyError, match="factor"):
-            make({"rope_type": "llama3", "rope_theta": 1e6}, 128)
-    line = "refused: rope_type must be 'default' or 'llama3', got 'yarn'\n"
-    assert page.printed.count(line) == 2
+    """So a loader should use every field of the configuration, and refuse what it doesn't know.
+
+    What it cannot be sure of is an error: a type of scaling that nobody has heard of, a number that is
+    missing, or a weight that is not there.
+    """
+    for line in (
+        "got 'spiral'",
+        "refused: llama: rope_scaling: low_freq_factor is missing, and nothing is assumed in its place",
+        "refused: weights lack 'model.layers.1.self_attn.k_proj.weight', the layer's key (weight)",
+    ):
+        assert page.printed.count(f"{line}\n") == 2
 
 
 def test_an_older_file(page):
     """In an older config.json the base is a field of its own, the scaling is under rope_scaling, and its
-    type may be called type. Our loader raises an error for such a dictionary
+    type may be called type. rope_from_config reads both kinds.
     """
-    old = {"rope_theta": 10000.0, "rope_scaling": {"type": "linear", "factor": 2.0}}
-    for make in (loader(page, "torch"), loader(page, "jax")):
-        with pytest.raises(KeyError, match="rope_type"):
-            make(old["rope_scaling"] | {"rope_theta": old["rope_theta"]}, 128)
-        with pytest.raises(KeyError, match="rope_type"):
-            make(old, 128)
-        with pytest.raises(KeyError, match="rope_theta"):
-            make({"rope_type": "default"}, 128)
+    older = page.torch.config
+    scaling = dict(older["rope_scaling"])
+    typed = {"type": scaling.pop("rope_type"), **scaling}
+    newer = {k: v for k, v in older.items() if not k.startswith("rope")}
+    newer["rope_parameters"] = ROPE
+    kinds = older, older | {"rope_scaling": typed}, newer
+    assert len({torch_column.rope_from_config(kind) for kind in kinds}) == 1
+    del newer["rope_parameters"]
+    with pytest.raises(ValueError, match="rope"):
+        torch_column.rope_from_config(newer)
