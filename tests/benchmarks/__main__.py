@@ -100,15 +100,14 @@ def told(entry):
 def main(arguments=None):
     """Run the parts that are named, or all; return the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(records.PARTS))
+    known = (*records.PARTS, *records.LATER)
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(known))
     parser.add_argument(
         "--again", action="store_true", help="measure what is recorded, too"
     )
     given = parser.parse_args(arguments)
-    if unknown := [part for part in given.parts if part not in records.PARTS]:
-        parser.error(
-            f"no part is called {unknown[0]!r}; there are {', '.join(records.PARTS)}"
-        )
+    if unknown := [part for part in given.parts if part not in known]:
+        parser.error(f"no part is called {unknown[0]!r}; there are {', '.join(known)}")
     about = machine.describe()
     path = records.FOLDER / f"{machine.kind(about)}.json"
     print(

@@ -15,6 +15,9 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "_records" / "benchmarks"
 SOURCE = ROOT / "src"
 PARTS = ("rotate", "attention", "layer", "memory", "decoding")
+LATER = (
+    "flex",
+)  # of no use on the machines that are recorded: it runs only if it is named
 
 
 def machines():

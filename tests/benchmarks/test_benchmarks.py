@@ -12,6 +12,7 @@ import pytest
 from tests.benchmarks import __main__ as command
 from tests.benchmarks import (
     attention,
+    flex,
     layer,
     machine,
     measuring,
@@ -185,6 +186,36 @@ def test_the_check_of_attention_knows_right_from_wrong(make, slopes, scheme, mon
         assert contender.error(nearly) > bound
     others = [contender.limit for name, contender in contenders.items() if name != "ours"]
     assert others == [scheme != attention.PLAIN]
+
+
+@pytest.mark.parametrize("kind", flex.KINDS)
+@pytest.mark.parametrize("slopes", [False, True])
+def test_the_check_of_flexattention_knows_right_from_wrong(slopes, kind, monkeypatch):
+    monkeypatch.setattr(flex, "WIDTH", 9)
+    monkeypatch.setattr(flex, "DOCUMENT", 40)
+
+    def instead(*arrays, compiled, **options):
+        assert compiled
+        return flex.scaled_dot_product_attention(*arrays, **options)
+
+    monkeypatch.setattr(flex, "flex_attention", instead)
+    bound = attention.GRADIENT if slopes else flex.BOUNDS["float32"]
+    contenders = flex.beside(kind, SMALL, "float32", slopes)
+    assert list(contenders) == ["ours", "FlexAttention"]
+    for contender in contenders.values():
+        result = contender.call()
+        assert contender.error(result) < bound
+        assert contender.error(jax.tree.map(lambda x: 1.01 * x, result)) > bound
+
+
+@pytest.mark.parametrize(("device", "count"), [("cpu", 5), ("cuda", 20)])
+def test_flexattention_is_measured_with_gradients_where_it_has_them(
+    device, count, monkeypatch
+):
+    monkeypatch.setattr(machine, "device", lambda: device)
+    cases = command.cases_of(records.LATER)
+    assert len(cases) == len({case.name for case in cases}) == count
+    assert any("gradients" in case.name for case in cases) == (device == "cuda")
 
 
 def test_the_schemes_give_different_results():

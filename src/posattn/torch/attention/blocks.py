@@ -48,11 +48,11 @@ def _cut(call, tiles, start, stop):
     keys = slice(0, max(n_k - n_q + stop, 0) if call.causal and tiles else n_k)
     if tiles:
         if call.mask is not None and readable(call.key) and not transformed():
-            seen = _seen(replace(call, causal=False), start, stop)
+            seen = seen_by(replace(call, causal=False), start, stop)
             keys = _visible(keys, seen, call.causal)
         mask = _tile(call.mask, start, stop, keys)
     else:
-        mask = _seen(call, start, stop)
+        mask = seen_by(call, start, stop)
     return keys, replace(
         call,
         query=call.query[..., start:stop, :],
@@ -172,7 +172,7 @@ def _equal(query, n_k, causal):
         yield start, stop
 
 
-def _seen(call, start, stop):
+def seen_by(call, start, stop):
     """Which keys some of the queries may attend to."""
     query, key = call.query[..., start:stop, :], call.key
     at = call.where[0][..., start:stop], call.where[1]
@@ -190,7 +190,7 @@ def _finite(call, blocks):
     """The call with keys and values that are zero where nobody attends to them."""
     seen = False
     for start, stop in blocks:
-        seen = seen | _seen(call, start, stop).any(-2, keepdim=True)
+        seen = seen | seen_by(call, start, stop).any(-2, keepdim=True)
     key, value = (zero_unattended(x, seen) for x in (call.key, call.value))
     return replace(call, key=key, value=value, finite=True)
 

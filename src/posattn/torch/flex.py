@@ -1,0 +1,387 @@
+"""Our schemes in PyTorch's FlexAttention, which makes one kernel of attention and what acts on its scores.
+
+FlexAttention asks two functions about each pair of a query and a key: `score_mod` changes its score, and
+`mask_mod` says whether the query may attend to the key. `score_mod` and `mask_mod` make them of any
+scheme of positions alone, and `attention` puts all of it behind the arguments that the rest of the
+library has.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+
+import torch
+from jaxtyping import Bool, Float, Real
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from posattn import contract
+from posattn.torch.attention.blocks import seen_by
+from posattn.torch.attention.call import biases, checked
+from posattn.torch.attention.masks import Chunk, Every, Window, zero_unattended
+from posattn.torch.attention.pairs import flat, places, reader
+from posattn.torch.attention.random import Rng
+
+__all__ = ["attention", "mask_mod", "score_mod"]
+
+PairMask = Bool[Tensor, "*#batch #n_q n_k"] | contract.PositionMask
+Bias = Float[Tensor, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
+Positions = Real[Tensor, "*#batch n"]
+
+BLOCK = 128  # queries and keys of a block, as many as FlexAttention's own masks have
+STRIP = 1024  # queries whose masks are looked at together
+
+
+def score_mod(
+    bias: Bias | Sequence[Bias | None],
+    *,
+    query_offset: int | Tensor = 0,
+    query_positions: Positions | None = None,
+    key_positions: Positions | None = None,
+    length: int | None = None,
+    device: torch.device | str | None = None,
+) -> Callable:
+    """Make a function that adds a bias to the scores of FlexAttention.
+
+    A bias is asked about one query and one key at a time, so there is no array of pairs.
+    With `length`, a bias that depends only on the distance is asked once about each distance, and the
+    function reads the row of its answers. Only such a row, or an array, gets through `torch.compile`: the
+    kernels that it writes have no room for a scheme's own arithmetic.
+
+    Args:
+        bias: what is added: a function of the positions of queries and keys, such as `ALiBi` or a `T5Bias`;
+            an array that broadcasts to `(batch, h, n_q, n_k)`; or a list of those, which are added up.
+        query_offset: query `i` stands at `query_offset + i`; in decoding that is the number of keys that
+            came before. A tensor without axes lets one compiled program serve every step.
+        query_positions: where the queries stand instead, `(n_q)` or `(batch, n_q)`.
+        key_positions: where the keys stand, `(n_k)` or `(batch, n_k)`; 0, 1, ... if not given.
+        length: more than the largest distance of a query and a key. A larger distance gives NaN.
+        device: where the row is made; where the parameters of `bias` are if not given.
+
+    Returns:
+        `score_mod(score, b, h, q_idx, kv_idx)`, for :func:`torch.nn.attention.flex_attention.flex_attention`.
+
+    Raises:
+        TypeError: if `bias` reads queries and keys, or an argument is not of its kind.
+        ValueError: if `length` is less than 1, or there are an offset and positions.
+
+    Examples:
+        >>> from posattn.torch import ALiBi
+        >>> change = score_mod(ALiBi(1), query_offset=3)  # the first query stands at 3
+        >>> change(torch.tensor(0.0), 0, 0, torch.tensor(0), torch.tensor(1)) * 256
+        tensor(-2.)
+    """
+    parts = [of_positions_alone(part) for part in biases(bias)]
+    where = places(query_offset, query_positions, key_positions)
+    if length is not None:
+        length = contract.integer("length", length, least=1)
+    readers = [reader(part, where, length, device) for part in parts]
+
+    def change(score, b, h, q_idx, kv_idx):
+        for read in readers:
+            score = score + read(b, h, q_idx, kv_idx).to(score.dtype)
+        return score
+
+    return change
+
+
+def mask_mod(
+    mask: PairMask,
+    *,
+    query_offset: int | Tensor = 0,
+    query_positions: Positions | None = None,
+    key_positions: Positions | None = None,
+) -> Callable:
+    """Make a function that tells FlexAttention which query may attend to which key.
+
+    A mask is asked about one query and one key at a time, so this function holds no array of pairs.
+
+    Args:
+        mask: a function of the positions of queries and keys, such as `Window`, or an array that broadcasts
+            to `(batch, h, n_q, n_k)`. True means may attend.
+        query_offset: query `i` stands at `query_offset + i`.
+        query_positions: where the queries stand instead, `(n_q)` or `(batch, n_q)`.
+        key_positions: where the keys stand, `(n_k)` or `(batch, n_k)`; 0, 1, ... if not given.
+
+    Returns:
+        `mask_mod(b, h, q_idx, kv_idx)`, for :func:`torch.nn.attention.flex_attention.create_block_mask`.
+
+    Raises:
+        TypeError: if `mask` is neither a function nor an array of truth values.
+        ValueError: if there are an offset and positions.
+
+    Examples:
+        >>> from torch.nn.attention.flex_attention import create_block_mask
+        >>> from posattn.torch import Window
+        >>> create_block_mask(mask_mod(Window(100)), 1, 1, 1024, 1024, device="cpu").sparsity()
+        65.625
+    """
+    if not callable(mask):
+        contract.array("mask", mask)
+        contract.mask(mask, tuple(mask.shape))
+    where = places(query_offset, query_positions, key_positions)
+    return reader(mask, where)
+
+
+def attention(
+    query: Float[Tensor, "*batch n_q d"],
+    key: Float[Tensor, "*groups n_k d"],
+    value: Float[Tensor, "*groups n_k d_v"],
+    *,
+    mask: PairMask | None = None,
+    causal: bool = False,
+    bias: Bias | Sequence[Bias | None] | None = None,
+    query_positions: Real[Tensor, "... n_q"] | None = None,
+    key_positions: Real[Tensor, "... n_k"] | None = None,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    rng: Rng | None = None,
+    compiled: bool | None = None,
+    length: int | None = None,
+) -> Float[Tensor, "*batch n_q d_v"]:
+    """Attention by FlexAttention, with the arguments of `scaled_dot_product_attention`.
+
+    For a layer: `MultiHeadAttention(..., attention=posattn.torch.flex.attention)`.
+    It was compared with our own function on the CPU, where it is the slower one. On an accelerator it has
+    not been measured yet: `nox -s bench -- flex` measures both there, so try before you choose.
+
+    The blocks of a `Window`, of a `Chunk` and of `causal` are kept from call to call. Another mask is read
+    again in each call, 1,024 queries at a time.
+
+    Args:
+        query: Q, `(*batch, n_q, d)`.
+        key: K, `(*batch, n_k, d)`; heads may be grouped.
+        value: V, `(*batch, n_k, d_v)`.
+        mask: which query may attend to which key, an array or a function of positions.
+        causal: hide the future; queries are aligned to the end of the keys.
+        bias: B, what is added to the scores: an array, a function of positions, or a list of those.
+        query_positions: where the queries stand; at the last positions of the keys if not given.
+        key_positions: where the keys stand; 0, ..., n_k - 1 if not given.
+        scale: the factor on the scores, 1/sqrt(d) if not given.
+        dropout_rate: 0, as FlexAttention drops no weights.
+        rng: without effect.
+        compiled: whether `torch.compile` makes a kernel of it; if not given, on accelerators only. Then, and
+            where a bias learns, it must be an array or depend only on the distance.
+        length: more than the largest distance, where tokens stand elsewhere than at 0, 1, ...; `n_k` if not
+            given. A larger one gives NaN.
+
+    Returns:
+        One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
+
+    Raises:
+        TypeError: if an array is missing or has a wrong or different dtype, or a bias reads queries and keys.
+        ValueError: if shapes do not fit, weights are to be dropped, or what is asked for cannot be compiled
+            or, on the CPU, differentiated.
+
+    Examples:
+        >>> from posattn.torch import ALiBi, MultiHeadAttention
+        >>> layer = MultiHeadAttention(8, 2, bias=ALiBi(2), attention=attention).requires_grad_(False)
+        >>> layer(torch.ones(3, 5, 8), causal=True).shape
+        torch.Size([3, 5, 8])
+    """
+    call = checked(
+        query,
+        key,
+        value,
+        mask=mask,
+        causal=causal,
+        bias=bias,
+        query_positions=query_positions,
+        key_positions=key_positions,
+        scale=scale,
+        dropout_rate=dropout_rate,
+        rng=rng,
+    )
+    if compiled is None:
+        compiled = torch.compiler.is_compiling() or query.device.type != "cpu"
+    refuse(call, compiled)
+    return attend(call, runner(call, compiled), compiled, length)
+
+
+def refuse(call, compiled):
+    """Reject what FlexAttention cannot do."""
+    if call.drops:
+        raise ValueError(
+            f"dropout_rate must be 0 with FlexAttention, which drops no weights, got {call.dropout_rate}"
+        )
+    pair = [x[..., :1] for x in call.where]
+    shape = (*call.query.shape[:-2], *(x.shape[-1] for x in pair))
+    for part in map(of_positions_alone, call.biases):
+        if isinstance(part, Tensor):
+            contract.bias(part, (*call.query.shape[:-1], call.key.shape[-2]))
+            continue
+        contract.bias(part(*pair), shape)
+        if (compiled or learns(part)) and not getattr(part, "relative", False):
+            raise ValueError(
+                "bias must be an array or depend only on the distance where FlexAttention is compiled or "
+                f"the bias learns, got {part!r}"
+            )
+    parts = call.query, call.key, call.value, *call.biases
+    if not trains(call.query.device) and any(map(learns, parts)):
+        raise ValueError(
+            "query, key, value and bias must need no gradients on the CPU, where FlexAttention has no "
+            "backward pass: call it under torch.no_grad(), or use scaled_dot_product_attention"
+        )
+
+
+def learns(part):
+    """Whether gradients of something are wanted."""
+    learned = part.parameters() if isinstance(part, nn.Module) else [part]
+    learned = (x for x in learned if isinstance(x, Tensor))
+    return torch.is_grad_enabled() and any(x.requires_grad for x in learned)
+
+
+def trains(device):
+    """Whether FlexAttention has a backward pass on a device."""
+    return device.type != "cpu"
+
+
+def runner(call, compiled):
+    """What runs FlexAttention; a compiler that is at work already takes it as it is."""
+    if torch.compiler.is_compiling():
+        return flex_attention
+    return compiled_flex(call.query.device.type) if compiled else step_by_step
+
+
+@cache
+def compiled_flex(kind):
+    """FlexAttention as a kernel for a kind of device, the same for all calls."""
+    # what PyTorch 2.13 writes for CPUs is no program where lengths are left open
+    return torch.compile(flex_attention, dynamic=False if kind == "cpu" else None)
+
+
+def step_by_step(*arguments, **options):
+    """FlexAttention without a kernel, and without its advice to compile one."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
+        return flex_attention(*arguments, **options)
+
+
+def attend(call, run, compiled, length):
+    """Attention of a call, by `flex_attention` itself or a compiled one."""
+    shape, n_k = call.query.shape, call.key.shape[-2]
+    if 0 in (*shape[:-1], n_k):
+        return call.query.new_zeros(*shape[:-1], call.value.shape[-1])
+    key, value, options = call.key, call.value, {"scale": call.scale}
+    if call.mask is not None or (call.causal and shape[-2] > 1):  # one query is the last
+        options["block_mask"], used = block_mask_of(call)
+        if call.mask is not None:  # the last query sees all that a mask shows
+            key, value = (zero_unattended(x, used) for x in (key, value))
+    if call.biases:
+        if length is None and (call.aligned or compiled or torch.is_grad_enabled()):
+            length = max(shape[-2], n_k)
+        parts = [flat(part, shape[:-3]) for part in call.biases]
+        made = {"length": length, "device": call.query.device}
+        options["score_mod"] = score_mod(parts, **placed(call), **made)
+    query, key, value = (in_four(x) for x in (call.query, key, value))
+    if not torch.is_grad_enabled():  # the CPU wants none that could have gradients
+        query, key, value = (x.detach() for x in (query, key, value))
+    grouped = query.shape[1] != key.shape[1]
+    out = run(query, key, value, enable_gqa=grouped, **options)
+    return out.reshape(*shape[:-1], value.shape[-1])
+
+
+def block_mask_of(call):
+    """The mask of a call as FlexAttention takes it, and which keys are seen, or None if all are."""
+    sizes = call.query.shape[-2], call.key.shape[-2]
+    known = call.aligned and is_value(call.mask) and not torch.compiler.is_compiling()
+    if known:
+        return known_block_mask(call.mask, call.causal, *sizes, call.query.device)
+    some, every, used = strips(call)
+    batch = call.query.shape[:-3]
+    some, every = (blocks_in_four(x, batch) for x in (some, every))
+    return block_mask(some, every, mask_mod_of(call), sizes), used
+
+
+def is_value(mask):
+    """Whether a mask is the same whenever it is equal, unlike a function, whose arrays may change."""
+    parts = mask.masks if isinstance(mask, Every) else [mask]
+    return all(part is None or isinstance(part, (Chunk, Window)) for part in parts)
+
+
+@lru_cache(maxsize=32)
+@torch.inference_mode(False)
+def known_block_mask(mask, causal, n_q, n_k, device):
+    """The mask of all calls of a size, and which keys are seen, or None if all are."""
+    query, key = (torch.zeros(n, 1, device=device) for n in (n_q, n_k))
+    call = checked(query, key, mask=mask, causal=causal)
+    some, every, used = strips(call)
+    some, every = (blocks_in_four(x, ()) for x in (some, every))
+    return block_mask(
+        some, every, mask_mod_of(call), (n_q, n_k)
+    ), None if used.all() else used
+
+
+def strips(call):
+    """Which blocks hold pairs that may attend, which hold no others, and which keys are seen.
+
+    All pairs of some queries are looked at together; a compiler is left to choose how many.
+    """
+    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
+    size = n_q if torch.compiler.is_compiling() else STRIP
+    some, every, used = [], [], False
+    for start in range(0, n_q, size):
+        stop = min(start + size, n_q)
+        tile = seen_by(call, start, stop)
+        tile = tile.expand(*tile.shape[:-2], stop - start, n_k)
+        used = used | tile.any(-2, keepdim=True)
+        tile = functional.pad(tile, (0, -n_k % BLOCK, 0, (start - stop) % BLOCK))
+        tile = tile.unflatten(-1, (-1, BLOCK)).unflatten(-3, (-1, BLOCK))
+        some.append(tile.any(-1).any(-2))
+        every.append(tile.all(-1).all(-2))
+    return torch.cat(some, dim=-2), torch.cat(every, dim=-2), used
+
+
+def block_mask(some, every, mask, sizes):
+    """FlexAttention's mask, from which blocks hold pairs that may attend and which hold no others."""
+    listed = []
+    for kind in (some & ~every, every):
+        first = torch.argsort(kind.int(), dim=-1, descending=True, stable=True)
+        listed += [kind.sum(-1, dtype=torch.int32), first.int()]
+    options = {"BLOCK_SIZE": BLOCK, "mask_mod": mask, "seq_lengths": sizes}
+    return BlockMask.from_kv_blocks(*listed, **options)
+
+
+def mask_mod_of(call):
+    """The mask of a call, one pair at a time."""
+    past = call.key.shape[-2] - call.query.shape[-2]
+    mask = flat(call.mask, call.query.shape[:-3])
+    allowed = None if mask is None else mask_mod(mask, **placed(call))
+
+    def mod(b, h, q_idx, kv_idx):
+        seen = kv_idx <= q_idx + past if call.causal else kv_idx >= 0
+        return seen if allowed is None else seen & allowed(b, h, q_idx, kv_idx)
+
+    return mod
+
+
+def placed(call):
+    """Where the tokens of a call stand, as `score_mod` and `mask_mod` are told."""
+    if call.aligned:
+        return {"query_offset": call.key.shape[-2] - call.query.shape[-2]}
+    query, key = (x if x.ndim == 1 else x.flatten(0, -2) for x in call.where)
+    return {"query_positions": query, "key_positions": key}
+
+
+def in_four(x):
+    """Queries, keys or values with one batch axis."""
+    return x.flatten(0, -4) if x.ndim > 3 else x[(None,) * (4 - x.ndim)]
+
+
+def blocks_in_four(x, batch):
+    """Blocks with one batch axis and one for heads, either of which may be 1."""
+    x = flat(x, batch)
+    return x[(None,) * (4 - x.ndim)]
+
+
+def of_positions_alone(part):
+    """Reject a bias that needs more than positions."""
+    if hasattr(part, "scores"):
+        raise TypeError(
+            "bias must be a function of positions alone for FlexAttention, "
+            f"got {type(part).__name__}, which reads queries and keys"
+        )
+    if not callable(part):
+        contract.floating("bias", part)
+    return part
