@@ -27,6 +27,7 @@ WITHOUT_TENSORS = {"complexity"}
 # what only a framework needs: fast paths, and JAX asks of all that it be a tree
 OWN = {
     "torch": {
+        "block_masks",
         "blocks",
         "call",
         "definition",
@@ -37,11 +38,12 @@ OWN = {
         "random",
         "tables",
         "tiled",
+        "transformers",
     },
     "jax": {"call", "definition", "head_norm", "online", "random", "tiled", "trees"},
 }
 # what meets another library; its names stay in the file, as only its users want them
-MEETING = {"flex"}
+MEETING = {"flex", "transformers"}
 # what may be imported together with what
 FOREIGN = {
     "posattn": {"torch", "jax", "matplotlib"},

@@ -11,6 +11,7 @@ from torch.nn.attention import flex_attention as pytorch
 
 import posattn.torch as ours
 from posattn.torch import flex
+from posattn.torch.attention import block_masks
 
 pytestmark = [
     pytest.mark.slow,  # PyTorch's compiler reads what acts on the scores, and no checks of annotations
@@ -109,7 +110,7 @@ def test_queries_stand_at_the_end_of_grouped_keys(shape):
 
 
 def test_long_masks_are_read_in_strips(monkeypatch):
-    monkeypatch.setattr(flex, "STRIP", 128)
+    monkeypatch.setattr(block_masks, "STRIP", 128)
     n = 300  # three strips, the last of which is no whole block
     arrays = heads(n, n)
     text = torch.arange(n) // 90
@@ -119,13 +120,13 @@ def test_long_masks_are_read_in_strips(monkeypatch):
 
 
 def test_blocks_in_which_nobody_attends_are_left_out():
-    made, used = flex.known_block_mask(
+    made, used = block_masks.known_block_mask(
         ours.Window(100), True, 1024, 1024, torch.device("cpu")
     )
     assert used is None
     dense = made.to_dense()[0, 0]
     assert dense.sum() == 8 + 7  # its own block of keys, and the one before
-    again, _ = flex.known_block_mask(
+    again, _ = block_masks.known_block_mask(
         ours.Window(100), True, 1024, 1024, torch.device("cpu")
     )
     assert again is made
@@ -187,6 +188,15 @@ def test_of_nothing_comes_nothing(n_q, n_k):
     assert same({"causal": True, "bias": ours.ALiBi(HEADS)}, heads(n_q, n_k)).sum() == 0
 
 
+@pytest.mark.parametrize("sinks", [None, (0.5, -1.0, -math.inf, 2.0)])
+@pytest.mark.parametrize("soft_cap", [None, 0.5])
+def test_sinks_and_a_soft_cap(sinks, soft_cap):
+    sinks = None if sinks is None else torch.tensor(sinks)
+    options = {"sinks": sinks, "soft_cap": soft_cap}
+    same(options | {"bias": ours.ALiBi(HEADS), "causal": True}, heads(kv_heads=KV_HEADS))
+    same(options | {"mask": MASKS["lengths"]})
+
+
 def test_half_precision_stays_half():
     arrays = [x.bfloat16() for x in heads()]
     with torch.no_grad():
@@ -203,13 +213,15 @@ def test_half_precision_stays_half():
         {"bias": BIASES["T5"], "causal": True},
         {"bias": BIASES["KERPLE, logarithm"], "mask": ours.Window(9)},
         {"bias": BIASES["T5"], "mask": MASKS["nothing"]},
+        {"bias": BIASES["T5"], "mask": MASKS["lengths"], "sinks": torch.ones(HEADS)},
+        {"bias": BIASES["T5"], "mask": MASKS["nothing"], "sinks": torch.ones(HEADS)},
         {
             "bias": BIASES["T5"],
             "length": 2 * N,
             "query_positions": torch.arange(N - 3, 2 * N - 3),
         },
     ],
-    ids=["T5", "KERPLE", "nothing seen", "positions"],
+    ids=["T5", "KERPLE", "nothing seen", "sinks", "only sinks seen", "positions"],
 )
 def test_gradients_are_ours_where_pytorch_has_them(options, monkeypatch):
     """PyTorch refuses gradients on the CPU but could compute them, so the test lifts both refusals."""
@@ -279,6 +291,7 @@ def test_compiled_it_gives_the_same_alone_with_a_cache_and_inside_of_a_model():
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@torch.no_grad()
 def test_functions_of_their_own_for_who_calls_flexattention_itself():
     query, key, value = heads(3)  # the last three tokens
     offset = torch.tensor(N - 3)

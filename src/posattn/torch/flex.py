@@ -8,19 +8,18 @@ library has.
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
 from posattn import contract
-from posattn.torch.attention.blocks import seen_by
+from posattn.torch.attention.block_masks import block_mask_of
 from posattn.torch.attention.call import biases, checked
-from posattn.torch.attention.masks import Chunk, Every, Window, zero_unattended
-from posattn.torch.attention.pairs import flat, places, reader
+from posattn.torch.attention.masks import zero_unattended
+from posattn.torch.attention.pairs import flat, placed, places, reader
 from posattn.torch.attention.random import Rng
 
 __all__ = ["attention", "mask_mod", "score_mod"]
@@ -28,9 +27,6 @@ __all__ = ["attention", "mask_mod", "score_mod"]
 PairMask = Bool[Tensor, "*#batch #n_q n_k"] | contract.PositionMask
 Bias = Float[Tensor, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
 Positions = Real[Tensor, "*#batch n"]
-
-BLOCK = 128  # queries and keys of a block, as many as FlexAttention's own masks have
-STRIP = 1024  # queries whose masks are looked at together
 
 
 def score_mod(
@@ -135,6 +131,8 @@ def attention(
     query_positions: Real[Tensor, "... n_q"] | None = None,
     key_positions: Real[Tensor, "... n_k"] | None = None,
     scale: float | None = None,
+    sinks: Float[Tensor, "*h"] | None = None,
+    soft_cap: float | None = None,
     dropout_rate: float = 0.0,
     rng: Rng | None = None,
     compiled: bool | None = None,
@@ -159,6 +157,8 @@ def attention(
         query_positions: where the queries stand; at the last positions of the keys if not given.
         key_positions: where the keys stand; 0, ..., n_k - 1 if not given.
         scale: the factor on the scores, 1/sqrt(d) if not given.
+        sinks: one score for each head of queries, which joins the sum that divides its weights, `(h)`.
+        soft_cap: the bound c on the scores before the bias, which become c * tanh(s / c).
         dropout_rate: 0, as FlexAttention drops no weights.
         rng: without effect.
         compiled: whether `torch.compile` makes a kernel of it; if not given, on accelerators only. Then, and
@@ -190,6 +190,8 @@ def attention(
         query_positions=query_positions,
         key_positions=key_positions,
         scale=scale,
+        sinks=sinks,
+        soft_cap=soft_cap,
         dropout_rate=dropout_rate,
         rng=rng,
     )
@@ -268,111 +270,40 @@ def attend(call, run, compiled, length):
         options["block_mask"], used = block_mask_of(call)
         if call.mask is not None:  # the last query sees all that a mask shows
             key, value = (zero_unattended(x, used) for x in (key, value))
-    if call.biases:
+    if call.biases or call.soft_cap is not None:
         if length is None and (call.aligned or compiled or torch.is_grad_enabled()):
             length = max(shape[-2], n_k)
-        parts = [flat(part, shape[:-3]) for part in call.biases]
-        made = {"length": length, "device": call.query.device}
-        options["score_mod"] = score_mod(parts, **placed(call), **made)
+        options["score_mod"] = change_of(call, length)
     query, key, value = (in_four(x) for x in (call.query, key, value))
     if not torch.is_grad_enabled():  # the CPU wants none that could have gradients
         query, key, value = (x.detach() for x in (query, key, value))
-    grouped = query.shape[1] != key.shape[1]
-    out = run(query, key, value, enable_gqa=grouped, **options)
-    return out.reshape(*shape[:-1], value.shape[-1])
+    options["enable_gqa"] = query.shape[1] != key.shape[1]
+    if call.sinks is None:
+        out = run(query, key, value, **options)
+        return out.reshape(*shape[:-1], value.shape[-1])
+    out, sums = run(query, key, value, return_aux=AuxRequest(lse=True), **options)
+    total = sums.lse.reshape(shape[:-1]).clamp(min=torch.finfo(sums.lse.dtype).min)
+    kept = torch.sigmoid(total - call.sinks[..., None])
+    return out.reshape(*shape[:-1], value.shape[-1]) * kept[..., None].to(out.dtype)
 
 
-def block_mask_of(call):
-    """The mask of a call as FlexAttention takes it, and which keys are seen, or None if all are."""
-    sizes = call.query.shape[-2], call.key.shape[-2]
-    known = call.aligned and is_value(call.mask) and not torch.compiler.is_compiling()
-    if known:
-        return known_block_mask(call.mask, call.causal, *sizes, call.query.device)
-    some, every, used = strips(call)
-    batch = call.query.shape[:-3]
-    some, every = (blocks_in_four(x, batch) for x in (some, every))
-    return block_mask(some, every, mask_mod_of(call), sizes), used
+def change_of(call, length):
+    """What a call does to its scores: first the cap, then the biases."""
+    parts = [flat(part, call.query.shape[:-3]) for part in call.biases]
+    made = {"length": length, "device": call.query.device}
+    added, cap = score_mod(parts, **placed(call), **made), call.soft_cap
+    if cap is None:
+        return added
 
+    def capped(score, b, h, q_idx, kv_idx):
+        return added(cap * torch.tanh(score / cap), b, h, q_idx, kv_idx)
 
-def is_value(mask):
-    """Whether a mask is the same whenever it is equal, unlike a function, whose arrays may change."""
-    parts = mask.masks if isinstance(mask, Every) else [mask]
-    return all(part is None or isinstance(part, (Chunk, Window)) for part in parts)
-
-
-@lru_cache(maxsize=32)
-@torch.inference_mode(False)
-def known_block_mask(mask, causal, n_q, n_k, device):
-    """The mask of all calls of a size, and which keys are seen, or None if all are."""
-    query, key = (torch.zeros(n, 1, device=device) for n in (n_q, n_k))
-    call = checked(query, key, mask=mask, causal=causal)
-    some, every, used = strips(call)
-    some, every = (blocks_in_four(x, ()) for x in (some, every))
-    return block_mask(
-        some, every, mask_mod_of(call), (n_q, n_k)
-    ), None if used.all() else used
-
-
-def strips(call):
-    """Which blocks hold pairs that may attend, which hold no others, and which keys are seen.
-
-    All pairs of some queries are looked at together; a compiler is left to choose how many.
-    """
-    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
-    size = n_q if torch.compiler.is_compiling() else STRIP
-    some, every, used = [], [], False
-    for start in range(0, n_q, size):
-        stop = min(start + size, n_q)
-        tile = seen_by(call, start, stop)
-        tile = tile.expand(*tile.shape[:-2], stop - start, n_k)
-        used = used | tile.any(-2, keepdim=True)
-        tile = functional.pad(tile, (0, -n_k % BLOCK, 0, (start - stop) % BLOCK))
-        tile = tile.unflatten(-1, (-1, BLOCK)).unflatten(-3, (-1, BLOCK))
-        some.append(tile.any(-1).any(-2))
-        every.append(tile.all(-1).all(-2))
-    return torch.cat(some, dim=-2), torch.cat(every, dim=-2), used
-
-
-def block_mask(some, every, mask, sizes):
-    """FlexAttention's mask, from which blocks hold pairs that may attend and which hold no others."""
-    listed = []
-    for kind in (some & ~every, every):
-        first = torch.argsort(kind.int(), dim=-1, descending=True, stable=True)
-        listed += [kind.sum(-1, dtype=torch.int32), first.int()]
-    options = {"BLOCK_SIZE": BLOCK, "mask_mod": mask, "seq_lengths": sizes}
-    return BlockMask.from_kv_blocks(*listed, **options)
-
-
-def mask_mod_of(call):
-    """The mask of a call, one pair at a time."""
-    past = call.key.shape[-2] - call.query.shape[-2]
-    mask = flat(call.mask, call.query.shape[:-3])
-    allowed = None if mask is None else mask_mod(mask, **placed(call))
-
-    def mod(b, h, q_idx, kv_idx):
-        seen = kv_idx <= q_idx + past if call.causal else kv_idx >= 0
-        return seen if allowed is None else seen & allowed(b, h, q_idx, kv_idx)
-
-    return mod
-
-
-def placed(call):
-    """Where the tokens of a call stand, as `score_mod` and `mask_mod` are told."""
-    if call.aligned:
-        return {"query_offset": call.key.shape[-2] - call.query.shape[-2]}
-    query, key = (x if x.ndim == 1 else x.flatten(0, -2) for x in call.where)
-    return {"query_positions": query, "key_positions": key}
+    return capped
 
 
 def in_four(x):
     """Queries, keys or values with one batch axis."""
     return x.flatten(0, -4) if x.ndim > 3 else x[(None,) * (4 - x.ndim)]
-
-
-def blocks_in_four(x, batch):
-    """Blocks with one batch axis and one for heads, either of which may be 1."""
-    x = flat(x, batch)
-    return x[(None,) * (4 - x.ndim)]
 
 
 def of_positions_alone(part):

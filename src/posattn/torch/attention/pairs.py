@@ -8,7 +8,7 @@ from posattn import contract
 __all__ = []
 
 
-def places(query_offset, query_positions, key_positions):
+def places(query_offset=0, query_positions=None, key_positions=None):
     """Where the query and the key of FlexAttention's indices stand."""
     given = query_positions, key_positions
     for name, value in zip(("query_positions", "key_positions"), given, strict=True):
@@ -75,3 +75,11 @@ def flat(part, batch):
     if callable(part) and not isinstance(part, Tensor):
         return lambda query, key: flat(part(query, key), batch)
     return part.expand(*batch, *part.shape[-3:]).flatten(0, -4) if part.ndim > 3 else part
+
+
+def placed(call):
+    """Where the tokens of a call stand, as `score_mod` and `mask_mod` are told."""
+    if call.aligned:
+        return {"query_offset": call.key.shape[-2] - call.query.shape[-2]}
+    query, key = (x if x.ndim == 1 else x.flatten(0, -2) for x in call.where)
+    return {"query_positions": query, "key_positions": key}
