@@ -401,6 +401,25 @@ def test_missing_and_left_over(page):
     )
 
 
+def test_no_sink_is_missed(page):
+    """Only when we delete it by hand does the Llama load, and then its output is off by 88%."""
+    text = " ".join(page.printed.split())
+    assert text.count("weights have 'model.layers.5.self_attn.sinks', which a layer of 'llama'") == 2
+    assert page.printed.count("without its sinks: off by 88%\n") == 2
+    assert page.torch.right.sinks.tolist() == [0, 1, 2, 3]
+
+
+def test_what_stays_outside(page):
+    """Of DeepSeek V3.2 it says "2048 of the keys chosen by an indexer", and MultiHeadAttention.from_config
+    raises an error for it.
+    """
+    config = record("deepseek-v3.2")
+    assert "2048 of the keys chosen by an indexer" in str(plan(config))
+    for layer in (TorchLayer, JaxLayer):
+        with pytest.raises(ValueError, match="MultiHeadAttention does not build"):
+            layer.from_config(config)
+
+
 def test_only_the_rotation(page):
     """Layer 4 is local and has the base 10000, and layer 5 is full and has the base 1000000. For a layer
     without positions the function returns None.
