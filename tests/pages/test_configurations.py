@@ -404,7 +404,12 @@ def test_missing_and_left_over(page):
 def test_no_sink_is_missed(page):
     """Only when we delete it by hand does the Llama load, and then its output is off by 88%."""
     text = " ".join(page.printed.split())
-    assert text.count("weights have 'model.layers.5.self_attn.sinks', which a layer of 'llama'") == 2
+    assert (
+        text.count(
+            "weights have 'model.layers.5.self_attn.sinks', which a layer of 'llama'"
+        )
+        == 2
+    )
     assert page.printed.count("without its sinks: off by 88%\n") == 2
     assert page.torch.right.sinks.tolist() == [0, 1, 2, 3]
 
