@@ -411,7 +411,11 @@ def test_no_sink_is_missed(page):
         == 2
     )
     assert page.printed.count("without its sinks: off by 88%\n") == 2
-    assert page.torch.right.sinks.tolist() == [0, 1, 2, 3]
+    weights = {
+        name: torch.from_numpy(array) for name, array in page.torch.oss_arrays.items()
+    }
+    layer = TorchLayer.from_config(page.torch.oss, layer=5, weights=weights)
+    assert layer.sinks.tolist() == [0, 1, 2, 3]
 
 
 def test_what_stays_outside(page):
