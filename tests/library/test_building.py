@@ -402,7 +402,7 @@ def test_in_pytorch_a_norm_and_a_rotation_say_what_they_are():
     assert "frequencies=(1.0, 0.5)" in shown
     grows = plan_of(temperature=configs.Temperature(2.0, 0.5))
     shown = repr(torch_column.MultiHeadAttention.from_config(grows))
-    assert "temperature=Temperature(floor=2.0, scale=0.5)" in shown
+    assert "temperature=Temperature(floor=2.0, scale=0.5, smooth=False)" in shown
 
 
 @on_twins

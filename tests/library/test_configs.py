@@ -26,104 +26,29 @@ def record(name):
     return json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
 
 
-WORDS = {
-    ("llama-2", 0): "full attention, rotary base 10000, halves; 32 heads",
-    ("llama-3", 31): "full attention, rotary base 500000, halves; 32 heads, 8 of keys",
-    (
-        "llama-3.1",
-        5,
-    ): "full attention, rotary base 500000, halves, scaled by 8 as Llama 3.1; "
-    "32 heads, 8 of keys",
-    ("mistral-0.1", 0): "sliding attention over 4096 positions, rotary base 10000, halves; "
-    "32 heads, 8 of keys",
-    ("mistral-0.3", 0): "full attention, rotary base 1000000, halves; 32 heads, 8 of keys",
-    ("qwen2", 27): "full attention, rotary base 1000000, halves; 28 heads, 4 of keys",
-    ("qwen3", 0): "full attention, rotary base 1000000, halves; query and key norms; "
-    "16 heads, 8 of keys",
-    ("gemma", 0): "full attention, rotary base 10000, halves; 8 heads, 1 of keys",
-    ("gemma-2", 0): "sliding attention over 4096 positions, rotary base 10000, halves; "
-    "scores capped at 50; 8 heads, 4 of keys",
-    ("gemma-2", 1): "full attention, rotary base 10000, halves; scores capped at 50; "
-    "8 heads, 4 of keys",
-    ("gemma-3", 4): "sliding attention over 1024 positions, rotary base 10000, halves; "
-    "query and key norms; 16 heads, 8 of keys",
-    ("gemma-3", 5): "full attention, rotary base 1000000, halves, scaled by 8 linearly; "
-    "query and key norms; 16 heads, 8 of keys",
-    ("gpt-oss", 0): "sliding attention over 128 positions, rotary base 150000, halves, "
-    "scaled by 32 with YaRN; sinks; 64 heads, 8 of keys",
-    ("smollm3", 2): "full attention, rotary base 5000000, halves; 16 heads, 4 of keys",
-    ("smollm3", 3): "full attention, no position; 16 heads, 4 of keys",
-    (
-        "olmo-2",
-        0,
-    ): "full attention, rotary base 500000, halves; query and key norms; 32 heads",
-    ("olmo-3", 2): "sliding attention over 4096 positions, rotary base 500000, halves; "
-    "query and key norms; 32 heads",
-    ("olmo-3", 3): "full attention, rotary base 500000, halves, scaled by 8 with YaRN; "
-    "query and key norms; 32 heads",
-    (
-        "phi-3",
-        0,
-    ): "sliding attention over 2047 positions, rotary base 10000, halves; 32 heads",
-    (
-        "phi-4-mini",
-        0,
-    ): "sliding attention over 262144 positions, rotary base 10000, halves, "
-    "96 of 128 entries, scaled with LongRoPE; 24 heads, 8 of keys",
-    (
-        "gpt-neox",
-        0,
-    ): "full attention, rotary base 10000, halves, 24 of 96 entries; 64 heads",
-    (
-        "deepseek-v3",
-        60,
-    ): "full attention, rotary base 10000, neighbors, scaled by 40 with YaRN; "
-    "scores times 0.135234; 128 heads, keys and values from 512 numbers",
-    (
-        "deepseek-v3.2",
-        0,
-    ): "full attention, 2048 of the keys chosen by an indexer, rotary base 10000, neighbors, "
-    "scaled by 40 with YaRN; scores times 0.135234; 128 heads, keys and values from 512 numbers",
-    (
-        "kimi-k2",
-        0,
-    ): "full attention, rotary base 50000, neighbors, scaled by 32 with YaRN; "
-    "scores times 0.130861; 64 heads, keys and values from 512 numbers",
-    (
-        "deepseek-v4-flash",
-        1,
-    ): "sliding attention over 128 positions, rotary base 10000, neighbors, last 64 of 512 entries, "
-    "values too, and the output turned back; query and key norms; sinks; "
-    "64 heads, 1 of keys, whose keys are the values",
-    (
-        "deepseek-v4-flash",
-        2,
-    ): "sliding attention over 128 positions and over a key for each 4 positions before, "
-    "512 of those chosen by an indexer, rotary base 160000, neighbors, last 64 of 512 entries, "
-    "scaled by 16 with YaRN, values too, and the output turned back; query and key norms; sinks; "
-    "64 heads, 1 of keys, whose keys are the values",
-    (
-        "deepseek-v4-flash",
-        3,
-    ): "sliding attention over 128 positions and over a key for each 128 positions before, "
-    "rotary base 160000, neighbors, last 64 of 512 entries, scaled by 16 with YaRN, values too, "
-    "and the output turned back; query and key norms; sinks; "
-    "64 heads, 1 of keys, whose keys are the values",
-    ("gpt2", 11): "full attention, learned table of 1024 rows at the input; 12 heads",
-    ("bloom", 0): "full attention, ALiBi with slopes from 0.707107 to 0.00390625; 16 heads",
-}
+WORDS = [
+    line.split(" | ")
+    for line in (Path(__file__).parent / "plans.txt").read_text("utf-8").splitlines()
+]
 
 
-@pytest.mark.parametrize(("name", "layer"), WORDS)
-def test_a_layer_says_in_words_what_it_does(name, layer):
+@pytest.mark.parametrize(
+    ("name", "layer", "words"), WORDS, ids=lambda part: part if len(part) < 20 else ""
+)
+def test_a_layer_says_in_words_what_it_does(name, layer, words):
     plan = configs.plan(RECORDS / f"{name}.json")
-    assert str(plan.layers[layer]) == f"layer {layer}: {WORDS[name, layer]}"
+    assert str(plan.layers[int(layer)]) == f"layer {layer}: {words}"
     count = len(plan.layers)
-    assert plan.describe(layer) == f"layer {layer} of {count}: {WORDS[name, layer]}"
+    assert plan.describe(int(layer)) == f"layer {layer} of {count}: {words}"
 
 
 def test_every_recorded_configuration_has_its_words():
-    assert {path.stem for path in RECORDS.glob("*.json")} == {name for name, _ in WORDS}
+    assert {path.stem for path in RECORDS.glob("*.json")} == {name for name, _, _ in WORDS}
+
+
+def test_every_recorded_configuration_says_where_it_is_from():
+    for path in RECORDS.glob("*.json"):
+        assert record(path.stem)["_source"], path
 
 
 def test_a_plan_prints_each_kind_of_layer_once():
@@ -259,7 +184,7 @@ def rope_of(name, layer=0, **options):
 def test_longrope_changes_beyond_the_trained_length():
     within, at, beyond = (rope_of("phi-4-mini", length=n) for n in (None, 4096, 4097))
     assert within == at
-    assert within.frequencies[-1] > 60 * beyond.frequencies[-1]
+    assert within.frequencies[-1] > 40 * beyond.frequencies[-1]
     assert (
         within.attention_factor
         == beyond.attention_factor

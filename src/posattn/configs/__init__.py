@@ -1,11 +1,14 @@
 """What a model's configuration says of its attention, layer by layer; no framework is imported."""
 
+from posattn.configs.families import FAMILIES
 from posattn.configs.layers import (
     Buckets,
+    Disentangled,
     Latent,
     Layer,
     Norm,
     Plan,
+    Profiles,
     Rope,
     Slopes,
     Temperature,
@@ -14,11 +17,14 @@ from posattn.configs.reading import chosen, plan
 from posattn.configs.rotation import rope
 
 __all__ = [
+    "FAMILIES",
     "Buckets",
+    "Disentangled",
     "Latent",
     "Layer",
     "Norm",
     "Plan",
+    "Profiles",
     "Rope",
     "Slopes",
     "Temperature",

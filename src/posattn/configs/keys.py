@@ -18,7 +18,7 @@ MATTERS = re.compile(
 HARMLESS = re.compile(
     r"dropout|_pdrop|attn_drop|initializer|init_std|_impl|_kernel|return_|output_|quant"
     r"|classifier|lm_head|num_head_tokens|score_bias|mlp|ffn|feed_forward|expert|router"
-    r"|use_cache|flash|sdpa|_config$|^_|token_id|pruned_heads|gradient|aux_|is_decoder"
+    r"|mamba|routing|use_cache|flash|sdpa|_config$|^_|token_id|pruned_heads|gradient|aux_|is_decoder"
     r"|add_cross_attention|cross_attention_hidden_size|head_bias|layer_norm_bias|norm_bias"
 )
 NEAR = 0.85  # how alike two keys are of which one is taken for the other misspelt

@@ -5,7 +5,18 @@ from itertools import accumulate
 
 from posattn.configs.words import sentence, table
 
-__all__ = ["Buckets", "Latent", "Layer", "Norm", "Plan", "Rope", "Slopes", "Temperature"]
+__all__ = [
+    "Buckets",
+    "Disentangled",
+    "Latent",
+    "Layer",
+    "Norm",
+    "Plan",
+    "Profiles",
+    "Rope",
+    "Slopes",
+    "Temperature",
+]
 
 
 @dataclass(frozen=True)
@@ -118,16 +129,61 @@ class Buckets:
 
 
 @dataclass(frozen=True)
+class Disentangled:
+    """DeBERTa's terms of content and position.
+
+    Args:
+        terms: `"c2p"` (from content to position) and `"p2c"`, those that there are.
+        distance: up to which offsets are told apart.
+        count: the number of buckets on each side; None if each offset has its own row.
+        shares_projections: whether the projections of content serve positions, too.
+        normed: whether the table of positions is normalised.
+    """
+
+    terms: tuple[str, ...]
+    distance: int
+    count: int | None = None
+    shares_projections: bool = False
+    normed: bool = False
+
+    def words(self):
+        """What it is."""
+        rows = "" if self.count is None else f" in {self.count} buckets on each side"
+        return f"terms {' and '.join(self.terms)} of offsets up to {self.distance}{rows}"
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Inkling's bias: each query mixes profiles over the distance.
+
+    Args:
+        count: of the profiles.
+        extent: the distance from which on the bias is zero.
+    """
+
+    count: int
+    extent: int
+
+    def words(self):
+        """What it is."""
+        return (
+            f"{self.count} profiles over distances up to {self.extent}, mixed by each query"
+        )
+
+
+@dataclass(frozen=True)
 class Temperature:
     """Queries of layers without position grow with it: by `1 + scale * log(1 + (p + 1) // floor)` (Llama 4).
 
     Args:
         floor: positions within which nothing changes.
         scale: of the logarithm.
+        smooth: whether the logarithm is `log(max((p + 1) / floor, 1))` (Inkling).
     """
 
     floor: float
     scale: float
+    smooth: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,7 +224,8 @@ class Layer:
         causal: whether it hides the future.
         scale: on the products of queries and keys.
         rope: how queries and keys turn; None if they don't.
-        bias: what is added to the scores by position, `Slopes` or `Buckets`; None if nothing is.
+        bias: what is added to the scores by position, `Slopes`, `Buckets`, `Disentangled` or `Profiles`; None
+            if nothing is.
         table: how many learned or fixed rows are added to the input of the first layer, as `(what, rows)`;
             None if none are.
         window: how many positions a query sees, its own among them, on each side if the layer is not causal.
@@ -188,6 +245,8 @@ class Layer:
         kv_layer: the layer whose keys and values it uses; None if it has its own.
         selected: how many keys a query sees at most, which an indexer chooses; None if it sees all.
         compressed: how many positions make one more key, beside those in the window; None if none do.
+        clip: what queries, keys and values are clipped at before anything else; None if they are not.
+        convolved: how many positions a convolution of keys and values mixes; None if there is none.
         ranks: the widths of the narrower vectors through which projections go, by what they project.
     """
 
@@ -200,7 +259,7 @@ class Layer:
     causal: bool = True
     scale: float = 1.0
     rope: Rope | None = None
-    bias: Slopes | Buckets | None = None
+    bias: Slopes | Buckets | Disentangled | Profiles | None = None
     table: tuple[str, int] | None = None
     window: int | None = None
     chunk: int | None = None
@@ -219,6 +278,8 @@ class Layer:
     kv_layer: int | None = None
     selected: int | None = None
     compressed: int | None = None
+    clip: float | None = None
+    convolved: int | None = None
     ranks: tuple[tuple[str, int], ...] = ()
 
     def __str__(self):

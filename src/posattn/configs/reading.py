@@ -8,14 +8,15 @@ from pathlib import Path
 from posattn import contract
 from posattn.configs.families import FAMILIES
 from posattn.configs.keys import Keys
-from posattn.configs.layers import Plan
+from posattn.configs.layers import Buckets, Plan, Slopes
+from posattn.reference.position.alibi import alibi_slopes
 
 __all__ = ["as_heads", "chosen", "plan"]
 
 ATTENTION = ("full", "sliding", "chunked")
 NOT_BUILT = (
-    *("value_norm", "latent", "shares_values", "turns_back"),
-    *("kv_layer", "selected", "compressed", "ranks"),
+    *("value_norm", "latent", "shares_values", "turns_back", "kv_layer", "selected"),
+    *("compressed", "clip", "convolved", "ranks"),
 )
 NESTED = ("text_config", "llm_config")
 
@@ -68,8 +69,8 @@ def plan(config, *, length=None):
         near = difflib.get_close_matches(model_type, FAMILIES, 3, 0.6)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(
-            f"model_type {model_type!r} is not known; {hint}known are "
-            f"{', '.join(sorted(FAMILIES))}"
+            f"model_type {model_type!r} is not known; {hint}known are the {len(FAMILIES)} keys of "
+            "posattn.configs.FAMILIES"
         )
     keys = Keys(values, model_type, length)
     layers = read(keys)
@@ -104,6 +105,15 @@ def chosen(config, layer, *, length=None):
 
 def as_heads(layer):
     """Refuse a layer that `MultiHeadAttention` has no option for, so that nothing is left out in silence."""
+    usual = Slopes(tuple(map(float, alibi_slopes(layer.num_heads))))
+    if (
+        layer.bias is not None
+        and layer.bias != usual
+        and not isinstance(layer.bias, Buckets)
+    ):
+        raise ValueError(
+            f"layer {layer.index} has bias = {layer.bias!r}, which MultiHeadAttention does not build"
+        )
     for name in NOT_BUILT:
         found = getattr(layer, name)
         if found or (name == "kv_layer" and found is not None):

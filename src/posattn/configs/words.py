@@ -28,7 +28,7 @@ def sentence(layer):
     if layer.latent is not None:
         heads += f", keys and values from {layer.latent.kv_rank} numbers"
     if layer.shares_values:
-        heads += ", whose keys are the values"
+        heads += ", one projection for keys and values"
     if layer.kv_layer is not None:
         heads += f", keys and values of layer {layer.kv_layer}"
     return "; ".join([*parts, heads])
@@ -106,7 +106,8 @@ def _normed(layer):
     if not named:
         return []
     after = " after the rotation" if any(n is not None and n.after for n in norms) else ""
-    return [f"{' and '.join(named)} norms{after}"]
+    listed = " and ".join([*[", ".join(named[:-1])][: len(named) > 1], named[-1]])
+    return [f"{listed} norms{after}"]
 
 
 def _scored(layer):
@@ -114,6 +115,10 @@ def _scored(layer):
     width = layer.head_dim
     if abs(layer.scale * width**0.5 - 1) > 1e-9:
         parts.append(f"scores times {layer.scale:.6g}")
+    if layer.convolved is not None:
+        parts.append(f"keys and values convolved over {layer.convolved} positions")
+    if layer.clip is not None:
+        parts.append(f"projections clipped at {_number(layer.clip)}")
     if layer.soft_cap is not None:
         parts.append(f"scores capped at {_number(layer.soft_cap)}")
     if layer.temperature is not None:

@@ -12,9 +12,9 @@ from posattn.configs.families.stack import (
     turning,
     windowed,
 )
-from posattn.configs.keys import REQUIRED
+from posattn.configs.keys import REQUIRED, Keys, shown
 
-__all__ = ["gemma", "gemma2", "gemma3"]
+__all__ = ["gemma", "gemma2", "gemma3", "gemma4"]
 
 
 def gemma(keys):
@@ -72,3 +72,90 @@ def of_gemma3(keys, head_dim, kind):
         return turning(keys, head_dim)
     keys = keys.without("rope_scaling")
     return turning(keys, head_dim, base=("rope_local_base_freq",))
+
+
+def gemma4(keys):
+    """Gemma 4: wider heads in global layers, which turn in part; norms of values; shared keys and values."""
+    norm = rms(keys)
+    count = keys.count("num_hidden_layers", most=10_000)
+    kind = kinds(keys)
+    if kind[-1] != FULL:
+        raise keys.error(f"layer_types[{count - 1}] must be {FULL!r}, as the last layer's")
+    both = keys.choice("use_bidirectional_attention", among=("all", "vision"), absent=None)
+    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = replace(
+        biased(keys, layer),
+        scale=1.0,
+        causal=both != "all",
+        query_norm=norm,
+        key_norm=norm,
+        value_norm=replace(norm, learned=False),
+    )
+    keys.ignore("final_logit_softcapping")
+    window = sliding_window(keys)
+    if both == "all":
+        window = window // 2 + 1  # in each direction
+    shared = keys.flag("attention_k_eq_v", absent=False)
+    wide = replace(wider(keys, layer, kind, shared), shares_values=shared)
+    own = count - keys.count("num_kv_shared_layers", absent=0, least=0, most=count)
+    layers = {SLIDING: layer, FULL: wide}
+    for name in sorted(set(kind)):
+        width = layers[name].head_dim
+        rope = turning(keys, width, kind=name, partial=name == FULL)
+        if rope.rotary_dim < width:
+            raise keys.error(
+                "rope_type must be 'proportional' where partial_rotary_factor is below 1, "
+                f"got {rope.method!r}"
+            )
+        layers[name] = replace(layers[name], rope=rope)
+    return stacked(
+        keys,
+        lambda place: windowed(
+            keys,
+            replace(layers[kind[place]], kv_layer=owner(keys, kind, place, own)),
+            kind[place],
+            window,
+        ),
+    )
+
+
+def wider(keys, layer, kind, shared):
+    """The layer with the heads of global layers, said once, or for each layer as transformers writes it."""
+    each = keys.section("per_layer_config")
+    width = keys.count("global_head_dim", absent=None, most=2**16)
+    groups = keys.count("num_global_key_value_heads", absent=None, most=2**16)
+    if each is not None:
+        wanted = [place for place, name in enumerate(kind) if name == FULL]
+        said = list(each.values())
+        if sorted(int(place) for place in each if str(place).isdigit()) != wanted or any(
+            options != said[0] for options in said
+        ):
+            raise keys.error(
+                f"per_layer_config must say the same of layers {wanted}, got {shown(each)}"
+            )
+        inner = Keys(said[0], f"{keys.family}: per_layer_config")
+        width = inner.count("head_dim", most=2**16)
+        groups = inner.count("num_key_value_heads", absent=None, most=2**16)
+        inner.finish()
+    elif width is None:
+        raise keys.missing("global_head_dim", "per_layer_config")
+    elif not shared:
+        groups = None  # which transformers then does not read
+    groups = layer.num_kv_heads if groups is None else groups
+    if layer.num_heads % groups:
+        raise keys.error(
+            f"num_global_key_value_heads = {groups} must divide num_attention_heads = {layer.num_heads}"
+        )
+    return replace(layer, head_dim=width, num_kv_heads=groups)
+
+
+def owner(keys, kind, place, own):
+    """The layer whose keys and values a layer at the end of the stack uses: the last of its kind before."""
+    if place < own:
+        return None
+    found = [k for k in range(own) if kind[k] == kind[place]]
+    if not found:
+        raise keys.error(
+            f"num_kv_shared_layers = {len(kind) - own} leaves no {kind[place]!r} with keys of its own"
+        )
+    return found[-1]

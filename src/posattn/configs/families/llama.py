@@ -15,15 +15,22 @@ from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Norm
 
 __all__ = [
+    "apertus",
+    "cohere",
+    "ernie4_5",
     "gpt_oss",
+    "granite",
+    "helium",
+    "hunyuan",
     "llama",
     "mistral",
+    "mixtral",
+    "olmo",
     "olmo2",
     "olmo3",
     "phi3",
-    "qwen2",
-    "qwen3",
-    "smollm3",
+    "seed_oss",
+    "starcoder2",
 ]
 
 
@@ -61,62 +68,6 @@ def mistral(keys):
     kind = SLIDING if window else FULL
     kinds(keys, lambda place: kind, among=(kind,))
     return every(keys, windowed(keys, layer, kind, window), turning(keys, layer.head_dim))
-
-
-def late_windows(keys):
-    """Each layer's kind and the window, in Qwen2 and 3: if it is used, from `max_window_layers` on."""
-    used = keys.flag("use_sliding_window", absent=False)
-    window = sliding_window(keys, absent=REQUIRED if used else None) if used else None
-    keys.ignore("sliding_window")
-    first = keys.count(
-        "max_window_layers", absent=REQUIRED if used else None, least=0, most=10**6
-    )
-    return window, kinds(keys, lambda place: SLIDING if window and place >= first else FULL)
-
-
-def qwen2(keys):
-    """Qwen2: offsets on queries, keys and values only."""
-    layer = replace(plain(keys, grouped=REQUIRED), use_bias=(True, True, True))
-    window, kind = late_windows(keys)
-    layer = replace(layer, rope=turning(keys, layer.head_dim))
-    return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
-
-
-def qwen3(keys):
-    """Qwen3: norms of queries and keys, each head by itself."""
-    norm = rms(keys)
-    layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
-    window, kind = late_windows(keys)
-    rope = turning(keys, layer.head_dim)
-    layer = replace(layer, rope=rope, query_norm=norm, key_norm=norm)
-    return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
-
-
-def smollm3(keys):
-    """SmolLM3: every fourth layer has no position, and those have the window if it is used."""
-    layer = biased(keys, plain(keys, grouped=REQUIRED))
-    rope = turning(keys, layer.head_dim)
-    count = keys.count("num_hidden_layers", most=10_000)
-    turns = keys.sequence("no_rope_layers", length=count, absent=None)
-    interval = keys.count("no_rope_layer_interval", absent=4 if turns else REQUIRED)
-    if turns is None:
-        turns = [(place + 1) % interval != 0 for place in range(count)]
-    for place, turn in enumerate(turns):
-        if turn not in (0, 1):
-            raise keys.error(f"no_rope_layers[{place}] must be 0 or 1, got {turn!r}")
-    used = keys.flag("use_sliding_window", absent=False)
-    window = sliding_window(keys, absent=None)
-    slides = used and window is not None
-    kind = kinds(keys, lambda place: SLIDING if slides and not turns[place] else FULL)
-    return stacked(
-        keys,
-        lambda place: windowed(
-            keys,
-            replace(layer, rope=rope if turns[place] else None),
-            kind[place],
-            window if used else None,
-        ),
-    )
 
 
 def olmo2(keys):
@@ -178,3 +129,89 @@ def phi3(keys):
     window = sliding_window(keys, absent=None)
     kind = SLIDING if window else FULL
     return every(keys, windowed(keys, layer, kind, window), rope)
+
+
+def slides_everywhere(keys, layer, **options):
+    """A stack whose layers all have the window, if there is one."""
+    window = sliding_window(keys, absent=None)
+    kind = SLIDING if window else FULL
+    rope = turning(keys, layer.head_dim, **options)
+    return every(keys, windowed(keys, layer, kind, window), rope)
+
+
+def mixtral(keys):
+    """Mixtral: Mistral with experts."""
+    return slides_everywhere(keys, plain(keys, grouped=REQUIRED))
+
+
+def starcoder2(keys):
+    """StarCoder 2: `use_bias` on all four projections."""
+    bias = keys.flag("use_bias")
+    layer = plain(keys, grouped=REQUIRED)
+    return slides_everywhere(
+        keys, replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
+    )
+
+
+def granite(keys):
+    """Granite: scores times a number of its own."""
+    layer = biased(keys, plain(keys))
+    layer = replace(layer, scale=keys.number("attention_multiplier"))
+    return every(keys, layer, turning(keys, layer.head_dim))
+
+
+def olmo(keys):
+    """OLMo: queries, keys and values may be clipped."""
+    layer = biased(keys, plain(keys))
+    layer = replace(layer, clip=keys.number("clip_qkv", absent=None))
+    return every(keys, layer, turning(keys, layer.head_dim))
+
+
+def helium(keys):
+    """Helium: neighbors turn, and the output has no offset."""
+    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = replace(biased(keys, layer), use_output_bias=False)
+    return every(keys, layer, turning(keys, layer.head_dim, layout="interleaved"))
+
+
+def apertus(keys):
+    """Apertus: norms of queries and keys, each head by itself."""
+    norm = rms(keys)
+    keys.only("qk_norm", True)
+    layer = replace(biased(keys, plain(keys)), query_norm=norm, key_norm=norm)
+    return every(keys, layer, turning(keys, layer.head_dim))
+
+
+def cohere(keys):
+    """Command R: neighbors turn, and each head may have a norm of its own."""
+    layer = biased(keys, plain(keys))
+    normed = keys.flag("use_qk_norm", absent=False)
+    eps = keys.number("layer_norm_eps", absent=REQUIRED if normed else None)
+    if normed:
+        norm = Norm("layer", eps, axes="heads")
+        layer = replace(layer, query_norm=norm, key_norm=norm)
+    return every(keys, layer, turning(keys, layer.head_dim, layout="interleaved"))
+
+
+def ernie4_5(keys):
+    """ERNIE 4.5: neighbors turn, and `use_bias` is for all four projections."""
+    bias = keys.flag("use_bias", absent=False)
+    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
+    return every(keys, layer, turning(keys, layer.head_dim, layout="interleaved"))
+
+
+def hunyuan(keys):
+    """Hunyuan: norms after the rotation."""
+    norm = rms(keys, after=True)
+    keys.only("use_qk_norm", True)
+    layer = biased(keys, plain(keys))
+    rope = turning(keys, layer.head_dim)
+    return every(keys, replace(layer, query_norm=norm, key_norm=norm), rope)
+
+
+def seed_oss(keys):
+    """Seed-OSS: offsets on queries, keys and values, and for the output by a key of its own."""
+    layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED), absent=REQUIRED)
+    layer = replace(layer, use_output_bias=keys.flag("attention_out_bias"))
+    return every(keys, layer, turning(keys, layer.head_dim))

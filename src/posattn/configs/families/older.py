@@ -1,14 +1,15 @@
-"""Decoders before Llama: GPT-2's table, GPT-NeoX's rotation of a part of each head, BLOOM's ALiBi."""
+"""Decoders before Llama: tables at the input, a rotation of a part of each head, ALiBi."""
 
 from dataclasses import replace
 
 from posattn.configs.families.llama import biased, every
 from posattn.configs.families.stack import plain, stacked, turning
-from posattn.configs.keys import REQUIRED
+from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.layers import Slopes
+from posattn.configs.rotation import rope
 from posattn.reference.position.alibi import alibi_slopes
 
-__all__ = ["bloom", "gpt2", "gpt_neox"]
+__all__ = ["bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "opt"]
 
 
 def gpt_neox(keys):
@@ -45,14 +46,118 @@ def gpt2(keys):
     )
 
 
+def slopes(layer, scale=1.0):
+    """ALiBi for the heads of a layer."""
+    return Slopes(tuple(scale * float(slope) for slope in alibi_slopes(layer.num_heads)))
+
+
 def bloom(keys):
     """BLOOM: ALiBi."""
     layer = plain(keys, grouped=False, head_dim=False, dim=("hidden_size", "n_embed"))
     keys.ignore("seq_length", "attention_softmax_in_fp32", "masked_softmax_fusion")
     layer = replace(
         layer,
-        bias=Slopes(tuple(map(float, alibi_slopes(layer.num_heads)))),
+        bias=slopes(layer),
         use_bias=(True, True, True),
         use_output_bias=True,
     )
     return stacked(keys, lambda place: layer)
+
+
+def gpt_bigcode(keys):
+    """SantaCoder and StarCoder: GPT-2 with one head of keys."""
+    layer = plain(keys, grouped=False, head_dim=False, dim=("n_embd", "hidden_size"))
+    rows = keys.count("n_positions", "max_position_embeddings")
+    one = keys.flag("multi_query")
+    keys.only("num_key_value_heads", 1 if one else layer.num_heads)
+    divided = keys.flag("scale_attn_weights", absent=True)
+    keys.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32")
+    layer = replace(
+        layer,
+        num_kv_heads=1 if one else layer.num_heads,
+        scale=layer.scale if divided else 1.0,
+        table=("learned", rows),
+        use_bias=(True, True, True),
+        use_output_bias=True,
+    )
+    return stacked(keys, lambda place: layer)
+
+
+def gptj(keys):
+    """GPT-J: neighbors turn in the first part of each head, by a base that is no key."""
+    layer = plain(keys, grouped=False, head_dim=False, dim=("n_embd", "hidden_size"))
+    keys.ignore("n_positions", "max_position_embeddings", "n_ctx")
+    keys.only("rotary", True)
+    keys.only("scale_attn_weights", True)
+    turns = keys.count("rotary_dim", most=layer.head_dim)
+    turned = rope(
+        {"rope_theta": 1e4}, turns, layout="interleaved", family="gptj: rotary_dim"
+    )
+    return stacked(keys, lambda place: replace(layer, rope=turned))
+
+
+def opt(keys):
+    """OPT: a learned table, after two rows that nothing uses."""
+    layer = plain(keys, grouped=False, head_dim=False)
+    bias = keys.flag("enable_bias", absent=True)
+    layer = replace(
+        layer,
+        table=("learned", keys.count("max_position_embeddings")),
+        use_bias=(bias,) * 3,
+        use_output_bias=bias,
+    )
+    keys.ignore("word_embed_proj_dim")
+    return stacked(keys, lambda place: layer)
+
+
+def mpt(keys):
+    """MPT: ALiBi, whatever its own keys say; queries, keys and values may be clipped."""
+    layer = plain(
+        keys,
+        grouped=False,
+        head_dim=False,
+        dim=("d_model", "hidden_size"),
+        heads=("n_heads", "num_attention_heads"),
+    )
+    keys.ignore("learned_pos_emb", "max_seq_len")
+    keys.only("no_bias", True)
+    inner = Keys(keys.section("attn_config", absent=REQUIRED), "mpt: attn_config")
+    for name, only in (("alibi", True), ("alibi_bias_max", 8), ("qk_ln", False)):
+        inner.only(name, only)
+    inner.only("prefix_lm", False)
+    inner.only("attn_type", "multihead_attention")
+    inner.ignore("attn_impl", "attn_pdrop", "attn_uses_sequence_id", "softmax_scale")
+    inner.ignore("model_type", "rope")
+    layer = replace(
+        layer,
+        bias=slopes(layer),
+        scale=inner.number("softmax_scale", absent=layer.scale),
+        clip=inner.number("clip_qkv", absent=None),
+    )
+    inner.finish()
+    return stacked(keys, lambda place: layer, names=("n_layers", "num_hidden_layers"))
+
+
+def falcon(keys):
+    """Falcon: one head of keys, or a few, or as many; ALiBi or a rotation."""
+    layer = plain(keys, grouped=False, head_dim=False, dim=("hidden_size", "n_embed"))
+    few = keys.count(
+        "num_kv_heads", "n_head_kv", absent=layer.num_heads, null=layer.num_heads
+    )
+    grouped = keys.flag("new_decoder_architecture")
+    one = keys.flag("multi_query", absent=False if grouped else REQUIRED)
+    groups = few if grouped else 1 if one else layer.num_heads
+    if layer.num_heads % groups:
+        raise keys.error(
+            f"num_kv_heads = {groups} must divide num_attention_heads = {layer.num_heads}"
+        )
+    bias = keys.flag("bias")
+    keys.ignore("parallel_attn", "num_ln_in_parallel_attn")
+    layer = replace(layer, num_kv_heads=groups, use_bias=(bias,) * 3, use_output_bias=bias)
+    if keys.flag("alibi"):  # added before the scores are scaled
+        keys.ignore(
+            "rope_theta", "rope_parameters", "rope_scaling", "max_position_embeddings"
+        )
+        layer = replace(layer, bias=slopes(layer, layer.scale))
+        return stacked(keys, lambda place: layer)
+    return every(keys, layer, turning(keys, layer.head_dim))

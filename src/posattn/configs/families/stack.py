@@ -6,13 +6,32 @@ from posattn.configs.keys import REQUIRED, shown
 from posattn.configs.layers import Layer
 from posattn.configs.rotation import METHODS, TRAINED, rope
 
-__all__ = ["FULL", "SLIDING", "kinds", "plain", "stacked", "turning", "windowed"]
+__all__ = [
+    "CHUNKED",
+    "FULL",
+    "LINEAR",
+    "SLIDING",
+    "kinds",
+    "plain",
+    "stacked",
+    "turning",
+    "windowed",
+]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+CHUNKED, LINEAR = "chunked_attention", "linear_attention"
 LONGEST = 2**62  # of positions, which no array is made of
 
 
-def plain(keys, *, grouped=None, head_dim=None, dim=("hidden_size",), each=None):
+def plain(
+    keys,
+    *,
+    grouped=None,
+    head_dim=None,
+    dim=("hidden_size",),
+    heads=("num_attention_heads", "n_head"),
+    each=None,
+):
     """A layer of causal attention with heads, scaled as usual, and without positions.
 
     Args:
@@ -21,10 +40,11 @@ def plain(keys, *, grouped=None, head_dim=None, dim=("hidden_size",), each=None)
             the class of the family has a number of its own, or False if the family has no such key.
         head_dim: likewise of `head_dim`, where None is an equal share of the width.
         dim: the names of the width.
+        heads: the names of their number.
         each: the width of a head, where the family's keys say it in another way.
     """
     width = keys.count(*dim)
-    heads = keys.count("num_attention_heads", "n_head", most=2**16)
+    heads = keys.count(*heads, most=2**16)
     groups = heads
     if grouped is not False:
         groups = keys.count("num_key_value_heads", absent=grouped, null=heads) or heads
@@ -49,11 +69,11 @@ def stacked(keys, change, *, names=("num_hidden_layers", "n_layer"), **options):
     return tuple(replace(change(place), index=place) for place in range(count))
 
 
-def kinds(keys, pattern=None, among=(FULL, SLIDING)):
+def kinds(keys, pattern=None, among=(FULL, SLIDING), names=("layer_types",)):
     """The kind of each layer: from `layer_types`, or by a pattern of the place if it is absent."""
     count = keys.count("num_hidden_layers", "n_layer", most=10_000)
     absent = REQUIRED if pattern is None else None
-    given = keys.sequence("layer_types", length=count, absent=absent)
+    given = keys.sequence(*names, length=count, absent=absent)
     if given is None:
         return [pattern(place) for place in range(count)]
     for place, kind in enumerate(given):
@@ -143,6 +163,8 @@ def _parameters(keys):
 
 def _of_kind(keys, found, where, kind):
     """The part of the parameters for one kind of layer."""
+    if not found:
+        raise keys.missing("rope_parameters", "rope_scaling")
     if not isinstance(found.get(kind), dict):
         raise keys.missing(f"{where}[{kind!r}]")
     if found[kind].get("truncate") is False:
@@ -163,6 +185,11 @@ def _method(keys, found, where, names):
                 f"{where}: rope_type must be a string, got {shown(value)}", TypeError
             )
     meant = [names.get(value, value) for value in given] or ["default"]
+    if sorted(meant) == [
+        "default",
+        "mrope",
+    ]:  # as transformers writes what it read as mrope
+        meant = ["mrope"]
     if meant[0] != meant[-1]:
         raise keys.error(
             f"{where} has rope_type = {given[0]!r} and type = {given[1]!r}, which contradict"

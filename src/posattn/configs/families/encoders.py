@@ -1,0 +1,205 @@
+"""Encoders, which see both directions, and models of an encoder with a decoder behind it."""
+
+from dataclasses import replace
+
+from posattn.configs.families.stack import (
+    FULL,
+    SLIDING,
+    kinds,
+    plain,
+    stacked,
+    turning,
+)
+from posattn.configs.layers import Buckets, Disentangled
+from posattn.configs.rotation import rope
+
+__all__ = [
+    "bert",
+    "deberta",
+    "deberta_v2",
+    "esm",
+    "marian",
+    "modernbert",
+    "nomic_bert",
+    "roformer",
+    "t5",
+    "whisper",
+]
+
+
+def offset(layer):
+    """The layer with offsets on all four projections."""
+    return replace(layer, use_bias=(True,) * 3, use_output_bias=True)
+
+
+def both(keys):
+    """A layer of an encoder, or of a decoder if it says so."""
+    layer = plain(keys, grouped=False, head_dim=False)
+    return replace(layer, causal=keys.flag("is_decoder", absent=False))
+
+
+def bert(keys):
+    """BERT and those built like it: a learned table at the input."""
+    layer = offset(both(keys))
+    keys.only("position_embedding_type", "absolute")
+    rows = keys.count("max_position_embeddings")
+    return stacked(keys, lambda place: replace(layer, table=("learned", rows)))
+
+
+def roformer(keys):
+    """RoFormer: neighbors turn, by a base that is no key."""
+    layer = offset(both(keys))
+    keys.only("rotary_value", False)
+    keys.ignore("max_position_embeddings")
+    turned = rope(
+        {"rope_theta": 1e4}, layer.head_dim, layout="interleaved", family="roformer"
+    )
+    return stacked(keys, lambda place: replace(layer, rope=turned))
+
+
+def esm(keys):
+    """ESM: a rotation, or a learned table."""
+    layer = offset(both(keys))
+    kind = keys.choice("position_embedding_type", among=("rotary", "absolute"))
+    rows = keys.count("max_position_embeddings")
+    if kind == "absolute":
+        keys.ignore("rope_theta")
+        return stacked(keys, lambda place: replace(layer, table=("learned", rows)))
+    turned = turning(keys, layer.head_dim)
+    return stacked(keys, lambda place: replace(layer, rope=turned))
+
+
+def nomic_bert(keys):
+    """Nomic BERT: halves turn."""
+    layer = replace(plain(keys, grouped=False), causal=False)
+    turned = turning(keys, layer.head_dim)
+    return stacked(keys, lambda place: replace(layer, rope=turned))
+
+
+def modernbert(keys):
+    """ModernBERT: every third layer sees all, by a base of its own."""
+    layer = plain(keys, grouped=False, head_dim=False)
+    bias = keys.flag("attention_bias", absent=False)
+    layer = replace(layer, causal=False, use_bias=(bias,) * 3, use_output_bias=bias)
+    window = keys.count("local_attention", most=2**62) // 2 + 1
+    every = keys.count("global_attn_every_n_layers", absent=None)
+    if every is None and keys.values.get("layer_types") is None:
+        raise keys.missing("layer_types", "global_attn_every_n_layers")
+    kind = kinds(keys, lambda place: SLIDING if place % every else FULL)
+    bases = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
+    keys.ignore("decoder_bias", "max_position_embeddings")
+    nested = bool(keys.values.get("rope_parameters"))
+    layers = {
+        name: replace(
+            layer,
+            rope=turning(
+                keys, layer.head_dim, kind=name if nested else None, base=(bases[name],)
+            ),
+            kind="full" if name == FULL else "sliding",
+            window=None if name == FULL else window,
+        )
+        for name in sorted(set(kind))
+    }
+    return stacked(keys, lambda place: layers[kind[place]])
+
+
+def deberta(keys):
+    """DeBERTa: terms of content and position in each layer."""
+    return disentangled(keys, None, False, False)
+
+
+def deberta_v2(keys):
+    """DeBERTa v2 and v3: buckets of offsets, and projections that serve both."""
+    count = keys.count("position_buckets", absent=None, least=-1)
+    shares = keys.flag("share_att_key", absent=False)
+    normed = keys.choice("norm_rel_ebd", among=("none", "layer_norm"), absent="none")
+    keys.only("conv_kernel_size", 0)
+    count = count if count and count > 0 else None
+    return disentangled(keys, count, shares, normed == "layer_norm")
+
+
+def disentangled(keys, count, shares, normed):
+    """What the two have in common: the scale shrinks with the number of terms."""
+    layer = replace(offset(plain(keys, grouped=False, head_dim=False)), causal=False)
+    longest = keys.count("max_position_embeddings")
+    keys.only("talking_head", False)
+    if keys.flag("position_biased_input"):
+        layer = replace(layer, table=("learned", longest))
+    if not keys.flag("relative_attention"):
+        keys.ignore("max_relative_positions", "pos_att_type")
+        return stacked(keys, lambda place: layer)
+    distance = keys.count("max_relative_positions", least=-1)
+    _, terms = keys.take(["pos_att_type"])
+    terms = terms.split("|") if isinstance(terms, str) else terms
+    if not isinstance(terms, list) or not {"c2p", "p2c"}.issuperset(map(str, terms)):
+        raise keys.error(f"pos_att_type must name c2p, p2c or both, got {terms!r}")
+    bias = Disentangled(
+        tuple(terms), longest if distance < 1 else distance, count, shares, normed
+    )
+    scale = (layer.head_dim * (1 + len(terms))) ** -0.5
+    return stacked(keys, lambda place: replace(layer, bias=bias, scale=scale))
+
+
+def two(keys, encoder, decoder, names):
+    """The layers of an encoder and, behind them, those of its decoder."""
+    first = stacked(keys, lambda place: encoder, names=names[:1])
+    second = stacked(keys, lambda place: decoder, names=names[1:])
+    return tuple(
+        replace(layer, index=place) for place, layer in enumerate((*first, *second))
+    )
+
+
+def t5(keys):
+    """T5 and mT5: buckets of offsets, a table for all layers of a stack, and scores that are not scaled."""
+    keys.only("is_decoder", False)
+    layer = plain(
+        keys,
+        grouped=False,
+        head_dim=False,
+        dim=("d_model", "hidden_size"),
+        heads=("num_heads", "num_attention_heads"),
+        each=keys.count("d_kv", "head_dim", most=2**16),
+    )
+    bias = Buckets(
+        keys.count("relative_attention_num_buckets"),
+        keys.count("relative_attention_max_distance"),
+        bidirectional=True,
+    )
+    encoder = replace(layer, scale=1.0, causal=False, bias=bias)
+    decoder = replace(layer, scale=1.0, bias=replace(bias, bidirectional=False))
+    count = keys.count("num_layers", "num_hidden_layers", most=10_000)
+    behind = keys.count("num_decoder_layers", absent=count, null=count, most=10_000)
+    layers = (*[encoder] * count, *[decoder] * behind)
+    return tuple(replace(layer, index=place) for place, layer in enumerate(layers))
+
+
+def heads_of(keys, part):
+    """A layer of an encoder or a decoder, each with a number of heads of its own."""
+    names = (f"{part}_attention_heads",)
+    return plain(keys, grouped=False, head_dim=False, dim=("d_model",), heads=names)
+
+
+def whisper(keys):
+    """Whisper: sinusoids in the encoder, a learned table in the decoder; keys have no offset."""
+    encoder, decoder = heads_of(keys, "encoder"), heads_of(keys, "decoder")
+    offsets = {"use_bias": (True, False, True), "use_output_bias": True}
+    encoder = replace(
+        encoder,
+        causal=False,
+        table=("sinusoidal", keys.count("max_source_positions")),
+        **offsets,
+    )
+    decoder = replace(
+        decoder, table=("learned", keys.count("max_target_positions")), **offsets
+    )
+    keys.ignore("num_hidden_layers")
+    return two(keys, encoder, decoder, ("encoder_layers", "decoder_layers"))
+
+
+def marian(keys):
+    """Marian: sinusoids on both sides."""
+    table = ("sinusoidal", keys.count("max_position_embeddings"))
+    encoder = replace(offset(heads_of(keys, "encoder")), causal=False, table=table)
+    decoder = replace(offset(heads_of(keys, "decoder")), table=table)
+    keys.ignore("num_hidden_layers", "share_encoder_decoder_embeddings")
+    return two(keys, encoder, decoder, ("encoder_layers", "decoder_layers"))

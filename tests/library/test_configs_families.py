@@ -1,0 +1,137 @@
+"""What families read beyond their records: options that few models use, and what contradicts itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import posattn
+from posattn import configs
+from posattn.configs.reading import as_heads
+
+RECORDS = Path(posattn.__file__).parents[2] / "docs" / "_records" / "configs"
+SIZES = {"hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4}
+LLAMA = SIZES | {"rope_theta": 1e4, "num_key_value_heads": 2, "rms_norm_eps": 1e-6}
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def changed(name, **changes):
+    """A recorded configuration (its text model, if it has one) with some keys changed, or taken out by ..."""
+    values = json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+    values = values.get("text_config", values) | changes
+    return {key: value for key, value in values.items() if value is not ...}
+
+
+DEBERTA = SIZES | {
+    "model_type": "deberta-v2",
+    "max_position_embeddings": 512,
+    "max_relative_positions": -1,
+    "position_biased_input": False,
+    "relative_attention": True,
+    "pos_att_type": "p2c|c2p",
+}
+GEMMA4 = {"layer_types": [SLIDING, FULL] * 3, "num_hidden_layers": 6}
+OTHER_HEADS = {"5": {"head_dim": 512}, "3": {"head_dim": 512}, "1": {"head_dim": 512}}
+WIDER = {str(k): {"head_dim": 512, "num_key_value_heads": 4} for k in (1, 3, 5)}
+FALCON = {"alibi": True, "new_decoder_architecture": True, "num_kv_heads": 8}
+GLM45 = LLAMA | {"model_type": "glm4_moe", "partial_rotary_factor": 0.5}
+
+READ = [
+    (DEBERTA, 0, "terms p2c and c2p of offsets up to 512; scores times 0.144338"),
+    (DEBERTA | {"position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}, 0,
+        "offsets up to 512 in 256 buckets on each side"),
+    (DEBERTA | {"model_type": "deberta", "max_relative_positions": 64, "pos_att_type": ["c2p"]}, 0,
+        "terms c2p of offsets up to 64; scores times 0.176777"),
+    (DEBERTA | {"relative_attention": False, "position_biased_input": True}, 0, "learned table of 512"),
+    (changed("bert", is_decoder=True), 0, "full attention, learned table"),
+    (changed("esm-2", position_embedding_type="absolute"), 0, "learned table of 1026 rows"),
+    (changed("modernbert", layer_types=..., rope_parameters=..., global_attn_every_n_layers=2,
+        global_rope_theta=9e4, local_rope_theta=8e3), 1, "65 positions, rotary base 8000"),
+    (changed("gemma-4", use_bidirectional_attention="all"), 0, "in both directions over 513 positions"),
+    (changed("gemma-4", global_head_dim=..., per_layer_config=OTHER_HEADS, **GEMMA4), 1, "8 of keys"),
+    (changed("gemma-4", global_head_dim=..., per_layer_config=WIDER, **GEMMA4), 1, "4 of keys"),
+    (changed("gemma-4", attention_k_eq_v=False), 5, "16 heads, 8 of keys"),
+    (changed("gemma-4", num_kv_shared_layers=2, **GEMMA4), 5, "keys and values of layer 3"),
+    (changed("command-r", use_qk_norm=True), 0, "query and key norms"),
+    (LLAMA | {"model_type": "hunyuan_v1_dense"}, 0, "norms after the rotation; 4 heads, 2 of keys"),
+    (changed("olmo", clip_qkv=8.0), 0, "projections clipped at 8"),
+    (changed("exaone-4", sliding_window=None, layer_types=...), 3, "full attention, rotary base"),
+    (changed("exaone-4", layer_types=...), 3, "full attention, no position"),
+    (changed("exaone-4", layer_types=..., sliding_window_pattern=2), 1, "full attention, no position"),
+    (changed("exaone-4", sliding_window_pattern=...), 3, "full attention, no position"),
+    (changed("llama-4-scout", attention_chunk_size=None, layer_types=...), 0, "full attention, rotary"),
+    (changed("llama-4-scout", attn_temperature_tuning=False), 3, "full attention, no position; 40"),
+    (changed("llama-4-scout", no_rope_layers=[], layer_types=...), 3, "full attention, no position"),
+    (changed("falcon", **FALCON, num_attention_heads=32, hidden_size=2048), 0,
+        "ALiBi with slopes from 0.105112 to 0.000488281; 32 heads, 8 of keys"),
+    (changed("falcon", multi_query=False), 0, "halves; 71 heads"),
+    (changed("phi-2", qk_layernorm=True), 0, "query and key norms"),
+    (GLM45, 0, "halves, 8 of 16 entries; 4 heads, 2 of keys"),
+    (GLM45 | {"use_qk_norm": True}, 0, "query and key norms"),
+    (changed("minimax-m2", rotary_dim=..., partial_rotary_factor=0.5), 0, "64 of 128 entries"),
+    (changed("minimax-m2", partial_rotary_factor=0.5), 0, "64 of 128 entries"),
+    (LLAMA | {"model_type": "qwen2_moe", "use_sliding_window": True, "sliding_window": 8,
+        "max_window_layers": 3}, 2, "sliding attention over 8 positions"),
+    (LLAMA | {"model_type": "qwen2_moe"}, 2, "full attention"),
+    (changed("qwen3-moe", use_sliding_window=True, sliding_window=8), 0, "sliding attention over 8"),
+    (changed("inkling", layer_types=..., local_layer_ids=[0, 1], log_scaling_n_floor=8192), 2,
+        "queries grow beyond 8192 positions"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "layer", "words"), READ)
+def test_what_few_models_use_is_read(values, layer, words):
+    assert words in str(configs.plan(values).layers[layer])
+
+
+WRONG = [
+    (DEBERTA | {"pos_att_type": ["p2p"]}, "pos_att_type must name c2p, p2c or both, got"),
+    (changed("modernbert", layer_types=...), "layer_types or global_attn_every_n_layers is missing"),
+    (changed("gemma-4", layer_types=[SLIDING] * 30), r"layer_types\[29\] must be 'full_attention'"),
+    (changed("gemma-4", global_head_dim=...), "global_head_dim or per_layer_config is missing"),
+    (changed("gemma-4", per_layer_config={"5": {"head_dim": 512}}), "must say the same of layers"),
+    (changed("gemma-4", num_global_key_value_heads=3), "num_global_key_value_heads = 3 must divide"),
+    (changed("gemma-4", num_kv_shared_layers=6, **GEMMA4), "leaves no 'sliding_attention' with keys"),
+    (changed("gemma-4", rope_parameters=...), "rope_parameters or rope_scaling is missing"),
+    (changed("exaone-4", sliding_window_pattern="LX"), "sliding_window_pattern must be of L and G"),
+    (changed("llama-4-scout", attention_chunk_size=None), "attention_chunk_size is null, but layer_types"),
+    (changed("llama-4-scout", attn_temperature_tuning="yes"), "must be true, false or a whole number"),
+    (changed("falcon", **FALCON), "num_kv_heads = 8 must divide num_attention_heads = 71"),
+    (changed("phi-2", qk_layernorm=True, layer_norm_eps=...), "layer_norm_eps is missing"),
+    (changed("minimax-m2", rotary_dim=...), "rotary_dim or partial_rotary_factor is missing"),
+    (changed("minimax-m2", partial_rotary_factor=0.25), "rotary_dim = 64 and partial_rotary_factor = 0.25"),
+    (changed("minimax-m2", attn_type_list=[1, 0]), "attn_type_list is known only with 1"),
+    (changed("qwen2.5-vl", rope_scaling=None), "mrope_section is missing"),
+    (changed("qwen2.5-vl", rope_scaling={"type": "mrope", "mrope_section": [16, 24, 24],
+        "mrope_interleaved": True}), "mrope_interleaved must be false"),
+    (changed("qwen3-next", full_attention_interval=...), "layer_types or full_attention_interval is"),
+    (changed("inkling", swa_num_key_value_heads=7), "swa_num_key_value_heads = 7 must divide"),
+    (changed("jamba", sliding_window=8), "sliding_window is known only as None, got 8"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "match"), WRONG)
+def test_what_contradicts_itself_is_an_error(values, match):
+    with pytest.raises(ValueError, match=match):
+        configs.plan(values)
+
+
+def test_a_rope_type_and_an_older_type_may_name_sections_together():
+    sections = {"type": "mrope", "rope_type": "default", "mrope_section": [16, 24, 24]}
+    twice = changed("qwen2.5-vl", rope_scaling=sections)
+    assert configs.plan(twice) == configs.plan(changed("qwen2.5-vl"))
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-v3", "deepseek-v4-flash", "gemma-4", "inkling", "falcon with ALiBi"]
+)
+def test_what_the_layer_lacks_is_refused(name):
+    falcon = changed("falcon", **FALCON, num_attention_heads=32, hidden_size=2048)
+    values = falcon if "with" in name else changed(name)
+    with pytest.raises(ValueError, match="which MultiHeadAttention does not build"):
+        as_heads(configs.plan(values).layers[0])
+
+
+def test_plain_layers_and_usual_slopes_are_not_refused():
+    for name in ("llama-3", "mpt", "t5"):
+        as_heads(configs.plan(changed(name)).layers[0])
