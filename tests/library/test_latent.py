@@ -578,3 +578,141 @@ def test_half_precision_stays_half_and_its_norm_is_rounded_once(jax_layer):
     assert out.dtype == cache.latent.dtype == jnp.bfloat16
     exact = np.asarray(jax_layer(jnp.asarray(X, jnp.float32), causal=True))
     assert off_by(np.asarray(out, np.float32), exact) <= 2 * BOUND["bfloat16"]
+
+
+# a layer from a configuration
+
+DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "hidden_size": DIM,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": HEADS,
+    "q_lora_rank": 3,
+    "kv_lora_rank": 5,
+    "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 2,
+    "v_head_dim": 3,
+    "rope_theta": 100.0,
+    "max_position_embeddings": 64,
+}
+PLACE = "model.layers.1.self_attn."
+NAMES = {
+    "query_down_weight": "q_a_proj",
+    "query_norm_weight": "q_a_layernorm",
+    "query_weight": "q_b_proj",
+    "kv_down_weight": "kv_a_proj_with_mqa",
+    "kv_norm_weight": "kv_a_layernorm",
+    "output_weight": "o_proj",
+}
+
+
+def state_of(column, shapes=LOW_RANK):
+    """Weights as a checkpoint has them: keys and values of a head in one piece."""
+    w = weights_of(shapes)
+    names = NAMES | ({} if "query_down_weight" in shapes else {"query_weight": "q_proj"})
+    state = {f"{PLACE}{names[n]}.weight": x.T for n, x in w.items() if n in names}
+    each = [
+        x for pair in zip(*(np.split(w[f"{n}_weight"], HEADS, axis=1) for n in ("key", "value")), strict=True)
+        for x in pair
+    ]  # fmt: skip
+    state[f"{PLACE}kv_b_proj.weight"] = np.concatenate(each, axis=1).T
+    state["model.layers.0.self_attn.o_proj.weight"] = np.zeros((1, 1))
+    make = torch.tensor if column.name == "torch" else np.asarray
+    return {name: make(np.ascontiguousarray(x)) for name, x in state.items()}
+
+
+@pytest.fixture(params=COLUMNS[1:], ids=lambda column: column.name)
+def built(request):
+    """The columns that build layers from configurations, in float64."""
+    with request.param.mode():
+        yield request.param
+
+
+def from_config(column, config, **options):
+    dtype = {"torch": torch.float64, "jax": "float64"}[column.name]
+    return column.LatentAttention.from_config(config, 1, dtype=dtype, **options)
+
+
+@pytest.mark.parametrize("shapes", [SHAPES, LOW_RANK], ids=["full rank", "low rank"])
+def test_a_layer_of_deepseek_has_its_weights_and_its_rotation(built, shapes):
+    rank = None if shapes is SHAPES else 3
+    layer = from_config(
+        built, DEEPSEEK | {"q_lora_rank": rank}, weights=state_of(built, shapes)
+    )
+    want = made(REFERENCE, shapes, rotate=REFERENCE.Rotary(base=100.0))(X, causal=True)
+    assert_close(built, layer(built.array(X), causal=True), want)
+
+
+def test_weights_are_drawn_where_none_are_given(built):
+    layers = [from_config(built, DEEPSEEK, rng=built.rng(n)) for n in (0, 0, 1)]
+    same, again, other = (built.numpy(layer(built.array(X))) for layer in layers)
+    assert np.array_equal(same, again)
+    assert not np.allclose(same, other)
+    drawn = from_config(built, DEEPSEEK)(built.array(X))
+    assert drawn.shape == X.shape
+
+
+def test_yarn_goes_into_the_frequencies_and_its_sharpening_into_the_scale(built):
+    yarn = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 32}
+    scaled = {"rope_scaling": yarn | {"mscale": 1.0, "mscale_all_dim": 1.0}}
+    layer = from_config(built, DEEPSEEK | scaled)
+    assert layer.scale == pytest.approx((0.1 * math.log(40) + 1) ** 2 / math.sqrt(6))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"attention_bias": True}, r"layer 1 has use_bias = \(True, True, True\), which LatentAttention"),
+        (
+            {"model_type": "deepseek_v32", "index_topk": 4, "index_n_heads": 2, "index_head_dim": 4},
+            "layer 1 has selected = 4, which LatentAttention does not build",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_layer_lacks_is_refused(built, changes, text):
+    with pytest.raises(ValueError, match=text):
+        from_config(built, DEEPSEEK | changes)
+
+
+def test_a_layer_with_heads_of_its_own_is_refused(built):
+    llama = {
+        "model_type": "llama",
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    with pytest.raises(
+        ValueError, match="layer 1 must have a latent vector of keys and values"
+    ):
+        from_config(built, llama | {"rope_theta": 1e4})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "text"),
+    [
+        (
+            "kv_b_proj",
+            None,
+            f"weights lack '{PLACE}kv_b_proj.weight', the layer's key and value",
+        ),
+        (
+            "o_proj",
+            lambda w: w[:2],
+            rf"'{PLACE}o_proj.weight' must have shape \(6, 6\), got \(2, 6\)",
+        ),
+        (
+            "q_proj",
+            lambda w: w,
+            f"weights have '{PLACE}q_proj.weight', which a layer of 'deepseek_v3'",
+        ),
+    ],
+)
+def test_weights_that_are_missing_wrong_or_left_over_are_named(built, name, change, text):
+    state, place = state_of(built), f"{PLACE}{name}.weight"
+    if change is None:
+        del state[place]
+    else:
+        state[place] = change(state.get(place, state[f"{PLACE}o_proj.weight"]))
+    with pytest.raises(ValueError, match=text):
+        from_config(built, DEEPSEEK, weights=state)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +12,15 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Real
 
 from posattn import contract
+from posattn.configs.latents import as_latent, latent_weights
+from posattn.configs.reading import chosen
 from posattn.jax.attention.attention import attend, attention_weights
 from posattn.jax.attention.call import checked, positions_of
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import for_heads
 from posattn.jax.attention.random import is_key
+from posattn.jax.models.building import state_of, turn
 from posattn.jax.trees import as_pytree, register
 
 __all__ = ["LatentAttention"]
@@ -143,6 +146,60 @@ class LatentAttention:
             rotate=rotate,
             scale=None if scale is None else contract.scale(scale),
             eps=contract.positive("eps", eps),
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        config,
+        layer: int = 0,
+        *,
+        weights=None,
+        length: int | None = None,
+        dtype: DTypeLike | None = None,
+        rng: Array | None = None,
+    ) -> "LatentAttention":
+        """Make the latent attention of one layer of a model, from its configuration.
+
+        For DeepSeek V2 and V3 and Kimi K2; the norms have the epsilon of their code, 1e-6.
+
+        Args:
+            config: what `posattn.configs.plan` reads, or a plan.
+            layer: the number of the layer, from 0 on.
+            weights: of the whole model, with the names of transformers: arrays by name, a safetensors file,
+                or a folder of them. The layer's own are picked, split and copied; drawn if not given.
+            length: for how long a text, which matters to some methods that scale a rotation.
+            dtype: of the weights; JAX's default one if not given.
+            rng: a JAX key, where the weights are drawn from; key 0 if not given.
+
+        Returns:
+            The layer. Whether it hides the future is said in a call, as ever.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if the configuration is not clear or not of latent attention, or weights of the
+                layer are missing or left over.
+        """
+        plan, described = chosen(config, layer, length=length)
+        as_latent(described)
+        made = cls.init(
+            jax.random.key(0) if rng is None else rng,
+            described.dim,
+            described.num_heads,
+            **asdict(described.latent),
+            rotate=turn(described.rope),
+            scale=described.scale,
+            dtype=dtype,
+        )
+        if weights is None:
+            return made
+        picked = latent_weights(state_of(weights), plan, described.index)
+        return replace(
+            made,
+            **{
+                name.replace(".", "_"): jnp.asarray(array).T.astype(made.query_weight.dtype)
+                for name, array in picked.items()
+            },
         )
 
     def init_cache(

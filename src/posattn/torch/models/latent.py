@@ -1,17 +1,21 @@
 """Multi-head latent attention: keys and values of all heads come from one narrow vector per token."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor, nn
 
 from posattn import contract
+from posattn.configs.latents import as_latent, latent_weights
+from posattn.configs.reading import chosen
 from posattn.torch.attention.attention import attend, attention_weights
 from posattn.torch.attention.call import checked, positions_of
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import all_of, for_heads
+from posattn.torch.models.building import state_of, turn
 from posattn.torch.models.projections import autocasts, floating_weight, made_by
 
 __all__ = ["LatentAttention"]
@@ -96,6 +100,57 @@ class LatentAttention(nn.Module):
         self.rotate = rotate
         self.scale = None if scale is None else contract.scale(scale)
         self.reset_parameters(rng)
+
+    @classmethod
+    def from_config(
+        cls,
+        config,
+        layer: int = 0,
+        *,
+        weights=None,
+        length: int | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        rng: torch.Generator | None = None,
+    ) -> "LatentAttention":
+        """Make the latent attention of one layer of a model, from its configuration.
+
+        For DeepSeek V2 and V3 and Kimi K2; the norms have the epsilon of their code, 1e-6.
+
+        Args:
+            config: what `posattn.configs.plan` reads, or a plan.
+            layer: the number of the layer, from 0 on.
+            weights: of the whole model, with the names of transformers: arrays by name, a safetensors file,
+                or a folder of them. The layer's own are picked, split and copied; drawn if not given.
+            length: for how long a text, which matters to some methods that scale a rotation.
+            dtype: of the weights; PyTorch's default one if not given.
+            device: of the weights.
+            rng: where the weights are drawn from.
+
+        Returns:
+            The layer. Whether it hides the future is said in a call, as ever.
+
+        Raises:
+            TypeError: if an argument is not of its kind.
+            ValueError: if the configuration is not clear or not of latent attention, or weights of the
+                layer are missing or left over.
+        """
+        plan, described = chosen(config, layer, length=length)
+        as_latent(described)
+        made = cls(
+            described.dim,
+            described.num_heads,
+            **asdict(described.latent),
+            rotate=turn(described.rope),
+            scale=described.scale,
+            dtype=dtype,
+            device=device,
+            rng=rng,
+        )
+        if weights is not None:
+            picked = latent_weights(state_of(weights), plan, described.index)
+            made.load_state_dict(picked)
+        return made
 
     def reset_parameters(self, rng: torch.Generator | None = None) -> None:
         """Draw the weights uniformly, within Glorot's bounds, and set the factors of the norms to 1.

@@ -1,0 +1,100 @@
+"""Latent attention of a configuration: whether a layer can be built, and which arrays are its weights."""
+
+from dataclasses import fields
+
+from posattn.configs.weights import IGNORED, LLAMA, _prefix
+
+__all__ = ["as_latent", "latent_weights"]
+
+# what LatentAttention knows of a layer; all else must be as if it were not there
+KNOWN = [
+    "index",
+    "kind",
+    "dim",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "causal",
+    "scale",
+    "rope",
+    "latent",
+]
+
+
+def as_latent(layer):
+    """Refuse a layer that `LatentAttention` can't build, so that nothing is left out in silence."""
+    if layer.latent is None:
+        raise ValueError(
+            f"layer {layer.index} must have a latent vector of keys and values, got heads of their own, "
+            "which MultiHeadAttention builds"
+        )
+    for field in fields(layer):
+        found = getattr(layer, field.name)
+        if field.name not in KNOWN and found != field.default:
+            raise ValueError(
+                f"layer {layer.index} has {field.name} = {found!r}, which LatentAttention does not build"
+            )
+
+
+def latent_weights(state, plan, index):
+    """The weights of one layer of latent attention, out of those of a whole model.
+
+    Args:
+        state: a mapping from the names that transformers gives to arrays.
+        plan: of the model.
+        index: of the layer.
+
+    Returns:
+        A dictionary of arrays as :class:`torch.nn.Linear` keeps them: `query_down.weight`,
+        `query_norm.weight` (both only if queries have a latent vector), `query.weight`,
+        `kv_down.weight`, `kv_norm.weight`, `key.weight`, `value.weight` and `output.weight`.
+
+    Raises:
+        ValueError: if an array is missing, left over or of a wrong shape.
+    """
+    layer = plan.layers[index]
+    prefix = _prefix(state, LLAMA, index)
+    own = {key.removeprefix(prefix): key for key in state if key.startswith(prefix)}
+    found = {}
+    for role, (name, shape) in _wanted(layer).items():
+        if name not in own:
+            raise ValueError(f"weights lack {prefix + name!r}, the layer's {role}")
+        array = state[own.pop(name)]
+        if tuple(array.shape) != shape:
+            raise ValueError(
+                f"{prefix + name!r} must have shape {shape}, got {tuple(array.shape)}"
+            )
+        found[f"{role}.weight"] = array
+    left = sorted(set(own) - set(IGNORED))
+    if left:
+        raise ValueError(
+            f"weights have {prefix + left[0]!r}, which a layer of {plan.model_type!r} with this"
+            f" configuration does not use"
+        )
+    both = found.pop("key and value.weight")
+    each = both.reshape(layer.num_heads, -1, layer.latent.kv_rank)
+    content = layer.latent.content_dim
+    for role, part in (("key", each[:, :content]), ("value", each[:, content:])):
+        found[f"{role}.weight"] = part.reshape(-1, layer.latent.kv_rank)
+    return found
+
+
+def _wanted(layer):
+    """The name and the shape of each array, by what it is."""
+    widths, heads = layer.latent, layer.num_heads
+    rank, dim = widths.kv_rank, layer.dim
+    queries = heads * (widths.content_dim + widths.rotary_dim)
+    wanted = {"query": ("q_proj.weight", (queries, dim))}
+    if widths.query_rank is not None:
+        wanted = {
+            "query_down": ("q_a_proj.weight", (widths.query_rank, dim)),
+            "query_norm": ("q_a_layernorm.weight", (widths.query_rank,)),
+            "query": ("q_b_proj.weight", (queries, widths.query_rank)),
+        }
+    both, values = widths.content_dim + widths.value_dim, heads * widths.value_dim
+    return wanted | {
+        "kv_down": ("kv_a_proj_with_mqa.weight", (rank + widths.rotary_dim, dim)),
+        "kv_norm": ("kv_a_layernorm.weight", (rank,)),
+        "key and value": ("kv_b_proj.weight", (heads * both, rank)),
+        "output": ("o_proj.weight", (dim, values)),
+    }
