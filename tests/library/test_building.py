@@ -1,6 +1,9 @@
 """Layers of a model made from its configuration and its weights."""
 
+import importlib
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
@@ -12,6 +15,7 @@ import torch
 from posattn import configs, reference
 from posattn import jax as jax_column
 from posattn import torch as torch_column
+from posattn.configs import checkpoint
 from posattn.configs.checkpoint import Checkpoint
 from posattn.configs.weights import attention_weights
 from tests.conftest import draw
@@ -239,11 +243,96 @@ def test_files_on_the_disk_are_read(column, many, tmp_path):
         path = tmp_path
     else:
         save_file(arrays, path)
-    assert len(Checkpoint(path, "numpy")) == len(arrays)
+    assert len(Checkpoint(path, np.frombuffer)) == len(arrays)
     for place in {path, tmp_path}:
         layer = column.MultiHeadAttention.from_config(LLAMA, weights=place)
         want = arrays[f"{PREFIX}o_proj.weight"]
         assert np.array_equal(weights_of(column, layer, "output"), want)
+
+
+@on_twins
+@pytest.mark.parametrize("rows", [1, 3, 256])
+def test_files_are_read_a_few_rows_at_a_time(column, rows, tmp_path, monkeypatch):
+    """In bfloat16, which becomes the layer's float32, and with an offset that only one projection has."""
+    from safetensors.torch import save_file
+
+    arrays = {name: torch.tensor(x).bfloat16() for name, x in state().items()}
+    arrays[f"{PREFIX}q_proj.bias"] = torch.arange(16.0).bfloat16()
+    arrays[f"{PREFIX}sinks"] = torch.arange(4.0).bfloat16()
+    save_file(arrays, tmp_path / "model.safetensors")
+    monkeypatch.setattr(building(column), "ROWS", rows)
+    plan = plan_of(use_bias=(True, False, False), sinks=True)
+    layer = column.MultiHeadAttention.from_config(plan, weights=tmp_path)
+    for role, name in zip(("query", "key", "value", "output"), SEPARATE, strict=True):
+        found = weights_of(column, layer, role)
+        assert found.dtype == np.float32
+        assert np.array_equal(found, arrays[f"{PREFIX}{name}.weight"].float().numpy())
+    offsets = (
+        [layer.query.bias, layer.key.bias]
+        if column is torch_column
+        else [layer.query_bias, layer.key_bias]
+    )
+    assert [x.tolist() for x in offsets] == [list(range(16)), [0] * 8]
+    assert layer.sinks.tolist() == [0, 1, 2, 3]
+
+
+def building(column):
+    name = "torch" if column is torch_column else "jax"
+    return importlib.import_module(f"posattn.{name}.models.building")
+
+
+def test_what_was_read_can_be_read_again(tmp_path, monkeypatch):
+    from safetensors.numpy import save_file
+
+    given = {"x": np.arange(5.0), "y": np.arange(3)}
+    save_file(given, tmp_path / "some.safetensors", metadata={"format": "pt"})
+    found = Checkpoint(tmp_path / "some.safetensors", np.frombuffer)
+    assert sorted(found) == ["x", "y"]
+    for unused in (checkpoint.UNUSED, None):
+        monkeypatch.setattr(checkpoint, "UNUSED", unused)
+        x = found["x"]
+        assert np.array_equal(x, given["x"])
+        found.release()
+        assert np.array_equal(x, given["x"])
+    with pytest.raises(ValueError, match="weights have 'y' of dtype I64; known are F64"):
+        found["y"]
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from posattn import {column} as column
+
+def load(width):
+    config = {{"model_type": "llama", "hidden_size": width, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "rope_parameters": {{"rope_type": "default", "rope_theta": 1e4}}}}
+    path = Path(sys.argv[1]) / f"{{width}}.safetensors"
+    made = column.MultiHeadAttention.from_config(config, weights=path)
+    return made, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+before = load(16)[1]
+after = load(2048)[1]
+print((after - before) / (4 * 2048**2 * 4))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts in other units")
+@on_twins
+def test_weights_on_the_disk_take_the_memory_of_the_layer(column, tmp_path):
+    """Neither the file's pages nor drawn weights are held beside it."""
+    from safetensors.numpy import save_file
+
+    for width in (16, 2048):
+        array = np.ones((width, width), np.float32)
+        save_file({f"{PREFIX}{name}.weight": array for name in SEPARATE},
+                  tmp_path / f"{width}.safetensors")  # fmt: skip
+    name = "torch" if column is torch_column else "jax"
+    code = MEASURE.format(column=name)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) <= 1.2
 
 
 @on_twins

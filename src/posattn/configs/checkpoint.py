@@ -1,12 +1,23 @@
 """A model's weights on the disk: arrays are read when they are asked for."""
 
 import json
+import math
+import mmap
 from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = ["Checkpoint"]
 
 INDEX = "model.safetensors.index.json"
+DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+}
+UNUSED = getattr(mmap, "MADV_DONTNEED", None)  # which Windows lacks
 
 
 class Checkpoint(Mapping):
@@ -14,7 +25,8 @@ class Checkpoint(Mapping):
 
     Args:
         path: a safetensors file, or a folder with `model.safetensors` or with an index of several files.
-        framework: whose arrays they become: `"pt"` or `"flax"`, as safetensors names them.
+        read: makes an array of a part of a file, as `read(buffer, dtype, count, offset)` with the name of
+            the dtype; the array need not copy.
 
     Raises:
         ImportError: if the package safetensors is not installed.
@@ -22,31 +34,52 @@ class Checkpoint(Mapping):
         ValueError: if a file is no safetensors file.
     """
 
-    def __init__(self, path, framework):
+    def __init__(self, path, read):
         try:
             from safetensors import SafetensorError, safe_open
         except ImportError as error:
             raise ImportError(
                 "reading weights needs the package safetensors: pip install safetensors"
             ) from error
-        self._files = {}
+        self._read, self._maps, self._places = read, [], {}
         for file in _files(Path(path)):
             try:
-                opened = safe_open(file, framework=framework)
+                safe_open(
+                    file, framework="numpy"
+                )  # looks whether all is where it should be
             except SafetensorError as error:
                 raise ValueError(
                     f"weights must be safetensors files, {file}: {error}"
                 ) from error
-            self._files |= dict.fromkeys(opened.keys(), opened)
+            with file.open("rb") as opened:
+                mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
+            start = 8 + int.from_bytes(mapped[:8], "little")
+            header = json.loads(mapped[8:start])
+            header.pop("__metadata__", None)
+            self._maps.append(mapped)
+            self._places |= {name: (mapped, start, said) for name, said in header.items()}
 
     def __getitem__(self, name):
-        return self._files[name].get_tensor(name)
+        mapped, start, said = self._places[name]
+        if said["dtype"] not in DTYPES:
+            known = ", ".join(DTYPES)
+            raise ValueError(
+                f"weights have {name!r} of dtype {said['dtype']}; known are {known}"
+            )
+        shape, first = said["shape"], start + said["data_offsets"][0]
+        array = self._read(mapped, DTYPES[said["dtype"]], math.prod(shape), first)
+        return array.reshape(shape)
 
     def __iter__(self):
-        return iter(self._files)
+        return iter(self._places)
 
     def __len__(self):
-        return len(self._files)
+        return len(self._places)
+
+    def release(self):
+        """Give back the memory of what has been read; who needs it again reads it from the disk again."""
+        for mapped in self._maps if UNUSED is not None else ():
+            mapped.madvise(UNUSED)
 
 
 def _files(path):

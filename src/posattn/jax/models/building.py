@@ -1,10 +1,12 @@
 """From what a configuration says of a layer to the arguments and weights of `MultiHeadAttention`."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
@@ -22,6 +24,8 @@ from posattn.jax.position.t5 import T5Bias
 __all__ = ["rope_from_config"]
 
 PROJECTIONS = ("query", "key", "value", "output", "gate")
+DRAWN = ("dim", "head_dim", "use_bias", "use_output_bias", "sinks", "gate", "dtype")
+ROWS = 256  # of a file, read at a time
 
 
 def rope_from_config(
@@ -103,10 +107,23 @@ def from_config(
     as_heads(described)
     rng = jax.random.key(0) if rng is None else rng
     bias = added(described, rng, dtype)
-    made = cls.init(rng, **arguments(described, dtype), bias=bias)
+    options = arguments(described, dtype) | {"bias": bias}
     if weights is None:
-        return made
-    return loaded(made, state_of(weights), plan, described.index)
+        return cls.init(rng, **options)
+    return loaded(blank(cls, rng, options), state_of(weights), plan, described.index)
+
+
+def blank(cls, rng, options):
+    """A layer of zeros, which take no memory before they are used."""
+
+    def arrays():
+        made = vars(cls.init(rng, **options))
+        return {name: x for name, x in made.items() if isinstance(x, Array)}
+
+    planned = jax.eval_shape(arrays)  # draws nothing
+    zeros = {name: jax.device_put(aligned(x.shape, x.dtype)) for name, x in planned.items()}
+    rest = {name: x for name, x in options.items() if name not in DRAWN}
+    return cls(**zeros, **rest)
 
 
 def arguments(layer, dtype=None):
@@ -169,7 +186,33 @@ def seen(layer):
 
 def state_of(weights):
     """Arrays by name: those given, or those of a file or folder."""
-    return weights if isinstance(weights, Mapping) else Checkpoint(weights, "flax")
+    return weights if isinstance(weights, Mapping) else Checkpoint(weights, stored)
+
+
+def stored(buffer, dtype, count, offset):
+    """An array of a file, which is not read before it is used."""
+    return np.frombuffer(buffer, jnp.dtype(dtype), count, offset)
+
+
+def taken(array, dtype, state):
+    """JAX's own copy of an array; if that is on the disk, never hold more than a few of its rows twice."""
+    if not isinstance(state, Checkpoint):
+        return jnp.asarray(array).astype(dtype)
+    made = aligned(array.shape, dtype)
+    for first in range(0, max(array.shape), ROWS):
+        rows = np.s_[first : first + ROWS]
+        rows = rows if array.strides[0] >= array.strides[-1] else (..., rows)
+        made[rows] = array[rows]
+        state.release()
+    return jax.device_put(made)
+
+
+def aligned(shape, dtype):
+    """Zeros that stand where JAX takes them over without a copy, and need no memory until then."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def loaded(layer, state, plan, index):
@@ -177,19 +220,17 @@ def loaded(layer, state, plan, index):
     described, new = plan.layers[index], {}
     for name, array in attention_weights(state, plan, index).items():
         part, _, kind = name.partition(".")
-        array = jnp.asarray(array)
         if part in PROJECTIONS:
-            old = getattr(layer, f"{part}_{kind}")
-            new[f"{part}_{kind}"] = (array.T if kind == "weight" else array).astype(
-                old.dtype
-            )
+            field = f"{part}_{kind}"
+            array = array.T if kind == "weight" else array
+            new[field] = taken(array, getattr(layer, field).dtype, state)
         elif part == "sinks":
-            new["sinks"] = array.astype(layer.sinks.dtype)
+            new["sinks"] = taken(array, layer.sinks.dtype, state)
         else:
             norm = norm_of(layer, part)
             old = getattr(norm, kind)
             plus = getattr(described, part).plus_one and kind == "weight"
-            array = array.reshape(old.shape).astype(old.dtype) + plus
+            array = jnp.asarray(array).reshape(old.shape).astype(old.dtype) + plus
             layer = with_norm(layer, part, replace(norm, **{kind: array}))
     return replace(layer, **new)
 

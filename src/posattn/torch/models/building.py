@@ -18,6 +18,7 @@ from posattn.torch.position.t5 import T5Bias
 __all__ = ["rope_from_config"]
 
 PROJECTIONS = ("query", "key", "value", "output", "gate")
+ROWS = 256  # of a file, read at a time
 
 
 def rope_from_config(
@@ -166,7 +167,23 @@ def seen(layer):
 
 def state_of(weights):
     """Arrays by name: those given, or those of a file or folder."""
-    return weights if isinstance(weights, Mapping) else Checkpoint(weights, "pt")
+    return weights if isinstance(weights, Mapping) else Checkpoint(weights, stored)
+
+
+def stored(buffer, dtype, count, offset):
+    """An array of a file, which is not read before it is used."""
+    dtype = getattr(torch, dtype)
+    return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
+
+
+def fill(own, array, state):
+    """Copy an array into a parameter; if it is on the disk, never hold more than a few of its rows."""
+    if not isinstance(state, Checkpoint):
+        own.copy_(array)
+        return
+    for rows, found in zip(own.split(ROWS), array.split(ROWS), strict=True):
+        rows.copy_(found)
+        state.release()
 
 
 @torch.no_grad()
@@ -176,9 +193,9 @@ def load(module, state, plan, index):
     for name, array in attention_weights(state, plan, index).items():
         part, _, kind = name.partition(".")
         if part in PROJECTIONS:
-            getattr(module.get_submodule(part), kind).copy_(array)
+            fill(getattr(module.get_submodule(part), kind), array, state)
         elif part == "sinks":
-            module.sinks.copy_(array)
+            fill(module.sinks, array, state)
         else:
             norm, described = norm_of(module, part), getattr(layer, part)
             own = getattr(norm, kind)
