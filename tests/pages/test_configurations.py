@@ -307,7 +307,7 @@ def test_eq_sink_error(page):
 
 
 def test_errors_of_a_sink_with_a_window(page):
-    """And with a window, the error stops falling at token 128, however long the text is."""
+    """And with a window, the error stops falling after 128 tokens, however long the text is."""
     for a in (2, 4):
         full, window = (
             page.torch.curves[f"sink {a}, {name}"] for name in ("full", "window")
@@ -352,7 +352,7 @@ def test_both_columns_build_the_same_layer(page):
 
 
 def test_fused_matrices(page):
-    """If you cut GPT-NeoX's matrix in three as if it were Phi-3's, every shape fits, and half of what you
+    """The first two have the same shape. If you cut GPT-NeoX's matrix in three as if it were Phi-3's, every shape fits, and half of what you
     call a query is a key.
 
     | Phi-3, qkv_proj | q0 q1 k0 k1 v0 v1 |
