@@ -216,18 +216,26 @@ LLAMA = Names()
 GPT2 = {"roots": ("transformer.", ""), "module": "h.{}.attn."}
 BERT = Names(
     "encoder.layer.{}.attention.",
-    ("bert.", "roformer.", "esm.", "model.", ""),
+    ("bert.", "roberta.", "electra.", "roformer.", "esm.", "model.", ""),
     ("self.query", "self.key", "self.value", "output.dense"),
 )
 LLAMA_LIKE = (
     "llama mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen2_vl_text"
     " qwen2_5_vl_text qwen3_vl_text gemma gemma2 gemma3_text gemma4_text gpt_oss smollm3 olmo2 olmo3"
-    " cohere cohere2 glm glm4 exaone4 apertus helium granite nemotron stablelm llama4_text"
+    " cohere cohere2 glm glm4 glm4_moe exaone4 apertus helium granite granitemoe nemotron stablelm"
+    " llama4_text qwen3_vl_moe_text minimax_m2 ernie4_5 ernie4_5_moe olmo seed_oss starcoder2"
 )
 NAMES = dict.fromkeys(LLAMA_LIKE.split(), LLAMA) | {
     "phi": Names(
         separate=("q_proj", "k_proj", "v_proj", "dense"),
         norms=("q_layernorm", "k_layernorm"),
+    ),
+    **dict.fromkeys(
+        ("hunyuan_v1_dense", "hunyuan_v1_moe"),
+        Names(norms=("query_layernorm", "key_layernorm")),
+    ),
+    "gpt_bigcode": Names(
+        **GPT2, separate=("", "", "", "c_proj"), fused="c_attn", split=stacked
     ),
     "phi3": Names(fused="qkv_proj", split=stacked),
     "persimmon": Names(
@@ -279,5 +287,7 @@ NAMES = dict.fromkeys(LLAMA_LIKE.split(), LLAMA) | {
     "modernbert": Names(
         "layers.{}.attn.", ("model.", ""), ("", "", "", "Wo"), fused="Wqkv", split=stacked
     ),
-    **dict.fromkeys(("bert", "roformer", "esm", "nomic_bert"), BERT),
+    **dict.fromkeys(
+        ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "esm"), BERT
+    ),
 }
