@@ -55,7 +55,7 @@ class Run:
                 np.abs(want) if self.relative else max(1.0, np.max(np.abs(want), initial=0))
             )
             gap = np.maximum(np.abs(got - want) - slack, 0) / size
-        return np.where(equal, 0.0, np.nan_to_num(gap, nan=np.inf))
+        return np.where(equal, 0.0, np.nan_to_num(gap, nan=np.inf, posinf=np.inf))
 
     @property
     def comparable(self):
