@@ -151,6 +151,7 @@ def test_bases_suit_what_layers_see(page):
         ("gemma-3", lambda layer: layer.query_norm.plus_one, None),
         ("olmo-2", lambda layer: layer.query_norm.axes == "width", None),
         ("gpt-oss", lambda layer: layer.sinks, None),
+        ("deepseek-v4-flash", lambda layer: layer.sinks, None),
     ],
 )
 def test_where_it_is_written(page, name, has, key):
@@ -161,11 +162,28 @@ def test_where_it_is_written(page, name, has, key):
     config = record(name)
     assert has(plan(config).layers[0])
     if key is None:
-        words = ("attention_factor", "norm_w", "q_norm", "qk_norm", "plus", "sink")
+        words = ("attention_factor", "norm_w", "q_norm", "qk_norm", "plus", "sinks")
         text = json.dumps(config)
         assert not [word for word in words if word in text]
     else:
         assert config[key] is not None
+
+
+def test_who_else_has_it(page):
+    """| layers that don't turn | no_rope_layers, or a pattern | SmolLM3, Llama 4, Cohere 2 |
+
+    | 1 added to a norm's weight | nowhere | Gemma, Qwen3-Next |
+
+    | gate on the output | attn_output_gate, or nowhere | Qwen3.5, Qwen3-Next |
+    """
+    for name in ("smollm3", "llama-4-scout", "cohere-2"):
+        assert {layer.rope is None for layer in plan(record(name)).layers} == {True, False}
+    for name in ("qwen3.5", "qwen3-next"):
+        layer = plan(record(name)).layers[3]
+        assert layer.gate
+        assert layer.query_norm.plus_one
+    assert record("qwen3.5")["attn_output_gate"]
+    assert "gate" not in json.dumps(record("qwen3-next"))
 
 
 def test_a_head_by_hand(page):
@@ -235,14 +253,15 @@ def test_a_weight_and_its_one(page):
 
 
 def test_norm_and_rotation(page):
-    """Gemma 3, Qwen3 and OLMo 2 normalize first. A learned weight and a rotation don't commute, because the
+    """Gemma 3, Qwen3 and OLMo 2 normalize first, and Llama 4 Scout rotates first. A learned weight and a rotation don't commute, because the
     weight stretches the two entries of a pair differently
 
     OLMo 2 normalizes all heads of a token together, and most others normalize each head by itself. The
     plan knows, since a weight of 64 numbers and one of 4096 tell the two apart.
     """
-    for name in ("gemma-3", "qwen3", "olmo-2"):
-        assert not plan(record(name)).layers[0].query_norm.after
+    for name in ("gemma-3", "qwen3", "olmo-2", "llama-4-scout"):
+        after = plan(record(name)).layers[0].query_norm.after
+        assert after == (name == "llama-4-scout")
     assert percent(page, "norm after the rotation") > 20
     x, weight = RNG.normal(size=(5, 8)), 1 + RNG.uniform(size=8)
     assert not np.allclose(rotate(weight * x), weight * rotate(x))
@@ -419,9 +438,23 @@ def test_no_sink_is_missed(page):
 
 
 def test_what_stays_outside(page):
-    """Of DeepSeek V3.2 it says "2048 of the keys chosen by an indexer", and MultiHeadAttention.from_config
+    """The plan of Qwen3-Next calls such a layer "linear, no attention of pairs", and from_config raises an
+    error for it. Every fourth layer is full attention, and that one is built.
+
+    Of DeepSeek V3.2 it says "2048 of the keys chosen by an indexer", and MultiHeadAttention.from_config
     raises an error for it.
     """
+    layers = plan(record("qwen3-next")).layers
+    assert [layer.kind == "full" for layer in layers] == [
+        i % 4 == 3 for i in range(len(layers))
+    ]
+    assert "linear, no attention of pairs" in str(layers[0])
+    with pytest.raises(ValueError, match="must be an attention of pairs"):
+        TorchLayer.from_config(record("qwen3-next"), layer=0)
+    assert (
+        TorchLayer.from_config(record("qwen3-next"), layer=3, device="meta").gate
+        is not None
+    )
     config = record("deepseek-v3.2")
     assert "2048 of the keys chosen by an indexer" in str(plan(config))
     for layer in (TorchLayer, JaxLayer):
