@@ -472,6 +472,27 @@ def test_a_torch_layer_is_saved_and_drawn_again(torch_layer):
         torch_layer(torch.tensor(X))
 
 
+class Stretch(torch.nn.Module):
+    """A learned function of positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.rate = torch.nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x, positions):
+        """Stretch tokens by their position."""
+        return x * (1 + self.rate * positions[..., None])
+
+
+def test_a_rotation_may_learn_and_is_not_drawn_again():
+    layer = posattn.torch.LatentAttention(DIM, HEADS, **SIZES, rotate=Stretch())
+    layer(single(X)).sum().backward()
+    assert layer.rotate.rate.grad != 0
+    layer.reset_parameters()
+    assert layer.rotate.rate == 0.5
+    assert "rotate=" not in layer.extra_repr()
+
+
 def test_autocast_makes_latent_vectors_of_its_dtype(torch_layer):
     x = single(X)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():

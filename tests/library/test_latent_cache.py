@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import posattn.torch.attention.latent_cache as torch_cache
 from tests.conftest import draw
 
 WIDTH, SLOTS = 3, 5
@@ -58,6 +59,17 @@ def test_no_tokens_are_kept_where_none_come(column):
     nothing = column.array(LATENT[:, :0])
     cache = empty(column).append(nothing, column.array(np.arange(0)))
     assert held(column, cache, 0) == {}
+
+
+def test_on_a_device_a_token_beyond_the_end_makes_its_example_nan(
+    torch_column, monkeypatch
+):
+    """Nothing is read there, since that would stop the program until the device is done."""
+    monkeypatch.setattr(torch_cache, "readable", lambda positions: False)
+    where = torch.tensor([[2, 3, 4, 5], [0, 1, 2, 3]])
+    cache = empty(torch_column).append(torch_column.array(LATENT), where)
+    assert cache.latent[0, 4].isnan().all()
+    assert cache.latent[1].isfinite().all()
 
 
 @pytest.mark.usefixtures("unchecked")

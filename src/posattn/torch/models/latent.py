@@ -115,7 +115,7 @@ class LatentAttention(nn.Module):
     ) -> "LatentAttention":
         """Make the latent attention of one layer of a model, from its configuration.
 
-        For DeepSeek V2 and V3 and Kimi K2; the norms have the epsilon of their code, 1e-6.
+        For DeepSeek V2 and V3 and Kimi K2.
 
         Args:
             config: what `posattn.configs.plan` reads, or a plan.
