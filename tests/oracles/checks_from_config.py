@@ -4,6 +4,7 @@ The model runs once; what went into each attention and came out of its output pr
 is made from the model's configuration and its weights, and has to give the same.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from posattn.configs.weights import NAMES
 
 AGREE = 2e-6  # in float32, of the largest entry
 N, PAD = 13, 4
+PARTS = slice(0, 6), slice(6, N)  # of a text, one call each
 SMALL = {
     "hidden_size": 32,
     "num_attention_heads": 4,
@@ -99,6 +101,8 @@ MORE = {
     "Qwen2-MoE": ("Qwen2Moe", ROPE | MOE),
     "Qwen3-MoE": ("Qwen3Moe", ROPE | MOE),
     "Qwen3-Next": ("Qwen3Next", PARTIAL | MOE | {"linear_num_key_heads": 2}),
+    "Qwen3.5": ("Qwen3_5Text", {"linear_num_key_heads": 2, "rope_parameters":
+        DEFAULT | {"partial_rotary_factor": 0.75, "mrope_section": [1, 1, 1]}}),
     "Cohere": ("Cohere", ROPE | {"use_qk_norm": True}),
     "Cohere 2": ("Cohere2", ROPE | WINDOWED | {"head_dim": None}),
     "EXAONE 4": ("Exaone4", ROPE | WINDOWED | {"sliding_window_pattern": 4}),
@@ -222,20 +226,42 @@ def test_attention_from_the_configuration_is_that_of_the_model(family):
     where = torch.where(shown, padding.cumsum(-1) - 1, -1)
     for index in places(plan):
         x, want = seen[index, "in"], seen[index, "out"]
+        steps = [stood(plan.layers[index], where[:, part]) for part in PARTS]
+        alone = stood(plan.layers[index], where[:1])
+        del alone["query_positions"]
         ours = torch_column.MultiHeadAttention.from_config(plan, index, weights=state)
         with torch.no_grad():
-            whole = ours(x[:1], causal=True)
-            steps, cache = ours(
-                x[..., :6, :], cache=ours.init_cache((2,), N), query_positions=where[:, :6]
-            )
-            more, cache = ours(x[..., 6:, :], cache=cache, query_positions=where[:, 6:])
-        both = torch.cat([steps, more], dim=1)
+            whole = ours(x[:1], causal=True, **alone)
+            cache, outs = ours.init_cache((2,), N), []
+            for part, at in zip(PARTS, steps, strict=True):
+                out, cache = ours(x[:, part], cache=cache, **at)
+                outs.append(out)
+        both = torch.cat(outs, dim=1)
         assert distance(whole, want[:1]) <= AGREE
         rows = shown if family not in COUNTS_PADDING else shown & (padding[:, :1] > 0)
         assert distance(both[rows], want[rows]) <= AGREE
-        arrays = {name: jnp.asarray(x.numpy()) for name, x in state.items()}
-        theirs = jax_column.MultiHeadAttention.from_config(plan, index, weights=arrays)
-        assert distance(theirs(jnp.asarray(x[:1].numpy()), causal=True), want[:1]) <= AGREE
+        theirs = jax_column.MultiHeadAttention.from_config(
+            plan, index, weights=in_jax(dict(state))
+        )
+        got = theirs(in_jax(x[:1]), causal=True, **in_jax(alone))
+        assert distance(got, want[:1]) <= AGREE
+        cache, outs = theirs.init_cache((2,), N), []
+        for part, at in zip(PARTS, steps, strict=True):
+            out, cache = theirs(in_jax(x[:, part]), cache=cache, **in_jax(at))
+            outs.append(np.asarray(out))
+        assert distance(np.concatenate(outs, 1)[rows.numpy()], want[rows]) <= AGREE
+
+
+def stood(layer, positions):
+    """Where tokens of a text stand: also as coordinates, all alike, where a layer turns by those."""
+    axes = 0 if layer.rope is None else len(layer.rope.sections)
+    at = positions[..., None].expand(*positions.shape, axes)
+    return {"query_positions": positions} | ({"coordinates": at} if axes else {})
+
+
+def in_jax(tensors):
+    """The same, of JAX's arrays."""
+    return jax.tree.map(lambda tensor: jnp.asarray(tensor.numpy()), tensors)
 
 
 def takes_positions(model):
