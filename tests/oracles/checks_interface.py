@@ -1,10 +1,11 @@
 """Models of transformers with our attention inside give what they gave before (`nox -s oracles`)."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
-
-from posattn.torch import transformers as bridge
 
 AGREE = 1e-5  # in float32, of the largest logit or 1
 N, PADDING, WRITTEN = 13, 4, 6
@@ -36,9 +37,17 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def registered():
-    bridge.register()
+PAGE = Path(__file__).parents[2] / "docs" / "model.md"
+FENCED = re.compile(r"^```\{code-block\} python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+(LINES,) = [found for found in FENCED.findall(PAGE.read_text()) if "register()" in found]
+
+
+def switch(model, implementation):
+    """Choose an attention, ours by the lines of the page."""
+    if implementation == "posattn":
+        exec(compile(LINES, PAGE.name, "exec"), {"model": model})  # the page's own lines
+    else:
+        model.set_attn_implementation(implementation)
 
 
 def made(name):
@@ -73,7 +82,7 @@ def test_logits_and_what_is_written_are_those_of_eager_attention(name, padding):
     model, given = made(name), text(padding)
     found = []
     for implementation in ("eager", "posattn"):
-        model.set_attn_implementation(implementation)
+        switch(model, implementation)
         logits = model(**given).logits[given["attention_mask"].bool()]
         options = {"max_new_tokens": WRITTEN, "do_sample": False, "use_cache": True}
         written = model.generate(
@@ -96,7 +105,7 @@ def test_gradients_are_those_of_eager_attention(name):
     ] = -100  # the first word follows padding, whose outputs nobody reads
     found = []
     for implementation in ("eager", "posattn"):
-        model.set_attn_implementation(implementation)
+        switch(model, implementation)
         model.zero_grad()
         model(**given, labels=labels).loss.backward()
         found.append([p.grad for p in model.parameters() if p.grad is not None])
@@ -109,7 +118,7 @@ def test_a_cache_of_a_fixed_size_is_read_to_its_filled_end():
     model, given = made("Llama"), text()
     found = []
     for implementation in ("eager", "posattn"):
-        model.set_attn_implementation(implementation)
+        switch(model, implementation)
         options = {"max_new_tokens": WRITTEN, "do_sample": False}
         written = model.generate(**given, **options, cache_implementation="static",
                                  disable_compile=True)  # fmt: skip
@@ -127,6 +136,6 @@ def test_the_position_bias_of_t5_is_added():
     words = {"decoder_input_ids": given["input_ids"][:, :7]}
     found = []
     for implementation in ("eager", "posattn"):
-        model.set_attn_implementation(implementation)
+        switch(model, implementation)
         found.append(model(**given, **words).logits)
     assert (found[0] - found[1]).abs().max() < AGREE * max(1, found[0].abs().max())

@@ -16,6 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from posattn import jax as jax_column
 from posattn import reference
 from posattn import torch as torch_column
+from posattn.torch import flex, transformers
+from tests.benchmarks import records
 
 RNG = np.random.default_rng(0)
 E, VALUES = np.array([1.0, 2.0, 1.0]), np.array([6.0, 3.0, 8.0])
@@ -235,6 +237,118 @@ def test_one_program_serves_every_step_in_pytorch(page):
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "1 2 True\n"
+
+
+FLEX = """
+import warnings
+import torch
+from posattn.torch import scaled_dot_product_attention
+
+warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
+torch.manual_seed(0)
+torch.set_grad_enabled(False)
+x = torch.randn(2, 150, 64)
+{layer}
+layer.attention = None
+print(torch.allclose(y, layer(x, causal=True, mask=Window(100)), atol=1e-6))
+query, key, value = torch.randn(3, 2, 8, 150, 8)
+{functions}
+options = {{"bias": ALiBi(8), "mask": Window(100)}}
+print(torch.allclose(y, scaled_dot_product_attention(query, key, value, **options), atol=1e-6))
+"""
+
+
+def test_schemes_in_flexattention(page):
+    """A layer uses it if you pass it as attention. Schemes and masks are written as before:
+
+    If you call FlexAttention yourself, two functions translate a bias and a mask for it:
+    """
+    # a process of its own: the compiler cannot read what is checked for annotations
+    program = FLEX.format(
+        layer=block(page, "attention=flex.attention"),
+        functions=block(page, "create_block_mask"),
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\nTrue\n"
+
+
+def test_the_limits_of_flexattention(page):
+    """A scheme that reads queries and keys, such as CoPE, raises an error.
+
+    So does training on the CPU, where FlexAttention has no gradients. And a layer that rotates must be
+    told query_positions
+    """
+    with pytest.raises(TypeError, match="got CoPE, which reads queries and keys"):
+        flex.score_mod(torch_column.CoPE(4, 8))
+    layer = torch_column.MultiHeadAttention(8, 2, attention=flex.attention)
+    with pytest.raises(ValueError, match="must need no gradients on the CPU"):
+        layer(torch.ones(1, 3, 8))
+    layer.rotate = torch_column.Rotary()
+    with pytest.raises(ValueError, match="query_positions must be given"):
+        layer(torch.ones(1, 3, 8))
+
+
+def test_a_row_of_distances(page):
+    """With length=n, the bias is computed once for each distance and then looked up.
+
+    Without it, FlexAttention asks the bias about every pair, and that doesn't compile.
+    """
+    asked = []
+
+    class Counted(torch_column.ALiBi):
+        def __call__(self, query_positions, key_positions):
+            asked.append((len(query_positions), len(key_positions)))
+            return super().__call__(query_positions, key_positions)
+
+    score, b, h = torch.tensor(0.0), 0, 1
+    for length, calls in ((5, [(1, 9)]), (None, [(1, 1)] * 25)):
+        change = flex.score_mod(Counted(2), length=length)
+        for i, j in itertools.product(range(5), repeat=2):
+            got = change(score, b, h, torch.tensor(i), torch.tensor(j))
+            assert got == -abs(i - j) / 256
+        assert asked == calls
+        asked.clear()
+    query = torch.ones(1, 2, 5, 8)
+    uneven = torch_column.FIRE(2).requires_grad_(False)
+    with pytest.raises(ValueError, match="where FlexAttention is compiled"):
+        flex.attention(query, query, query, bias=uneven, compiled=True)
+
+
+def test_flexattention_is_slower_on_a_cpu(page):
+    """On the CPU it isn't"""
+    recorded = [m["cases"] for m in records.machines() if m["device"] == "cpu"]
+    ratios = [
+        case["ratio"]["FlexAttention"][1]
+        for cases in recorded
+        for case in cases.values()
+        if "FlexAttention" in case.get("ratio", {})
+    ]
+    assert ratios
+    assert max(ratios) < 1
+
+
+def test_any_function_may_be_a_models_attention(page, monkeypatch):
+    """One call puts ours there, and then any model can ask for it:
+
+    With register("mine", attention=function), the models run a function of yours. That is a short way to
+    look at every score of a model that you didn't write.
+    """
+    assert 'register()\nmodel.set_attn_implementation("posattn")' in block(
+        page, "register()"
+    )
+    query, key, value = torch.randn(3, 1, 2, 4, 8)
+    seen = []
+
+    def watched(*arrays, **options):
+        seen.append(torch_column.attention_weights(*arrays[:2], **options))
+        return torch_column.scaled_dot_product_attention(*arrays, **options)
+
+    out, _ = transformers.forward(watched)(torch.nn.Module(), query, key, value, None)
+    want = torch_column.scaled_dot_product_attention(query, key, value, causal=True)
+    assert out.equal(want.transpose(1, 2))
+    assert torch.allclose(seen[0] @ value, want, atol=1e-6)
 
 
 def test_one_program_serves_every_step_in_jax(page):
