@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
+import torch
 
 from posattn.conformance import UsageError, assert_conforms, check, load, names
 from posattn.conformance.faults.registry import half_precision
@@ -90,6 +91,8 @@ def of(column, scheme):
         return lambda x, positions=None, *, base: column.PositionalEncoding(
             x.shape[-1], base=base
         )(x, positions=positions)
+    if scheme == "latent":
+        return functools.partial(latent, column)
     if scheme == "mrope_interleaved":
         return functools.partial(column.mrope_frequencies, interleaved=True)
     if scheme == "stick_breaking":
@@ -111,6 +114,35 @@ def of(column, scheme):
     takes_dtype = "dtype" in inspect.signature(function).parameters
     dtype = {"dtype": column.array(0.0).dtype} if takes_dtype else {}
     return functools.partial(function, **dtype)
+
+
+def latent(column, x, positions=None, **options):
+    """Latent attention of a column, from weights as `x @ weight`."""
+    weights = {n: w for n, w in options.items() if n.endswith("_weight")}
+    called = {n: options[n] for n in ("mask", "causal") if n in options}
+    called["query_positions"] = positions
+    made = {n: options[n] for n in ("num_heads", "scale", "eps") if n in options}
+    turns = {n: options[n] for n in ("base", "layout") if n in options}
+    made["rotate"] = column.Rotary(**turns)
+    if column.name != "torch":
+        return column.LatentAttention(**weights, **made)(x, **called)
+    heads, rank = made["num_heads"], len(weights["kv_norm_weight"])
+    query_norm = weights.get("query_norm_weight")
+    layer = column.LatentAttention(
+        x.shape[-1],
+        query_rank=None if query_norm is None else len(query_norm),
+        kv_rank=rank,
+        content_dim=weights["key_weight"].shape[1] // heads,
+        rotary_dim=weights["kv_down_weight"].shape[1] - rank,
+        value_dim=weights["value_weight"].shape[1] // heads,
+        dtype=x.dtype,
+        **made,
+    )
+    state = {
+        f"{n.removesuffix('_weight')}.weight": w.T if w.ndim > 1 else w
+        for n, w in weights.items()
+    }
+    return torch.func.functional_call(layer, state, x, called)
 
 
 def adapted(column, query, key, bias, network):
@@ -181,7 +213,6 @@ def test_every_definition_is_covered():
         *("self_attention_operations", "dropout", "randomized_positions"),  # random
         *("ALiBi", "Rotary", "RotaryAxes"),  # their functions have vectors
         *("KVCache", "LatentCache"),  # a layer decodes with them
-        "LatentAttention",
         "tiled_forgetting_bias",  # parts of `forgetting_bias`
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
         "Decoder",  # a whole model, of layers that have vectors

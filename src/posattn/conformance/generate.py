@@ -15,6 +15,7 @@ from posattn.conformance.cases import (
     bias,
     content,
     draw,
+    latent,
     rotary,
     scaling,
 )
@@ -30,6 +31,7 @@ SCHEMES = {
     **axes.SCHEMES,
     **bias.SCHEMES,
     **content.SCHEMES,
+    **latent.SCHEMES,
     **rotary.SCHEMES,
     **scaling.SCHEMES,
 }

@@ -10,6 +10,7 @@ from posattn.conformance.faults import (
     axes,
     bias,
     content,
+    latent,
     layouts,
     positions,
     scaling,
@@ -17,7 +18,7 @@ from posattn.conformance.faults import (
 from posattn.conformance.faults.registry import FAULTS, Near
 
 __all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "content", "explain"]
-__all__ += ["layouts", "positions", "scaling"]
+__all__ += ["latent", "layouts", "positions", "scaling"]
 
 NEARLY_ALL = 3 / 4  # of the failures must be those of a fault, or it is not named
 

@@ -1,0 +1,115 @@
+"""Faults of latent attention: what turns, what is normalised, what the scores are divided by."""
+
+import numpy as np
+
+from posattn import reference
+from posattn.conformance.faults.registry import fault, misuse
+from posattn.reference import attention_weights, merge_heads, split_heads
+
+
+def root_mean_square(x, eps):
+    """What a norm divides by."""
+    return np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
+
+
+def normalised(latent, both, eps):
+    """The latent vector over its root mean square; `both` is it and the shared key."""
+    return latent / root_mean_square(latent, eps)
+
+
+def naive(x, positions=None, *, normalise=normalised, turn_key=True, **options):
+    """Latent attention as it is written down, with `normalise(latent, both, eps)`."""
+    heads, weight = options["num_heads"], options["kv_norm_weight"]
+    eps, rank = options.get("eps", 1e-6), len(weight)
+    where = np.arange(x.shape[-2]) if positions is None else positions
+    where = where[..., None, :]
+    known = {name: options[name] for name in ("base", "layout") if name in options}
+    rotary = reference.Rotary(**known)
+    both = x @ options["kv_down_weight"]
+    latent, shared = both[..., :rank], both[..., None, :, rank:]
+    latent = weight * normalise(latent, both, eps)
+    if "query_down_weight" in options:
+        x = x @ options["query_down_weight"]
+        x = options["query_norm_weight"] * x / root_mean_square(x, eps)
+    query = split_heads(x @ options["query_weight"], heads)
+    content = split_heads(latent @ options["key_weight"], heads)
+    width = content.shape[-1]
+    turned = rotary(query[..., width:], where)
+    shared = rotary(shared, where) if turn_key else shared
+    shared = np.broadcast_to(shared, (*content.shape[:-1], shared.shape[-1]))
+    mask = options.get("mask")
+    weights = attention_weights(
+        np.concatenate([query[..., :width], turned], axis=-1),
+        np.concatenate([content, shared], axis=-1),
+        mask=None if mask is None else mask[..., None, :, :],
+        causal=options.get("causal", False),
+        scale=options.get("scale"),
+    )
+    values = split_heads(latent @ options["value_weight"], heads)
+    return merge_heads(weights @ values) @ options["output_weight"]
+
+
+@misuse("latent")
+def latent_in_the_other_layout(latent, *arguments, **options):
+    """The other layout: halves of the entries that turn are paired, not neighbors, or the reverse."""
+    other = {"interleaved": "half", "half": "interleaved"}
+    layout = other[options.get("layout", "interleaved")]
+    return latent(*arguments, **{**options, "layout": layout})
+
+
+@misuse("latent")
+def latent_scaled_by_content(latent, *arguments, **options):
+    """Scores are divided by the root of the content's width: the entries that turn are not counted."""
+    content = options["key_weight"].shape[1] // options["num_heads"]
+    return latent(*arguments, **{"scale": content**-0.5, **options})
+
+
+@misuse("latent")
+def latent_scale_ignored(latent, *arguments, scale=None, **options):
+    """The given scale is ignored, and with it YaRN's sharpening in DeepSeek."""
+    return latent(*arguments, **options)
+
+
+@misuse("latent")
+def latent_positions_ignored(latent, x, positions=None, **options):
+    """Given positions are ignored: tokens stand at 0, 1, and so on."""
+    return latent(x, **options)
+
+
+@misuse("latent")
+def latent_turns_first(latent, *arguments, **options):
+    """The first entries of a query turn, not the last."""
+    content = options["key_weight"].shape[1] // options["num_heads"]
+    weight = options["query_weight"]
+    each = weight.reshape(len(weight), options["num_heads"], -1)
+    moved = np.roll(each, content, axis=-1).reshape(weight.shape)
+    return latent(*arguments, **{**options, "query_weight": moved})
+
+
+@misuse("latent")
+def latent_norms_without_weight(latent, *arguments, **options):
+    """The learned factors of the norms are ignored."""
+    ones = {n: np.ones_like(w) for n, w in options.items() if "norm" in n}
+    return latent(*arguments, **{**options, **ones})
+
+
+@fault("latent")
+def latent_not_normalised(x, positions=None, **options):
+    """The latent vector of keys and values is not normalised."""
+    return naive(x, positions, normalise=lambda latent, both, eps: latent, **options)
+
+
+@fault("latent")
+def latent_norm_over_all(x, positions=None, **options):
+    """The norm is over the latent vector and the shared key together."""
+
+    def normalise(latent, both, eps):
+        return latent / root_mean_square(both, eps)
+
+    return naive(x, positions, normalise=normalise, **options)
+
+
+@fault("latent")
+def latent_key_not_turned(x, positions=None, **options):
+    """The shared key does not turn, only the queries do."""
+    return naive(x, positions, turn_key=False, **options)
