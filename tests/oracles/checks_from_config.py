@@ -151,11 +151,11 @@ ENCODERS = {
 COUNTS_PADDING = {"Llama 4"}  # for the temperature, where transformers knows no positions
 
 
-def model_of(family):
+def model_of(family, **more):
     """A small model with random weights, and no norm whose weight is 1."""
     name, options = FAMILIES[family]
     small = {} if OWN_SIZES & options.keys() else SMALL
-    options = {k: v for k, v in (small | options).items() if v is not None}
+    options = {k: v for k, v in (small | options | more).items() if v is not None}
     config = getattr(transformers, f"{name}Config")(**options)
     config._attn_implementation = "eager"
     torch.manual_seed(0)

@@ -53,6 +53,14 @@ def plan(config, *, length=None):
             ...
         ValueError: llama: head_dims = 16 is no key that this family's attention reads; did you mean head_dim?
     """
+    keys = opened(config, length=length)
+    layers = FAMILIES[keys.family](keys)
+    keys.finish()
+    return Plan(keys.family, layers)
+
+
+def opened(config, *, length=None, known=FAMILIES):
+    """The keys of the part of a configuration that describes the text model, whose family must be known."""
     values = _values(config)
     outer = _model_type(values, "")
     inner = next((name for name in NESTED if values.get(name) is not None), None)
@@ -64,18 +72,16 @@ def plan(config, *, length=None):
             raise TypeError(f"{outer}: {inner} must be a dictionary, got {nested!r}")
         values = nested
     model_type = _model_type(values, f"{inner}: " if inner else "")
-    read = FAMILIES.get(model_type)
-    if read is None:
-        near = difflib.get_close_matches(model_type, FAMILIES, 3, 0.6)
+    if model_type not in known:
+        near = difflib.get_close_matches(model_type, known, 3, 0.6)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise ValueError(
-            f"model_type {model_type!r} is not known; {hint}known are the {len(FAMILIES)} keys of "
-            "posattn.configs.FAMILIES"
-        )
-    keys = Keys(values, model_type, length)
-    layers = read(keys)
-    keys.finish()
-    return Plan(model_type, layers)
+        if model_type in FAMILIES:
+            hint = "only its attention is: see MultiHeadAttention.from_config; "
+        names = ", ".join(sorted(known))
+        if known is FAMILIES:
+            names = f"the {len(FAMILIES)} keys of posattn.configs.FAMILIES"
+        raise ValueError(f"model_type {model_type!r} is not known; {hint}known are {names}")
+    return Keys(values, model_type, length)
 
 
 def chosen(config, layer, *, length=None):

@@ -16,6 +16,7 @@ from posattn.jax.attention.cache import KVCache
 from posattn.jax.attention.masks import Every
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, applied
+from posattn.jax.models.loading import from_config
 from posattn.jax.models.multi_head import Bias, MultiHeadAttention, Rotate
 from posattn.jax.trees import as_pytree, register
 
@@ -35,7 +36,8 @@ class Decoder:
     Twin of :class:`posattn.reference.Decoder`; a pytree.
     Under `jax.jit` a token outside the vocabulary cannot raise: the logits of its text become NaN.
 
-    Make a decoder with `Decoder.init(rng, vocab_size, dim, num_layers, num_heads)`.
+    Make a decoder with `Decoder.init(rng, vocab_size, dim, num_layers, num_heads)`, or from a checkpoint of
+    Llama, Qwen, Gemma or GPT-2 with `Decoder.from_config(config, weights=...)`.
 
     Args:
         embedding: a row for each token of the vocabulary, `(vocab_size, d)`.
@@ -160,6 +162,8 @@ class Decoder:
             blocks.append(Block(attention, fed, *norms))
         norm = Norm.init(norm, dim, eps, dtype)
         return cls(embedding, tuple(blocks), norm, head, encoding)
+
+    from_config = classmethod(from_config)
 
     def init_cache(
         self,

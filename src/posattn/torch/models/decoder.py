@@ -13,6 +13,7 @@ from posattn.torch.attention.cache import KVCache
 from posattn.torch.attention.masks import Every
 from posattn.torch.attention.random import Rng, seed
 from posattn.torch.models.block import Block, FeedForward, applied, norm_of
+from posattn.torch.models.loading import from_config
 from posattn.torch.models.multi_head import Bias, MultiHeadAttention, Rotate
 
 __all__ = ["Decoder"]
@@ -28,6 +29,7 @@ class Decoder(nn.Module):
 
     Twin of :class:`posattn.reference.Decoder`.
     Its parts are `embedding`, `blocks`, each with `attention` and `feed_forward`, `norm` and `head`.
+    `Decoder.from_config(config, weights=...)` makes one from a checkpoint of Llama, Qwen, Gemma or GPT-2.
     Dropout acts when `rng` is given to the call.
 
     Args:
@@ -127,6 +129,8 @@ class Decoder(nn.Module):
         self.encoding, self.embedding_norm = encoding, None
         self.embedding_scale, self.logit_cap = 1.0, None
         self.reset_parameters(rng)
+
+    from_config = classmethod(from_config)
 
     def reset_parameters(self, rng: torch.Generator | None = None) -> None:
         """Draw the weights: embedding and head with standard deviation 0.02, the rest within Glorot's bounds.

@@ -1,0 +1,356 @@
+"""What a dense decoder has around its attention: norms, networks, embeddings, and where their weights are."""
+
+from dataclasses import dataclass, field
+
+from posattn.configs.families import FAMILIES
+from posattn.configs.keys import REQUIRED
+from posattn.configs.layers import Plan
+from posattn.configs.reading import as_heads, opened
+from posattn.configs.weights import NAMES
+
+__all__ = ["DECODERS", "Family", "Model", "Source", "decoder", "read", "sources"]
+
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+NORMS = (
+    "attention_norm",
+    "feed_forward_norm",
+    "attention_post_norm",
+    "feed_forward_post_norm",
+)
+BEFORE = {
+    "attention_norm": "input_layernorm",
+    "feed_forward_norm": "post_attention_layernorm",
+}
+AFTER = {
+    "attention_post_norm": "post_attention_layernorm",
+    "feed_forward_post_norm": "post_feedforward_layernorm",
+}
+AROUND = AFTER | {
+    "attention_norm": "input_layernorm",
+    "feed_forward_norm": "pre_feedforward_layernorm",
+}
+GATED = {
+    "feed_forward.gate": "mlp.gate_proj",
+    "feed_forward.up": "mlp.up_proj",
+    "feed_forward.down": "mlp.down_proj",
+}
+PLAIN = {
+    "feed_forward.up": "mlp.dense_h_to_4h",
+    "feed_forward.down": "mlp.dense_4h_to_h",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a family builds what surrounds the attention.
+
+    Args:
+        layer: the names of a layer's parts, by ours; with a number where one of their arrays holds two.
+        top: the names of what belongs to no layer.
+        layers: what the names of a layer begin with, `{}` for its number.
+        norm: `"rms"` or `"layer"`.
+        eps: the key of the number in the norms.
+        plus_one: whether 1 is added to the weights of norms.
+        activation: the keys of the activation; empty if it is always GELU by its tanh formula.
+        hidden: the key of the width of the network.
+        quadruple: whether that width is four times the model's where it is not given.
+        use_bias: whether the network has offsets, or the key that says so.
+        tied: whether the head is the embedding if no key says so.
+        head: what the head may be called if it is not.
+        scaled: whether embeddings are multiplied by the root of the width.
+        capped: whether a key may cap the logits.
+        parallel: the key that says whether both parts read the same; None if they never do.
+        only: keys of which only one value is built.
+    """
+
+    layer: dict[str, str | tuple[str, int]]
+    top: dict[str, str] = field(
+        default_factory=lambda: {"embedding": "embed_tokens", "norm": "norm"}
+    )
+    layers: str = "layers.{}."
+    norm: str = "rms"
+    eps: str = "rms_norm_eps"
+    plus_one: bool = False
+    activation: tuple[str, ...] = ("hidden_act",)
+    hidden: str = "intermediate_size"
+    quadruple: bool = False
+    use_bias: bool | str = False
+    tied: bool = False
+    head: tuple[str, ...] = ("lm_head.weight",)
+    scaled: bool = False
+    capped: bool = False
+    parallel: str | None = None
+    only: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def gated(self):
+        """Whether the networks are gated."""
+        return "feed_forward.gate" in self.layer
+
+
+@dataclass(frozen=True)
+class Model:
+    """A dense decoder, as its configuration describes it.
+
+    Args:
+        plan: what its layers do with positions.
+        family: how its family builds the rest.
+        vocab_size: how many tokens there are.
+        hidden_dim: the width of the networks.
+        activation: `"silu"`, `"relu"`, `"gelu"` or `"gelu_tanh"`.
+        eps: the number in the norms.
+        use_bias: whether the networks have offsets.
+        tied: whether the head is the embedding.
+        parallel: whether attention and network read the same.
+        embedding_scale: a factor on the embeddings.
+        logit_cap: c of `c * tanh(z / c)`; None if logits are not capped.
+    """
+
+    plan: Plan
+    family: Family
+    vocab_size: int
+    hidden_dim: int
+    activation: str
+    eps: float
+    use_bias: bool
+    tied: bool
+    parallel: bool = False
+    embedding_scale: float = 1.0
+    logit_cap: float | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an array of ours comes from.
+
+    Args:
+        name: theirs.
+        half: 0 or 1 if it is one half of the rows of that array.
+        plus: what is added to it.
+        transposed: whether it is kept as `(d_in, d_out)`.
+    """
+
+    name: str
+    half: int | None = None
+    plus: int = 0
+    transposed: bool = False
+
+
+def decoder(config, *, length=None):
+    """Read a dense decoder from its configuration.
+
+    Args:
+        config: what `plan` reads, but no plan.
+        length: as for `plan`.
+
+    Returns:
+        A `Model`.
+
+    Raises:
+        TypeError: if a value is not of its kind.
+        ValueError: if the configuration is not clear, or the family is not known to `Decoder`.
+    """
+    keys = opened(config, length=length, known=DECODERS)
+    layers = FAMILIES[keys.family](keys)
+    family, dim = DECODERS[keys.family], layers[0].dim
+    for layer in layers:
+        as_heads(layer)
+        if not layer.causal:
+            raise keys.error("a Decoder hides the future, and this configuration doesn't")
+    activation = "gelu_pytorch_tanh"
+    if family.activation:
+        activation = keys.choice(*family.activation, among=ACTIVATIONS)
+    absent = 4 * dim if family.quadruple else REQUIRED
+    bias = family.use_bias
+    for name, value in family.only:
+        keys.only(name, value)
+    cap = None
+    if family.capped:
+        cap = keys.number("final_logit_softcapping", absent=None, null=None)
+    found = Model(
+        Plan(keys.family, layers),
+        family,
+        vocab_size=keys.count("vocab_size"),
+        hidden_dim=keys.count(family.hidden, absent=absent),
+        activation=ACTIVATIONS[activation],
+        eps=keys.number(family.eps),
+        use_bias=keys.flag(bias, absent=False) if isinstance(bias, str) else bias,
+        tied=keys.flag("tie_word_embeddings", absent=family.tied),
+        parallel=bool(family.parallel and keys.flag(family.parallel, absent=True)),
+        embedding_scale=dim**0.5 if family.scaled else 1.0,
+        logit_cap=cap,
+    )
+    keys.finish()
+    return found
+
+
+def sources(state, model):
+    """Where each array around the attention comes from; nothing is read yet.
+
+    Args:
+        state: a mapping from the names that transformers gives to arrays.
+        model: what the configuration says.
+
+    Returns:
+        A dictionary from our names, such as `blocks.0.feed_forward.up.weight`, to a `Source`.
+
+    Raises:
+        ValueError: if an array is missing or left over.
+    """
+    family, names = model.family, NAMES[model.plan.model_type]
+    first = f"{family.top['embedding']}.weight"
+    roots = [root for root in names.roots if root + first in state]
+    if not roots:
+        tried = " or ".join(repr(root + first) for root in names.roots)
+        raise ValueError(f"weights lack {tried}, the decoder's embedding")
+    root, found, attention = roots[0], {}, []
+    for part, name in family.top.items():
+        found |= _source(model, part, root + name)
+    if not model.tied:
+        heads = [name for name in family.head if name in state] or family.head
+        found["head.weight"] = Source(heads[0])
+    for index in range(len(model.plan.layers)):
+        prefix = root + family.layers.format(index)
+        attention.append(root + names.module.format(index))
+        for part, given in family.layer.items():
+            name, *half = (given,) if isinstance(given, str) else given
+            more = _source(model, part, prefix + name, *half, transposed=names.transposed)
+            found |= {f"blocks.{index}.{ours}": source for ours, source in more.items()}
+    for ours, source in found.items():
+        if source.name not in state:
+            raise ValueError(f"weights lack {source.name!r}, the decoder's {ours}")
+    used = {source.name for source in found.values()}
+    for name in state:
+        ours = name.startswith((root, *family.head)) and not name.startswith(
+            tuple(attention)
+        )
+        tied = model.tied and name in family.head  # the embedding once more
+        if ours and not tied and name not in used:
+            raise ValueError(
+                f"weights have {name!r}, which a decoder of {model.plan.model_type!r} with this "
+                "configuration does not use"
+            )
+    return found
+
+
+def read(state, source, shape):
+    """An array of ours.
+
+    Args:
+        state: a mapping from their names to arrays.
+        source: where the array comes from.
+        shape: what it must have.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: if it has another shape.
+    """
+    array = state[source.name]
+    array = array.T if source.transposed and array.ndim == 2 else array
+    if source.half is not None:
+        rows = array.shape[0] // 2
+        array = array[source.half * rows : (source.half + 1) * rows]
+    if tuple(array.shape) != tuple(shape):
+        raise ValueError(
+            f"{source.name!r} must give an array of shape {tuple(shape)}, got {tuple(array.shape)}"
+        )
+    return array + source.plus if source.plus else array
+
+
+def _source(model, part, name, half=None, *, transposed=False):
+    """The arrays of a part, by our name."""
+    if part == "encoding":
+        return {"encoding.table": Source(f"{name}.weight")}
+    if part == "embedding":
+        return {"embedding.weight": Source(f"{name}.weight")}
+    if part.startswith("feed_forward."):
+        kinds, plus = ("weight", "bias") if model.use_bias else ("weight",), 0
+    else:
+        kinds = ("weight", "bias") if model.family.norm == "layer" else ("weight",)
+        plus, transposed = int(model.family.plus_one), False
+    return {
+        f"{part}.{kind}": Source(f"{name}.{kind}", half, plus, transposed) for kind in kinds
+    }
+
+
+LLAMA = Family(BEFORE | GATED)
+GEMMA = {"plus_one": True, "tied": True, "scaled": True}
+DECODERS = {
+    "llama": Family(BEFORE | GATED, use_bias="mlp_bias"),
+    "mistral": LLAMA,
+    "qwen2": LLAMA,
+    "qwen3": LLAMA,
+    "smollm3": Family(BEFORE | GATED, use_bias="mlp_bias", tied=True),
+    "olmo2": Family(AFTER | GATED),
+    "gemma": Family(
+        BEFORE | GATED, **GEMMA, activation=("hidden_act", "hidden_activation")
+    ),
+    "gemma2": Family(
+        AROUND | GATED, **GEMMA, activation=("hidden_activation",), capped=True
+    ),
+    "gemma3_text": Family(
+        AROUND | GATED, **GEMMA, activation=("hidden_activation",), capped=True
+    ),
+    "phi3": Family(
+        BEFORE
+        | {
+            "feed_forward.gate": ("mlp.gate_up_proj", 0),
+            "feed_forward.up": ("mlp.gate_up_proj", 1),
+            "feed_forward.down": "mlp.down_proj",
+        }
+    ),
+    "gpt2": Family(
+        {
+            "attention_norm": "ln_1",
+            "feed_forward_norm": "ln_2",
+            "feed_forward.up": "mlp.c_fc",
+            "feed_forward.down": "mlp.c_proj",
+        },
+        {"embedding": "wte", "encoding": "wpe", "norm": "ln_f"},
+        "h.{}.",
+        norm="layer",
+        eps="layer_norm_epsilon",
+        activation=("activation_function",),
+        hidden="n_inner",
+        quadruple=True,
+        use_bias=True,
+        tied=True,
+        only=(("add_cross_attention", False),),
+    ),
+    "gpt_neox": Family(
+        BEFORE | PLAIN,
+        {"embedding": "embed_in", "norm": "final_layer_norm"},
+        norm="layer",
+        eps="layer_norm_eps",
+        use_bias=True,
+        head=("lm_head.weight", "embed_out.weight"),
+        parallel="use_parallel_residual",
+    ),
+    "bloom": Family(
+        BEFORE | PLAIN,
+        {
+            "embedding": "word_embeddings",
+            "embedding_norm": "word_embeddings_layernorm",
+            "norm": "ln_f",
+        },
+        "h.{}.",
+        norm="layer",
+        eps="layer_norm_epsilon",
+        activation=(),
+        hidden="n_inner",
+        quadruple=True,
+        use_bias=True,
+        tied=True,
+        only=(("apply_residual_connection_post_layernorm", False),),
+    ),
+}

@@ -1,0 +1,145 @@
+"""From what a configuration says of a dense decoder to a `Decoder`, and its weights."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import DTypeLike
+
+from posattn.configs import decoders
+from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
+from posattn.jax.models.building import added, arguments, loaded, state_of
+from posattn.jax.models.multi_head import MultiHeadAttention
+from posattn.jax.position.learned import LearnedPositionalEncoding
+
+__all__ = []
+
+ACTIVATIONS = {
+    "silu": silu,
+    "relu": jax.nn.relu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": gelu,
+}
+
+
+def from_config(
+    cls,
+    config: Any,
+    *,
+    weights: Mapping[str, Array] | str | Path | None = None,
+    length: int | None = None,
+    dtype: DTypeLike | None = None,
+    rng: Array | None = None,
+):
+    """Make a dense decoder from its configuration: Llama, Mistral, Qwen, Gemma, GPT-2 and others.
+
+    Args:
+        cls: the class of the decoder.
+        config: the path of a `config.json` or of its folder, its content, or a configuration of transformers.
+        weights: with the names of transformers: arrays by name, a safetensors file, or a folder of them;
+            drawn if not given.
+        length: for how long a text, which matters to methods such as LongRoPE.
+        dtype: of the weights; JAX's default one if not given.
+        rng: a JAX key, where the weights are drawn from; key 0 if not given.
+
+    Returns:
+        The decoder.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if the configuration is not clear, its family is not among those that a `Decoder` can be,
+            or weights are missing or left over.
+    """
+    model = decoders.decoder(config, length=length)
+    dtype = jnp.result_type(float if dtype is None else dtype)
+    state = None if weights is None else state_of(weights)
+    found = {} if state is None else decoders.sources(state, model)
+    key = jax.random.key(0) if rng is None else rng
+    keys = jax.random.split(key, len(model.plan.layers) + 1)
+    blocks = tuple(
+        filled(
+            block_of(model, index, keys[index], dtype, state),
+            f"blocks.{index}.",
+            found,
+            state,
+        )
+        for index in range(len(model.plan.layers))
+    )  # one after the other, so that no more than one is there twice
+    return filled(around(cls, model, blocks, keys[-1], dtype), "", found, state)
+
+
+def block_of(model, index, key, dtype, state):
+    """A block of the right shape, with attention that has its weights already."""
+    layer, family = model.plan.layers[index], model.family
+    own, other, bias = jax.random.split(key, 3)
+    attention = MultiHeadAttention.init(
+        own, **arguments(layer, dtype), bias=added(layer, bias, dtype)
+    )
+    if state is not None:
+        attention = loaded(attention, state, model.plan, index)
+    network = FeedForward.init(
+        other,
+        layer.dim,
+        model.hidden_dim,
+        gated=family.gated,
+        activation=ACTIVATIONS[model.activation],
+        use_bias=model.use_bias,
+        dtype=dtype,
+    )
+    norms = {
+        name: Norm.init(family.norm, layer.dim, model.eps, dtype)
+        for name in decoders.NORMS
+        if name in family.layer
+    }
+    return Block(attention, network, **norms, parallel=model.parallel)
+
+
+def around(cls, model, blocks, key, dtype):
+    """The decoder with these blocks, and the rest in the right shape."""
+    dim, family = model.plan.layers[0].dim, model.family
+    first, last, place = jax.random.split(key, 3)
+    norm = Norm.init(family.norm, dim, model.eps, dtype)
+    encoding = None
+    if "encoding" in family.top:
+        rows = model.plan.layers[0].table[1]
+        encoding = LearnedPositionalEncoding.init(place, rows, dim, dtype=dtype)
+    return cls(
+        0.02 * jax.random.normal(first, (model.vocab_size, dim), dtype),
+        blocks,
+        norm,
+        None
+        if model.tied
+        else 0.02 * jax.random.normal(last, (dim, model.vocab_size), dtype),
+        encoding,
+        norm if "embedding_norm" in family.top else None,
+        jnp.asarray(model.embedding_scale, dtype).item(),
+        model.logit_cap,
+    )
+
+
+def filled(part, prefix, found, state):
+    """A block or a decoder with the weights whose names begin with a prefix."""
+    for name, source in found.items():
+        owner, _, field = name.removeprefix(prefix).rpartition(".")
+        if not name.startswith(prefix) or owner.startswith("blocks."):
+            continue
+        path = owner.split(".")
+        if path[0] == "feed_forward":
+            path, field = path[:1], f"{path[1]}_{field}"
+        elif path[0] in ("embedding", "head"):
+            path, field = [], path[0]
+        layer = getattr(part, path[0]) if path else part
+        old = getattr(layer, field)
+        turned = field == "head" or field.endswith(
+            "_weight"
+        )  # kept as `x @ weight` needs it
+        array = decoders.read(state, source, old.shape[::-1] if turned else old.shape)
+        array = jnp.asarray(array, old.dtype)
+        layer = replace(layer, **{field: array.T if turned else array})
+        part = replace(part, **{path[0]: layer}) if path else layer
+    return part

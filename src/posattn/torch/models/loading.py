@@ -1,0 +1,109 @@
+"""From what a configuration says of a dense decoder to a `Decoder`, and its weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posattn.configs import decoders
+from posattn.torch.models.block import gelu, norm_of, silu
+from posattn.torch.models.building import arguments, load, state_of
+from posattn.torch.position.learned import LearnedPositionalEncoding
+
+__all__ = []
+
+ACTIVATIONS = {
+    "silu": silu,
+    "relu": nn.functional.relu,
+    "gelu": nn.functional.gelu,
+    "gelu_tanh": gelu,
+}
+
+
+def from_config(
+    cls,
+    config: Any,
+    *,
+    weights: Mapping[str, Tensor] | str | Path | None = None,
+    length: int | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    rng: torch.Generator | None = None,
+):
+    """Make a dense decoder from its configuration: Llama, Mistral, Qwen, Gemma, GPT-2 and others.
+
+    Args:
+        cls: the class of the decoder.
+        config: the path of a `config.json` or of its folder, its content, or a configuration of transformers.
+        weights: with the names of transformers: arrays by name, a safetensors file, or a folder of them;
+            drawn if not given.
+        length: for how long a text, which matters to methods such as LongRoPE.
+        dtype: of the weights; PyTorch's default one if not given.
+        device: of the weights.
+        rng: where the weights are drawn from.
+
+    Returns:
+        The decoder.
+
+    Raises:
+        TypeError: if an argument is not of its kind.
+        ValueError: if the configuration is not clear, its family is not among those that a `Decoder` can be,
+            or weights are missing or left over.
+    """
+    model = decoders.decoder(config, length=length)
+    device = torch.get_default_device() if device is None else device
+    # what is loaded anyway is not drawn first
+    options = {"dtype": dtype, "device": device if weights is None else "meta"}
+    made = empty(cls, model, rng if weights is None else None, **options)
+    if weights is not None:
+        made.to_empty(device=device)
+        fill(made, model, state_of(weights))
+    return made
+
+
+def empty(cls, model, rng, **options):
+    """A decoder of the right shape."""
+    layers, family = model.plan.layers, model.family
+    first, norm = layers[0], (family.norm, layers[0].dim, model.eps)
+    encoding = None
+    if "encoding" in family.top:
+        encoding = LearnedPositionalEncoding(first.table[1], first.dim, **options, rng=rng)
+    made = cls(
+        model.vocab_size,
+        first.dim,
+        len(layers),
+        first.num_heads,
+        hidden_dim=model.hidden_dim,
+        gated=family.gated,
+        activation=ACTIVATIONS[model.activation],
+        norm=family.norm,
+        eps=model.eps,
+        use_bias=model.use_bias,
+        tied=model.tied,
+        encoding=encoding,
+        layer_options=lambda index: arguments(layers[index], **options),
+        **options,
+        rng=rng,
+    )
+    for block in made.blocks:
+        block.parallel = model.parallel
+        for name in decoders.NORMS:
+            there = name in family.layer
+            setattr(block, name, norm_of(*norm, **options) if there else None)
+    if "embedding_norm" in family.top:
+        made.embedding_norm = norm_of(*norm, **options)
+    scale = torch.tensor(model.embedding_scale, dtype=made.embedding.weight.dtype)
+    made.embedding_scale, made.logit_cap = scale.item(), model.logit_cap
+    return made
+
+
+@torch.no_grad()
+def fill(made, model, state):
+    """Copy the weights of a model."""
+    own = dict(made.named_parameters())
+    for name, source in decoders.sources(state, model).items():
+        own[name].copy_(decoders.read(state, source, own[name].shape))
+    for index, block in enumerate(made.blocks):
+        load(block.attention, state, model.plan, index)
