@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import posattn.jax as theirs
 import posattn.torch as ours
 from posattn.schemes import SCHEMES as SCHEMES_OF_ALL
-from posattn.torch.attention import blocks, tiled
+from posattn.torch.attention import blocks, fused, tiled
+from posattn.torch.attention.call import checked
 from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 3
@@ -311,6 +312,63 @@ def test_a_mask_that_is_a_function_is_never_whole(monkeypatch, unchecked, scheme
                 out.sum().backward()
             entries.append(largest.entries)
         assert entries[1] <= 2 * entries[0] <= 2 * 64 * 64 * HEADS / 4
+
+
+DOCUMENTS = torch.tensor([0, 1, 2, 3]).repeat_interleave(torch.tensor([10, 25, 16, 13]))
+
+
+def same_document(query_positions, key_positions):
+    """A mask for documents that are packed into one sequence."""
+    query, key = DOCUMENTS[query_positions], DOCUMENTS[key_positions]
+    return query[..., :, None] == key[..., None, :]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_keys_of_other_documents_are_skipped(widths, causal):
+    """Eight queries see the keys of their own documents: of two of them at most, here."""
+    arrays = long_inputs(64, grad=False)
+    options = {"mask": same_document, "causal": causal}
+    with torch.no_grad():
+        got = ours.scaled_dot_product_attention(*arrays, **options)
+    assert max(widths) <= 10 + 25 + 6
+    assert sum(widths) <= (8 * 35 if not causal else 8 * 24)
+    want = ours.attention_weights(*arrays[:2], **options) @ arrays[2]
+    assert torch.allclose(got, want, atol=1e-6)
+
+
+def test_keys_that_are_known_to_be_finite_stay_as_they_are(small, unchecked):
+    arrays = long_inputs(9, grad=False)
+    call = checked(*arrays, mask=ours.Window(3), causal=True, finite=True, scale=0.5)
+    block_call, _ = blocks._seen_only(call)
+    assert block_call is call
+    want = ours.scaled_dot_product_attention(
+        *arrays, mask=ours.Window(3), causal=True, scale=0.5
+    )
+    assert torch.allclose(blocks.attend(call, fused.attend), want, atol=1e-6)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("few", [2**21, 2**9])
+@pytest.mark.parametrize("bias", [None, ours.T5Bias(HEADS), ours.StickBreaking()])
+@pytest.mark.parametrize("n_q", [5, 64, 70])
+def test_documents_have_the_gradients_of_the_whole(
+    monkeypatch, small, unchecked, n_q, bias, few, causal
+):
+    """Also with fewer or more queries than keys, and in parts of a block where a bias needs them."""
+    monkeypatch.setattr(blocks, "FEW", few)
+    query, (key, value) = long_inputs(n_q)[0], long_inputs(64)[1:]
+    where = {
+        "query_positions": torch.arange(64 - n_q, 64).abs(),
+        "key_positions": torch.arange(64),
+    }
+    options = {"mask": same_document, "causal": causal, "bias": bias, **where}
+    found = []
+    for size in (0, 2**30):
+        monkeypatch.setattr(tiled, "SMALL", size)
+        out = ours.scaled_dot_product_attention(query, key, value, **options)
+        found.append([out, *torch.autograd.grad((out**2).sum(), (query, key, value))])
+    for got, want in zip(*found, strict=True):
+        assert error(got.detach().numpy(), want.detach().numpy()) < 1e-5
 
 
 @pytest.mark.parametrize("bias", [None, ours.ALiBi(HEADS)])

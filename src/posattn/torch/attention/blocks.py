@@ -10,6 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from posattn.torch.attention.masks import of_pairs, readable, transformed, zero_unattended
@@ -17,6 +18,7 @@ from posattn.torch.attention.masks import of_pairs, readable, transformed, zero_
 __all__ = []
 
 ROWS = 1024  # queries of a block: PyTorch's kernel for CPUs is slower with less than 768
+BAND = 128  # queries of a block with a mask: of fewer, all together see fewer keys
 FEW = 2**21  # pairs of a block, over all examples and heads: FIRE holds 32 numbers of one
 
 
@@ -25,44 +27,39 @@ def attend(call, whole):
     # numbers, also where a compiler has left the lengths open: it then compiles for each
     n_q, n_k = (len(range(x.shape[-2])) for x in (call.query, call.key))
     tiles = all(_tiles(part) for part in call.biases)
-    blocks = list(_equal(call.query, n_k, call.causal and tiles))
-    if call.mask is not None and not call.finite:
-        call = _finite(call, blocks)
+    if tiles and call.mask is not None and readable(call.key) and not transformed():
+        call, blocks = _seen_only(call)
+    else:
+        cuts = _equal(call.query, n_k, call.causal and tiles)
+        blocks = [(*cut, slice(0, _end(call, tiles, cut[1]))) for cut in cuts]
+        if call.mask is not None and not call.finite:
+            call = _finite(call, blocks)
     query, key, value = call.query, call.key, call.value
 
     cut = partial(_cut, call, tiles)
     if not torch.is_grad_enabled() or transformed():
-        return torch.cat([whole(cut(*block)[1]) for block in blocks], dim=-2)
+        return torch.cat([whole(cut(*block)) for block in blocks], dim=-2)
     module = None if torch.compiler.is_compiling() else _Whole(whole, call)
-    if module is not None and _all_known(module, cut(n_q - 1, n_q)[1]):
+    if module is not None and _all_known(module, cut(n_q - 1, n_q, blocks[-1][2])):
         learned = learned_by(module).values()
         return _Blocks.apply(module, cut, blocks, query, key, value, *learned)
     again = {"use_reentrant": False, "preserve_rng_state": False}
-    outs = [checkpoint(whole, cut(*block)[1], **again) for block in blocks]
+    outs = [checkpoint(whole, cut(*block), **again) for block in blocks]
     return torch.cat(outs, dim=-2)
 
 
-def _cut(call, tiles, start, stop):
-    """The keys that a block needs, and the call that computes it."""
-    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
-    keys = slice(0, max(n_k - n_q + stop, 0) if call.causal and tiles else n_k)
-    if tiles:
-        if call.mask is not None and readable(call.key) and not transformed():
-            seen = seen_by(replace(call, causal=False), start, stop)
-            keys = _visible(keys, seen, call.causal)
-        mask = _tile(call.mask, start, stop, keys)
-    else:
-        mask = seen_by(call, start, stop)
-    return keys, replace(
+def _cut(call, tiles, start, stop, keys):
+    """The call that computes a block from the keys that it needs."""
+    return replace(
         call,
         query=call.query[..., start:stop, :],
         key=call.key[..., keys, :],
         value=call.value[..., keys, :],
-        mask=mask,
+        mask=_tile(call.mask, start, stop, keys) if tiles else seen_by(call, start, stop),
         causal=call.causal and tiles,
         biases=[_tile(part, start, stop, keys) for part in call.biases],
         where=(call.where[0][..., start:stop], call.where[1][..., keys]),
-        place=(start, keys.start, n_q, n_k),
+        place=(start, keys.start, call.query.shape[-2], call.key.shape[-2]),
         finite=True,
     )
 
@@ -122,8 +119,8 @@ class _Blocks(torch.autograd.Function):
         ctx.autocast = device, *cast
         ctx.save_for_backward(query, key, value, *learned)
         out = None
-        for start, stop in blocks:
-            found = whole(cut(start, stop)[1])
+        for start, stop, keys in blocks:
+            found = whole(cut(start, stop, keys))
             if out is None:
                 out = found.new_empty(*query.shape[:-1], found.shape[-1])
             out[..., start:stop, :] = found
@@ -137,8 +134,8 @@ class _Blocks(torch.autograd.Function):
         lent = dict(zip(names, learned, strict=True))  # by `functional_call`, it may be
         unused = {"allow_unused": True, "materialize_grads": True}
         sums = [torch.zeros_like(x, dtype=wide_dtype(x)) for x in ctx.saved_tensors]
-        for start, stop in blocks:
-            keys, block = cut(start, stop)
+        for start, stop, keys in blocks:
+            block = cut(start, stop, keys)
             arrays = block.query, block.key, block.value
             leaves = [x.detach().requires_grad_() for x in arrays]
             block = replace(block, query=leaves[0], key=leaves[1], value=leaves[2])
@@ -172,6 +169,61 @@ def _equal(query, n_k, causal):
         yield start, stop
 
 
+def _end(call, tiles, stop):
+    """How many keys stand before the end of a block, if none after it counts."""
+    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
+    return max(n_k - n_q + stop, 0) if call.causal and tiles else n_k
+
+
+def _seen_only(call):
+    """The call with zeros for keys that nobody sees, and blocks of queries with the keys that they see."""
+    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
+    array = isinstance(call.mask, Tensor)
+    leads = [call.mask.shape[:-2]] if array else [x.shape[:-1] for x in call.where]
+    held = max(n_k * max(map(math.prod, leads)), 1)
+    rows = max(min(BAND, ROWS, FEW // held), 1)
+    blocks, anybody = [], None
+    for start in range(0, n_q, rows):
+        stop = min(start + rows, n_q)
+        seen = _seen_by_some(call, start, stop)
+        blocks += _in_parts(call, start, stop, _visible(seen, call.causal))
+        seen = functional.pad(seen, (0, n_k - seen.shape[-1]))
+        anybody = seen if anybody is None else anybody | seen
+    if not call.finite:
+        key, value = (zero_unattended(x, anybody.bool()) for x in (call.key, call.value))
+        call = replace(call, key=key, value=value, finite=True)
+    return call, blocks
+
+
+def _in_parts(call, start, stop, keys):
+    """A block of queries, or some of them at a time if a bias holds numbers of all their pairs."""
+    size = stop - start
+    if call.biases or call.needs_weights:
+        held = call.query.shape[:-2].numel() * (keys.stop - keys.start)
+        size = max(FEW // max(held, 1), 1)
+    for first in range(start, stop, size):
+        last = min(first + size, stop)
+        end = min(_end(call, True, last), keys.stop)
+        yield first, last, slice(min(keys.start, max(end - 1, 0)), end)
+
+
+def _seen_by_some(call, start, stop):
+    """For keys up to the end of the past, whether some query of a block sees them: `(..., 1, n)`, 0 or 1."""
+    end = _end(call, True, stop)
+    query, key = call.query[..., start:stop, :], call.key[..., :end, :]
+    at = call.where[0][..., start:stop], call.where[1][..., :end]
+    seen = of_pairs(_tile(call.mask, start, stop, slice(0, end)), query, key, at)
+    parts = [seen]
+    if call.causal:
+        offset = call.key.shape[-2] - call.query.shape[-2]
+        first = min(max(start + offset, 0), end)  # of the keys that are not past for all
+        ends = torch.arange(start, stop, device=seen.device)[:, None] + offset
+        past = torch.arange(first, end, device=seen.device) <= ends
+        parts = [seen[..., :first], seen[..., first:] & past]
+    # the largest byte is found much faster than whether any is True
+    return torch.cat([x.view(torch.uint8).amax(-2, keepdim=True) for x in parts], -1)
+
+
 def seen_by(call, start, stop):
     """Which keys some of the queries may attend to."""
     query, key = call.query[..., start:stop, :], call.key
@@ -189,7 +241,7 @@ def seen_by(call, start, stop):
 def _finite(call, blocks):
     """The call with keys and values that are zero where nobody attends to them."""
     seen = False
-    for start, stop in blocks:
+    for start, stop, _ in blocks:
         seen = seen | seen_by(call, start, stop).any(-2, keepdim=True)
     key, value = (zero_unattended(x, seen) for x in (call.key, call.value))
     return replace(call, key=key, value=value, finite=True)
@@ -200,11 +252,12 @@ def _tiles(part):
     return not getattr(part, "needs_all_keys", hasattr(part, "scores"))
 
 
-def _visible(keys, mask, causal):
-    """Leave out the keys before the first that a query sees, and if their end is free, after the last."""
-    seen = mask[..., keys].flatten(0, -2).any(0).nonzero().tolist()
-    first, last = (seen[0][0], seen[-1][0]) if seen else (keys.stop - 1, 0)
-    return slice(max(first, 0), keys.stop if causal else max(last, first) + 1)
+def _visible(seen, causal):
+    """Leave out the keys before the first that is seen, and if their end is free, after the last."""
+    end = seen.shape[-1]
+    found = seen.flatten(0, -2).any(0).nonzero()
+    first, last = found[[0, -1], 0].tolist() if len(found) else (max(end - 1, 0), 0)
+    return slice(first, end if causal else max(last, first) + 1)
 
 
 def _tile(x, start, stop, keys):
