@@ -483,7 +483,7 @@ def test_blocks_compute_with_the_parameters_that_a_call_was_lent(small, monkeypa
             return ours.scaled_dot_product_attention(*arrays, bias=self.layer)
 
     query, key, value = long_inputs(10)
-    c = torch.tensor(0.7, requires_grad=True)
+    c = torch.tensor([0.7], requires_grad=True)
     assert in_blocks(monkeypatch, loss, query, c) == "_BlocksBackward"
 
 
