@@ -33,6 +33,7 @@ COLUMNS_ONLY = {
     "use_output_bias",
     "query_norm",
     "key_norm",
+    "value_norm",
     "sinks",
     "soft_cap",
     "gate",

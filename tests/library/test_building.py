@@ -432,6 +432,18 @@ def test_queries_and_keys_are_normalised_as_the_plan_says(column, norm):
 
 
 @on_twins
+def test_values_are_normalised_as_the_plan_says(column):
+    weight = draw(33, 4)
+    more = state(**{f"{PREFIX}v_norm.weight": weight.astype(np.float32)})
+    for arrays, norm in ((more, RMS), (None, configs.Norm("rms", 1e-6, learned=False))):
+        own, none = weight if norm.learned else np.ones(4), np.zeros(4)
+        layer = made(column, arrays, value_norm=norm)
+        want = plain(value_norm=lambda x, n=norm, w=own: normed(n, w, none, x))  # noqa: B023
+        got = output(column, layer, causal=True)
+        assert np.allclose(got, want(X, causal=True), atol=1e-4)
+
+
+@on_twins
 def test_queries_of_layers_without_position_grow_with_it(column):
     grows = configs.Temperature(floor=2.0, scale=0.5)
     layer = made(column, temperature=grows)

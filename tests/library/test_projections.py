@@ -43,6 +43,15 @@ def test_values_are_the_keys_and_a_sequence_of_its_own_begins_at_0(column):
     assert column.numpy(where[1]).tolist() == [0, 1, 2, 3]
 
 
+def test_values_are_columns_of_projected_tokens_and_may_be_normalised(column):
+    x, values = column.array(X), projections(column).values
+    want = heads_by_hand(X, WEIGHTS[2])
+    assert_close(column, values(layer_of(column, WEIGHTS, HEADS), x), want)
+    layer = layer_of(column, WEIGHTS, HEADS, value_norm=lambda v: 2 * v)
+    assert_close(column, values(layer, x), 2 * want)
+    assert_close(column, layer(x), 2 * column.numpy(layer_of(column, WEIGHTS, HEADS)(x)))
+
+
 @pytest.mark.parametrize("pair", [False, True])
 def test_queries_and_keys_turn_by_positions_that_all_heads_share(column, pair):
     def turn(x, at):

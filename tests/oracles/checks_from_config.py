@@ -58,6 +58,22 @@ FAMILIES = {
             "query_pre_attn_scalar": 12,
         },
     ),
+    "Gemma 4": (
+        "Gemma4Text",
+        WINDOWED
+        | {
+            "rope_parameters": {
+                "sliding_attention": DEFAULT,
+                "full_attention": DEFAULT
+                | {"rope_type": "proportional", "partial_rotary_factor": 0.5},
+            },
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "global_head_dim": 16,
+            "hidden_size_per_layer_input": 0,
+            "vocab_size_per_layer_input": 40,
+            "num_kv_shared_layers": 0,
+        },
+    ),
     "gpt-oss": (
         "GptOss",
         WINDOWED

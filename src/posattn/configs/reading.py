@@ -15,7 +15,7 @@ __all__ = ["as_heads", "chosen", "plan"]
 
 ATTENTION = ("full", "sliding", "chunked")
 NOT_BUILT = (
-    *("value_norm", "latent", "shares_values", "turns_back", "kv_layer", "selected"),
+    *("latent", "shares_values", "turns_back", "kv_layer", "selected"),
     *("compressed", "clip", "convolved", "ranks"),
 )
 NESTED = ("text_config", "llm_config")

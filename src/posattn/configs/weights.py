@@ -25,7 +25,8 @@ def attention_weights(state, plan, index):
 
     Returns:
         A dictionary of arrays: `query.weight`, `(H d_h, d)`, likewise `key`, `value`, `output` and `gate`,
-        with `.bias` where the layer has offsets; `query_norm.weight` and `key_norm.weight`; `sinks`.
+        with `.bias` where the layer has offsets; `query_norm.weight`, likewise `key_norm` and
+        `value_norm`; `sinks`.
 
     Raises:
         ValueError: if an array is missing, left over or of a wrong shape, or the names of this model type
@@ -131,7 +132,7 @@ def _wanted(layer, names):
         for kind in ("weight", "bias") if offsets[role] else ("weight",):
             cut = _gated(kind) if layer.gate and role == "query" else _as_is(role, kind)
             parts[f"{role} ({kind})"] = Wanted(f"{name}.{kind}", cut)
-    for role, name in zip(("query", "key"), names.norms, strict=True):
+    for role, name in zip(ROLES[:3], (*names.norms, "v_norm"), strict=True):
         norm = getattr(layer, f"{role}_norm")
         if norm is not None and norm.learned:
             for kind in ("weight", "bias") if norm.offset else ("weight",):

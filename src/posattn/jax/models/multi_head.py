@@ -15,7 +15,7 @@ from posattn import contract
 from posattn.jax.attention.attention import attend, attention_weights
 from posattn.jax.attention.cache import KVCache, beyond
 from posattn.jax.attention.call import biases, checked
-from posattn.jax.attention.heads import merge_heads, split_heads
+from posattn.jax.attention.heads import merge_heads
 from posattn.jax.attention.masks import for_heads, span, together, unless_cached
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.building import from_config
@@ -25,12 +25,14 @@ from posattn.jax.models.projections import (
     gated,
     queries_and_keys,
     turned,
+    values,
     weighing,
 )
 from posattn.jax.trees import as_pytree, register
 
 __all__ = ["MultiHeadAttention"]
 
+PLUGGED = ("rotate", "bias", "query_norm", "key_norm", "value_norm", "attention", "mask")
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 Mask = Bool[Array, "... #n_q n_keys"] | contract.PositionMask
 Bias = Float[Array, "... #n_q n_keys"] | contract.PositionBias | contract.ContentBias
@@ -70,6 +72,7 @@ class MultiHeadAttention:
         num_kv_heads: the number of heads of keys and values, a divisor of `num_heads`; that if None.
         query_norm: None, or a function of the queries of each head, before they are rotated.
         key_norm: likewise for keys.
+        value_norm: likewise for values, which are not rotated.
         attention: computes the output of the heads, called as `scaled_dot_product_attention`, which
             it is if not given; such as `functools.partial(ring_attention, across=...)`.
         mask: None, or a function of positions that always holds, such as `Window` or `Chunk`; a call's
@@ -103,6 +106,7 @@ class MultiHeadAttention:
     num_kv_heads: int | None = field(default=None, metadata={"static": True})
     query_norm: Callable[[Any], Any] | None = None
     key_norm: Callable[[Any], Any] | None = None
+    value_norm: Callable[[Any], Any] | None = None
     attention: contract.Attention | None = None
     mask: contract.PositionMask | None = None
     sinks: Float[Array, " h"] | None = None
@@ -113,7 +117,7 @@ class MultiHeadAttention:
     def __post_init__(self):
         shared = contract.kv_heads(self.num_kv_heads, self.num_heads)
         object.__setattr__(self, "num_kv_heads", shared)
-        for name in ("rotate", "bias", "query_norm", "key_norm", "attention", "mask"):
+        for name in PLUGGED:
             object.__setattr__(self, name, as_pytree(getattr(self, name)))
 
     @classmethod
@@ -130,6 +134,7 @@ class MultiHeadAttention:
         use_output_bias: bool | None = None,
         query_norm: Callable[[Any], Any] | None = None,
         key_norm: Callable[[Any], Any] | None = None,
+        value_norm: Callable[[Any], Any] | None = None,
         dropout_rate: float = 0.0,
         rotate: Rotate | None = None,
         bias: Bias | Sequence[Bias | None] | None = None,
@@ -158,6 +163,7 @@ class MultiHeadAttention:
             query_norm: a function of the queries of each head, `(*batch, h, n, d_h)`, before they
                 are rotated.
             key_norm: likewise for keys.
+            value_norm: likewise for values, which are not rotated.
             dropout_rate: probability in [0, 1) of dropping an attention weight.
             rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.
             bias: is added to the scores: an array, a function
@@ -195,6 +201,7 @@ class MultiHeadAttention:
             num_kv_heads=sizes.num_kv_heads,
             query_norm=query_norm,
             key_norm=key_norm,
+            value_norm=value_norm,
             attention=attention,
             mask=mask,
             sinks=jnp.zeros(sizes.num_heads, dtype) if sinks else None,
@@ -293,8 +300,7 @@ class MultiHeadAttention:
             self, query, key, value, query_positions, key_positions
         )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
-        v = affine(value, self.value_weight, self.value_bias)
-        v = split_heads(v, self.num_kv_heads)
+        v = values(self, value)
         q = turned(self.rotate, 0, q, where[0], coordinates)
         if cache is None or cache.turned:
             k = turned(self.rotate, 1, k, where[1], coordinates)

@@ -60,6 +60,13 @@ def queries_and_keys(layer, query, key, value, query_positions, key_positions):
     return q, k, value, positions_of(q, k, query_positions, key_positions)
 
 
+def values(layer, value):
+    """The heads of values."""
+    v = affine(value, layer.value_weight, layer.value_bias)
+    v = split_heads(v, layer.num_kv_heads)
+    return v if layer.value_norm is None else layer.value_norm(v)
+
+
 def turned(rotate, which, x, positions, coordinates=None):
     """The queries (0) or the keys (1) of all heads, rotated."""
     rotate = rotate[which] if isinstance(rotate, list | tuple) else rotate

@@ -14,7 +14,7 @@ from posattn.reference.attention.attention import (
     scaled_dot_product_attention,
 )
 from posattn.reference.attention.cache import KVCache
-from posattn.reference.attention.heads import merge_heads, split_heads
+from posattn.reference.attention.heads import merge_heads
 from posattn.reference.attention.masks import all_of, for_heads, span, unless_cached
 from posattn.reference.models.projections import (
     affine,
@@ -22,6 +22,7 @@ from posattn.reference.models.projections import (
     gated,
     queries_and_keys,
     turned,
+    values,
     weighing,
 )
 
@@ -91,6 +92,7 @@ class MultiHeadAttention:
         query_norm: None, or a function of the queries of each head, `(*batch, H, n_q, d_h)`,
             before they turn.
         key_norm: the same for the keys, `(*batch, H_kv, n_k, d_h)`.
+        value_norm: the same for the values, which do not turn.
         attention: computes the output of the heads, called as `scaled_dot_product_attention`, which it
             is if not given; such as `functools.partial(ring_attention, across=...)`.
         mask: None, or a function of positions that always holds, such as `Window` or `Chunk`; a call's
@@ -128,6 +130,7 @@ class MultiHeadAttention:
     num_kv_heads: int | None = None
     query_norm: Callable[[Any], Any] | None = None
     key_norm: Callable[[Any], Any] | None = None
+    value_norm: Callable[[Any], Any] | None = None
     attention: contract.Attention | None = None
     mask: contract.PositionMask | None = None
     sinks: Inexact[np.ndarray, " h"] | None = None
@@ -149,6 +152,7 @@ class MultiHeadAttention:
         use_output_bias: bool | None = None,
         query_norm: Callable[[Any], Any] | None = None,
         key_norm: Callable[[Any], Any] | None = None,
+        value_norm: Callable[[Any], Any] | None = None,
         dropout_rate: float = 0.0,
         rotate: Rotate | None = None,
         bias: Bias | Sequence[Bias] | None = None,
@@ -172,6 +176,7 @@ class MultiHeadAttention:
             use_output_bias: whether the output's projection has one; as the others if not given.
             query_norm: acts on the queries of each head before they turn.
             key_norm: acts on the keys of each head before they turn.
+            value_norm: acts on the values of each head.
             dropout_rate: probability in [0, 1) of dropping an attention weight.
             rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.
             bias: is added to the scores, `(query_positions, key_positions) -> (H, n_q, n_k)`, or
@@ -206,6 +211,7 @@ class MultiHeadAttention:
             num_kv_heads=sizes.num_kv_heads,
             query_norm=query_norm,
             key_norm=key_norm,
+            value_norm=value_norm,
             attention=attention,
             mask=mask,
             sinks=np.zeros(sizes.num_heads) if sinks else None,
@@ -308,8 +314,7 @@ class MultiHeadAttention:
             self, query, key, value, query_positions, key_positions
         )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
-        v = affine(value, self.value_weight, self.value_bias)
-        v = split_heads(v, self.num_kv_heads or self.num_heads)
+        v = values(self, value)
         q = turned(self.rotate, 0, q, where[0], coordinates)
         if cache is None or cache.turned:
             k = turned(self.rotate, 1, k, where[1], coordinates)

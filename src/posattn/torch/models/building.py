@@ -113,12 +113,13 @@ def arguments(layer, **options):
         for norm, heads in (
             (layer.query_norm, layer.num_heads),
             (layer.key_norm, layer.num_kv_heads),
+            (layer.value_norm, layer.num_kv_heads),
         )
     ]
     rotate = turn(layer.rope)
     if layer.query_norm is not None and layer.query_norm.after:
         rotate = Steps(rotate, norms[0], layer.temperature), Steps(rotate, norms[1])
-        norms = [None, None]
+        norms = [None, None, norms[2]]
     elif layer.temperature is not None:
         rotate = Steps(rotate, None, layer.temperature), rotate
     return {
@@ -130,6 +131,7 @@ def arguments(layer, **options):
         "use_output_bias": layer.use_output_bias,
         "query_norm": norms[0],
         "key_norm": norms[1],
+        "value_norm": norms[2],
         "rotate": rotate,
         "bias": added(layer, **options),
         "mask": seen(layer),

@@ -11,7 +11,7 @@ from posattn import contract
 from posattn.torch.attention.attention import attend, attention_weights
 from posattn.torch.attention.cache import KVCache
 from posattn.torch.attention.call import biases, checked
-from posattn.torch.attention.heads import merge_heads, split_heads
+from posattn.torch.attention.heads import merge_heads
 from posattn.torch.attention.masks import all_of, for_heads, span, unless_cached
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
 from posattn.torch.models.building import from_config
@@ -20,6 +20,7 @@ from posattn.torch.models.projections import (
     made_by,
     queries_and_keys,
     turned,
+    values,
     weighing,
 )
 
@@ -38,6 +39,7 @@ OPTIONS = (
     "bias",
     "query_norm",
     "key_norm",
+    "value_norm",
     "attention",
     "mask",
     "soft_cap",
@@ -82,8 +84,8 @@ class MultiHeadAttention(nn.Module):
     The weights are those of :class:`torch.nn.Linear`, `query`, `key`, `value`, `output` and `gate` (None
     without one), which keep them transposed.
     Dropout acts when `rng` is given to the call; a layer in `train` mode that gets none warns.
-    `rotate`, `bias`, `query_norm` and `key_norm` may be modules with their own parameters, also
-    inside of a pair or a list.
+    `rotate`, `bias` and the norms may be modules with their own parameters, also inside of a pair or
+    a list.
 
     Args:
         dim: the width of the queries and of the output, at least 1.
@@ -96,6 +98,7 @@ class MultiHeadAttention(nn.Module):
         query_norm: acts on the queries `(*batch, h, n_q, d_h)` before they turn, such as
             :class:`torch.nn.RMSNorm`.
         key_norm: acts on the keys `(*batch, h_kv, n_k, d_h)` before they turn.
+        value_norm: acts on the values `(*batch, h_kv, n_k, d_h)`.
         dropout_rate: probability in [0, 1) of dropping an attention weight.
         rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.
         bias: is added to the scores, `(query_positions, key_positions) -> (h, n_q, n_k)`, or an object
@@ -135,6 +138,7 @@ class MultiHeadAttention(nn.Module):
         use_output_bias: bool | None = None,
         query_norm: Callable[[Any], Any] | None = None,
         key_norm: Callable[[Any], Any] | None = None,
+        value_norm: Callable[[Any], Any] | None = None,
         dropout_rate: float = 0.0,
         rotate: Rotate | None = None,
         bias: Bias | Sequence[Bias] | None = None,
@@ -165,7 +169,7 @@ class MultiHeadAttention(nn.Module):
         self.sinks = nn.Parameter(torch.empty(self.num_heads, **options)) if sinks else None
         self.soft_cap = contract.soft_cap(soft_cap)
         self.dim, self.kv_dim = sizes.weights[0][0], sizes.weights[1][0]
-        self.query_norm, self.key_norm = query_norm, key_norm
+        self.query_norm, self.key_norm, self.value_norm = query_norm, key_norm, value_norm
         self.rotate, self.bias, self.attention = rotate, bias, attention
         contract.position_mask(mask)
         self.mask = mask
@@ -302,7 +306,7 @@ class MultiHeadAttention(nn.Module):
             self, query, key, value, query_positions, key_positions
         )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
-        v = split_heads(self.value(value), self.num_kv_heads)
+        v = values(self, value)
         q = turned(as_given(self.rotate), 0, q, where[0], coordinates)
         if cache is None or cache.turned:
             k = turned(as_given(self.rotate), 1, k, where[1], coordinates)
