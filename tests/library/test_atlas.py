@@ -1,15 +1,16 @@
 """The atlas: a card for each scheme, true to the bibliography and to the library, and a table of marks."""
 
-import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from posattn import atlas, figures, reference
+from posattn import atlas, configs, figures, reference
 from posattn.cards import CARDS
+from posattn.configs.reading import ATTENTION
 from posattn.schemes import LARGE, PROPERTIES, SCHEMES, properties
+from tests.records import PLANS
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = dict(
@@ -18,8 +19,9 @@ ENTRIES = dict(
     )
 )
 each_card = pytest.mark.parametrize("name", CARDS)
-MODELS = json.loads((ROOT / "docs" / "_records" / "models.json").read_text())
 VERIFIED = {  # what is not in that table, and where it was verified
+    "Llama": "checks_transformers.py; Llama 2 has the same numbers",
+    "Qwen2-VL": "checks_transformers.py, against its own rotation",
     "RoPE-ViT": "naver-ai/rope-vit, its weights",
     "Qwen-7B": "QwenLM/Qwen #401",
     "Phi-3-mini-128k": "ggml-org/llama.cpp #6849",
@@ -100,38 +102,46 @@ def test_what_a_card_says_of_the_future_and_of_fading_holds(name):
         assert first[-1] == pytest.approx(first.min(), abs=0.2 * np.ptp(first))
 
 
-def rotations(row):
-    """The cards of a rotary model, by what its record says."""
-    scaled = {"linear": "position interpolation", "llama3": "Llama 3", "YaRN": "YaRN"}
-    found = {2: ["rotary, axial"], 3: ["M-RoPE"]}.get(row.get("axes"), [])
-    if "scaling" in row:
-        found = [scaled[row["scaling"].split(":")[0]]]
-    if row["turns"] < row["head"]:
-        found = [*found, "rotary, partial"]
-    if 0 in row.get("positioned", []):
-        assert row["positioned"] == [1, 1, 1, 0]
-        found = [*found, "none"]
-    return found if {*found} - {"none"} else [*found, "rotary"]
+def schemes(layer):
+    """The cards of a layer, by its plan."""
+    scaled = {"linear": "position interpolation", "llama3": "Llama 3", "yarn": "YaRN"}
+    scaled |= {"longrope": "LongRoPE"}
+    rope, tables = layer.rope, {"learned": "learned", "sinusoidal": "sinusoidal"}
+    found = set()
+    if layer.table is not None:
+        found |= {tables[layer.table[0]]}
+    if isinstance(layer.bias, configs.Slopes):
+        found |= {"ALiBi"}
+    if isinstance(layer.bias, configs.Buckets):
+        found |= {"T5"}
+    if rope is not None:
+        turning = 2 * np.count_nonzero(rope.frequencies)
+        width = layer.head_dim
+        found |= {"rotary, partial"} if turning < width else set()
+        found |= {"M-RoPE"} if rope.sections else set()
+        found |= {scaled[rope.method]} if rope.method in scaled else set()
+        found = found or {"rotary"}
+    return found if found or layer.bias is not None else {"none"}
 
 
 def recorded():
-    """The models of each card, by the table of models that `nox -s oracles` checks."""
-    kinds = {"sinusoid": "sinusoidal", "table": "learned", "t5": "T5", "alibi": "ALiBi"}
-    kinds |= {"xlnet": "Transformer-XL", "swin": "Swin", "nothing": "none"}
+    """The models of each card, by the plans of recorded configurations that `nox -s oracles` checks."""
     found = {name: set() for name in CARDS}
-    for row in MODELS["rotary"]:
-        for name in rotations(row):
-            found[name].add(row["family"].split(",")[0])
-    for row in MODELS["others"]:
-        found[kinds[row["check"]]].add(row["family"].split(",")[0])
-    found["rotary"].add("Llama 2")  # shares a row with Llama
+    rest = {"DINOv3": "rotary, axial", "XLNet": "Transformer-XL", "Swin": "Swin"}
+    for family, name in rest.items():  # what models.json has
+        found[name].add(family)
+    for family, plan in PLANS.items():
+        for layer in plan.layers:
+            if layer.kind in ATTENTION:
+                for name in schemes(layer):
+                    found[name].add(family.split(",")[0])
     return found
 
 
-def test_cards_name_the_models_of_the_table_and_others_that_were_verified():
+def test_cards_name_only_models_of_the_table_and_others_that_were_verified():
     for name, models in recorded().items():
         named = {model.split(" (")[0] for model in CARDS[name].models}
-        assert named - VERIFIED.keys() == models
+        assert named - VERIFIED.keys() - models == set(), name
     told = {model.split(" (")[0] for card in CARDS.values() for model in card.models}
     assert told >= VERIFIED.keys()
 

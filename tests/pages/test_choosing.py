@@ -8,14 +8,13 @@ import pytest
 
 from posattn import jax as column
 from posattn import reference
+from posattn import torch as torch_column
 from posattn.reference import alibi_slopes, attention_weights, frequencies
 from posattn.schemes import PROPERTIES, SCHEMES
 from tests.pages.reading import DOCS
+from tests.records import PLANS, RECORDS, ROTARY, SCALINGS, ropes
 
-MODELS = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
-ROWS = MODELS["rotary"]
-BY_FAMILY = {row["family"].split(",")[0]: row for row in ROWS}
-CODE = {row["family"]: row["code"] for row in ROWS}
+OTHERS = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
 
 
 def weights_of(slope, n=8192):
@@ -30,9 +29,8 @@ def nearest(slope, n=8192):
 
 
 def test_families_are_counted_where_the_tables_have_them(page):
-    """have … families of models, each as one line of code."""
-    others = {row["family"].split(",")[0] for row in MODELS["others"]}
-    assert page.glued["families"] == len(BY_FAMILY.keys() | others)
+    """have … models, and one call builds the attention of a layer."""
+    assert page.glued["families"] == len(PLANS) + len(OTHERS)
 
 
 def test_most_models_turn_queries_and_keys(page):
@@ -42,11 +40,12 @@ def test_most_models_turn_queries_and_keys(page):
     Nearly all newer models turn queries and keys, but they agree neither on the layout nor on the
     base.
     """
-    assert len(BY_FAMILY) > 2 * len(MODELS["others"])
+    assert len(ROTARY) > 2 * (len(PLANS) - len(ROTARY))
     assert PROPERTIES["cache"](SCHEMES["rotary"])
     assert SCHEMES["rotary"](6).place != "scores"
-    assert {row["layout"] for row in ROWS} == {"half", "interleaved"}
-    assert len({row["base"] for row in ROWS}) > 5
+    found = [rope for family in ROTARY for rope in ropes(family)]
+    assert {rope.layout for rope in found} == {"half", "interleaved"}
+    assert len({rope.base for rope in found}) > 5
 
 
 def test_weights_of_alibi_fall_by_the_exponential(page):
@@ -99,12 +98,13 @@ def test_the_figure_shows_how_near_alibi_looks(page):
 
 
 def test_some_models_slow_pairs_down(page):
-    """Of the rotary models below, … rows have such a scaling. Another … have a base above 10000, which
+    """Of the rotary models below, … have such a scaling. Another … have a base above 10000, which
     slows pairs down from the start.
     """
-    assert page.glued["slowed"] == sum("scaling" in row for row in ROWS) > 0
-    large = [row for row in ROWS if row["base"] > 10000 and "scaling" not in row]
-    assert page.glued["large"] == len(large) > 0
+    slowed = [f for f in ROTARY if any(rope.method in SCALINGS for rope in ropes(f))]
+    large = [f for f in ROTARY if any(rope.base > 10000 for rope in ropes(f))]
+    assert page.glued["slowed"] == len(slowed) > 0
+    assert page.glued["large"] == len({*large} - {*slowed}) > 0
     assert (frequencies(64, base=1e6) <= frequencies(64)).all()
 
 
@@ -252,41 +252,57 @@ def test_what_must_be_learned_is_counted(page):
 
 
 def test_the_version_of_transformers_is_the_pinned_one(page):
-    """Each row of the two tables is compared with the library transformers, version …."""
+    """compares what it reads with the library transformers, version …."""
     constraints = (DOCS.parent / "constraints.txt").read_text("utf-8")
     assert f"\ntransformers=={page.glued['transformers']} ;" in constraints
 
 
-def test_plain_rotate_has_the_base_10000_and_interleaved_pairs(page):
-    """has the base 10000 and interleaved pairs"""
-    x, p = np.random.default_rng(0).normal(size=(4, 8)), np.arange(4)
-    spelled = reference.rotate(x, p, base=10000.0, layout="interleaved")
-    assert np.array_equal(reference.rotate(x, p), spelled)
+def test_the_table_has_a_line_for_each_kind_of_layer_and_names_the_sources(page):
+    """and each kind of layer is printed once, with the layers that it stands for.
 
+    Halves and neighbors are the two layouts of pairs.
 
-def test_the_table_has_all_rows_and_names_the_checkpoints(page):
-    """A row has the defaults of the configuration class, or the numbers of a checkpoint that is named
-    below the table
-
-    and how many entries of a head turn, if not all.
-
-    The entry llama3: 8, 1, 4, 8192 means factor 8, limits at 1 and 4 turns, trained on 8192 tokens.
+    64 of 256 entries means that only a part of each head turns.
     """
-    assert BY_FAMILY["Llama 3.1"]["scaling"] == "llama3: 8, 1, 4, 8192"
-    shown = "\n".join(page.torch.rotary_table)
-    for row in ROWS:
-        (line,) = (line for line in shown.splitlines() if f"| {row['family']} |" in line)
-        assert f"| {row['base']} | {row['layout']}" in line
-        assert line.endswith(f"| `{row['code']}` |")
-        assert (f", {row['turns']} of {row['head']} |" in line) == (
-            row["turns"] < row["head"]
-        )
-        assert f"`{row['source']}`" in shown if "source" in row else True
+    shown = page.torch.model_table
+    for family, plan in PLANS.items():
+        lines = [line.split("  ", 1) for line in str(plan).splitlines()[1:]]
+        first = f"| {family} | {lines[0][0]} | {lines[0][1].strip()} |"
+        start = shown.index(first)
+        for k, (layers, words) in enumerate(lines[1:], 1):
+            assert shown[start + k] == f"|  | {layers} | {words.strip()} |"
+        assert any(family in line for line in page.torch.told)
+    assert any("halves, 64 of 256 entries" in line for line in shown)
+    assert any("neighbors" in line for line in shown)
+
+
+def test_the_call_builds_the_layer(page):
+    """One call builds the attention of a layer from it, with the layer's weights"""
+    small = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}
+    small |= {"num_hidden_layers": 6, "rope_theta": 1e4}
+    layer = torch_column.MultiHeadAttention.from_config(small, layer=5)
+    assert layer.num_heads == 2
 
 
 def test_gpt_oss_does_not_round(page):
     """gpt-oss does not round the two ends of YaRN's blend."""
-    assert [name for name in CODE if "truncate=False" in CODE[name]] == ["gpt-oss"]
+    plain = [
+        family
+        for family in ROTARY
+        for rope in ropes(family)
+        if dict(rope.numbers).get("truncate") is False
+    ]
+    assert plain == ["gpt-oss"]
+
+
+def test_deepseek_sharpens_its_scores(page):
+    r"""DeepSeek-V3 multiplies its scores by the square of $0.1 \ln 40 + 1$, which is part of the number
+    that you see. In its heads the 64 entries that turn come last.
+    """
+    layer = PLANS["DeepSeek-V3"].layers[0]
+    assert np.isclose(layer.scale, 192**-0.5 * (0.1 * np.log(40) + 1) ** 2)
+    assert "scores times 0.135" in str(layer)
+    assert (layer.rope.last, layer.rope.rotary_dim) == (True, 64)
 
 
 def test_llama_4_has_chunks_and_blends_nothing(page):
@@ -294,18 +310,21 @@ def test_llama_4_has_chunks_and_blends_nothing(page):
 
     The two limits of Scout's blend are equal, so nothing is blended.
     """
-    assert BY_FAMILY["Llama 4"]["scaling"] == "llama3: 16, 1, 1, 8192"
-    assert {row["window"] for row in ROWS if "Llama 4" in row["family"]} == {8192}
+    numbers = dict(next(iter(ropes("Llama 4, Scout"))).numbers)
+    assert numbers["low_freq_factor"] == numbers["high_freq_factor"]
+    for family in ("Llama 4, Scout", "Llama 4, Maverick"):
+        assert {layer.chunk for layer in PLANS[family].layers} == {8192, None}
 
 
 def test_the_window_of_modernbert(page):
     """ModernBERT has a window that reaches 64 tokens to each side."""
-    assert {row["window"] for row in ROWS if "ModernBERT" in row["family"]} == {2 * 64}
+    windows = {layer.window for layer in PLANS["ModernBERT"].layers}
+    assert windows == {64 + 1, None}  # its own position among them
 
 
 def test_what_learns_is_made_with_a_key_in_jax(page):
-    """In JAX, write T5Bias.init(key, 8)"""
-    assert column.T5Bias.init(jax.random.key(0), 8).table.shape == (32, 8)
+    """In JAX, write SwinBias.init(key, 3, 7, 7)"""
+    assert column.SwinBias.init(jax.random.key(0), 3, 7, 7).table.size == 3 * 13**2
 
 
 def test_layers_that_see_everything_may_have_no_positions(page):
@@ -313,16 +332,23 @@ def test_layers_that_see_everything_may_have_no_positions(page):
     such as Cohere 2 and Llama 4, take the positions out of the layers that see everything.
     """
     most = [
-        row
-        for row in ROWS
-        if sum(row.get("windowed", [])) > len(row.get("windowed", [])) / 2
+        family
+        for family, plan in PLANS.items()
+        if sum(layer.kind in ("sliding", "chunked") for layer in plan.layers)
+        > len(plan.layers) / 2
     ]
-    hidden = [row for row in most if "positioned" in row]
+    hidden = [
+        family
+        for family in most
+        if any(
+            layer.kind == "full" and layer.rope is None for layer in PLANS[family].layers
+        )
+    ]
     assert len(most) > 5
-    assert {"Cohere 2", "Llama 4, Maverick"} <= {row["family"] for row in hidden}
-    for row in hidden:
-        pairs = zip(row["windowed"], row["positioned"], strict=True)
-        assert all(windowed or not positioned for windowed, positioned in pairs)
+    assert {"Cohere 2", "Llama 4, Maverick", "EXAONE 4"} <= {*hidden}
+    for family in ("Cohere 2", "Llama 4, Maverick"):
+        for layer in PLANS[family].layers:
+            assert (layer.kind == "full") == (layer.rope is None)
 
 
 def test_a_shift_changes_nothing(page):
@@ -334,13 +360,13 @@ def test_a_shift_changes_nothing(page):
     assert page.printed.count(change) == 2
     for names in (page.torch, page.jax):
         assert not np.allclose(names.near.tolist(), 0, atol=0.01)
-    row = next(row for row in ROWS if row["family"] == "Gemma 3, global layers")
-    assert "position_interpolation(256, base=1e6, factor=8.0)" in row["code"]
+    turned = reference.position_interpolation(256, base=1e6, factor=8.0)
+    assert np.allclose(PLANS["Gemma 3"].layers[5].rope.frequencies, turned)
 
 
 def test_the_default_of_a_class_is_not_that_of_the_checkpoint(page):
     """Qwen3Config says 10000, the checkpoint 1000000"""
-    assert BY_FAMILY["Qwen3"]["base"] == 1000000
+    assert RECORDS["Qwen3"]["rope_theta"] == 1000000
 
 
 def test_layers_of_one_model_differ(page):
@@ -349,14 +375,15 @@ def test_layers_of_one_model_differ(page):
     Local and global layers differ.
     """
     for family in ("Gemma 3", "ModernBERT"):
-        assert CODE[f"{family}, local layers"] != CODE[f"{family}, global layers"]
-    assert {0, 1} <= {*BY_FAMILY["Cohere 2"]["positioned"]}
+        assert len(ropes(family)) == 2
+    assert {layer.rope is None for layer in PLANS["Cohere 2"].layers} == {True, False}
 
 
 def test_from_a_configuration_to_a_line(page):
     r"""A head has $2560/32 = 80$ entries, of which $0.4 \cdot 80 = 32$ turn. This is Phi-2."""
     assert (2560 / 32, 0.4 * 80) == (80, 32)
-    assert (BY_FAMILY["Phi-2"]["head"], BY_FAMILY["Phi-2"]["turns"]) == (80, 32)
+    layer = PLANS["Phi-2"].layers[0]
+    assert (layer.head_dim, layer.rope.rotary_dim) == (80, 32)
     assert "entries that turn: 32\n" in page.printed
 
 
@@ -380,10 +407,13 @@ def test_two_bases_in_one_model(page):
     """
     assert "base 10000: 57 in the window, 0 in the text\n" in page.printed
     assert "base 1000000: 80 in the window, 35 in the text\n" in page.printed
-    local, everywhere = (row for row in ROWS if row["family"].startswith("Gemma 3,"))
-    assert [local["window"], local["base"], everywhere["base"]] == [1024, 10000, 10**6]
-    assert everywhere["scaling"] == "linear: 8"
-    assert everywhere["turns"] == 2 * 128
+    local, everywhere = PLANS["Gemma 3"].layers[0], PLANS["Gemma 3"].layers[5]
+    assert [local.window, local.rope.base, everywhere.rope.base] == [1024, 10000, 10**6]
+    assert (everywhere.rope.method, dict(everywhere.rope.numbers)) == (
+        "linear",
+        {"factor": 8.0},
+    )
+    assert everywhere.rope.rotary_dim == 2 * 128
     turns = frequencies(256, base=1e4) / (2 * np.pi)
     assert (1024 * turns < 1).any()
     assert not (131072 * turns < 1).any()

@@ -1,6 +1,5 @@
 """Conventions of rotary embedding, and caches."""
 
-import json
 from functools import partial
 
 import jax
@@ -10,9 +9,8 @@ import torch
 
 from posattn import reference
 from posattn.reference import frequencies, rotate, weight_to_half
-from tests.pages.reading import DOCS
+from tests.records import PLANS, ROTARY, ropes
 
-MODELS = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))["rotary"]
 Q, K, V = np.random.default_rng(0).normal(size=(3, 12, 16))
 
 
@@ -77,13 +75,12 @@ def test_where_a_symptom_points(page):
 
 def test_three_lines_for_a_configuration(page):
     """This is the configuration of Qwen3-Next, where only a quarter of each head is rotated"""
-    (model,) = (model for model in MODELS if model["family"] == "Qwen3-Next")
-    config = page.torch.config
-    assert (model["head"], model["base"]) == (config["head_dim"], config["rope_theta"])
-    assert model["turns"] == page.torch.rotary_dim == 256 / 4
-    assert model["layout"] == "half"
+    layer, config = PLANS["Qwen3-Next"].layers[3], page.torch.config
+    assert (layer.head_dim, layer.rope.base) == (config["head_dim"], config["rope_theta"])
+    assert layer.rope.rotary_dim == page.torch.rotary_dim == 256 / 4
+    assert layer.rope.layout == "half"
     assert "64 of 256 entries of a head are rotated" in page.printed
-    told = eval(model["code"], {"partial": partial, **vars(reference)})
+    told = reference.Rotary(layout="half", frequencies=layer.rope.frequencies)
     x, far = np.random.default_rng(1).normal(size=(5, 256)), np.arange(100, 105)
     made = page.torch.rope(torch.from_numpy(x), torch.from_numpy(far))
     assert np.allclose(made.numpy(), told(x, far))
@@ -118,10 +115,9 @@ def test_the_two_layouts(page):
 
 def test_most_models_pair_halves(page):
     """Most code today follows GPT-NeoX"""
-    layouts = [model["layout"] for model in MODELS]
+    layouts = [next(iter(ropes(family))).layout for family in ROTARY]
     assert layouts.count("half") > len(layouts) / 2
-    (neox,) = (model for model in MODELS if model["family"].startswith("GPT-NeoX"))
-    assert neox["layout"] == "half"
+    assert {rope.layout for rope in ropes("GPT-NeoX-20B")} == {"half"}
 
 
 def test_rotate_half(page):

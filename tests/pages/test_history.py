@@ -1,14 +1,15 @@
 """A history of the idea."""
 
-import json
 import re
 
 import numpy as np
 import pytest
 from pybtex.database import parse_file
 
+from posattn.configs.reading import ATTENTION
 from posattn.reference import frequencies, ntk_aware, position_interpolation, rotate
 from tests.pages.reading import DOCS
+from tests.records import PLANS, RECORDS, ROTARY, ropes
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +142,7 @@ def test_most_models_turn(page):
 
     Rotation put it into queries and keys, and that became the usual place.
     """
-    models = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
-    assert len(models["rotary"]) > 2 * len(models["others"])
+    assert len(ROTARY) > 2 * (len(PLANS) - len(ROTARY))
 
 
 def test_the_same_year_brought_alibi(page, months):
@@ -202,19 +202,24 @@ def test_a_product_sees_the_steps_between(page):
 
 def test_every_fourth_layer(page):
     """Llama 4, SmolLM3, Cohere 2 and the larger EXAONE 4 all leave positions out of every fourth layer"""
-    models = json.loads((DOCS / "_records" / "models.json").read_text("utf-8"))
     hybrid = {
-        row["family"]: row["positioned"] for row in models["rotary"] if "positioned" in row
+        family: plan
+        for family, plan in PLANS.items()
+        if ropes(family)
+        and {layer.kind for layer in plan.layers} <= {*ATTENTION}
+        and any(layer.rope is None for layer in plan.layers)
     }
-    assert all(layers == [1, 1, 1, 0] for layers in hybrid.values())
+    for plan in hybrid.values():
+        for layer in plan.layers:
+            assert (layer.rope is None) == (layer.index % 4 == 3)
     assert {family.partition(",")[0] for family in hybrid} == {
         "Llama 4",
         "SmolLM3",
         "Cohere 2",
         "EXAONE 4",
     }
-    (exaone,) = (row for row in models["rotary"] if row["family"] == "EXAONE 4")
-    assert exaone["source"].endswith("32B")  # the 1.2B model rotates in all layers
+    # the 1.2B model rotates in all layers
+    assert RECORDS["EXAONE 4"]["_name_or_path"].endswith("32B")
 
 
 def test_memory_networks_began_the_story(page):
