@@ -123,7 +123,7 @@ def test_a_rope_type_and_an_older_type_may_name_sections_together():
 
 
 @pytest.mark.parametrize(
-    "name", ["deepseek-v3", "deepseek-v4-flash", "gemma-4", "inkling", "falcon with ALiBi"]
+    "name", ["deepseek-v3", "deepseek-v4-flash", "inkling", "falcon with ALiBi"]
 )
 def test_what_the_layer_lacks_is_refused(name):
     falcon = changed("falcon", **FALCON, num_attention_heads=32, hidden_size=2048)
