@@ -347,3 +347,11 @@ def test_the_derivative_of_a_sink_by_its_formula():
     sunk = 1 - attention(REFERENCE, *arrays).sum(-1, keepdims=True)
     want = -(sunk * out * draw(1, *out.shape)).sum((0, 2, 3))
     assert error(slope, want) < 1e-12
+
+
+@pytest.mark.parametrize("option", [{"sinks": None}, {"soft_cap": 2.0}])
+def test_a_ring_refuses_what_it_does_not_compute(column, option):
+    query, key, value = map(column.array, inputs(4, 4))
+    (name,) = option
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+        column.ring_attention(query, key, value, across=None, **option)

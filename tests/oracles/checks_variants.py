@@ -147,17 +147,6 @@ def test_soft_caps(window):
 # attention sinks: gpt-oss
 
 
-def with_sinks(query, key, value, sinks, *, mask):
-    """Attention in which each head may also look at nothing: at a key whose score is given.
-
-    The key and value of nothing are zero; its score is that of a bias.
-    """
-    key, value = (nn.functional.pad(x, (0, 0, 1, 0)) for x in (key, value))
-    score = nn.functional.pad(sinks[:, None, None], (0, key.shape[-2] - 1))
-    mask = nn.functional.pad(mask, (1, 0), value=True)
-    return scaled_dot_product_attention(query, key, value, mask=mask, bias=score)
-
-
 def attend_as_gpt_oss(layer, sinks, x, cache):
     """A call of a layer with sinks: its projections and its rotation, and the cache."""
     positions = cache.next_positions(x.shape[-2])
@@ -166,7 +155,7 @@ def attend_as_gpt_oss(layer, sinks, x, cache):
     q, k = (layer.rotate(part, positions[:, None]) for part in (q, k))
     cache, seen = cache.append(k, v, positions)
     mask = seen.mask(positions)[:, None]
-    out = with_sinks(q, seen.key, seen.value, sinks, mask=mask)
+    out = scaled_dot_product_attention(q, seen.key, seen.value, mask=mask, sinks=sinks)
     return layer.output(merge_heads(out)), cache
 
 
