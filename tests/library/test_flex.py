@@ -1,6 +1,7 @@
 """Our schemes in FlexAttention: the same outputs as ours, gradients, decoding, and what is refused."""
 
 import functools
+import itertools
 import math
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from torch.nn.attention import flex_attention as pytorch
 import posattn.torch as ours
 from posattn.torch import flex
 from posattn.torch.attention import block_masks
+from posattn.torch.attention.call import checked
 
 pytestmark = [
     pytest.mark.slow,  # PyTorch's compiler reads what acts on the scores, and no checks of annotations
@@ -117,6 +119,69 @@ def test_long_masks_are_read_in_strips(monkeypatch):
     mask = lambda q, k: text[q][..., :, None] == text[k][..., None, :]  # noqa: E731
     same({"mask": mask, "causal": True}, arrays)
     same({"mask": ours.Window(20)}, arrays)
+
+
+def in_loops(query, key, value, *, score_mod=None, block_mask=None, scale, enable_gqa):
+    """What FlexAttention is by definition: each pair is asked about by itself."""
+    key, value = (x.repeat_interleave(HEADS // x.shape[1], dim=1) for x in (key, value))
+    scores = query @ key.mT * scale
+    for indices in itertools.product(*map(range, scores.shape)):
+        at = [torch.tensor(i) for i in indices]
+        if score_mod is not None:
+            scores[indices] = score_mod(scores[indices], *at)
+        if block_mask is not None and not block_mask.mask_mod(*at):
+            scores[indices] = -math.inf
+    return scores.softmax(-1).nan_to_num() @ value
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bias": BIASES["T5"], "causal": True},
+        {"bias": BIASES["FIRE"], "mask": ours.Window(2), "soft_cap": 0.5},
+        {"bias": uneven, "mask": torch.eye(5, dtype=torch.bool), "causal": True},
+        {"bias": BIASES["ALiBi"], "query_positions": torch.arange(5.0) / 2},
+    ],
+    ids=["distances", "pairs and a cap", "an array", "between whole numbers"],
+)
+def test_a_pair_by_itself_is_asked_for_the_right_numbers(options, monkeypatch):
+    monkeypatch.setattr(flex, "step_by_step", in_loops)
+    same(options, heads(5, 5, kv_heads=KV_HEADS))
+
+
+def test_what_runs_it(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: (function, dynamic))
+    made = flex.compiled_flex.__wrapped__
+    assert made("cuda") == (flex.flex_attention, None)
+    assert made("cpu") == (flex.flex_attention, False)
+    monkeypatch.setattr(flex, "compiled_flex", made)
+    call = checked(*heads())
+    assert flex.runner(call, compiled=True) == made("cpu")
+    assert flex.runner(call, compiled=False) is flex.step_by_step
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert flex.runner(call, compiled=True) is flex.flex_attention
+
+
+class Where(torch.nn.Module):
+    """A bias that learns, and notes where it was asked for distances."""
+
+    relative = True
+
+    def __init__(self):
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.ones(1, device="meta"))
+
+    def forward(self, query_positions, key_positions):
+        """One number for each distance."""
+        self.found = query_positions.device.type, key_positions.device.type
+        return self.slope * key_positions[None, None, :]
+
+
+def test_a_row_is_made_where_the_parameters_are_or_where_it_is_wanted():
+    bias = Where()
+    flex.score_mod(bias, length=3)
+    assert bias.found == ("meta", "meta")
+    flex.score_mod(ours.ALiBi(HEADS), length=3, device="cpu")
 
 
 def test_blocks_in_which_nobody_attends_are_left_out():

@@ -291,12 +291,15 @@ def change_of(call, length):
     """What a call does to its scores: first the cap, then the biases."""
     parts = [flat(part, call.query.shape[:-3]) for part in call.biases]
     made = {"length": length, "device": call.query.device}
-    added, cap = score_mod(parts, **placed(call), **made), call.soft_cap
-    if cap is None:
-        return added
+    added = score_mod(parts, **placed(call), **made)
+    return added if call.soft_cap is None else after_cap(added, call.soft_cap)
+
+
+def after_cap(change, cap):
+    """The same of scores that a cap bounds before."""
 
     def capped(score, b, h, q_idx, kv_idx):
-        return added(cap * torch.tanh(score / cap), b, h, q_idx, kv_idx)
+        return change(cap * torch.tanh(score / cap), b, h, q_idx, kv_idx)
 
     return capped
 

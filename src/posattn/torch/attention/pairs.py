@@ -33,8 +33,12 @@ def reader(part, where, length=None, device=None):
     """What a bias or a mask says of a pair, by FlexAttention's indices."""
     if isinstance(part, Tensor):
         return lambda *indices: entry(part, *indices)
-    if length is not None and getattr(part, "relative", False):
-        return row_reader(part, where, length, device)
+    by_distance = length is not None and getattr(part, "relative", False)
+    return row_reader(part, where, length, device) if by_distance else asker(part, where)
+
+
+def asker(part, where):
+    """The same of a function, which is asked about each pair."""
 
     def ask(b, h, q_idx, kv_idx):
         query, key = where(b, q_idx, kv_idx)
