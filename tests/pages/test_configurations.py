@@ -537,3 +537,19 @@ def test_exercise_cap(page):
     r"""The cap makes $-5$ of $-\infty$, which is a score like any other."""
     assert 5 * np.tanh(-np.inf / 5) == -5
     assert "cap  5: the first token gives 58.75% to the future\n" in page.printed
+
+
+def test_a_whole_model(page):
+    """In 28 of 64 places the wrong base picks another word, and the two texts part after the first new one."""
+    assert page.printed.count("another next word: 28 times of 64\n") == 2
+    texts = [
+        json.loads(line.partition(": ")[2])
+        for line in page.printed.splitlines()
+        if line.startswith("it writes: ") or line.startswith("it should not write: ")
+    ]
+    right, wrong, again, wrong_again = texts
+    assert (right, wrong) == (again, wrong_again)
+    assert right[0] == wrong[0]
+    assert right[1] != wrong[1]
+    weights = page.torch.decoder.attention_weights(page.torch.tokens)
+    assert [tuple(w.shape) for w in weights] == [(1, 4, 64, 64)] * 4
