@@ -257,11 +257,14 @@ def test_norm_and_rotation(page):
     weight stretches the two entries of a pair differently
 
     OLMo 2 normalizes all heads of a token together, and most others normalize each head by itself. The
-    plan knows, since a weight of 64 numbers and one of 4096 tell the two apart.
+    plan knows which, and the file of weights shows it too: there is one number for each entry of a head, or
+    one for each entry of all heads.
     """
     for name in ("gemma-3", "qwen3", "olmo-2", "llama-4-scout"):
         after = plan(record(name)).layers[0].query_norm.after
         assert after == (name == "llama-4-scout")
+    assert plan(record("olmo-2")).layers[0].query_norm.axes == "width"
+    assert plan(record("qwen3")).layers[0].query_norm.axes == "head"
     assert percent(page, "norm after the rotation") > 20
     x, weight = RNG.normal(size=(5, 8)), 1 + RNG.uniform(size=8)
     assert not np.allclose(rotate(weight * x), weight * rotate(x))
