@@ -262,6 +262,25 @@ def test_a_mask_of_a_call_holds_on_top_of_the_cache(column):
     assert np.allclose(joined(column, outs), column.numpy(want), atol=1e-12)
 
 
+@pytest.mark.parametrize("of_heads", [True, False])
+def test_an_array_may_hide_slots_of_the_cache(column, of_heads):
+    """Position 1 from the first head, or from all of them."""
+    layer = made(column)
+    seen = np.ones((2, HEADS, N, N) if of_heads else (2, N, N), bool)
+    seen[(slice(None), 0) if of_heads else ()][..., 2:, 1] = False
+    want = column.numpy(layer(column.array(X), causal=True, mask=column.array(seen)))
+    cache, outs = room(column, layer), []
+    slots = cache.positions.shape[-1]
+    for start, stop in [(0, 2), (2, 3), (3, 5), (5, N)]:
+        mask = np.ones((*seen.shape[:-2], stop - start, slots), bool)
+        mask[..., :N] = seen[..., start:stop, :]
+        out, cache = layer(
+            column.array(X[:, start:stop]), cache=cache, mask=column.array(mask)
+        )
+        outs.append(out)
+    assert np.allclose(joined(column, outs), want, atol=1e-12)
+
+
 @pytest.mark.parametrize("column", [c for c in COLUMNS if c.name != "reference"], ids=str)
 def test_steps_repeat_the_whole_in_single_precision(column):
     """With the ranks and widths of DeepSeek V3 halved, and 4 heads."""

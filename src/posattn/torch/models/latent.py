@@ -255,6 +255,8 @@ class LatentAttention(nn.Module):
             key, value = self._keys_and_values(latent)
         query = torch.cat([content, turned], dim=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
+        if absorbed:
+            query, mask, where = _as_one_head(query, mask, where)
         masks = [mask] if cache is None else [cache.mask, mask]
         call = checked(
             query,
@@ -268,7 +270,9 @@ class LatentAttention(nn.Module):
             finite=cache is not None and mask is None,  # a cache hides nothing but zeros
         )
         heads = attend(call)
-        heads = heads @ self._of_heads(self.value).mT if absorbed else heads
+        if absorbed:
+            heads = heads.squeeze(-3).unflatten(-2, content.shape[-3:-1])
+            heads = heads @ self._of_heads(self.value).mT
         out = self.output(merge_heads(heads))
         return out if cache is None else (out, cache)
 
@@ -359,3 +363,12 @@ class LatentAttention(nn.Module):
 def _normed(norm, x):
     """Normalise in the dtype of the weights, which under autocast is not that of what comes in."""
     return norm(x.to(norm.weight.dtype)).to(x.dtype)
+
+
+def _as_one_head(query, mask, where):
+    """Make the queries of all heads those of one, which they share a key with: nothing is copied for each."""
+    heads, n = query.shape[-3:-1]
+    at = where[0][..., None, :].expand(*where[0].shape[:-1], heads, n).flatten(-2)
+    if not (mask is None or callable(mask)):
+        mask = mask.expand(*mask.shape[:-3], heads, n, -1).flatten(-3, -2)[..., None, :, :]
+    return query.flatten(-3, -2)[..., None, :, :], mask, (at, where[1])
