@@ -157,15 +157,17 @@ def attention_of(given, forward, backward):
     wide = _wide(given.query)
     zeros = partial(jnp.zeros_like, dtype=wide)
 
+    def spread(sinks):
+        return sinks.astype(wide)[..., None, None]
+
     def attended(given):
         query, value = given.query, given.value
         total = zeros(query[..., :1])  # spread over devices as the queries are
         mixed = jnp.broadcast_to(total, (*query.shape[:-1], value.shape[-1]))
         peak = jnp.full_like(total, jnp.finfo(wide).min)
         if given.sinks is not None:
-            level = given.sinks.astype(wide)[..., None, None]
-            peak = jnp.maximum(peak, level)
-            total = jnp.exp(level - peak)
+            peak = jnp.maximum(peak, spread(given.sinks))
+            total = jnp.exp(spread(given.sinks) - peak)
         peak, total, mixed = forward(given, (peak, total, mixed))
         total = jnp.where(total == 0, 1, total)
         return (mixed / total).astype(query.dtype), peak + jnp.log(total)
@@ -184,10 +186,9 @@ def attention_of(given, forward, backward):
         sums = jax.tree.map(lambda x: zeros(x) if _moves(x) else None, given)
         sums = backward(given, (d_out, log_total, mean), sums)
         if given.sinks is not None:
-            weights = jnp.exp(given.sinks.astype(wide)[..., None, None] - log_total)
-            slopes = -(weights * mean).sum((-2, -1))
-            examples = tuple(range(slopes.ndim - given.sinks.ndim))
-            sums = sums._replace(sinks=slopes.sum(examples))
+            level, pull_back = jax.vjp(lambda x: zeros(log_total) + spread(x), given.sinks)
+            (slopes,) = pull_back(-jnp.exp(level - log_total) * mean)
+            sums = sums._replace(sinks=slopes)
         return (_each(lambda x, y: x.astype(y.dtype), sums, given),)
 
     run.defvjp(run_forward, run_backward)
