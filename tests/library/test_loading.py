@@ -339,6 +339,15 @@ def test_configurations_that_are_not_clear_are_refused(column, config, kind, tex
         column.Decoder.from_config(config)
 
 
+@pytest.mark.usefixtures("unchecked")
+@on_twins
+def test_what_nothing_can_be_drawn_from_is_refused(column):
+    with pytest.raises(
+        TypeError, match=r"rng must be a (torch\.Generator|JAX key), got str"
+    ):
+        column.Decoder.from_config(LLAMA, rng="seed")
+
+
 def test_everything_that_a_family_names_is_a_part_of_the_decoder():
     assert set(decoders.DECODERS) <= set(configs.families.FAMILIES)
     for family in decoders.DECODERS.values():

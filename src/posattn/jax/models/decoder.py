@@ -61,11 +61,11 @@ class Decoder:
     """
 
     embedding: Float[Array, "vocab_size d"]
-    blocks: Sequence[Block]
-    norm: Norm
+    blocks: Sequence[Any]
+    norm: Callable[[Any], Any]
     head: Float[Array, "d vocab_size"] | None = None
     encoding: Callable[..., Any] | None = None
-    embedding_norm: Norm | None = None
+    embedding_norm: Callable[[Any], Any] | None = None
     embedding_scale: float = field(default=1.0, metadata={"static": True})
     logit_cap: float | None = field(default=None, metadata={"static": True})
 

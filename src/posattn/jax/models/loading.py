@@ -1,17 +1,16 @@
 """From what a configuration says of a dense decoder to a `Decoder`, and its weights."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
 
+from posattn import contract
 from posattn.configs import decoders
+from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
 from posattn.jax.models.building import added, arguments, loaded, state_of
 from posattn.jax.models.multi_head import MultiHeadAttention
@@ -29,9 +28,9 @@ ACTIVATIONS = {
 
 def from_config(
     cls,
-    config: Any,
+    config,
     *,
-    weights: Mapping[str, Array] | str | Path | None = None,
+    weights=None,
     length: int | None = None,
     dtype: DTypeLike | None = None,
     rng: Array | None = None,
@@ -55,6 +54,7 @@ def from_config(
         ValueError: if the configuration is not clear, its family is not among those that a `Decoder` can be,
             or weights are missing or left over.
     """
+    contract.rng(rng, rng is None or is_key(rng), "JAX key")
     model = decoders.decoder(config, length=length)
     dtype = jnp.result_type(float if dtype is None else dtype)
     state = None if weights is None else state_of(weights)

@@ -65,11 +65,11 @@ class Decoder:
     """
 
     embedding: Inexact[np.ndarray, "vocab_size d"]
-    blocks: Sequence[Block]
-    norm: Norm
+    blocks: Sequence[Any]
+    norm: Callable[[Any], Any]
     head: Inexact[np.ndarray, "d vocab_size"] | None = None
     encoding: Callable[..., Any] | None = None
-    embedding_norm: Norm | None = None
+    embedding_norm: Callable[[Any], Any] | None = None
     embedding_scale: float = 1.0
     logit_cap: float | None = None
 

@@ -1,11 +1,7 @@
 """From what a configuration says of a dense decoder to a `Decoder`, and its weights."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from posattn.configs import decoders
 from posattn.torch.models.block import gelu, norm_of, silu
@@ -24,9 +20,9 @@ ACTIVATIONS = {
 
 def from_config(
     cls,
-    config: Any,
+    config,
     *,
-    weights: Mapping[str, Tensor] | str | Path | None = None,
+    weights=None,
     length: int | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
