@@ -88,6 +88,8 @@ def test_a_model_with_pictures_turns_by_coordinates(column, interleaved):
         16, [4, 2, 2], base=10000.0, interleaved=interleaved
     )
     assert turn == column.RotaryAxes(speeds.tolist(), layout="half")
+    sharper = column.rope_from_config(plan_of(rope=replace(rope, attention_factor=1.25)))
+    assert sharper == replace(turn, attention_factor=1.25) != turn
 
 
 @on_columns

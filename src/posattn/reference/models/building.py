@@ -42,7 +42,11 @@ def rope_from_config(
     if rope is None:
         return None
     if rope.sections:
-        return RotaryAxes(rope.axis_frequencies, layout=rope.layout)
+        return RotaryAxes(
+            rope.axis_frequencies,
+            layout=rope.layout,
+            attention_factor=rope.attention_factor,
+        )
     return Rotary(
         layout=rope.layout,
         frequencies=rope.frequencies,

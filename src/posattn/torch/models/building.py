@@ -59,7 +59,11 @@ def turn(rope):
     if rope is None:
         return None
     if rope.sections:
-        return RotaryAxes(rope.axis_frequencies, layout=rope.layout)
+        return RotaryAxes(
+            rope.axis_frequencies,
+            layout=rope.layout,
+            attention_factor=rope.attention_factor,
+        )
     return Rotary(
         layout=rope.layout,
         frequencies=rope.frequencies,
