@@ -162,3 +162,39 @@ def test_a_cache_refuses_positions_that_are_not_one_per_token(column, unchecked)
 
 def test_no_bias_is_no_fault():
     assert contract.bias(None, (2, 2)) is None  # as the ports ask
+
+
+def test_torch_attends_only_to_slots_that_were_reached(torch_column):
+    """Where positions can be read; and without a mask if there is nothing to hide."""
+    calls = []
+
+    def spy(query, key, value, **options):
+        calls.append((key.shape[-2], options["mask"] is None))
+        return torch_column.scaled_dot_product_attention(query, key, value, **options)
+
+    layer = torch_column.MultiHeadAttention(8, 2, attention=spy)
+    x, cache = torch.randn(2, 5, 8), layer.init_cache((2,), 50)
+    outs = []
+    for part in x.split([3, 1, 1], dim=1):
+        out, cache = layer(part, cache=cache)
+        outs.append(out)
+    assert (torch.cat(outs, 1) - layer(x, causal=True)).abs().max() < 1e-6
+    assert calls[:3] == [(3, False), (4, True), (5, True)]
+    layer(x[:, :1], cache=cache, query_positions=torch.tensor([[5], [4]]))
+    assert calls[4] == (6, False)  # one example stands behind the other
+    empty = layer.init_cache((2,), 50)
+    layer(x[:, :1], cache=empty, query_positions=torch.tensor([[-1], [-1]]))
+    assert calls[5] == (1, False)  # nothing but padding
+    every = torch.ones(51, dtype=torch.bool)
+    layer(x[:, :1], cache=cache, mask=every[None])
+    assert calls[6] == (51, False)  # a mask of all slots
+
+
+def test_torch_wraps_around_with_one_token(torch_column):
+    layer = torch_column.MultiHeadAttention(8, 2, mask=torch_column.Window(3))
+    x, cache, outs = torch.randn(1, 8, 8), layer.init_cache((1,), 50), []
+    for token in x.split(1, dim=1):
+        out, cache = layer(token, cache=cache)
+        outs.append(out)
+    assert cache.positions.tolist() == [[6, 7, 5, 2**31 - 1]]
+    assert (torch.cat(outs, 1) - layer(x, causal=True)).abs().max() < 1e-6

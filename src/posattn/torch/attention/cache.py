@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import GetAttrKey, register_pytree_node
 
 from posattn import contract
-from posattn.torch.attention.masks import readable
+from posattn.torch.attention.masks import readable, transformed
 
 __all__ = ["KVCache"]
 
@@ -105,9 +105,7 @@ class KVCache:
             `(*batch, n)`.
         """
         contract.cache_arrays(self)
-        n = contract.integer("n", n)
-        last = self.positions.masked_fill(self.positions == EMPTY, -1).amax(-1)
-        return last[..., None] + 1 + torch.arange(n, device=last.device)
+        return following(self, contract.integer("n", n))
 
     def append(
         self,
@@ -132,33 +130,7 @@ class KVCache:
             TypeError: if positions are no integers.
             ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
         """
-        contract.cache_entry(key, value, positions, self)
-        slots = self.positions.shape[-1] - 1
-        positions = positions.long().expand(*self.positions.shape[:-1], -1)
-        last = positions.amax(-1, keepdim=True) if key.shape[-2] else positions
-        kept = positions >= 0
-        wraps = self.window == slots
-        if wraps:
-            kept = kept & (positions > last - slots)  # of a long chunk only the end
-        elif not readable(positions):
-            beyond = (last >= slots)[..., None, :, None]
-            value = value.masked_fill(beyond, torch.nan)
-        elif 0 not in positions.shape:
-            contract.cache_room(int(positions.max()), slots)
-        together = self
-        if wraps and key.shape[-2] != 1:
-            both = [torch.cat(pair, -2) for pair in ((self.key, key), (self.value, value))]
-            known = positions.masked_fill(positions < 0, EMPTY)
-            known = torch.cat([self.positions, known], dim=-1)
-            together = KVCache(*both, known, self.window, self.turned)
-        slot = positions % slots if wraps else positions.clamp(max=slots - 1)
-        slot = slot.where(kept, slots)
-        self.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
-        slot, kept = (x[..., None, :, None].expand(key.shape) for x in (slot, kept))
-        self.key.scatter_(-2, slot, key.where(kept, 0))
-        self.value.scatter_(-2, slot, value.where(kept, 0))
-        new = KVCache(self.key, self.value, self.positions, self.window, self.turned)
-        return new, new if together is self else together
+        return appended(self, key, value, positions)
 
     def mask(
         self,
@@ -183,9 +155,101 @@ class KVCache:
         contract.cache_arrays(self)
         kept = self.positions if key_positions is None else key_positions
         contract.position_pair(query_positions, kept, integers=True)
-        queries, kept = query_positions[..., :, None], kept[..., None, :]
-        seen = kept <= queries
-        return seen if self.window is None else seen & (kept > queries - self.window)
+        return _seen(query_positions, kept, self.window)
+
+
+def following(cache, n):
+    """Where the next `n` tokens of each example stand."""
+    ends = (cache.positions + 1) & EMPTY  # which makes 0 of an empty slot
+    first = ends.amax(-1, keepdim=True)
+    return first if n == 1 else first + torch.arange(n, device=first.device)
+
+
+def appended(cache, key, value, positions):
+    """The next cache, and one that holds what the tokens that come may attend to."""
+    contract.cache_entry(key, value, positions, cache)
+    slots = cache.positions.shape[-1] - 1
+    place = _place(positions) if key.shape[-2] == 1 else None
+    if place is not None:
+        return _with_token(cache, key, value, place, slots)
+    positions = positions.long().expand(*cache.positions.shape[:-1], -1)
+    last = positions.amax(-1, keepdim=True) if key.shape[-2] else positions
+    kept = positions >= 0
+    wraps = cache.window == slots
+    if wraps:
+        kept = kept & (positions > last - slots)  # of a long chunk only the end
+    elif not readable(positions):
+        beyond = (last >= slots)[..., None, :, None]
+        value = value.masked_fill(beyond, torch.nan)
+    elif 0 not in positions.shape:
+        contract.cache_room(int(positions.max()), slots)
+    together = cache
+    if wraps and key.shape[-2] != 1:
+        both = [torch.cat(pair, -2) for pair in ((cache.key, key), (cache.value, value))]
+        known = positions.masked_fill(positions < 0, EMPTY)
+        known = torch.cat([cache.positions, known], dim=-1)
+        together = KVCache(*both, known, cache.window, cache.turned)
+    slot = positions % slots if wraps else positions.clamp(max=slots - 1)
+    slot = slot.where(kept, slots)
+    cache.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
+    slot, kept = (x[..., None, :, None].expand(key.shape) for x in (slot, kept))
+    cache.key.scatter_(-2, slot, key.where(kept, 0))
+    cache.value.scatter_(-2, slot, value.where(kept, 0))
+    new = KVCache(cache.key, cache.value, cache.positions, cache.window, cache.turned)
+    return new, new if together is cache else together
+
+
+def _with_token(cache, key, value, position, slots):
+    """Keep one token of each example, all at the same position, which is known."""
+    if cache.window == slots:
+        slot = position % slots
+    else:
+        contract.cache_room(position, slots)
+        slot = position
+    cache.key[..., slot, :] = key[..., 0, :]
+    cache.value[..., slot, :] = value[..., 0, :]
+    cache.positions[..., slot] = position
+    new = KVCache(cache.key, cache.value, cache.positions, cache.window, cache.turned)
+    return new, new
+
+
+def _seen(queries, keys, window):
+    """Which keys queries may attend to, by the positions of both."""
+    queries, keys = queries[..., :, None], keys[..., None, :]
+    seen = keys <= queries
+    return seen if window is None else seen & (keys > queries - window)
+
+
+def _place(positions):
+    """Where all tokens stand if it is one place and at hand, None otherwise or if they are padding."""
+    if not _known(positions):
+        return None
+    first, last = (int(end) for end in positions.aminmax())
+    return first if first == last and first >= 0 else None
+
+
+def _known(positions):
+    """Whether there are positions and they can be read."""
+    return readable(positions) and not transformed() and 0 not in positions.shape
+
+
+def visible_to(cache, positions):
+    """The part of a cache that queries may attend to, and the mask within; None if they attend to all of it.
+
+    Where positions can be read, slots that nobody has reached yet are left out.
+    """
+    if not _known(positions):
+        return cache, cache.mask
+    if cache.window is None:  # the token at a position is in the slot of that number
+        end = max(int(positions.max()) + 1, 1)
+        key, value = cache.key[..., :end, :], cache.value[..., :end, :]
+        cache = KVCache(key, value, cache.positions[..., :end], None, cache.turned)
+    if positions.shape[-1] > 1:
+        return cache, cache.mask
+    mask = _seen(positions, cache.positions, cache.window)
+    if mask.all():
+        return cache, None
+    return cache, mask[..., None, :, :] if mask.ndim > 2 else mask
 
 
 def _with_names(cache):

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch.attention.attention import attend, attention_weights
-from posattn.torch.attention.cache import KVCache
+from posattn.torch.attention.cache import KVCache, appended, following, visible_to
 from posattn.torch.attention.call import biases, checked
 from posattn.torch.attention.heads import merge_heads
 from posattn.torch.attention.masks import all_of, for_heads, span, unless_cached
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
 from posattn.torch.models.building import from_config
 from posattn.torch.models.projections import (
+    both_turned,
     gated,
     made_by,
     queries_and_keys,
@@ -300,30 +301,32 @@ class MultiHeadAttention(nn.Module):
         else:
             contract.cached(key=key, value=value, key_positions=key_positions)
             if query_positions is None:
-                query_positions = cache.next_positions(query.shape[-2])
+                query_positions = following(cache, query.shape[-2])
             key_positions = query_positions
         q, k, value, where = queries_and_keys(
             self, query, key, value, query_positions, key_positions
         )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
         v = values(self, value)
-        q = turned(as_given(self.rotate), 0, q, where[0], coordinates)
-        if cache is None or cache.turned:
-            k = turned(as_given(self.rotate), 1, k, where[1], coordinates)
+        at_once = cache is None or cache.turned
+        q, k = both_turned(as_given(self.rotate), q, k, where, coordinates, at_once)
+        own, added = unless_cached(self.mask, cache), self._biases(bias)
+        held, finite = None, False
         if cache is not None:
-            cache, seen = cache.append(k, v, query_positions)
+            causal = False
+            cache, seen = appended(cache, k, v, query_positions)
+            # a cache hides nothing but zeros, and an array has a number for each slot
+            finite = mask is own is None and seen is cache
+            whole = any(isinstance(x, Tensor) for x in (mask, *added))
+            seen, held = (seen, seen.mask) if whole else visible_to(seen, query_positions)
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
-            k = k if cache.turned else turned(as_given(self.rotate), 1, k, seen.positions)
-        own = unless_cached(self.mask, cache)
+            k = k if at_once else turned(as_given(self.rotate), 1, k, seen.positions)
         mask = all_of([own, for_heads(mask, (*q.shape[:-1], k.shape[-2]))], q, k, where)
-        finite = False
-        if cache is not None:
-            finite = mask is None and seen is cache  # a cache hides nothing but zeros
-            causal, mask = False, all_of([seen.mask, mask], q, k, where)
+        mask = all_of([held, mask], q, k, where)
         options = {
             "mask": mask,
             "causal": causal,
-            "bias": self._biases(bias),
+            "bias": added,
             "query_positions": None if aligned else where[0],
             "key_positions": None if aligned else where[1],
             "scale": self.scale,

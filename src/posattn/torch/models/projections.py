@@ -6,6 +6,7 @@ from torch import Tensor
 from posattn import contract
 from posattn.torch.attention.call import positions_of
 from posattn.torch.attention.heads import split_heads
+from posattn.torch.position.rotary import Rotary, rotate_alike
 
 __all__ = []
 
@@ -70,6 +71,15 @@ def turned(rotate, which, x, positions, coordinates=None):
         return x
     at = positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
     return rotate(x, at)
+
+
+def both_turned(rotate, query, key, where, coordinates, keys):
+    """The queries and keys of all heads, rotated: the keys too if they are to be turned now."""
+    alike = coordinates is None and where[0] is where[1]
+    if keys and alike and isinstance(rotate, Rotary):
+        return rotate_alike(rotate, query, key, where[0][..., None, :])
+    query = turned(rotate, 0, query, where[0], coordinates)
+    return query, turned(rotate, 1, key, where[1], coordinates) if keys else key
 
 
 def weighing(layer):

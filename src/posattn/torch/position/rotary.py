@@ -71,7 +71,7 @@ def rotate(
     factor = contract.positive("attention_factor", attention_factor)
     if frequencies is None:
         frequencies = sinusoidal.frequencies(x.shape[-1], base=base, device=x.device)
-    return _rotated(x, positions, frequencies, factor, layout)
+    return turn(x, *_waves(x, positions, frequencies, factor), layout)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -141,26 +141,34 @@ class Rotary:
         """
         contract.sequence("x", x)
         contract.token_positions(positions, x.shape)
-        dim = x.shape[-1] if self.rotary_dim is None else self.rotary_dim
-        if self.frequencies is not None:
-            frequencies = table(doubles, self.frequencies, device=x.device)
-        else:
-            frequencies = table(
-                sinusoidal.frequencies, dim, base=self.base, device=x.device
-            )
-        contract.pair_frequencies(None if self.rotary_dim is None else frequencies, x.shape)
-        return _rotated(x, positions, frequencies, self.attention_factor, self.layout)
+        return turn(x, *_waves_of(self, x, positions), self.layout)
 
 
-def _rotated(x, positions, frequencies, factor, layout):
-    """Turn the pairs of `x` by their angles."""
+def rotate_alike(rotary, query, key, positions):
+    """Queries and keys of the same tokens, turned by a `Rotary` whose sines are computed once."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    waves = [wave.to(wide) for wave in _waves_of(rotary, query, positions)]
+    return tuple(turn(x, *waves, rotary.layout) for x in (query, key))
+
+
+def _waves_of(rotary, x, positions):
+    """Cosines and sines of the angles of a `Rotary`."""
+    dim = x.shape[-1] if rotary.rotary_dim is None else rotary.rotary_dim
+    if rotary.frequencies is not None:
+        frequencies = table(doubles, rotary.frequencies, device=x.device)
+    else:
+        frequencies = table(sinusoidal.frequencies, dim, base=rotary.base, device=x.device)
+    contract.pair_frequencies(None if rotary.rotary_dim is None else frequencies, x.shape)
+    return _waves(x, positions, frequencies, rotary.attention_factor)
+
+
+def _waves(x, positions, frequencies, factor):
+    """Cosines and sines of the angles."""
     if positions is None:
         positions = torch.arange(x.shape[-2], device=x.device)
     angles = positions.double()[..., None] * frequencies.double()
     cos, sin = angles.cos(), angles.sin()
-    if factor != 1:
-        cos, sin = factor * cos, factor * sin
-    return turn(x, cos, sin, layout)
+    return (cos, sin) if factor == 1 else (factor * cos, factor * sin)
 
 
 def turn(x, cos, sin, layout):
@@ -170,7 +178,8 @@ def turn(x, cos, sin, layout):
     wide = torch.promote_types(x.dtype, torch.float32)
     cos, sin = cos.to(wide), sin.to(wide)
     half = layout == "half" and m > 1  # one pair lies alike in both
-    turning, rest = x[..., : 2 * m].to(wide), x[..., 2 * m :]
+    whole = x.shape[-1] == 2 * m
+    turning = (x if whole else x[..., : 2 * m]).to(wide)
     if torch.compiler.is_compiling() or x.numel() == 0:
         # kept, or the compiled pass computes them for each head
         turned = _by_parts(turning, *torch.stack([cos, sin]), half)
@@ -179,7 +188,7 @@ def turn(x, cos, sin, layout):
     else:
         turned = _product(turning.unflatten(-1, (m, 2)), cos, sin).flatten(-2)
     turned = turned.to(x.dtype)
-    return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+    return turned if whole else torch.cat([turned, x[..., 2 * m :]], dim=-1)
 
 
 def _by_parts(x, cos, sin, half):
@@ -192,7 +201,18 @@ def _by_parts(x, cos, sin, half):
 
 def _by_halves(x, cos, sin):
     """Each half turned with the other."""
-    return _by_parts(x, cos, sin, True) if transformed() else _Halves.apply(x, cos, sin)
+    if transformed():
+        return _by_parts(x, cos, sin, True)
+    learns = torch.is_grad_enabled() and any(part.requires_grad for part in (x, cos, sin))
+    return (_Halves.apply if learns else _in_place)(x, cos, sin)
+
+
+def _in_place(x, cos, sin):
+    m = cos.shape[-1]
+    turned = x * torch.cat([cos, cos], dim=-1)
+    turned[..., :m].addcmul_(x[..., m:], sin, value=-1)
+    turned[..., m:].addcmul_(x[..., :m], sin)
+    return turned
 
 
 class _Halves(torch.autograd.Function):
@@ -203,11 +223,7 @@ class _Halves(torch.autograd.Function):
         learned = any(ctx.needs_input_grad[1:])
         ctx.save_for_backward(x if learned else None, cos, sin)
         ctx.save_for_forward(x, cos, sin)
-        m = cos.shape[-1]
-        turned = x * torch.cat([cos, cos], dim=-1)
-        turned[..., :m].addcmul_(x[..., m:], sin, value=-1)
-        turned[..., m:].addcmul_(x[..., :m], sin)
-        return turned
+        return _in_place(x, cos, sin)
 
     @staticmethod
     def jvp(ctx, moved, cos_moved, sin_moved):
