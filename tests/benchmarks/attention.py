@@ -87,18 +87,14 @@ def torch_attention(scheme, heads, device):
     """Our attention with a scheme."""
     ours = partial(posattn.torch.scaled_dot_product_attention, causal=True)
     if scheme == ROTARY:
-        rotate = posattn.torch.Rotary().to(device)
+        rotate = posattn.torch.Rotary()
         return lambda q, k, v: ours(rotate(q), rotate(k), v)
     if scheme == T5:
         bias = posattn.torch.T5Bias(heads, **BUCKETS).to(device)
         bias.table.data = torch.tensor(table(heads), device=device)
         bias.requires_grad_(False)
         return partial(ours, bias=bias)
-    return (
-        partial(ours, bias=posattn.torch.ALiBi(heads).to(device))
-        if scheme == ALIBI
-        else ours
-    )
+    return partial(ours, bias=posattn.torch.ALiBi(heads)) if scheme == ALIBI else ours
 
 
 def flex(scheme, shape, device):

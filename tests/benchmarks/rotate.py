@@ -38,7 +38,7 @@ def copied(got):
 def in_torch(layout, compiled):
     """Ours beside a copy and, as they are usually called, beside the others of this layout."""
     x = torch.tensor(drawn(), device=machine.device())
-    ours = posattn.torch.Rotary(layout=layout).to(x.device)
+    ours = posattn.torch.Rotary(layout=layout)
     contenders = {
         "ours": Contender(
             partial(torch.compile(ours) if compiled else ours, x), RIGHT[layout]
