@@ -224,7 +224,8 @@ def _place(positions):
     """Where all tokens stand if it is one place and at hand, None otherwise or if they are padding."""
     if not _known(positions):
         return None
-    first, last = (int(end) for end in positions.aminmax())
+    signed = positions.long()  # unsigned integers have no smallest one in PyTorch
+    first, last = (int(end) for end in signed.aminmax())
     return first if first == last and first >= 0 else None
 
 
@@ -241,7 +242,7 @@ def visible_to(cache, positions):
     if not _known(positions):
         return cache, cache.mask
     if cache.window is None:  # the token at a position is in the slot of that number
-        end = max(int(positions.max()) + 1, 1)
+        end = max(int(positions.long().max()) + 1, 1)
         key, value = cache.key[..., :end, :], cache.value[..., :end, :]
         cache = KVCache(key, value, cache.positions[..., :end], None, cache.turned)
     if positions.shape[-1] > 1:
