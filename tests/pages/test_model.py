@@ -18,6 +18,7 @@ from posattn import reference
 from posattn import torch as torch_column
 from posattn.torch import flex, transformers
 from tests.benchmarks import records
+from tests.library import test_works_with as works_with
 
 RNG = np.random.default_rng(0)
 E, VALUES = np.array([1.0, 2.0, 1.0]), np.array([6.0, 3.0, 8.0])
@@ -205,6 +206,19 @@ def test_half_precision(page):
     leaves = jax.tree.leaves(names["gradients"])
     assert len(leaves) == 4
     assert all(leaf.dtype == "float32" and leaf.any() for leaf in leaves)
+
+
+def test_the_table_is_what_was_tested(page):
+    """Each row of this table is a test, which runs one layer each with Rotary, ALiBi, T5Bias, FIRE,
+    StickBreaking, CoPE and sinks.
+    """
+    part = page.text.partition("### What works with what")[2].partition("## Summary")[0]
+    rows = re.findall(r"^\| `(.*?)` \| .* \| (.*) \|$", part, re.MULTILINE)
+    assert rows == [(tool, "all") for tool in works_with.TOOLS]
+    assert works_with.FAILS == {}
+    schemes = works_with.SCHEMES
+    named = ", ".join(f"`{name}`" for name in schemes[:-1])
+    assert f"with {named} and {schemes[-1]}." in part
 
 
 COUNTED = """
