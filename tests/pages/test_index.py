@@ -84,7 +84,7 @@ def test_some_pairs_never_finish_a_turn(page):
 
     Within one training text the fast ones go around hundreds of times.
 
-    Pairs below the line of one turn have not seen all their angles.
+    A pair whose curve stays below one turn has not seen all its angles.
 
     How often each of the 64 pairs of a head of width 128 turns within 8192 tokens.
     """

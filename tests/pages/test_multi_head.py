@@ -102,7 +102,7 @@ def test_two_heads_by_hand(page):
     """Two heads return $(1, 0)$ and $(0, 1)$. Written next to each other that is $(1, 0, 0, 1)$. When
     dog and man change places it is $(0, 1, 1, 0)$.
 
-    but the second and fourth differ, so two heads can
+    The second and fourth differ, so two heads can.
     """
     two = np.eye(5)[[1, 4]]
     assert np.array_equal((two @ SAID).ravel(), [1, 0, 0, 1])

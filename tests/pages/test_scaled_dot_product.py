@@ -214,7 +214,7 @@ def test_variance_of_a_dot_product(page):
     r"""Then $\mathbf{q}^\top \mathbf{k}$ has mean 0 and variance $d$, and
     $\mathbf{q}^\top \mathbf{k} / \sqrt{d}$ has variance 1.
 
-    The division lets training begin with scores of about the size 1
+    The division lets training begin with scores of about 1
 
     The variance grows with the width if we don't divide, and stays at 1 if we do.
 

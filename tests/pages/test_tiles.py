@@ -92,7 +92,7 @@ def test_eq_tile_traffic(page, n, t, d):
 
 def test_the_bill(page):
     """Nearly everything that the three programs carry is scores and weights. In tiles these never leave
-    the chip, and the traffic falls to a quarter. An A100 can do 156 operations in the time of one byte.
+    the chip, and the traffic falls to a quarter. An A100 can do 156 operations in the time in which one byte arrives.
     The three programs give it 32
 
     The tiles give it 126
@@ -485,9 +485,9 @@ def test_a_row_that_has_seen_nothing_yet(page):
     r"""NaN for a query whose first tile is hidden completely, because $-\infty - (-\infty)$ is not a
     number
 
-    start the maximum at the most negative finite number. To skip hidden tiles isn't enough. At the edge
-    of a window a tile is hidden from some of its queries but not from all, so it has to be computed. For a
-    query from which it is hidden it may be the first tile of all.
+    start the maximum at the most negative finite number. Skipping hidden tiles isn't enough. At the edge
+    of a window a tile is hidden from some of its queries but not from all, so it has to be computed. For
+    those queries it may be the first tile that they meet.
     """
     with np.errstate(invalid="ignore"):
         assert np.isnan(np.exp(-np.inf - np.maximum(-np.inf, -np.inf)))
