@@ -211,8 +211,8 @@ def test_an_offset_for_each_projection(page):
 
 
 def test_the_layer_of_torch(page):
-    """With the same weights, torch.nn.MultiheadAttention and jax.nn.dot_product_attention between
-    the projections return the same
+    """With the same weights, `torch.nn.MultiheadAttention` gives the same output, and so does
+    `jax.nn.dot_product_attention` between our projections.
     """
     own = torch.nn.MultiheadAttention(
         12, 3, bias=False, batch_first=True, dtype=torch.float64
