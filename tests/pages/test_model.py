@@ -243,7 +243,7 @@ print(steps, len(graphs), torch.allclose(y, whole[5:], atol=1e-6))
 def test_one_program_serves_every_step_in_pytorch(page):
     """Here it's a number in a tensor, and one program serves every step.
 
-    A prompt has another length than a step, so it gets a second program.
+    A prompt is longer than a step, so it gets its own compiled program.
     """
     # a process of its own: under the tests' checks of annotations nothing compiles
     program = COUNTED.format(lines=block(page, "torch.compile"))
@@ -368,7 +368,7 @@ def test_any_function_may_be_a_models_attention(page, monkeypatch):
 def test_one_program_serves_every_step_in_jax(page):
     """And in JAX, where donate_argnums=1 lets each step overwrite the old cache and so spares a copy:
 
-    A prompt has another length than a step, so it gets a second program.
+    A prompt is longer than a step, so it gets its own compiled program.
     """
     layer = jax_column.MultiHeadAttention.init(
         jax.random.key(0), 8, 2, rotate=jax_column.Rotary()
@@ -693,8 +693,8 @@ def test_a_layer_is_loaded(page):
 def test_a_loader_refuses_what_it_does_not_know(page):
     """So a loader should use every field of the configuration, and refuse what it doesn't know.
 
-    What it cannot be sure of is an error: a type of scaling that nobody has heard of, a number that is
-    missing, or a weight that is not there.
+    If the loader is unsure of anything, it raises an error: for a type of scaling that nobody has heard
+    of, a number that is missing, or a weight that is not there.
     """
     for line in (
         "got 'spiral'",
