@@ -83,7 +83,7 @@ def larger(cases):
                     if ours is None or (theirs is not None and ours > MUCH * theirs):
                         yield (
                             f"- {name}, {dtype}, {who}, {int(length):,}: "
-                            f"{digits(ours)} beside {digits(theirs)}."
+                            f"{digits(ours)} against {digits(theirs)}."
                         )
 
 

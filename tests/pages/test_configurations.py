@@ -175,7 +175,16 @@ def test_who_else_has_it(page):
     | 1 added to a norm's weight | nowhere | Gemma, Qwen3-Next |
 
     | gate on the output | attn_output_gate, or nowhere | Qwen3.5, Qwen3-Next |
+
+    | which entries form a pair | usually nowhere, sometimes rope_interleave | |
+
+    | norms of queries and keys | usually nowhere, sometimes use_qk_norm | Qwen3, Gemma 3, OLMo 2 |
     """
+    for written, layout in ((True, "interleaved"), (False, "half")):
+        config = record("deepseek-v3") | {"rope_interleave": written}
+        assert plan(config).layers[0].rope.layout == layout
+        normed = plan(record("command-r") | {"use_qk_norm": written}).layers[0]
+        assert (normed.query_norm is not None) == written
     for name in ("smollm3", "llama-4-scout", "cohere-2"):
         assert {layer.rope is None for layer in plan(record(name)).layers} == {True, False}
     for name in ("qwen3.5", "qwen3-next"):
@@ -253,21 +262,34 @@ def test_a_weight_and_its_one(page):
 
 
 def test_norm_and_rotation(page):
-    """Gemma 3, Qwen3 and OLMo 2 normalize first, and Llama 4 Scout rotates first. A learned weight and a rotation don't commute, because the
-    weight stretches the two entries of a pair differently
+    """Gemma 3, Qwen3 and OLMo 2 normalize first, and HunYuan's dense models rotate first. A learned weight
+    and a rotation don't commute, because the weight stretches the two entries of a pair differently
+
+    Llama 4 Scout rotates first too, but its norm has no weight, so there the order makes no difference.
 
     OLMo 2 normalizes all heads of a token together, and most others normalize each head by itself. The
     plan knows which, and the file of weights shows it too: there is one number for each entry of a head, or
     one for each entry of all heads.
     """
-    for name in ("gemma-3", "qwen3", "olmo-2", "llama-4-scout"):
-        after = plan(record(name)).layers[0].query_norm.after
-        assert after == (name == "llama-4-scout")
+    hunyuan = record("llama-3") | {"model_type": "hunyuan_v1_dense"}
+    configs = {
+        name: record(name) for name in ("gemma-3", "qwen3", "olmo-2", "llama-4-scout")
+    }
+    norms = {
+        name: plan(config).layers[0].query_norm
+        for name, config in (configs | {"hunyuan": hunyuan}).items()
+    }
+    late = {name for name, norm in norms.items() if norm.after}
+    assert late == {"hunyuan", "llama-4-scout"}
+    assert {name for name, norm in norms.items() if not norm.learned} == {"llama-4-scout"}
     assert plan(record("olmo-2")).layers[0].query_norm.axes == "width"
     assert plan(record("qwen3")).layers[0].query_norm.axes == "head"
     assert percent(page, "norm after the rotation") > 20
     x, weight = RNG.normal(size=(5, 8)), 1 + RNG.uniform(size=8)
     assert not np.allclose(rotate(weight * x), weight * rotate(x))
+    size = np.sqrt((x**2).mean(axis=-1, keepdims=True))
+    late_size = np.sqrt((rotate(x) ** 2).mean(axis=-1, keepdims=True))
+    assert np.allclose(rotate(x / size), rotate(x) / late_size)
 
 
 def test_the_scale(page):
@@ -537,14 +559,14 @@ def test_exercise_fold(page):
 
 
 def test_exercise_cap(page):
-    r"""The cap makes $-5$ of $-\infty$, which is a score like any other."""
+    r"""The cap turns $-\infty$ into $-5$, which is a score like any other."""
     assert 5 * np.tanh(-np.inf / 5) == -5
     assert "cap  5: the first token gives 58.75% to the future\n" in page.printed
 
 
 def test_a_whole_model(page):
     """In 28 of 64 places the wrong base picks another word, and the two texts part after the first new one."""
-    assert page.printed.count("another next word: 28 times of 64\n") == 2
+    assert page.printed.count("another next word in 28 of 64 places\n") == 2
     texts = [
         json.loads(line.partition(": ")[2])
         for line in page.printed.splitlines()
