@@ -143,14 +143,14 @@ def test_positions_are_nearly_free(page):
 
 
 def test_rotation_costs_little_more_than_moving_the_data(page):
-    """Rotation itself takes two to three times as long as moving the data.
+    """Rotation itself takes a few times as long as moving the data.
 
     Rotating neighboring pairs takes … times as long as copying the tensor. The half layout takes …
     times as long in eager PyTorch, and … times when compiled.
     """
     cases = {"turn": "interleaved", "turn_half": "half", "turn_compiled": "half, compiled"}
     for name, case in cases.items():
-        assert page.glued[name] == RATIOS[f"rotate/PyTorch, {case}", "a copy"] < 4
+        assert 1.5 < page.glued[name] == RATIOS[f"rotate/PyTorch, {case}", "a copy"] < 4
 
 
 def test_the_layer_keeps_up(page):
@@ -190,7 +190,7 @@ def test_jax_is_slower_on_a_cpu(page):
 def test_we_lose_at_decoding(page):
     """For one token at a time, we take … times as long as the dynamic cache of transformers, and … times
     as long as its static one. Both of our caches still beat reading the whole text again for each
-    token, in PyTorch by a factor of …. All three times are from before the last change of that code.
+    token, in PyTorch by a factor of …. These three ratios predate the code's last change.
     """
     assert RATIOS["decoding/JAX", "reading all again"] < 1
     for name, cache in (("dynamic", "DynamicCache"), ("static", "StaticCache")):

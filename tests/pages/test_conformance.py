@@ -324,7 +324,7 @@ def test_a_fault_without_a_name(page):
 
     measure the angle. It grows by 1.01 per position.
 
-    a fault that nobody entered has no name (exercise 6)
+    the checker can't name a fault that isn't in its list (exercise 6)
     """
     hasty = page.torch.hasty
     report = check(hasty, "rotary", framework="numpy", only="positions 0 to 4")

@@ -87,7 +87,8 @@ def test_the_files_import_what_no_helper_needs(page):
 
 
 def test_the_lesson_is_ported(page):
-    """On the inputs of a lesson both give the same results up to rounding, as we check below.
+    """On the inputs of a lesson, and in eval(), both give the same outputs up to rounding, as we check
+    below.
 
     This is the lesson: two sequences of four tokens with lengths 3 and 2, an encoding, and attention
     with five heads
@@ -164,8 +165,8 @@ def test_the_table_is_short_and_float32(page, d2l):
 
 
 def test_tokens_lie_on_axis_1(page, d2l):
-    """Put a second batch axis of size 1 before them, and each token silently gets position 0. Ours takes
-    any batch axes.
+    """Put a second batch axis of size 1 before the token axis, and each token silently gets position 0.
+    Ours takes any batch axes.
     """
     layer = d2l.PositionalEncoding(32, 0.0)
     assert layer(DEEP)[0, 0].equal(layer.P[0, :1].repeat(5, 1))
