@@ -121,6 +121,13 @@ def _on_axes(frequencies, side):
     )
 
 
+def _waves(z):
+    kept = reference.fope_frequencies(z.head_dim, trained_length=z.trained)
+    noise = _rng().normal(size=(2, 1, len(kept), len(kept))) / np.sqrt(len(kept))
+    cos, sin = np.eye(len(kept)) + 0.3 * noise
+    return partial(reference.fope, frequencies=kept, cos_weight=cos, sin_weight=sin)
+
+
 def _input(layer):
     return Scheme(encode=lambda x, p: layer(x, positions=p), layer=layer)
 
@@ -141,11 +148,10 @@ def _polar(z):
 
 
 def _longrope(n, z):
-    pairs = z.head_dim // 2
     return reference.longrope(
         z.head_dim,
-        short_factors=[1.0] * pairs,
-        long_factors=np.linspace(1, 3, pairs).tolist(),
+        short_factors=[1.0] * (z.head_dim // 2),
+        long_factors=np.linspace(1, 3, z.head_dim // 2).tolist(),
         length=n,
         trained_length=z.trained // 2,
         factor=4.0,
@@ -153,9 +159,8 @@ def _longrope(n, z):
 
 
 def _dynamic(n, z):
-    return reference.dynamic_ntk(
-        z.head_dim, factor=2.0, length=n, trained_length=z.trained // 2
-    )
+    half = z.trained // 2
+    return reference.dynamic_ntk(z.head_dim, factor=2.0, length=n, trained_length=half)
 
 
 #: Maps the name of a scheme to a function that makes it for sequences of `n` tokens, in the given sizes.
@@ -175,6 +180,10 @@ SCHEMES = {
     "rotary, partial": lambda n, z=SMALL: Scheme(
         rotate=_turn(reference.frequencies(z.head_dim // 2))
     ),
+    "rotary, proportional": lambda n, z=SMALL: Scheme(
+        rotate=_turn(reference.proportional_frequencies(z.head_dim, rotary_dim=8))
+    ),
+    "FoPE": lambda n, z=SMALL: Scheme(rotate=_waves(z)),
     "xPos": lambda n, z=SMALL: Scheme(rotate=(reference.xpos_query, reference.xpos_key)),
     "PoPE": lambda n, z=SMALL: _polar(z),
     "rotary, axial": lambda n, z=SMALL: Scheme(
@@ -342,9 +351,7 @@ def tiled(make):
     where, (x, weights) = np.arange(n), tokens(n)
     q, k = (reference.split_heads(x @ w, HEADS) for w in weights[:2])
     rows, columns = slice(4, n), slice(2, 5)
-    if (
-        scheme.gate is not None
-    ):  # a number per token, summed once, is all that a block needs
+    if scheme.gate is not None:  # a number per token, summed once, is all a block needs
         gates = scheme.gate(x)
         sums = np.cumsum(gates, axis=-1)
         whole = reference.forgetting_bias(gates)[:, 5:n, columns]

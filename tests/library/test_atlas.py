@@ -24,6 +24,7 @@ VERIFIED = {  # what is not in that table, and where it was verified
     "Qwen2-VL": "checks_transformers.py, against its own rotation",
     "RoPE-ViT": "naver-ai/rope-vit, its weights",
     "Qwen-7B": "QwenLM/Qwen #401",
+    "Intern-S1-Pro": "vllm-project/vllm #33636",
     "Phi-3-mini-128k": "ggml-org/llama.cpp #6849",
     "w2v-BERT 2.0": "checks_transformers.py, test_shaw_keys_of_wav2vec2_bert",
     "DeBERTa-v2": "checks_whole_models.py",
@@ -33,7 +34,8 @@ VERIFIED = {  # what is not in that table, and where it was verified
     "Swin V2": "checks_transformers.py, test_swin_v2_attention",
 }
 DIAGONAL = {  # whose scores are functions of the offset alone, for one token at all positions
-    *("none", "rotary", "rotary, partial", "xPos", "position interpolation", "NTK-aware"),
+    *("none", "rotary", "rotary, partial", "rotary, proportional", "xPos"),
+    *("position interpolation", "NTK-aware"),
     *("dynamic NTK", "YaRN", "LongRoPE", "Llama 3", "Shaw", "Music Transformer"),
     *("Transformer-XL", "DeBERTa", "CoPE", "FoX", "ALiBi", "T5", "KERPLE, logarithmic"),
     *("KERPLE, power", "Sandwich", "PoPE", "DAPE"),
@@ -117,7 +119,9 @@ def schemes(layer):
     if rope is not None:
         turning = 2 * np.count_nonzero(rope.frequencies)
         width = layer.head_dim
-        found |= {"rotary, partial"} if turning < width else set()
+        if turning < width:
+            slow = rope.method == "proportional"
+            found |= {"rotary, proportional" if slow else "rotary, partial"}
         found |= {"M-RoPE"} if rope.sections else set()
         found |= {scaled[rope.method]} if rope.method in scaled else set()
         found = found or {"rotary"}

@@ -61,13 +61,13 @@ def test_decoding_with_cached_keys_equals_prefill_but_for_these():
 
 def test_shifts_change_nothing_but_for_these():
     assert holding("shift") == without(
-        "sinusoidal", "learned", "randomized", "TUPE", "FIRE"
+        *("sinusoidal", "learned", "randomized", "TUPE", "FIRE", "FoPE")
     )
 
 
 def test_lengths_of_vectors_change_for_these_only():
     changed = without(*holding("norm"))
-    stretched = {"xPos", "YaRN", "LongRoPE", "PoPE"}
+    stretched = {"xPos", "YaRN", "LongRoPE", "PoPE", "FoPE"}
     assert changed == {"sinusoidal", "learned", "randomized", *stretched}
 
 

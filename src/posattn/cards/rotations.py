@@ -73,6 +73,45 @@ ROTATIONS = {
         ),
         page="conventions",
     ),
+    "rotary, proportional": Card(
+        title="Proportional rotary",
+        year=2024,
+        idea="Form the pairs across the whole head, and rotate only the fast ones.",
+        formula=(
+            r"\text{pair } c \text{ rotates by } i\,\omega_c \text{ if } c < m, \text{ "
+            r"else not}, \quad \omega_c = b^{-2c/d_h}"
+        ),
+        symbols=(
+            r"$m$ is the number of pairs that rotate, and $\omega_c$ the speed that pair $c$ has "
+            "where all pairs rotate, with the base $b$ and heads of width $d_h$."
+        ),
+        cites=("barbero2025round",),
+        function="proportional_frequencies",
+        shows="fine stripes along the diagonal, without the slow pairs",
+        models=("Gemma 4",),
+        page="conventions",
+    ),
+    "FoPE": Card(
+        title="Fourier position embedding (FoPE)",
+        year=2024,
+        idea=(
+            "Rotate each pair with a weighted sum of waves instead of one, and stop the pairs that "
+            "complete no turn in training."
+        ),
+        formula=(
+            r"\text{pair } c \text{ has the cosine } \textstyle\sum_l A_{lc} \cos(i\,\omega_l) "
+            r"\text{ and the sine } \sum_l B_{lc} \sin(i\,\omega_l)"
+        ),
+        symbols=(
+            r"$\omega_l$ is a speed that completes a turn in training, and $A$ and $B$ are fixed "
+            "weights near the identity matrix."
+        ),
+        cites=("hua2025fourier",),
+        function="fope",
+        shows="the stripes of rotary with waves across them",
+        models=("Intern-S1-Pro",),
+        page="schemes",
+    ),
     "xPos": Card(
         title="xPos",
         year=2022,
