@@ -520,12 +520,15 @@ def test_untrained_zeros(page):
 
 
 def test_before_and_after(page):
-    """ALiBi, KERPLE, FIRE (up to its threshold) and Sandwich give the two the same bias, so
-    exchanging them changes nothing. T5 has different buckets for the two sides.
+    """ALiBi, KERPLE, FIRE and Sandwich give the two the same bias, so exchanging them changes
+    nothing. T5 has different buckets for the two sides.
     """
     for name, scheme in page.torch.schemes.items():
         bias = scheme(PLACES[:3], PLACES[:3])[0, 1]
         assert name == "T5" or np.isclose(bias[0], bias[2])
+    threshold = np.array(0.0)  # so all queries are beyond it
+    beyond = reference.FIRE(np.array(0.1), threshold, *page.torch.line)
+    assert np.isclose(*beyond(PLACES[:3], PLACES[:3])[0, 1, [0, 2]])
     sides = reference.T5Bias(np.arange(32.0)[:, None])(PLACES[:3], PLACES[:3])[0, 1]
     assert sides.tolist() == [1, 0, 17]
     assert "ALiBi: the outputs of bites differ by 0.00" in page.printed

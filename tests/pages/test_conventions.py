@@ -203,8 +203,21 @@ def test_a_token_of_ones(page):
     assert stays == [[4, 5, 6, 7], [2, 3, 6, 7]]
 
 
+def test_the_right_frequencies_in_wrong_pairs(page):
+    """used the frequencies of the second meaning for Gemma 4, but formed the pairs inside the
+    first part. All 64 frequencies matched the original exactly, and the pairs were wrong.
+    """
+    original = frequencies(512, base=1e6)
+    original[64:] = 0
+    x, at = np.random.default_rng(1).normal(size=(1, 512)), np.array([1])
+    right = rotate(x, at, frequencies=original, layout="half")
+    wrong = rotate(x, at, frequencies=original[:64], layout="half")
+    assert np.flatnonzero(right != x).tolist() == [*range(64), *range(256, 320)]
+    assert np.flatnonzero(wrong != x).tolist() == [*range(128)]
+
+
 def test_the_part_leaves_the_rest(page):
-    """treat them as a small head of width 4"""
+    """rotate the first part, here 4 entries, as a small head of width 4"""
     x, far = np.random.default_rng(1).normal(size=(5, 8)), np.arange(100000, 100005)
     turn = page.torch.first_part
     assert np.allclose(turn(x, far)[:, :4], rotate(x[:, :4], far, layout="half"))

@@ -9,6 +9,7 @@ import torch
 from posattn import reference
 from posattn.reference import causal_mask, length_mask, window_mask
 from posattn.reference import scaled_dot_product_attention as attend
+from posattn.torch import PositionalEncoding
 
 ORDERS = [list(p) for p in permutations(range(5))]
 SWAP = [0, 4, 2, 3, 1]
@@ -93,8 +94,8 @@ def test_each_word_comes_out_the_same(page):
 
     On the left each word has the same bar in both sentences. On the right none has
 
-    In man bites dog the terms above and below the bar change places, and the sums stay the
-    same.
+    In man bites dog the terms come in another order, above and below the bar, and both sums
+    stay the same.
     """
     alone, masked = page.torch.given.values()
     assert np.allclose(alone[0], alone[1][::-1])
@@ -247,7 +248,7 @@ def test_eq_mask_symmetry(page):
     If the two entries agree for all $i$ and $j$, {eq}`eq_equivariance` holds with the mask
     too.
 
-    No others survive for all weights.
+    For any other permutation, some weights and tokens break the symmetry.
     """
     for mask in (np.ones((5, 5), bool), causal_mask(5), window_mask(5, 5, 2)):
         for order in ORDERS:
@@ -364,10 +365,11 @@ def test_a_transformer_without_positions(page):
 
     no error, a loss that falls, and a model that treats every text as a bag of words
 
-    compare model(x[:, order]) with model(x)[:, order], with dropout off. If they agree,
-    your model can't see order.
+    With batch_first=True, x of shape (batch, n, d) and a shuffled list order, compare
+    model(x[:, order]) with model(x)[:, order], with dropout off. If they agree, your model
+    can't see order.
     """
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     step = torch.optim.Adam(model.parameters(), 0.01)
     x, losses = torch.from_numpy(page.torch.X), []
@@ -377,7 +379,10 @@ def test_a_transformer_without_positions(page):
         losses[-1].backward()
         step.step()
     assert losses[-1] < losses[0] / 2
-    assert torch.allclose(model(x[SWAP]), model(x)[SWAP], atol=1e-4)
+    x = torch.stack([x, x.flip(1)])
+    assert torch.allclose(model(x[:, SWAP]), model(x)[:, SWAP], atol=1e-4)
+    encoded = torch.nn.Sequential(PositionalEncoding(8), model)
+    assert not torch.allclose(encoded(x[:, SWAP]), encoded(x)[:, SWAP], atol=0.01)
 
 
 def test_twice_the_same_word(page):

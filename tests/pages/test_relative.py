@@ -348,6 +348,9 @@ def test_rotary_is_a_shift(page):
 
     The score becomes $(\mathbf{R}_{-i}\,\mathbf{q})^\top \mathbf{R}_{-j}\,\mathbf{k} =
     \mathbf{q}^\top \mathbf{R}_{i-j}\,\mathbf{k}$
+
+    On the rotary page $\mathbf{R}_i$ names the opposite turn, so the same score is
+    $\mathbf{q}^\top \mathbf{R}_{j-i}\,\mathbf{k}$ there.
     """
     q, k = DRAWN.normal(size=(2, 32))
     assert np.allclose(shift_matrix(7, 32).T, shift_matrix(-7, 32))
@@ -356,6 +359,8 @@ def test_rotary_is_a_shift(page):
         j = i + 4
         score = (shift_matrix(-i, 32) @ q) @ (shift_matrix(-j, 32) @ k)
         assert np.isclose(score, q @ shift_matrix(i - j, 32) @ k)
+        turned = reference.rotate(k[None], np.array([j - i]))[0]  # R_{j-i} k of that page
+        assert np.isclose(score, q @ turned)
 
 
 def test_what_each_scheme_learns(page):
