@@ -60,7 +60,7 @@ def attention_weights(
 
     Returns:
         The weights, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it may
-            attend to nothing.
+        attend to nothing.
 
     Raises:
         TypeError: if an array is missing or has a wrong or different dtype.
