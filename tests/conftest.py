@@ -187,7 +187,8 @@ class _Torch(_Reference):
         layer = getattr(self, name)(*sizes, **options)
         for key, value in parameters.items():
             delattr(layer, key)  # a parameter must be a leaf, an attribute need not
-            setattr(layer, key, value if value.ndim else value[None])  # FSDP2 wants an axis
+            scalar = value is not None and value.ndim == 0  # FSDP2 wants an axis
+            setattr(layer, key, value[None] if scalar else value)
         return layer
 
     def value_and_gradients(self, function, inputs):

@@ -176,14 +176,15 @@ def problem(case, dtype, wide=None):
     if wide is not None:
         arrays, pull = [x.to(wide) for x in arrays], pull.to(wide)
         for part in bias if isinstance(bias, list) else [bias]:
-            if part is not None:
+            if isinstance(part, torch.nn.Module):
                 part.to(wide)
     return arrays, pull, bias, options
 
 
 def parameters(bias):
     parts = bias if isinstance(bias, list) else [bias]
-    own = [p for part in parts if part is not None for p in part.parameters()]
+    modules = [part for part in parts if isinstance(part, torch.nn.Module)]
+    own = [p for part in modules for p in part.parameters()]
     return own + [p.computed_from for p in parts if hasattr(p, "computed_from")]
 
 

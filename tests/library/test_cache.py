@@ -10,6 +10,7 @@ from posattn import contract
 from tests.conftest import assert_close, draw, error
 
 DIM, HEADS, N = 8, 4, 7
+NAMES = ["key", "value", "positions"]
 LAYERS = {
     "rotary": lambda c: {"rotate": c.Rotary()},
     "rotary, unturned": lambda c: {"rotate": c.Rotary(base=50.0, layout="half")},
@@ -198,3 +199,15 @@ def test_torch_wraps_around_with_one_token(torch_column):
         outs.append(out)
     assert cache.positions.tolist() == [[6, 7, 5, 2**31 - 1]]
     assert (torch.cat(outs, 1) - layer(x, causal=True)).abs().max() < 1e-6
+
+
+def test_a_cache_is_a_tree_of_tensors_in_pytorch(torch_column):
+    cache = room(torch_column, window=3, turned=False)
+    leaves, spec = torch.utils._pytree.tree_flatten(cache)
+    assert [
+        leaf is getattr(cache, name) for leaf, name in zip(leaves, NAMES, strict=True)
+    ] == [True] * 3
+    again = torch.utils._pytree.tree_unflatten(leaves, spec)
+    assert (again.window, again.turned) == (3, False)
+    named, _ = torch.utils._pytree.tree_flatten_with_path(cache)
+    assert [path[0].name for path, _ in named] == NAMES

@@ -61,7 +61,8 @@ class Column:
             return made(**parameters, **options)
         layer = made(*sizes, **options, **self.option())
         for key, value in parameters.items():
-            getattr(layer, key).data = value
+            parameter = getattr(layer, key)
+            parameter.data = value.reshape(parameter.shape)  # a number may have an axis
         return layer
 
 

@@ -108,10 +108,10 @@ def mask_mod(
         ValueError: if there are an offset and positions.
 
     Examples:
-        >>> from torch.nn.attention.flex_attention import create_block_mask
         >>> from posattn.torch import Window
-        >>> create_block_mask(mask_mod(Window(100)), 1, 1, 1024, 1024, device="cpu").sparsity()
-        65.625
+        >>> may_attend, query = mask_mod(Window(3)), torch.tensor(5)
+        >>> [bool(may_attend(0, 0, query, torch.tensor(key))) for key in (2, 3, 4, 5)]
+        [False, True, True, True]
     """
     if not callable(mask):
         contract.array("mask", mask)
@@ -176,9 +176,9 @@ def attention(
 
     Examples:
         >>> from posattn.torch import ALiBi, MultiHeadAttention
-        >>> layer = MultiHeadAttention(8, 2, bias=ALiBi(2), attention=attention).requires_grad_(False)
-        >>> layer(torch.ones(3, 5, 8), causal=True).shape
-        torch.Size([3, 5, 8])
+        >>> layer = MultiHeadAttention(8, 2, bias=ALiBi(2), attention=attention)
+        >>> layer.attention is attention
+        True
     """
     call = checked(
         query,
