@@ -5,6 +5,7 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,9 @@ def test_its_python_prints_what_it_says(block):
 @pytest.mark.parametrize("command", OURS)
 def test_its_commands_of_the_library_work(command, tmp_path):
     (tmp_path / "mymodule.py").write_text("from posattn.torch import rotate as function\n")
+    (tmp_path / "folder").mkdir()
+    record = ROOT / "docs" / "_records" / "configs" / "gemma-3.json"
+    shutil.copy(record, tmp_path / "folder" / "config.json")
     words = [sys.executable, *shlex.split(command)[1:]]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
