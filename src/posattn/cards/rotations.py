@@ -99,12 +99,12 @@ ROTATIONS = {
             "complete no turn in training."
         ),
         formula=(
-            r"\text{pair } c \text{ has the cosine } \textstyle\sum_l A_{lc} \cos(i\,\omega_l) "
-            r"\text{ and the sine } \sum_l B_{lc} \sin(i\,\omega_l)"
+            r"\cos \mapsto \textstyle\sum_l A_{lc} \cos(i\,\omega_l), \quad "
+            r"\sin \mapsto \sum_l B_{lc} \sin(i\,\omega_l)"
         ),
         symbols=(
-            r"$\omega_l$ is a speed that completes a turn in training, and $A$ and $B$ are fixed "
-            "weights near the identity matrix."
+            r"the sums replace the cosine and the sine of pair $c$, $\omega_l$ is a speed that "
+            "completes a turn in training, and $A$ and $B$ are fixed weights near the identity matrix."
         ),
         cites=("hua2025fourier",),
         function="fope",
