@@ -98,13 +98,10 @@ ROTATIONS = {
             "Rotate each pair with a weighted sum of waves instead of one, and stop the pairs that "
             "complete no turn in training."
         ),
-        formula=(
-            r"\cos \mapsto \textstyle\sum_l A_{lc} \cos(i\,\omega_l), \quad "
-            r"\sin \mapsto \sum_l B_{lc} \sin(i\,\omega_l)"
-        ),
+        formula=r"\cos(i\,\omega_c) \mapsto {\textstyle\sum_l} A_{lc} \cos(i\,\omega_l)",
         symbols=(
-            r"the sums replace the cosine and the sine of pair $c$, $\omega_l$ is a speed that "
-            "completes a turn in training, and $A$ and $B$ are fixed weights near the identity matrix."
+            r"$\omega_l$ is a speed that completes a turn in training, and $A$ holds fixed weights near "
+            "the identity matrix. The sine has weights of its own."
         ),
         cites=("hua2025fourier",),
         function="fope",
