@@ -43,10 +43,8 @@ class Checkpoint(Mapping):
             ) from error
         self._read, self._maps, self._places = read, [], {}
         for file in _files(Path(path)):
-            try:
-                safe_open(
-                    file, framework="numpy"
-                )  # looks whether all is where it should be
+            try:  # whether all is where it should be
+                safe_open(file, framework="numpy")
             except SafetensorError as error:
                 raise ValueError(
                     f"weights must be safetensors files, {file}: {error}"

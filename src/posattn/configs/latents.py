@@ -1,24 +1,14 @@
 """Latent attention of a configuration: whether a layer can be built, and which arrays are its weights."""
 
-from dataclasses import fields
-
-from posattn.configs.weights import IGNORED, LLAMA, _prefix
+from posattn.configs.reading import refuse_others
+from posattn.configs.weights import IGNORED, LLAMA, arrays_of, refuse_left_over
 
 __all__ = ["as_latent", "latent_weights"]
 
-# what LatentAttention knows of a layer; all else must be as if it were not there
-KNOWN = [
-    "index",
-    "kind",
-    "dim",
-    "num_heads",
-    "num_kv_heads",
-    "head_dim",
-    "causal",
-    "scale",
-    "rope",
-    "latent",
-]
+KNOWN = (  # what LatentAttention knows of a layer; all else must be as if it were not there
+    *("index", "kind", "dim", "num_heads", "num_kv_heads", "head_dim", "causal", "scale"),
+    *("rope", "latent"),
+)
 
 
 def as_latent(layer):
@@ -28,12 +18,7 @@ def as_latent(layer):
             f"layer {layer.index} must have a latent vector of keys and values, got heads of their own, "
             "which MultiHeadAttention builds"
         )
-    for field in fields(layer):
-        found = getattr(layer, field.name)
-        if field.name not in KNOWN and found != field.default:
-            raise ValueError(
-                f"layer {layer.index} has {field.name} = {found!r}, which LatentAttention does not build"
-            )
+    refuse_others(layer, KNOWN, "LatentAttention")
 
 
 def latent_weights(state, plan, index):
@@ -53,8 +38,7 @@ def latent_weights(state, plan, index):
         ValueError: if an array is missing, left over or of a wrong shape.
     """
     layer = plan.layers[index]
-    prefix = _prefix(state, LLAMA, index)
-    own = {key.removeprefix(prefix): key for key in state if key.startswith(prefix)}
+    prefix, own = arrays_of(state, LLAMA, index)
     found = {}
     for role, (name, shape) in _wanted(layer).items():
         if name not in own:
@@ -65,12 +49,7 @@ def latent_weights(state, plan, index):
                 f"{prefix + name!r} must have shape {shape}, got {tuple(array.shape)}"
             )
         found[f"{role}.weight"] = array
-    left = sorted(set(own) - set(IGNORED))
-    if left:
-        raise ValueError(
-            f"weights have {prefix + left[0]!r}, which a layer of {plan.model_type!r} with this"
-            f" configuration does not use"
-        )
+    refuse_left_over(prefix, set(own) - set(IGNORED), plan)
     both = found.pop("key and value.weight")
     each = both.reshape(layer.num_heads, -1, layer.latent.kv_rank)
     content = layer.latent.content_dim

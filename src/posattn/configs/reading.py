@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 
 from posattn import contract
@@ -14,9 +15,10 @@ from posattn.reference.position.alibi import alibi_slopes
 __all__ = ["as_heads", "chosen", "plan"]
 
 ATTENTION = ("full", "sliding", "chunked")
-NOT_BUILT = (
-    *("latent", "shares_values", "turns_back", "kv_layer", "selected"),
-    *("compressed", "clip", "convolved", "ranks"),
+HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it were not there
+    *("index", "kind", "dim", "num_heads", "num_kv_heads", "head_dim", "causal", "scale"),
+    *("rope", "bias", "table", "window", "chunk", "soft_cap", "sinks", "gate"),
+    *("query_norm", "key_norm", "value_norm", "use_bias", "use_output_bias", "temperature"),
 )
 NESTED = ("text_config", "llm_config")
 
@@ -120,11 +122,16 @@ def as_heads(layer):
         raise ValueError(
             f"layer {layer.index} has bias = {layer.bias!r}, which MultiHeadAttention does not build"
         )
-    for name in NOT_BUILT:
-        found = getattr(layer, name)
-        if found or (name == "kv_layer" and found is not None):
+    refuse_others(layer, HEADS, "MultiHeadAttention")
+
+
+def refuse_others(layer, known, builder):
+    """Refuse a layer of which `builder`, which knows some of its fields, would leave out another."""
+    for field in fields(layer):
+        found = getattr(layer, field.name)
+        if field.name not in known and found != field.default:
             raise ValueError(
-                f"layer {layer.index} has {name} = {found!r}, which MultiHeadAttention does not build"
+                f"layer {layer.index} has {field.name} = {found!r}, which {builder} does not build"
             )
 
 

@@ -39,8 +39,7 @@ def attention_weights(state, plan, index):
             f"weights of model_type {plan.model_type!r} have unknown names; known are those of {known}"
         )
     names = NAMES[plan.model_type]
-    prefix = _prefix(state, names, index)
-    own = {key.removeprefix(prefix): key for key in state if key.startswith(prefix)}
+    prefix, own = arrays_of(state, names, index)
     used = [name for name in own if name in IGNORED or name.endswith(AROUND)]
     found = {}
     for part, wanted in _wanted(layer, names).items():
@@ -57,12 +56,7 @@ def attention_weights(state, plan, index):
                     f" got {tuple(piece.shape)}"
                 )
             found[role] = piece
-    left = sorted(set(own) - set(used))
-    if left:
-        raise ValueError(
-            f"weights have {prefix + left[0]!r}, which a layer of {plan.model_type!r} with this"
-            f" configuration does not use"
-        )
+    refuse_left_over(prefix, set(own) - set(used), plan)
     return found
 
 
@@ -102,15 +96,25 @@ class Wanted:
     cut: Callable[[Any, Any, str], dict[str, Any]]
 
 
-def _prefix(state, names, index):
-    """What the names of the layer's weights begin with."""
+def arrays_of(state, names, index):
+    """What the names of the layer's weights begin with, and these names by how they go on."""
     tried = [root + names.module.format(index) for root in names.roots]
     for prefix in tried:
-        if any(key.startswith(prefix) for key in state):
-            return prefix
+        own = {key.removeprefix(prefix): key for key in state if key.startswith(prefix)}
+        if own:
+            return prefix, own
     raise ValueError(
         f"weights have no layer {index}: no name begins with " + " or ".join(tried)
     )
+
+
+def refuse_left_over(prefix, left, plan):
+    """Refuse weights of a layer that nothing was made of."""
+    if left:
+        raise ValueError(
+            f"weights have {prefix + min(left)!r}, which a layer of {plan.model_type!r} with this"
+            f" configuration does not use"
+        )
 
 
 def _wanted(layer, names):

@@ -74,9 +74,8 @@ def forward(attention: contract.Attention) -> Callable:
             is_causal = getattr(module, "is_causal", True)
         n_q, n_k = query.shape[-2], key.shape[-2]
         causal = bool(is_causal) and attention_mask is None and n_q > 1
-        if (
-            causal and n_k > n_q
-        ):  # a cache of a fixed size, of which only the beginning is in use
+        # in a cache of a fixed size only the beginning is in use
+        if causal and n_k > n_q:
             key, value = key[..., :n_q, :], value[..., :n_q, :]
             position_bias = None if position_bias is None else position_bias[..., :n_q]
         additive = attention_mask is not None and attention_mask.is_floating_point()
@@ -90,9 +89,7 @@ def forward(attention: contract.Attention) -> Callable:
             "soft_cap": softcap,
         }
         if dropout > 0:
-            seed = torch.randint(
-                2**31, ()
-            )  # from PyTorch's own source, as transformers draws
+            seed = torch.randint(2**31, ())  # of PyTorch's own source, as in transformers
             options |= {"dropout_rate": dropout, "rng": seed}
         return attention(query, key, value, **options).transpose(-3, -2).contiguous(), None
 

@@ -111,9 +111,7 @@ class KVCache:
             ValueError: if `n` is negative.
         """
         contract.cache_arrays(self)
-        n = contract.integer("n", n)
-        last = jnp.max(jnp.where(self.positions == EMPTY, -1, self.positions), axis=-1)
-        return last[..., None] + 1 + jnp.arange(n, dtype=jnp.int32)
+        return following(self, contract.integer("n", n))
 
     def append(
         self,
@@ -158,7 +156,7 @@ class KVCache:
             kept &= positions > last - slots
         slot = jnp.where(kept, positions % slots, slots)  # beyond the last: dropped
         store = jnp.vectorize(_store, signature="(h,s,d),(h,n,d),(n)->(h,s,d)")
-        place = jnp.vectorize(_place, signature="(s),(n),(n)->(s)")
+        place = jnp.vectorize(placed, signature="(s),(n),(n)->(s)")
         new = replace(
             self,
             key=store(self.key, key, slot),
@@ -199,9 +197,20 @@ class KVCache:
         contract.cache_arrays(self)
         kept = self.positions if key_positions is None else key_positions
         contract.position_pair(query_positions, kept, integers=True)
-        query, key = query_positions[..., :, None], kept[..., None, :]
-        seen = key <= query
-        return seen if self.window is None else seen & (key > query - self.window)
+        return seen(query_positions, kept, self.window)
+
+
+def following(cache, n):
+    """Where the next `n` tokens of each example stand."""
+    last = jnp.max(jnp.where(cache.positions == EMPTY, -1, cache.positions), axis=-1)
+    return last[..., None] + 1 + jnp.arange(n, dtype=jnp.int32)
+
+
+def seen(queries, keys, window=None):
+    """Which keys queries may attend to, by the positions of both."""
+    queries, keys = queries[..., :, None], keys[..., None, :]
+    past = keys <= queries
+    return past if window is None else past & (keys > queries - window)
 
 
 def is_finite(cache):
@@ -218,5 +227,6 @@ def _store(buffer, tokens, slots):
     return buffer.at[:, slots].set(tokens, mode="drop")
 
 
-def _place(buffer, tokens, slots):
+def placed(buffer, tokens, slots):
+    """Write tokens into the first axis of a buffer, and drop what has no slot."""
     return buffer.at[slots].set(tokens, mode="drop")

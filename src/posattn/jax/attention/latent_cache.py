@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.cache import EMPTY
+from posattn.jax.attention.cache import EMPTY, following, placed, seen
 from posattn.jax.trees import register
 
 __all__ = ["LatentCache"]
@@ -94,9 +94,7 @@ class LatentCache:
             ValueError: if `n` is negative.
         """
         contract.latent_arrays(self)
-        n = contract.integer("n", n)
-        last = jnp.max(jnp.where(self.positions == EMPTY, -1, self.positions), axis=-1)
-        return last[..., None] + 1 + jnp.arange(n, dtype=jnp.int32)
+        return following(self, contract.integer("n", n))
 
     def append(
         self,
@@ -127,8 +125,8 @@ class LatentCache:
         positions = jnp.asarray(positions, jnp.int32)
         positions = jnp.broadcast_to(positions, (*batch, latent.shape[-2]))
         slot = jnp.where(positions < 0, slots, positions)  # beyond the last: dropped
-        store = jnp.vectorize(_store, signature="(s,w),(n,w),(n)->(s,w)")
-        place = jnp.vectorize(_store, signature="(s),(n),(n)->(s)")
+        store = jnp.vectorize(placed, signature="(s,w),(n,w),(n)->(s,w)")
+        place = jnp.vectorize(placed, signature="(s),(n),(n)->(s)")
         return LatentCache(
             store(self.latent, latent, slot), place(self.positions, positions, slot)
         )
@@ -156,8 +154,4 @@ class LatentCache:
         contract.latent_arrays(self)
         kept = self.positions if key_positions is None else key_positions
         contract.position_pair(query_positions, kept, integers=True)
-        return kept[..., None, :] <= query_positions[..., :, None]
-
-
-def _store(buffer, tokens, slots):
-    return buffer.at[slots].set(tokens, mode="drop")
+        return seen(query_positions, kept)

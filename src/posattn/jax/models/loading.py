@@ -61,16 +61,11 @@ def from_config(
     found = {} if state is None else decoders.sources(state, model)
     key = jax.random.key(0) if rng is None else rng
     keys = jax.random.split(key, len(model.plan.layers) + 1)
-    blocks = tuple(
-        filled(
-            block_of(model, index, keys[index], dtype, state),
-            f"blocks.{index}.",
-            found,
-            state,
-        )
-        for index in range(len(model.plan.layers))
-    )  # one after the other, so that no more than one is there twice
-    return filled(around(cls, model, blocks, keys[-1], dtype), "", found, state)
+    blocks = []
+    for index in range(len(model.plan.layers)):  # so that no more than one is there twice
+        block = block_of(model, index, keys[index], dtype, state)
+        blocks.append(filled(block, f"blocks.{index}.", found, state))
+    return filled(around(cls, model, tuple(blocks), keys[-1], dtype), "", found, state)
 
 
 def block_of(model, index, key, dtype, state):
@@ -135,9 +130,8 @@ def filled(part, prefix, found, state):
             path, field = [], path[0]
         layer = getattr(part, path[0]) if path else part
         old = getattr(layer, field)
-        turned = field == "head" or field.endswith(
-            "_weight"
-        )  # kept as `x @ weight` needs it
+        # kept as `x @ weight` needs it
+        turned = field == "head" or field.endswith("_weight")
         array = decoders.read(state, source, old.shape[::-1] if turned else old.shape)
         array = jnp.asarray(array, old.dtype)
         layer = replace(layer, **{field: array.T if turned else array})

@@ -96,9 +96,7 @@ class KVCache:
             `(*batch, n)`.
         """
         contract.cache_arrays(self)
-        n = contract.integer("n", n)
-        kept = np.where(self.positions == EMPTY, -1, self.positions)
-        return np.max(kept, axis=-1)[..., None] + 1 + np.arange(n)
+        return following(self, contract.integer("n", n))
 
     def append(
         self,
@@ -169,6 +167,17 @@ class KVCache:
         contract.cache_arrays(self)
         kept = self.positions if key_positions is None else key_positions
         contract.position_pair(query_positions, kept, integers=True)
-        offsets = query_positions[..., :, None] - kept[..., None, :]
-        seen = offsets >= 0
-        return seen if self.window is None else seen & (offsets < self.window)
+        return seen(query_positions, kept, self.window)
+
+
+def following(cache, n):
+    """Where the next `n` tokens of each example stand."""
+    kept = np.where(cache.positions == EMPTY, -1, cache.positions)
+    return np.max(kept, axis=-1)[..., None] + 1 + np.arange(n)
+
+
+def seen(queries, keys, window=None):
+    """Which keys queries may attend to, by the positions of both."""
+    offsets = queries[..., :, None] - keys[..., None, :]
+    past = offsets >= 0
+    return past if window is None else past & (offsets < window)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Inexact, Integer
 
 from posattn import contract
-from posattn.reference.attention.cache import EMPTY
+from posattn.reference.attention.cache import EMPTY, following, seen
 
 __all__ = ["LatentCache"]
 
@@ -80,9 +80,7 @@ class LatentCache:
             ValueError: if `n` is negative.
         """
         contract.latent_arrays(self)
-        n = contract.integer("n", n)
-        kept = np.where(self.positions == EMPTY, -1, self.positions)
-        return np.max(kept, axis=-1)[..., None] + 1 + np.arange(n)
+        return following(self, contract.integer("n", n))
 
     def append(
         self,
@@ -134,4 +132,4 @@ class LatentCache:
         contract.latent_arrays(self)
         kept = self.positions if key_positions is None else key_positions
         contract.position_pair(query_positions, kept, integers=True)
-        return kept[..., None, :] <= query_positions[..., :, None]
+        return seen(query_positions, kept)

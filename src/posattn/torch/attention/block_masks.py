@@ -43,9 +43,8 @@ def known_block_mask(mask, causal, n_q, n_k, device):
     call = checked(query, key, mask=mask, causal=causal)
     some, every, used = strips(call)
     some, every = (blocks_in_four(x, ()) for x in (some, every))
-    return block_mask(
-        some, every, mask_mod_of(call), (n_q, n_k)
-    ), None if used.all() else used
+    made = block_mask(some, every, mask_mod_of(call), (n_q, n_k))
+    return made, None if used.all() else used
 
 
 def strips(call):

@@ -155,7 +155,7 @@ class KVCache:
         contract.cache_arrays(self)
         kept = self.positions if key_positions is None else key_positions
         contract.position_pair(query_positions, kept, integers=True)
-        return _seen(query_positions, kept, self.window)
+        return seen(query_positions, kept, self.window)
 
 
 def following(cache, n):
@@ -213,11 +213,11 @@ def _with_token(cache, key, value, position, slots):
     return new, new
 
 
-def _seen(queries, keys, window):
+def seen(queries, keys, window=None):
     """Which keys queries may attend to, by the positions of both."""
     queries, keys = queries[..., :, None], keys[..., None, :]
-    seen = keys <= queries
-    return seen if window is None else seen & (keys > queries - window)
+    past = keys <= queries
+    return past if window is None else past & (keys > queries - window)
 
 
 def _place(positions):
@@ -247,7 +247,7 @@ def visible_to(cache, positions):
         cache = KVCache(key, value, cache.positions[..., :end], None, cache.turned)
     if positions.shape[-1] > 1:
         return cache, cache.mask
-    mask = _seen(positions, cache.positions, cache.window)
+    mask = seen(positions, cache.positions, cache.window)
     if mask.all():
         return cache, None
     return cache, mask[..., None, :, :] if mask.ndim > 2 else mask

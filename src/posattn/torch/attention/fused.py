@@ -33,30 +33,25 @@ def sinking(sinks, query, key, value, mask, causal, scale):
     Only that key has numbers in two more entries, and those of a query make its product the sink. Two,
     since half precision holds the sink of a head in two parts.
     """
-    unit = 2.0 ** -round(
-        math.log2(abs(scale))
-    )  # what the key has there: no product is rounded
+    # what the key has there is a power of two, so that no product is rounded
+    unit = 2.0 ** -round(math.log2(abs(scale)))
     wide = torch.promote_types(query.dtype, torch.float32)
-    most = torch.finfo(query.dtype).max / 4
-    sinks = (sinks.to(wide) / (scale * unit)).clamp(
-        -most, most
-    )  # minus infinity too is a sink
+    most = torch.finfo(query.dtype).max / 4  # minus infinity is a sink too
+    sinks = (sinks.to(wide) / (scale * unit)).clamp(-most, most)
     rounded = sinks.to(query.dtype)
     parts = torch.stack([rounded, (sinks - rounded).to(query.dtype)], -1)[..., None, :]
     query = torch.cat([query, parts.expand(*query.shape[:-1], 2)], -1)
     key = functional.pad(key, (0, 2, 1, 0))
     key[..., 0, -2:] = unit
-    value = functional.pad(
-        value, (0, 2, 1, 0)
-    )  # as wide as the keys, or the kernel is not fused
+    # values get as wide as keys, or the kernel is not fused
+    value = functional.pad(value, (0, 2, 1, 0))
     if mask is not None:
         mask = functional.pad(mask, (1, 0), value=mask.dtype == torch.bool)
     if (
         causal
-    ):  # the first query sees the sink only, and each other one the keys up to its own
-        return kernel(functional.pad(query, (0, 0, 1, 0)), key, value, mask, True, scale)[
-            ..., 1:, :-2
-        ]
+    ):  # a query in front sees only the sink, and each other one the keys up to its own
+        query = functional.pad(query, (0, 0, 1, 0))
+        return kernel(query, key, value, mask, True, scale)[..., 1:, :-2]
     return kernel(query, key, value, mask, False, scale)[..., :-2]
 
 

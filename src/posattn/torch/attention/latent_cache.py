@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import GetAttrKey, register_pytree_node
 
 from posattn import contract
-from posattn.torch.attention.cache import EMPTY
+from posattn.torch.attention.cache import EMPTY, following, seen
 from posattn.torch.attention.masks import readable
 
 __all__ = ["LatentCache"]
@@ -95,9 +95,7 @@ class LatentCache:
             ValueError: if `n` is negative.
         """
         contract.latent_arrays(self)
-        n = contract.integer("n", n)
-        last = self.positions.masked_fill(self.positions == EMPTY, -1).amax(-1)
-        return last[..., None] + 1 + torch.arange(n, device=last.device)
+        return following(self, contract.integer("n", n))
 
     def append(
         self,
@@ -156,7 +154,7 @@ class LatentCache:
         contract.latent_arrays(self)
         kept = self.positions if key_positions is None else key_positions
         contract.position_pair(query_positions, kept, integers=True)
-        return kept[..., None, :] <= query_positions[..., :, None]
+        return seen(query_positions, kept)
 
 
 register_pytree_node(

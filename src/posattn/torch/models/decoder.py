@@ -213,13 +213,11 @@ class Decoder(nn.Module):
         """
         x, options = self._start(tokens, mask, positions, cache)
         layers, kept = len(self.blocks), []
-        rngs = [None] * layers
+        caches, rngs = cache or [None] * layers, [None] * layers
         if rng is not None:  # each layer drops other weights
             first = torch.as_tensor(seed(rng)) * layers
             rngs = [first + index for index in range(layers)]
-        for block, own, drawn in zip(
-            self.blocks, cache or [None] * layers, rngs, strict=True
-        ):
+        for block, own, drawn in zip(self.blocks, caches, rngs, strict=True):
             x, own = block(x, cache=own, rng=drawn, **options)
             kept.append(own)
         logits = self._logits(x)
@@ -291,11 +289,8 @@ class Decoder(nn.Module):
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
         *batch, n = tokens.shape
-        cache, text, last = (
-            self.init_cache(tuple(batch), n + max_new_tokens),
-            tokens,
-            tokens,
-        )
+        cache = self.init_cache(tuple(batch), n + max_new_tokens)
+        text = last = tokens
         for _ in range(max_new_tokens):
             logits, cache = self(last, positions=positions, cache=cache)
             scores = logits[..., -1, :]
