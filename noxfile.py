@@ -80,12 +80,7 @@ def environment(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests and docstring examples; where CI is set, slow ones too, counting branches that run."""
     counted = ["--cov", "--cov-report", "term-missing"]  # half as long again
-    usual = BESIDE
-    if os.environ.get("CI") == "true":
-        run(
-            session, "tests.audit.npm"
-        )  # which the tests of the audit need, and fetches it once
-        usual = [*BESIDE, *counted]
+    usual = [*BESIDE, *counted] if os.environ.get("CI") == "true" else BESIDE
     run(session, "pytest", *(session.posargs or usual))
 
 
