@@ -885,7 +885,7 @@ def in_this_process(request, time_limit):
 def test_what_cannot_be_run_is_one_line_and_exit_code_2(
     arguments, message, module, capsys, monkeypatch
 ):
-    monkeypatch.setattr(command, "check_apart", in_this_process)
+    monkeypatch.setattr("posattn.commands.checking.check_apart", in_this_process)
     module(
         """
         import numpy

@@ -1,0 +1,48 @@
+"""`posattn check`: run somebody's own function on the vectors of a scheme."""
+
+import threading
+
+from posattn.conformance.apart import TIME_LIMIT, check_apart
+
+
+def add(commands):
+    """Say what the command understands."""
+    one = commands.add_parser("check", help="run a function on the vectors of a scheme")
+    one.add_argument("function", help="module:function, or path/to/file.py:function")
+    one.add_argument("--scheme", required=True, help="what it should be: see `schemes`")
+    one.add_argument("--framework", help="of its arrays, if its module imports several")
+    one.add_argument(
+        "--dtype", help="of its data; float32 if not given, and float64 for numpy"
+    )
+    one.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEYWORD=VALUE",
+        help="run only the cases that have this; the function need not know the keyword",
+    )
+    one.add_argument("--only", default="", help="run only cases with this in their name")
+    one.add_argument(
+        "--gradients", action="store_true", help="check them, too (torch and jax)"
+    )
+    one.add_argument(
+        "--time-limit",
+        type=seconds,
+        default=TIME_LIMIT,
+        metavar="SECONDS",
+        help=f"the most that a case may take; {TIME_LIMIT:g} if not given",
+    )
+    one.set_defaults(run=check_function)
+
+
+def seconds(text):
+    """A time limit."""
+    if not 0 < float(text) <= threading.TIMEOUT_MAX:
+        raise ValueError
+    return float(text)
+
+
+def check_function(chosen):
+    """Check a function in a process of its own."""
+    request = {name: value for name, value in vars(chosen).items() if name != "run"}
+    return check_apart(request, request.pop("time_limit"))

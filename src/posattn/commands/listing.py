@@ -1,0 +1,40 @@
+"""`posattn schemes`: what can be checked, and how each scheme is called."""
+
+import textwrap
+
+from posattn.conformance import load, names
+
+DONE = 0
+
+
+def add(commands):
+    """Say what the command understands."""
+    listing = commands.add_parser("schemes", help="list what can be checked")
+    listing.add_argument("scheme", nargs="?", help="show how this one is called")
+    listing.set_defaults(run=list_schemes)
+
+
+def list_schemes(chosen):
+    """All schemes, or how one is called and what its cases are."""
+    if chosen.scheme is None:
+        width = max(map(len, names()))
+        lines = [f"{name.ljust(width)}  {load(name)['what']}" for name in names()]
+        return "\n".join(lines), DONE
+    vectors = load(chosen.scheme)
+    lines = [textwrap.fill(vectors["what"], 100)]
+    lines += [f"\nfunction({signature(vectors['parameters'])})"]
+    lines += [f"\nposattn: {vectors['function']}; source: {vectors['source']}"]
+    lines += [f"\n{len(vectors['cases'])} cases:"]
+    lines += [f"  {case['name']}" for case in vectors["cases"]]
+    return "\n".join(lines), DONE
+
+
+def signature(parameters):
+    """The parameters, as Python writes them."""
+    written = [
+        f"{p['name']}={p['default']!r}" if "default" in p else p["name"] for p in parameters
+    ]
+    first = next((k for k, p in enumerate(parameters) if p["keyword"]), None)
+    return ", ".join(
+        written if first is None else [*written[:first], "*", *written[first:]]
+    )

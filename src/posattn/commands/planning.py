@@ -1,0 +1,27 @@
+"""`posattn plan`: what a configuration says of each layer."""
+
+from posattn import configs
+from posattn.conformance import UsageError
+
+DONE = 0
+
+
+def add(commands):
+    """Say what the command understands."""
+    planning = commands.add_parser("plan", help="say what each layer of a model does")
+    planning.add_argument("config", help="path/to/config.json, or the folder that has one")
+    planning.add_argument(
+        "--length",
+        type=int,
+        metavar="TOKENS",
+        help="of a text, which LongRoPE and dynamic scaling look at",
+    )
+    planning.set_defaults(run=show_plan)
+
+
+def show_plan(chosen):
+    """What a configuration says of each layer."""
+    try:
+        return str(configs.plan(chosen.config, length=chosen.length)), DONE
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
