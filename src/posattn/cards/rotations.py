@@ -107,7 +107,6 @@ ROTATIONS = {
         function="fope",
         shows="the stripes of rotary with waves across them",
         models=("Intern-S1-Pro",),
-        page="schemes",
     ),
     "xPos": Card(
         title="xPos",
