@@ -75,7 +75,7 @@ def test_the_plan_as_it_is_read(page):
     In a local layer it sees 1024 positions, its own among them. In a full layer it sees everything up to
     itself.
 
-    Local layers have the base 10000, and full layers have 1000000. All pairs are halves.
+    Local layers have the base 10000, and full layers have 1000000. Both form their pairs by halves
 
     Only the full layers are slowed down by 8.
 
@@ -113,7 +113,13 @@ def test_the_plan_as_it_is_read(page):
 
 
 def test_bases_suit_what_layers_see(page):
-    """In a local layer … pairs complete a turn, and in a full layer … do.
+    """A local layer can see 1024 tokens, and a full one 131072.
+
+    A full layer sees 128 times as far, so with the same base its line would lie 128 times as high. But its
+    base is larger and its pairs are slowed down by 8, so both lines cross one turn at nearly the same pair.
+    In a local layer … pairs complete a turn, and in a full layer … do.
+
+    Both cross the flat line of one turn near pair 71.
 
     With the base of the full layers, only … pairs of a local layer would complete a turn.
 
@@ -127,6 +133,13 @@ def test_bases_suit_what_layers_see(page):
     assert counts == [page.glued["turned_local"], page.glued["turned_full"]] == [71, 73]
     swapped = sum(1024 * 1e6 ** (-j / 128) > 2 * np.pi for j in range(128))
     assert page.glued["turned_swapped"] == swapped == 48
+    assert 131072 / 1024 == 128
+    turns = page.torch.turns
+    assert set(turns["one turn"]) == {1}
+    assert [abs((turns[name] > 1).sum() - 71) < 3 for name in ("local", "full")] == [
+        True
+    ] * 2
+    assert np.isclose(turns["full"][0] / turns["local"][0], 128 / 8)
     kept = sum(min(layer.window or 131072, 131072) for layer in layers)
     assert np.isclose(page.glued["kept"], kept / 48 / 131072)
 
@@ -195,13 +208,20 @@ def test_who_else_has_it(page):
     assert "gate" not in json.dumps(record("qwen3-next"))
 
 
+def test_half_of_it_has_a_key(page):
+    """Half of what attention needs has a key in the file. The other half has none."""
+    table = page.text.partition("| what | where it is written |")[2].partition("```")[0]
+    places = [row.split("|")[2] for row in table.splitlines()[2:]]
+    assert 2 * sum("nowhere" in place for place in places) == len(places)
+
+
 def test_a_head_by_hand(page):
     """Here is a head with all of it: a scale, a soft cap, a window and a sink."""
     assert "difference from the library: 0.000000\n" in page.printed
 
 
 def test_wrong_rotations(page):
-    """A wrong rotation takes the output about half the way to attending at random."""
+    """A wrong rotation takes the output about halfway to attending at random."""
     for name in (
         "base of the other kind of layer",
         "scaling left out",
@@ -212,8 +232,8 @@ def test_wrong_rotations(page):
 
 
 def test_the_factor_that_yarn_implies(page):
-    """YaRN also multiplies rotated queries and keys by an attention factor, which its configuration doesn't
-    mention. It follows from the 32 ({ref}`sec_attention-factor`).
+    """gpt-oss scales by 32 with YaRN. YaRN also multiplies rotated queries and keys by an attention factor,
+    which the file doesn't mention. It follows from the 32 ({ref}`sec_attention-factor`).
     """
     rope = plan(record("gpt-oss")).layers[0].rope
     speeds, factor = yarn(
@@ -268,7 +288,7 @@ def test_norm_and_rotation(page):
     Llama 4 Scout rotates first too, but its norm has no weight, so there the order makes no difference.
 
     OLMo 2 normalizes all heads of a token together, and most others normalize each head by itself. The
-    plan knows which, and the file of weights shows it too: there is one number for each entry of a head, or
+    plan knows which, and the checkpoint shows it too: there is one number for each entry of a head, or
     one for each entry of all heads.
     """
     hunyuan = record("llama-3") | {"model_type": "hunyuan_v1_dense"}
@@ -334,6 +354,10 @@ def test_a_sink_by_hand(page):
     r"""Three keys have the score 0, so their exponentials are 1, 1 and 1, and each gets a weight of 1/3. Now
     add a sink of $\ln 3$. Its exponential is 3, the sum is 6, and each key gets 1/6. The output is the
     same vector, at half the length.
+
+    So the weights of the real keys sum to less than 1
+
+    If you leave the sink out, the output is twice as long as it should be.
     """
     zeros = np.zeros((3, 1))
     assert np.allclose(attention_weights(zeros, zeros), 1 / 3)
@@ -351,12 +375,15 @@ def test_eq_sink_error(page):
 
 
 def test_errors_of_a_sink_with_a_window(page):
-    """And with a window, the error stops falling after 128 tokens, however long the text is."""
+    """The first tokens suffer most. And with a window, the error stops falling after 128 tokens, however
+    long the text is.
+    """
     for a in (2, 4):
         full, window = (
             page.torch.curves[f"sink {a}, {name}"] for name in ("full", "window")
         )
         n = np.arange(1, 1025)
+        assert full.argmax() == window.argmax() == 0
         assert np.allclose(full, np.exp(a) / n)
         assert np.allclose(window, np.exp(a) / np.minimum(n, 128))
 
@@ -398,6 +425,8 @@ def test_both_columns_build_the_same_layer(page):
 def test_fused_matrices(page):
     """The first two have the same shape. If you cut GPT-NeoX's matrix in three as if it were Phi-3's, every shape fits, and half of what you
     call a query is a key.
+
+    Take two heads, and write q0 for the rows that make the query of head 0:
 
     | Phi-3, qkv_proj | q0 q1 k0 k1 v0 v1 |
 
@@ -487,6 +516,25 @@ def test_what_stays_outside(page):
             layer.from_config(config)
 
 
+def test_parts_that_stay_outside(page):
+    """In the full layers of Gemma 4, keys and values come from one projection. In Inkling, each query mixes
+    its bias from 16 learned profiles over the distance. Its keys and values also pass through a
+    convolution. Here too, the plan says what the layer does, and from_config names the part.
+    """
+    for name, said, part in (
+        ("gemma-4", ["one projection for keys and values"], "shares_values"),
+        ("inkling", ["16 profiles over distances", "keys and values convolved"], "bias"),
+    ):
+        layers = plan(record(name)).layers
+        full = next(layer for layer in layers if layer.kind == "full")
+        assert all(words in str(full) for words in said)
+        for column in (TorchLayer, JaxLayer):
+            with pytest.raises(ValueError, match=f"layer {full.index} has {part} ="):
+                column.from_config(record(name), layer=full.index)
+    (local,) = {layer.shares_values for layer in plan(record("gemma-4")).layers[:5]}
+    assert not local
+
+
 def test_only_the_rotation(page):
     """Layer 4 is local and has the base 10000, and layer 5 is full and has the base 1000000. For a layer
     without positions the function returns None.
@@ -513,8 +561,8 @@ def test_only_the_rotation(page):
 def test_what_is_refused(page, changed, said):
     """So the plan never fills in a number that changes attention.
 
-    An unknown model_type is refused too, as is a rope_type that doesn't exist and a key that looks as if it
-    changed attention and that this family doesn't read.
+    An unknown model_type is refused too, and so is a rope_type that doesn't exist. The same goes for a key
+    that looks as if it changed attention, if this family doesn't read it.
     """
     with pytest.raises(ValueError, match=said):
         plan(page.torch.llama | changed)
@@ -559,13 +607,20 @@ def test_exercise_fold(page):
 
 
 def test_exercise_cap(page):
-    r"""The cap turns $-\infty$ into $-5$, which is a score like any other."""
+    r"""The cap turns $-\infty$ into $-5$, which is a score like any other.
+
+    Its weight is small if the cap is large, and then nobody notices.
+    """
+    assert "cap 50: the first token gives 0.00% to the future\n" in page.printed
     assert 5 * np.tanh(-np.inf / 5) == -5
     assert "cap  5: the first token gives 58.75% to the future\n" in page.printed
 
 
 def test_a_whole_model(page):
-    """In 28 of 64 places the wrong base picks another word, and the two texts part after the first new one."""
+    """In 28 of 64 places the wrong base picks another word, and the two texts part after the first new word.
+
+    Still, one key has changed nearly half of the choices.
+    """
     assert page.printed.count("another next word in 28 of 64 places\n") == 2
     texts = [
         json.loads(line.partition(": ")[2])
