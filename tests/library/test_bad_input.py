@@ -447,7 +447,7 @@ CASES = [
     (lambda c, a: ring(c, a(Q), a(K), a(V), bias=make(c, "ShawRelative", 2, 4)),
      RANGE, "bias must change only the scores, got ShawRelative, which also changes the values"),
     (lambda c, a: ring(c, a(Q), a(K), a(V), query_positions=a(np.arange(4))),
-     RANGE, "query_positions must have shape (3,) or (3,), got (4,)"),
+     RANGE, "query_positions must have shape (3,), got (4,)"),
     (lambda c, a: ring(c, a(Q), a(K), a(V), key_positions=a(np.arange(5))), RANGE,
      "query_positions must be given where key_positions are, unless each query is a key, "
      "got 3 queries and 5 keys"),
@@ -503,9 +503,9 @@ CASES = [
     (lambda c, a: cope(c, a(Q), half(c, 2, 5, 4), a([0, 1, 2]), a([0, 1, 2, 3, 4])),
      KIND, "key must have the dtype of query, float64, got float16"),
     (lambda c, a: cope(c, a(Q), a(K), a([0, 1]), a([0, 1, 2, 3, 4])),
-     RANGE, "query_positions must have shape (3,) or (3,), got (2,)"),
+     RANGE, "query_positions must have shape (3,), got (2,)"),
     (lambda c, a: cope(c, a(Q), a(K), a([0, 1, 2]), a([0, 1, 2])),
-     RANGE, "key_positions must have shape (5,) or (5,), got (3,)"),
+     RANGE, "key_positions must have shape (5,), got (3,)"),
     (lambda c, a: cope(c, a(Q), a(K), [0, 1, 2], a([0, 1, 2, 3, 4])),
      KIND, "query_positions must be an array, got list"),
     (lambda c, a: cope(c, a(Q), a(K), a([0, 1, 2]), half(c, 5)),
@@ -807,6 +807,12 @@ CASES = [
     (lambda c, a: layer(c, bias=shaw(c))(a(X), a(X), a(X)),
      RANGE, "query must have shape (*batch, h, n_q, 4), got (2, 2, 3, 2)"),
     # what a layer is told once, and coordinates of a call
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, value_norm=3),
+     KIND, "value_norm must be a function, got int"),
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, rotate=(c.Rotary(), "rope")),
+     KIND, "rotate must be a function, got str"),
+    (lambda c, a: make(c, "MultiHeadAttention", 4, 2, attention="ring"),
+     KIND, "attention must be a function, got str"),
     (lambda c, a: make(c, "MultiHeadAttention", 4, 2, soft_cap=0),
      RANGE, "soft_cap must be a positive finite number, got 0"),
     (lambda c, a: make(c, "MultiHeadAttention", 4, 2, soft_cap="2"),
@@ -840,7 +846,7 @@ CASES = [
     (lambda c, a: layer(c)(a(X), query_positions=a([0, 1])),
      RANGE, "query_positions must have shape (3,) or (2, 3), got (2,)"),
     (lambda c, a: attend(c, a(Q), a(K), a(V), key_positions=a([0, 1])),
-     RANGE, "key_positions must have shape (5,) or (5,), got (2,)"),
+     RANGE, "key_positions must have shape (5,), got (2,)"),
     # a cache
     (lambda c, a: c.KVCache.init((2,), 2, 0, 2), RANGE, "max_len must be a positive integer, got 0"),
     (lambda c, a: c.KVCache.init((2,), 2, 4, 2, window=0),
@@ -848,7 +854,7 @@ CASES = [
     (lambda c, a: c.KVCache.init((2,), "2", 4, 2),
      KIND, "num_kv_heads must be a positive integer, got '2'"),
     (lambda c, a: c.KVCache.init((-1,), 2, 4, 2),
-     RANGE, "batch_shape must be a non-negative integer, got -1"),
+     RANGE, "batch_shape[0] must be a non-negative integer, got -1"),
     (lambda c, a: layer(c)(a(X), value=a(X), cache=room(c)),
      RANGE, "value must be None where a cache is given, got shape (2, 3, 4)"),
     (lambda c, a: layer(c)(a(X), cache=room(c), key_positions=a([0, 1, 2])),
@@ -1613,8 +1619,14 @@ def test_texts_and_times_are_no_numbers(column):
 
 
 def test_a_cache_is_a_cache(column):
-    with pytest.raises(TypeError, match=r"cache must be a posattn.KVCache or None, got 4"):
+    expected = rf"cache must be a posattn\.{column.name}\.KVCache or None, got "
+    with pytest.raises(TypeError, match=expected + "4"):
         layer(column)(column.array(X), cache=4)
+    other = column.LatentCache.init((2,), 4, 2)
+    with pytest.raises(
+        TypeError, match=expected + rf"posattn\.{column.name}\.LatentCache$"
+    ):
+        layer(column)(column.array(X), cache=other)
     with pytest.raises(
         TypeError, match="batch_shape must be a tuple of non-negative integers"
     ):

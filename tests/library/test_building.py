@@ -344,6 +344,8 @@ def test_what_is_no_checkpoint_is_named(column, tmp_path, monkeypatch):
         FileNotFoundError, match="weights must be a safetensors file or a folder"
     ):
         make(LLAMA, weights=tmp_path / "nowhere")
+    with pytest.raises(TypeError, match=r"^weights must be arrays by name.* got int$"):
+        make(LLAMA, weights=3)
     wrong = tmp_path / "model.safetensors"
     wrong.write_bytes(b"no weights")
     with pytest.raises(ValueError, match="weights must be safetensors files"):

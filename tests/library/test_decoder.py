@@ -376,6 +376,8 @@ BAD = [
     ((5, 8, 1, 2), {"gated": 1}, KIND, "gated must be True or False, got 1"),
     ((5, 8, 1, 2), {"mask": 3}, KIND, "mask of a layer must be a function (query_positions, "
      "key_positions) such as Window, got int"),
+    ((5, 8, 1, 2), {"activation": "silu"}, KIND, "activation must be a function, got str"),
+    ((5, 8, 1, 2), {"encoding": 3}, KIND, "encoding must be a function, got int"),
     ((5, 8, 1, 2), {"layer_options": 3}, KIND, "layer_options must be a dictionary or a function of a "
      "layer's number that returns one, got 3"),
     ((5, 8, 1, 2), {"layer_options": lambda i: [i]}, KIND, "layer_options must be a dictionary or a "
@@ -407,6 +409,9 @@ BAD_CALLS = [
      "cache must hold a cache for each of 2 layers, got 1"),
     (lambda d, c, t: d(t, cache=d.init_cache((2,), 6)[0]), KIND,
      "cache must hold a cache for each of 2 layers, got KVCache"),
+    (lambda d, c, t: d(t, cache=[d.init_cache((2,), 6)[0], None]), KIND,
+     "cache must hold a cache for each of 2 layers, got NoneType for one of them"),
+    (lambda d, c, t: d.generate(given(c, 3), 2), RANGE, "tokens must have shape (*batch, n), got ()"),
     (lambda d, c, t: d.init_cache((2,), 0), RANGE, "max_len must be a positive integer, got 0"),
     (lambda d, c, t: d.attention_weights(t + 20), RANGE, "tokens must lie between 0 and vocab_size - 1"),
     (lambda d, c, t: d.generate(t, 0), RANGE, "max_new_tokens must be a positive integer, got 0"),

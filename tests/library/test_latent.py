@@ -393,6 +393,12 @@ def test_wrong_input_is_refused(column):
     ]:
         with pytest.raises(kind, match=text):
             layer(x)
+        with pytest.raises(kind, match=text):
+            layer.attention_weights(x)
+    with pytest.raises(
+        ValueError, match=r"x must have shape \(\*batch, n, 6\), got \(6,\)"
+    ):
+        layer(array(X[0, 0]), cache=room(column, layer, (), 3))
     if column.name == "torch":
         layer.double()
     with pytest.raises(
@@ -421,7 +427,7 @@ def test_wrong_input_is_refused(column):
             (4, 8),
             r"key_weight must have shape \(5, h \* content_dim\), got \(4, 8\)",
         ),
-        ("key_weight", (5, 7), "num_heads must divide dim = 7, got 2"),
+        ("key_weight", (5, 7), "num_heads must divide the 7 columns of key_weight, got 2"),
         (
             "value_weight",
             (4, 6),

@@ -80,7 +80,7 @@ def test_wrong_input_is_refused(column):
         (lambda: init((2,), 0, 3), ValueError, "max_len must be a positive integer, got 0"),
         (lambda: init((2,), 4, 0), ValueError, "width must be a positive integer, got 0"),
         (lambda: init(2, 4, 3), TypeError, "batch_shape must be a tuple of non-negative integers, got 2"),
-        (lambda: init((-1,), 4, 3), ValueError, "batch_shape must be a non-negative integer, got -1"),
+        (lambda: init((-1,), 4, 3), ValueError, r"batch_shape\[0\] must be a non-negative integer, got -1"),
         (lambda: cache.next_positions(-1), ValueError, "n must be a non-negative integer, got -1"),
         (lambda: cache.append(array(LATENT[..., :2]), array(np.arange(4))), ValueError,
          r"latent must have shape \(2, n, 3\), got \(2, 4, 2\)"),

@@ -305,7 +305,7 @@ def test_what_is_outside_of_the_text_model_is_left_alone(column):
 
 
 WRONG = [
-    (LLAMA | {"model_type": "gpt_oss"}, ValueError, "only its attention is: .*; known are bloom, "),
+    (LLAMA | {"model_type": "gpt_oss"}, ValueError, "must be one of bloom, .* for a Decoder, got 'gpt_oss'"),
     (LLAMA | {"model_type": "lama"}, ValueError, "did you mean llama?"),
     (LLAMA | {"hidden_act": "mish"}, ValueError, "llama: hidden_act must be one of 'silu'"),
     (LLAMA | {"rms_norm_eps": None}, ValueError, "llama: rms_norm_eps is null"),

@@ -134,7 +134,7 @@ def test_bases_suit_what_layers_see(page):
     swapped = sum(1024 * 1e6 ** (-j / 128) > 2 * np.pi for j in range(128))
     assert page.glued["turned_swapped"] == swapped == 48
     assert 131072 / 1024 == 128
-    turns = page.torch.turns
+    turns = page.torch.in_sight
     assert set(turns["one turn"]) == {1}
     assert [abs((turns[name] > 1).sum() - 71) < 3 for name in ("local", "full")] == [
         True

@@ -3,6 +3,7 @@
 import json
 import math
 import mmap
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class Checkpoint(Mapping):
     Raises:
         ImportError: if the package safetensors is not installed.
         FileNotFoundError: if there is no such file, or a folder has none.
+        TypeError: if `path` is no path.
         ValueError: if a file is no safetensors file.
     """
 
@@ -41,6 +43,11 @@ class Checkpoint(Mapping):
             raise ImportError(
                 "reading weights needs the package safetensors: pip install safetensors"
             ) from error
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(
+                "weights must be arrays by name, a safetensors file or a folder of them, "
+                f"got {type(path).__name__}"
+            )
         self._read, self._maps, self._places = read, [], {}
         for file in _files(Path(path)):
             try:  # whether all is where it should be

@@ -77,11 +77,14 @@ def opened(config, *, length=None, known=FAMILIES):
     if model_type not in known:
         near = difflib.get_close_matches(model_type, known, 3, 0.6)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        if model_type in FAMILIES:
-            hint = "only its attention is: see MultiHeadAttention.from_config; "
         names = ", ".join(sorted(known))
         if known is FAMILIES:
             names = f"the {len(FAMILIES)} keys of posattn.configs.FAMILIES"
+        if model_type in FAMILIES:
+            raise ValueError(
+                f"model_type must be one of {names} for a Decoder, got {model_type!r}; "
+                "for its attention see MultiHeadAttention.from_config and LatentAttention.from_config"
+            )
         raise ValueError(f"model_type {model_type!r} is not known; {hint}known are {names}")
     return Keys(values, model_type, length)
 
@@ -132,6 +135,7 @@ def refuse_others(layer, known, builder):
         if field.name not in known and found != field.default:
             raise ValueError(
                 f"layer {layer.index} has {field.name} = {found!r}, which {builder} does not build"
+                + ("; see LatentAttention.from_config" if field.name == "latent" else "")
             )
 
 

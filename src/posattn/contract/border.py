@@ -3,10 +3,10 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from posattn.contract.arrays import array, floating, integer_array
+from posattn.contract.arrays import Attention, Rotation, array, floating, integer_array
 from posattn.contract.numbers import dtype
 
 SWITCHES = ("bool", "bool_")  # NumPy's, under both of its names
@@ -111,7 +111,10 @@ def _checks(annotations, column):
             made[name] = _check(_own, name, column, required, real, int in allowed)
         # a dtype of JAX may be a class
         if name != "dtype" and any(map(_is_callable, [*allowed, *parts])):
-            instance = _check(_made, name)
+            single = [kind for kind in given if not _is_sequence(kind)]
+            function = bool(single) and all(map(_is_function, single))
+            listed = not function or len(single) < len(given)
+            instance = _check(_made, name, function, listed)
             made[name] = _both(made[name], instance) if name in made else instance
     return made
 
@@ -200,15 +203,27 @@ def _is_callable(kind):
     return origin is Callable or getattr(kind, "_is_protocol", False)
 
 
-def _made(name, value):
-    """Reject a class where an instance is called, also among others in a list."""
+def _is_sequence(kind):
+    """Whether an annotation is of several things."""
+    return getattr(kind, "__origin__", None) is Sequence
+
+
+def _is_function(kind):
+    """Whether an annotation is of a function for which no scheme has another text."""
+    return getattr(kind, "__origin__", None) is Callable or kind in (Attention, Rotation)
+
+
+def _made(name, function, listed, value):
+    """Reject a class where an instance is called, and what cannot be called, also in a list."""
     if inspect.isclass(value):
         raise TypeError(
             f"{name} must be an instance, made by {value.__name__}(...), got the class itself"
         )
-    if isinstance(value, (list, tuple)):
+    if listed and isinstance(value, (list, tuple)):
         for part in value:
-            _made(name, part)
+            _made(name, function, not function, part)
+    elif function and not (value is None or callable(value)):
+        raise TypeError(f"{name} must be a function, got {type(value).__name__}")
 
 
 def _floating(is_floating, value):
@@ -224,9 +239,14 @@ def _floating(is_floating, value):
 def _instance(name, kinds, optional, value):
     """Reject what is no instance of an annotated class."""
     if not (isinstance(value, kinds) or (optional and value is None)):
-        named = [f"{k.__module__.partition('.')[0]}.{k.__name__}" for k in kinds]
-        expected = " or ".join([*named, *["None"] * optional])
-        raise TypeError(f"{name} must be a {expected}, got {value!r}")
+        expected = " or ".join([*map(_place, kinds), *["None"] * optional])
+        got = _place(type(value)) if _tells(type(value)) else repr(value)
+        raise TypeError(f"{name} must be a {expected}, got {got}")
+
+
+def _place(kind):
+    """The name of a class, after that of the column that has it."""
+    return ".".join([*kind.__module__.split(".")[:2], kind.__name__])
 
 
 def _own(name, column, required, real, number, value):

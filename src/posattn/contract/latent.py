@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from posattn.contract.arrays import _shape, floating, heads, integer_array, parameter
+from posattn.contract.arrays import _shape, floating, integer_array, parameter
 from posattn.contract.numbers import integer
+from posattn.contract.places import batch_axes, per_token
 
 
 class LatentWidths(NamedTuple):
@@ -55,25 +56,26 @@ def latent_weights(layer):
         )
     _shape("key_weight", layer.key_weight, (rank, "h * content_dim"))
     _shape("value_weight", layer.value_weight, (rank, "h * value_dim"))
+    num_heads = integer("num_heads", layer.num_heads, least=1)
     content, value = (w.shape[1] for w in (layer.key_weight, layer.value_weight))
-    each = [n // heads(layer.num_heads, n) for n in (content, value)]
+    for name, columns in (("key_weight", content), ("value_weight", value)):
+        if columns % num_heads:
+            raise ValueError(
+                f"num_heads must divide the {columns} columns of {name}, got {num_heads}"
+            )
     _shape("output_weight", layer.output_weight, (value, dim))
     if layer.query_down_weight is not None:
         _shape("query_down_weight", layer.query_down_weight, (dim, "query_rank"))
         dim = layer.query_down_weight.shape[1]
         parameter("query_norm_weight", layer.query_norm_weight, (dim,))
-    turning = layer.num_heads * (width - rank)
+    turning = num_heads * (width - rank)
     _shape("query_weight", layer.query_weight, (dim, content + turning))
-    return LatentWidths(rank, each[0], width - rank, each[1])
+    return LatentWidths(rank, content // num_heads, width - rank, value // num_heads)
 
 
 def latent_shape(batch_shape, max_len, width):
     """Return the shape of what a cache of latent vectors keeps."""
-    if not isinstance(batch_shape, (list, tuple)):
-        raise TypeError(
-            f"batch_shape must be a tuple of non-negative integers, got {batch_shape!r}"
-        )
-    batch = [integer("batch_shape", size) for size in batch_shape]
+    batch = batch_axes(batch_shape)
     max_len = integer("max_len", max_len, least=1)
     return (*batch, max_len, integer("width", width, least=1))
 
@@ -90,8 +92,4 @@ def latent_entry(latent, where, cache):
     floating("latent", latent, like=cache.latent, owner="the cache")
     _shape("latent", latent, (*batch, "n", width))
     integer_array("query_positions", where)
-    n, got = latent.shape[-2], tuple(where.shape)
-    if got != (n,) and got != (*batch, n):
-        raise ValueError(
-            f"query_positions must have shape {(n,)} or {(*batch, n)}, got {got}"
-        )
+    per_token("query_positions", where, batch, latent.shape[-2])

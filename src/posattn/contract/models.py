@@ -78,3 +78,9 @@ def caches(given, num_layers):
         kind = TypeError if not isinstance(given, (list, tuple)) else ValueError
         got = type(given).__name__ if kind is TypeError else len(given)
         raise kind(f"cache must hold a cache for each of {num_layers} layers, got {got}")
+    for one in given:
+        if not hasattr(one, "next_positions"):
+            raise TypeError(
+                f"cache must hold a cache for each of {num_layers} layers, "
+                f"got {type(one).__name__} for one of them"
+            )

@@ -63,12 +63,16 @@ def positions_of(x_shape, value):
         return
     positions("positions", value)
     *batch, n, _ = x_shape
+    per_token("positions", value, batch, n)
+
+
+def per_token(name, value, batch, n):
+    """Reject what does not hold a number for each of `n` tokens, the same or others for each example."""
     got = tuple(value.shape)
-    if got != (n,) and got != (
-        *batch,
-        n,
-    ):  # written out, because torch.compile cannot trace `in`
-        raise ValueError(f"positions must have shape {(n,)} or {(*batch, n)}, got {got}")
+    # written out, because torch.compile cannot trace `in`
+    if got != (n,) and got != (*batch, n):
+        expected = f"{(n,)} or {(*batch, n)}" if batch else f"{(n,)}"
+        raise ValueError(f"{name} must have shape {expected}, got {got}")
 
 
 def attention_positions(query_positions, key_positions, batch, n_q, n_k):
@@ -78,9 +82,7 @@ def attention_positions(query_positions, key_positions, batch, n_q, n_k):
         if value is None:
             continue
         positions(name, value)
-        got = tuple(value.shape)
-        if got != (n,) and got != (*batch, n):
-            raise ValueError(f"{name} must have shape {(n,)} or {(*batch, n)}, got {got}")
+        per_token(name, value, batch, n)
     taken = query_positions is None and key_positions is not None
     if taken and not (is_symbolic(n_q) or is_symbolic(n_k)) and n_q > n_k:
         raise ValueError(
@@ -94,12 +96,17 @@ def cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window):
     if window is not None:
         max_len = min(max_len, integer("window", window, least=1))
     num_kv_heads = integer("num_kv_heads", num_kv_heads, least=1)
+    batch = batch_axes(batch_shape)
+    return (*batch, num_kv_heads, max_len, integer("head_dim", head_dim, least=1))
+
+
+def batch_axes(batch_shape):
+    """Return the sizes of the batch axes of a cache."""
     if not isinstance(batch_shape, (list, tuple)):
         raise TypeError(
             f"batch_shape must be a tuple of non-negative integers, got {batch_shape!r}"
         )
-    batch = [integer("batch_shape", size) for size in batch_shape]
-    return (*batch, num_kv_heads, max_len, integer("head_dim", head_dim, least=1))
+    return [integer(f"batch_shape[{i}]", size) for i, size in enumerate(batch_shape)]
 
 
 def cache_arrays(cache):
@@ -119,11 +126,7 @@ def cache_entry(key, value, where, cache):
     floating("value", value, like=kept, owner="the cache")
     _shape("value", value, tuple(key.shape))
     integer_array("query_positions", where)
-    n, got = key.shape[-2], tuple(where.shape)
-    if got != (n,) and got != (*batch, n):
-        raise ValueError(
-            f"query_positions must have shape {(n,)} or {(*batch, n)}, got {got}"
-        )
+    per_token("query_positions", where, batch, key.shape[-2])
 
 
 def cache_room(last, max_len):
@@ -194,9 +197,7 @@ def tile_positions(query_positions, key_positions, shape, *, integers=False):
         ("query_positions", query_positions, n_q),
         ("key_positions", key_positions, n_k),
     ):
-        got = tuple(value.shape)
-        if got != (n,) and got != (*batch, n):
-            raise ValueError(f"{name} must have shape {(n,)} or {(*batch, n)}, got {got}")
+        per_token(name, value, batch, n)
 
 
 def sample(length, max_len):

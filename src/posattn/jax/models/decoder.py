@@ -294,8 +294,9 @@ class Decoder:
             TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range, or `rng` is missing where tokens are drawn.
         """
+        known = not isinstance(tokens, jax.core.Tracer)
+        contract.tokens(tokens, len(self.embedding), positions, known=known)
         given = max_new_tokens, temperature, rng
-        contract.integer_array("tokens", tokens)
         max_new_tokens, temperature = contract.generation(tokens, *given)
         contract.rng(rng, rng is None or is_key(rng), "JAX key")
         *batch, n = tokens.shape

@@ -95,7 +95,7 @@ def ring_attention(
 
     Here one program plays all workers, and the arrays are those of the whole sequence.
     The other columns run on each worker, which gives its own shard of every array.
-    It takes neither sinks nor a soft cap, which :func:`scaled_dot_product_attention` has.
+    Unlike `scaled_dot_product_attention`, it takes no sinks and no soft cap.
 
     Args:
         query: $\mathbf{Q}$, `(*batch, n_q, d)`.

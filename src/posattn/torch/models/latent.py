@@ -134,6 +134,7 @@ class LatentAttention(nn.Module):
             TypeError: if an argument is not of its kind.
             ValueError: if the configuration is not clear or not of latent attention, or weights of the
                 layer are missing or left over.
+            FileNotFoundError: if `weights` is the path of nothing that holds weights.
         """
         plan, described = chosen(config, layer, length=length)
         as_latent(described)
@@ -239,6 +240,7 @@ class LatentAttention(nn.Module):
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit, or the cache is full.
         """
+        contract.sequence("x", x, self.dim)
         aligned = cache is None and query_positions is None
         if cache is not None and query_positions is None:
             query_positions = cache.next_positions(x.shape[-2])
@@ -301,6 +303,7 @@ class LatentAttention(nn.Module):
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit.
         """
+        contract.sequence("x", x, self.dim)
         content, turned, latent, where = self._projected(x, query_positions)
         query = torch.cat([content, turned], dim=-1)
         key, _ = self._keys_and_values(latent)
@@ -317,7 +320,6 @@ class LatentAttention(nn.Module):
 
     def _projected(self, x, query_positions):
         """Queries in two parts, latent vectors with the key that turns, and where the tokens stand."""
-        contract.sequence("x", x, self.dim)
         weight = floating_weight(self.query)
         if not (autocasts(x.device.type) or weight is None):
             contract.floating("x", x, like=weight, owner="the weights")
