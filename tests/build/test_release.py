@@ -85,7 +85,7 @@ DATED = f"posattn-{posattn.__version__}"
 
 @pytest.mark.slow
 def test_the_wheel_has_the_library_its_licences_and_nothing_else(wheel):
-    about = {"METADATA", "WHEEL", "RECORD", "licenses/LICENSE"}
+    about = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
     about.add("licenses/src/posattn/figures/fonts/OFL.txt")
     names = {f"{DATED}.dist-info/{name}" for name in about}
     assert set(wheel.namelist()) == SOURCES | names

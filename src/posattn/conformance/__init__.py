@@ -8,6 +8,7 @@ why where the fault is a known one; `assert_conforms` does the same in a test.
 
 from posattn.conformance.checker import assert_conforms, check
 from posattn.conformance.report import Report
+from posattn.conformance.testing import conforms
 from posattn.conformance.vectors import UsageError, load, names
 
-__all__ = ["Report", "UsageError", "assert_conforms", "check", "load", "names"]
+__all__ = ["Report", "UsageError", "assert_conforms", "check", "conforms", "load", "names"]

@@ -71,11 +71,7 @@ def check(
 
 def examine(function, scheme, framework, dtype, settings, only, gradients, begin):
     """What `check` does; it calls `begin(runs, name)` before each case, and once at the end."""
-    vectors = load(scheme)
-    signature_of(function)
-    framework = framework or frameworks.detect(function)
-    dtype = dtype or ("float64" if framework == "numpy" else "float32")
-    frameworks.make(framework, np.zeros(1), dtype)
+    vectors, framework, dtype = fitting(function, scheme, framework, dtype)
     cases = select(vectors, settings, only)
     if gradients and any("gradients" in case for case in cases):
         frameworks.differentiable(framework)
@@ -109,6 +105,16 @@ def examine(function, scheme, framework, dtype, settings, only, gradients, begin
         took = f"{name_of(function)} has no parameter {' and '.join(lost)}"
         report.notes.append(f"{took}: only cases with the default were run")
     return report
+
+
+def fitting(function, scheme, framework=None, dtype=None):
+    """The vectors, the framework and the dtype for a function."""
+    vectors = load(scheme)
+    signature_of(function)
+    framework = framework or frameworks.detect(function)
+    dtype = dtype or ("float64" if framework == "numpy" else "float32")
+    frameworks.make(framework, np.zeros(1), dtype)
+    return vectors, framework, dtype
 
 
 def on_gradients(scheme, runs, slopes):

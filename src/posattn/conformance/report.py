@@ -80,13 +80,34 @@ class Run:
             return name, "", "", "", said(self.got)[:60]
         if not (self.wrong and self.comparable):
             return name, "", "", "", self.complaints[0]
+        at, error, want, got = self.worst()
+        return name, str(at), f"{error:.2g}", f"{want:.6g}", f"{got:.6g}"
+
+    def worst(self):
+        """Where the largest error stands, the error, what was expected and what came."""
         got, want = as_list(self.got), as_list(self.case["expected"])
         gaps = [self.gap(*pair) for pair in zip(got, want)]
         k = max(range(len(gaps)), key=lambda k: np.max(gaps[k], initial=0))
         at = np.unravel_index(np.argmax(gaps[k]), gaps[k].shape)
         place = [*([k] if len(gaps) > 1 else []), *map(int, at)]
         got, want = np.asarray(got[k])[at], np.asarray(want[k])[at]
-        return name, str(place), f"{abs(got - want):.2g}", f"{want:.6g}", f"{got:.6g}"
+        return place, abs(got - want), want, got
+
+    def to_dict(self):
+        """The case as plain data; numbers that JSON lacks are strings."""
+        data = {"name": self.case["name"], "outcome": "failed" if self.failed else "passed"}
+        if isinstance(self.got, BaseException):
+            data.update(raised=said(self.got), where=where(self.got))
+        elif self.wrong and self.comparable:
+            at, *numbers = self.worst()
+            names = ("error", "expected", "got")
+            data.update(at=at, **dict(zip(names, map(plain, numbers))))
+        return {**data, "complaints": self.complaints} if self.complaints else data
+
+
+def plain(number):
+    """A number as JSON has it."""
+    return float(number) if np.isfinite(number) else str(float(number))
 
 
 def shapes(value):
@@ -127,6 +148,32 @@ class Report:
     def failures(self):
         """The runs that failed."""
         return [run for run in self.runs if run.failed]
+
+    def to_dict(self):
+        """The report as plain data, which JSON can hold.
+
+        Returns:
+            A dict with `title`, `notes`, `causes` and `cases`. Each case has its `name` and `outcome`,
+            `"passed"`, `"failed"` or `"skipped"`. A failed one has what is wrong: `at`, `error`,
+            `expected` and `got` of the largest error, `raised` and `where`, or `complaints`; a skipped
+            one has its `reason`. Each cause names its `cases`.
+        """
+        causes = [
+            {
+                **{
+                    name: getattr(cause, name)
+                    for name in ("name", "sentence", "seen", "of")
+                },
+                "cases": [run.case["name"] for run in cause.runs],
+            }
+            for cause in self.causes
+        ]
+        skipped = [
+            {"name": name, "outcome": "skipped", "reason": reason}
+            for name, reason in self.skipped.items()
+        ]
+        cases = [*(run.to_dict() for run in self.runs), *skipped]
+        return {"title": self.title, "notes": self.notes, "causes": causes, "cases": cases}
 
     def __str__(self):
         failures, total = self.failures, len(self.runs)

@@ -1,0 +1,108 @@
+"""A check as tests: pytest collects one for each case, by the plugin `posattn.pytest_plugin`."""
+
+import functools
+import inspect
+import sys
+import types
+
+from posattn.conformance.checker import assert_conforms, check, fitting, select
+from posattn.conformance.formats import story
+from posattn.conformance.vectors import UsageError
+
+__all__ = ["conforms"]
+
+
+def conforms(function, scheme, **options):
+    """Make a test of each case of a scheme, for pytest to collect.
+
+    It stands where a test function would: `test_rope = conforms(rope, "rotary")`.
+    All cases are run in their order when the first test is, however many are selected, so that a
+    stale cache shows; each test tells of one case.
+    One that the function has no parameter for is skipped.
+    Where the plugin `posattn` is switched off, the result is one test, of all cases.
+
+    Args:
+        function: what is checked.
+        scheme: what `check` takes.
+        options: those of `check`.
+
+    Returns:
+        A function without arguments, which fails as `assert_conforms` does.
+
+    Raises:
+        TypeError: if `check` has no such option.
+
+    Examples:
+        >>> from posattn.reference import rotate
+        >>> test_rotate = conforms(rotate, "rotary", settings={"layout": "half"})
+        >>> test_rotate()
+    """
+    inspect.signature(check).bind(function, scheme, **options)
+
+    cases = Cases(function, scheme, options)
+
+    def test(*_, case=None):
+        __tracebackhide__ = True  # pytest shows the caller
+        if case is None:
+            assert_conforms(function, scheme, **options)
+        else:
+            cases.tell(case)
+
+    caller = sys._getframe(1)
+    test.posattn = cases
+    test.place_as = placed(
+        caller.f_code, caller.f_lineno
+    )  # where pytest looks for the line
+    return test
+
+
+def placed(code, line):
+    """A function that stands in a line, and is never called."""
+    return types.FunctionType(code.replace(co_firstlineno=line), {})
+
+
+class Cases:
+    """The cases of one check, which is made once in a process.
+
+    Args:
+        function: what is checked.
+        scheme: what `check` takes.
+        options: those of `check`, by name.
+    """
+
+    def __init__(self, function, scheme, options):
+        self.function, self.scheme, self.options = function, scheme, options
+
+    def names(self):
+        """The names of the cases that will be run, or skipped."""
+        given = {name: self.options.get(name) for name in ("framework", "dtype")}
+        vectors, *_ = fitting(self.function, self.scheme, **given)
+        chosen = self.options.get("settings") or {}, self.options.get("only", "")
+        return [case["name"] for case in select(vectors, *chosen)]
+
+    @functools.cached_property
+    def report(self):
+        """The report of all cases, as plain data."""
+        return check(self.function, self.scheme, **self.options).to_dict()
+
+    def tell(self, name):
+        """Skip or fail a test, or let it pass, by its case; gradients belong to their case."""
+        import pytest
+
+        try:
+            report = self.report
+        except UsageError as error:
+            pytest.fail(str(error), pytrace=False)
+        parts = [case for case in report["cases"] if belongs(case["name"], name)]
+        failed = [story(report, case) for case in parts if case["outcome"] == "failed"]
+        if failed:
+            pytest.fail("\n\n".join(failed), pytrace=False)
+        if parts[0]["outcome"] == "skipped":
+            skipped = pytest.skip.Exception(parts[0]["reason"])
+            skipped._use_item_location = True  # as pytest's own marks do
+            raise skipped
+
+
+def belongs(part, name):
+    """Whether a part of a report tells of a case: it is the case, or the gradient of something in it."""
+    return part == name or part.startswith(f"{name}: gradient of ")

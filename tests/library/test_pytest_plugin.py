@@ -1,0 +1,232 @@
+"""The plugin for pytest: what it collects, what it says of a failure, and that it costs nothing."""
+
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import posattn
+from posattn import pytest_plugin
+from posattn.conformance import conforms
+from posattn.reference import to_half
+
+pytest_plugins = ["pytester"]
+
+MODEL = """
+    import numpy as np
+
+    calls = []
+
+    def rope(x, positions, base=10000.0):
+        calls.append(x.shape)
+        half = x.shape[-1] // 2
+        angles = positions[..., None] * base ** (-np.arange(half) / half)
+        a, b = x[..., :half], x[..., half:]
+        cos, sin = np.cos(angles), np.sin(angles)
+        return np.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+
+    def crash(x):
+        raise RuntimeError("boom")
+"""
+TESTS = """
+    import pytest
+    from posattn.conformance import conforms
+    from model import calls, crash, rope
+
+    test_rope = conforms(rope, "rotary", only="positions")
+"""
+BESIDE = ("-p", "no:posattn", "-p", "no:cacheprovider", "-p", "no:randomly")
+
+
+@pytest.fixture
+def project(pytester, unchecked):
+    """Write a model and tests of it, and run them here with the plugin."""
+    pytester.makepyfile(model=MODEL)
+
+    def run(tests, *options, without=BESIDE):
+        pytester.makepyfile(test_model=tests)
+        return pytester.runpytest_inprocess(*without, *options, plugins=[pytest_plugin])
+
+    return run
+
+
+def test_each_case_is_a_test_that_tells_what_is_wrong_and_why(project):
+    done = project(TESTS, "-k", "0 and not layout", "-rf")
+    done.stdout.fnmatch_lines(
+        [
+            "*_ test_rope?positions 0 to 4? _*",
+            "error 1.5 at ?1, 1, 4?: expected -0.00687489, got 1.52517",
+            "likely cause (*): The other layout: *",
+            "  seen in huggingface/transformers #25199, *",
+            "FAILED test_model.py::test_rope?positions 0 to 4? - *",
+        ]
+    )
+    assert "Traceback" not in done.stdout.str()
+    assert "full-trace" not in done.stdout.str()
+
+
+def test_cases_that_do_not_fit_are_skipped_at_the_line_of_the_test(project):
+    done = project(TESTS, "-rs", "-v")
+    done.stdout.fnmatch_lines(["SKIPPED ?*? test_model.py:5: rope has no parameter layout"])
+    assert "<-" not in done.stdout.str()
+    outcomes = done.parseoutcomes()
+    assert outcomes["skipped"]
+    assert outcomes["failed"] == 8
+
+
+def test_all_cases_run_once_whichever_is_selected(project):
+    counted = TESTS + "\n    def test_calls(): assert len(calls) == 8\n"
+    one = "test_model.py::test_rope[positions 0 to 4]"
+    done = project(counted, one, "test_model.py::test_calls")
+    done.assert_outcomes(failed=1, passed=1)
+    project(counted, "-k", "test_calls or 0", "-x").assert_outcomes(failed=1)
+    project(counted, "test_model.py::test_rope", "-k", "calls").assert_outcomes()
+
+
+def test_collecting_runs_nothing(project):
+    silent = TESTS + "\n    assert not calls\n    def helper(): pass\n"
+    done = project(silent, "--collect-only", "-q")
+    done.stdout.fnmatch_lines(["test_model.py::test_rope?positions 0 to 4?"])
+    assert done.ret == 0
+
+
+def test_what_failed_last_runs_again(project):
+    run_again = ("-p", "no:posattn")
+    project(TESTS, without=run_again)
+    done = project(TESTS, "--lf", without=run_again)
+    done.assert_outcomes(failed=8)
+
+
+def test_marks_and_names_hold_for_every_case(project):
+    done = project(
+        TESTS
+        + """
+    test_marked = pytest.mark.xfail(conforms(crash, "to_half"))
+    not_a_test = conforms(crash, "to_half")
+    test_right = conforms(lambda x: x, "to_half", framework="numpy", only="two")
+
+    class TestModel:
+        test_crash = conforms(crash, "to_half", only="six columns")
+    """,
+        "-k",
+        "not test_rope",
+    )
+    done.assert_outcomes(xfailed=4, failed=1, passed=1)
+    done.stdout.fnmatch_lines(
+        [
+            "* TestModel.test_crash?six columns? *",
+            "it raises RuntimeError: boom",
+            '  at model.py:*, in crash: raise RuntimeError("boom")',
+        ]
+    )
+
+
+def test_gradients_belong_to_their_case(project):
+    done = project(
+        """
+        import torch
+        from posattn.conformance import conforms
+        from posattn.torch import masked_softmax
+
+        def softmax(scores, mask=None):
+            made = masked_softmax(scores, mask)
+            return made.detach() + 0 * made
+
+        test_softmax = conforms(
+            softmax, "masked_softmax", only="no mask", framework="torch", gradients=True
+        )
+        """
+    )
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["error *: expected *, got 0"])
+
+
+def test_junit_has_a_case_for_each(project, pytester):
+    done = project(TESTS, "--junitxml=report.xml")
+    cases = {
+        case.get("name"): case
+        for case in ET.parse(pytester.path / "report.xml").iter("testcase")
+    }
+    assert len(cases) == sum(done.parseoutcomes().values())
+    failure = cases["test_rope[positions 0 to 4]"].find("failure")
+    assert "error 1.5 at [1, 1, 4]" in failure.text
+    assert "likely cause" in failure.text
+
+
+UNUSABLE = {
+    "no scheme": ("'rotry'", "test_it: scheme must be one of * got 'rotry'"),
+    "no dtype": ("'rotary', dtype='float3'", "test_it: dtype must be one * got 'float3'"),
+    "no setting": (
+        "'rotary', settings={'lay': 1}",
+        "test_it: settings must name one of * got 'lay'",
+    ),
+    "no case": ("'rotary', only='lost'", "test_it: only must be part of a * got 'lost'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_cannot_be_checked_is_one_line(arguments, message, project):
+    done = project(
+        f"""
+        from posattn.conformance import conforms
+        from model import rope
+        test_it = conforms(rope, {arguments})
+        """
+    )
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(
+        ["*_ ERROR collecting test_model.py _*", message, "=*"], consecutive=True
+    )
+
+
+def test_no_case_that_fits_is_a_failure_and_not_all_skipped(project):
+    done = project(
+        """
+        from posattn.conformance import conforms
+        from model import rope
+        test_yarn = conforms(rope, "yarn")
+        """
+    )
+    assert set(done.parseoutcomes()) <= {"failed"}
+    done.stdout.fnmatch_lines(["no case of yarn can be run, since rope has no parameter *"])
+
+
+def test_an_option_that_check_does_not_have_is_an_error_at_once():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'setting'"):
+        conforms(to_half, "to_half", setting={})
+
+
+def test_without_the_plugin_it_is_one_test_of_all(pytester):
+    pytester.makepyfile(model=MODEL)
+    pytester.makepyfile(test_model=TESTS)
+    done = pytester.runpytest_inprocess(*BESIDE)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*rope as rotary, numpy float64: 8 of 8 cases fail*"])
+    conforms(to_half, "to_half")()
+
+
+@pytest.mark.slow
+def test_workers_of_xdist_agree_on_the_cases(pytester):
+    pytester.makepyfile(model=MODEL)
+    pytester.makepyfile(test_model=TESTS)
+    done = pytester.runpytest_subprocess(*BESIDE, "-p", "posattn.pytest_plugin", "-n", "2")
+    assert done.parseoutcomes()["failed"] == 8
+
+
+def test_the_entry_point_is_the_plugin():
+    data = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))
+    (entry,) = data["project"]["entry-points"]["pytest11"].items()
+    assert entry == ("posattn", pytest_plugin.__name__)
+    assert "no:posattn" in data["tool"]["pytest"]["ini_options"]["addopts"]
+
+
+def test_the_plugin_imports_nothing_that_pytest_has_not():
+    code = "import pytest, sys; had = set(sys.modules); import posattn.pytest_plugin; "
+    code += "print(*(set(sys.modules) - had))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) == {posattn.__name__, pytest_plugin.__name__}
