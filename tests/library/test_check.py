@@ -605,7 +605,7 @@ def test_the_line_of_a_module_that_fails_on_import_is_told(module):
 def test_a_report_that_is_not_finished_is_told():
     last = {"case": None, "before": 3, "failed": 1}
     request = {"function": "mine:rope", "scheme": "rotary"}
-    text, code = apart.ended(request, last, "is killed by SIGKILL")
+    text, _, code = apart.ended(request, last, "is killed by SIGKILL")
     assert code == 1
     assert text.endswith(
         "is killed by SIGKILL before the report; 1 of 3 cases before it fail"
@@ -878,7 +878,7 @@ def in_this_process(request, time_limit):
     worker.work(request, lambda **what: said.append(what))
     if "unusable" in said[-1]:
         raise UsageError(said[-1]["unusable"])
-    return said[-1]["report"], said[-1]["code"]
+    return tuple(said[-1][name] for name in ("report", "data", "code"))
 
 
 @pytest.mark.parametrize(("arguments", "message"), USAGE.values(), ids=USAGE)

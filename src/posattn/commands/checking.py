@@ -1,8 +1,13 @@
 """`posattn check`: run somebody's own function on the vectors of a scheme."""
 
+import contextlib
+import os
 import threading
+from pathlib import Path
 
+from posattn.conformance import UsageError
 from posattn.conformance.apart import TIME_LIMIT, check_apart
+from posattn.conformance.formats import FORMATS
 
 
 def add(commands):
@@ -32,6 +37,18 @@ def add(commands):
         metavar="SECONDS",
         help=f"the most that a case may take; {TIME_LIMIT:g} if not given",
     )
+    one.add_argument(
+        "--format",
+        choices=["text", *FORMATS],
+        default="text",
+        help="of the report; text if not given",
+    )
+    one.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="a file for the report in this format; then text is printed",
+    )
     one.set_defaults(run=check_function)
 
 
@@ -43,6 +60,26 @@ def seconds(text):
 
 
 def check_function(chosen):
-    """Check a function in a process of its own."""
+    """Check a function in a process of its own, and tell of it as was asked."""
     request = {name: value for name, value in vars(chosen).items() if name != "run"}
-    return check_apart(request, request.pop("time_limit"))
+    form, output = request.pop("format"), request.pop("output")
+    text, data, code = check_apart(request, request.pop("time_limit"))
+    made = text if form == "text" else FORMATS[form](data)
+    if output:
+        write(output, made)
+    return text if output else made, code
+
+
+def write(path, text):
+    """Write a file whole or not at all."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--output must be a file, got {str(path)!r}")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(f"{text}\n", encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise UsageError(f"--output cannot be written: {error}") from None

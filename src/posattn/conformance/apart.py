@@ -20,7 +20,7 @@ FAILED = 1
 
 
 def check_apart(request, time_limit):
-    """Have `worker` check a function, and return what is to be printed and the exit code.
+    """Have `worker` check a function, and return the report as text and as data, and the exit code.
 
     Args:
         request: what `worker.work` needs, by name.
@@ -63,10 +63,16 @@ def understood(event):
         "failed": int,
         "unusable": str,
         "report": str,
+        "data": dict,
         "code": int,
         "interrupted": bool,
     }
-    ways = {"case", "before", "failed"}, {"unusable"}, {"report", "code"}, {"interrupted"}
+    ways = (
+        {"case", "before", "failed"},
+        {"unusable"},
+        {"report", "data", "code"},
+        {"interrupted"},
+    )
     return (
         isinstance(event, dict)
         and set(event) in ways
@@ -89,7 +95,7 @@ def follow(request, child, heard, time_limit):
         if "unusable" in event:
             raise UsageError(event["unusable"])
         if "report" in event:
-            return event["report"], event["code"]
+            return event["report"], event["data"], event["code"]
         last, limit = event, None if event["case"] is None else time_limit
 
 
@@ -107,4 +113,7 @@ def ended(request, last, how):
         raise UsageError(f"{place} cannot be imported: it {how}")
     when = f"in the case {last['case']!r}" if last["case"] else "before the report"
     others = f"{last['failed']} of {last['before']} cases before it fail"
-    return f"{name} as {request['scheme']}: it {how} {when}; {others}", FAILED
+    title = f"{name} as {request['scheme']}"
+    case = {"name": last["case"] or when, "outcome": "failed", "complaints": [how]}
+    data = {"title": title, "notes": [others], "causes": [], "cases": [case]}
+    return f"{title}: it {how} {when}; {others}", data, FAILED

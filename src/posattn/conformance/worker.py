@@ -8,12 +8,14 @@ import ast
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import json
 import operator
 import os
 import sys
 from pathlib import Path
 
+from posattn.conformance.calling import inner
 from posattn.conformance.checker import examine
 from posattn.conformance.raised import said, where
 from posattn.conformance.vectors import UsageError
@@ -39,7 +41,8 @@ def work(request, say):
     except UsageError as error:
         say(unusable=str(error))
     else:
-        say(report=str(report), code=FAILED if report.failures else PASSED)
+        data = {**report.to_dict(), **place(function)}
+        say(report=str(report), data=data, code=FAILED if report.failures else PASSED)
 
 
 def find(path):
@@ -60,6 +63,19 @@ def find(path):
         return operator.attrgetter(name)(module)
     except AttributeError:
         raise UsageError(f"{place} has no function {name!r}") from None
+
+
+def place(function):
+    """The file and the line of a function, where Python knows them."""
+    made = inner(function)
+    try:
+        source = inspect.unwrap(made) if hasattr(made, "__name__") else type(made)
+        return {
+            "file": os.path.abspath(inspect.getsourcefile(source)),
+            "line": max(1, inspect.getsourcelines(source)[1]),
+        }
+    except (OSError, TypeError):
+        return {}
 
 
 def import_module(name):
