@@ -55,9 +55,9 @@ def as_json(report):
 
 def as_junit(report):
     """JUnit's XML, with a `testcase` for each case."""
-    totals = {"tests": len(report["cases"]), "failures": len(having(report, "failed"))}
-    totals |= {"errors": 0, "skipped": len(having(report, "skipped"))}
-    totals = {name: str(count) for name, count in totals.items()}
+    counts = {"failures": len(having(report, "failed")), "errors": 0}
+    counts.update(tests=len(report["cases"]), skipped=len(having(report, "skipped")))
+    totals = {name: str(count) for name, count in counts.items()}
     whole = ET.Element("testsuites", name="posattn", **totals)
     suite = ET.SubElement(whole, "testsuite", name=legal(report["title"]), **totals)
     for case in report["cases"]:
@@ -68,8 +68,9 @@ def as_junit(report):
         if case["outcome"] == "failed":
             told = legal(story(report, case))
             ET.SubElement(entry, "failure", message=told.splitlines()[0]).text = told
-    ET.indent(whole)
-    return ET.tostring(whole, "us-ascii").decode()
+    for element in whole.iter():
+        element.tail = "\n"
+    return ET.tostring(whole, "us-ascii").decode().rstrip()
 
 
 def legal(text):
