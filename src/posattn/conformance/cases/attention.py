@@ -15,6 +15,11 @@ def masked_softmax():
     yield "a mask with an empty row", (scores, some), {}
     yield "one row for all queries", (scores, np.array([[True, False, True, True]])), {}
     yield "large scores", (scores * 2**13,), {}
+    yield (
+        "scores that are larger where hidden",
+        (np.where(some, scores, 5) * 2**13, some),
+        {},
+    )
     yield "equal scores", (np.zeros((2, 5)),), {}
     yield "hidden infinities", (np.where(some, scores, np.inf), some), {}
 
@@ -41,7 +46,10 @@ def attention():
     yield "one length per query", (query, key, value), {"mask": per_query}
     some = reference.length_mask(np.array([4, 2]), 5)
     yield "a mask and causal", (query, key, value), {"mask": some, "causal": True}
-    yield "a bias", (query, key, value), {"bias": draw(7, 1, 3, 5)}
+    bias = {"bias": draw(7, 1, 3, 5)}
+    yield "a bias", (query, key, value), bias
+    yield "a bias and causal", (query, key, value), {**bias, "causal": True}
+    yield "a bias and a mask", (query, key, value), {**bias, "mask": some}
     yield "three heads, causal", heads, {"causal": True}
     nan = [
         np.where(hidden[..., None], bad, x) for x, bad in ((key, np.nan), (value, np.inf))

@@ -68,6 +68,14 @@ def mask_ignored(scores, mask=None):
     return softmax(scores, None, None)
 
 
+@fault("masked_softmax")
+def ten_thousand_subtracted(scores, mask=None):
+    """What is hidden loses 10000, which is not enough where scores are larger."""
+    if mask is None:
+        return softmax(scores, None, None)
+    return softmax(scores - 1e4 * ~mask, None, None) * mask
+
+
 @of_the_weights()
 def normalised_over_queries(scores, mask=None):
     """The wrong axis: weights sum to 1 over the queries, not over the keys."""
@@ -130,6 +138,13 @@ def causal_or_mask(query, key, value, *, mask=None, causal=False, **keywords):
 
 
 @misuse("attention")
+def causal_in_squares_only(definition, query, key, value, *, causal=False, **keywords):
+    """Causal holds for as many queries as keys only: with others, the future is seen."""
+    causal = causal and query.shape[-2] == key.shape[-2]
+    return definition(query, key, value, causal=causal, **keywords)
+
+
+@misuse("attention")
 def causal_ignored(definition, *heads, causal=False, **keywords):
     """Causal is ignored: the future is seen."""
     return definition(*heads, **keywords)
@@ -139,6 +154,18 @@ def causal_ignored(definition, *heads, causal=False, **keywords):
 def scale_ignored(definition, *heads, scale=None, **keywords):
     """The scale is ignored: it is one over the square root of the width, whatever was asked."""
     return definition(*heads, **keywords)
+
+
+@misuse("attention")
+def bias_or_causal(definition, *heads, bias=None, causal=False, **keywords):
+    """Causal switches the bias off: both should hold."""
+    return definition(*heads, bias=None if causal else bias, causal=causal, **keywords)
+
+
+@misuse("attention")
+def bias_or_mask(definition, *heads, bias=None, mask=None, **keywords):
+    """A mask switches the bias off: both should hold."""
+    return definition(*heads, bias=bias if mask is None else None, mask=mask, **keywords)
 
 
 @misuse("attention")
@@ -194,11 +221,30 @@ def sinks_in_other_order(definition, query, key, *others, sinks, **keywords):
 
 
 @misuse("sinks")
+def keys_in_turns(definition, query, key, value, **keywords):
+    """Heads take shared keys in turns: those that share keys are neighbors."""
+    times = query.shape[-3] // key.shape[-3], 1, 1
+    return definition(query, np.tile(key, times), np.tile(value, times), **keywords)
+
+
+@misuse("sinks")
 def sinks_have_a_value(definition, query, key, value, **keywords):
     """What the sink takes goes to the first token: a sink has no value."""
     kept = definition(query, key, np.ones_like(value), **keywords)
     first = np.repeat(value[..., :1, :], query.shape[-3] // key.shape[-3], axis=-3)
     return definition(query, key, value, **keywords) + (1 - kept) * first
+
+
+@misuse("soft_cap")
+def soft_cap_after_the_mask(
+    definition, query, key, value, *, soft_cap, mask=None, causal=False, **keywords
+):
+    """The cap comes after the mask: minus infinity becomes minus the cap, so what is hidden is seen."""
+    seen = visible(query, key, mask, causal)
+    scores = query @ key.mT * (keywords.pop("scale", None) or query.shape[-1] ** -0.5)
+    scores = scores if seen is None else np.where(seen, scores, -np.inf)
+    bias = soft_cap * np.tanh(scores / soft_cap) + keywords.pop("bias", 0)
+    return definition(query, key, value, scale=0.0, bias=bias, **keywords)
 
 
 @misuse("soft_cap")

@@ -35,8 +35,11 @@ def slopes_for_powers_of_two(num_heads):
 
 @of_the_slopes(seen="paiml/aprender #2143")
 def slopes_from_one(num_heads):
-    """The slopes begin at 1: each head has the slope of the one before it."""
-    return alibi_slopes(num_heads) * 2 ** (8 / 2 ** (num_heads.bit_length() - 1))
+    """The slopes begin at 1: up to a power of two, each head has the slope of the one before it."""
+    power = 2 ** (num_heads.bit_length() - 1)
+    return alibi_slopes(num_heads) * np.where(
+        np.arange(num_heads) < power, 2 ** (8 / power), 1
+    )
 
 
 @of_the_slopes()

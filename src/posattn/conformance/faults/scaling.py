@@ -113,8 +113,10 @@ class NeverReset:
 @fault("dynamic_ntk", seen="vllm-project/vllm #52665")
 def shrinks_when_short(dim, *, base=10000.0, factor, length, trained_length):
     """A text shorter than those of training changes the base too: the maximum is missing."""
-    stretch = 1 + factor * (length / trained_length - 1)
-    return frequencies(dim, base=base * stretch ** (dim / (dim - 2)))
+    stretch = 1 + factor * (
+        length / trained_length - 1
+    )  # if negative, its power is complex
+    return np.real((base * stretch ** (dim / (dim - 2))) ** (-np.arange(0, dim, 2) / dim))
 
 
 @fault("dynamic_ntk", seen="vllm-project/vllm #5093")
