@@ -322,7 +322,9 @@ def test_a_fault_that_explains_a_part_is_not_named():
         return made if 7 in positions else 2 * made
 
     report = check(mostly_doubled, "rotary", framework="numpy")
-    assert len(report.failures) == 14 - 1  # all but the one without tokens
+    assert (
+        len(report.failures) == len(report.runs) - 1 > 10
+    )  # all but the one without tokens
     assert report.causes == []
 
 
@@ -711,8 +713,8 @@ def test_no_fault_is_named_for_what_merely_fails():
     assert report.causes == []
     told = str(report)
     assert (
-        "in 12 of 12 cases it raises RuntimeError: boom\n  at tests/library/test_check.py:"
-        in told
+        f"in {len(report.runs)} of {len(report.runs)} cases it raises RuntimeError: boom\n"
+        "  at tests/library/test_check.py:" in told
     )
     assert 'in fails: raise RuntimeError("boom")' in told
     assert "no known fault explains this" in told
@@ -846,7 +848,8 @@ USAGE = {
     ),
     "no keyword": (
         "mine:rope --scheme rotary --set lay=half",
-        "settings must name one of frequencies, base, layout, attention_factor, got 'lay'",
+        "settings must name one of frequencies, base, layout, attention_factor, rotary_dim, "
+        "got 'lay'",
     ),
     "no value": (
         "mine:rope --scheme rotary --set base=1",

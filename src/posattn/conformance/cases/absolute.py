@@ -50,6 +50,8 @@ def positional_encoding():
     yield "no batch", (x[0],), {}
     yield "odd width", (odd,), {}
     yield "positions that do not begin at 0", (x, np.arange(7, 11)), {}
+    yield "an order of their own", (x, np.array([4, 0, 3, 3])), {}
+    yield "decoding: one token", (x[:1, :1], np.array([41])), {}
     yield "left padding: positions per example", (odd, np.array([[0, 0, 1], [0, 1, 2]])), {}
     yield "large positions, up to 2**20", (x, np.array([2**20, 1, 65537, 4095])), {}
     yield "another base", (x,), {"base": 500.0}
@@ -68,6 +70,8 @@ def learned():
     yield "as many examples as tokens", (draw(2, 4, 4, 6),), table
     yield "as long as the table", (draw(3, 1, 9, 6),), table
     yield "positions that do not begin at 0", (x, np.array([5, 6, 7, 8])), table
+    yield "an order of their own", (x, np.array([4, 0, 3, 3])), table
+    yield "decoding: one token", (x[:1, :1], np.array([5])), table
     yield (
         "left padding: positions per example",
         (x[:2], np.array([[0, 0, 1, 2], [0, 1, 2, 3]])),

@@ -10,26 +10,28 @@ VIDEO = np.array([[0, 0, 0], [1, 1, 1], [2, 2, 3], [2, 3, 2], [4, 4, 4]])
 
 def xpos_query():
     """The query of xPos: rotation, and a factor that falls with the position."""
-    x, later = draw(0, 2, 5, 8), np.arange(7, 12)
-    half = {"layout": "half"}
-    yield "positions that do not begin at 0", (x, later), {}
-    yield "positions 0 to 4", (x, np.arange(5)), {}
-    yield "no positions given", (x,), {}
-    yield "layout half, positions that do not begin at 0", (x, later), half
-    yield "layout half, no positions given", (x,), half
-    yield "negative positions and fractions", (x, np.array([-700.5, -2.25, 0, 1, 512])), {}
-    yield (
-        "positions that bfloat16 cannot hold",
-        (x, np.array([257, 511, 999, 1021, 1500])),
-        {},
-    )
-    yield "positions per example", (x, np.array([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])), {}
-    heads = draw(1, 2, 3, 4, 6)
-    yield "three heads", (heads, np.array([[[5, 6, 7, 8]], [[0, 0, 1, 2]]])), {}
-    yield "another base", (x, later), {"base": 500.0}
-    yield "another gamma", (x, later), {"gamma": 1.5}
-    yield "another scale base", (x, later), {"scale_base": 64.0}
-    yield "decoding: one token", (x[:1, :1], np.array([41])), {}
+    x, later = draw(0, 1, 5, 8), np.arange(7, 12)
+    fine = np.array([257, 511, 999, 1021, 1500])
+    both, per_example = draw(2, 2, 3, 8), np.array([[0, 0, 1], [5, 6, 7]])
+    heads = draw(1, 2, 2, 3, 6), np.array([[[5, 6, 7]], [[0, 0, 1]]])
+    for layout in ("interleaved", "half"):
+        said, options = "layout half, " * (layout == "half"), {}
+        if layout == "half":
+            options = {"layout": layout}
+        yield f"{said}positions that do not begin at 0", (x, later), options
+        yield f"{said}positions 0 to 4", (x, np.arange(5)), options
+        yield f"{said}no positions given", (x,), options
+        apart = np.array([-700.5, -2.25, 0, 1, 512])
+        yield f"{said}negative positions and fractions", (x, apart), options
+        yield f"{said}positions that bfloat16 cannot hold", (x, fine), options
+        yield f"{said}positions per example", (both, per_example), options
+        yield f"{said}two heads", heads, options
+        yield f"{said}another base", (x, later), {"base": 500.0, **options}
+        yield f"{said}another gamma", (x, later), {"gamma": 1.5, **options}
+        yield f"{said}another scale base", (x, later), {"scale_base": 64.0, **options}
+        yield f"{said}decoding: one token", (x[:, :1], np.array([41])), options
+        one = both[:, :1], np.array([[41], [7]])
+        yield f"{said}decoding: one token of each example", one, options
 
 
 def xpos_key():

@@ -1,71 +1,150 @@
 """Cases of the rotation of queries and keys, and of the conversions between its layouts."""
 
+import inspect
+
 import numpy as np
 
 from posattn.conformance.cases import PAIRS, Scheme, draw, single
 from posattn.reference.position import rotary as definition
-from posattn.reference.position.sinusoidal import frequencies
+from posattn.reference.position.sinusoidal import frequencies as plain
 
 FAR = np.array([2**20, 2**20 - 1, 2**19 + 1, 65537, 100003])
 FINE = np.array([257, 999, 1021, 2049, 4095])
 PARTS = np.array([-2.5, 0.25, 1000.75, 3.0, 0.5])
-SLOW = single(frequencies(8)[:2] / 4)
+SLOW = single(plain(8)[:2] / 4)
 
 
 def rotary():
     """Rotation of queries or keys by their positions, in both layouts, whole and partial."""
+    for rotary_dim in (None, 4):
+        for layout in ("interleaved", "half"):
+            yield from places(layout, rotary_dim)
     x, first = draw(0, 2, 5, 8), np.arange(5)
-    half = {"layout": "half"}
-    later = np.arange(7, 12)
+    for layout in ("interleaved", "half"):
+        given = {**of_layout(layout), "frequencies": SLOW}
+        said = named(layout, None)
+        yield f"{said}frequencies given: two pairs turn", (x, first), given
+        odd = draw(3, 1, 5, 7), FINE
+        yield f"{said}frequencies given, an odd width", odd, given
+        factor = {**given, "attention_factor": 1.25}
+        yield f"{said}frequencies given, an attention factor", (x, first), factor
+
+
+def named(layout, rotary_dim):
+    """The beginning of a case's name."""
+    return "layout half, " * (layout == "half") + "partial, " * (rotary_dim is not None)
+
+
+def of_layout(layout):
+    """The keyword for a layout, which has a default."""
+    return {"layout": layout} if layout == "half" else {}
+
+
+def places(layout, rotary_dim):
+    """Rotations at all kinds of positions, with one layout and one width of what turns."""
+    options = of_layout(layout) | ({} if rotary_dim is None else {"rotary_dim": rotary_dim})
+    for name, arguments, keywords in turns(rotary_dim):
+        yield named(layout, rotary_dim) + name, arguments, {**keywords, **options}
+
+
+def turns(rotary_dim):
+    """The cases of one layout; partial rotations of one example, where that will do."""
+    x, first, later = draw(0, 2, 5, 8), np.arange(5), np.arange(7, 12)
+    x = x if rotary_dim is None else x[:1]
     yield "another base, positions that do not begin at 0", (x, later), {"base": 500.0}
     yield "positions that do not begin at 0", (x, later), {}
     yield "another base", (x, first), {"base": 500.0}
     yield "positions 0 to 4", (x, first), {}
-    yield "half the width", (x[..., :4], first), {}
+    if rotary_dim is None:
+        yield "half the width", (x[..., :4], first), {}
+        yield "a pair alone", (x[..., :2], first), {}
+    else:
+        yield "an odd width", (x[..., :7], later), {}
     yield "no positions given", (x,), {}
-    yield "a pair alone", (x[..., :2], first), {}
-    yield "layout half, positions that do not begin at 0", (x, later), half
-    yield "layout half, positions 0 to 4", (x, first), half
-    yield "layout half, no positions given", (x,), half
-    yield "layout half, another base", (x, first), {"base": 500.0, **half}
     yield "an order of their own", (x, np.array([4, 0, 3, 3, 1])), {}
     yield "positions that bfloat16 and float16 cannot hold", (x, FINE), {}
-    yield "layout half, positions that bfloat16 and float16 cannot hold", (x, FINE), half
     yield "large positions, up to 2**20", (x, FAR), {}
-    yield "layout half, large positions", (x, FAR), half
-    yield (
-        "left padding: positions per example",
-        (x, np.array([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])),
-        {},
-    )
-    heads, per_head = draw(1, 2, 3, 4, 6), np.array([[[5, 6, 7, 8]], [[0, 0, 1, 2]]])
-    yield "three heads, positions per example", (heads, per_head), {}
-    yield "as many examples as tokens", (draw(2, 5, 5, 8),), {}
+    both = draw(4, 2, 3, 8)
+    padded = np.array([[0, 0, 1], [0, 1, 2]])
+    yield "left padding: positions per example", (both, padded), {}
+    apart = np.array([[9, 10, 11], [0, 0, 1]])
+    yield "the first example stands elsewhere", (both, apart), {}
+    heads, per_head = draw(1, 2, 2, 3, 6), np.array([[[5, 6, 7]], [[0, 0, 1]]])
+    yield "two heads, positions per example", (heads, per_head), {}
+    yield "as many examples as tokens", (draw(2, 3, 3, 8),), {}
     yield "decoding: one token", (x[:1, :1], np.array([41])), {}
+    yield "decoding: one token of each example", (both[:, :1], np.array([[41], [7]])), {}
     yield "no tokens", (x[:, :0], first[:0]), {}
     yield "fractions and negative positions", (x, PARTS), {}
-    yield "partial: two pairs turn", (x, first), {"frequencies": SLOW}
-    yield "layout half, partial: two pairs turn", (x, first), {"frequencies": SLOW, **half}
-    yield "partial of an odd width", (draw(3, 1, 5, 7), FINE), {"frequencies": SLOW}
     yield "an attention factor", (x, first), {"attention_factor": 1.25}
-    yield (
-        "partial, with an attention factor",
-        (x, first),
-        {"frequencies": SLOW, "attention_factor": 1.25},
+
+
+def turned(
+    x,
+    positions=None,
+    *,
+    frequencies=None,
+    base=10000.0,
+    layout="interleaved",
+    attention_factor=1.0,
+    rotary_dim=None,
+):
+    """The rotation, of the first `rotary_dim` entries if not all turn."""
+    if rotary_dim is not None:
+        frequencies = plain(rotary_dim, base=base)
+    return definition.rotate(
+        x,
+        positions,
+        frequencies=frequencies,
+        base=base,
+        layout=layout,
+        attention_factor=attention_factor,
     )
+
+
+def inverse_rotation():
+    """Rotation backwards: what was turned by its position, a value or a result, is turned back."""
+    x, later = draw(0, 1, 5, 8), np.arange(7, 12)
+    for rotary_dim in (None, 4):
+        for layout in ("interleaved", "half"):
+            options = {} if rotary_dim is None else {"rotary_dim": rotary_dim}
+            options, said = options | of_layout(layout), named(layout, rotary_dim)
+            yield f"{said}positions that do not begin at 0", (x, later), options
+            yield f"{said}another base", (x, later), {"base": 500.0, **options}
+            yield f"{said}positions that bfloat16 cannot hold", (x, FINE), options
+            both, padded = draw(4, 2, 3, 8), np.array([[0, 0, 1], [5, 6, 7]])
+            yield f"{said}positions per example", (both, padded), options
+            yield f"{said}decoding: one token", (x[:, :1], np.array([41])), options
+            factor = {"attention_factor": 1.25, **options}
+            yield f"{said}an attention factor, which stays", (x, later), factor
+
+
+def turned_back(x, positions, **options):
+    """The rotation by the opposite of the positions."""
+    return turned(x, -positions, **options)
+
+
+turned_back.__signature__ = inspect.Signature(
+    [
+        p.replace(default=p.empty) if p.name == "positions" else p
+        for p in inspect.signature(turned).parameters.values()
+    ]
+)
 
 
 def rotary_scores():
     """Scores of queries and keys that were both rotated: `rotate(query, ...) @ rotate(key, ...)`."""
-    for name, where in PAIRS.items():
-        shapes = ((*at.shape[:-1], 3, at.shape[-1], 8) for at in where)
-        heads = [draw(seed, *shape) for seed, shape in enumerate(shapes)]
-        if name == "positions per example":
-            where = tuple(at[:, None] for at in where)
-        yield name, (*heads, *where), {}
-        if name in ("six tokens", "positions per example"):
-            yield f"{name}, layout half", (*heads, *where), {"layout": "half"}
-            yield f"{name}, another base", (*heads, *where), {"base": 500.0}
+    for layout in ("interleaved", "half"):
+        for name, where in PAIRS.items():
+            shapes = ((*at.shape[:-1], 2, at.shape[-1], 8) for at in where)
+            heads = [draw(seed, *shape) for seed, shape in enumerate(shapes)]
+            if name == "positions per example":
+                where = tuple(at[:, None] for at in where)
+            said, options = named(layout, None), of_layout(layout)
+            yield f"{said}{name}", (*heads, *where), options
+            if name in ("six tokens", "positions per example"):
+                other = {"base": 500.0, **options}
+                yield f"{said}{name}, another base", (*heads, *where), other
 
 
 def scores(
@@ -106,7 +185,10 @@ def weight_to_interleaved():
 
 LAYOUTS = "biderman2021rotary, the two layouts"
 SCHEMES = {
-    "rotary": Scheme(definition.rotate, rotary, "su2024roformer, section 3.2.2"),
+    "rotary": Scheme(turned, rotary, "su2024roformer, section 3.2.2", name="rotate"),
+    "inverse_rotation": Scheme(
+        turned_back, inverse_rotation, "su2024roformer, section 3.2.2", name="rotate"
+    ),
     "rotary_scores": Scheme(
         scores, rotary_scores, "su2024roformer, section 3.2.2", name="rotate"
     ),

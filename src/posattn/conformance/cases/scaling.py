@@ -56,6 +56,10 @@ def yarn():
         name = f"factor {factor:.0f}, trained length {length}"
         yield name, (128,), {"factor": factor, "trained_length": length}
     yield "a narrow head", (8,), {"factor": 4.0, "trained_length": 4096}
+    long = {"factor": 4.0, "trained_length": 131072}
+    yield "a long trained length: the ramp ends beyond the last pair", (64,), long
+    short = {"factor": 4.0, "trained_length": 64, "base": 100.0}
+    yield "a short trained length: the ramp begins before the first pair", (16,), short
     ramp = {"beta_fast": 16.0, "beta_slow": 2.0}
     yield "another ramp", (128,), {"factor": 4.0, "trained_length": 2048, **ramp}
     yield "another base", (64,), {"base": 1e6, "factor": 8.0, "trained_length": 32768}
@@ -71,7 +75,7 @@ def longrope():
     pairs = np.arange(4)
     factors = {"short_factors": 1 + pairs / 4, "long_factors": 2.0 ** (2 * pairs)}
     trained = {"trained_length": 2048, **factors}
-    for length in (4096, 2048, 2049, 1):
+    for length in (4096, 2048, 2049, 2047, 1):
         yield f"length {length}", (8,), {"length": length, "factor": 10.0, **trained}
     yield "factor 2", (8,), {"length": 4096, "factor": 2.0, **trained}
     yield "another base", (8,), {"base": 500.0, "length": 9, "factor": 2.0, **trained}

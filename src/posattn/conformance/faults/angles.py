@@ -3,6 +3,7 @@
 import numpy as np
 
 from posattn import reference
+from posattn.conformance.cases.rotary import turned
 from posattn.conformance.faults.registry import (
     Near,
     fault,
@@ -12,7 +13,7 @@ from posattn.conformance.faults.registry import (
     rows,
     tokens,
 )
-from posattn.reference.position.rotary import rotate, to_half, turn
+from posattn.reference.position.rotary import to_half, turn
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated", "positional_encoding")
 CAST = "EleutherAI/gpt-neox #1003, huggingface/transformers #25681, #29496"
@@ -27,7 +28,8 @@ def of_the_angles(*, seen=""):
 
     def enter(angles):
         def rotation(x, positions=None, *, frequencies=None, base=10000.0, **keywords):
-            given = x.shape[-1] if frequencies is None else frequencies
+            width = keywords.get("rotary_dim") or x.shape[-1]
+            given = width if frequencies is None else frequencies
             factor = keywords.get("attention_factor", 1.0)
             made = angles(tokens(x, positions), given, base)
             layout = keywords.get("layout", "interleaved")
@@ -112,6 +114,26 @@ def positions_in_float16(positions, given, base):
     return half_precision("float16")(positions)[..., None] * by
 
 
+@of_the_angles(seen="sgl-project/sglang-jax #1472, Modalities/modalities #462")
+def frequencies_in_bfloat16(positions, given, base):
+    """Low-precision frequencies: they alone are bfloat16, and positions are exact."""
+    by = frequencies(given, base, lambda even, dim: even / dim)
+    return positions[..., None] * half_precision("bfloat16")(by)
+
+
+@of_the_angles()
+def frequencies_in_float16(positions, given, base):
+    """Low-precision frequencies: they alone are float16, and positions are exact."""
+    by = frequencies(given, base, lambda even, dim: even / dim)
+    return positions[..., None] * half_precision("float16")(by)
+
+
+@of_the_angles(seen="ml-explore/mlx-lm #1189")
+def frequencies_inverted(positions, given, base):
+    """The frequencies are inverted: positions are multiplied by base ** (2j / d), and should be divided."""
+    return positions[..., None] / frequencies(given, base, lambda even, dim: even / dim)
+
+
 @misuse("sinusoidal", "sinusoidal_concatenated")
 def angles_in_float32(definition, length_or_positions, dim, **keywords):
     """Low-precision angles: in float32 they are off by about position / 10^7 radians."""
@@ -119,7 +141,7 @@ def angles_in_float32(definition, length_or_positions, dim, **keywords):
     return Near(exact, 2.0**-21 * np.abs(rows(length_or_positions))[..., None])
 
 
-@misuse("rotary", "positional_encoding", "xpos_query", "xpos_key")
+@misuse("rotary", "inverse_rotation", "positional_encoding", "xpos_query", "xpos_key")
 def float32_angles(definition, x, positions=None, **keywords):
     """Low-precision angles: in float32 they are off by about position / 10^7 radians."""
     exact, where = definition(x, positions, **keywords), np.abs(tokens(x, positions))
@@ -130,13 +152,37 @@ def float32_angles(definition, x, positions=None, **keywords):
 @fault("rotary")
 def turned_backwards(x, positions=None, **keywords):
     """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
-    return rotate(x, -tokens(x, positions), **keywords)
+    return turned(x, -tokens(x, positions), **keywords)
 
 
-@fault("rotary")
-def attention_factor_ignored(x, positions=None, *, attention_factor=1.0, **keywords):
+@misuse("rotary", "inverse_rotation")
+def attention_factor_ignored(definition, x, *where, attention_factor=1.0, **keywords):
     """The attention factor is ignored."""
-    return rotate(x, positions, **keywords)
+    return definition(x, *where, **keywords)
+
+
+@misuse("rotary")
+def attention_factor_on_all(definition, x, *where, attention_factor=1.0, **keywords):
+    """The attention factor multiplies all entries: those that do not turn have none."""
+    return attention_factor * definition(x, *where, **keywords)
+
+
+@fault("inverse_rotation", seen="AMD-AGI/Primus #928")
+def not_turned_back(x, positions, *, attention_factor=1.0, **keywords):
+    """Nothing is turned back."""
+    return turned(x, 0 * positions, attention_factor=attention_factor, **keywords)
+
+
+@fault("inverse_rotation")
+def turned_once_more(x, positions, **keywords):
+    """The wrong sign: what should be turned back is turned once more."""
+    return turned(x, positions, **keywords)
+
+
+@misuse("inverse_rotation")
+def attention_factor_divided(definition, x, *where, attention_factor=1.0, **keywords):
+    """The attention factor is divided out, as by the inverse matrix: only the angle should be undone."""
+    return definition(x, *where, attention_factor=1 / attention_factor, **keywords)
 
 
 @fault("sinusoidal")

@@ -3,8 +3,9 @@
 import numpy as np
 
 from posattn import reference
+from posattn.conformance.cases.rotary import turned
 from posattn.conformance.faults.registry import fault, tokens
-from posattn.reference.position.rotary import rotate, to_half, to_interleaved, turn
+from posattn.reference.position.rotary import to_half, to_interleaved, turn
 
 OTHER = {"interleaved": "half", "half": "interleaved"}
 HEADS = (4, 8, 12, 16, 32)
@@ -14,15 +15,16 @@ WIDTHS = (64, 128, 256, 512, 768, 1024, 2048, 4096)
 @fault("rotary", seen="facebookresearch/vjepa2 #15")
 def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, **keywords):
     """Layouts are mixed: entries are paired as asked for, angles laid out as in the other layout."""
-    plain = reference.frequencies(x.shape[-1], base=keywords.get("base", 10000.0))
+    width = keywords.get("rotary_dim") or x.shape[-1]
+    plain = reference.frequencies(width, base=keywords.get("base", 10000.0))
     angles = tokens(x, positions)[..., None] * (
         plain if frequencies is None else frequencies
     )
     wrong = np.repeat(angles, 2, -1) if layout == "half" else np.tile(angles, 2)
     head, rest = x[..., : wrong.shape[-1]], x[..., wrong.shape[-1] :]
     across = turn(head, 0 * angles, 1 + 0 * angles, layout)
-    turned = head * np.cos(wrong) + across * np.sin(wrong)
-    return np.concatenate([keywords.get("attention_factor", 1) * turned, rest], -1)
+    made = head * np.cos(wrong) + across * np.sin(wrong)
+    return np.concatenate([keywords.get("attention_factor", 1) * made, rest], -1)
 
 
 @fault("rotary", seen="raiyanyahya/how-to-train-your-gpt #6")
@@ -33,12 +35,59 @@ def layouts_mixed_the_other_way(x, positions=None, *, layout="interleaved", **ke
 
 @fault("rotary")
 def halves_of_the_whole_head(
-    x, positions=None, *, layout="interleaved", frequencies=None, **keywords
+    x,
+    positions=None,
+    *,
+    layout="interleaved",
+    frequencies=None,
+    rotary_dim=None,
+    **keywords,
 ):
     """Partial rotation in the layout half pairs the halves of the whole head, (x[j], x[j + d/2])."""
+    if rotary_dim is not None:
+        base = keywords.get("base", 10000.0)
+        frequencies = reference.frequencies(rotary_dim, base=base)
     if layout == "half" and frequencies is not None:
         frequencies = np.pad(frequencies, (0, x.shape[-1] // 2 - len(frequencies)))
-    return rotate(x, positions, layout=layout, frequencies=frequencies, **keywords)
+    return turned(x, positions, layout=layout, frequencies=frequencies, **keywords)
+
+
+@fault("rotary")
+def exponents_of_the_whole_head(
+    x, positions=None, *, base=10000.0, rotary_dim=None, **keywords
+):
+    """The exponents divide by the width of the head, as in Gemma 4: here they divide by rotary_dim."""
+    if rotary_dim is not None:
+        by = base ** -(np.arange(0, rotary_dim, 2) / x.shape[-1])
+        return turned(x, positions, frequencies=by, **keywords)
+    return turned(x, positions, base=base, **keywords)
+
+
+@fault("rotary", seen="pie-project/pie #602")
+def across_the_whole_head(
+    x, positions=None, *, base=10000.0, rotary_dim=None, layout="interleaved", **keywords
+):
+    """Proportional rotation, as in Gemma 4: pairs lie across the whole head, and here within rotary_dim."""
+    if rotary_dim is not None:
+        by = base ** -(np.arange(0, x.shape[-1] - 1, 2) / x.shape[-1])
+        by[rotary_dim // 2 :] = 0
+        keywords["frequencies"] = by
+    return turned(x, positions, base=base, layout=layout, **keywords)
+
+
+@fault("rotary")
+def all_entries_turn(x, positions=None, *, rotary_dim=None, **keywords):
+    """All entries turn: rotary_dim is ignored."""
+    return turned(x, positions, **keywords)
+
+
+@fault("rotary")
+def last_entries_turn(x, positions=None, *, rotary_dim=None, **keywords):
+    """The last rotary_dim entries turn: here the first ones do."""
+    if rotary_dim is None:
+        return turned(x, positions, **keywords)
+    rest, tail = x[..., :-rotary_dim], x[..., -rotary_dim:]
+    return np.concatenate([rest, turned(tail, positions, **keywords)], -1)
 
 
 @fault("rotary", seen="vllm-project/vllm-metal #44")
@@ -46,9 +95,10 @@ def pairs_come_back_in_the_other_layout(
     x, positions=None, *, layout="interleaved", frequencies=None, **keywords
 ):
     """Layouts are mixed: the pairs are those asked for, and they come back in the other order."""
-    turned = rotate(x, positions, layout=layout, frequencies=frequencies, **keywords)
-    width = x.shape[-1] if frequencies is None else 2 * frequencies.shape[-1]
-    head, rest = turned[..., :width], turned[..., width:]
+    made = turned(x, positions, layout=layout, frequencies=frequencies, **keywords)
+    width = keywords.get("rotary_dim") or x.shape[-1]
+    width = width if frequencies is None else 2 * frequencies.shape[-1]
+    head, rest = made[..., :width], made[..., width:]
     back = to_half(head) if layout == "interleaved" else to_interleaved(head)
     return np.concatenate([back, rest], -1)
 
@@ -65,12 +115,13 @@ def of_the_model(name, width):
     """Enter the frequencies of the width of a model, `width(x)`, for heads `x`."""
 
     def frequencies_of_the_model(
-        x, positions=None, *, frequencies=None, base=10000.0, **keywords
+        x, positions=None, *, frequencies=None, base=10000.0, rotary_dim=None, **keywords
     ):
         """The frequencies are of the model's width, where the head's should be: they fall too slowly."""
         if frequencies is None:
-            frequencies = base ** -(np.arange(0, x.shape[-1], 2) / width(x))
-        return rotate(x, positions, frequencies=frequencies, **keywords)
+            turns = x.shape[-1] if rotary_dim is None else rotary_dim
+            frequencies = base ** -(np.arange(0, turns, 2) / width(x))
+        return turned(x, positions, frequencies=frequencies, **keywords)
 
     frequencies_of_the_model.__name__ = name
     fault("rotary")(frequencies_of_the_model)

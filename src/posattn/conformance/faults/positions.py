@@ -2,13 +2,14 @@
 
 import numpy as np
 
+from posattn.conformance.cases.rotary import turned
 from posattn.conformance.faults.registry import fault, half_precision, misuse, rows, tokens
 from posattn.reference.position.rotary import rotate
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated")
 ADDED = ("positional_encoding", "learned")
-TURNED = ("rotary", "xpos_query", "xpos_key")
+TURNED = ("rotary", "inverse_rotation", "xpos_query", "xpos_key")
 BIASES = ("alibi", "fire", "kerple_log", "kerple_power", "sandwich", "swin", "t5", "tupe")
 DISTANCES = ("alibi", "kerple_log", "kerple_power", "sandwich")
 CONTENT = ("shaw", "music_transformer", "transformer_xl", "disentangled", "cope")
@@ -30,8 +31,8 @@ def other_layout(definition, x, *where, layout="interleaved", **keywords):
 @misuse("rotary_scores")
 def layouts_differ(definition, query, key, *where, layout="interleaved", base=10000.0):
     """Layouts are mixed: the query has the one asked for, and the key the other."""
-    turned = rotate(query, where[0], layout=layout, base=base)
-    return turned @ rotate(key, where[1], layout=OTHER[layout], base=base).mT
+    query = rotate(query, where[0], layout=layout, base=base)
+    return query @ rotate(key, where[1], layout=OTHER[layout], base=base).mT
 
 
 @misuse("rotary_scores")
@@ -51,13 +52,36 @@ def key_not_turned(definition, query, key, *where, **keywords):
 @misuse(*ADDED, *TURNED, "mixed_rotary", seen="huggingface/transformers #22161")
 def positions_ignored(definition, x, positions=None, **keywords):
     """The positions are ignored: tokens are counted from 0, so offsets and left padding are wrong."""
-    return definition(x, **keywords)
+    return definition(x, tokens(x, None), **keywords)
+
+
+@misuse(*ADDED, *TURNED)
+def positions_of_the_first(definition, x, positions=None, **keywords):
+    """The first example's positions are used for all: left padding and packing are wrong."""
+    where = tokens(x, positions)
+    one = where[tuple(slice(0, 1) for _ in where.shape[:-1])]
+    return definition(x, np.broadcast_to(one, where.shape), **keywords)
+
+
+@misuse(*ADDED, *TURNED)
+def counted_anew_in_decoding(definition, x, positions=None, **keywords):
+    """Positions begin anew in decoding: a single token is taken to stand at 0."""
+    where = tokens(x, positions)
+    return definition(x, 0 * where if where.shape[-1] == 1 else where, **keywords)
+
+
+@misuse(*ADDED, *TURNED)
+def offset_of_the_first(definition, x, positions=None, **keywords):
+    """Only the first position counts, as an offset: the others are counted on from it."""
+    where = tokens(x, positions)
+    return definition(x, where[..., :1] + np.arange(x.shape[-2]), **keywords)
 
 
 @misuse(*ADDED, *TURNED, seen="AkiRusProd/numpy-transformer #1")
 def wrong_axis(definition, x, positions=None, **keywords):
     """The wrong axis: positions run along the axis before the tokens, the batch or the heads."""
-    made = definition(np.swapaxes(x, -3, -2), positions, **keywords)
+    flat = np.swapaxes(x, -3, -2)
+    made = definition(flat, tokens(flat, positions), **keywords)
     return np.swapaxes(made, -3, -2)
 
 
@@ -151,7 +175,7 @@ class CacheWithoutOffset:
     def __call__(self, x, positions=None, **keywords):
         """Rotate by the first positions of that many."""
         where = self.kept.setdefault(x.shape[-2], tokens(x, positions))
-        return rotate(x, where, **keywords)
+        return turned(x, where, **keywords)
 
 
 @fault("rotary", seen="patrick-kidger/equinox (its cache lacks theta)")
@@ -163,7 +187,7 @@ class CacheWithoutBase:
 
     def __call__(self, x, positions=None, *, base=10000.0, **keywords):
         """Rotate with the first base of that width."""
-        return rotate(
+        return turned(
             x, positions, base=self.kept.setdefault(x.shape[-1], base), **keywords
         )
 
@@ -181,7 +205,7 @@ class CacheOfHalfTheWidth:
         if self.key == (x.shape[-1], where):
             np.multiply(x[..., 0::2], np.ones((len(where), x.shape[-1])))
         self.key = x.shape[-1] // 2, where
-        return rotate(x, positions, **keywords)
+        return turned(x, positions, **keywords)
 
 
 @fault("sinusoidal")

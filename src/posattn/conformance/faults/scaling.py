@@ -1,8 +1,11 @@
 """Faults of frequencies."""
 
+import functools
+import math
+
 import numpy as np
 
-from posattn.conformance.faults.registry import fault, misuse
+from posattn.conformance.faults.registry import fault, misuse, named_as
 from posattn.reference.position import scaling
 from posattn.reference.position.sinusoidal import frequencies
 
@@ -138,7 +141,7 @@ def ends_not_rounded(definition, dim, *, truncate=True, **keywords):
     return definition(dim, truncate=False, **keywords)
 
 
-@misuse("yarn")
+@misuse("yarn", seen="vllm-project/vllm #48623")
 def weights_ignored(definition, dim, *, mscale=None, mscale_all_dim=None, **keywords):
     """The weights of the logarithm, mscale and mscale_all_dim, are ignored."""
     return definition(dim, **keywords)
@@ -152,6 +155,98 @@ def ramp_inverted(dim, *, base=10000.0, factor, **keywords):
     return plain + plain / factor - made, attention_factor
 
 
+def of_the_ramp(change, *, seen=""):
+    """Enter YaRN with another ramp, whose ends, in pairs, are `change(fast, slow, dim)`."""
+
+    @fault("yarn", seen=seen)
+    @named_as(change)
+    def slowed(
+        dim,
+        *,
+        base=10000.0,
+        factor,
+        trained_length,
+        beta_fast=32.0,
+        beta_slow=1.0,
+        truncate=True,
+        **weights,
+    ):
+        ends = {"beta_fast": beta_fast, "beta_slow": beta_slow, "truncate": truncate}
+        options = {"base": base, "factor": factor, "trained_length": trained_length}
+        _, attention_factor = scaling.yarn(dim, **options, **ends, **weights)
+        fast, slow = (
+            dim * math.log(trained_length / (2 * math.pi * beta)) / (2 * math.log(base))
+            for beta in (beta_fast, beta_slow)
+        )
+        if truncate:
+            fast, slow = math.floor(fast), math.ceil(slow)
+        fast, slow = change(fast, slow, dim)
+        ramp = np.clip((np.arange(dim // 2) - fast) / max(slow - fast, 1e-3), 0, 1)
+        plain = frequencies(dim, base=base)
+        return ramp * plain / factor + (1 - ramp) * plain, attention_factor
+
+    return change
+
+
+@functools.partial(of_the_ramp, seen="keras-team/keras-hub #2981")
+def ramp_ends_at_the_last_pair(fast, slow, dim):
+    """The ramp ends at pair d/2 - 1 at the latest: it may end as far as d - 1, beyond the last pair."""
+    return max(fast, 0), min(slow, dim // 2 - 1)
+
+
+@of_the_ramp
+def ramp_may_begin_below_0(fast, slow, dim):
+    """The ramp may begin before the first pair: its beginning should be at least 0."""
+    return fast, min(slow, dim - 1)
+
+
+@of_the_ramp
+def ramp_one_pair_late(fast, slow, dim):
+    """The ramp is one pair late: pairs are counted from 0."""
+    return max(fast, 0) + 1, min(slow, dim - 1) + 1
+
+
+@of_the_ramp
+def ends_rounded_inwards(fast, slow, dim):
+    """Both ends of the ramp are rounded down: the end should be rounded up."""
+    return max(math.floor(fast), 0), min(math.floor(slow - 1e-9), dim - 1)
+
+
+@misuse("yarn", "longrope", seen="NVIDIA/TensorRT-LLM #16379")
+def logarithm_twice(definition, dim, *, factor, **keywords):
+    """The attention factor goes through the logarithm twice: 0.1 m ln(s) + 1, where m is it already."""
+    made, attention_factor = definition(dim, factor=factor, **keywords)
+    return made, 0.1 * attention_factor * math.log(factor) + 1
+
+
+@misuse("yarn")
+def attention_factor_one_over(definition, dim, **keywords):
+    """The attention factor is inverted: scores should grow, not shrink."""
+    made, attention_factor = definition(dim, **keywords)
+    return made, 1 / attention_factor
+
+
+@misuse("longrope", seen="lablup/mlxcel #1358")
+def short_factors_ignored(definition, dim, *, length, trained_length, **keywords):
+    """The short factors are ignored: the long ones hold for every text."""
+    long = max(length, trained_length + 1)
+    return definition(dim, length=long, trained_length=trained_length, **keywords)
+
+
+@misuse("longrope")
+def long_factors_ignored(definition, dim, *, length, trained_length, **keywords):
+    """The long factors are ignored: the short ones hold for every text."""
+    short = min(length, trained_length)
+    return definition(dim, length=short, trained_length=trained_length, **keywords)
+
+
+@misuse("longrope")
+def factors_multiplied(definition, dim, *, short_factors, long_factors, **keywords):
+    """The frequencies are multiplied by the factors: they should be divided."""
+    inverted = {"short_factors": 1 / short_factors, "long_factors": 1 / long_factors}
+    return definition(dim, **inverted, **keywords)
+
+
 @misuse("longrope")
 def factors_exchanged(definition, dim, *, short_factors, long_factors, **keywords):
     """Short and long factors are exchanged."""
@@ -159,7 +254,7 @@ def factors_exchanged(definition, dim, *, short_factors, long_factors, **keyword
     return definition(dim, **exchanged, **keywords)
 
 
-@misuse("longrope")
+@misuse("longrope", seen="unslothai/unsloth #10681")
 def long_too_early(definition, dim, *, length, **keywords):
     """The long factors begin at the trained length: they should begin beyond it."""
     return definition(dim, length=length + 1, **keywords)
