@@ -746,9 +746,11 @@ def test_the_command_detects_the_framework_and_names_the_fault(framework, module
     assert f"rope as rotary, {framework} {dtype}: " in out
     assert "likely cause (" in out
     assert "The other layout" in out
-    options = "--set", "layout=half", "--only", "positions 0 to 4"
+    options = "--set", "layout=half", "--only", "half, positions 0 to 4"
     code, out, _ = run(capsys, "check", f"{name}.py:rope", "--scheme", "rotary", *options)
-    left_out = "rope has no parameter frequencies and attention_factor: only cases with the"
+    left_out = (
+        "rope has no parameter frequencies and attention_factor and rotary_dim: only cases"
+    )
     assert code == 0
     assert out.startswith(f"rope as rotary, {framework} {dtype}: all 1 pass\n\n{left_out}")
 
