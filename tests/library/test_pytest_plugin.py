@@ -79,18 +79,38 @@ def test_cases_that_do_not_fit_are_skipped_at_the_line_of_the_test(project):
 
 def test_all_cases_run_once_whichever_is_selected(project):
     counted = TESTS + "\n    def test_calls(): assert len(calls) == 8\n"
+    project(counted).assert_outcomes(failed=8, skipped=6, passed=1)
     one = "test_model.py::test_rope[positions 0 to 4]"
     done = project(counted, one, "test_model.py::test_calls")
     done.assert_outcomes(failed=1, passed=1)
-    project(counted, "-k", "test_calls or 0", "-x").assert_outcomes(failed=1)
-    project(counted, "test_model.py::test_rope", "-k", "calls").assert_outcomes()
 
 
-def test_collecting_runs_nothing(project):
-    silent = TESTS + "\n    assert not calls\n    def helper(): pass\n"
-    done = project(silent, "--collect-only", "-q")
-    done.stdout.fnmatch_lines(["test_model.py::test_rope?positions 0 to 4?"])
-    assert done.ret == 0
+def test_the_first_failure_ends_the_run_if_asked(project):
+    project(TESTS, "-x").assert_outcomes(failed=1)
+
+
+def test_collecting_runs_nothing(project, pytester):
+    loud = """
+        from posattn.conformance import conforms
+
+        def convert(x):
+            open("called", "w").close()
+            return x
+
+        test_convert = conforms(convert, "to_half", framework="numpy")
+    """
+    called = pytester.path / "called"
+    done = project(loud, "--collect-only", "-q")
+    done.stdout.fnmatch_lines(["test_model.py::test_convert?two columns?"])
+    assert (done.ret, called.exists()) == (0, False)
+    project(loud, "-k", "two")
+    assert called.exists()
+
+
+def test_a_check_that_two_files_have_is_collected_in_both(project, pytester):
+    pytester.makepyfile(test_again="from test_model import test_rope")
+    done = project(TESTS, "-k", "test_rope and 4")
+    done.assert_outcomes(failed=2, skipped=2)
 
 
 def test_what_failed_last_runs_again(project):
@@ -105,7 +125,7 @@ def test_marks_and_names_hold_for_every_case(project):
         TESTS
         + """
     test_marked = pytest.mark.xfail(conforms(crash, "to_half"))
-    not_a_test = conforms(crash, "to_half")
+    not_a_test = conforms(crash, "lost")
     test_right = conforms(lambda x: x, "to_half", framework="numpy", only="two")
 
     class TestModel:
