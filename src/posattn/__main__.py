@@ -4,11 +4,11 @@ import argparse
 import os
 import sys
 
-from posattn.commands import checking, listing, planning
+from posattn.commands import checking, grading, listing, planning
 from posattn.conformance import UsageError
 
 UNUSABLE = 2
-COMMANDS = (checking, listing, planning)
+COMMANDS = (checking, listing, planning, grading)
 
 
 def main(arguments=None):
