@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import json
 import textwrap
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from posattn import exercises, reference
 from posattn.__main__ import main
 from posattn.commands import grading
-from posattn.conformance import check, load
+from posattn.conformance import UsageError, check, load
 from posattn.exercises import EXERCISES
 
 # the definition in our reference, and the keywords that make it the exercise
@@ -72,8 +71,8 @@ def test_the_reference_is_right_in_the_cases_of_an_exercise(name):
     )
     assert not report.failures
     assert len(report.runs) > 4
-    # the exercise asks for less than the scheme has, and for most of it
-    assert len(report.runs) >= len(report.skipped)
+    # the exercise asks for less than the scheme has: partial rotations, for example
+    assert 2 * len(report.runs) > len(report.skipped)
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -162,7 +161,7 @@ def test_a_wrong_answer_gets_its_first_wrong_case_and_a_hint(tmp_path, capsys):
     lines = out.splitlines()
     assert lines[0] == "alibi_slopes: right in 5 of 11 cases"
     assert lines[1] == "  first wrong case: 3 heads"
-    assert lines[2] == "  entry [0] should be 0.0625, and yours is 0.15749"
+    assert lines[2] == "  most wrong is entry [1]: 0.024803 instead of 0.0039062"
     assert lines[3].startswith("  hint: ")
 
 
@@ -216,7 +215,7 @@ CASES = {
     "complains": ({"complaints": ["returns shape (3,)"]}, "  it returns shape (3,)"),
     "infinite": (
         {"at": [0, 1], "expected": 1.0, "got": "inf", "error": "inf"},
-        "yours is inf",
+        "entry [0, 1]: inf instead of 1",
     ),
 }
 
@@ -232,26 +231,21 @@ def test_what_is_wrong_is_told(wrong, told):
     assert told in text
 
 
-def test_a_function_that_never_ends_or_cannot_be_imported_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(
-        grading, "check_apart", lambda *_: ("rotary as rotary: it takes longer", 1)
-    )
-    assert grading.graded(tmp_path, "rotary") == ("rotary: it takes longer", False)
-
+def test_what_cannot_be_imported_is_told(monkeypatch, tmp_path):
     def refuse(*_):
-        raise grading.UsageError("x cannot be imported")
+        raise UsageError("x cannot be imported")
 
     monkeypatch.setattr(grading, "check_apart", refuse)
     told = "rotary: cannot be graded, x cannot be imported"
     assert grading.graded(tmp_path, "rotary") == (told, False)
 
 
-def test_a_report_is_data(monkeypatch, tmp_path):
+def test_a_report_is_asked_for_with_the_settings_of_the_exercise(monkeypatch, tmp_path):
     asked = []
 
     def answered(request, time_limit):
         asked.append(request)
-        return json.dumps({"cases": [{"name": "a", "outcome": "passed"}], "causes": []}), 0
+        return "", {"cases": [{"name": "a", "outcome": "passed"}], "causes": []}, 0
 
     monkeypatch.setattr(grading, "check_apart", answered)
     assert grading.graded(tmp_path / "x.py", "rotary_half") == (

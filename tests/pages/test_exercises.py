@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from posattn import reference
+from posattn.__main__ import main
 from posattn.conformance import gallery
+from posattn.exercises import EXERCISES
 from posattn.reference import (
     LearnedPositionalEncoding,
     attention_weights,
@@ -31,7 +33,7 @@ def test_nearly_every_chapter_ends_with_exercises(page):
     with_exercises = sum("\n## Exercises\n" in text for text in chapters)
     assert 0.8 * len(chapters) < with_exercises
     assert page.text.count("\n### ") == page.text.count("\n#### Hint\n") == 5
-    assert page.text.count("{ref}`") == 6
+    assert page.text.count("{ref}`") == 7
     *_, end = page.text.split("\n## ")
     assert "```{exercises}" in end
 
@@ -450,3 +452,17 @@ def test_the_two_heads_after_training(page):
     assert first > 0.5
     assert second + third > 0.8 * (1 - first)
     assert frequencies(32)[8:].max() < 0.02
+
+
+def test_ten_functions_are_graded(page, tmp_path, capsys):
+    """Ten stubs come with the library.
+
+    The grade tells you how far you are, where you are most wrong, and what you probably overlooked:
+    """
+    assert len(EXERCISES) == 10
+    assert all(name in page.printed for name in EXERCISES)
+    (cell,) = [cell for cell in page.text.split("```") if "def alibi_slopes" in cell]
+    path = tmp_path / "alibi_slopes.py"
+    path.write_text(cell.partition(":tags: [scratch]")[2], encoding="utf-8")
+    assert main(["grade", str(path)]) == 1
+    assert capsys.readouterr().out in page.text
