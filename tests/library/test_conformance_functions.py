@@ -1,33 +1,59 @@
 """The checker itself: no right function fails, no wrong one passes, and no cause is named falsely."""
 
 import inspect
+import json
+from pathlib import Path
 
 import pytest
 
-from posattn.conformance import check
-from tests.library.conformance import right, wrong
+from posattn.conformance import check, names
+from tests.library.conformance import right, threads, wrong
 from tests.library.conformance.examples import RIGHT, WRONG
 
 FAMILIES = right, wrong  # which fill the lists
 KNOWN = {*inspect.signature(check).parameters}  # some need options that are still to come
+NOTED = json.loads(Path("tests/library/faults/threads.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("example", [e for e in RIGHT if {*e.options} <= KNOWN], ids=str)
+def runnable(examples):
+    """Those whose options and whose schemes there are."""
+    return [e for e in examples if {*e.options} <= KNOWN and e.scheme in names()]
+
+
+def first(report):
+    """The name of the cause that is told first, if one is."""
+    return report.causes[0].name if report.causes else ""
+
+
+@pytest.mark.parametrize("example", runnable(RIGHT), ids=str)
 def test_what_is_right_passes(example):
     report = example.check()
     assert not report.failures, f"{report}"
     assert not report.causes
 
 
-@pytest.mark.parametrize("example", [e for e in WRONG if {*e.options} <= KNOWN], ids=str)
+@pytest.mark.parametrize("example", runnable(WRONG), ids=str)
 def test_what_is_wrong_fails_and_has_no_false_cause(example):
     report = example.check()
     assert report.failures, f"{report}"
-    named = report.causes[0].name if report.causes else ""
-    assert named == example.cause, f"{report}"
+    assert first(report) == example.cause, f"{report}"
+
+
+@pytest.mark.parametrize("thread", threads.THREADS, ids=str)
+def test_what_a_thread_tells_fails_for_its_reason(thread):
+    if not runnable([thread.example]):
+        pytest.skip("its options or its scheme are still to come")
+    report = thread.example.check()
+    assert report.failures, f"{report}"
+    assert first(report) == thread.example.cause, f"{report}"
 
 
 def test_there_are_forty_of_each():
-    assert len({example.make for example in RIGHT}) >= 40
-    assert len({example.scheme for example in RIGHT}) >= 12
+    for examples in (RIGHT, WRONG):
+        assert len({example.make for example in examples}) >= 40
+        assert len({example.scheme for example in examples}) >= 12
     assert {example.framework for example in RIGHT} == {"numpy", "torch", "jax"}
+
+
+def test_every_thread_of_a_fault_is_written_as_a_function():
+    assert set(NOTED) <= {thread.name for thread in threads.THREADS}

@@ -50,6 +50,8 @@ def attention():
     yield "a bias", (query, key, value), bias
     yield "a bias and causal", (query, key, value), {**bias, "causal": True}
     yield "a bias and a mask", (query, key, value), {**bias, "mask": some}
+    every = {"mask": some, "causal": True, "scale": 0.25, **bias}
+    yield "all options at once", (query, key, value), every
     yield "three heads, causal", heads, {"causal": True}
     nan = [
         np.where(hidden[..., None], bad, x) for x, bad in ((key, np.nan), (value, np.inf))
@@ -73,6 +75,8 @@ def sinks():
     yield "a bias", heads, {"sinks": levels, "bias": draw(11, 4, 3, 4)}
     short = reference.length_mask(np.array([3, 0]), 4)[:, None]
     yield "one length per example, one of them 0", heads, {"sinks": levels, "mask": short}
+    every = {"mask": short, "causal": True, "scale": 0.25, "bias": draw(11, 4, 3, 4)}
+    yield "all options at once", heads, {"sinks": levels, **every}
     high, far = np.array([7.0, 6.5, 5.0, 6.0]), np.array([-7.0, -6.5, -7.0, -5.5])
     yield "high sinks: heads attend to next to nothing", heads, {"sinks": high}
     yield "low sinks: hardly any", heads, {"sinks": far}
@@ -94,6 +98,9 @@ def soft_cap():
     yield "a bias above the cap", heads, {"soft_cap": 1.0, "bias": 3 * draw(15, 1, 5, 5)}
     short = reference.length_mask(np.array([3, 0]), 5)
     yield "one length per example, one of them 0", heads, {"soft_cap": 1.5, "mask": short}
+    every = {"causal": True, "scale": 0.25, "bias": draw(16, 2, 5, 5)}
+    every["mask"] = reference.length_mask(np.array([3, 2]), 5)
+    yield "all options at once", heads, {"soft_cap": 1.0, **every}
 
 
 PAPER = "Vaswani.Shazeer.Parmar.ea.2017"

@@ -29,6 +29,8 @@ def xpos_query():
         yield f"{said}another base", (x, later), {"base": 500.0, **options}
         yield f"{said}another gamma", (x, later), {"gamma": 1.5, **options}
         yield f"{said}another scale base", (x, later), {"scale_base": 64.0, **options}
+        every = {"base": 500.0, "gamma": 1.5, "scale_base": 64.0, **options}
+        yield f"{said}all options at once", (x, later), every
         yield f"{said}decoding: one token", (x[:, :1], np.array([41])), options
         one = both[:, :1], np.array([[41], [7]])
         yield f"{said}decoding: one token of each example", one, options
@@ -100,6 +102,8 @@ def axial_rotation():
     )
     yield "partial", (x, grid, omega[:, ::2]), {}
     yield "an attention factor", (x, grid, omega[:, ::2]), {"attention_factor": 1.5}
+    every = {"attention_factor": 1.5, **half}
+    yield "all options at once", (x, grid, omega[:, ::2]), every
     heads, mixed = draw(1, 3, 6, 8), draw(2, 2, 3, 4)
     yield "three heads with frequencies of their own", (heads, grid, mixed), {}
     sections = single(mrope.mrope_frequencies(8, (1, 1, 2)))
@@ -141,6 +145,7 @@ def mixed_rotary():
     x, given = draw(0, 2, 3, 6, 8), {"frequencies": draw(1, 2, 3, 4), "width": 3}
     yield "a grid of two rows of three cells", (x,), given
     yield "some of the cells", (x[:, :, :2], np.array([4, 1])), given
+    yield "one of the cells", (x[:, :, :1], np.array([4])), given
     yield "layout half", (x,), {**given, "layout": "half"}
     yield "another width", (x,), {**given, "width": 2}
 
@@ -157,9 +162,13 @@ def waves():
     given |= {"cos_weight": draw(1, 2, 3, 2), "sin_weight": draw(2, 2, 3, 2)}
     yield "two sets of waves for four heads", (x,), given
     yield "positions that do not begin at 0", (x, np.arange(7, 12)), given
-    yield "positions per example", (x, np.arange(10).reshape(2, 1, 5)), given
+    apart = np.array([[[0, 0, 0, 1, 2]], [[5, 6, 8, 9, 13]]])
+    yield "positions per example", (x, apart), given
+    yield "decoding: one token", (x[:, :, :1], np.array([41])), given
     yield "the pairs without waves stay as they are", (x,), given | {"rest_sine": 0.0}
     yield "layout interleaved", (x,), given | {"layout": "interleaved"}
+    every = {"layout": "interleaved", "rest_sine": 0.0}
+    yield "all options at once", (x, apart), given | every
     one = draw(1, 1, 3, 3)
     yield (
         "waves for every pair",

@@ -82,7 +82,9 @@ def t5():
     yield "causal, six tokens", PAIRS["six tokens"], {"table": table, **one_way}
     yield "causal, boundaries of buckets", edges, {"table": table, **one_way}
     few = {"table": draw(1, 8, 5), "max_distance": 20}
-    yield "eight buckets, five heads", (np.array([30]), np.arange(0, 60, 3)), few
+    fewer = np.array([30]), np.arange(0, 60, 3)
+    yield "eight buckets, five heads", fewer, few
+    yield "eight buckets, causal", fewer, {**few, "bidirectional": False}
 
 
 def kerple():
@@ -145,6 +147,8 @@ def swin():
     yield "a square", (np.arange(9), np.arange(9)), {"table": wide, "height": 3, "width": 3}
     some = (np.array([4, 1]), np.array([0, 5, 2]))
     yield "some of the cells", some, {"table": table, "height": 2, "width": 3}
+    one = np.array([4]), some[1]
+    yield "one query", one, {"table": table, "height": 2, "width": 3}
 
 
 def swin_v2():
@@ -163,6 +167,7 @@ def swin_v2():
     yield "another window in training", cells, larger
     yield "one row", cells, {**given, "height": 1, "width": 6, "trained_height": 4}
     yield "some of the cells", (np.array([4, 1]), np.array([0, 5, 2])), given
+    yield "one query", (np.array([4]), np.array([0, 5, 2])), given
 
 
 TABLE = "raffel2020exploring, section 2.1"

@@ -89,6 +89,7 @@ def disentangled():
     pair = heads(*PAIRS["six tokens"])
     yield "both terms read the row of the query", pair, {**given, "same_row": True}
     far = heads(np.array([9, 40]), np.array([0, 3, 6, 7, 9, 12, 40]))
+    given = {"table": draw(6, 12, 6), **weights}
     options = {"same_row": True, "bucketed_to": 16}
     yield "buckets of distances up to 15", far, {**given, **options}
     yield "buckets and the paper's rows", far, {**given, "bucketed_to": 16}

@@ -83,6 +83,12 @@ def latent():
     seen = np.array([[[False, False, True, True, True]], [[True] * 5]])
     padded = {**made, "mask": seen, "causal": True}
     yield "left padding: positions per example", (x, left), padded
+    every = {"base": 50.0, "layout": "half", "scale": 0.625, "eps": 0.25}
+    yield (
+        "all options at once",
+        (x, left),
+        {**narrow, "mask": seen, "causal": True, **every},
+    )
 
 
 SCHEMES = {

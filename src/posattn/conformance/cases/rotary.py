@@ -45,6 +45,9 @@ def places(layout, rotary_dim):
     options = of_layout(layout) | ({} if rotary_dim is None else {"rotary_dim": rotary_dim})
     for name, arguments, keywords in turns(rotary_dim):
         yield named(layout, rotary_dim) + name, arguments, {**keywords, **options}
+    every = {"base": 500.0, "attention_factor": 1.25, **options}
+    said = f"{named(layout, rotary_dim)}all options at once"
+    yield said, (draw(5, 1, 5, 8), np.arange(7, 12)), every
 
 
 def turns(rotary_dim):
@@ -117,6 +120,7 @@ def inverse_rotation():
             yield f"{said}decoding: one token", (x[:, :1], np.array([41])), options
             factor = {"attention_factor": 1.25, **options}
             yield f"{said}an attention factor, which stays", (x, later), factor
+            yield f"{said}all options at once", (x, later), {"base": 500.0, **factor}
 
 
 def turned_back(x, positions, **options):

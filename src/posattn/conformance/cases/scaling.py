@@ -22,6 +22,8 @@ def proportional():
     yield "all pairs turn", (8,), {"rotary_dim": 8}
     yield "an odd number of pairs, another base", (20,), {"base": 500.0, "rotary_dim": 6}
     yield "slowed down", (64,), {"rotary_dim": 32, "factor": 8.0}
+    every = {"base": 500.0, "rotary_dim": 8, "factor": 8.0}
+    yield "all options at once", (16,), every
 
 
 def position_interpolation():
@@ -58,16 +60,21 @@ def yarn():
     yield "a narrow head", (8,), {"factor": 4.0, "trained_length": 4096}
     long = {"factor": 4.0, "trained_length": 131072}
     yield "a long trained length: the ramp ends beyond the last pair", (64,), long
+    longer = {"base": 100.0, "beta_fast": 1024.0, **long}
+    yield "a longer one: the ramp would end beyond the head", (16,), longer
     short = {"factor": 4.0, "trained_length": 64, "base": 100.0}
     yield "a short trained length: the ramp begins before the first pair", (16,), short
     ramp = {"beta_fast": 16.0, "beta_slow": 2.0}
     yield "another ramp", (128,), {"factor": 4.0, "trained_length": 2048, **ramp}
     yield "another base", (64,), {"base": 1e6, "factor": 8.0, "trained_length": 32768}
+    every = {"base": 1e6, "factor": 8.0, "trained_length": 32768, **ramp}
+    yield "another base and another ramp", (64,), every
     trained = {"factor": 32.0, "trained_length": 4096}
     yield "ends not rounded", (64,), {"base": 150000.0, "truncate": False, **trained}
     weights = {"mscale": 1.0, "mscale_all_dim": 0.5}
     yield "weights of the logarithm", (64,), {**trained, **weights}
     yield "one weight of the logarithm counts as none", (64,), {**trained, "mscale": 0.5}
+    yield "all options at once", (64,), {**every, **weights, "truncate": False}
 
 
 def longrope():
@@ -90,6 +97,8 @@ def llama3():
     yield "a narrower blend", (128,), ends
     equal = {"low_frequency_factor": 1.0, "high_frequency_factor": 1.0}
     yield "Llama 4 Scout: no blend", (128,), {"factor": 16.0, **equal}
+    every = {"base": 10000.0, "factor": 4.0, "trained_length": 2048, **ends}
+    yield "all options at once", (64,), every
 
 
 def scheme(function, cases, source):

@@ -50,10 +50,17 @@ def empty_rows_are_the_mean(scores, mask=None):
     return softmax(scores, mask, -1e30)
 
 
-@of_the_weights()
+@fault("masked_softmax")
 def mask_inverted(scores, mask=None):
     """The mask is inverted: True hides, where True should mean may attend."""
     return reference.masked_softmax(scores, None if mask is None else ~mask)
+
+
+@misuse("attention")
+@named_as(mask_inverted)
+def given_mask_inverted(definition, *heads, mask=None, **keywords):
+    """The mask that is given is inverted, and causal is not."""
+    return definition(*heads, mask=None if mask is None else ~mask, **keywords)
 
 
 @of_the_weights()

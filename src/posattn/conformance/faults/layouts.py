@@ -9,6 +9,7 @@ from posattn.reference.position.rotary import to_half, to_interleaved, turn
 
 OTHER = {"interleaved": "half", "half": "interleaved"}
 HEADS = (4, 8, 12, 16, 32)
+BASES = {160000: "Avarok-Cybersecurity/atlas #276", 500000: "", 1000000: ""}
 WIDTHS = (64, 128, 256, 512, 768, 1024, 2048, 4096)
 
 
@@ -132,3 +133,20 @@ for heads in HEADS:
     of_the_model(f"frequencies_of_{heads}_heads", lambda x, h=heads: x.shape[-1] * h)
 for wide in WIDTHS:
     of_the_model(f"frequencies_of_width_{wide}", lambda x, wide=wide: wide)
+
+
+def of_another_layer(other, seen):
+    """Enter the base of another layer or model."""
+
+    def turned_by(x, positions=None, *, base=10000.0, **keywords):
+        return turned(x, positions, base=float(other), **keywords)
+
+    turned_by.__name__ = f"base_of_{other}"
+    turned_by.__doc__ = (
+        f"The base is {other}, as in other layers or models, whatever was asked."
+    )
+    fault("rotary", seen=seen)(turned_by)
+
+
+for other, thread in BASES.items():
+    of_another_layer(other, thread)

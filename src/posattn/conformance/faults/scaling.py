@@ -201,6 +201,12 @@ def ramp_may_begin_below_0(fast, slow, dim):
 
 
 @of_the_ramp
+def ramp_may_end_beyond_the_head(fast, slow, dim):
+    """The ramp may end beyond the head: its end should be at most d - 1."""
+    return max(fast, 0), slow
+
+
+@of_the_ramp
 def ramp_one_pair_late(fast, slow, dim):
     """The ramp is one pair late: pairs are counted from 0."""
     return max(fast, 0) + 1, min(slow, dim - 1) + 1
@@ -224,6 +230,14 @@ def attention_factor_one_over(definition, dim, **keywords):
     """The attention factor is inverted: scores should grow, not shrink."""
     made, attention_factor = definition(dim, **keywords)
     return made, 1 / attention_factor
+
+
+@misuse("longrope")
+def attention_factor_of_long_texts(definition, dim, *, length, trained_length, **keywords):
+    """Short texts have no attention factor: it should be the same for all."""
+    options = {"length": length, "trained_length": trained_length}
+    made, attention_factor = definition(dim, **options, **keywords)
+    return made, attention_factor if length > trained_length else 1.0
 
 
 @misuse("longrope", seen="lablup/mlxcel #1358")

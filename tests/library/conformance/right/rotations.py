@@ -211,3 +211,44 @@ def fading_in_halves(x, positions=None, *, base=10000.0, gamma=0.4, scale_base=5
     angles = np.tile(positions[..., None] / base ** (np.arange(0, d, 2) / d), 2)
     across = np.concatenate([-x[..., d // 2 :], x[..., : d // 2]], axis=-1)
     return ((x * np.cos(angles) + across * np.sin(angles)) * power).astype(x.dtype)
+
+
+@right("rotary", "torch", settings=HALF)
+def a_narrower_head_within(x, positions=None, rotary_dim=None, base=10000.0):
+    """The first entries are a smaller head with exponents of its own, as in GPT-NeoX and Qwen3-Next."""
+    width = x.shape[-1] if rotary_dim is None else rotary_dim
+    turning, passing = x.split([width, x.shape[-1] - width], dim=-1)
+    angles = angles_of(turning, positions, base)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = turning.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin, passing], dim=-1)
+
+
+@right("rotary", settings=NEIGHBORS)
+def neighbors_within(x, positions=None, *, rotary_dim=None, base=10000.0):
+    """Neighbors of the first entries, written into a copy, as in GPT-J."""
+    width = x.shape[-1] if rotary_dim is None else rotary_dim
+    positions = np.arange(x.shape[-2]) if positions is None else positions
+    by = positions[..., None] * base ** (-np.arange(0, width, 2) / width)
+    made, pairs = x.copy(), x[..., :width]
+    made[..., 0:width:2] = pairs[..., 0::2] * np.cos(by) - pairs[..., 1::2] * np.sin(by)
+    made[..., 1:width:2] = pairs[..., 1::2] * np.cos(by) + pairs[..., 0::2] * np.sin(by)
+    return made
+
+
+@right("inverse_rotation", "torch", settings=NEIGHBORS)
+def conjugate_turns(x, positions, base=10000.0):
+    """The product with the conjugate, as for the output of attention in DeepSeek-V4."""
+    angles = angles_of(x, positions, base)
+    turns = torch.polar(torch.ones_like(angles), angles).conj()
+    pairs = torch.view_as_complex(x.double().unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+
+
+@right("inverse_rotation", settings=HALF)
+def negated_sines(x, positions, *, base=10000.0, attention_factor=1.0):
+    """The same function as forwards, with minus the sines."""
+    angles = positions[..., None] * base ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
+    cos, sin = np.cos(angles) * attention_factor, -np.sin(angles) * attention_factor
+    a, b = np.split(x, 2, axis=-1)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)

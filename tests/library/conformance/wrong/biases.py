@@ -58,7 +58,7 @@ def two_rows_for_padding(x, positions=None, table=None):
     return x + table[(positions + 2).clamp(max=len(table) - 1)]
 
 
-@wrong("learned", "torch")
+@wrong("learned", "torch", cause="positions_of_the_first")
 def first_row_of_positions(x, positions=None, table=None):
     """The first example's positions serve all."""
     positions = torch.arange(x.size(-2)) if positions is None else positions

@@ -1,0 +1,85 @@
+"""Threads on attention and its masks, from their texts."""
+
+import numpy as np
+import torch
+
+from posattn.conformance import gallery
+from tests.library.conformance.threads.entered import thread
+
+thread(
+    "pytorch/pytorch #103749",
+    "pytorch/pytorch #41508",
+    scheme="attention",
+    cause="empty_rows_are_nan",
+)(gallery.attention_of_nan)
+thread(
+    "jax.nn.dot_product_attention of jax 0.10.2",
+    scheme="attention",
+    cause="empty_rows_are_the_mean",
+)(gallery.attention_of_the_mean)
+thread(
+    "pytorch/pytorch #108108",
+    "pytorch/pytorch #144858",
+    "onnx/onnx #8068",
+    scheme="attention",
+    cause="causal_from_the_start",
+)(gallery.attention_from_the_start)
+
+
+@thread("pytorch/pytorch #101967", scheme="attention", cause="hidden_nan_leaks")
+def zero_times_nan(query, key, value, *, mask=None, causal=False, bias=None, scale=None):
+    """What is hidden has the weight 0, and 0 times NaN is NaN."""
+    scores = query @ np.swapaxes(key, -1, -2) * (scale or query.shape[-1] ** -0.5)
+    scores = scores if bias is None else scores + bias
+    n_q, n_k = scores.shape[-2:]
+    seen = (
+        np.tri(n_q, n_k, n_k - n_q, dtype=bool)
+        if causal
+        else np.ones((n_q, n_k), dtype=bool)
+    )
+    seen = np.broadcast_to(seen if mask is None else seen & mask, scores.shape)
+    scores = np.where(seen, scores, -np.inf)
+    exp = np.exp(scores - np.max(scores, -1, keepdims=True, initial=-1e30))
+    with np.errstate(invalid="ignore"):
+        return exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300) @ value
+
+
+@thread(
+    "NVIDIA-NeMo/Megatron-Bridge #5259",
+    scheme="causal_mask",
+    framework="torch",
+    cause="causal_from_the_first_key",
+)
+def local_index_of_a_query(n_q, n_k=None):
+    """The index of a query within its block is compared with that of a key in the whole cache."""
+    n_k = n_q if n_k is None else n_k
+    return torch.arange(n_k) <= torch.arange(n_q)[:, None]
+
+
+@thread(
+    "pytorch/executorch #21749",
+    scheme="attention",
+    framework="torch",
+    cause="causal_from_the_start",
+)
+def is_causal_for_a_chunk(
+    query, key, value, *, mask=None, causal=False, bias=None, scale=None
+):
+    """PyTorch's is_causal, with tokens of a cache before the query: the first query sees one key."""
+    added = torch.zeros(query.shape[-2], key.shape[-2]) if bias is None else bias
+    added = added if mask is None else added.masked_fill(~mask, float("-inf"))
+    future = (
+        torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril().logical_not()
+    )
+    added = added.masked_fill(future, float("-inf")) if causal else added
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(query, key, value, attn_mask=added.to(query.dtype), scale=scale)
+
+
+@thread(
+    "NVIDIA-NeMo/Megatron-Bridge #2656", scheme="window_mask", cause="window_one_too_wide"
+)
+def inclusive_on_the_left(n_q, n_k, window):
+    """The window W is handed to a kernel that counts W tokens before the query's own."""
+    far = np.arange(n_k) - np.arange(n_k - n_q, n_k)[:, None]
+    return np.abs(far) <= window
