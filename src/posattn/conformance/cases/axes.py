@@ -146,6 +146,7 @@ def mixed_rotary():
     yield "a grid of two rows of three cells", (x,), given
     yield "some of the cells", (x[:, :, :2], np.array([4, 1])), given
     yield "one of the cells", (x[:, :, :1], np.array([4])), given
+    yield "cells per example", (x[:, :, :2], np.array([[[4, 1]], [[0, 5]]])), given
     yield "layout half", (x,), {**given, "layout": "half"}
     yield "another width", (x,), {**given, "width": 2}
 

@@ -119,6 +119,7 @@ def tupe():
         if max(map(np.max, pair)) < len(given["table"]):
             yield name, pair, given
             yield f"{name}, with a reset", pair, reset
+    yield "an order of their own", (np.array([4, 0, 7]), np.array([1, 0, 5, 9])), given
 
 
 def cope():

@@ -1,0 +1,119 @@
+"""Every option counts: who loses one, beside another or after the first call, fails a case."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from posattn.conformance import load, names
+from posattn.conformance.generate import SCHEMES
+from posattn.conformance.report import Run
+from posattn.conformance.running import defaults_of
+
+ELSEWHERE = {"query_positions", "key_positions", "sinks", "soft_cap"}  # of all attention
+UNSEEN = {
+    "attention": ELSEWHERE,
+    "inverse_rotation": {"frequencies"},
+    "mrope_frequencies": {"interleaved"},
+    "shaw": {"value_table"},
+    "sinks": ELSEWHERE - {"sinks"},
+    "soft_cap": ELSEWHERE - {"soft_cap"},
+}
+REPLACED = {"rotary": [{"frequencies", "base"}, {"frequencies", "rotary_dim"}]}
+ONE_ROW = {(scheme, "first example") for scheme in ("swin", "swin_v2")}
+ALONE = {("latent", "decoding at 0")}  # a token that attends to itself only
+every_scheme = pytest.mark.parametrize("scheme", names())
+
+
+def passes(function, vectors):
+    """Whether a function ends as it should in every case, in the order of the cases."""
+    for case in vectors["cases"]:
+        try:
+            with np.errstate(all="ignore"):
+                got = function(*case["arguments"], **case["keywords"])
+        except Exception:
+            return False
+        bound = case["tolerance"].get("float32", case["tolerance"]["float64"])
+        if Run(case, got, bound, vectors["relative"]).failed:
+            return False
+    return True
+
+
+def options_of(vectors):
+    """The defaults of the options that some case gives."""
+    given = {name for case in vectors["cases"] for name in case["keywords"]}
+    return {name: value for name, value in defaults_of(vectors).items() if name in given}
+
+
+@every_scheme
+def test_options_that_no_case_gives_are_those_of_another_scheme(scheme):
+    vectors = load(scheme)
+    unseen = {*defaults_of(vectors)} - {*options_of(vectors)}
+    assert unseen == UNSEEN.get(scheme, set())
+
+
+@every_scheme
+def test_an_option_is_not_lost(scheme, unchecked):
+    vectors, definition = load(scheme), SCHEMES[scheme].function
+    for name, default in options_of(vectors).items():
+
+        def loses(*arguments, name=name, default=default, **keywords):
+            return definition(*arguments, **{**keywords, name: default})
+
+        assert not passes(loses, vectors), name
+
+
+@every_scheme
+def test_an_option_is_not_lost_beside_another(scheme, unchecked):
+    vectors, definition = load(scheme), SCHEMES[scheme].function
+    for (name, default), (other, _) in permutations(options_of(vectors).items(), 2):
+
+        def loses(*arguments, name=name, default=default, other=other, **keywords):
+            lost = {name: default} if other in keywords else {}
+            return definition(*arguments, **{**keywords, **lost})
+
+        if {name, other} not in REPLACED.get(scheme, []):
+            assert not passes(loses, vectors), (name, other)
+
+
+@every_scheme
+def test_an_option_of_the_first_call_is_not_kept(scheme, unchecked):
+    vectors, definition = load(scheme), SCHEMES[scheme].function
+    for name, default in options_of(vectors).items():
+        kept = {}
+
+        def keeps(*arguments, name=name, default=default, kept=kept, **keywords):
+            value = kept.setdefault(name, keywords.get(name, default))
+            return definition(*arguments, **{**keywords, name: value})
+
+        if (scheme, name) != ("shaw_values", "value_table"):  # a parameter
+            assert not passes(keeps, vectors), name
+
+
+@every_scheme
+@pytest.mark.parametrize("wrong", ["first example", "decoding at 0", "counted on"])
+def test_positions_count_in_each_example_and_for_each_token(scheme, wrong, unchecked):
+    vectors, definition = load(scheme), SCHEMES[scheme].function
+    known = [p["name"] for p in vectors["parameters"] if not p["keyword"]]
+    for name in {"positions", "query_positions"} & {*known}:
+        k = known.index(name)
+
+        def moved(*arguments, k=k, **keywords):
+            given = [*arguments]
+            if k < len(given):
+                given[k] = at_wrong_places(given[k], wrong)
+            return definition(*given, **keywords)
+
+        if (scheme, wrong) not in ONE_ROW | ALONE:
+            assert not passes(moved, vectors), name
+
+
+def at_wrong_places(where, wrong):
+    """Positions as somebody takes them who does not look at all of them."""
+    if wrong == "first example":
+        return np.broadcast_to(
+            where[tuple(slice(0, 1) for _ in where.shape[:-1])], where.shape
+        )
+    if wrong == "decoding at 0":
+        return where * (where.shape[-1] != 1)
+    return where[..., :1] + np.arange(where.shape[-1])
