@@ -669,7 +669,8 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(monkeypatch):
 def test_the_worker_talks_where_its_output_was(module, monkeypatch, capfd):
     name = module("def convert(x): raise KeyboardInterrupt")
     request = {"function": f"{name}:convert", "scheme": "to_half", "set": [], "only": ""}
-    request |= {"framework": "numpy", "dtype": None, "gradients": False}
+    request |= {"framework": "numpy", "dtype": None, "gradients": False, "skip": []}
+    request |= {"max_position": None, "tolerance": None, "fail_on_skip": False}
     monkeypatch.setattr(sys, "argv", ["worker", json.dumps(request)])
     monkeypatch.delitem(sys.modules, "posattn.conformance.worker")
     place = os.dup(1)
@@ -688,6 +689,7 @@ def test_the_worker_says_what_it_does(request_of, module, monkeypatch):
     name = module("from posattn.reference import alibi_slopes")
     request = {"function": f"{name}:alibi_slopes", "scheme": "alibi_slopes", "set": []}
     request |= {"only": "12", "framework": None, "dtype": None, "gradients": False}
+    request |= {"skip": [], "max_position": None, "tolerance": None, "fail_on_skip": False}
     said = []
     worker.work({**request, **request_of}, lambda **what: said.append(what))
     if request_of:

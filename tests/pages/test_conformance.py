@@ -73,7 +73,8 @@ def test_the_smallest_query(page):
 
 
 def test_what_a_report_says(page):
-    """The first line says what was checked, in which framework and dtype, and how many cases failed.
+    """The first line says what was checked, in which framework and dtype, how many cases failed, and how
+    many were skipped.
 
     Each line of the table is a failing case. It shows where the largest error is in the output, how
     large it is, what was expected there, and what came.
@@ -87,7 +88,7 @@ def test_what_a_report_says(page):
     """
     report = check(page.torch.my_rope, "rotary", only="base", framework="numpy")
     lines = str(report).split("\n")
-    assert lines[0] == "my_rope as rotary, numpy float64: 2 of 2 cases fail"
+    assert lines[0] == "my_rope as rotary, numpy float64: 2 of 2 cases fail, 6 skipped"
     assert all("base" in name for name in names(report.runs))
     assert lines[2].split() == ["failing", "case", "at", "error", "expected", "got"]
     assert "likely cause (2 of 2" in str(report)
@@ -152,7 +153,7 @@ def test_eq_conformance(page):
     At 1.32 it is far above every tolerance, so no rounding can explain it.
     """
     assert np.isclose(page.torch.epsilon, 1.32, atol=0.005)
-    assert max(page.torch.case["tolerance"].values()) < 1.32 / 50
+    assert max(page.torch.case["tolerance"].values()) < 1.32 / 40
     wrong = gallery.rotary_in_float32
     runs = check(wrong, "rotary", framework="numpy", dtype="float32").runs
     verdicts = set()

@@ -28,6 +28,29 @@ def add(commands):
     )
     one.add_argument("--only", default="", help="run only cases with this in their name")
     one.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="leave out cases with this in their name",
+    )
+    one.add_argument(
+        "--max-position",
+        type=float,
+        metavar="POSITION",
+        help="leave out cases with a position farther from 0",
+    )
+    one.add_argument(
+        "--tolerance",
+        metavar="NUMBER",
+        help="how far off a result may be, or float32-angles",
+    )
+    one.add_argument(
+        "--fail-on-skip",
+        action="store_true",
+        help="exit with 1 if a case is skipped, since the function lacks a parameter",
+    )
+    one.add_argument(
         "--gradients", action="store_true", help="check them, too (torch and jax)"
     )
     one.add_argument(

@@ -5,6 +5,7 @@ causes of failures need the reference.
 """
 
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,30 @@ from posattn.conformance.vectors import UsageError, load
 
 __all__ = ["assert_conforms", "check"]
 
+FLOAT32_ANGLES = "float32-angles"
+# parameters that say where tokens stand
+PLACES = {
+    "coordinates",
+    "key_positions",
+    "length_or_positions",
+    "positions",
+    "query_positions",
+    "relative_position",
+}
+
+
+class Options(NamedTuple):
+    """What a user asked of a check: the keywords of `check`."""
+
+    framework: object = None
+    dtype: object = None
+    settings: object = None
+    only: str = ""
+    skip: object = ()
+    max_position: object = None
+    tolerance: object = None
+    gradients: bool = False
+
 
 def check(
     function,
@@ -25,6 +50,9 @@ def check(
     dtype=None,
     settings=None,
     only="",
+    skip=(),
+    max_position=None,
+    tolerance=None,
     gradients=False,
 ):
     """Run a function on the vectors of a scheme.
@@ -41,7 +69,7 @@ def check(
 
     Args:
         function: what is checked.
-        scheme: one of `names()`.
+        scheme: one of `names()`, or vectors as `load` returns them.
         framework: `"numpy"`, `"torch"`, `"jax"`, `"mlx"` or `"tensorflow"`; if not given, what the
             module of the function imports.
         dtype: the name of the dtype of all data; positions and frequencies stay exact. If not given,
@@ -50,6 +78,11 @@ def check(
         settings: values of keywords; only the cases that have them are run, and the function need
             not know these keywords.
         only: run only the cases that have this in their name.
+        skip: leave out the cases that have this in their name; a string, or several.
+        max_position: leave out the cases in which a position is farther from 0 than this.
+        tolerance: how far off a result may be, in place of the tolerance of each case: a number, a
+            number for each dtype by its name, or `"float32-angles"`, as exact as angles in float32
+            allow: the tolerance grows by `2 ** -23` with each position.
         gradients: check the gradients too, of the cases whose values are right: for each array of
             data, parameters included; in PyTorch and JAX.
 
@@ -65,15 +98,18 @@ def check(
         >>> print(check(sinusoidal_encoding, "sinusoidal", dtype="float64"))
         sinusoidal_encoding as sinusoidal, numpy float64: all 15 pass
     """
-    options = framework, dtype, settings or {}, only, gradients
-    return examine(function, scheme, *options, lambda runs, name: None)
+    options = Options(
+        framework, dtype, settings, only, skip, max_position, tolerance, gradients
+    )
+    return examine(function, scheme, options, lambda runs, name: None)
 
 
-def examine(function, scheme, framework, dtype, settings, only, gradients, begin):
+def examine(function, scheme, options, begin):
     """What `check` does; it calls `begin(runs, name)` before each case, and once at the end."""
-    vectors, framework, dtype = fitting(function, scheme, framework, dtype)
-    cases = select(vectors, settings, only)
-    if gradients and any("gradients" in case for case in cases):
+    vectors, framework, dtype = fitting(function, scheme, options)
+    scheme, settings = vectors["scheme"], options.settings or {}
+    cases, away = select(vectors, options)
+    if options.gradients and any("gradients" in case for case in cases):
         frameworks.differentiable(framework)
     runs, slopes, skipped = [], [], {}
     for case in cases:
@@ -81,7 +117,7 @@ def examine(function, scheme, framework, dtype, settings, only, gradients, begin
         try:
             prepared = prepare(function, vectors, case, settings, framework, dtype)
             runs.append(run(function, vectors, case, prepared))
-            if gradients and "gradients" in case and not runs[-1].failed:
+            if options.gradients and "gradients" in case and not runs[-1].failed:
                 slopes += differentiate(function, vectors, runs[-1], prepared, framework)
         except Skip as reason:
             skipped[case["name"]] = str(reason)
@@ -90,12 +126,14 @@ def examine(function, scheme, framework, dtype, settings, only, gradients, begin
         (reason, _), *_ = Counter(skipped.values()).most_common()
         raise UsageError(f"no case of {scheme} can be run, since {reason}")
     title = f"{name_of(function)} as {scheme}, {framework} {dtype}"
-    report = Report(title, runs + slopes, skipped, [])
+    if options.tolerance is not None:
+        title += f", tolerance {options.tolerance}"
+    report = Report(title, runs + slopes, skipped, [], left_out=away)
     if report.failures:
         from posattn.conformance.faults import explain
 
         report.causes = explain(scheme, runs) + explain(f"gradients of {scheme}", slopes)
-    if gradients:
+    if options.gradients:
         report.notes.append(on_gradients(scheme, runs, slopes))
     varied = {name for case in vectors["cases"] for name in case["keywords"]}
     told = " ".join(skipped.values()).split()
@@ -107,12 +145,12 @@ def examine(function, scheme, framework, dtype, settings, only, gradients, begin
     return report
 
 
-def fitting(function, scheme, framework=None, dtype=None):
+def fitting(function, scheme, options):
     """The vectors, the framework and the dtype for a function."""
-    vectors = load(scheme)
+    vectors = scheme if isinstance(scheme, dict) else load(scheme)
     signature_of(function)
-    framework = framework or frameworks.detect(function)
-    dtype = dtype or ("float64" if framework == "numpy" else "float32")
+    framework = options.framework or frameworks.detect(function)
+    dtype = options.dtype or ("float64" if framework == "numpy" else "float32")
     frameworks.make(framework, np.zeros(1), dtype)
     return vectors, framework, dtype
 
@@ -129,13 +167,14 @@ def on_gradients(scheme, runs, slopes):
     )
 
 
-def assert_conforms(function, scheme, **options):
+def assert_conforms(function, scheme, *, fail_on_skip=False, **options):
     """Fail, with what `check` found, unless a function passes all cases of a scheme.
 
     Args:
         function: what is checked.
-        scheme: one of `names()`.
-        options: `framework`, `dtype`, `settings`, `only` and `gradients` of `check`.
+        scheme: what `check` takes.
+        fail_on_skip: fail too if a case cannot be run, since the function lacks a parameter.
+        options: those of `check`.
 
     Raises:
         AssertionError: if a case fails.
@@ -147,17 +186,20 @@ def assert_conforms(function, scheme, **options):
     """
     __tracebackhide__ = True  # pytest shows the caller
     report = check(function, scheme, **options)
-    if report.failures:
+    if not report.passed(fail_on_skip):
         raise AssertionError(f"{report}")
 
 
-def select(vectors, settings, only):
-    """The cases with `only` in their names, in which each keyword is as it was set."""
+def select(vectors, options):
+    """The cases that were asked for, with the tolerance that was, and the names of those left out.
+
+    They have `only` in their names, and each keyword is as it was set.
+    """
     defaults = defaults_of(vectors)
-    cases = [case for case in vectors["cases"] if only in case["name"]]
+    cases = [case for case in vectors["cases"] if options.only in case["name"]]
     if not cases:
-        raise UsageError(f"only must be part of a case's name, got {only!r}")
-    for name, value in settings.items():
+        raise UsageError(f"only must be part of a case's name, got {options.only!r}")
+    for name, value in (options.settings or {}).items():
         known = [p["name"] for p in vectors["parameters"] if p["keyword"]]
         if name not in known:
             raise UsageError(f"settings must name one of {', '.join(known)}, got {name!r}")
@@ -166,4 +208,46 @@ def select(vectors, settings, only):
         if not cases:
             seen = sorted({repr(has) for has in values if not hasattr(has, "shape")})
             raise UsageError(f"{name} must be one of {', '.join(seen)}, got {value!r}")
-    return cases
+    kept = [case for case in cases if not unwanted(vectors, case, options)]
+    if not kept:
+        raise UsageError("skip and max_position must leave a case, and leave none")
+    bounded = [{**case, "tolerance": bounds(vectors, case, options)} for case in kept]
+    names = {case["name"] for case in kept}
+    return bounded, [case["name"] for case in cases if case["name"] not in names]
+
+
+def unwanted(vectors, case, options):
+    """Whether a case is to be left out."""
+    skip, farthest = options.skip, options.max_position
+    words = [skip] if isinstance(skip, str) else list(skip)
+    if any(word in case["name"] for word in words):
+        return True
+    return farthest is not None and place_of(vectors, case) > farthest
+
+
+def place_of(vectors, case):
+    """The position of a case that is farthest from 0."""
+    names = [p["name"] for p in vectors["parameters"]]
+    given = {**dict(zip(names, case["arguments"])), **case["keywords"]}
+    places = [np.abs(given[name]) for name in PLACES & set(given)]
+    return max((np.max(place, initial=0) for place in places), default=0)
+
+
+def bounds(vectors, case, options):
+    """The tolerance of each dtype, in a case."""
+    usual, asked = case["tolerance"], options.tolerance
+    if asked is None:
+        return usual
+    if asked == FLOAT32_ANGLES:
+        angle = 2.0**-23 * float(place_of(vectors, case))
+        return {dtype: bound + angle for dtype, bound in usual.items()}
+    given = asked if isinstance(asked, dict) else dict.fromkeys(usual, asked)
+    for dtype, bound in given.items():
+        if dtype not in frameworks.DTYPES:
+            names = ", ".join(frameworks.DTYPES)
+            raise UsageError(f"tolerance must be for one of {names}, got {dtype!r}")
+        if isinstance(bound, bool) or not isinstance(bound, (int, float)) or bound < 0:
+            raise UsageError(
+                f"tolerance must be a number of at least 0 or {FLOAT32_ANGLES!r}, got {bound!r}"
+            )
+    return {dtype: given.get(dtype, bound) for dtype, bound in usual.items()}

@@ -12,6 +12,8 @@ from posattn.conformance.raised import said, where
 
 __all__ = ["Report", "Run", "as_list"]
 
+SHOWN = 3  # of the cases that are skipped for one reason
+
 
 def as_list(value):
     """The results: several of them, or one."""
@@ -49,6 +51,7 @@ class Run:
 
     def gap(self, got, want, slack=0.0):
         """The errors, relative to each wanted number, or to the largest of them or 1."""
+        got, want = 1.0 * np.asarray(got), 1.0 * np.asarray(want)
         with np.errstate(all="ignore"):
             equal = (got == want) | (np.isnan(got) & np.isnan(want))
             size = (
@@ -91,7 +94,7 @@ class Run:
         at = np.unravel_index(np.argmax(gaps[k]), gaps[k].shape)
         place = [*([k] if len(gaps) > 1 else []), *map(int, at)]
         got, want = np.asarray(got[k])[at], np.asarray(want[k])[at]
-        return place, abs(got - want), want, got
+        return place, abs(1.0 * got - want), want, got
 
     def to_dict(self):
         """The case as plain data; numbers that JSON lacks are strings."""
@@ -136,6 +139,7 @@ class Report:
         causes: the known faults that explain nearly all failures, each with its `name`, `sentence`
             and `seen`, the `runs` that it explains, and how many there are, `of`.
         notes: sentences on what was not checked.
+        left_out: the names of the cases that the user left out.
     """
 
     title: str
@@ -143,20 +147,26 @@ class Report:
     skipped: dict
     causes: list
     notes: list = field(default_factory=list)
+    left_out: list = field(default_factory=list)
 
     @property
     def failures(self):
         """The runs that failed."""
         return [run for run in self.runs if run.failed]
 
+    def passed(self, fail_on_skip=False):
+        """Whether no case failed, and, if `fail_on_skip`, none had to be skipped."""
+        return not (self.failures or (fail_on_skip and self.skipped))
+
     def to_dict(self):
         """The report as plain data, which JSON can hold.
 
         Returns:
-            A dict with `title`, `notes`, `causes` and `cases`. Each case has its `name` and `outcome`,
-            `"passed"`, `"failed"` or `"skipped"`. A failed one has what is wrong: `at`, `error`,
-            `expected` and `got` of the largest error, `raised` and `where`, or `complaints`; a skipped
-            one has its `reason`. Each cause names its `cases`.
+            A dict with `title`, `notes`, `causes`, `cases`, and `left_out`, names of cases.
+            Each case has its `name` and `outcome`, `"passed"`, `"failed"` or `"skipped"`.
+            A failed one has what is wrong: `at`, `error`, `expected` and `got` of the largest error,
+            `raised` and `where`, or `complaints`; a skipped one has its `reason`.
+            Each cause names its `cases`.
         """
         causes = [
             {
@@ -173,14 +183,17 @@ class Report:
             for name, reason in self.skipped.items()
         ]
         cases = [*(run.to_dict() for run in self.runs), *skipped]
-        return {"title": self.title, "notes": self.notes, "causes": causes, "cases": cases}
+        told = {"title": self.title, "notes": self.notes, "left_out": self.left_out}
+        return {**told, "causes": causes, "cases": cases}
 
     def __str__(self):
         failures, total = self.failures, len(self.runs)
         found = (
             f"{len(failures)} of {total} cases fail" if failures else f"all {total} pass"
         )
-        lines = [f"{self.title}: {found}"]
+        skips = [(self.skipped, "skipped"), (self.left_out, "left out")]
+        parts = [found, *(f"{len(names)} {what}" for names, what in skips if names)]
+        lines = [f"{self.title}: {', '.join(parts)}"]
         if failures:
             head = ("failing case", "at", "error", "expected", "got")
             lines += ["", *table([head, *(run.row() for run in failures)])]
@@ -196,7 +209,8 @@ class Report:
         for reason in sorted(set(self.skipped.values())):
             names = [name for name, why in self.skipped.items() if why == reason]
             lines += ["", f"{len(names)} skipped, since {reason}:"]
-            lines += [f"  {name}" for name in names]
+            lines += [f"  {name}" for name in names[:SHOWN]]
+            lines += [f"  and {len(names) - SHOWN} more"] * (len(names) > SHOWN)
         lines += [line for note in self.notes for line in ("", wrapped(note))]
         return "\n".join(lines)
 

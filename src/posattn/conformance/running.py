@@ -51,7 +51,7 @@ def run(function, vectors, case, prepared):
             for name, x in given.items()
             if not np.array_equal(frameworks.read(x), before[name], equal_nan=True)
         ]
-        got, unfit = read(case, made)
+        got, unfit = read(case, made, vectors.get("results"))
     except (KeyboardInterrupt, Skip):
         raise
     except BaseException as error:
@@ -70,8 +70,11 @@ def run(function, vectors, case, prepared):
     )
 
 
-def read(case, made):
-    """The results as NumPy arrays of float64, none if they cannot be; and what is wrong with them."""
+def read(case, made, kind=None):
+    """The results as NumPy arrays of float64, none if they cannot be; and what is wrong with them.
+
+    A result of the kind `"mask"` may be True and False, or be added to the scores.
+    """
     results = as_list(made)
     if not all(hasattr(x, "shape") or isinstance(x, Real) for x in results):
         return [], [f"returns {type(made).__name__}, and not arrays"]
@@ -79,6 +82,11 @@ def read(case, made):
         got = [frameworks.read(x) for x in results]
     except (TypeError, ValueError):
         return [], [f"returns {contract.dtype(results[0])}, and not numbers"]
+    if kind == "mask":
+        got = [
+            x if str(contract.dtype(y)).endswith("bool") else seen(x)
+            for x, y in zip(got, results)
+        ]
     wanted, shapes = ([x.shape for x in xs] for xs in (as_list(case["expected"]), got))
     several = isinstance(case["expected"], list) or len(got) != 1
     return got if several else got[0], (
@@ -86,6 +94,11 @@ def read(case, made):
         if shapes != wanted
         else []
     )
+
+
+def seen(added):
+    """Where a mask that is added to scores hides nothing: 0 does not, and -10000 and less hides."""
+    return np.where(added == 0, 1.0, np.where(added <= -1e4, 0.0, added))
 
 
 def told(shapes):

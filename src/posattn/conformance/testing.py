@@ -5,7 +5,7 @@ import inspect
 import sys
 import types
 
-from posattn.conformance.checker import assert_conforms, check, fitting, select
+from posattn.conformance.checker import Options, assert_conforms, check, fitting, select
 from posattn.conformance.formats import story
 from posattn.conformance.vectors import UsageError
 
@@ -75,10 +75,10 @@ class Cases:
 
     def names(self):
         """The names of the cases that will be run, or skipped."""
-        given = {name: self.options.get(name) for name in ("framework", "dtype")}
-        vectors, *_ = fitting(self.function, self.scheme, **given)
-        chosen = self.options.get("settings") or {}, self.options.get("only", "")
-        return [case["name"] for case in select(vectors, *chosen)]
+        options = Options(**self.options)
+        vectors, *_ = fitting(self.function, self.scheme, options)
+        cases, _ = select(vectors, options)
+        return [case["name"] for case in cases]
 
     @functools.cached_property
     def report(self):

@@ -11,6 +11,26 @@ __all__ = ["UsageError", "decode", "load", "names"]
 FOLDER = Path(__file__).with_name("vectors")
 
 
+# what others call a scheme
+ALSO = {
+    "dynamic": "dynamic_ntk",
+    "gpt_oss": "sinks",
+    "linear": "position_interpolation",
+    "mla": "latent",
+    "mrope": "mrope_frequencies",
+    "ntk": "ntk_aware",
+    "partial": "rotary",
+    "phi3": "longrope",
+    "pi": "position_interpolation",
+    "rope": "rotary",
+    "sdpa": "attention",
+    "sliding_window": "window_mask",
+    "softcap": "soft_cap",
+    "softmax": "masked_softmax",
+    "su": "longrope",
+}
+
+
 class UsageError(ValueError):
     """A check that cannot be run: an unknown scheme, a function that does not fit, a wrong shape."""
 
@@ -52,7 +72,9 @@ def load(scheme):
         array([0.8415, 0.5403, 0.01  , 1.    ])
     """
     if scheme not in names():
-        near = ", ".join(difflib.get_close_matches(str(scheme), names())) or "rotary"
+        known = ALSO.get(str(scheme).lower().replace("-", "_"))
+        close = [known] if known else difflib.get_close_matches(str(scheme), names())
+        near = ", ".join(close) or "rotary"
         raise UsageError(
             f"scheme must be one of `python -m posattn schemes`, such as {near}, got {scheme!r}"
         )

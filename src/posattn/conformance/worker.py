@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from posattn.conformance.calling import inner
-from posattn.conformance.checker import examine
+from posattn.conformance.checker import Options, examine
 from posattn.conformance.raised import said, where
 from posattn.conformance.vectors import UsageError
 
@@ -27,13 +27,20 @@ def work(request, say):
     """Find a function, check it, and say how it goes: each case, then the report, or what is amiss."""
     try:
         function = find(request["function"])
-        settings = dict(map(setting, request["set"]))
-        names = ("scheme", "framework", "dtype")
-        options = [*(request[name] for name in names), settings]
-        options += [request["only"], request["gradients"]]
+        options = Options(
+            request["framework"],
+            request["dtype"],
+            dict(map(setting, request["set"])),
+            request["only"],
+            request["skip"],
+            request["max_position"],
+            tolerance(request["tolerance"]),
+            request["gradients"],
+        )
         report = examine(
             function,
-            *options,
+            request["scheme"],
+            options,
             lambda runs, name: say(
                 case=name, before=len(runs), failed=sum(run.failed for run in runs)
             ),
@@ -42,7 +49,8 @@ def work(request, say):
         say(unusable=str(error))
     else:
         data = {**report.to_dict(), **place(function)}
-        say(report=str(report), data=data, code=FAILED if report.failures else PASSED)
+        code = PASSED if report.passed(request["fail_on_skip"]) else FAILED
+        say(report=str(report), data=data, code=code)
 
 
 def find(path):
@@ -103,6 +111,14 @@ def setting(text):
         return name, ast.literal_eval(value)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return name, value
+
+
+def tolerance(text):
+    """A tolerance of the command: a number, or a name."""
+    try:
+        return text if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def main():

@@ -1,6 +1,6 @@
 """What others got wrong: faulty implementations, whose results name the cause of a failure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from posattn.conformance.faults.registry import FAULTS, Near
 __all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "content", "explain"]
 __all__ += ["latent", "layouts", "positions", "scaling"]
 
+LIMITS = ("float32_angles", "angles_in_float32")
 NEARLY_ALL = 3 / 4  # of the failures must be those of a fault, or it is not named
 
 
@@ -46,21 +47,46 @@ def explain(scheme, runs):
     """Find the faults that end as the runs did, in nearly all of those that are wrong.
 
     Each implementation is called on the same cases in the same order, because some remember.
+    What raised is looked at apart, unless a fault explains it with the rest.
     One whose numbers are known up to rounding errors only, or that merely fails where the function
     failed, must end as the function did in every case; two exceptions are alike if they name the
     same sizes.
     """
     failed = {k for k, run in enumerate(runs) if run.wrong}
+    raised = {k for k in failed if isinstance(runs[k].got, BaseException)}
     faults = [fault for fault in FAULTS if failed and scheme in fault.schemes]
+    causes = likely(faults, runs, failed)
+    if not causes and raised and raised != failed:
+        causes = [
+            c for part in (failed - raised, raised) for c in likely(faults, runs, part)
+        ]
+    return causes or beyond_a_limit(faults, runs, failed)
+
+
+def likely(faults, runs, failed):
+    """The fault that ends as the runs did in nearly all of those that failed, if there is one."""
     repeated = {fault.name: imitate(fault, runs, failed) for fault in faults}
-    likely = [fault for fault in faults if repeated[fault.name]]
-    if not likely:
+    found = [fault for fault in faults if repeated[fault.name]]
+    if not found:
         return []
     first = max(
-        likely, key=lambda f: (len(repeated[f.name] & failed), len(repeated[f.name]))
+        found, key=lambda f: (len(repeated[f.name] & failed), len(repeated[f.name]))
     )
     same = [runs[k] for k in sorted(repeated[first.name] & failed)]
     return [Cause(first.name, first.sentence, first.seen, same, len(failed))]
+
+
+def beyond_a_limit(faults, runs, failed):
+    """The fault of what is left when angles in float32 explain a part, and that limit."""
+    for limit in (fault for fault in faults if fault.name in LIMITS):
+        made = [limit.make(*run.case["arguments"], **run.case["keywords"]) for run in runs]
+        within = {k for k in failed if runs[k].agrees(*made[k])}
+        others = likely(faults, runs, failed - within) if within else []
+        if others:
+            same = [runs[k] for k in sorted(within)]
+            cause = Cause(limit.name, limit.sentence, limit.seen, same, len(failed))
+            return [replace(others[0], of=len(failed)), cause]
+    return []
 
 
 def imitate(fault, runs, failed):
