@@ -1,23 +1,16 @@
 """The checker itself: no right function fails, no wrong one passes, and no cause is named falsely."""
 
-import inspect
 import json
 from pathlib import Path
 
 import pytest
 
-from posattn.conformance import check, names
+from posattn.conformance import names
 from tests.library.conformance import right, threads, wrong
 from tests.library.conformance.examples import RIGHT, WRONG
 
 FAMILIES = right, wrong  # which fill the lists
-KNOWN = {*inspect.signature(check).parameters}  # some need options that are still to come
 NOTED = json.loads(Path("tests/library/faults/threads.json").read_text("utf-8"))
-
-
-def runnable(examples):
-    """Those whose options and whose schemes there are."""
-    return [e for e in examples if {*e.options} <= KNOWN and e.scheme in names()]
 
 
 def first(report):
@@ -25,14 +18,14 @@ def first(report):
     return report.causes[0].name if report.causes else ""
 
 
-@pytest.mark.parametrize("example", runnable(RIGHT), ids=str)
+@pytest.mark.parametrize("example", RIGHT, ids=str)
 def test_what_is_right_passes(example):
     report = example.check()
     assert not report.failures, f"{report}"
     assert not report.causes
 
 
-@pytest.mark.parametrize("example", runnable(WRONG), ids=str)
+@pytest.mark.parametrize("example", WRONG, ids=str)
 def test_what_is_wrong_fails_and_has_no_false_cause(example):
     report = example.check()
     assert report.failures, f"{report}"
@@ -41,8 +34,6 @@ def test_what_is_wrong_fails_and_has_no_false_cause(example):
 
 @pytest.mark.parametrize("thread", threads.THREADS, ids=str)
 def test_what_a_thread_tells_fails_for_its_reason(thread):
-    if not runnable([thread.example]):
-        pytest.skip("its options or its scheme are still to come")
     report = thread.example.check()
     assert report.failures, f"{report}"
     assert first(report) == thread.example.cause, f"{report}"
@@ -57,3 +48,10 @@ def test_there_are_forty_of_each():
 
 def test_every_thread_of_a_fault_is_written_as_a_function():
     assert set(NOTED) <= {thread.name for thread in threads.THREADS}
+
+
+def test_the_table_has_a_row_for_each_thread():
+    table = [*threads.rows()]
+    assert len(table) == len(threads.THREADS)
+    assert all(0 < row.failed <= row.run for row in table)
+    assert all(row.what and row.scheme in names() for row in table)

@@ -60,7 +60,8 @@ def smallest_number_added(
     scores = scores if bias is None else scores + bias
     seen = torch.from_numpy(past(*scores.shape[-2:])) if causal else torch.tensor(True)
     seen = (seen if mask is None else seen & mask).expand_as(scores)
-    scores = scores + torch.where(seen, 0.0, torch.finfo(scores.dtype).min)
+    least = torch.finfo(scores.dtype).min
+    scores = scores + torch.zeros_like(scores).masked_fill(~seen, least)
     weights = torch.softmax(scores.float(), dim=-1).to(query.dtype)
     return (weights * seen.any(-1, keepdim=True)) @ value
 
@@ -83,7 +84,7 @@ def key_after_key(query, key, value, *, mask=None, causal=False, bias=None, scal
         weight, kept = np.where(here, np.exp(score - new), 0), np.exp(top - new)
         part = np.where(here, value[..., j : j + 1, :], 0) * weight
         top, total, made = new, total * kept + weight, made * kept + part
-    return made / np.where(total == 0, 1, total)
+    return (made / np.where(total == 0, 1, total)).astype(value.dtype)
 
 
 @right("attention", "jax", skip=("NaN",))

@@ -251,4 +251,4 @@ def negated_sines(x, positions, *, base=10000.0, attention_factor=1.0):
     angles = positions[..., None] * base ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
     cos, sin = np.cos(angles) * attention_factor, -np.sin(angles) * attention_factor
     a, b = np.split(x, 2, axis=-1)
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)

@@ -45,18 +45,6 @@ def zero_times_nan(query, key, value, *, mask=None, causal=False, bias=None, sca
 
 
 @thread(
-    "NVIDIA-NeMo/Megatron-Bridge #5259",
-    scheme="causal_mask",
-    framework="torch",
-    cause="causal_from_the_first_key",
-)
-def local_index_of_a_query(n_q, n_k=None):
-    """The index of a query within its block is compared with that of a key in the whole cache."""
-    n_k = n_q if n_k is None else n_k
-    return torch.arange(n_k) <= torch.arange(n_q)[:, None]
-
-
-@thread(
     "pytorch/executorch #21749",
     scheme="attention",
     framework="torch",
@@ -74,12 +62,3 @@ def is_causal_for_a_chunk(
     added = added.masked_fill(future, float("-inf")) if causal else added
     attend = torch.nn.functional.scaled_dot_product_attention
     return attend(query, key, value, attn_mask=added.to(query.dtype), scale=scale)
-
-
-@thread(
-    "NVIDIA-NeMo/Megatron-Bridge #2656", scheme="window_mask", cause="window_one_too_wide"
-)
-def inclusive_on_the_left(n_q, n_k, window):
-    """The window W is handed to a kernel that counts W tokens before the query's own."""
-    far = np.arange(n_k) - np.arange(n_k - n_q, n_k)[:, None]
-    return np.abs(far) <= window
