@@ -8,6 +8,7 @@ import pytest
 from posattn.conformance import names
 from tests.library.conformance import right, threads, wrong
 from tests.library.conformance.examples import RIGHT, WRONG
+from tests.library.conformance.threads.__main__ import WRITTEN, table
 
 FAMILIES = right, wrong  # which fill the lists
 NOTED = json.loads(Path("tests/library/faults/threads.json").read_text("utf-8"))
@@ -55,3 +56,8 @@ def test_the_table_has_a_row_for_each_thread():
     assert len(table) == len(threads.THREADS)
     assert all(0 < row.failed <= row.run for row in table)
     assert all(row.what and row.scheme in names() for row in table)
+
+
+def test_the_page_has_the_table_as_it_is():
+    """If it should not be: `python -m tests.library.conformance.threads`."""
+    assert WRITTEN.read_text(encoding="utf-8") == table()

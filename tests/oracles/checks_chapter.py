@@ -20,6 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import posattn.jax
 import posattn.torch
 from posattn.conformance import check
+from posattn.conformance.adapters import rotation_by_tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "model.md"
 LINES = re.findall(
@@ -101,12 +102,12 @@ def test_the_adapter_of_the_page_for_llama():
     (code,) = re.findall(
         r"^```\{code-block\} python\n(.*?)^```", page, re.DOTALL | re.MULTILINE
     )
-    names = {}
+    names = {"rotation_by_tables": rotation_by_tables}
     exec(compile(code, "conformance.md", "exec"), names)
     report = check(names["llama"], "rotary", settings={"layout": "half"}, framework="torch")
     assert len(report.runs) > 3
     (failed,) = report.failures
-    assert failed.case["name"] == "layout half, large positions"
+    assert failed.case["name"] == "layout half, large positions, up to 2**20"
     assert "in float32" in report.causes[0].sentence
 
 

@@ -8,7 +8,11 @@ from posattn import reference
 from posattn.conformance import check, gallery, load
 from posattn.conformance.faults import FAULTS
 from posattn.reference import rotate
+from tests.library.conformance import right, wrong
+from tests.library.conformance.examples import RIGHT, WRONG
+from tests.library.conformance.threads import THREADS
 
+FAMILIES = right, wrong  # which fill the lists
 CASES = load("rotary")["cases"]
 
 
@@ -36,7 +40,7 @@ def test_position_2049(page):
 def test_the_known_faults(page):
     """These are small programs that are wrong on purpose, … of them over all schemes.
 
-    Of the … faults that the checker knows, these … were seen in public.
+    Of the … faults that the checker knows, … were seen in public.
 
     Three kinds come back again and again: a cache whose key leaves something out, two layouts mixed,
     and angles in low precision.
@@ -166,6 +170,52 @@ def test_eq_conformance(page):
             verdicts.add(run.wrong)
     assert verdicts == {True, False}
     assert np.isclose(page.torch.epsilon, page.torch.by_checker)
+
+
+def test_units_in_the_last_place(page):
+    """They are whole numbers of units in the last place, the distance from 1 to the next number of the
+    dtype. Each rounding costs at most half a unit. In float32 a result may be off by 96 units, which is
+    room for 192 roundings that all go the same way. In the half precisions it may be off by 4
+    """
+    for dtype, units in (("float32", 96), ("float16", 4)):
+        assert page.torch.case["tolerance"][dtype] == units * np.spacing(np.ones((), dtype))
+    assert page.torch.case["tolerance"]["bfloat16"] == 4 * 2.0**-7
+    assert 96 / 0.5 == 192
+
+
+def test_angles_in_float32_are_allowed(page):
+    """With tolerance="float32-angles" the tolerance grows by $2^{-23}$ per position.
+
+    Everything else is still found:
+    """
+    options = {"framework": "numpy", "tolerance": "float32-angles"}
+    single = check(gallery.rotary_in_float32, "rotary", **options)
+    assert not single.failures
+    (far,) = [run for run in single.runs if "large" in run.case["name"]]
+    plain = next(c for c in load("rotary")["cases"] if c["name"] == far.case["name"])
+    grown = far.case["tolerance"]["float64"] - plain["tolerance"]["float64"]
+    assert np.isclose(grown, 2.0**-23 * plain["arguments"][1].max())
+    for rotary in (gallery.rotary_in_float16, gallery.rotary_in_bfloat16):
+        assert check(rotary, "rotary", **options).failures
+
+
+def test_the_checker_is_checked(page):
+    """For each public thread we know, we wrote a function that does what the thread describes, and ran
+    the checker on it.
+
+    We also wrote more than fifty right functions, in the style of released code, and more than eighty
+    that are subtly wrong. The right ones must pass, and the wrong ones must fail.
+    """
+    assert len({example.make for example in RIGHT}) > 50
+    assert len({example.make for example in WRONG}) > 80
+    assert len({thread.name for thread in THREADS}) > 40
+
+
+def test_an_adapter_that_is_made(page):
+    """Ours have no head axis, which the last argument says."""
+    assert page.torch.rope.__name__ == "apply_rotary_pos_emb"
+    half = {"settings": {"layout": "half"}, "framework": "numpy"}
+    assert not check(page.torch.rope, "rotary", skip="two heads", **half).failures
 
 
 def test_coarse_angles(page):

@@ -49,9 +49,9 @@ EXACT = {
     "short_factors",
 }
 # Units in the last place of the largest number of a result, for each dtype. A rounding costs at most
-# half of one. In float32, 96 units are a chain of 192 roundings that all go the same way; the longest
-# here, of latent attention, has fewer. Half precisions are summed in float32, and rounded between
-# steps: 4 units are 8 of these. In float64, the reference itself is only so exact.
+# half of one: in float32, 96 units are a chain of 192 roundings that all go the same way. Half
+# precisions are summed in float32 and rounded between steps: 4 units are 8 of these roundings.
+# In float64, the reference itself is only so exact.
 UNIT = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 UNITS = {"float32": 96, "float16": 4, "bfloat16": 4}
 TOLERANCE = {"float64": 1e-12, **{name: UNITS[name] * UNIT[name] for name in UNITS}}
