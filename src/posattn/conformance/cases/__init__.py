@@ -24,6 +24,7 @@ class Scheme:
         name: what the definition is called in each column, if not as `function`.
         method: the method that is called on what `name` makes, if it is an object.
         relative: measure the error against each number, where the small ones matter.
+        exact: no half precision will do for the results, such as frequencies.
         learned: arrays that must not be rounded and yet are learned, so that they have gradients.
     """
 
@@ -33,6 +34,7 @@ class Scheme:
     name: str = ""
     method: str = ""
     relative: bool = False
+    exact: bool = False
     learned: tuple = ()
 
 

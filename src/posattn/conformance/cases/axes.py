@@ -196,13 +196,14 @@ SCHEMES = {
     ),
     "axial": Scheme(axial.rotate_axes, axial_rotation, HEO),
     "axial_frequencies": Scheme(
-        axial.axial_frequencies, axial_frequencies, HEO, relative=True
+        axial.axial_frequencies, axial_frequencies, HEO, relative=True, exact=True
     ),
     "mrope_frequencies": Scheme(
         mrope.mrope_frequencies,
         mrope_frequencies,
         "wang2024qwen2vl, section 2.1",
         relative=True,
+        exact=True,
     ),
     "mrope_interleaved": Scheme(
         in_turns,
@@ -210,12 +211,13 @@ SCHEMES = {
         "bai2025qwen3vl",
         name="mrope_frequencies",
         relative=True,
+        exact=True,
     ),
     "mixed_rotary": Scheme(
         mixed, mixed_rotary, HEO, name="MixedRotary", learned=("frequencies",)
     ),
     "fope": Scheme(fope.fope, waves, "hua2025fourier"),
     "fope_frequencies": Scheme(
-        fope.fope_frequencies, kept, "hua2025fourier", relative=True
+        fope.fope_frequencies, kept, "hua2025fourier", relative=True, exact=True
     ),
 }

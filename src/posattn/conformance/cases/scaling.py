@@ -103,7 +103,7 @@ def llama3():
 
 def scheme(function, cases, source):
     """One way to compute frequencies."""
-    return Scheme(function, cases, source, relative=True)
+    return Scheme(function, cases, source, relative=True, exact=True)
 
 
 SCHEMES = {

@@ -114,6 +114,20 @@ def positions_in_float16(positions, given, base):
     return half_precision("float16")(positions)[..., None] * by
 
 
+@of_the_angles()
+def products_in_bfloat16(positions, given, base):
+    """Low-precision angles: positions and frequencies are exact, and their products bfloat16."""
+    by = frequencies(given, base, lambda even, dim: even / dim)
+    return half_precision("bfloat16")(positions[..., None] * by)
+
+
+@of_the_angles()
+def products_in_float16(positions, given, base):
+    """Low-precision angles: positions and frequencies are exact, and their products float16."""
+    by = frequencies(given, base, lambda even, dim: even / dim)
+    return half_precision("float16")(positions[..., None] * by)
+
+
 @of_the_angles(seen="sgl-project/sglang-jax #1472, Modalities/modalities #462")
 def frequencies_in_bfloat16(positions, given, base):
     """Low-precision frequencies: they alone are bfloat16, and positions are exact."""

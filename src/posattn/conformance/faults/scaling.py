@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from posattn.conformance.faults.registry import fault, misuse, named_as
+from posattn.conformance.faults.registry import fault, half_precision, misuse, named_as
 from posattn.reference.position import scaling
 from posattn.reference.position.sinusoidal import frequencies
 
@@ -21,7 +21,10 @@ METHODS = (
 )
 
 
-@misuse(*METHODS, "axial_frequencies", "mrope_frequencies", "mrope_interleaved")
+AXES = "axial_frequencies", "mrope_frequencies", "mrope_interleaved"
+
+
+@misuse(*METHODS, *AXES)
 def base_ignored(definition, *widths, base=None, **keywords):
     """The base is ignored: it is the default, whatever was asked."""
     return definition(*widths, **keywords)
@@ -32,6 +35,32 @@ def wavelengths(definition, dim, **keywords):
     """What comes back is one over the frequencies."""
     made = definition(dim, **keywords)
     return (1 / made[0], made[1]) if isinstance(made, tuple) else 1 / made
+
+
+def of_frequencies(change, *, seen=""):
+    """Enter frequencies that are changed at the end, by `change(frequencies)`."""
+
+    @misuse(*METHODS, *AXES, "fope_frequencies", seen=seen)
+    @named_as(change)
+    def changed(definition, dim, *others, **keywords):
+        made = definition(dim, *others, **keywords)
+        return (change(made[0]), made[1]) if isinstance(made, tuple) else change(made)
+
+    return change
+
+
+@functools.partial(
+    of_frequencies, seen="sgl-project/sglang-jax #1472, Modalities/modalities #462"
+)
+def frequencies_in_bfloat16(made):
+    """Low-precision frequencies: they are bfloat16, as in a model that was cast."""
+    return half_precision("bfloat16")(made)
+
+
+@of_frequencies
+def frequencies_in_float16(made):
+    """Low-precision frequencies: they are float16, as in a model that was cast."""
+    return half_precision("float16")(made)
 
 
 @misuse("yarn", "longrope")
@@ -59,7 +88,7 @@ def exponent_up_to_one(dim, *, base=10000.0):
     return base ** (-np.arange(0, dim, 2) / max(dim - 2, 1))
 
 
-@fault("proportional", seen="NVIDIA-NeMo/Megatron-Bridge #4195")
+@fault("proportional", seen="NVIDIA-NeMo/Megatron-Bridge #4195, #4916")
 def zeros_missing(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
     """The zeros are missing: in the layout half, fewer frequencies make other entries a pair."""
     return frequencies(head_dim, base=base)[: rotary_dim // 2] / factor
@@ -135,13 +164,13 @@ def factor_ignored(dim, *, factor, **keywords):
     return scaling.dynamic_ntk(dim, factor=1.0, **keywords)
 
 
-@misuse("yarn")
+@misuse("yarn", seen="keras-team/keras-hub #2981")
 def ends_not_rounded(definition, dim, *, truncate=True, **keywords):
     """The ends of the ramp are not rounded to whole pairs."""
     return definition(dim, truncate=False, **keywords)
 
 
-@misuse("yarn", seen="vllm-project/vllm #48623")
+@misuse("yarn", seen="sgl-project/sglang #31232, vllm-project/vllm #48623")
 def weights_ignored(definition, dim, *, mscale=None, mscale_all_dim=None, **keywords):
     """The weights of the logarithm, mscale and mscale_all_dim, are ignored."""
     return definition(dim, **keywords)
@@ -280,6 +309,43 @@ def nothing_blended(dim, *, base=500000.0, factor=8.0, **keywords):
     made = scaling.llama3(dim, base=base, factor=factor, **keywords)
     plain = frequencies(dim, base=base)
     return np.where(np.isclose(made, plain, rtol=1e-12, atol=0), plain, plain / factor)
+
+
+@misuse("llama3")
+def ends_of_llama_31(definition, dim, **keywords):
+    """The ends are those of Llama 3.1, 1 and 4 turns, whatever was asked."""
+    ends = "low_frequency_factor", "high_frequency_factor"
+    return definition(dim, **{k: v for k, v in keywords.items() if k not in ends})
+
+
+@misuse("llama3")
+def length_of_llama_31(definition, dim, *, trained_length=8192, **keywords):
+    """The trained length is that of Llama 3.1, 8192, whatever was asked."""
+    return definition(dim, **keywords)
+
+
+@misuse("llama3")
+def factor_of_llama_31(definition, dim, *, factor=8.0, **keywords):
+    """The factor is that of Llama 3.1, 8, whatever was asked."""
+    return definition(dim, **keywords)
+
+
+@fault("llama3")
+def turns_of_one_radian(
+    dim,
+    *,
+    base=500000.0,
+    factor=8.0,
+    low_frequency_factor=1.0,
+    high_frequency_factor=4.0,
+    trained_length=8192,
+):
+    """A turn has one radian: 2 pi is missing where frequencies become turns."""
+    plain = frequencies(dim, base=base)
+    above = trained_length * plain - low_frequency_factor
+    blended = np.clip(above / ((high_frequency_factor - low_frequency_factor) or 1), 0, 1)
+    stay = np.where(trained_length * plain < high_frequency_factor, blended, 1)
+    return (1 - stay) * plain / factor + stay * plain
 
 
 @fault("llama3")

@@ -213,6 +213,49 @@ def blend_of_wavelengths(
     return plain(dim, base) * ((1 - share) / factor + share)
 
 
+@wrong("llama3", cause="turns_of_one_radian", **BLENDED)
+def turns_in_radians(
+    dim,
+    base=500000.0,
+    factor=8.0,
+    low_frequency_factor=1.0,
+    high_frequency_factor=4.0,
+    trained_length=8192,
+):
+    """The wavelength is one over the frequency: 2 pi is missing."""
+    ends = factor, low_frequency_factor, high_frequency_factor, trained_length
+    return llama_of(plain(dim, base), 1 / plain(dim, base), *ends)
+
+
+@wrong("llama3", cause="ends_of_llama_31", **BLENDED)
+def ends_written_down(
+    dim,
+    base=500000.0,
+    factor=8.0,
+    low_frequency_factor=1.0,
+    high_frequency_factor=4.0,
+    trained_length=8192,
+):
+    """The ends are written into the function, and those of the configuration are not read."""
+    by = 2 * math.pi / plain(dim, base)
+    return llama_of(plain(dim, base), by, factor, 1.0, 4.0, trained_length)
+
+
+@wrong("frequencies", "torch", cause="frequencies_in_bfloat16")
+def left_in_bfloat16(dim, base=10000.0):
+    """The frequencies come back in bfloat16, where they are off by up to 0.2 %."""
+    even = torch.arange(0, dim, 2, dtype=torch.float64)
+    return (base ** (-even / dim)).bfloat16()
+
+
+@wrong("yarn", cause="frequencies_in_bfloat16", **PLAIN)
+def yarn_in_bfloat16(dim, base=10000.0, factor=1.0, trained_length=2048):
+    """The frequencies of YaRN went to bfloat16 with the model, and back."""
+    ends = ends_of(dim, base, trained_length, dim - 1)
+    made, sharp = yarn_of(dim, base, factor, ends)
+    return torch.from_numpy(made).bfloat16().double().numpy(), sharp
+
+
 @wrong("dynamic_ntk", cause="NeverReset")
 class TheLongestStays:
     """The frequencies are computed anew only if a text is longer than all before it."""
@@ -269,7 +312,7 @@ def width_before_height(dim, sections, base=10000.0):
     return (axis == np.arange(len(sections))[:, None]) * plain(dim, base)
 
 
-@wrong("frequencies", "torch")
+@wrong("frequencies", "torch", cause="frequencies_in_bfloat16")
 def powers_in_bfloat16(dim, base=10000.0):
     """The frequencies were cast to bfloat16 with the model, and back."""
     even = torch.arange(0, dim, 2, dtype=torch.float64)

@@ -136,7 +136,7 @@ def exact_positions_rounded_frequencies(x, positions=None, base=10000.0):
     return halves(x, places(x, positions)[..., None] * one)
 
 
-@wrong("rotary", "torch", settings=HALF)
+@wrong("rotary", "torch", cause="products_in_bfloat16", settings=HALF)
 def angles_of_bfloat16(x, positions=None, base=10000.0):
     """Positions and frequencies are exact, and their product is bfloat16, as under autocast."""
     return halves(x, angles_of(x, positions, base).bfloat16().double())
