@@ -64,9 +64,17 @@ def explain(scheme, runs):
 
 
 def likely(faults, runs, failed):
-    """The fault that ends as the runs did in nearly all of those that failed, if there is one."""
+    """The fault that ends as the runs did in nearly all of those that failed, if there is one.
+
+    It explains at least as many runs as it would have made wrong and are right.
+    """
     repeated = {fault.name: imitate(fault, runs, failed) for fault in faults}
-    found = [fault for fault in faults if repeated[fault.name]]
+    right = {k for k, run in enumerate(runs) if not run.wrong}
+    found = [
+        fault
+        for fault in faults
+        if (same := repeated[fault.name]) and len(right - same) <= len(failed & same)
+    ]
     if not found:
         return []
     first = max(

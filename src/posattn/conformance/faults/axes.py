@@ -179,6 +179,12 @@ def one_radian_is_enough(head_dim, *, base=10000.0, trained_length):
 
 
 @misuse("fope", seen="vllm-project/vllm #55204")
+def rest_always_turned(definition, x, *where, rest_sine=1.0, **keywords):
+    """The pairs without waves have a sine of 1, as in the authors' code, also where 0 is asked for."""
+    return definition(x, *where, **keywords)
+
+
+@misuse("fope")
 def rest_turned_or_not(definition, x, *where, rest_sine=1.0, **keywords):
     """The pairs without waves have the other sine: 1 is the authors', and 0 leaves them as they are."""
     return definition(x, *where, rest_sine=1.0 - rest_sine, **keywords)

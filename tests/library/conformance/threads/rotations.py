@@ -157,7 +157,7 @@ def pairs_across_the_head(x, positions=None, *, rotary_dim=None, base=10000.0):
     return halves(x, places(x, positions)[..., None] * np.where(turning, plain(d, base), 0))
 
 
-@thread("vllm-project/vllm #55204", scheme="fope", cause="rest_turned_or_not")
+@thread("vllm-project/vllm #55204", scheme="fope", cause="rest_always_turned")
 def padded_with_ones(
     x, positions=None, *, frequencies, cos_weight, sin_weight, rest_sine=1.0
 ):
