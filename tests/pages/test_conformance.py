@@ -124,7 +124,7 @@ def test_the_pairs_of_somebodys_function(page):
     assert not meant.failures
     assert all("layout half" in name for name in names(meant.runs))
     assert str(meant) in page.printed
-    assert len(meant.runs) == 16
+    assert len(meant.runs) == 17
     reasons = {reason.split()[-1].strip("'") for reason in meant.skipped.values()}
     assert reasons == {"positions", "rotary_dim", "frequencies", "attention_factor"}
 

@@ -174,8 +174,38 @@ class CacheWithoutOffset:
 
     def __call__(self, x, positions=None, **keywords):
         """Rotate by the first positions of that many."""
-        where = self.kept.setdefault(x.shape[-2], tokens(x, positions))
+        key = x.shape[-2], *sorted((k, str(v)) for k, v in keywords.items())
+        where = self.kept.setdefault(key, tokens(x, positions))
         return turned(x, where, **keywords)
+
+
+@fault("rotary")
+class CacheOfTheFirstPosition:
+    """A stale cache: its key is the length and the first position, so that packed texts get another table."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def __call__(self, x, positions=None, **keywords):
+        """Rotate by the first positions of that many that begin there."""
+        where = tokens(x, positions)
+        key = where.shape, where[..., :1].tobytes()
+        return turned(x, self.kept.setdefault(key, where), **keywords)
+
+
+@fault("rotary")
+class CacheOfTheFirstExample:
+    """A stale cache: its key has the first example's positions only, so that others get an older table."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def __call__(self, x, positions=None, **keywords):
+        """Rotate by the first positions whose first example is this."""
+        where = tokens(x, positions)
+        one = where[tuple(slice(0, 1) for _ in where.shape[:-1])]
+        key = where.shape, one.tobytes()
+        return turned(x, self.kept.setdefault(key, where), **keywords)
 
 
 @fault("rotary", seen="patrick-kidger/equinox (its cache lacks theta)")
@@ -187,9 +217,9 @@ class CacheWithoutBase:
 
     def __call__(self, x, positions=None, *, base=10000.0, **keywords):
         """Rotate with the first base of that width."""
-        return turned(
-            x, positions, base=self.kept.setdefault(x.shape[-1], base), **keywords
-        )
+        width = keywords.get("rotary_dim") or x.shape[-1]
+        base = self.kept.setdefault(width, base)
+        return turned(x, positions, base=base, **keywords)
 
 
 @fault("rotary", seen="ml-explore/mlx #561")
