@@ -168,6 +168,12 @@ def oracles(session: nox.Session) -> None:
     run_beside(session, "pytest", *options, *checks, *session.posargs)
 
 
+@tool
+def conformance(session: nox.Session) -> None:
+    """Ask other libraries what they make of our vectors, each in its environment: `-- timm` for one."""
+    run(session, "tests.conformance", *session.posargs)
+
+
 @beside
 def bench(session: nox.Session) -> None:
     """Measure our speed beside others', and record it for the book: `nox -s bench -- rotate` for a part."""

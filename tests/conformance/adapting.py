@@ -1,0 +1,92 @@
+"""What a library's module consists of: adapters, and what anybody can see without the checker."""
+
+import ast
+import contextlib
+import inspect
+import io
+import textwrap
+from collections import Counter
+
+from posattn.conformance import UsageError, check
+
+WHOSE = ("library", "precision", "convention")  # what a difference is put down to
+FAR = "float32-angles"
+
+
+def because(*names, whose, why):
+    """Mark a function that shows a difference with parts of the failing cases' names, and the reason."""
+
+    def mark(shown):
+        shown.because = {"names": names, "whose": whose, "why": why}
+        return shown
+
+    return mark
+
+
+def against(scheme, *found, framework, dtype=None, **settings):
+    """Mark an adapter with the scheme that it is checked against and the keywords that it stands for.
+
+    `found` are the functions that show why it fails where it does.
+    """
+
+    def mark(adapter):
+        options = {"framework": framework, "dtype": dtype, "settings": settings}
+        adapter.against = (scheme, options, found)
+        return adapter
+
+    return mark
+
+
+def adapters_of(module):
+    """The adapters of a module, in the order of its text."""
+    marked = [each for each in vars(module).values() if hasattr(each, "against")]
+    return sorted(marked, key=lambda each: inspect.getsourcelines(each)[1])
+
+
+def examine(adapter):
+    """Check one adapter, as it is and with the tolerance that float32 angles need; as plain data."""
+    scheme, options, found = adapter.against
+    try:
+        report = check(adapter, scheme, **options)
+        far = check(adapter, scheme, tolerance=FAR, **options)
+    except UsageError as error:
+        raise UsageError(f"{adapter.__name__}: {error}") from None
+    failing = [case for case in report.to_dict()["cases"] if case["outcome"] == "failed"]
+    return {
+        "adapter": adapter.__name__,
+        "what": inspect.getdoc(adapter),
+        "scheme": scheme,
+        **options,
+        "run": len(report.runs),
+        "passed": len(report.runs) - len(failing),
+        "failed": len(failing),
+        "failed_with_float32_angles": len(far.failures),
+        "skipped": dict(Counter(report.skipped.values())),
+        "causes": [cause.sentence for cause in report.causes],
+        "failing": failing,
+        "found": [told(shown, failing) for shown in found if explained(shown, failing)],
+    }
+
+
+def explained(shown, failing):
+    """The names of the failing cases that a function shows the reason of."""
+    parts = shown.because["names"]
+    return [case["name"] for case in failing if any(part in case["name"] for part in parts)]
+
+
+def told(shown, failing):
+    """A reason as plain data: the cases, whose it is, a sentence, a snippet and what it prints."""
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(shown))).body
+    code = "\n".join(map(ast.unparse, function.body[1:]))  # after the docstring
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            exec(code, {})
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}")
+    why = {"whose": shown.because["whose"], "why": shown.because["why"]}
+    return {
+        **why,
+        "cases": explained(shown, failing),
+        "code": code,
+        "prints": printed.getvalue().strip(),
+    }

@@ -1,0 +1,31 @@
+"""Which libraries are asked, and how each is installed on a machine without a GPU."""
+
+import sys
+
+CPU = (
+    ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
+    if sys.platform == "linux"
+    else []
+)
+TORCH = ["torch==2.13.0", *CPU]  # first: a newer one brings gigabytes for a GPU
+OURS = ["numpy", "jaxtyping"]
+# what pip installs, in steps; the module has the name with underscores
+LIBRARIES = {
+    "diffusers": [TORCH, [*OURS, "diffusers"]],
+    "equinox": [[*OURS, "jax", "equinox"]],
+    "flax": [[*OURS, "jax", "flax"]],
+    "jax": [[*OURS, "jax"]],
+    "mlx": [[*OURS, "mlx[cpu]"]],
+    "mlx-lm": [[*OURS, "mlx[cpu]"], ["mlx-lm"]],
+    "rotary-embedding-torch": [TORCH, [*OURS, "rotary-embedding-torch"]],
+    "timm": [TORCH, [*OURS, "timm"]],
+    "torch": [TORCH, OURS],
+    "transformers": [TORCH, [*OURS, "transformers"]],
+    "x-transformers": [TORCH, [*OURS, "x-transformers"]],
+}
+# tried, and why they are not asked
+REFUSED = {
+    "fairseq2": "its native half, fairseq2n, refuses to be imported beside this build of PyTorch for a CPU",
+    "torchtune": "it needs a part of torchao that newer releases lack; older ones fail beside this PyTorch",
+    "xformers": "its attention has no operator for a CPU",
+}
