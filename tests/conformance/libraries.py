@@ -1,13 +1,6 @@
 """Which libraries are asked, and how each is installed on a machine without a GPU."""
 
-import sys
-
-CPU = (
-    ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
-    if sys.platform == "linux"
-    else []
-)
-TORCH = ["torch==2.13.0", *CPU]  # first: a newer one brings gigabytes for a GPU
+TORCH = ["torch==2.13.0"]  # first: a newer one brings gigabytes for a GPU
 OURS = ["numpy", "jaxtyping"]
 # what pip installs, in steps; the module has the name with underscores
 LIBRARIES = {
