@@ -19,6 +19,6 @@ LIBRARIES = {
 # tried, and why they are not asked
 REFUSED = {
     "fairseq2": "its native half, fairseq2n, refuses to be imported beside this build of PyTorch for a CPU",
-    "torchtune": "it needs a part of torchao that newer releases lack; older ones fail beside this PyTorch",
+    "torchtune": "it needs a part of torchao that newer releases lack, and torchao 0.12 fails beside this PyTorch",
     "xformers": "its attention has no operator for a CPU",
 }
