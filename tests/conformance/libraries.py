@@ -18,7 +18,7 @@ LIBRARIES = {
 }
 # tried, and why they are not asked
 REFUSED = {
-    "fairseq2": "its native half, fairseq2n, refuses to be imported beside this build of PyTorch for a CPU",
-    "torchtune": "it needs a part of torchao that newer releases lack, and torchao 0.12 fails beside this PyTorch",
+    "fairseq2": "its native half, fairseq2n, refuses this build of PyTorch for a CPU",
+    "torchtune": "it needs a part of torchao that newer releases lack, and 0.12 fails with this PyTorch",
     "xformers": "its attention has no operator for a CPU",
 }
