@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from posattn.conformance import UsageError, assert_conforms, check, load, names
+from posattn.conformance.cases.masks import segments
 from posattn.conformance.faults.registry import half_precision
 from posattn.conformance.generate import SCHEMES, encode, main, make, to_json
 from posattn.conformance.vectors import FOLDER, decode
@@ -22,6 +23,11 @@ SCHEMA = jsonschema.Draft202012Validator(
     json.loads(FOLDER.with_name("schema.json").read_text(encoding="utf-8"))
 )
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
+# which no column has as a function of positions
+FORMULAS = {"causal_mask", "prefix_mask", "ids_left_padding", "ids_packing"}
+of_the_columns = pytest.mark.parametrize(
+    "scheme", [scheme for scheme in SCHEMES if scheme not in FORMULAS]
+)
 
 # what PyTorch's constructor asks for: sizes and options, from the keywords of a case
 CONSTRUCTED = {
@@ -84,6 +90,12 @@ def of(column, scheme):
         return lambda *where, **base: column.to_half(encoding(*where, **base))
     if scheme in ("rotary", "inverse_rotation"):
         return functools.partial(rotated, column, -1 if scheme == "inverse_rotation" else 1)
+    if scheme in ("window_mask", "chunk_mask"):
+        return functools.partial(seen, column, scheme)
+    if scheme == "ids_mrope":
+        return functools.partial(multimodal, column)
+    if scheme in FORMULAS:
+        return SCHEMES[scheme].function
     if scheme == "rotary_scores":
         return lambda query, key, query_positions, key_positions, **options: (
             column.rotate(query, query_positions, **options)
@@ -116,6 +128,20 @@ def of(column, scheme):
     takes_dtype = "dtype" in inspect.signature(function).parameters
     dtype = {"dtype": column.array(0.0).dtype} if takes_dtype else {}
     return functools.partial(function, **dtype)
+
+
+def seen(column, scheme, query_positions, key_positions, **keywords):
+    """The past of a query, within a window or a chunk of a column."""
+    (size,) = keywords.values()
+    near = column.Window(size) if scheme == "window_mask" else column.Chunk(size)
+    past = key_positions[..., None, :] <= query_positions[..., :, None]
+    return past & near(query_positions, key_positions)
+
+
+def multimodal(column, is_image, grids):
+    """Time, row and column of tokens, from a column."""
+    parts = [*segments(np.asarray(is_image), np.asarray(grids))]
+    return column.mrope_positions(parts)[0]
 
 
 def rotated(column, sign, x, positions=None, *, rotary_dim=None, **options):
@@ -195,14 +221,14 @@ def test_the_reference_passes(scheme):
     assert_passes(REFERENCE, scheme)
 
 
-@every_scheme
+@of_the_columns
 @pytest.mark.parametrize("twin", TWINS[0::2], ids=str)
 def test_pytorch_passes(scheme, twin):
     assert_passes(twin, scheme, gradients=twin.dtype == "float64")
 
 
 @pytest.mark.slow
-@every_scheme
+@of_the_columns
 def test_jax_passes(scheme):
     assert_passes(TWINS[3], scheme, gradients=scheme in ("masked_softmax", "rotary"))
 

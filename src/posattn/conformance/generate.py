@@ -16,6 +16,7 @@ from posattn.conformance.cases import (
     content,
     draw,
     latent,
+    masks,
     rotary,
     scaling,
 )
@@ -32,6 +33,7 @@ SCHEMES = {
     **bias.SCHEMES,
     **content.SCHEMES,
     **latent.SCHEMES,
+    **masks.SCHEMES,
     **rotary.SCHEMES,
     **scaling.SCHEMES,
 }
@@ -71,6 +73,7 @@ def make(name):
         "source": scheme.source,
         "parameters": parameters(scheme),
         "relative": scheme.relative,
+        **({"results": scheme.results} if scheme.results else {}),
         "cases": [finish(scheme, *case) for case in scheme.cases()],
     }
 

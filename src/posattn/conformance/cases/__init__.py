@@ -26,6 +26,7 @@ class Scheme:
         relative: measure the error against each number, where the small ones matter.
         exact: no half precision will do for the results, such as frequencies.
         learned: arrays that must not be rounded and yet are learned, so that they have gradients.
+        results: `"mask"` if a result may be True and False or be added to scores.
     """
 
     function: Callable
@@ -36,6 +37,7 @@ class Scheme:
     relative: bool = False
     exact: bool = False
     learned: tuple = ()
+    results: str = ""
 
 
 def flat(make, *arguments, method="__call__"):

@@ -12,13 +12,14 @@ from posattn.conformance.faults import (
     content,
     latent,
     layouts,
+    masks,
     positions,
     scaling,
 )
 from posattn.conformance.faults.registry import FAULTS, Near
 
 __all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "content", "explain"]
-__all__ += ["latent", "layouts", "positions", "scaling"]
+__all__ += ["latent", "layouts", "masks", "positions", "scaling"]
 
 LIMITS = ("float32_angles", "angles_in_float32")
 NEARLY_ALL = 3 / 4  # of the failures must be those of a fault, or it is not named

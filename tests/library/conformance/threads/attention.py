@@ -62,3 +62,14 @@ def is_causal_for_a_chunk(
     added = added.masked_fill(future, float("-inf")) if causal else added
     attend = torch.nn.functional.scaled_dot_product_attention
     return attend(query, key, value, attn_mask=added.to(query.dtype), scale=scale)
+
+
+@thread(
+    "NVIDIA-NeMo/Megatron-Bridge #2656",
+    scheme="window_mask",
+    cause="window_one_too_large",
+)
+def bounds_that_are_inclusive(query_positions, key_positions, *, window):
+    """The window of a configuration goes to a kernel as (W, 0), whose bounds count W tokens before."""
+    apart = query_positions[..., :, None] - key_positions[..., None, :]
+    return (apart >= 0) & (apart <= window)

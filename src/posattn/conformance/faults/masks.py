@@ -1,0 +1,249 @@
+"""Faults of masks, and of the positions that tokens have."""
+
+import numpy as np
+
+from posattn.conformance.cases.masks import causal, multimodal, packing
+from posattn.conformance.faults.registry import fault, misuse
+
+WITH_POSITIONS = ("causal_mask", "window_mask", "chunk_mask", "prefix_mask")
+MASKS = (*WITH_POSITIONS, "length_mask")
+ALIGNED = "onnx/onnx #8068, pytorch/executorch #21749"
+
+
+@misuse(*MASKS)
+def true_hides(definition, *where, **keywords):
+    """The mask is inverted: True hides, where True should mean may attend."""
+    return ~definition(*where, **keywords)
+
+
+@misuse(*MASKS)
+def zeros_and_ones_added(definition, *where, **keywords):
+    """The mask is 0 and 1 as numbers, which hide nothing when they are added to scores."""
+    return np.ones_like(definition(*where, **keywords))
+
+
+@misuse(*WITH_POSITIONS, seen=ALIGNED)
+def aligned_to_the_start(definition, query_positions, key_positions, **keywords):
+    """Queries are aligned to the start: the first one stands at the first key, whatever the positions."""
+    query = np.broadcast_to(np.arange(query_positions.shape[-1]), query_positions.shape)
+    key = np.broadcast_to(np.arange(key_positions.shape[-1]), key_positions.shape)
+    return definition(query, key, **keywords)
+
+
+@misuse(*WITH_POSITIONS)
+def aligned_to_the_end(definition, query_positions, key_positions, **keywords):
+    """The positions are ignored: the last query stands at the last key, and keys are in order."""
+    n_q, n_k = query_positions.shape[-1], key_positions.shape[-1]
+    query = np.broadcast_to(np.arange(n_k - n_q, n_k), query_positions.shape)
+    return definition(
+        query, np.broadcast_to(np.arange(n_k), key_positions.shape), **keywords
+    )
+
+
+@misuse(*WITH_POSITIONS)
+def own_position_hidden(definition, query_positions, key_positions, **keywords):
+    """A query does not see its own position."""
+    same = key_positions[..., None, :] == query_positions[..., :, None]
+    return definition(query_positions, key_positions, **keywords) & ~same
+
+
+@misuse(*WITH_POSITIONS)
+def first_example_for_all(definition, query_positions, key_positions, **keywords):
+    """The first example's positions are used for all."""
+    one = [
+        x[tuple(slice(0, 1) for _ in x.shape[:-1])]
+        for x in (query_positions, key_positions)
+    ]
+    made = definition(*one, **keywords)
+    return np.broadcast_to(made, (*query_positions.shape[:-1], *made.shape[-2:]))
+
+
+@misuse("window_mask", "chunk_mask")
+def future_seen(definition, query_positions, key_positions, **keywords):
+    """The future is seen: the mask holds on both sides, or within the whole chunk."""
+    there = definition(query_positions, key_positions, **keywords)
+    back = np.swapaxes(definition(key_positions, query_positions, **keywords), -1, -2)
+    return there | back
+
+
+@misuse("window_mask", seen="NVIDIA-NeMo/Megatron-Bridge #2656")
+def window_one_too_large(definition, *where, window):
+    """The window is one too large: it holds so many tokens before the query's own, and that one."""
+    return definition(*where, window=window + 1)
+
+
+@misuse("window_mask")
+def window_one_too_small(definition, *where, window):
+    """The window is one too small: the query's own token is one of those that it holds."""
+    return (
+        definition(*where, window=max(window - 1, 0))
+        if window > 1
+        else False & definition(*where, window=1)
+    )
+
+
+@fault("window_mask")
+def window_ignored(query_positions, key_positions, *, window):
+    """The window is ignored: all of the past is seen."""
+    return causal(query_positions, key_positions)
+
+
+@fault("window_mask")
+def window_half_as_large(query_positions, key_positions, *, window):
+    """Half of the window lies behind: Longformer's window has two sides, and this has one."""
+    apart = query_positions[..., :, None] - key_positions[..., None, :]
+    return (apart >= 0) & (apart <= window // 2)
+
+
+@fault("window_mask")
+def chunks(query_positions, key_positions, *, window):
+    """Chunks, as in Llama 4: a window moves with the query."""
+    same = key_positions[..., None, :] // window == query_positions[..., :, None] // window
+    return same & causal(query_positions, key_positions)
+
+
+@fault("chunk_mask")
+def windows(query_positions, key_positions, *, size):
+    """A window, as in Mistral: a chunk does not move with the query."""
+    apart = query_positions[..., :, None] - key_positions[..., None, :]
+    return (apart >= 0) & (apart < size)
+
+
+@fault("chunk_mask")
+def chunks_ignored(query_positions, key_positions, *, size):
+    """The chunks are ignored: all of the past is seen."""
+    return causal(query_positions, key_positions)
+
+
+@fault("chunk_mask")
+def chunks_from_the_first(query_positions, key_positions, *, size):
+    """Chunks are counted from the first key that is given: they should be from position 0."""
+    first = np.min(key_positions)
+    query, key = query_positions - first, key_positions - first
+    same = key[..., None, :] // size == query[..., :, None] // size
+    return same & causal(query, key)
+
+
+@fault("prefix_mask")
+def prefix_ignored(query_positions, key_positions, *, prefix):
+    """The prefix is causal too: it should be seen from before."""
+    return causal(query_positions, key_positions)
+
+
+@misuse("prefix_mask")
+def prefix_one_too_large(definition, *where, prefix):
+    """The prefix is one too large."""
+    return definition(*where, prefix=prefix + 1)
+
+
+@fault("prefix_mask")
+def prefix_sees_itself_only(query_positions, key_positions, *, prefix):
+    """Only the prefix is seen by the tokens after it, and not the past."""
+    first = key_positions[..., None, :] < prefix
+    inside = query_positions[..., :, None] < prefix
+    return first | (inside & causal(query_positions, key_positions))
+
+
+@misuse("length_mask")
+def padding_at_the_left(definition, lengths, n_k):
+    """The padding is at the left: here the first keys count."""
+    return definition(lengths, n_k)[..., ::-1]
+
+
+@misuse("length_mask")
+def one_more_key(definition, lengths, n_k):
+    """One key too many is seen."""
+    return definition(np.minimum(lengths + 1, n_k), n_k)
+
+
+@fault("ids_left_padding")
+def padding_counted(mask):
+    """Padding is counted: positions run from 0 over all tokens."""
+    return np.broadcast_to(np.arange(mask.shape[-1]), mask.shape)
+
+
+@fault("ids_left_padding")
+def counted_from_one(mask):
+    """Positions are counted from 1: one is to be subtracted from the sum of the mask."""
+    return np.where(mask, np.cumsum(mask, -1), 0)
+
+
+@fault("ids_left_padding")
+def padding_is_minus_one(mask):
+    """Padding has the positions of the sum, and -1 before the first token: it should have 0."""
+    return np.cumsum(mask, -1) - 1
+
+
+@fault("ids_left_padding")
+def padding_is_one(mask):
+    """Padding has the position 1, as in the code of transformers: here it has 0, and is hidden anyway."""
+    return np.where(mask, np.cumsum(mask, -1) - 1, 1)
+
+
+@fault("ids_left_padding", "ids_packing")
+def along_the_batch(given):
+    """The wrong axis: positions run along the batch."""
+    return np.broadcast_to(np.arange(len(given))[:, None], given.shape)
+
+
+@fault("ids_packing")
+def never_restarted(segment_ids):
+    """Positions do not begin anew: they run on through all texts of a row."""
+    return np.broadcast_to(np.arange(segment_ids.shape[-1]), segment_ids.shape)
+
+
+@fault("ids_packing")
+def restarted_at_one(segment_ids):
+    """Positions begin at 1."""
+    return packing(segment_ids) + 1
+
+
+@fault("ids_packing")
+def counted_by_the_number(segment_ids):
+    """A number that comes back is taken for the same text: a text is a run of equal numbers."""
+    same = segment_ids[..., None] == segment_ids[..., None, :]
+    return np.sum(np.tril(same, -1), -1)
+
+
+@fault("ids_mrope")
+def text_after_all_tokens(is_image, grids):
+    """Text goes on after the number of a picture's tokens: it should after the largest coordinate."""
+    made, shift, before = multimodal(is_image, grids), 0, 0
+    out = made.copy()
+    for at in range(len(is_image)):
+        if at and is_image[at - 1] and not is_image[at]:
+            shift = at - made[at, 0]
+        out[at] += 0 if is_image[at] and not before else shift
+        before = shift
+    return out
+
+
+@fault("ids_mrope")
+def one_dimension(is_image, grids):
+    """All three coordinates are the number of the token: pictures have no rows and columns."""
+    return np.repeat(np.arange(len(is_image))[:, None], 3, 1)
+
+
+@fault("ids_mrope")
+def rows_and_columns_exchanged(is_image, grids):
+    """Rows and columns are exchanged: coordinates are time, row, column."""
+    return multimodal(is_image, grids)[:, [0, 2, 1]]
+
+
+@fault("ids_mrope")
+def time_last(is_image, grids):
+    """Time is the last coordinate: it should be the first."""
+    return multimodal(is_image, grids)[:, [1, 2, 0]]
+
+
+@fault("ids_mrope")
+def pictures_from_zero(is_image, grids):
+    """Rows and columns of a picture begin at 0: they should begin after the text before it."""
+    made = multimodal(is_image, grids)
+    begins = [
+        k for k in range(len(is_image)) if is_image[k] and not (k and is_image[k - 1])
+    ]
+    for start in begins:
+        end = start + int(np.argmin([*is_image[start:], False]))
+        made[start:end, 1:] -= made[start, 0]
+    return made
