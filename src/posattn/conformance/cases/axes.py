@@ -131,8 +131,7 @@ def mrope_interleaved():
     yield "Qwen3-VL", (128, [24, 20, 20]), {"base": 5e6}
     yield "Qwen3.5: nothing is left", (64, [11, 11, 10]), {"base": 1e7}
     yield "more for time", (16, [4, 2, 2]), {}
-    yield "two axes", (12, [4, 2]), {"base": 500.0}
-    yield "one axis", (8, [4]), {}
+    yield "another base", (12, [2, 2, 2]), {"base": 500.0}
 
 
 def in_turns(dim, sections, *, base=10000.0):
