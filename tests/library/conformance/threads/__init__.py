@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from tests.library.conformance.threads import attention, biases, rotations, scaling
+from tests.library.conformance.threads import attention, biases, masks, rotations, scaling
 from tests.library.conformance.threads.entered import THREADS
 
-__all__ = ["THREADS", "Row", "attention", "biases", "rotations", "rows", "scaling"]
+__all__ = ["THREADS", "Row", "attention", "biases", "masks", "rotations", "rows", "scaling"]
 
 
 class Row(NamedTuple):
