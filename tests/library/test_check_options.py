@@ -57,8 +57,15 @@ def test_cases_are_left_out_by_their_positions():
     assert set(report.left_out) == far
     assert "large positions, up to 2**20" in far
     assert "decoding: one token" not in far
-    for options in ({"max_position": -1}, {"skip": ""}):
-        with pytest.raises(UsageError, match="skip and max_position must leave a case"):
+    for options, message in (
+        ({"skip": ""}, "skip and max_position must leave a case"),
+        ({"skip": 5}, "skip must be a string or several, got 5"),
+        ({"skip": [5]}, "skip must be a string or several"),
+        ({"max_position": -1}, "max_position must be a number of at least 0, got -1"),
+        ({"max_position": "8"}, "max_position must be a number of at least 0, got '8'"),
+        ({"max_position": np.nan}, "max_position must be a number of at least 0, got nan"),
+    ):
+        with pytest.raises(UsageError, match=message):
             check(half, "rotary", framework="numpy", **options)
 
 
@@ -120,6 +127,8 @@ def test_a_tolerance_is_for_all_dtypes_or_for_one():
     ("tolerance", "message"),
     [
         (-1.0, "tolerance must be a number of at least 0 or 'float32-angles', got -1.0"),
+        (np.inf, "tolerance must be a number of at least 0 or 'float32-angles', got inf"),
+        (np.nan, "tolerance must be a number of at least 0 or 'float32-angles', got nan"),
         (True, "tolerance must be a number of at least 0 or 'float32-angles', got True"),
         (
             "loose",

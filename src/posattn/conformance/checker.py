@@ -4,6 +4,7 @@ Like the vectors, this needs NumPy, the function's own framework, and any Python
 causes of failures need the reference.
 """
 
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -208,7 +209,13 @@ def select(vectors, options):
         if not cases:
             seen = sorted({repr(has) for has in values if not hasattr(has, "shape")})
             raise UsageError(f"{name} must be one of {', '.join(seen)}, got {value!r}")
-    kept = [case for case in cases if not unwanted(vectors, case, options)]
+    farthest = options.max_position
+    if not (farthest is None or (is_number(farthest) and farthest >= 0)):
+        raise UsageError(f"max_position must be a number of at least 0, got {farthest!r}")
+    words = [options.skip] if isinstance(options.skip, str) else options.skip
+    if not (isinstance(words, (list, tuple)) and all(isinstance(x, str) for x in words)):
+        raise UsageError(f"skip must be a string or several, got {options.skip!r}")
+    kept = [case for case in cases if not unwanted(vectors, case, words, farthest)]
     if not kept:
         raise UsageError("skip and max_position must leave a case, and leave none")
     bounded = [{**case, "tolerance": bounds(vectors, case, options)} for case in kept]
@@ -216,10 +223,13 @@ def select(vectors, options):
     return bounded, [case["name"] for case in cases if case["name"] not in names]
 
 
-def unwanted(vectors, case, options):
+def is_number(value):
+    """Whether a value is a plain number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def unwanted(vectors, case, words, farthest):
     """Whether a case is to be left out."""
-    skip, farthest = options.skip, options.max_position
-    words = [skip] if isinstance(skip, str) else list(skip)
     if any(word in case["name"] for word in words):
         return True
     return farthest is not None and place_of(vectors, case) > farthest
@@ -246,7 +256,7 @@ def bounds(vectors, case, options):
         if dtype not in frameworks.DTYPES:
             names = ", ".join(frameworks.DTYPES)
             raise UsageError(f"tolerance must be for one of {names}, got {dtype!r}")
-        if isinstance(bound, bool) or not isinstance(bound, (int, float)) or bound < 0:
+        if not (is_number(bound) and 0 <= bound < math.inf):
             raise UsageError(
                 f"tolerance must be a number of at least 0 or {FLOAT32_ANGLES!r}, got {bound!r}"
             )
