@@ -7,13 +7,23 @@ from pathlib import Path
 
 from posattn.conformance import UsageError
 from posattn.conformance.apart import TIME_LIMIT, check_apart
+from posattn.conformance.files import check_results
 from posattn.conformance.formats import FORMATS
+from posattn.conformance.worker import options_of
 
 
 def add(commands):
     """Say what the command understands."""
     one = commands.add_parser("check", help="run a function on the vectors of a scheme")
-    one.add_argument("function", help="module:function, or path/to/file.py:function")
+    one.add_argument(
+        "function", nargs="?", help="module:function, or path/to/file.py:function"
+    )
+    one.add_argument(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="check these instead: what an engine made of `posattn vectors`",
+    )
     one.add_argument("--scheme", required=True, help="what it should be: see `schemes`")
     one.add_argument("--framework", help="of its arrays, if its module imports several")
     one.add_argument(
@@ -85,12 +95,24 @@ def seconds(text):
 def check_function(chosen):
     """Check a function in a process of its own, and tell of it as was asked."""
     request = {name: value for name, value in vars(chosen).items() if name != "run"}
-    form, output = request.pop("format"), request.pop("output")
-    text, data, code = check_apart(request, request.pop("time_limit"))
+    form, output, limit = (request.pop(name) for name in ("format", "output", "time_limit"))
+    results = request.pop("results")
+    if (results is None) == (request["function"] is None):
+        raise UsageError("check needs a function, or --results, and not both")
+    if results is None:
+        text, data, code = check_apart(request, limit)
+    else:
+        text, data, code = compared(results, request)
     made = text if form == "text" else FORMATS[form](data)
     if output:
         write(output, made)
     return text if output else made, code
+
+
+def compared(results, request):
+    """The report on a file of results, as text and as data, and the exit code."""
+    report = check_results(results, request["scheme"], options_of(request))
+    return f"{report}", report.to_dict(), int(not report.passed(request["fail_on_skip"]))
 
 
 def write(path, text):

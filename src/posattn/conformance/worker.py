@@ -27,16 +27,7 @@ def work(request, say):
     """Find a function, check it, and say how it goes: each case, then the report, or what is amiss."""
     try:
         function = find(request["function"])
-        options = Options(
-            request["framework"],
-            request["dtype"],
-            dict(map(setting, request["set"])),
-            request["only"],
-            request["skip"],
-            request["max_position"],
-            tolerance(request["tolerance"]),
-            request["gradients"],
-        )
+        options = options_of(request)
         report = examine(
             function,
             request["scheme"],
@@ -51,6 +42,20 @@ def work(request, say):
         data = {**report.to_dict(), **place(function)}
         code = PASSED if report.passed(request["fail_on_skip"]) else FAILED
         say(report=str(report), data=data, code=code)
+
+
+def options_of(request):
+    """The options of a check, from what a user wrote."""
+    return Options(
+        request["framework"],
+        request["dtype"],
+        dict(map(setting, request["set"])),
+        request["only"],
+        request["skip"],
+        request["max_position"],
+        tolerance(request["tolerance"]),
+        request["gradients"],
+    )
 
 
 def find(path):
