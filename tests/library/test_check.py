@@ -802,7 +802,7 @@ def test_the_current_directory_is_searched_once(module):
 
 
 USAGE = {
-    "rotary": ("", "check: the following arguments are required: function, --scheme"),
+    "rotary": ("", "check: the following arguments are required: --scheme"),
     "no place": (
         "rope --scheme rotary",
         "function must be given as module:function, got 'rope'",
