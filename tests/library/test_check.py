@@ -671,6 +671,7 @@ def test_the_worker_talks_where_its_output_was(module, monkeypatch, capfd):
     request = {"function": f"{name}:convert", "scheme": "to_half", "set": [], "only": ""}
     request |= {"framework": "numpy", "dtype": None, "gradients": False, "skip": []}
     request |= {"max_position": None, "tolerance": None, "fail_on_skip": False}
+    request |= {"config": None, "layer": 0}
     monkeypatch.setattr(sys, "argv", ["worker", json.dumps(request)])
     monkeypatch.delitem(sys.modules, "posattn.conformance.worker")
     place = os.dup(1)
@@ -690,6 +691,7 @@ def test_the_worker_says_what_it_does(request_of, module, monkeypatch):
     request = {"function": f"{name}:alibi_slopes", "scheme": "alibi_slopes", "set": []}
     request |= {"only": "12", "framework": None, "dtype": None, "gradients": False}
     request |= {"skip": [], "max_position": None, "tolerance": None, "fail_on_skip": False}
+    request |= {"config": None, "layer": 0}
     said = []
     worker.work({**request, **request_of}, lambda **what: said.append(what))
     if request_of:
@@ -802,7 +804,7 @@ def test_the_current_directory_is_searched_once(module):
 
 
 USAGE = {
-    "rotary": ("", "check: the following arguments are required: --scheme"),
+    "rotary": ("", "check: one of the arguments --scheme --config is required"),
     "no place": (
         "rope --scheme rotary",
         "function must be given as module:function, got 'rope'",

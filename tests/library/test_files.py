@@ -172,6 +172,8 @@ def test_files_that_cannot_be_used_are_named(tmp_path, capsys, monkeypatch):
             2,
             True,
         )
+    code, _, err = run(capsys, "check", "--results", "x.npz", "--config", "config.json")
+    assert (code, "--results must come with --scheme" in err) == (2, True)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(UsageError, match="pip install safetensors"):
         read(tmp_path / "x.safetensors")

@@ -7,6 +7,7 @@ import posattn.jax
 from posattn import reference
 from posattn.conformance import check, gallery, load
 from posattn.conformance.faults import FAULTS
+from posattn.conformance.planned import planned
 from posattn.reference import rotate
 from tests.library.conformance import right, wrong
 from tests.library.conformance.examples import RIGHT, WRONG
@@ -170,6 +171,23 @@ def test_eq_conformance(page):
             verdicts.add(run.wrong)
     assert verdicts == {True, False}
     assert np.isclose(page.torch.epsilon, page.torch.by_checker)
+
+
+def test_the_attention_of_a_model(page):
+    """This is the attention of a Llama, and whoever wrote it forgot that Llama 3 has the base 500000.
+
+    The known faults are now other ways to read the same configuration, such as another base, a window
+    that is one too large, or a scaling left out.
+    """
+    mine, vectors = page.torch.my_attention, planned(page.torch.config, layer=1)
+
+    def right(*given):
+        return mine(*given, base=500000.0)
+
+    assert not check(right, vectors, framework="numpy").failures
+    wrong = check(mine, vectors, framework="numpy")
+    assert wrong.causes[0].sentence == "The base is 10000: the configuration says 500000."
+    assert str(wrong) in page.printed
 
 
 def test_units_in_the_last_place(page):

@@ -24,7 +24,12 @@ def add(commands):
         metavar="FILE",
         help="check these instead: what an engine made of `posattn vectors`",
     )
-    one.add_argument("--scheme", required=True, help="what it should be: see `schemes`")
+    what = one.add_mutually_exclusive_group(required=True)
+    what.add_argument("--scheme", help="what it should be: see `schemes`")
+    what.add_argument("--config", help="the model whose layer it should be: a config.json")
+    one.add_argument(
+        "--layer", type=int, default=0, help="of the model, from 0 on; 0 if not given"
+    )
     one.add_argument("--framework", help="of its arrays, if its module imports several")
     one.add_argument(
         "--dtype", help="of its data; float32 if not given, and float64 for numpy"
@@ -99,6 +104,8 @@ def check_function(chosen):
     results = request.pop("results")
     if (results is None) == (request["function"] is None):
         raise UsageError("check needs a function, or --results, and not both")
+    if results is not None and request["scheme"] is None:
+        raise UsageError("--results must come with --scheme")
     if results is None:
         text, data, code = check_apart(request, limit)
     else:

@@ -75,7 +75,7 @@ def graded(path, name):
     settings = [f"{keyword}={value!r}" for keyword, value in exercise.settings.items()]
     request = {"function": f"{path}:{name}", "scheme": exercise.scheme, "set": settings}
     request |= {"framework": None, "dtype": None, "only": "", "skip": []}
-    request |= {"max_position": None, "tolerance": None}
+    request |= {"max_position": None, "tolerance": None, "config": None, "layer": 0}
     request |= {"gradients": False, "fail_on_skip": False}
     try:
         _, report, _ = check_apart(request, TIME_LIMIT)

@@ -113,7 +113,8 @@ def ended(request, last, how):
         raise UsageError(f"{place} cannot be imported: it {how}")
     when = f"in the case {last['case']!r}" if last["case"] else "before the report"
     others = f"{last['failed']} of {last['before']} cases before it fail"
-    title = f"{name} as {request['scheme']}"
+    what = request["scheme"] or f"layer {request['layer']} of {request['config']}"
+    title = f"{name} as {what}"
     case = {"name": last["case"] or when, "outcome": "failed", "complaints": [how]}
     data = {"title": title, "notes": [others], "causes": [], "cases": [case]}
     return f"{title}: it {how} {when}; {others}", data, FAILED

@@ -133,7 +133,9 @@ def examine(function, scheme, options, begin):
     if report.failures:
         from posattn.conformance.faults import explain
 
-        report.causes = explain(scheme, runs) + explain(f"gradients of {scheme}", slopes)
+        known = vectors.get("faults")
+        report.causes = explain(scheme, runs, known)
+        report.causes += explain(f"gradients of {scheme}", slopes)
     if options.gradients:
         report.notes.append(on_gradients(scheme, runs, slopes))
     varied = {name for case in vectors["cases"] for name in case["keywords"]}

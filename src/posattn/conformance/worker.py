@@ -28,9 +28,14 @@ def work(request, say):
     try:
         function = find(request["function"])
         options = options_of(request)
+        scheme = request["scheme"]
+        if request["config"] is not None:
+            from posattn.conformance.planned import planned
+
+            scheme = planned(request["config"], request["layer"])
         report = examine(
             function,
-            request["scheme"],
+            scheme,
             options,
             lambda runs, name: say(
                 case=name, before=len(runs), failed=sum(run.failed for run in runs)

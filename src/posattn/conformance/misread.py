@@ -1,0 +1,131 @@
+"""What people read wrongly in a configuration: each mistake is another plan of the same layer."""
+
+from dataclasses import replace
+
+import numpy as np
+
+__all__ = ["misreadings"]
+
+
+def misreadings(layer, plan):
+    """All that may have been read wrongly of a layer.
+
+    Args:
+        layer: a `posattn.configs.Layer`.
+        plan: the plan that it belongs to, whose other layers may be mistaken for it.
+
+    Yields:
+        A name, a sentence, and the layer as it would then be.
+    """
+    yield from of_the_rotation(layer, plan)
+    yield from of_the_mask(layer, plan)
+    if layer.soft_cap is not None:
+        yield "soft_cap_ignored", "The soft cap is ignored.", replace(layer, soft_cap=None)
+    if layer.sinks:
+        yield "sinks_ignored", "The sinks are ignored.", replace(layer, sinks=False)
+    if not np.isclose(layer.scale, layer.head_dim**-0.5):
+        yield (
+            "scale_of_the_width",
+            "The scale is one over the square root of head_dim: the configuration has another.",
+            replace(layer, scale=layer.head_dim**-0.5),
+        )
+    if layer.temperature is not None:
+        yield (
+            "temperature_ignored",
+            "Queries do not grow with their position.",
+            replace(layer, temperature=None),
+        )
+    if layer.bias is not None:
+        yield "bias_ignored", "The bias is ignored.", replace(layer, bias=None)
+
+
+def of_the_rotation(layer, plan):
+    """Mistakes about how queries and keys turn."""
+    rope, others = layer.rope, {other.rope for other in plan.layers} - {layer.rope}
+    for other in sorted(filter(None, others), key=lambda rope: rope.base):
+        yield (
+            f"rotation_of_base_{other.base:g}",
+            f"It turns as other layers of the model do, with the base {other.base:g}.",
+            replace(layer, rope=other),
+        )
+    if rope is None:
+        return
+    yield "not_turned", "Queries and keys are not turned.", replace(layer, rope=None)
+    for base in {10000.0, 500000.0, 1000000.0} - {rope.base}:
+        yield (
+            f"base_of_{base:g}",
+            f"The base is {base:g}: the configuration says {rope.base:g}.",
+            turning(layer, frequencies=plain(rope.rotary_dim, base)),
+        )
+    unscaled = plain(rope.rotary_dim, rope.base)
+    if not np.allclose(unscaled, rope.frequencies):
+        changed = turning(layer, frequencies=unscaled, attention_factor=1.0)
+        yield "scaling_ignored", f"The scaling, {rope.method}, is ignored.", changed
+    if rope.attention_factor != 1:
+        yield (
+            "attention_factor_missing",
+            "The attention factor is missing: it is 1.",
+            turning(layer, attention_factor=1.0),
+        )
+        yield (
+            "attention_factor_squared",
+            "The attention factor is taken twice.",
+            turning(layer, attention_factor=rope.attention_factor**2),
+        )
+    other = {"half": "interleaved", "interleaved": "half"}[rope.layout]
+    yield (
+        "other_layout",
+        f"The layout is {other}: it should be {rope.layout}.",
+        turning(layer, layout=other),
+    )
+    if rope.rotary_dim < layer.head_dim:
+        whole = turning(layer, frequencies=plain(layer.head_dim, rope.base))
+        yield "all_entries_turn", "All entries turn: only a part of a head should.", whole
+
+
+def of_the_mask(layer, plan):
+    """Mistakes about which keys a query sees."""
+    if layer.window is not None:
+        yield "window_ignored", "The window is ignored.", replace(layer, window=None)
+        for name, step in (("large", 1), ("small", -1)):
+            if layer.window + step > 0:
+                yield (
+                    f"window_one_too_{name}",
+                    f"The window is one too {name}: it holds {layer.window} with the query's own.",
+                    replace(layer, window=layer.window + step),
+                )
+    if layer.chunk is not None:
+        yield "chunk_ignored", "The chunks are ignored.", replace(layer, chunk=None)
+        yield (
+            "window_for_chunk",
+            "A window moves with the query: here are chunks, which do not.",
+            replace(layer, chunk=None, window=layer.chunk),
+        )
+    for name in ("window", "chunk"):
+        sizes = {getattr(other, name) for other in plan.layers} - {None}
+        if getattr(layer, name) is None:
+            for size in sorted(sizes):
+                yield (
+                    f"{name}_of_other_layers",
+                    f"It has the {name} of other layers, {size}: this one sees everything.",
+                    replace(layer, **{name: size}),
+                )
+    if layer.causal:
+        yield (
+            "future_seen",
+            "The future is seen: the layer is causal.",
+            replace(layer, causal=False),
+        )
+
+
+def turning(layer, **changed):
+    """A layer whose rotation differs."""
+    frequencies = changed.get("frequencies")
+    if frequencies is not None:
+        changed["frequencies"] = tuple(map(float, frequencies))
+    return replace(layer, rope=replace(layer.rope, **changed))
+
+
+def plain(rotary_dim, base):
+    """Frequencies without any scaling."""
+    return base ** (-np.arange(0, rotary_dim, 2) / rotary_dim)

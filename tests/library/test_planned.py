@@ -1,0 +1,169 @@
+"""Vectors made from configurations: what engineers write passes, and what they misread has a name."""
+
+import json
+
+import numpy as np
+import pytest
+
+from posattn.__main__ import main
+from posattn.conformance import UsageError, check
+from posattn.conformance.planned import planned
+from tests.records import PLANS, RECORDS
+
+# a layer of each kind, as (family, layer)
+LAYERS = [
+    (family, layer.index)
+    for family, plan in PLANS.items()
+    for layer in {str(x).partition(":")[2]: x for x in reversed(plan.layers)}.values()
+]
+
+
+def made(family, layer):
+    """The vectors of a layer, or None if it is refused."""
+    try:
+        return planned(PLANS[family], layer)
+    except UsageError:
+        return None
+
+
+def llama(query, key, value, query_positions, key_positions):
+    """The attention of Llama 3, as people write it."""
+    return by_hand(query, key, value, query_positions, key_positions, base=500000.0)
+
+
+def by_hand(
+    query, key, value, query_positions, key_positions, *,
+    base=10000.0, window=None, scale=None, sinks=None, layout="half",
+):  # fmt: skip
+    """Rotary attention by hand, in NumPy."""
+    d, group = query.shape[-1], query.shape[1] // key.shape[1]
+    frequencies = base ** (-np.arange(0, d, 2) / d)
+
+    def turned(x, positions):
+        angles = positions[..., None] * frequencies
+        angles = angles if positions.ndim == 1 else angles[:, None]
+        cos, sin = np.cos(angles), np.sin(angles)
+        if layout == "half":
+            a, b = x[..., : d // 2], x[..., d // 2 :]
+            return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+        a, b = x[..., 0::2], x[..., 1::2]
+        return np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
+
+    query, key = turned(query, query_positions), turned(key, key_positions)
+    key, value = (np.repeat(x, group, axis=1) for x in (key, value))
+    scores = query @ np.swapaxes(key, -1, -2) * (d**-0.5 if scale is None else scale)
+    apart = query_positions[..., :, None] - key_positions[..., None, :]
+    seen = apart >= 0 if window is None else (apart >= 0) & (apart < window)
+    scores = np.where(seen if seen.ndim == 2 else seen[:, None], scores, -np.inf)
+    if sinks is not None:
+        column = np.broadcast_to(sinks[:, None, None], (*scores.shape[:-1], 1))
+        scores = np.concatenate([scores, column], -1)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return weights[..., : key.shape[-2]] @ value
+
+
+def test_a_layer_by_hand_passes_and_a_misreading_is_named():
+    vectors = planned(RECORDS["Llama 3"], 5)
+    assert not check(llama, vectors, framework="numpy").failures
+    for wrong, cause in (
+        ({"base": 10000.0}, "base_of_10000"),
+        ({"base": 500000.0, "layout": "interleaved"}, "other_layout"),
+    ):
+        report = check(
+            lambda *given, wrong=wrong: by_hand(*given, **wrong), vectors, framework="numpy"
+        )
+        assert report.causes[0].name == cause, f"{report}"
+        assert report.title.endswith(" as layer 5 of llama, numpy float64")
+
+
+def test_the_local_and_the_global_layers_of_gemma_are_told_apart():
+    text = RECORDS["Gemma 3"].get("text_config", RECORDS["Gemma 3"])
+    vectors = planned(RECORDS["Gemma 3"], 0)
+    scale = PLANS["Gemma 3"].layers[0].scale
+    local = {"base": 10000.0, "window": text["sliding_window"], "scale": scale}
+    assert not check(lambda *x: by_hand(*x, **local), vectors, framework="numpy").failures
+    for changed, cause in (
+        ({"base": 1000000.0}, "base_of_1e+06"),
+        ({"window": local["window"] + 1}, "window_one_too_large"),
+        ({"window": None}, "window_ignored"),
+    ):
+        wrong = {**local, **changed}
+        report = check(
+            lambda *x, wrong=wrong: by_hand(*x, **wrong), vectors, framework="numpy"
+        )
+        assert report.causes[0].name == cause, f"{report}"
+
+
+def test_a_layer_with_sinks_needs_a_function_that_takes_them():
+    with pytest.raises(UsageError, match="llama has no parameter sinks"):
+        check(llama, planned(RECORDS["gpt-oss"], 1), framework="numpy")
+
+
+@pytest.mark.parametrize(("family", "layer"), LAYERS)
+def test_every_misreading_of_a_layer_is_the_cause_that_is_named(family, layer):
+    vectors = made(family, layer)
+    if vectors is None:
+        assert PLANS[family].layers[layer] is not None
+        return
+    for fault in vectors["faults"]:
+        report = check(fault.make, vectors, framework="numpy", dtype="float64")
+        if report.failures:
+            same = report.causes[0].name == fault.name
+            assert same or equal(vectors, fault, report.causes[0].name), (
+                fault.name,
+                f"{report}",
+            )
+        else:
+            assert equal(vectors, fault, None), fault.name
+
+
+def equal(vectors, fault, name):
+    """Whether a fault computes what another does, or what is right, in all cases."""
+    other = next((f.make for f in vectors["faults"] if f.name == name), None)
+    for case in vectors["cases"]:
+        given = case["arguments"], case["keywords"]
+        want = case["expected"] if other is None else other(*given[0], **given[1])
+        if not np.allclose(fault.make(*given[0], **given[1]), want, atol=1e-6):
+            return False
+    return True
+
+
+def test_many_models_have_such_vectors():
+    found = {family for family, layer in LAYERS if made(family, layer) is not None}
+    assert len(found) > 40
+
+
+def test_what_cannot_be_checked_is_one_line():
+    for config, layer, message in (
+        ({"model_type": "lama"}, 0, "did you mean llama"),
+        (RECORDS["Llama 3"], 99, "layer must be below"),
+        (RECORDS["DeepSeek-V3"], 0, "has latent"),
+        (RECORDS["Qwen2.5-VL"], 0, "must turn with one position"),
+        (RECORDS["T5"], 0, "must have no learned bias"),
+        ("nowhere.json", 0, "nowhere.json"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            planned(config, layer)
+
+
+@pytest.mark.slow
+def test_the_command_takes_a_configuration(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(RECORDS["Llama 3"]))
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\nfrom posattn.reference import Rotary, scaled_dot_product_attention\n"
+        "def attention(query, key, value, query_positions, key_positions, base=10000.0):\n"
+        "    turn = Rotary(base=base, layout='half')\n"
+        "    q, k = (p if p.ndim == 1 else p[:, None] for p in (query_positions, key_positions))\n"
+        "    mask = k[..., None, :] <= q[..., :, None]\n"
+        "    return scaled_dot_product_attention(turn(query, q), turn(key, k), value, mask=mask)\n"
+        "def right(*given): return attention(*given, base=500000.0)\n"
+    )
+    usual = "--config", "config.json", "--layer", "5"
+    assert main(["check", "mine.py:right", *usual]) == 0
+    assert "right as layer 5 of llama, numpy float64: all " in capsys.readouterr().out
+    assert main(["check", "mine.py:attention", *usual]) == 1
+    assert "The base is 10000: the configuration says 500000." in capsys.readouterr().out
+    assert main(["check", "mine.py:right", "--config", "config.json", "--layer", "99"]) == 2
+    assert "layer must be below" in capsys.readouterr().err
