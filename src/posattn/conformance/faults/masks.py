@@ -7,7 +7,7 @@ from posattn.conformance.faults.registry import fault, misuse
 
 WITH_POSITIONS = ("causal_mask", "window_mask", "chunk_mask", "prefix_mask")
 MASKS = (*WITH_POSITIONS, "length_mask")
-ALIGNED = "onnx/onnx #8068, pytorch/executorch #21749"
+ALIGNED = "NVIDIA-NeMo/Megatron-Bridge #5259, onnx/onnx #8068, pytorch/executorch #21749"
 
 
 @misuse(*MASKS)
@@ -86,6 +86,12 @@ def window_one_too_small(definition, *where, window):
 def window_ignored(query_positions, key_positions, *, window):
     """The window is ignored: all of the past is seen."""
     return causal(query_positions, key_positions)
+
+
+@fault("window_mask")
+def all_of_the_future_seen(query_positions, key_positions, *, window):
+    """All of the future is seen: the window is open on that side, and not causal."""
+    return query_positions[..., :, None] - key_positions[..., None, :] < window
 
 
 @fault("window_mask")
@@ -169,6 +175,12 @@ def counted_from_one(mask):
 
 
 @fault("ids_left_padding")
+def sum_of_the_mask(mask):
+    """Positions are the sum of the mask: one is to be subtracted, and padding should have 0."""
+    return np.cumsum(mask, -1)
+
+
+@fault("ids_left_padding")
 def padding_is_minus_one(mask):
     """Padding has the positions of the sum, and -1 before the first token: it should have 0."""
     return np.cumsum(mask, -1) - 1
@@ -176,7 +188,7 @@ def padding_is_minus_one(mask):
 
 @fault("ids_left_padding")
 def padding_is_one(mask):
-    """Padding has the position 1, as in the code of transformers: here it has 0, and is hidden anyway."""
+    """Padding has the position 1, as in some code of transformers: here it has 0, and is hidden anyway."""
     return np.where(mask, np.cumsum(mask, -1) - 1, 1)
 
 
