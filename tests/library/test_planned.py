@@ -134,6 +134,13 @@ def test_many_models_have_such_vectors():
     assert len(found) > 40
 
 
+def test_a_window_of_one_can_only_be_too_large():
+    config = {**RECORDS["Mistral 7B v0.1"], "sliding_window": 1}
+    names = {fault.name for fault in planned(config)["faults"]}
+    assert "window_one_too_large" in names
+    assert "window_one_too_small" not in names
+
+
 def test_what_cannot_be_checked_is_one_line():
     for config, layer, message in (
         ({"model_type": "lama"}, 0, "did you mean llama"),
