@@ -73,8 +73,9 @@ def test_tables_without_a_base_run_the_other_cases():
 def test_a_rotation_without_heads_passes():
     rope = rotation_by_tables(apply_without_heads, tables, head_axis=False)
     options = {"framework": "torch", "tolerance": "float32-angles"}
-    options |= {"settings": HALF["settings"], "skip": ["odd width", "two heads"]}
-    assert not check(rope, "rotary", **options).failures
+    report = check(rope, "rotary", **options, **HALF)
+    assert not report.failures
+    assert any("two heads" in run.case["name"] for run in report.runs)
 
 
 def test_a_key_that_is_not_turned_fails():
@@ -90,6 +91,38 @@ def test_a_key_that_is_not_turned_fails():
     )
     assert not query.failures
     assert len(key.failures) > 10
+
+
+def apply_to_query_twice(q, k, cos, sin):
+    """The query comes back in the place of the key."""
+    turned = apply_rotary_pos_emb(q, k, cos, sin)[0]
+    return turned, turned
+
+
+def apply_half_of_the_query(q, k, cos, sin):
+    """The key is turned with the halves of the query."""
+    cos, sin = cos[:, None], sin[:, None]
+    return q * cos + rotate_half(q) * sin, k * cos + rotate_half(q) * sin
+
+
+def apply_exchanged(q, k, cos, sin):
+    """The key comes back first."""
+    return apply_rotary_pos_emb(q, k, cos, sin)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("apply", "wrong"),
+    [
+        (apply_to_query_twice, [True]),
+        (apply_half_of_the_query, [True]),
+        (apply_exchanged, [False, True]),
+    ],
+)
+def test_a_query_in_the_place_of_a_key_fails(apply, wrong):
+    options = {"framework": "torch", "max_position": 5000, **HALF}
+    for key in (False, True):
+        report = check(rotation_by_tables(apply, tables, key=key), "rotary", **options)
+        assert bool(report.failures) == (key in wrong)
 
 
 class Rope:
@@ -141,3 +174,14 @@ def test_a_score_mod_is_a_bias_of_positions():
     wanted = reference.ALiBi(4)(query, key)
     got = bias(torch.tensor(query), torch.tensor(key))
     assert np.allclose(np.broadcast_to(got.numpy(), wanted.shape), wanted)
+
+
+@pytest.mark.parametrize("key", [False, True])
+def test_an_object_that_exchanges_query_and_key_fails(key):
+    def exchanged(positions, query, key):
+        return [
+            reference.rotate(x[:, None], positions[:, None])[:, 0] for x in (key, query)
+        ]
+
+    report = check(rotation_of_tokens(exchanged, key=key), "rotary", framework="numpy")
+    assert len(report.failures) > 5

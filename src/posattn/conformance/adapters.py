@@ -56,12 +56,14 @@ def rotation_by_tables(apply, tables, *, key=False, head_axis=True):
     def rotate(x, positions, **base):
         """Rotate by the tables of the positions."""
         tokens, dim = x.shape[-2:]
-        heads = x if x.ndim == 4 else x[:, None]
+        given = x if x.ndim == 4 else x[:, None]
         where = positions if positions.ndim > 1 else positions[None]
+        if not head_axis:  # each head is an example
+            given = x.reshape((math.prod(x.shape[:-2]), tokens, dim))
+            where = home(x).broadcast_to(positions, x.shape[:-1])
         where = where.reshape((math.prod(where.shape[:-1]), tokens))
         cos, sin = tables(where, dim, **base)
-        given = heads if head_axis else heads[:, 0]
-        turned = apply(given, given, cos, sin)[1 if key else 0]
+        turned = apply(*query_and_key(given, key), cos, sin)[1 if key else 0]
         return turned.reshape(x.shape)
 
     return named(rotate, apply, base="base" in inspect.signature(tables).parameters)
@@ -95,9 +97,15 @@ def rotation_of_tokens(rope, *, key=False):
         tokens = math.prod(x.shape[:-1])
         where = home(x).broadcast_to(positions, x.shape[:-1]).reshape((tokens,))
         rows = x.reshape((tokens, x.shape[-1]))
-        return rope(where, rows, rows)[1 if key else 0].reshape(x.shape)
+        turned = rope(where, *query_and_key(rows, key))[1 if key else 0]
+        return turned.reshape(x.shape)
 
     return named(rotate, rope)
+
+
+def query_and_key(x, key):
+    """The query and the key: one is `x`, and the other its negative, so that neither passes for both."""
+    return (-x, x) if key else (x, -x)
 
 
 def mask_of_mask_mod(mask_mod):
