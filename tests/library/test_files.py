@@ -130,6 +130,10 @@ BAD = {
         {"99999": np.zeros(2)},
         "results must be named by the numbers of cases",
     ),
+    "a number above the line": (
+        {"\u00b2": np.zeros(2)},
+        "results must be named by the numbers of cases",
+    ),
     "no number": ({"first": np.zeros(2)}, "results must be named by the numbers of cases"),
     "none": ({}, "results must have an array for a case of rotary"),
 }

@@ -230,10 +230,10 @@ def test_the_checker_is_checked(page):
 
 
 def test_an_adapter_that_is_made(page):
-    """Ours have no head axis, which the last argument says, and so we leave out the cases with two heads."""
+    """Ours have no head axis, which the last argument says."""
     assert page.torch.rope.__name__ == "apply_rotary_pos_emb"
     half = {"settings": {"layout": "half"}, "framework": "numpy"}
-    assert not check(page.torch.rope, "rotary", skip="two heads", **half).failures
+    assert not check(page.torch.rope, "rotary", **half).failures
 
 
 def test_coarse_angles(page):

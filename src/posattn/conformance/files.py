@@ -75,7 +75,7 @@ def check_results(path, scheme, options=None):
     arrays, found = read(Path(path)), {}
     for name in sorted(arrays):
         k, _, _ = name.partition("/")
-        if not (k.isdigit() and int(k) < len(cases)):
+        if not (k.isdecimal() and int(k) < len(cases)):
             raise UsageError(
                 f"results must be named by the numbers of cases, 0 to {len(cases) - 1}, got {name!r}"
             )
