@@ -4,11 +4,11 @@ import argparse
 import os
 import sys
 
-from posattn.commands import checking, exporting, grading, listing, planning
+from posattn.commands import checking, diagnosing, exporting, grading, listing, planning
 from posattn.conformance import UsageError
 
 UNUSABLE = 2
-COMMANDS = (checking, listing, exporting, planning, grading)
+COMMANDS = (checking, diagnosing, listing, exporting, planning, grading)
 
 
 def main(arguments=None):

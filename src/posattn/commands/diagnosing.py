@@ -1,0 +1,40 @@
+"""`posattn diagnose`: which layer of a model does something else than its configuration says."""
+
+from posattn.conformance import UsageError
+from posattn.conformance.raised import said
+from posattn.conformance.worker import find
+
+AGREE, DIFFER = 0, 1
+
+
+def add(commands):
+    """Say what the command understands."""
+    asked = commands.add_parser(
+        "diagnose", help="run a PyTorch model beside what its configuration says"
+    )
+    asked.add_argument("model", help="module:model, a model or a function that returns one")
+    asked.add_argument(
+        "--config", required=True, help="path/to/config.json, or the folder that has one"
+    )
+    asked.add_argument(
+        "--attention",
+        metavar="NAME",
+        help="of the attention of a layer, as blocks.{}.attn; as transformers has it if not given",
+    )
+    asked.set_defaults(run=tell)
+
+
+def tell(chosen):
+    """A line for each layer, and 1 if one differs or cannot be compared."""
+    from posattn.conformance.diagnosis import diagnose
+
+    model = find(chosen.model)
+    if not hasattr(model, "named_modules") or isinstance(model, type):
+        if not callable(model):
+            raise UsageError(f"model must be one, or a function, got {model!r:.60}")
+        try:
+            model = model()
+        except Exception as error:
+            raise UsageError(f"{chosen.model} cannot be called: {said(error)}") from None
+    found = diagnose(model, chosen.config, attention=chosen.attention)
+    return str(found), AGREE if found.agrees else DIFFER

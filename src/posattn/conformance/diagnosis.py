@@ -1,0 +1,373 @@
+"""Which layer of a PyTorch model does something else than its configuration says, and what that may be."""
+
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+
+import numpy as np
+
+from posattn.configs import Plan, plan
+from posattn.configs.reading import ATTENTION
+from posattn.configs.weights import NAMES
+from posattn.conformance.misread import misreadings
+from posattn.conformance.nearby import keys_of, nearby
+from posattn.conformance.vectors import UsageError
+
+__all__ = ["Diagnosis", "Finding", "diagnose"]
+
+FEWEST, MOST = 24, 1024  # tokens, if none are given
+TOLERANCE = {"float64": 1e-5, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+ANGLE = (
+    2.0**-22
+)  # for each position: twice what float32 makes of a frequency and of its product
+
+
+@dataclass
+class Finding:
+    """What was found of one layer.
+
+    Args:
+        layer: its number.
+        error: the worst entry of its output, relative to the largest that was expected; None if it was not
+            compared.
+        agrees: whether that is within rounding.
+        causes: for a layer that differs, each reading of the configuration that gives what the module gave.
+        keys: of the configuration, which these readings are about.
+        why: for a layer that was not compared, why not.
+        pairs: whether it is an attention of pairs, which could be compared.
+    """
+
+    layer: int
+    error: float | None = None
+    agrees: bool = False
+    causes: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    why: str = ""
+    pairs: bool = True
+
+    def __str__(self):
+        if self.error is None:
+            return f"layer {self.layer}: not compared, {self.why}"
+        if self.agrees:
+            return f"layer {self.layer}: agrees, up to {self.error:.1e}"
+        told = " Or: ".join(self.causes) or "No known misreading explains this."
+        look = f" See {', '.join(self.keys)}." if self.keys else ""
+        return f"layer {self.layer}: differs by {100 * self.error:.2g} %. {told}{look}"
+
+
+@dataclass
+class Diagnosis:
+    """What `diagnose` found; prints as a line for each layer.
+
+    Args:
+        model_type: of the configuration.
+        findings: one for each layer.
+        notes: what the inputs could not show.
+    """
+
+    model_type: str
+    findings: list[Finding]
+    notes: list[str]
+
+    @property
+    def first(self):
+        """The number of the first layer that differs; None if none does."""
+        wrong = (found.layer for found in self.findings if found.error is not None)
+        return next((i for i in wrong if not self.findings[i].agrees), None)
+
+    @property
+    def agrees(self):
+        """Whether each attention was compared and agrees; one that could not be compared is no success."""
+        return all(found.agrees for found in self.findings if found.pairs)
+
+    def to_dict(self):
+        """The same as plain data."""
+        return asdict(self) | {"first": self.first, "agrees": self.agrees}
+
+    def __str__(self):
+        right = sum(found.agrees for found in self.findings)
+        left = sum(found.error is None for found in self.findings)
+        title = f"{self.model_type}: {right} of {len(self.findings)} layers do what the configuration says"
+        if left:
+            title += f", {left} not compared"
+        if self.first is not None:
+            title += f", the first that does not is layer {self.first}"
+        return "\n".join([title, *map(str, self.findings), *self.notes])
+
+
+def diagnose(model, config, inputs=None, *, attention=None, weights=None):
+    """Run each layer of attention beside what the configuration says of it.
+
+    The model runs once. What goes into each attention and what comes out is kept, a layer is made from the
+    configuration with the same weights, and runs on the same input. So each layer is judged by itself,
+    also behind one that is wrong.
+
+    Args:
+        model: a PyTorch module. It is left as it was.
+        config: what `posattn.configs.plan` reads, or a plan.
+        inputs: tokens `(b, n)`, or a dictionary of what the model is called with, of which `position_ids`,
+            `(n)` or `(b, n)`, say where the tokens stand, and `attention_mask`, `(b, n)`, what is no
+            padding. If not given, random tokens, enough to go beyond windows and chunks below 1000.
+        attention: where the attention of a layer is: a function of model and number that returns the
+            module, or a name with `{}` for the number, such as `"blocks.{}.attn"`. As transformers names
+            it if not given.
+        weights: all weights by the names that transformers gives them; if not given, each attention has
+            its own under these names.
+
+    Returns:
+        A `Diagnosis`.
+
+    Raises:
+        UsageError: if an argument is not of its kind, the configuration is not clear, or the model cannot
+            be run on the inputs.
+
+    Examples:
+        >>> from torch import nn
+        >>> class Attention(nn.Module):  # of one token each: nothing is turned or hidden
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         for name in "qkvo":
+        ...             setattr(self, f"{name}_proj", nn.Linear(8, 8, bias=False))
+        ...     def forward(self, x):
+        ...         return self.o_proj(self.v_proj(x))
+        >>> model = nn.Sequential(nn.Embedding(10, 8), Attention())
+        >>> config = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2,
+        ...     "num_hidden_layers": 1, "rope_theta": 10000.0}
+        >>> diagnose(model, config, attention="1").first
+        0
+    """
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    described = planned(config, None)
+    given = called_with(model, described, inputs)
+    n = len_of(given)
+    described = planned(config, n)
+    modules = {
+        layer.index: module_of(model, described, layer.index, attention)
+        for layer in described.layers
+        if layer.kind in ATTENTION
+    }
+    seen = watched(model, described, modules, given)
+    findings = [
+        found_of(described, layer, modules, seen, given, weights)
+        for layer in described.layers
+    ]
+    return Diagnosis(described.model_type, findings, list(unseen(described, n)))
+
+
+def planned(config, length):
+    """The plan of a configuration, for a text of a length."""
+    try:
+        return config if isinstance(config, Plan) else plan(config, length=length)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"config is not clear: {error}") from None
+
+
+def called_with(model, described, inputs):
+    """What the model is called with, by name, or as `tokens`."""
+    import torch
+
+    if inputs is None:
+        inputs = drawn(model, described)
+    if not isinstance(inputs, dict):
+        inputs = {"tokens": inputs}
+    tokens = inputs.get("tokens", inputs.get("input_ids"))
+    if not (isinstance(tokens, torch.Tensor) and tokens.ndim == 2):
+        raise UsageError(
+            f"inputs must be tokens (b, n), or a dictionary with input_ids, got {inputs!r:.80}"
+        )
+    positions = inputs.get("position_ids")
+    if positions is not None and positions.ndim > 2:
+        raise UsageError(
+            f"position_ids must be (n) or (b, n), got {tuple(positions.shape)}"
+        )
+    return inputs
+
+
+def drawn(model, described):
+    """Random tokens, enough to go beyond windows and chunks that are not too large."""
+    import torch
+
+    tables = (part for part in model.modules() if isinstance(part, torch.nn.Embedding))
+    table = next(tables, None)
+    if table is None:
+        raise UsageError("inputs must be given for a model without torch.nn.Embedding")
+    ends = [4 + end for end in reaches(described) if 4 + end <= MOST]
+    rng = torch.Generator().manual_seed(0)
+    shape = 2, max([FEWEST, *ends])
+    tokens = torch.randint(0, table.num_embeddings, shape, generator=rng)
+    return tokens.to(table.weight.device)
+
+
+def reaches(described):
+    """All windows and chunks of a model."""
+    ends = ((layer.window, layer.chunk) for layer in described.layers)
+    return sorted(set(chain.from_iterable(ends)) - {None})
+
+
+def len_of(given):
+    """Up to which position the inputs go, that one not counted."""
+    if "position_ids" in given:
+        return int(given["position_ids"].max()) + 1
+    return given.get("tokens", given.get("input_ids")).shape[-1]
+
+
+def unseen(described, n):
+    """What such inputs cannot show."""
+    for end in reaches(described):
+        if n <= end:
+            yield f"{n} positions are too few to see a window or chunk of {end}: give longer inputs"
+
+
+def module_of(model, described, index, attention):
+    """The attention of a layer."""
+    if callable(attention):
+        return attention(model, index)
+    names = NAMES.get(described.model_type)
+    if attention is None and names is None:
+        raise UsageError(
+            f"attention must say where it is in a model of type {described.model_type!r}"
+        )
+    tried = (
+        [attention.format(index)]
+        if attention is not None
+        else [(root + names.module.format(index)).rstrip(".") for root in names.roots]
+    )
+    for name in tried:
+        try:
+            return model.get_submodule(name)
+        except AttributeError:
+            continue
+    raise UsageError(
+        f"attention of layer {index} must be one of {', '.join(tried)}, and the model has none of them"
+    )
+
+
+def watched(model, described, modules, given):
+    """What goes into each attention, and what comes out of its last projection, or of itself."""
+    import torch
+
+    seen, training = {}, model.training
+    names = NAMES.get(described.model_type)
+    with ExitStack() as hooks, torch.no_grad():
+        for index, module in modules.items():
+
+            def before(_, args, kwargs, index=index):
+                seen[index, "in"] = next(filter(torch.is_tensor, (*args, *kwargs.values())))
+
+            def after(_, args, out, index=index):
+                seen[index, "out"] = out[0] if isinstance(out, (tuple, list)) else out
+
+            inner = getattr(module, "self", module)  # behind the norm that ESM has inside
+            last = dict(module.named_modules()).get(names and names.separate[3], module)
+            watching = inner.register_forward_pre_hook(before, with_kwargs=True)
+            hooks.callback(watching.remove)
+            hooks.callback(last.register_forward_hook(after).remove)
+        hooks.callback(model.train, training)
+        model.eval()
+        try:
+            model(given["tokens"]) if "tokens" in given else model(**given)
+        except Exception as error:
+            raise UsageError(f"model cannot be run on the inputs: {error!r}") from error
+    return seen
+
+
+def found_of(described, layer, modules, seen, given, weights):
+    """What there is to say of a layer."""
+    index = layer.index
+    if layer.kind not in ATTENTION:
+        return Finding(index, why=f"it is {layer.kind}", pairs=False)
+    if (index, "out") not in seen or (index, "in") not in seen:
+        return Finding(index, why="its module was not called")
+    x, want = seen[index, "in"], seen[index, "out"]
+    state = weights if weights is not None else state_of(modules[index], described, index)
+    try:
+        error = distance(run(described, layer, state, x, given), want, given)
+    except (TypeError, ValueError) as refused:
+        return Finding(index, why=str(refused))
+    bound = TOLERANCE[str(x.dtype).rpartition(".")[2]] + ANGLE * len_of(given)
+    if error <= bound:
+        return Finding(index, error, True)
+    if np.isinf(error):
+        return Finding(index, error, False, ("Its output is not finite.",))
+    others = nearby(layer, described, len_of(given))
+    for readings in (misreadings(layer, described), others):
+        causes = {
+            sentence: changed
+            for _, sentence, changed in readings
+            if reproduces(described, changed, state, x, want, given, bound)
+        }
+        if causes:
+            keys = (keys_of(layer, changed) for changed in causes.values())
+            named = tuple(dict.fromkeys(chain.from_iterable(keys)))
+            return Finding(index, error, False, tuple(causes), named)
+    return Finding(index, error)
+
+
+def state_of(module, described, index):
+    """The weights of an attention, named as those of its model."""
+    names = NAMES.get(described.model_type)
+    prefix = "" if names is None else names.roots[-1] + names.module.format(index)
+    return {prefix + name: array for name, array in module.state_dict().items()}
+
+
+def reproduces(described, changed, state, x, want, given, bound):
+    """Whether a layer that was read so gives what the module gave."""
+    try:
+        return distance(run(described, changed, state, x, given), want, given) <= bound
+    except (TypeError, ValueError):  # the weights fit no such layer
+        return False
+
+
+def run(described, layer, state, x, given):
+    """The output of a layer of a plan on an input."""
+    import torch
+
+    from posattn.torch.models.multi_head import MultiHeadAttention
+
+    layers = list(described.layers)
+    layers[layer.index] = layer
+    made = MultiHeadAttention.from_config(
+        replace(described, layers=tuple(layers)),
+        layer.index,
+        weights=only_used(layer, state),
+        dtype=x.dtype,
+        device=x.device,
+    )
+    positions = given.get("position_ids")
+    if positions is None:
+        positions = torch.arange(x.shape[-2], device=x.device)
+    axes = 0 if layer.rope is None else len(layer.rope.sections)
+    at = {"coordinates": positions[..., None].expand(*positions.shape, axes)}
+    shown = given.get("attention_mask")
+    with torch.no_grad():
+        return made(
+            x,
+            causal=layer.causal,
+            query_positions=positions,
+            mask=None if shown is None else shown.bool()[:, None, :],
+            **(at if axes else {}),
+        )
+
+
+def only_used(layer, state):
+    """The weights without those of sinks or norms that a layer does not have."""
+    gone = [] if layer.sinks else [".sinks"]
+    for norm, name in ((layer.query_norm, ".q_norm."), (layer.key_norm, ".k_norm.")):
+        gone += [name] if norm is None else []
+    return {name: x for name, x in state.items() if not any(part in name for part in gone)}
+
+
+def distance(got, want, given):
+    """The worst entry, relative to the largest; of tokens that are no padding."""
+    got, want = (x.double().cpu().numpy() for x in (got, want))
+    if got.shape != want.shape:
+        raise ValueError(f"its output must have the shape {got.shape}, got {want.shape}")
+    if given.get("attention_mask") is not None:
+        rows = given["attention_mask"].bool().cpu().numpy()
+        got, want = got[rows], want[rows]
+    if not np.isfinite(want).all():
+        return np.inf
+    return float(np.abs(got - want).max() / np.abs(got).max())

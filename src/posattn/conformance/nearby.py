@@ -1,0 +1,112 @@
+"""Layers that differ from a plan in one thing, and the keys of a configuration that say it."""
+
+from dataclasses import replace
+
+__all__ = ["keys_of", "nearby"]
+
+BASES = sorted(m * 10.0**e for m in (1, 1.5, 2, 2.5, 5, 8) for e in range(3, 8))
+SHRINKING = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+CAPS = (20.0, 30.0, 50.0)
+KEYS = {
+    "window": ("sliding_window", "layer_types"),
+    "chunk": ("attention_chunk_size", "layer_types"),
+    "soft_cap": ("attn_logit_softcapping",),
+    "scale": ("query_pre_attn_scalar", "attention_multiplier"),
+    "rope": ("rope_theta", "rope_parameters", "rope_scaling"),
+    "query_norm": ("use_qk_norm", "rms_norm_eps"),
+}
+
+
+def nearby(layer, plan, length):
+    """Other layers of the model that one may be instead, and other numbers it may have been built with.
+
+    Args:
+        layer: a `posattn.configs.Layer`.
+        plan: the plan that it belongs to.
+        length: of the text, beyond which no window is told from none.
+
+    Yields:
+        A name, a sentence, and the layer as it would then be.
+    """
+    yield from other_kinds(layer, plan)
+    yield from other_norms(layer)
+    for size in range(1, length):
+        if size != layer.window:
+            what = f"The window is {size}: the configuration says {layer.window}."
+            yield f"window_of_{size}", what, replace(layer, window=size, chunk=None)
+    for cap in CAPS:
+        if cap != layer.soft_cap:
+            what = f"The soft cap is {cap:g}: the configuration says {layer.soft_cap}."
+            yield f"soft_cap_of_{cap:g}", what, replace(layer, soft_cap=cap)
+    for width in range(1, 2 * layer.head_dim + 1):
+        what = f"The scale is one over the square root of {width}: it should be {layer.scale:g}."
+        yield f"scale_of_{width}", what, replace(layer, scale=width**-0.5)
+    if layer.rope is not None:
+        yield from other_rotations(layer)
+
+
+def other_kinds(layer, plan):
+    """What the configuration says of the first layer of each other kind."""
+    met = {layer}
+    for other in plan.layers:
+        moved = replace(other, index=layer.index)
+        if moved not in met:
+            met.add(moved)
+            what = f"It does what the configuration says of layer {other.index}, which is {other.kind}."
+            yield f"as_layer_{other.index}", what, moved
+
+
+def other_norms(layer):
+    """Norms of queries and keys that are missing, or stand on the other side of the rotation."""
+    norms = layer.query_norm, layer.key_norm
+    if None in norms:
+        return
+    yield (
+        "norms_ignored",
+        "Queries and keys are not normalised.",
+        replace(layer, query_norm=None, key_norm=None),
+    )
+    place = "before" if layer.query_norm.after else "after"
+    query, key = (replace(norm, after=not norm.after) for norm in norms)
+    yield (
+        "norms_on_the_other_side",
+        f"Queries and keys are normalised {place} the rotation.",
+        replace(layer, query_norm=query, key_norm=key),
+    )
+    query, key = (replace(norm, plus_one=not norm.plus_one) for norm in norms)
+    yield (
+        "one_of_the_norms",
+        f"The norms {'lack the 1 that is' if layer.query_norm.plus_one else 'have a 1'} added to weights.",
+        replace(layer, query_norm=query, key_norm=key),
+    )
+
+
+def other_rotations(layer):
+    """Another base, with the same scaling of each pair; or all frequencies divided by another number."""
+    rope = layer.rope
+    pairs, half = enumerate(rope.frequencies), len(rope.frequencies)
+    scaled = [w * rope.base ** (j / half) for j, w in pairs]
+    for base in BASES:
+        if base != rope.base:
+            turns = tuple(w * base ** (-j / half) for j, w in enumerate(scaled))
+            what = f"The base is {base:g}: the configuration says {rope.base:g}."
+            other = replace(rope, base=base, frequencies=turns)
+            yield f"nearby_base_{base:g}", what, replace(layer, rope=other)
+    for factor in SHRINKING:
+        for by, how in ((1 / factor, "slowly"), (factor, "fast")):
+            turns = tuple(by * w for w in rope.frequencies)
+            what = f"All pairs turn {factor:g} times as {how} as the configuration says."
+            other = replace(rope, frequencies=turns)
+            yield f"{factor:g}_times_as_{how}", what, replace(layer, rope=other)
+
+
+def keys_of(layer, changed):
+    """The keys of a configuration that say in what two layers differ."""
+    if layer.rope and changed.rope and layer.rope.layout != changed.rope.layout:
+        return ()  # which the family decides
+    named = (
+        keys
+        for field, keys in KEYS.items()
+        if getattr(layer, field) != getattr(changed, field)
+    )
+    return tuple(key for keys in named for key in keys)
