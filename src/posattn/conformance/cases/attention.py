@@ -75,11 +75,20 @@ def sinks():
     yield "a bias", heads, {"sinks": levels, "bias": draw(11, 4, 3, 4)}
     short = reference.length_mask(np.array([3, 0]), 4)[:, None]
     yield "one length per example, one of them 0", heads, {"sinks": levels, "mask": short}
+    late = np.array([[False, False, True, True], [False, True, True, True]])
+    late = late[:, None, None]
+    yield (
+        "the first keys hidden, as by left padding",
+        heads,
+        {"sinks": levels, "mask": late},
+    )
     every = {"mask": short, "causal": True, "scale": 0.25, "bias": draw(11, 4, 3, 4)}
     yield "all options at once", heads, {"sinks": levels, **every}
     high, far = np.array([7.0, 6.5, 5.0, 6.0]), np.array([-7.0, -6.5, -7.0, -5.5])
     yield "high sinks: heads attend to next to nothing", heads, {"sinks": high}
     yield "low sinks: hardly any", heads, {"sinks": far}
+    extreme = {"sinks": np.array([2000.0, -2000.0, 0.5, 4.0]), "bias": 1024 * np.eye(3, 4)}
+    yield "scores and sinks whose exponentials overflow", heads, extreme
 
 
 def soft_cap():

@@ -45,8 +45,11 @@ def layer(
 
 
 def weights(rank=None):
-    """Weights of two heads, with content, turning entries and values of widths 3, 4 and 2."""
-    d, latent, heads = 4, 3, 2
+    """Weights of two heads, with content, turning entries and values of widths 3, 4 and 2.
+
+    The latent vector is wider than the content: who divides by the one for the other is seen.
+    """
+    d, latent, heads = 6, 5, 2
     shapes = {
         "query_weight": (d if rank is None else rank, heads * (3 + 4)),
         "kv_down_weight": (d, latent + 4),
@@ -65,7 +68,7 @@ def weights(rank=None):
 
 def latent():
     """Multi-head latent attention, as in DeepSeek V2 and V3: a shared key that turns, and norms."""
-    x, made, narrow = draw(40, 2, 5, 4), weights(), weights(2)
+    x, made, narrow = draw(40, 2, 5, 6), weights(), weights(2)
     later = np.arange(7, 12)
     yield "positions that do not begin at 0", (x, later), made
     yield "no positions given", (x,), made

@@ -11,9 +11,14 @@ PAIRS = {
     "a part of the text: three queries, seven keys": (np.arange(4, 7), np.arange(7)),
     "positions that do not begin at 0": (np.arange(100, 105), np.arange(98, 105)),
     "keys of a ring, out of order": (np.array([9]), np.array([8, 9, 6, 7])),
+    "keys of a ring, two queries": (np.array([8, 9]), np.array([8, 9, 6, 7])),
     "positions per example": (
         np.array([[3, 4], [0, 1]]),
         np.array([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]),
+    ),
+    "left padding: keys per example": (
+        np.array([[1, 2], [3, 4]]),
+        np.array([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]),
     ),
     "large positions, up to 2**20": (
         np.array([2**20, 2**20 - 3]),
@@ -144,9 +149,9 @@ def ids_mrope():
     def text(*parts):
         return np.concatenate([np.full(n, image) for n, image in parts])
 
-    one, two = np.array([[1, 2, 3]]), np.array([[1, 2, 2], [1, 3, 1]])
-    yield "a picture in a text", (text((2, False), (6, True), (3, False)), one), {}
-    yield "a picture first", (text((6, True), (2, False)), one), {}
+    one, two = np.array([[1, 2, 4]]), np.array([[1, 2, 2], [1, 3, 1]])
+    yield "a picture in a text", (text((2, False), (8, True), (3, False)), one), {}
+    yield "a picture first", (text((8, True), (2, False)), one), {}
     yield (
         "two pictures, one of them high",
         (text((1, False), (4, True), (2, False), (3, True), (2, False)), two),

@@ -122,7 +122,7 @@ def hide(query, key, mask, causal, diagonal):
     return mask if not causal else seen if mask is None else mask & seen
 
 
-@fault("attention", seen="pytorch/pytorch #108108, #144858")
+@fault("attention", "sinks", "soft_cap", seen="pytorch/pytorch #108108, #144858")
 def causal_from_the_start(query, key, value, *, mask=None, causal=False, **keywords):
     """Causal is aligned to the start: with fewer queries than keys the newest keys are hidden."""
     mask = hide(query, key, mask, causal, 0)
@@ -151,13 +151,13 @@ def causal_in_squares_only(definition, query, key, value, *, causal=False, **key
     return definition(query, key, value, causal=causal, **keywords)
 
 
-@misuse("attention")
+@misuse("attention", "sinks", "soft_cap")
 def causal_ignored(definition, *heads, causal=False, **keywords):
     """Causal is ignored: the future is seen."""
     return definition(*heads, **keywords)
 
 
-@misuse("attention")
+@misuse("attention", "sinks", "soft_cap")
 def scale_ignored(definition, *heads, scale=None, **keywords):
     """The scale is ignored: it is one over the square root of the width, whatever was asked."""
     return definition(*heads, **keywords)
@@ -175,7 +175,7 @@ def bias_or_mask(definition, *heads, bias=None, mask=None, **keywords):
     return definition(*heads, bias=bias if mask is None else None, mask=mask, **keywords)
 
 
-@misuse("attention")
+@misuse("attention", "sinks", "soft_cap")
 def bias_ignored(definition, *heads, bias=None, **keywords):
     """The bias is ignored."""
     return definition(*heads, **keywords)
@@ -242,6 +242,68 @@ def sinks_have_a_value(definition, query, key, value, **keywords):
     return definition(query, key, value, **keywords) + (1 - kept) * first
 
 
+@misuse("sinks")
+def sinks_of_the_keys(definition, query, key, *others, sinks, **keywords):
+    """There is a sink for each head of keys: heads that share keys have sinks of their own."""
+    group = query.shape[-3] // key.shape[-3]
+    shared = np.repeat(sinks[: key.shape[-3]], group)
+    return definition(query, key, *others, sinks=shared, **keywords)
+
+
+@misuse("sinks")
+def sinks_of_the_first_head(definition, *heads, sinks, **keywords):
+    """The first sink is that of all heads."""
+    return definition(*heads, sinks=np.full_like(sinks, sinks[0]), **keywords)
+
+
+@misuse("sinks")
+def sinks_counted_twice(definition, *heads, sinks, **keywords):
+    """Sinks are counted twice, as where keys are split and each part has them: once is right."""
+    return definition(*heads, sinks=sinks + np.log(2), **keywords)
+
+
+@misuse("sinks", seen="ROCm/rocm-libraries #12227")
+def sinks_again_after_hidden_keys(definition, query, key, value, *, sinks, **keywords):
+    """Sinks are counted twice where the first half of the keys is hidden: each part of them has a sink."""
+    once, twice = (
+        definition(query, key, value, sinks=x, **keywords)
+        for x in (sinks, sinks + np.log(2))
+    )
+    seen = visible(query, key, keywords.get("mask"), keywords.get("causal", False))
+    if seen is None:
+        return once
+    half = key.shape[-2] // 2
+    return np.where(np.any(seen[..., :half], axis=-1, keepdims=True), once, twice)
+
+
+@misuse("sinks")
+def sinks_to_the_base_of_two(definition, *heads, sinks, **keywords):
+    """Sinks are exponents of 2: a kernel that computes powers of 2 must convert sinks like scores."""
+    return definition(*heads, sinks=sinks * np.log(2), **keywords)
+
+
+@misuse("sinks")
+def sinks_not_in_decoding(definition, query, key, value, *, sinks, **keywords):
+    """Sinks are ignored where there is one query: decoding has a program of its own."""
+    kept = {} if query.shape[-2] == 1 else {"sinks": sinks}
+    return definition(query, key, value, **kept, **keywords)
+
+
+@misuse("sinks")
+def largest_not_subtracted(definition, query, key, value, *, bias=None, **keywords):
+    """The largest score is not subtracted before the exponential, which overflows to NaN."""
+    made = definition(query, key, value, bias=bias, **keywords)
+    overflows = bias is not None and np.any(np.isinf(np.exp(bias)), -1, keepdims=True)
+    return np.where(overflows, np.nan, made)
+
+
+@misuse("soft_cap")
+def soft_cap_not_in_decoding(definition, query, *others, soft_cap, **keywords):
+    """The soft cap is ignored where there is one query: decoding has a program of its own."""
+    kept = {} if query.shape[-2] == 1 else {"soft_cap": soft_cap}
+    return definition(query, *others, **kept, **keywords)
+
+
 @misuse("soft_cap")
 def soft_cap_after_the_mask(
     definition, query, key, value, *, soft_cap, mask=None, causal=False, **keywords
@@ -295,3 +357,15 @@ def soft_cap_after_the_bias(products, scale, bias, cap):
 def soft_cap_of_one(products, scale, bias, cap):
     """The tanh is not multiplied by the cap: all scores lie between -1 and 1."""
     return np.tanh(products * scale / cap) + bias
+
+
+@of_the_cap
+def soft_cap_of_powers_of_two(products, scale, bias, cap):
+    """The cap acts on scores that were made exponents of 2: it should come before."""
+    return cap * np.tanh(products * scale / np.log(2) / cap) * np.log(2) + bias
+
+
+@of_the_cap
+def soft_cap_of_raw_scores(products, scale, bias, cap):
+    """The scores are not divided by the cap: the tanh is of the score itself."""
+    return cap * np.tanh(products * scale) + bias

@@ -17,8 +17,11 @@ def normalised(latent, both, eps):
     return latent / root_mean_square(latent, eps)
 
 
-def naive(x, positions=None, *, normalise=normalised, turn_key=True, **options):
-    """Latent attention as it is written down, with `normalise(latent, both, eps)`."""
+def naive(x, positions=None, *, normalise=normalised, but=None, **options):
+    """Latent attention as it is written down, with `normalise(latent, both, eps)`.
+
+    What is named in `but` is left as it is: a query's norm, a turn, or the vector that values are from.
+    """
     heads, weight = options["num_heads"], options["kv_norm_weight"]
     eps, rank = options.get("eps", 1e-6), len(weight)
     where = np.arange(x.shape[-2]) if positions is None else positions
@@ -27,15 +30,17 @@ def naive(x, positions=None, *, normalise=normalised, turn_key=True, **options):
     rotary = reference.Rotary(**known)
     both = x @ options["kv_down_weight"]
     latent, shared = both[..., :rank], both[..., None, :, rank:]
-    latent = weight * normalise(latent, both, eps)
+    raw, latent = latent, weight * normalise(latent, both, eps)
     if "query_down_weight" in options:
         x = x @ options["query_down_weight"]
-        x = options["query_norm_weight"] * x / root_mean_square(x, eps)
+        normal = options["query_norm_weight"] * x / root_mean_square(x, eps)
+        x = x if but == "norm of queries" else normal
     query = split_heads(x @ options["query_weight"], heads)
     content = split_heads(latent @ options["key_weight"], heads)
     width = content.shape[-1]
-    turned = rotary(query[..., width:], where)
-    shared = rotary(shared, where) if turn_key else shared
+    turned = query[..., width:]
+    turned = turned if but == "turn of queries" else rotary(turned, where)
+    shared = shared if but == "turn of keys" else rotary(shared, where)
     shared = np.broadcast_to(shared, (*content.shape[:-1], shared.shape[-1]))
     mask = options.get("mask")
     weights = attention_weights(
@@ -45,6 +50,7 @@ def naive(x, positions=None, *, normalise=normalised, turn_key=True, **options):
         causal=options.get("causal", False),
         scale=options.get("scale"),
     )
+    latent = raw if but == "norm of values" else latent
     values = split_heads(latent @ options["value_weight"], heads)
     return merge_heads(weights @ values) @ options["output_weight"]
 
@@ -62,6 +68,43 @@ def latent_scaled_by_content(latent, *arguments, **options):
     """Scores are divided by the root of the content's width: the entries that turn are not counted."""
     content = options["key_weight"].shape[1] // options["num_heads"]
     return latent(*arguments, **{"scale": content**-0.5, **options})
+
+
+@misuse("latent", seen="ollama/ollama #13893")
+def latent_scaled_by_rank(latent, *arguments, **options):
+    """Scores are divided by the root of the latent width, as a kernel with absorbed weights sees it."""
+    width = options["kv_down_weight"].shape[1]
+    return latent(*arguments, **{"scale": width**-0.5, **options})
+
+
+@misuse("latent")
+def latent_scaled_by_turning(latent, *arguments, **options):
+    """Scores are divided by the root of the number of entries that turn: content counts too."""
+    turning = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
+    return latent(*arguments, **{"scale": turning**-0.5, **options})
+
+
+@misuse("latent")
+def latent_frequencies_of_the_head(latent, *arguments, base=10000.0, **options):
+    """Frequencies are those of the whole head: they should be of the entries that turn."""
+    turning = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
+    whole = options["query_weight"].shape[1] // options["num_heads"]
+    return latent(*arguments, base=base ** (turning / whole), **options)
+
+
+@misuse("latent")
+def latent_shared_key_first(latent, *arguments, **options):
+    """The shared key is taken from the first entries, before the latent vector: it is the last."""
+    both = options["kv_down_weight"]
+    turning = both.shape[1] - len(options["kv_norm_weight"])
+    moved = np.roll(both, -turning, axis=-1)
+    return latent(*arguments, **{**options, "kv_down_weight": moved})
+
+
+@misuse("latent")
+def latent_epsilon_ignored(latent, *arguments, eps=1e-6, **options):
+    """The given epsilon of the norms is ignored."""
+    return latent(*arguments, **options)
 
 
 @misuse("latent")
@@ -112,4 +155,33 @@ def latent_norm_over_all(x, positions=None, **options):
 @fault("latent")
 def latent_key_not_turned(x, positions=None, **options):
     """The shared key does not turn, only the queries do."""
-    return naive(x, positions, turn_key=False, **options)
+    return naive(x, positions, but="turn of keys", **options)
+
+
+@fault("latent")
+def latent_query_not_turned(x, positions=None, **options):
+    """The queries do not turn, only the shared key does."""
+    return naive(x, positions, but="turn of queries", **options)
+
+
+@fault("latent")
+def latent_query_not_normalised(x, positions=None, **options):
+    """The norm of the latent vector of queries is left out, and its factors with it."""
+    return naive(x, positions, but="norm of queries", **options)
+
+
+@fault("latent")
+def latent_values_not_normalised(x, positions=None, **options):
+    """Values are made of the latent vector before its norm: they should be of it after."""
+    return naive(x, positions, but="norm of values", **options)
+
+
+@fault("latent")
+def latent_mean_subtracted(x, positions=None, **options):
+    """The norm of the latent vector subtracts the mean: it should only divide by the root mean square."""
+
+    def normalise(latent, both, eps):
+        centered = latent - np.mean(latent, axis=-1, keepdims=True)
+        return centered / root_mean_square(centered, eps)
+
+    return naive(x, positions, normalise=normalise, **options)

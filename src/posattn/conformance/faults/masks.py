@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posattn.conformance.cases.masks import causal, multimodal, packing
+from posattn.conformance.cases.masks import causal, multimodal, packing, segments
 from posattn.conformance.faults.registry import fault, misuse
 
 WITH_POSITIONS = ("causal_mask", "window_mask", "chunk_mask", "prefix_mask")
@@ -56,6 +56,15 @@ def first_example_for_all(definition, query_positions, key_positions, **keywords
     ]
     made = definition(*one, **keywords)
     return np.broadcast_to(made, (*query_positions.shape[:-1], *made.shape[-2:]))
+
+
+@misuse(*WITH_POSITIONS)
+def first_keys_for_all(definition, query_positions, key_positions, **keywords):
+    """The first example's keys are taken for those of all: left padding moves them apart."""
+    one = key_positions[(0,) * (key_positions.ndim - 1)]
+    return definition(
+        query_positions, np.broadcast_to(one, key_positions.shape), **keywords
+    )
 
 
 @misuse("window_mask", "chunk_mask")
@@ -140,6 +149,13 @@ def prefix_ignored(query_positions, key_positions, *, prefix):
 def prefix_one_too_large(definition, *where, prefix):
     """The prefix is one too large."""
     return definition(*where, prefix=prefix + 1)
+
+
+@fault("prefix_mask")
+def prefix_of_the_first_keys(query_positions, key_positions, *, prefix):
+    """The prefix is the first keys that are given: it should be the first positions."""
+    first = np.arange(key_positions.shape[-1]) < prefix
+    return first | causal(query_positions, key_positions)
 
 
 @fault("prefix_mask")
@@ -228,6 +244,41 @@ def text_after_all_tokens(is_image, grids):
         out[at] += 0 if is_image[at] and not before else shift
         before = shift
     return out
+
+
+def resumed(is_image, grids, steps):
+    """Coordinates of a text that goes on `steps(t, h, w)` after each picture's beginning."""
+    made, moved, at = multimodal(is_image, grids).copy(), 0, 0
+    for part in segments(is_image, grids):
+        end = at + int(np.prod(part))
+        made[at:end] += moved
+        moved += 0 if isinstance(part, int) else steps(*part) - max(part)
+        at = end
+    return made
+
+
+@fault("ids_mrope")
+def text_on_the_largest_coordinate(is_image, grids):
+    """Text goes on at the largest coordinate of a picture: it should go on one later."""
+    return resumed(is_image, grids, lambda t, h, w: max(t, h, w) - 1)
+
+
+@fault("ids_mrope")
+def text_after_rows_and_columns(is_image, grids):
+    """Text goes on after rows and columns only: a video may reach further in time."""
+    return resumed(is_image, grids, lambda t, h, w: max(h, w))
+
+
+@fault("ids_mrope")
+def text_after_rows(is_image, grids):
+    """Text goes on after the rows of a picture: its columns may reach further."""
+    return resumed(is_image, grids, lambda t, h, w: h)
+
+
+@fault("ids_mrope")
+def text_after_time(is_image, grids):
+    """Text goes on after the frames only: a picture's rows and columns reach further."""
+    return resumed(is_image, grids, lambda t, h, w: t)
 
 
 @fault("ids_mrope")

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from posattn import reference
 from posattn.conformance import gallery
 from tests.library.conformance.threads.entered import thread
 
@@ -73,3 +74,77 @@ def bounds_that_are_inclusive(query_positions, key_positions, *, window):
     """The window of a configuration goes to a kernel as (W, 0), whose bounds count W tokens before."""
     apart = query_positions[..., :, None] - key_positions[..., None, :]
     return (apart >= 0) & (apart <= window)
+
+
+@thread("ROCm/rocm-libraries #12227", scheme="sinks", cause="sinks_again_after_hidden_keys")
+def sink_of_two_splits(
+    query, key, value, *, mask=None, causal=False, bias=None, scale=None, sinks=None
+):
+    """Split 0 publishes the sink though it sees no key, and the next one seeds it again."""
+    group = query.shape[1] // key.shape[1]
+    key, value = (np.repeat(x, group, axis=1) for x in (key, value))
+    scores = query @ np.swapaxes(key, -1, -2) * (scale or query.shape[-1] ** -0.5)
+    scores = scores if bias is None else scores + bias
+    n_q, n_k = scores.shape[-2:]
+    seen = np.ones((n_q, n_k), bool) if mask is None else mask
+    seen = seen & np.tri(n_q, n_k, n_k - n_q, dtype=bool) if causal else seen
+    scores = np.where(seen, scores, -np.inf)
+    sink = sinks[:, None, None]
+    top = np.maximum(scores.max(-1, keepdims=True), sink)
+    first, second = np.split(np.exp(scores - top), [n_k // 2], axis=-1)
+    first, second = (x.sum(-1, keepdims=True) for x in (first, second))
+    seeds = 1 + ((first == 0) & (second > 0))
+    return np.exp(scores - top) / (first + second + seeds * np.exp(sink - top)) @ value
+
+
+@thread("ollama/ollama #13893", scheme="latent", cause="latent_scaled_by_rank")
+def scale_of_absorbed_weights(
+    x,
+    positions=None,
+    *,
+    query_weight,
+    kv_down_weight,
+    kv_norm_weight,
+    key_weight,
+    value_weight,
+    output_weight,
+    num_heads,
+    query_down_weight=None,
+    query_norm_weight=None,
+    mask=None,
+    causal=False,
+    base=10000.0,
+    layout="interleaved",
+    scale=None,
+    eps=1e-6,
+):
+    """Queries meet the latent vector, and the scale is that of its width and the rotary part."""
+
+    def norm(x, weight):
+        return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
+
+    def turned(x):
+        return reference.rotate(x, where[..., None, :], base=base, layout=layout)
+
+    def per_head(weight):
+        return weight.reshape(len(weight), num_heads, -1)
+
+    n = x.shape[-2]
+    where = np.arange(n) if positions is None else positions
+    both, rank = x @ kv_down_weight, len(kv_norm_weight)
+    latent = norm(both[..., :rank], kv_norm_weight)
+    if query_down_weight is not None:
+        x = norm(x @ query_down_weight, query_norm_weight)
+    query = np.einsum("bne,ehd->bhnd", x, per_head(query_weight))
+    content = per_head(key_weight).shape[-1]
+    absorbed = np.einsum("bhnd,rhd->bhnr", query[..., :content], per_head(key_weight))
+    query = np.concatenate([absorbed, turned(query[..., content:])], axis=-1)
+    shared = turned(both[:, None, :, rank:])
+    key = np.concatenate([latent[:, None], shared], axis=-1)
+    scores = query @ np.swapaxes(key, -1, -2) * (scale or query.shape[-1] ** -0.5)
+    seen = np.tri(n, n, dtype=bool) if causal else np.ones((n, n), bool)
+    scores = np.where(seen if mask is None else seen & mask[:, None], scores, -1e30)
+    exp = np.exp(scores - scores.max(-1, keepdims=True)) * (scores > -1e30)
+    weights = exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300)
+    values = np.einsum("bhnr,rhd->bnhd", weights @ latent[:, None], per_head(value_weight))
+    return values.reshape(*values.shape[:2], -1) @ output_weight

@@ -163,7 +163,7 @@ def sink_without_the_largest(
     return exp / (exp.sum(-1, keepdims=True) + np.exp(sinks[:, None, None])) @ value
 
 
-@wrong("sinks")
+@wrong("sinks", cause="sinks_of_the_first_head")
 def sink_of_the_first_head(
     query, key, value, *, mask=None, causal=False, bias=None, scale=None, sinks=None
 ):
