@@ -24,6 +24,7 @@ from posattn.conformance import (
     assert_conforms,
     check,
     gallery,
+    generate,
     load,
     names,
     raised,
@@ -676,7 +677,7 @@ def test_the_worker_talks_where_its_output_was(module, monkeypatch, capfd):
     monkeypatch.delitem(sys.modules, "posattn.conformance.worker")
     place = os.dup(1)
     try:
-        runpy.run_module("posattn.conformance.worker", run_name="__main__")
+        runpy.run_path(worker.__file__, run_name="__main__")
     finally:
         os.dup2(place, 1)
         os.close(place)
@@ -784,13 +785,13 @@ def test_the_modules_run_as_programs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["posattn", "schemes", "to_half"])
     monkeypatch.delitem(sys.modules, "posattn.__main__")
     with pytest.raises(SystemExit) as left:
-        runpy.run_module("posattn", run_name="__main__")
+        runpy.run_path(command.__file__, run_name="__main__")
     assert left.value.code == 0
     monkeypatch.delitem(sys.modules, "posattn.conformance.generate")
     monkeypatch.setattr("posattn.conformance.vectors.FOLDER", tmp_path)
     for family in ("absolute", "attention", "axes", "bias", "content", "rotary"):
         monkeypatch.setattr(f"posattn.conformance.cases.{family}.SCHEMES", {})
-    runpy.run_module("posattn.conformance.generate", run_name="__main__")
+    runpy.run_path(generate.__file__, run_name="__main__")
     assert (tmp_path / "llama3.json").is_file()
 
 
