@@ -670,11 +670,8 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(monkeypatch):
 def test_the_worker_talks_where_its_output_was(module, monkeypatch, capfd):
     name = module("def convert(x): raise KeyboardInterrupt")
     request = {"function": f"{name}:convert", "scheme": "to_half", "set": [], "only": ""}
-    request |= {"framework": "numpy", "dtype": None, "gradients": False, "skip": []}
-    request |= {"max_position": None, "tolerance": None, "fail_on_skip": False}
-    request |= {"config": None, "layer": 0}
+    request |= {"framework": "numpy"}
     monkeypatch.setattr(sys, "argv", ["worker", json.dumps(request)])
-    monkeypatch.delitem(sys.modules, "posattn.conformance.worker")
     place = os.dup(1)
     try:
         runpy.run_path(worker.__file__, run_name="__main__")
@@ -690,9 +687,7 @@ def test_the_worker_talks_where_its_output_was(module, monkeypatch, capfd):
 def test_the_worker_says_what_it_does(request_of, module, monkeypatch):
     name = module("from posattn.reference import alibi_slopes")
     request = {"function": f"{name}:alibi_slopes", "scheme": "alibi_slopes", "set": []}
-    request |= {"only": "12", "framework": None, "dtype": None, "gradients": False}
-    request |= {"skip": [], "max_position": None, "tolerance": None, "fail_on_skip": False}
-    request |= {"config": None, "layer": 0}
+    request |= {"only": "12"}
     said = []
     worker.work({**request, **request_of}, lambda **what: said.append(what))
     if request_of:
@@ -783,11 +778,9 @@ def test_the_command_runs_as_a_program(module):
 
 def test_the_modules_run_as_programs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["posattn", "schemes", "to_half"])
-    monkeypatch.delitem(sys.modules, "posattn.__main__")
     with pytest.raises(SystemExit) as left:
         runpy.run_path(command.__file__, run_name="__main__")
     assert left.value.code == 0
-    monkeypatch.delitem(sys.modules, "posattn.conformance.generate")
     monkeypatch.setattr("posattn.conformance.vectors.FOLDER", tmp_path)
     for family in ("absolute", "attention", "axes", "bias", "content", "rotary"):
         monkeypatch.setattr(f"posattn.conformance.cases.{family}.SCHEMES", {})

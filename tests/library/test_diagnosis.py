@@ -183,8 +183,8 @@ def test_another_number_is_named_and_layers_behind_it_are_judged_by_themselves(
     ("norms", "cause"),
     [
         ("before", None),
-        ("after", "Queries and keys are normalised after the rotation."),
-        (None, "Queries and keys are not normalised."),
+        ("after", "Queries and keys are normalized after the rotation."),
+        (None, "Queries and keys are not normalized."),
     ],
 )
 def test_the_place_of_the_norms(norms, cause):

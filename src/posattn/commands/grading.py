@@ -74,9 +74,6 @@ def graded(path, name):
     exercise = EXERCISES[name]
     settings = [f"{keyword}={value!r}" for keyword, value in exercise.settings.items()]
     request = {"function": f"{path}:{name}", "scheme": exercise.scheme, "set": settings}
-    request |= {"framework": None, "dtype": None, "only": "", "skip": []}
-    request |= {"max_position": None, "tolerance": None, "config": None, "layer": 0}
-    request |= {"gradients": False, "fail_on_skip": False}
     try:
         _, report, _ = check_apart(request, TIME_LIMIT)
     except UsageError as error:

@@ -23,7 +23,7 @@ def check_apart(request, time_limit):
     """Have `worker` check a function, and return the report as text and as data, and the exit code.
 
     Args:
-        request: what `worker.work` needs, by name.
+        request: the function, and what `worker.USUAL` has otherwise, by name.
         time_limit: the seconds that a case may take.
 
     Raises:
@@ -113,7 +113,7 @@ def ended(request, last, how):
         raise UsageError(f"{place} cannot be imported: it {how}")
     when = f"in the case {last['case']!r}" if last["case"] else "before the report"
     others = f"{last['failed']} of {last['before']} cases before it fail"
-    what = request["scheme"] or f"layer {request['layer']} of {request['config']}"
+    what = request.get("scheme") or f"layer {request['layer']} of {request['config']}"
     title = f"{name} as {what}"
     case = {"name": last["case"] or when, "outcome": "failed", "complaints": [how]}
     data = {"title": title, "notes": [others], "causes": [], "cases": [case]}

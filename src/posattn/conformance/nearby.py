@@ -63,14 +63,14 @@ def other_norms(layer):
         return
     yield (
         "norms_ignored",
-        "Queries and keys are not normalised.",
+        "Queries and keys are not normalized.",
         replace(layer, query_norm=None, key_norm=None),
     )
     place = "before" if layer.query_norm.after else "after"
     query, key = (replace(norm, after=not norm.after) for norm in norms)
     yield (
         "norms_on_the_other_side",
-        f"Queries and keys are normalised {place} the rotation.",
+        f"Queries and keys are normalized {place} the rotation.",
         replace(layer, query_norm=query, key_norm=key),
     )
     query, key = (replace(norm, plus_one=not norm.plus_one) for norm in norms)

@@ -38,7 +38,6 @@ def conforms(function, scheme, **options):
         >>> test_rotate()
     """
     inspect.signature(check).bind(function, scheme, **options)
-
     cases = Cases(function, scheme, options)
 
     def test(*_, case=None):
@@ -50,9 +49,8 @@ def conforms(function, scheme, **options):
 
     caller = sys._getframe(1)
     test.posattn = cases
-    test.place_as = placed(
-        caller.f_code, caller.f_lineno
-    )  # where pytest looks for the line
+    # pytest looks here for the line
+    test.place_as = placed(caller.f_code, caller.f_lineno)
     return test
 
 

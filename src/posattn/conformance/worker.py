@@ -21,10 +21,17 @@ from posattn.conformance.raised import said, where
 from posattn.conformance.vectors import UsageError
 
 PASSED, FAILED = 0, 1
+# what a request asks for where it does not say
+USUAL = {
+    **{"scheme": None, "config": None, "layer": 0, "set": (), "only": "", "skip": ()},
+    **{"framework": None, "dtype": None, "max_position": None, "tolerance": None},
+    **{"gradients": False, "fail_on_skip": False},
+}
 
 
 def work(request, say):
     """Find a function, check it, and say how it goes: each case, then the report, or what is amiss."""
+    request = {**USUAL, **request}
     try:
         function = find(request["function"])
         options = options_of(request)
@@ -51,6 +58,7 @@ def work(request, say):
 
 def options_of(request):
     """The options of a check, from what a user wrote."""
+    request = {**USUAL, **request}
     return Options(
         request["framework"],
         request["dtype"],

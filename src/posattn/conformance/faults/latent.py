@@ -1,4 +1,4 @@
-"""Faults of latent attention: what turns, what is normalised, what the scores are divided by."""
+"""Faults of latent attention: what turns, what is normalized, what the scores are divided by."""
 
 import numpy as np
 
@@ -12,13 +12,13 @@ def root_mean_square(x, eps):
     return np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
 
 
-def normalised(latent, both, eps):
+def normalized(latent, both, eps):
     """The latent vector over its root mean square; `both` is it and the shared key."""
     return latent / root_mean_square(latent, eps)
 
 
-def naive(x, positions=None, *, normalise=normalised, but=None, **options):
-    """Latent attention as it is written down, with `normalise(latent, both, eps)`.
+def naive(x, positions=None, *, normalize=normalized, but=None, **options):
+    """Latent attention as it is written down, with `normalize(latent, both, eps)`.
 
     What is named in `but` is left as it is: a query's norm, a turn, or the vector that values are from.
     """
@@ -30,7 +30,7 @@ def naive(x, positions=None, *, normalise=normalised, but=None, **options):
     rotary = reference.Rotary(**known)
     both = x @ options["kv_down_weight"]
     latent, shared = both[..., :rank], both[..., None, :, rank:]
-    raw, latent = latent, weight * normalise(latent, both, eps)
+    raw, latent = latent, weight * normalize(latent, both, eps)
     if "query_down_weight" in options:
         x = x @ options["query_down_weight"]
         normal = options["query_norm_weight"] * x / root_mean_square(x, eps)
@@ -137,19 +137,19 @@ def latent_norms_without_weight(latent, *arguments, **options):
 
 
 @fault("latent")
-def latent_not_normalised(x, positions=None, **options):
-    """The latent vector of keys and values is not normalised."""
-    return naive(x, positions, normalise=lambda latent, both, eps: latent, **options)
+def latent_not_normalized(x, positions=None, **options):
+    """The latent vector of keys and values is not normalized."""
+    return naive(x, positions, normalize=lambda latent, both, eps: latent, **options)
 
 
 @fault("latent")
 def latent_norm_over_all(x, positions=None, **options):
     """The norm is over the latent vector and the shared key together."""
 
-    def normalise(latent, both, eps):
+    def normalize(latent, both, eps):
         return latent / root_mean_square(both, eps)
 
-    return naive(x, positions, normalise=normalise, **options)
+    return naive(x, positions, normalize=normalize, **options)
 
 
 @fault("latent")
@@ -165,13 +165,13 @@ def latent_query_not_turned(x, positions=None, **options):
 
 
 @fault("latent")
-def latent_query_not_normalised(x, positions=None, **options):
+def latent_query_not_normalized(x, positions=None, **options):
     """The norm of the latent vector of queries is left out, and its factors with it."""
     return naive(x, positions, but="norm of queries", **options)
 
 
 @fault("latent")
-def latent_values_not_normalised(x, positions=None, **options):
+def latent_values_not_normalized(x, positions=None, **options):
     """Values are made of the latent vector before its norm: they should be of it after."""
     return naive(x, positions, but="norm of values", **options)
 
@@ -180,8 +180,8 @@ def latent_values_not_normalised(x, positions=None, **options):
 def latent_mean_subtracted(x, positions=None, **options):
     """The norm of the latent vector subtracts the mean: it should only divide by the root mean square."""
 
-    def normalise(latent, both, eps):
+    def normalize(latent, both, eps):
         centered = latent - np.mean(latent, axis=-1, keepdims=True)
         return centered / root_mean_square(centered, eps)
 
-    return naive(x, positions, normalise=normalise, **options)
+    return naive(x, positions, normalize=normalize, **options)

@@ -1,5 +1,6 @@
 """Frequencies that are subtly wrong, as they were seen or are easily written."""
 
+import functools
 import math
 
 import numpy as np
@@ -91,67 +92,47 @@ def trained_length_after_scaling(dim, base=10000.0, factor=1.0, trained_length=2
     return yarn_of(dim, base, factor, ends_of(dim, base, length, dim - 1))
 
 
+def of_longrope(change):
+    """Make frequencies of what is right: plain ones, both lists of factors, if a text is long, the factor."""
+
+    @functools.wraps(change)
+    def made(
+        dim, *, base=10000.0, short_factors, long_factors, length, trained_length, factor
+    ):
+        sharp = math.sqrt(1 + math.log(factor) / math.log(trained_length))
+        long = length > trained_length
+        return change(plain(dim, base), short_factors, long_factors, long, sharp)
+
+    del made.__wrapped__  # its signature is the one of LongRoPE
+    return made
+
+
 @wrong("longrope", cause="attention_factor_squared")
-def square_root_missing(
-    dim,
-    base=10000.0,
-    short_factors=(),
-    long_factors=(),
-    length=1,
-    trained_length=2,
-    factor=1.0,
-):
+@of_longrope
+def square_root_missing(omega, short, long, is_long, sharp):
     """The square root of the attention factor is missing."""
-    slowing = np.asarray(long_factors if length > trained_length else short_factors)
-    return plain(dim, base) / slowing, 1 + math.log(factor) / math.log(trained_length)
+    return omega / (long if is_long else short), sharp**2
 
 
 @wrong("longrope", cause="attention_factor_of_long_texts")
-def short_only_without_a_factor(
-    dim,
-    base=10000.0,
-    short_factors=(),
-    long_factors=(),
-    length=1,
-    trained_length=2,
-    factor=1.0,
-):
+@of_longrope
+def short_only_without_a_factor(omega, short, long, is_long, sharp):
     """Short texts have the attention factor 1: it should be the same for both."""
-    sharp = math.sqrt(1 + math.log(factor) / math.log(trained_length))
-    long = length > trained_length
-    slowing = np.asarray(long_factors if long else short_factors)
-    return plain(dim, base) / slowing, sharp if long else 1.0
+    return omega / (long if is_long else short), sharp if is_long else 1.0
 
 
 @wrong("longrope", cause="short_factors_ignored")
-def long_factors_always(
-    dim,
-    base=10000.0,
-    short_factors=(),
-    long_factors=(),
-    length=1,
-    trained_length=2,
-    factor=1.0,
-):
+@of_longrope
+def long_factors_always(omega, short, long, is_long, sharp):
     """The long factors are taken for every length, as by a table that is built once."""
-    sharp = math.sqrt(1 + math.log(factor) / math.log(trained_length))
-    return plain(dim, base) / np.asarray(long_factors), sharp
+    return omega / long, sharp
 
 
 @wrong("longrope", cause="factors_multiplied")
-def factors_multiplied(
-    dim,
-    base=10000.0,
-    short_factors=(),
-    long_factors=(),
-    length=1,
-    trained_length=2,
-    factor=1.0,
-):
+@of_longrope
+def factors_multiplied(omega, short, long, is_long, sharp):
     """The frequencies are multiplied by the factors, which should divide them."""
-    sharp = math.sqrt(1 + math.log(factor) / math.log(trained_length))
-    chosen = long_factors if length > trained_length else short_factors
-    return plain(dim, base) * np.asarray(chosen), sharp
+    return omega * (long if is_long else short), sharp
 
 
 def llama_of(omega, by, factor, low, high, length):
@@ -163,82 +144,64 @@ def llama_of(omega, by, factor, low, high, length):
 BLENDED = {"skip": ("no blend",)}
 
 
+def of_llama(change):
+    """Make frequencies of what is right: the width, the base, the factor, both ends, the length."""
+
+    @functools.wraps(change)
+    def made(
+        dim, *, base=500000.0, factor=8.0, low_frequency_factor=1.0,
+        high_frequency_factor=4.0, trained_length=8192,
+    ):  # fmt: skip
+        ends = low_frequency_factor, high_frequency_factor
+        return change(dim, base, factor, *ends, trained_length)
+
+    del made.__wrapped__  # its signature is the one of Llama 3
+    return made
+
+
 @wrong("llama3", **BLENDED)
-def wavelengths_of_another_base(
-    dim,
-    base=500000.0,
-    factor=8.0,
-    low_frequency_factor=1.0,
-    high_frequency_factor=4.0,
-    trained_length=8192,
-):
+@of_llama
+def wavelengths_of_another_base(dim, base, factor, low, high, length):
     """The wavelengths are those of the base 10000, and the frequencies those of the model's."""
     by = 2 * math.pi / plain(dim, 10000.0)
-    ends = factor, low_frequency_factor, high_frequency_factor, trained_length
-    return llama_of(plain(dim, base), by, *ends)
+    return llama_of(plain(dim, base), by, factor, low, high, length)
 
 
 @wrong("llama3", **BLENDED)
-def blend_the_wrong_way_round(
-    dim,
-    base=500000.0,
-    factor=8.0,
-    low_frequency_factor=1.0,
-    high_frequency_factor=4.0,
-    trained_length=8192,
-):
+@of_llama
+def blend_the_wrong_way_round(dim, base, factor, low, high, length):
     """Both ends are right, and between them the share is that of the other."""
     omega = plain(dim, base)
-    turns = trained_length * omega / (2 * math.pi)
-    share = (turns - low_frequency_factor) / (high_frequency_factor - low_frequency_factor)
-    made = np.where(turns >= high_frequency_factor, omega, omega / factor)
-    between = (turns > low_frequency_factor) & (turns < high_frequency_factor)
+    turns = length * omega / (2 * math.pi)
+    share = (turns - low) / (high - low)
+    made = np.where(turns >= high, omega, omega / factor)
+    between = (turns > low) & (turns < high)
     return np.where(between, share * omega / factor + (1 - share) * omega, made)
 
 
 @wrong("llama3", **BLENDED)
-def blend_of_wavelengths(
-    dim,
-    base=500000.0,
-    factor=8.0,
-    low_frequency_factor=1.0,
-    high_frequency_factor=4.0,
-    trained_length=8192,
-):
+@of_llama
+def blend_of_wavelengths(dim, base, factor, low, high, length):
     """The share is linear in the wavelength, where it should be linear in the turns."""
     by = 2 * math.pi / plain(dim, base)
-    longest = trained_length / low_frequency_factor
-    shortest = trained_length / high_frequency_factor
+    longest, shortest = length / low, length / high
     share = np.clip((longest - by) / (longest - shortest), 0, 1)
     return plain(dim, base) * ((1 - share) / factor + share)
 
 
 @wrong("llama3", cause="turns_of_one_radian", **BLENDED)
-def turns_in_radians(
-    dim,
-    base=500000.0,
-    factor=8.0,
-    low_frequency_factor=1.0,
-    high_frequency_factor=4.0,
-    trained_length=8192,
-):
+@of_llama
+def turns_in_radians(dim, base, factor, low, high, length):
     """The wavelength is one over the frequency: 2 pi is missing."""
-    ends = factor, low_frequency_factor, high_frequency_factor, trained_length
-    return llama_of(plain(dim, base), 1 / plain(dim, base), *ends)
+    return llama_of(plain(dim, base), 1 / plain(dim, base), factor, low, high, length)
 
 
 @wrong("llama3", cause="ends_of_llama_31", **BLENDED)
-def ends_written_down(
-    dim,
-    base=500000.0,
-    factor=8.0,
-    low_frequency_factor=1.0,
-    high_frequency_factor=4.0,
-    trained_length=8192,
-):
+@of_llama
+def ends_written_down(dim, base, factor, low, high, length):
     """The ends are written into the function, and those of the configuration are not read."""
     by = 2 * math.pi / plain(dim, base)
-    return llama_of(plain(dim, base), by, factor, 1.0, 4.0, trained_length)
+    return llama_of(plain(dim, base), by, factor, 1.0, 4.0, length)
 
 
 @wrong("frequencies", "torch", cause="frequencies_in_bfloat16")
