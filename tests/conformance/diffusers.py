@@ -30,7 +30,7 @@ def far():
 @because(
     "no tokens",
     whose="library",
-    why="no tokens at all raise, where nothing is to be turned",
+    why="an input without tokens raises an error, though there is nothing to turn",
 )
 def empty():
     """A width that cannot be inferred."""

@@ -20,7 +20,7 @@ def far():
     print(math.sin(angles[0, 2]), "for", math.sin(1000003 / 10))
 
 
-@because("a pair alone", whose="library", why="a rotation of two columns cannot be made")
+@because("a pair alone", whose="library", why="a head of two columns raises an error")
 def pair():
     """The base is raised to dim / (dim - 2)."""
     from rotary_embedding_torch import RotaryEmbedding

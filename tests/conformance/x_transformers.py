@@ -25,7 +25,7 @@ def far():
     print(math.sin(angles.flatten()[2]), "for", math.sin(1000003 / 10))
 
 
-@because("a pair alone", whose="library", why="a rotation of two columns cannot be made")
+@because("a pair alone", whose="library", why="a head of two columns raises an error")
 def pair():
     """The base is raised to dim / (dim - 2)."""
     from x_transformers.x_transformers import RotaryEmbedding
@@ -36,7 +36,7 @@ def pair():
 @because(
     "no tokens",
     whose="library",
-    why="no positions at all raise, where nothing is to be turned",
+    why="an input without tokens raises an error, though there is nothing to turn",
 )
 def empty():
     """The largest of no positions."""
