@@ -10,6 +10,7 @@ from posattn.conformance.frameworks import read
 from posattn.conformance.generate import TOLERANCE
 from posattn.conformance.report import SHOWN
 from posattn.conformance.vectors import ALSO
+from posattn.conformance.worker import options_of
 from posattn.reference import rotate
 
 VECTORS = load("rotary")
@@ -242,6 +243,13 @@ def test_an_array_of_another_device_is_read_from_its_list():
             return [[1.5], [2.5]]
 
     assert read(Elsewhere()).tolist() == [[1.5], [2.5]]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(None, None), ("0.5", 0.5), ("float32-angles", "float32-angles")]
+)
+def test_a_tolerance_of_the_command_is_a_number_or_else_a_name(text, value):
+    assert options_of({"tolerance": text}).tolerance == value
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posattn.__main__ import main
-from posattn.conformance import UsageError, check
+from posattn.conformance import UsageError, check, worker
 from posattn.conformance.planned import planned
 from tests.records import PLANS, RECORDS
 
@@ -174,3 +174,14 @@ def test_the_command_takes_a_configuration(tmp_path, capsys, monkeypatch):
     assert "The base is 10000: the configuration says 500000." in capsys.readouterr().out
     assert main(["check", "mine.py:right", "--config", "config.json", "--layer", "99"]) == 2
     assert "layer must be below" in capsys.readouterr().err
+
+
+def test_the_worker_makes_the_cases_of_a_configuration(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import numpy\ndef attention(query, key, value, query_positions, key_positions): return query"
+    )
+    request = {"function": f"{tmp_path / 'mine.py'}:attention", "layer": 5}
+    said = []
+    worker.work({**request, "config": RECORDS["Llama 3"]}, lambda **what: said.append(what))
+    assert said[-1]["report"].startswith("attention as layer 5 of llama, numpy float64: ")
+    assert said[-1]["code"] == 1
