@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from posattn import reference
-from posattn.conformance import check
+from posattn.conformance import UsageError, check
 from posattn.conformance.adapters import (
+    attention_of_heads,
     bias_of_score_mod,
     mask_of_mask_mod,
     rotation_by_tables,
+    rotation_of_cos_and_sin,
+    rotation_of_heads,
     rotation_of_tokens,
 )
 from posattn.reference import alibi_slopes
@@ -59,6 +62,7 @@ def test_tables_and_their_rotation_pass(key):
     report = check(rope, "rotary", framework="torch", tolerance="float32-angles", **HALF)
     assert not report.failures
     assert report.title.startswith("apply_rotary_pos_emb as rotary")
+    assert rope.__module__ == apply_rotary_pos_emb.__module__  # whose framework it has
     bases = {run.case["keywords"].get("base") for run in report.runs}
     assert bases == {None, 500.0}
 
@@ -71,7 +75,7 @@ def test_tables_without_a_base_run_the_other_cases():
 
 
 def test_a_rotation_without_heads_passes():
-    rope = rotation_by_tables(apply_without_heads, tables, head_axis=False)
+    rope = rotation_by_tables(apply_without_heads, tables, head_axis=None)
     options = {"framework": "torch", "tolerance": "float32-angles"}
     report = check(rope, "rotary", **options, **HALF)
     assert not report.failures
@@ -185,3 +189,160 @@ def test_an_object_that_exchanges_query_and_key_fails(key):
 
     report = check(rotation_of_tokens(exchanged, key=key), "rotary", framework="numpy")
     assert len(report.failures) > 5
+
+
+def rotate_in_heads(x, positions, base=10000.0):
+    """The rotation of operators: heads on axis 1, positions for each example."""
+    assert x.ndim == 4
+    assert positions.shape == (x.shape[0], x.shape[2])
+    return reference.rotate(x, positions[:, None], base=base)
+
+
+def rotate_after_tokens(x, positions):
+    """The same with heads on axis 2."""
+    assert positions.shape == x.shape[:2]
+    return reference.rotate(x.swapaxes(1, 2), positions[:, None]).swapaxes(1, 2)
+
+
+def rotate_without_heads(x, positions):
+    """The same for one head."""
+    assert positions.shape == x.shape[:2]
+    return reference.rotate(x, positions)
+
+
+@pytest.mark.parametrize(
+    ("rope", "axis"),
+    [(rotate_in_heads, 1), (rotate_after_tokens, 2), (rotate_without_heads, None)],
+)
+def test_a_rotation_gets_its_arguments_in_the_shape_it_wants(rope, axis):
+    report = check(rotation_of_heads(rope, head_axis=axis), "rotary", framework="numpy")
+    assert not report.failures
+    assert report.title.startswith(f"{rope.__name__} as rotary")
+    names = [run.case["name"] for run in report.runs]
+    assert {"two heads, positions per example", "no tokens"} <= {*names}
+    assert ("another base" in names) == (rope is rotate_in_heads)
+
+
+def test_a_rotation_that_takes_the_first_example_for_all_fails():
+    def first(x, positions):
+        return reference.rotate(x, positions[:1, None])
+
+    report = check(rotation_of_heads(first), "rotary", framework="numpy")
+    assert "left padding: positions per example" in {
+        run.case["name"] for run in report.runs if run.failed
+    }
+
+
+@pytest.mark.parametrize("axis", [0, 3, True, False, "1"])
+def test_an_axis_of_heads_without_a_meaning_is_refused(axis):
+    wanted = rf"head_axis must be one of \(1, 2, None\), got {axis!r}"
+    with pytest.raises(UsageError, match=wanted):
+        rotation_of_heads(rotate_in_heads, head_axis=axis)
+    with pytest.raises(UsageError, match=wanted):
+        rotation_by_tables(apply_rotary_pos_emb, tables, head_axis=axis)
+    with pytest.raises(UsageError, match=r"head_axis must be one of \(1, 2\), got"):
+        attention_of_heads(attend_in_heads, head_axis=axis)
+
+
+def pair_tables(positions, dim, base=10000.0):
+    """Cosines and sines with a column for each pair."""
+    return [table[..., : dim // 2] for table in tables(positions, dim, base)]
+
+
+def repeated_tables(positions, dim, base=10000.0):
+    """Cosines and sines with a column for each entry, for neighbors."""
+    return [t.repeat_interleave(2, -1) for t in pair_tables(positions, dim, base)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("cos_and_sin", "layouts"),
+    [
+        (pair_tables, ["half", "interleaved"]),
+        (tables, ["half"]),
+        (repeated_tables, ["interleaved"]),
+    ],
+)
+def test_tables_alone_pass_in_the_layouts_they_fit(cos_and_sin, layouts, dtype):
+    rope = rotation_of_cos_and_sin(cos_and_sin)
+    for layout in ("half", "interleaved"):
+        report = check(
+            rope,
+            "rotary",
+            framework="torch",
+            dtype=dtype,
+            settings={"layout": layout},
+            tolerance="float32-angles",
+        )
+        assert bool(report.failures) == (layout not in layouts)
+        assert len(report.runs) > 15
+
+
+def test_tables_alone_with_another_base_or_in_the_wrong_order_fail():
+    def exchanged(positions, dim):
+        return tables(positions, dim)[::-1]
+
+    def other(positions, dim):
+        return tables(positions, dim, 500.0)
+
+    for wrong in (exchanged, other):
+        rope = rotation_of_cos_and_sin(wrong)
+        report = check(rope, "rotary", framework="torch", max_position=5000, **HALF)
+        assert len(report.failures) > 10
+
+
+def attend_in_heads(query, key, value, mask, *, bias=None, scale=None):
+    """The attention of operators: four axes, and a mask that is always given."""
+    assert query.ndim == key.ndim == value.ndim == mask.ndim == 4
+    return reference.scaled_dot_product_attention(
+        query, key, value, mask=mask, bias=bias, scale=scale
+    )
+
+
+def attend_after_tokens(query, key, value, mask):
+    """The same with heads on axis 2."""
+    heads = [x.swapaxes(1, 2) for x in (query, key, value)]
+    return attend_in_heads(*heads, mask).swapaxes(1, 2)
+
+
+def attend_to_the_past(query, key, value, causal=False):
+    """An attention that takes no mask."""
+    return reference.scaled_dot_product_attention(query, key, value, causal=causal)
+
+
+@pytest.mark.parametrize(
+    ("attend", "axis", "cases"),
+    [
+        (attend_in_heads, 1, ["a scale", "a bias", "a bias and a mask", "plain"]),
+        (attend_after_tokens, 2, ["one length per query", "plain"]),
+        (attend_to_the_past, 1, ["three heads, causal", "plain"]),
+    ],
+)
+def test_an_attention_gets_its_arguments_in_the_shape_it_wants(attend, axis, cases):
+    report = check(
+        attention_of_heads(attend, head_axis=axis), "attention", framework="numpy"
+    )
+    assert not report.failures
+    assert {*cases} <= {run.case["name"] for run in report.runs}
+
+
+def test_an_attention_whose_mask_means_hidden_fails():
+    def hidden(query, key, value, mask):
+        return attend_in_heads(query, key, value, ~mask)
+
+    report = check(attention_of_heads(hidden), "attention", framework="numpy")
+    assert len(report.failures) > 3
+
+
+@pytest.mark.parametrize("make", [torch.tensor, jnp.array], ids=["torch", "jax"])
+def test_heads_exchange_places_in_every_framework(make):
+    seen = []
+
+    def rope(x, positions):
+        seen.append((x.shape, positions.shape))
+        return x
+
+    x = make(np.arange(24.0).reshape(1, 2, 3, 4))
+    turned = rotation_of_heads(rope, head_axis=2)(x, make([[5, 6, 7]]))
+    assert seen == [((1, 3, 2, 4), (1, 3))]
+    assert np.array_equal(turned, x)

@@ -1,10 +1,11 @@
 """Functions of other shapes, as the checker calls them.
 
 Many code bases rotate by `apply_rotary_pos_emb(q, k, cos, sin)`, by an object that takes the positions
-first, or mask by a function of indices.
+first, or by a layer that wants four axes; they mask by a function of indices.
 Each adapter takes such a function and returns one that `check` can call.
 """
 
+import functools
 import importlib
 import inspect
 import math
@@ -12,16 +13,64 @@ import math
 import numpy as np
 
 from posattn.conformance import frameworks
+from posattn.conformance.calling import name_of, signature_of
+from posattn.conformance.vectors import UsageError
 
 __all__ = [
+    "attention_of_heads",
     "bias_of_score_mod",
     "mask_of_mask_mod",
     "rotation_by_tables",
+    "rotation_of_cos_and_sin",
+    "rotation_of_heads",
     "rotation_of_tokens",
 ]
 
 
-def rotation_by_tables(apply, tables, *, key=False, head_axis=True):
+def rotation_of_heads(rope, *, head_axis=1):
+    """Make a rotation of `rope(x, positions)`, which wants its arguments in one shape.
+
+    That is how operators, layers and modules are called: `RotaryEmbedding` of ONNX and of KerasHub, and
+    most modules of Flax.
+    Check it with the scheme `"rotary"`, and with `settings={"layout": "half"}` where halves are paired.
+
+    Args:
+        rope: takes `(b, h, n, d)` and positions of shape `(b, n)`, and returns what is rotated; keywords
+            that it has beside these, such as `base`, stay.
+        head_axis: where `rope` has the heads: 1, or 2 for `(b, n, h, d)`, or None for `(b * h, n, d)`
+            and positions of shape `(b * h, n)`.
+
+    Returns:
+        `rotate(x, positions)`, with the other keywords of `rope`.
+
+    Raises:
+        UsageError: if `head_axis` is another.
+
+    Examples:
+        >>> from posattn.conformance import check
+        >>> from posattn import reference
+        >>> def rope(x, positions, base=10000.0):
+        ...     return reference.rotate(x, positions[:, None], base=base)
+        >>> check(rotation_of_heads(rope), "rotary", framework="numpy").failures
+        []
+    """
+    one_of(head_axis, 1, 2, None)
+
+    def rotate(x, positions, **options):
+        """Rotate each head of each example."""
+        *lead, tokens, _ = x.shape
+        where = home(x).broadcast_to(positions, (*lead, tokens))
+        if head_axis is None:
+            where = home(x).reshape(where, (math.prod(lead), tokens))
+        elif len(lead) > 1:  # heads share them
+            where = where[:, 0]
+        turned = rope(in_heads(x, head_axis), where, **options)
+        return home(x).reshape(in_order(turned, head_axis), x.shape)
+
+    return named(rotate, rope, keywords(rope, after=2))
+
+
+def rotation_by_tables(apply, tables, *, key=False, head_axis=1):
     """Make a rotation of `apply(q, k, cos, sin)` and the function that makes its tables.
 
     Check it with the scheme `"rotary"`, and with `settings={"layout": "half"}` where halves are paired.
@@ -31,10 +80,14 @@ def rotation_by_tables(apply, tables, *, key=False, head_axis=True):
         tables: `tables(positions, dim)`, with a keyword `base` if it can have another; it is given
             positions of shape `(b, n)`, and returns cosines and sines.
         key: look at what comes back for the key, and not for the query.
-        head_axis: whether `apply` takes `(b, h, n, d)`, or else `(b, n, d)`.
+        head_axis: where `apply` has the heads: 1 for `(b, h, n, d)`, 2 for `(b, n, h, d)`, or None for
+            `(b * h, n, d)` and positions of shape `(b * h, n)`.
 
     Returns:
         `rotate(x, positions)`, with a keyword `base` if `tables` has it.
+
+    Raises:
+        UsageError: if `head_axis` is another.
 
     Examples:
         >>> from posattn.conformance import check
@@ -53,20 +106,59 @@ def rotation_by_tables(apply, tables, *, key=False, head_axis=True):
         []
     """
 
-    def rotate(x, positions, **base):
+    def rope(x, positions, **base):
         """Rotate by the tables of the positions."""
-        tokens, dim = x.shape[-2:]
-        given = x if x.ndim == 4 else x[:, None]
-        where = positions if positions.ndim > 1 else positions[None]
-        if not head_axis:  # each head is an example
-            given = x.reshape((math.prod(x.shape[:-2]), tokens, dim))
-            where = home(x).broadcast_to(positions, x.shape[:-1])
-        where = where.reshape((math.prod(where.shape[:-1]), tokens))
-        cos, sin = tables(where, dim, **base)
-        turned = apply(*query_and_key(given, key), cos, sin)[1 if key else 0]
-        return turned.reshape(x.shape)
+        cos, sin = tables(positions, x.shape[-1], **base)
+        return apply(*query_and_key(x, key), cos, sin)[1 if key else 0]
 
-    return named(rotate, apply, base="base" in inspect.signature(tables).parameters)
+    rope = named(rope, apply, keywords(tables, after=2))
+    return rotation_of_heads(rope, head_axis=head_axis)
+
+
+def rotation_of_cos_and_sin(tables):
+    """Make a rotation of tables alone, where nothing of yours turns by them.
+
+    Check it with the scheme `"rotary"`.
+    Tables with a column for each pair fit both layouts; those with a column for each entry are made for
+    one, so choose it with `settings`.
+
+    Args:
+        tables: `tables(positions, dim)`, with a keyword `base` if it can have another; it is given
+            positions of shape `(b, n)`, and returns cosines and sines of shape `(b, n, d / 2)` or
+            `(b, n, d)`.
+
+    Returns:
+        `rotate(x, positions, layout="interleaved")`, with a keyword `base` if `tables` has it.
+
+    Examples:
+        >>> from posattn.conformance import check
+        >>> def tables(positions, dim, base=10000.0):
+        ...     angles = positions[..., None] * base ** (-np.arange(0, dim, 2) / dim)
+        ...     return np.cos(angles), np.sin(angles)
+        >>> check(rotation_of_cos_and_sin(tables), "rotary", framework="numpy").failures
+        []
+    """
+
+    def rope(x, positions, *, layout="interleaved", **base):
+        """Turn each pair by the columns of its two entries."""
+        half = x.shape[-1] // 2
+        cuts, axis = [slice(half), slice(half, None)], -2
+        if layout == "interleaved":
+            cuts, axis = [slice(0, None, 2), slice(1, None, 2)], -1
+        a, b = (x[..., cut] for cut in cuts)
+        both = tables(positions, x.shape[-1], **base)
+        (cos_a, cos_b), (sin_a, sin_b) = (
+            [table[:, None][..., cut] for cut in cuts]
+            if table.shape[-1] == x.shape[-1]
+            else [table[:, None]] * 2
+            for table in both
+        )
+        turned = home(x).stack([a * cos_a - b * sin_a, b * cos_b + a * sin_b], axis)
+        return home(x).asarray(home(x).reshape(turned, x.shape), dtype=x.dtype)
+
+    layout = inspect.signature(rope).parameters["layout"]
+    rope = named(rope, tables, [layout, *keywords(tables, after=2)])
+    return rotation_of_heads(rope)
 
 
 def rotation_of_tokens(rope, *, key=False):
@@ -95,10 +187,11 @@ def rotation_of_tokens(rope, *, key=False):
     def rotate(x, positions):
         """Rotate all tokens of all examples."""
         tokens = math.prod(x.shape[:-1])
-        where = home(x).broadcast_to(positions, x.shape[:-1]).reshape((tokens,))
-        rows = x.reshape((tokens, x.shape[-1]))
-        turned = rope(where, *query_and_key(rows, key))[1 if key else 0]
-        return turned.reshape(x.shape)
+        where = home(x).broadcast_to(positions, x.shape[:-1])
+        rows = home(x).reshape(x, (tokens, x.shape[-1]))
+        both = query_and_key(rows, key)
+        turned = rope(home(x).reshape(where, (tokens,)), *both)[1 if key else 0]
+        return home(x).reshape(turned, x.shape)
 
     return named(rotate, rope)
 
@@ -106,6 +199,53 @@ def rotation_of_tokens(rope, *, key=False):
 def query_and_key(x, key):
     """The query and the key: one is `x`, and the other its negative, so that neither passes for both."""
     return (-x, x) if key else (x, -x)
+
+
+def attention_of_heads(attend, *, head_axis=1):
+    """Make an attention of `attend(query, key, value)`, which wants its arguments in one shape.
+
+    That is how `Attention` of ONNX is called, and `dot_product_attention` of JAX, Flax and Keras.
+    Check it with the scheme `"attention"`.
+
+    Args:
+        attend: takes queries, keys and values of shape `(b, h, n, d)`; `mask` of shape `(b, 1, n_q, n_k)`
+            is always given if it has one, and `bias` of this shape if there is one; other keywords,
+            such as `scale`, stay.
+        head_axis: where `attend` has the heads: 1, or 2 for `(b, n, h, d)`.
+
+    Returns:
+        `attention(query, key, value)`, with the other keywords of `attend`.
+
+    Raises:
+        UsageError: if `head_axis` is another.
+
+    Examples:
+        >>> from posattn.conformance import check
+        >>> from posattn.reference import scaled_dot_product_attention
+        >>> def attend(query, key, value, mask):
+        ...     return scaled_dot_product_attention(query, key, value, mask=mask)
+        >>> check(attention_of_heads(attend), "attention", framework="numpy").failures
+        []
+    """
+    one_of(head_axis, 1, 2)
+    taken = keywords(attend, after=3)
+
+    def attention(query, key, value, **options):
+        """Attend in each head of each example."""
+        shape = (query.shape[0], query.shape[-2], key.shape[-2])
+        if any(each.name == "mask" for each in taken) and options.get("mask") is None:
+            options["mask"] = like(query, np.ones(1, bool))
+        for name in {"mask", "bias"} & {*options}:
+            if options[name] is not None:
+                options[name] = home(query).broadcast_to(options[name], shape)[:, None]
+        heads = [in_heads(x, head_axis) for x in (query, key, value)]
+        out = in_order(attend(*heads, **options), head_axis)
+        return home(query).reshape(out, (*query.shape[:-1], value.shape[-1]))
+
+    optional = [
+        each.replace(default=None) if each.name == "mask" else each for each in taken
+    ]
+    return named(attention, attend, optional)
 
 
 def mask_of_mask_mod(mask_mod):
@@ -166,13 +306,44 @@ def bias_of_score_mod(score_mod, num_heads):
     return named(bias, score_mod)
 
 
-def named(made, source, *, base=False):
-    """Give an adapted function the name of its source, and a keyword `base` if it takes one."""
-    made.__name__ = getattr(source, "__name__", type(source).__name__)
-    parameters = [*inspect.signature(made).parameters.values()]
-    if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:
-        keyword = inspect.Parameter("base", inspect.Parameter.KEYWORD_ONLY, default=10000.0)
-        made.__signature__ = inspect.Signature([*parameters[:-1], *[keyword] * base])
+def one_of(head_axis, *axes):
+    """Refuse an axis of heads that an adapter has no meaning for."""
+    if head_axis not in axes or isinstance(head_axis, bool):
+        raise UsageError(f"head_axis must be one of {axes}, got {head_axis!r}")
+
+
+def in_heads(x, head_axis):
+    """An array `(b, n, d)` or `(b, h, n, d)` with its heads on that axis, or among the examples."""
+    *lead, tokens, dim = x.shape
+    if head_axis is None:
+        return home(x).reshape(x, (math.prod(lead), tokens, dim))
+    heads = home(x).reshape(x, (lead[0], math.prod(lead[1:]), tokens, dim))
+    return in_order(heads, head_axis)
+
+
+def in_order(x, head_axis):
+    """An array with heads and tokens exchanged, if the heads are on axis 2."""
+    return home(x).einsum("bhnd->bnhd", x) if head_axis == 2 else x
+
+
+def keywords(function, *, after):
+    """The parameters of a function after the first ones, as keywords."""
+    others = [*signature_of(function).parameters.values()][after:]
+    named = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [each.replace(kind=kind) for each in others if each.kind in named]
+
+
+def named(made, source, keywords=()):
+    """Give an adapted function the name, text and module of its source, and these keywords for its `**`."""
+    functools.update_wrapper(made, source, updated=())
+    made.__name__ = name_of(source)
+    plain = [
+        each
+        for each in inspect.signature(made, follow_wrapped=False).parameters.values()
+        if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ]
+    made.__signature__ = inspect.Signature([*plain, *keywords])
     return made
 
 
