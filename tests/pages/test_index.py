@@ -106,7 +106,7 @@ def test_each_chapter_has_a_card(page):
     Practice: how to use both.
     """
     chapters = [*DOCS.glob("attention/*.md"), *DOCS.glob("position/*.md")]
-    practice = ("model", "configurations", "conformance", "exercises")
+    practice = ("model", "configurations", "conformance", "exercises", "questions")
     chapters += [DOCS / f"{name}.md" for name in practice]
     for chapter in chapters:
         name = chapter.relative_to(DOCS).with_suffix("")

@@ -1,0 +1,366 @@
+"""Questions people ask."""
+
+import contextlib
+import io
+import re
+
+import jax
+import numpy as np
+import pytest
+import torch
+from jax import numpy as jnp
+from torch.nn.attention.bias import causal_lower_right
+
+from posattn import reference
+from posattn.configs import plan
+from posattn.reference import frequencies, rotate
+from posattn.torch import flex
+from posattn.torch import rotate as torch_rotate
+from tests.records import PLANS, RECORDS, ropes
+
+Q, K = np.random.default_rng(7).normal(size=(2, 12, 16))
+
+
+def said(page, beginning):
+    """The numbers after the words with which a printed line begins."""
+    (line,) = {row for row in page.printed.splitlines() if row.startswith(beginning)}
+    return [float(n) for n in re.findall(r"-?\d+(?:\.\d+)?", line.removeprefix(beginning))]
+
+
+def test_fifteen_questions_each_with_an_answer_in_bold_and_its_threads(page):
+    """People ask these fifteen questions
+
+    Each answer stands by itself: the answer first, then the reason, then a few lines that show it. At
+    the end of each you find the chapter that explains it properly, and the threads where it was asked.
+    """
+    _, *answers = re.split(
+        r"^## (?=.*\?$)", page.text.partition("## Exercises")[0], flags=re.M
+    )
+    assert len(answers) == 15
+    for answer in answers:
+        _, _, rest = answer.partition("\n\n")
+        assert rest.startswith("**")
+        *_, last = re.findall(r"^\*Read on:\*(.*?)^\*Asked in:\*(.*)", answer, re.M | re.S)
+        assert re.search(r"\{(doc|ref)\}`", last[0])
+        assert "https://" in last[1]
+        assert (
+            answer.index("**") < answer.index("```{code-cell}") < answer.index("*Read on:*")
+        )
+
+
+def test_every_answer_runs_by_itself(page):
+    """Each answer stands by itself"""
+    cells = [
+        cell
+        for cell in page.cells
+        if not page.text.partition(cell.code)[0].count("## Exercises")
+    ]
+    assert len(cells) >= 15
+    for cell in cells:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(cell.code, {"__name__": "__main__"})
+        assert out.getvalue() == cell.printed
+
+
+def test_the_two_layouts(page):
+    """The RoPE paper turns entries 0 and 1 together, then 2 and 3, and so on. The Llama of Transformers
+    turns entry $c$ together with entry $c + d/2$.
+
+    With halves and unconverted weights some score is off by several typical scores. With converted
+    weights nothing changes.
+    """
+    for layout, partner in (("interleaved", 1), ("half", 4)):
+        turned = rotate(np.eye(8)[:1], np.array([1]), layout=layout)[0]
+        assert np.flatnonzero(turned).tolist() == [0, partner]
+    assert {rope.layout for rope in ropes("Llama 3")} == {"half"}
+    (typical,) = said(page, "a typical score:")
+    assert said(page, "error with the same weights:")[0] > 3 * typical
+    assert said(page, "error with converted weights:") == [0]
+
+
+def test_two_meanings_of_a_factor(page):
+    """Take a head of width 512 with the factor 0.25, so that 128 entries rotate either way
+
+    The partner is entry 64 in one case and 256 in the other, and from pair 1 on the frequencies differ
+    too.
+    """
+    for speeds in (page.torch.first_part, page.torch.part_of_pairs):
+        assert (speeds > 0).sum() == 64 == 0.25 * 512 / 2
+        assert speeds[0] == 1
+    first, pairs = (said(page, name) for name in ("first part:", "proportional:"))
+    assert (first[1], pairs[1]) == (64, 256)
+    assert first[-1] != pairs[-1]
+
+
+def test_who_has_which_meaning(page):
+    """Most models with this field, such as Phi-2 and Qwen3-Next, cut off the first part of a head
+
+    Gemma 4 forms pairs across the whole head and takes the frequencies of the whole width. It rotates
+    only the fast pairs, and the others get frequency 0.
+    """
+    for family in ("Phi-2", "Qwen3-Next"):
+        (rope,) = ropes(family)
+        assert (
+            0 < len(rope.frequencies) * 2 < max(la.head_dim for la in PLANS[family].layers)
+        )
+    still = [rope for rope in ropes("Gemma 4") if 0 in rope.frequencies]
+    assert len(still) == 1
+    assert len(still[0].frequencies) == 256
+    moving = [speed > 0 for speed in still[0].frequencies]
+    assert moving == sorted(moving, reverse=True)
+
+
+def test_norm_and_rotation(page):
+    """A rotation doesn't change the length, so you may divide before or after.
+
+    Those two steps don't commute, unless both entries of each pair have the same scale.
+
+    The thread says the same of a norm with a scale, and that doesn't hold, as the second line shows.
+    """
+    assert np.allclose((rotate(Q) ** 2).sum(-1), (Q**2).sum(-1))
+    scale = np.arange(1.0, 9).repeat(2)
+    assert np.allclose(rotate(scale * Q), scale * rotate(Q))
+    assert not np.allclose(rotate(np.arange(16) * Q), np.arange(16) * rotate(Q))
+    assert said(page, "no scale:") == [0]
+    assert said(page, "learned scale:")[0] > 0.1
+
+
+def test_norm_first_is_usual(page):
+    """Most models normalize first.
+
+    act before the rotation
+    """
+    norms = [plan.layers[0].query_norm for plan in PLANS.values()]
+    after = [norm.after for norm in norms if norm is not None]
+    assert after.count(False) > len(after) / 2
+    layer = reference.MultiHeadAttention.init(
+        np.random.default_rng(0), 16, 1, rotate=reference.Rotary(), query_norm=np.sign
+    )
+    weights = layer.attention_weights(Q)
+    q, k = Q @ layer.query_weight, Q @ layer.key_weight
+    assert np.allclose(weights, reference.attention_weights(rotate(np.sign(q)), rotate(k)))
+
+
+def test_angles_in_bfloat16(page):
+    """A bfloat16 number has 8 significant bits. Rounding a cosine to it costs about 0.002.
+
+    A cosine lies between $-1$ and 1, so an error of 1.679 at position 4095 leaves nothing of it.
+
+    rotate of this library computes angles in float64 and raises an error for half-precision positions.
+    """
+    assert torch.finfo(torch.bfloat16).eps == 2.0**-7
+    assert said(page, "cosines in bfloat16:     off by") == [0.002]
+    assert said(page, "frequencies in bfloat16: off by") == [1.679]
+    x = torch.from_numpy(Q)
+    with pytest.raises(TypeError):
+        torch_rotate(x, torch.arange(12).bfloat16())
+    far = 100_000 + np.arange(12)
+    assert np.allclose(torch_rotate(x, torch.from_numpy(far)).numpy(), rotate(Q, far))
+
+
+def test_moving_a_key(page):
+    """Rotations add up: rotate by 5 and then by $-3$, and you are at 2.
+
+    An error of 3.97, for entries of about 1, leaves nothing of the key. The moved key has no error.
+    """
+    one = np.ones(12)
+    assert np.allclose(rotate(rotate(Q, 5 * one), -3 * one), rotate(Q, 2 * one))
+    assert said(page, "moved from 5000 to 2000:        off by") == [0]
+    assert said(page, "after the frequencies changed:  off by") == [3.97]
+    assert 0.5 < page.torch.key.std() < 1.5
+
+
+def test_yarn_in_a_configuration(page):
+    """The slowest pair is slowed by the whole factor and the fastest not at all.
+
+    Llama 3.1, for example, comes with its own.
+    """
+    assert page.torch.slowing[0] == pytest.approx(1)
+    assert page.torch.slowing[-1] == pytest.approx(4)
+    assert page.torch.config["rope_scaling"]["factor"] == 4
+    slow, factor = reference.yarn(128, base=1e6, factor=4.0, trained_length=32768)
+    assert np.allclose(page.torch.rope.frequencies, slow)
+    assert page.torch.rope.attention_factor == pytest.approx(factor)
+    assert RECORDS["Llama 3.1"]["rope_scaling"]["rope_type"] == "llama3"
+
+
+def test_the_base_of_llama_2(page):
+    """Llama 2 has the base 10000 and reads 4096 tokens, more than twice what the first line allows.
+
+    Nearly every pair then turns at another speed than in training
+    """
+    (first,) = said(page, "base   10000: a similar key wins up to")[:1]
+    assert 2 * first < 4096
+    assert (frequencies(128, base=5e5)[1:] < 0.99 * frequencies(128)[1:]).all()
+
+
+def test_left_padding(page):
+    """Hide it with a mask and count positions from the first real token, and the output is that of the
+    text alone.
+
+    They don't matter for RoPE, as long as queries and keys shift by the same amount
+
+    Count slots, and the padding has pushed every word three places along.
+    """
+    assert said(page, "RoPE without a mask:  off by")[0] > 0.5
+    assert said(page, "RoPE with a mask:     off by") == [0]
+    assert said(page, "sinusoid, slots counted: off by")[0] > 0.5
+    assert said(page, "sinusoid, words counted: off by") == [0]
+
+
+def test_position_ids_from_the_mask(page):
+    """In Transformers the line is position_ids = (attention_mask.cumsum(-1) - 1).clip(0)."""
+    attention_mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+    position_ids = (attention_mask.cumsum(-1) - 1).clip(0)
+    assert position_ids[0].tolist() == page.torch.from_text.tolist()
+
+
+def test_packing_takes_a_mask(page):
+    """A softmax never gives a weight of zero to a key that it can see.
+
+    With RoPE that mask is all you need
+
+    With reset positions it still changes by 1.53, and with the mask not at all.
+    """
+    assert (reference.attention_weights(Q, K) > 0).all()
+    assert said(page, "reset positions: the second changes by") == [1.53]
+    assert said(page, "mask: the second changes by") == [0]
+    layer = reference.MultiHeadAttention.init(
+        np.random.default_rng(0), 16, 2, rotate=reference.Rotary()
+    )
+    same = np.arange(12)[:, None] // 6 == np.arange(12) // 6
+    packed = layer(Q, causal=True, mask=same)
+    assert np.allclose(packed[6:], layer(Q[6:], causal=True))
+
+
+def test_true_hides_in_the_layers_of_pytorch(page):
+    """The first output is the first value, so here True shows. torch.nn.MultiheadAttention with the same
+    mask returns the mean of the other two, which is 25.
+    """
+    layer = torch.nn.MultiheadAttention(1, 1, bias=False, batch_first=True, kdim=2, vdim=1)
+    with torch.no_grad():
+        for weight in layer.parameters():
+            weight.fill_(1)
+    keys, values = torch.ones(1, 3, 2), torch.tensor([[[10.0], [20.0], [30.0]]])
+    mask = torch.tensor([[True, False, False]])
+    out, _ = layer(torch.ones(1, 1, 1), keys, values, attn_mask=mask)
+    assert out.item() == pytest.approx(25)
+    assert said(page, "True at the first key only:") == [10]
+    encoder = torch.nn.TransformerEncoderLayer(4, 1, dropout=0.0, batch_first=True).eval()
+    x = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0))
+    future = torch.ones(3, 3, dtype=torch.bool).triu(1)
+    alone = encoder(x[:, :1])
+    assert torch.allclose(encoder(x, src_mask=future)[:, :1], alone, atol=1e-5)
+    assert not torch.allclose(encoder(x, src_mask=~future)[:, :1], alone, atol=1e-2)
+
+
+def test_the_other_corner(page):
+    """The framework returns the first value.
+
+    PyTorch has the other corner too, as torch.nn.attention.bias.causal_lower_right.
+    """
+    assert said(page, "is_causal=True:") == [10]
+    assert said(page, "posattn, causal:") == [20]
+    corner = causal_lower_right(1, 3)
+    values = torch.tensor([[[[10.0], [20.0], [30.0]]]])
+    out = torch.nn.functional.scaled_dot_product_attention(
+        torch.ones(1, 1, 1, 1), torch.ones(1, 1, 3, 1), values, attn_mask=corner
+    )
+    assert out.item() == pytest.approx(20)
+
+
+def test_rows_that_see_nothing(page):
+    r"""Because a softmax over nothing but minus infinity is $0/0$
+
+    PyTorch's scaled_dot_product_attention now gives zeros, torch.nn.MultiheadAttention still gives NaN if
+    you ask for the weights, and JAX gives the mean.
+
+    Filling in a large negative number hides the NaN, and the row becomes the mean of all values, padding
+    included.
+
+    and $0 \cdot \mathrm{NaN}$ is NaN.
+    """
+    assert "softmax of a hidden row is NaN:  True True True" in page.printed
+    assert "masked_softmax of the same row:  0.0 0.0 0.0" in page.printed
+    x, nothing = torch.ones(1, 5, 4), torch.zeros(5, 5, dtype=torch.bool)
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    assert (sdpa(x, x, x, attn_mask=nothing) == 0).all()
+    layer = torch.nn.MultiheadAttention(4, 1, batch_first=True)
+    assert layer(x, x, x, attn_mask=~nothing, need_weights=True)[0].isnan().all()
+    values = jnp.arange(5.0)[None, :, None, None]
+    ones = jnp.ones((1, 5, 1, 1))
+    out = jax.nn.dot_product_attention(
+        ones, ones, values, mask=jnp.zeros((1, 1, 5, 5), bool)
+    )
+    assert np.allclose(out, 2)
+    assert np.allclose(reference.masked_softmax(np.full((1, 5), -1e9)), 1 / 5)
+    assert np.isnan(0 * np.nan)
+
+
+def test_whose_window(page):
+    """In a config.json of Transformers W counts the token itself, and in FlashAttention's window_size and in
+    Mistral's paper it doesn't. There the same number gives W + 1 keys.
+
+    so a window of W is window_size=(W - 1, 0)
+
+    One key too many looks harmless, and short texts never show it.
+    """
+    assert said(page, "W with itself:") == [4]
+    assert said(page, "W to the left:") == [5]
+    assert said(page, "window_mask & causal:") == [4]
+    back = page.torch.back
+    assert np.array_equal((back >= 0) & (back <= 4 - 1), page.torch.with_itself)
+    small = RECORDS["Mistral 7B v0.1"] | {"sliding_window": 4}
+    window = plan(small).layers[0].window
+    seen = reference.window_mask(12, 12, window) & reference.causal_mask(12)
+    assert np.array_equal(
+        seen, page.torch.with_itself
+    )  # `nox -s oracles` compares it with transformers
+    short = (slice(4), slice(4))
+    assert np.array_equal(page.torch.with_itself[short], page.torch.to_the_left[short])
+
+
+def test_a_bias_as_a_function(page):
+    """The whole bias is in those few bytes.
+
+    and with attention=flex.attention PyTorch's FlexAttention runs it
+    """
+    from posattn.torch import ALiBi, MultiHeadAttention
+
+    x = torch.from_numpy(Q).float()
+    layer = MultiHeadAttention(16, 4, bias=ALiBi(4)).requires_grad_(False)
+    fused = MultiHeadAttention(16, 4, bias=ALiBi(4), attention=flex.attention)
+    fused.requires_grad_(False).load_state_dict(layer.state_dict())
+    assert torch.allclose(fused(x, causal=True), layer(x, causal=True), atol=1e-5)
+
+
+def test_patches_that_come_out_short(page):
+    """DINOv2 has 37 by 37 patches at 518 pixels
+
+    The resized table then has as many rows as the factor times the old size, rounded down
+
+    The rotation accepts any size.
+    """
+    assert 37 * 14 == 518
+    table = torch.zeros(1, 1, 37, 37)
+    for n in (38, *page.torch.wrong):
+        scaled = torch.nn.functional.interpolate(table, scale_factor=n / 37)
+        sized = torch.nn.functional.interpolate(table, size=(n, n))
+        assert sized.shape[-1] == n
+        assert scaled.shape[-1] == n - (n in page.torch.wrong)
+    here, there = (said(page, f"both patches moved by {n}: score") for n in (" 0", "50"))
+    assert here == there
+
+
+def test_one_token_too_many(page):
+    """At 513 tokens one pair is, the last query with the first key."""
+    assert said(page, "512 tokens:") == [0]
+    assert said(page, "513 tokens:") == [1]
+    assert np.argwhere(page.torch.differ & (page.torch.behind >= 0)).tolist() == [[512, 0]]
+
+
+def test_packed_and_added(page):
+    """Such a model needs both, the mask and the reset."""
+    assert said(page, "mask: off by")[0] > 0.5
+    assert said(page, "mask and reset: off by") == [0]
