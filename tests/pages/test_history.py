@@ -232,3 +232,49 @@ def test_memory_networks_began_the_story(page):
     for key in ("sukhbaatar2015end", "golovneva2024contextual"):
         names = [str(author) for author in entries[key].persons["author"]]
         assert "Sukhbaatar, Sainbayar" in names
+
+
+def test_2026(page, months):
+    """In the layers that see the whole text, the fastest quarter of the pairs turns and the others stand
+    still
+
+    Inkling, [a large model of July 2026](https://github.com/huggingface/transformers/pull/47347), has no
+    rotation in any layer. It has sixteen learned curves over the distance
+
+    Parikh's learned numbers for distances were just ten years old.
+    """
+    whole = [layer for layer in PLANS["Gemma 4"].layers if layer.window is None]
+    assert whole
+    for layer in whole:
+        moving = np.array(layer.rope.frequencies) > 0
+        assert moving.tolist() == sorted(moving, reverse=True)
+        assert moving.mean() == 1 / 4
+    assert not ropes("Inkling")
+    assert all(
+        "16 profiles over distances" in str(layer) for layer in PLANS["Inkling"].layers
+    )
+    assert 12 * 26 + 7 - months["Parikh.Tackstrom.Das.ea.2016"] in range(120, 124)
+
+
+def test_order_comes_for_free_again(page, months):
+    """In Qwen3-Next and Qwen3.5, three of four layers are of this kind.
+
+    So order comes for free once more, because the network reads in order.
+    """
+    for family in ("Qwen3-Next", "Qwen3.5"):
+        state = [layer.kind not in ATTENTION for layer in PLANS[family].layers]
+        assert state == [layer % 4 != 3 for layer in range(len(state))]
+    assert months["yang2025gated"] < months["kimi2025linear"]
+
+
+def test_one_small_key_that_turns(page):
+    """The matrix that makes the keys can even be merged with the one that makes the queries, and then the
+    narrow vector is the key. Rotation got in the way. It would stand between the two matrices, different
+    for every position, and nothing could be merged.
+    """
+    rng = np.random.default_rng(0)
+    x, latent = rng.normal(size=(2, 5, 8))
+    W_q, W_k = rng.normal(size=(2, 8, 8))
+    merged = x @ (W_q @ W_k.T) @ latent.T
+    assert np.allclose(merged, (x @ W_q) @ (latent @ W_k).T)
+    assert not np.allclose(merged, rotate(x @ W_q) @ rotate(latent @ W_k).T)
