@@ -1,7 +1,12 @@
-"""Hugging Face's transformers: Llama's rotation, and the frequencies of each rope type."""
+"""Hugging Face's transformers: Llama's rotation, the frequencies of each rope type, and masks."""
 
 import torch
 from transformers import LlamaConfig
+from transformers.masking_utils import (
+    causal_mask_function,
+    chunked_causal_mask_function,
+    sliding_window_causal_mask_function,
+)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import (
@@ -10,6 +15,7 @@ from transformers.models.llama.modeling_llama import (
 )
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from posattn.conformance.adapters import mask_of_mask_mod
 from tests.conformance.adapting import against, because
 
 
@@ -125,3 +131,23 @@ def bloom_slopes(num_heads):
     """The slopes of Bloom's bias: its difference from one key to the next."""
     bias = build_alibi_tensor(torch.ones(1, 2), num_heads, torch.float32)
     return (bias[:, 0, 1] - bias[:, 0, 0]).flatten()
+
+
+@against("causal_mask", framework="torch")
+def causal(query_positions, key_positions):
+    """`causal_mask_function`."""
+    return mask_of_mask_mod(causal_mask_function)(query_positions, key_positions)
+
+
+@against("window_mask", framework="torch")
+def window(query_positions, key_positions, *, window):
+    """`sliding_window_causal_mask_function`."""
+    mask = sliding_window_causal_mask_function(window)
+    return mask_of_mask_mod(mask)(query_positions, key_positions)
+
+
+@against("chunk_mask", framework="torch")
+def chunk(query_positions, key_positions, *, size):
+    """`chunked_causal_mask_function`, without padding."""
+    mask = chunked_causal_mask_function(size, torch.tensor([0]))
+    return mask_of_mask_mod(mask)(query_positions, key_positions)

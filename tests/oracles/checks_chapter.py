@@ -99,9 +99,9 @@ def test_a_llama_is_loaded_by_its_lines(rope):
 def test_the_adapter_of_the_page_for_llama():
     """It passes, except for the case that shows its angles in float32."""
     page = PAGE.with_name("conformance.md").read_text()
-    (code,) = re.findall(
+    code, _ = re.findall(
         r"^```\{code-block\} python\n(.*?)^```", page, re.DOTALL | re.MULTILINE
-    )
+    )  # checks_adapters.py runs the other
     names = {"rotation_by_tables": rotation_by_tables}
     exec(compile(code, "conformance.md", "exec"), names)
     report = check(names["llama"], "rotary", settings={"layout": "half"}, framework="torch")
