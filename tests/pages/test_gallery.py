@@ -96,7 +96,7 @@ def test_products_hide_the_order(page):
 
 
 def test_frequencies_start_at_1_and_fall(page):
-    """The slowest pair turns by a thousand radians per word, so far positions are as good as drawn at
+    """The slowest pair turns by a thousand radians per word, so distant positions might as well be
     random.
 
     They start at 1 and fall.
@@ -180,6 +180,8 @@ def test_what_one_short_text_finds(page):
     """Suppose you compare with an original on one short text, in one call, with 8 heads and a fresh object.
     That finds the wrong layouts. It finds no stale cache and no missing reset, no slopes for 12 heads, and no
     mask that is wrong only in decoding.
+
+    A test that makes a new object each time never fails.
     """
     y = np.random.default_rng(0).normal(size=(5, 8))
     where = np.arange(5)
