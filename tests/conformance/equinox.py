@@ -29,9 +29,6 @@ def far():
     "begin at 0",
     "0 to 4",
     "order of their own",
-    "left padding",
-    "first example",
-    "two heads",
     whose="library",
     why="tables are kept by width and dtype alone, so a module may turn by the base of an earlier one",
 )
@@ -70,7 +67,11 @@ def turned(x, *, base=10000.0):
 @against("rotary", far, stale, fractions, framework="jax", layout="half")
 @partial(rotation_of_heads, head_axis=None)
 def rows(x, positions, *, base=10000.0):
-    """`RotaryPositionalEmbedding`, with each token in its row of a longer text."""
+    """`RotaryPositionalEmbedding`, with each token alone in its row of a longer text."""
     rope = RotaryPositionalEmbedding(x.shape[-1], theta=base)
-    text = jnp.zeros((positions.max(initial=-1) + 1, x.shape[-1]))
-    return jax.vmap(lambda x, row: rope(text.at[row].set(x))[row])(x, positions)
+    text = jnp.zeros((positions.max(initial=0) + 1, x.shape[-1]))
+    tokens = x.reshape(positions.size, x.shape[-1]), positions.flatten()
+    alone = jax.lax.map(
+        lambda token: rope(text.at[token[1]].set(token[0]))[token[1]], tokens
+    )
+    return alone.reshape(x.shape)
