@@ -1,0 +1,1 @@
+"""Small decoders, trained with each scheme from several seeds, and what they have learned."""

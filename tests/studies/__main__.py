@@ -1,0 +1,72 @@
+"""The command: `python -m tests.studies [name ...]`. What is in the record already is not run again."""
+
+import argparse
+import sys
+
+import joblib
+from tqdm import tqdm
+
+from tests.studies import cells, records
+
+
+def missing(chosen, folder=records.FOLDER):
+    """Those cells that no record has as they are now."""
+    known = {task: records.load(task, folder) for task in cells.TASKS}
+    current = {task: known[task]["made_from"] == cells.fingerprint(task) for task in known}
+    return [
+        cell
+        for cell in chosen
+        if not (current[cell.task] and cell.name in known[cell.task]["cells"])
+    ]
+
+
+def named(cell):
+    """A cell and its result, as a job somewhere returns them."""
+    return cell, cells.run(cell)[0]
+
+
+def study(chosen, folder=records.FOLDER, jobs=None):
+    """Run cells beside each other, and record each as soon as it has ended.
+
+    Jobs are joblib's: within `joblib.parallel_config("dask")` they run on a cluster.
+    """
+    made_from = {task: cells.fingerprint(task) for task in cells.TASKS}
+    chosen = missing(chosen, folder)
+    work = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
+    ended = work(joblib.delayed(named)(cell) for cell in chosen)
+    for cell, entry in tqdm(ended, total=len(chosen), unit="cell", file=sys.stderr):
+        records.save(cell.task, made_from[cell.task], cell.name, entry, folder)
+
+
+def main(arguments=None):
+    """Run the study, or the cells whose names begin with one of those given."""
+    parser = argparse.ArgumentParser(prog="nox -s study --", description=main.__doc__)
+    parser.add_argument(
+        "names", nargs="*", help="such as `rotary` or `stories/alibi, seed 0`"
+    )
+    parser.add_argument("--jobs", type=int, default=joblib.cpu_count(), help="at a time")
+    parser.add_argument("--cluster", help="address of a Dask scheduler that runs the jobs")
+    given = parser.parse_args(arguments)
+    chosen = [
+        cell
+        for cell in cells.cells()
+        if not given.names
+        or any(
+            full.startswith(name)
+            for name in given.names
+            for full in (cell.name, f"{cell.task}/{cell.name}")
+        )
+    ]
+    if not chosen:
+        parser.error(f"no cell has a name that begins with {' or '.join(given.names)}")
+    if given.cluster:
+        from distributed import Client
+
+        with Client(given.cluster), joblib.parallel_config("dask"):
+            study(chosen)
+    else:
+        study(chosen, jobs=given.jobs)
+
+
+if __name__ == "__main__":
+    main()
