@@ -1,4 +1,4 @@
-"""What the study has found, in `docs/_records/studies`: a file for each task, which also says what is left."""
+"""What the study has found, in `docs/_records/studies`: a file for each task."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def save(task, made_from, name, entry, folder=FOLDER):
 
 
 def interval(numbers):
-    """The mean of one number per seed, and how far its 95 % interval reaches to both sides, by Student's t."""
+    """The mean of a number per seed, and how far its 95 % interval reaches to each side, by Student's t."""
     numbers = np.asarray(numbers, float)
     spread = numbers.std(axis=0, ddof=1) / np.sqrt(len(numbers))
     return numbers.mean(axis=0), student.ppf(0.975, len(numbers) - 1) * spread

@@ -4,8 +4,6 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 WIDTH, HEADS = 64, 4
 HEAD_WIDTH = WIDTH // HEADS
 LONGEST = 512  # tokens that anything is tested on, and rows of the learned table
