@@ -53,13 +53,15 @@ class Cell:
 
 
 def cells():
-    """All cells: a seed of everything before the next seed of anything."""
-    found = []
-    for seed in settings.SEEDS:
-        found += [Cell(task, scheme, seed) for task in TASKS for scheme in SCHEMES]
-        found.append(Cell("stories", "cope", seed))
-        found += [Cell("topics", scheme, seed, 4) for scheme in DEEP]
-    return found
+    """All cells: a seed of each scheme before the next seed of any, and what takes longest last."""
+    found = [
+        Cell(task, scheme, seed)
+        for seed in settings.SEEDS
+        for scheme in SCHEMES
+        for task in TASKS
+    ]
+    found += [Cell("topics", scheme, seed, 4) for seed in settings.SEEDS for scheme in DEEP]
+    return found + [Cell("stories", "cope", seed) for seed in settings.SEEDS]
 
 
 def run(cell):
@@ -67,7 +69,7 @@ def run(cell):
     torch.set_num_threads(1)
     task, trained = TASKS[cell.task], TRAINED[cell.task]
     scheme = getattr(schemes, cell.scheme)
-    decoder = torch_training.fresh(scheme, len(task.WORDS), cell.layers, cell.seed)
+    decoder = torch_training.fresh(scheme, len(task.VOCABULARY), cell.layers, cell.seed)
     losses = torch_training.train(decoder, task.batches(cell.seed, trained), trained)
     entry = {"curve": losses.reshape(-1, CURVE).mean(axis=1).tolist()}
     entry |= task.measure(torch_training.logits_of(decoder))

@@ -1,54 +1,14 @@
-"""The language of the running example: stories of who bites whom, and questions about them.
-
-"the dog bites the man . the fox sees the king . who bites the man ? dog ."
-"""
+"""Stories and questions about them, in the language of the running example."""
 
 import numpy as np
 
+from posattn.stories import WORDS, encode, story
 from tests.studies.settings import TIMES
 
-NOUNS = ["dog", "man", "fox", "king", "cat", "bird", "boy", "wolf"]
-VERBS = {"bites": "bite", "sees": "see", "hears": "hear", "likes": "like"}
-WORDS = ["the", ".", "?", "who", "whom", "does", *NOUNS, *VERBS, *VERBS.values()]
-INDEX = {word: index for index, word in enumerate(WORDS)}
 FACTS, QUESTIONS = 4, 3  # of the longest story in training
 LENGTH = 6 * FACTS + 8 * QUESTIONS
+VOCABULARY = WORDS
 HELD_OUT = 128  # stories in a test
-
-
-def facts(rng, count):
-    """Draw facts (subject, verb, object) of which no two share verb and object, or subject and verb.
-
-    There are eight for each verb at most: nobody does anything to themselves.
-    """
-    pairs = []
-    for verb in VERBS:
-        objects = rng.permutation(NOUNS)
-        while any(objects == NOUNS):
-            objects = rng.permutation(NOUNS)
-        pairs += [(who, verb, whom) for who, whom in zip(NOUNS, objects, strict=True)]
-    return [pairs[index] for index in rng.permutation(len(pairs))[:count]]
-
-
-def story(rng, num_facts, num_questions):
-    """A story's words, the places of its answers, and which fact each is about.
-
-    Each question asks for another half of a fact: "who bites the man ? dog ." or
-    "whom does the dog bite ? man ."
-    """
-    told = facts(rng, num_facts)
-    words, answers = [], []
-    for who, verb, whom in told:
-        words += ["the", who, verb, "the", whom, "."]
-    asked = rng.permutation(2 * num_facts)[:num_questions]
-    for index in asked:
-        who, verb, whom = told[index // 2]
-        if index % 2:
-            words += ["who", verb, "the", whom, "?", who, "."]
-        else:
-            words += ["whom", "does", "the", who, VERBS[verb], "?", whom, "."]
-        answers.append(len(words) - 2)
-    return words, answers, asked // 2
 
 
 def draw(rng, size, num_facts, num_questions):
@@ -57,23 +17,24 @@ def draw(rng, size, num_facts, num_questions):
     tokens, answers = np.full((2, size, length), -1)
     for row in range(size):
         words, places, _ = story(rng, num_facts, num_questions)
-        tokens[row, : len(words)] = [INDEX[word] for word in words]
+        tokens[row, : len(words)] = encode(words)
         answers[row, places] = tokens[row, places]
     return np.maximum(tokens, 0), answers
 
 
 def batches(seed, settings, times=1):
-    """What a seed is trained on: stories of 2 to 4 facts, or as many times that."""
+    """What a seed is trained on, as tokens and as what is to be predicted: all of each story.
+
+    The stories have 2 to 4 facts, or as many times that.
+    """
     rng = np.random.default_rng([seed, times])
-    length = times * LENGTH
     for _ in range(settings.steps):
-        tokens, answers = np.full((2, settings.batch, length), -1)
-        for row in range(settings.batch):
+        tokens = np.full((settings.batch, times * LENGTH), -1)
+        for row in tokens:
             told = rng.integers(2 * times, FACTS * times, endpoint=True)
-            drawn = draw(rng, 1, told, QUESTIONS * times)
-            for array, got in zip((tokens, answers), drawn, strict=True):
-                array[row, : got.shape[1]] = got
-        yield np.maximum(tokens, 0), answers
+            words, _, _ = story(rng, told, QUESTIONS * times)
+            row[: len(words)] = encode(words)
+        yield np.maximum(tokens, 0), tokens
 
 
 def measure(logits):
@@ -100,7 +61,7 @@ def by_depth(logits, times=4):
     places = np.empty(size, int)
     for row in range(size):
         words, (place,), (places[row],) = story(rng, facts_told, 1)
-        tokens[row, : len(words)] = [INDEX[word] for word in words]
+        tokens[row, : len(words)] = encode(words)
         answers[row, place] = tokens[row, place]
     scores, _ = scored(logits(np.maximum(tokens, 0)), answers[:, 1:])
     quarters = places * 4 // facts_told

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Settings:
     """AdamW; the rate warms up in a straight line and sinks to zero as a cosine."""
 
-    steps: int = 3000
+    steps: int = 4000
     batch: int = 32
     rate: float = 3e-3
     warm_up: int = 100
@@ -18,6 +18,6 @@ class Settings:
 
 SEEDS = (0, 1, 2, 3, 4)
 STORIES = Settings()
-TOPICS = Settings(steps=2000)
+TOPICS = Settings(steps=1500)
 TUNED = Settings(steps=200, batch=8, rate=1e-3, warm_up=20)  # on texts four times as long
 TIMES = (1, 2, 4, 8)  # how often the trained length

@@ -13,8 +13,8 @@ LENGTH = 64  # characters in training
 HELD_OUT = 128  # excerpts in the test
 NAMES = sorted(topics)
 HASH = hashlib.sha256(json.dumps(topics, sort_keys=True).encode()).hexdigest()
-WORDS = sorted(set("".join(topics.values())))
-INDEX = {letter: index for index, letter in enumerate(WORDS)}
+VOCABULARY = sorted(set("".join(topics.values())))
+INDEX = {letter: index for index, letter in enumerate(VOCABULARY)}
 BLOCK = 16  # positions whose losses are averaged
 
 
