@@ -187,6 +187,12 @@ def numerics(session: nox.Session) -> None:
 
 
 @tool
+def study(session: nox.Session) -> None:
+    """Train small decoders with every scheme; a later run goes on: `nox -s study -- rotary` for a part."""
+    run(session, "tests.studies", *session.posargs)
+
+
+@tool
 def docs(session: nox.Session) -> None:
     """Run the doctests, then build the site with its slides: open build/html/index.html."""
     site, stamp = BUILD / "html", WORK / "site"
