@@ -809,6 +809,17 @@ def test_points_are_marks_without_a_line_and_lines_beside_them_have_none():
         assert {"mean", "samples", "asked"} <= set(words(variant.axes[0]))
 
 
+def test_bands_reach_from_the_lowest_to_the_highest_in_the_color_of_their_line():
+    low, high = X / 2, X * 3
+    figure = figures.curves(X, {"a": X, "b": X}, "x", "y", bands={"b": [low, high]})
+    for variant in (figure, figure.phone):
+        (shade,) = variant.axes[0].collections
+        corners = shade.get_paths()[0].get_extents()
+        assert (corners.y0, corners.y1) == (low.min(), high.max())
+        line = variant.axes[0].lines[1]
+        assert to_rgb(shade.get_facecolor()[0, :3]) == to_rgb(line.get_color())
+
+
 def test_offsets_are_the_products():
     (axes,) = CALLS["offsets"]().axes
     line = axes.containers[0].markerline
@@ -950,6 +961,14 @@ MISTAKES = [
     (
         lambda: figures.curves(X, {"a": X[:3]}, "", ""),
         "series['a'] must have shape (7), got (3,)",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X}, "", "", bands={"b": [X, X]}),
+        "bands must belong to series, got 'b'",
+    ),
+    (
+        lambda: figures.curves(X, {"a": X}, "", "", bands={"a": X}),
+        "bands['a'] must have shape (2, 7), got (7,)",
     ),
     (lambda: figures.curves(X, {}, "", ""), "series must not be empty, got []"),
     (
