@@ -75,10 +75,11 @@ def as_llama(decoder):
 
 
 def write(folder, decoder):
-    """Write a decoder into a folder, with its words."""
+    """Write a decoder into a folder, with its words, and as a model of Llama if it is one: if it turns."""
     config, arrays = as_llama(decoder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+    if decoder.blocks[0].attention.rotate is not None:
+        (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
     save_file(arrays, folder / "model.safetensors", {"words": " ".join(WORDS)})
 
 
