@@ -118,7 +118,10 @@ html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
 html_js_files = [
     "framework.js",
-    *((name, {"loading_method": "defer"}) for name in ("scrollers.js", "explorers.js")),
+    *(
+        (name, {"loading_method": "defer"})
+        for name in ("scrollers.js", "explorers.js", "decoder.js")
+    ),
 ]
 html_search_scorer = "docs/_static/scorer.js"
 pygments_style = "github-light-high-contrast"  # of accessible-pygments, as furo's own

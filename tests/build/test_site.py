@@ -10,6 +10,7 @@ from pygments.styles import get_style_by_name
 from pygments.token import Comment, Keyword, Number, String, Text
 
 from posattn import figures
+from posattn.stories import CHECKPOINT
 from tests.build.books import ADDRESS, ROOT
 from tests.library.test_figures import luminance
 
@@ -88,6 +89,14 @@ def test_fonts_and_what_draws_mathematics_and_slides_have_their_licences_beside_
 def test_the_script_of_the_explorers_is_where_one_is(site):
     assert "explorers.js" in read(site, "chapter")
     assert "explorers.js" not in read(site, "pair")
+    assert "decoder.js" not in read(site, "chapter")
+
+
+def test_the_weights_that_the_library_carries_stand_beside_the_others(site):
+    folders = (site / "_static" / "decoders").iterdir()
+    found = {path.name: (path / "model.safetensors").read_bytes() for path in folders}
+    assert sorted(found) == ["alibi", "none", "rotary"]
+    assert found["rotary"] == (CHECKPOINT / "model.safetensors").read_bytes()
 
 
 def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -17,12 +18,15 @@ from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinxcontrib import katex
 
+from posattn.stories import CHECKPOINT
+
 # Files that extensions want on every page: book.css says the little that pages need of these styles, ...
 UNUSED = r"mystnb\.|proof\.css|sphinx-design|furo-extensions|katex-math|copybutton\.css"
 ONLY_SEARCH = r"doctools\.js|sphinx_highlight\.js"
 NEEDED = {
     "katex": 'class="katex',
     "explorers": 'class="explorer',
+    "decoder": 'class="decoder',
 }  # ... and these where they are
 # Scripts run from files, or inline with these hashes. Styles need 'unsafe-inline', since KaTeX places
 # its boxes with style attributes and furo writes its colours into each page.
@@ -153,6 +157,11 @@ def finish(app, error):
     if app.builder.name != "html" or error:
         return
     site, address = Path(app.outdir), app.config.html_baseurl.rstrip("/")
+    rotary = (
+        site / "_static" / "decoders" / "rotary"
+    )  # beside the others; the library carries it
+    rotary.mkdir(parents=True, exist_ok=True)
+    shutil.copy(CHECKPOINT / "model.safetensors", rotary)
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         if "Content-Security-Policy" not in text and CHARSET in text:

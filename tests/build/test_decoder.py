@@ -1,0 +1,330 @@
+"""The decoder in the page has the library's numbers, obeys keys and touch, and says what is wrong."""
+
+import gzip
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from posattn.stories import CHECKPOINT, NOUNS, VERBS, WORDS, encode
+from posattn.torch import ALiBi, Decoder, Rotary, position_interpolation, yarn
+from tests.audit.browser import PATIENCE
+from tests.audit.site import served
+from tests.build.books import ROOT
+
+pytestmark = pytest.mark.slow  # a browser
+
+STATIC = ROOT / "docs" / "_static"
+FOLDERS = {
+    "rotary": CHECKPOINT,
+    "ALiBi": STATIC / "decoders" / "alibi",
+    "none": STATIC / "decoders" / "none",
+}
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Decoder</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="book.css"><link rel="icon" href="data:,">
+<div class="decoder"><p>decoder on paper</p></div>
+<script src="decoder.js" defer></script></html>"""
+FIRST = (
+    "the dog bites the man . the fox sees the king . the cat hears the bird . "
+    "whom does the fox see ?"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("decoder")
+    (folder / "index.html").write_text(PAGE)
+    for name in ("decoder.js", "book.css"):
+        shutil.copy(STATIC / name, folder)
+    for scheme, weights in FOLDERS.items():
+        target = folder / "decoders" / scheme.lower()
+        target.mkdir(parents=True)
+        shutil.copy(weights / "model.safetensors", target)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def home(folder):
+    with served(folder) as home:
+        yield home
+
+
+@pytest.fixture
+def page(browser, home):
+    page = browser.new_page(viewport={"width": 375, "height": 800})
+    page.set_default_timeout(PATIENCE)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(f"{home}/index.html")
+    page.click("text=Start")
+    page.wait_for_function("document.querySelector('form').found")
+    yield page
+    assert faults == []
+    page.close()
+
+
+def put(page, name, value):
+    """Put a value into a control, as a reader would, and wait for what the page makes of it."""
+    page.evaluate(
+        """async ([name, value]) => {
+            const form = document.querySelector("form"), input = form.elements[name], old = form.found;
+            input[input.type === "checkbox" ? "checked" : "value"] = value;
+            input.dispatchEvent(new Event("input", { bubbles: true }));
+            while (form.found === old) await new Promise(requestAnimationFrame);
+        }""",
+        [name, value],
+    )
+
+
+def found(page):
+    """What the page has computed: the probabilities, and the weights `(heads of all layers, n, n)`."""
+    seen = page.evaluate(
+        """() => { const { probabilities, maps } = document.querySelector("form").found;
+            return [Array.from(probabilities), maps]; }"""
+    )
+    n = len(seen[1][0])
+    maps = [[row + [0.0] * (n - len(row)) for row in rows] for rows in seen[1]]
+    return np.array(seen[0]), np.array(maps)
+
+
+def said(page):
+    """What a screen reader is told."""
+    return page.inner_text(".decoder .said")
+
+
+def decoder(scheme, rotate=None):
+    """The library's decoder of a scheme, from the weights that the page fetches."""
+    weights = FOLDERS[scheme] / "model.safetensors"
+    made = Decoder.from_config(CHECKPOINT / "config.json", weights=weights)
+    for block in made.blocks:
+        if scheme != "rotary":
+            block.attention.rotate = None
+        elif rotate is not None:
+            block.attention.rotate = rotate
+        if scheme == "ALiBi":
+            block.attention.bias = ALiBi(4)
+    return made
+
+
+@torch.no_grad()
+def computed(made, text, positions=None):
+    """What the library computes of it."""
+    tokens = torch.from_numpy(encode(text))
+    positions = torch.arange(len(tokens)) if positions is None else positions
+    logits = made(tokens, positions=positions)[-1]
+    maps = torch.cat(made.attention_weights(tokens, positions=positions))
+    return logits.double().softmax(-1).numpy(), maps.numpy()
+
+
+def agree(seen, wanted):
+    """Whether probabilities and weights are equal to 1e-4, ten times better than the page needs."""
+    for ours, theirs in zip(seen, wanted, strict=True):
+        assert ours.shape == theirs.shape
+        assert abs(ours - theirs).max() < 1e-4
+
+
+@pytest.mark.parametrize("scheme", FOLDERS)
+def test_the_answer_and_the_weights_are_those_of_the_library(page, scheme):
+    if scheme != "rotary":
+        put(page, "scheme", scheme)
+    agree(found(page), computed(decoder(scheme), FIRST))
+    shown = page.locator(".decoder li")
+    best = computed(decoder(scheme), FIRST)[0].argsort()[::-1][:3]
+    assert [text.split()[0] for text in shown.all_inner_texts()] == [WORDS[i] for i in best]
+    told = f"Next word: {shown.nth(0).inner_text()}. Words: 24, within the 48 of training."
+    assert said(page).split() == told.split()
+
+
+@pytest.mark.parametrize("scheme", FOLDERS)
+@pytest.mark.parametrize("only", [False, True])
+def test_a_shift_moves_all_positions_or_those_of_the_question(page, scheme, only):
+    before = found(page)
+    if scheme != "rotary":
+        put(page, "scheme", scheme)
+        before = found(page)
+    if only:
+        put(page, "only", True)
+    put(page, "shift", "120")
+    facts = FIRST.split().index("whom")
+    positions = torch.arange(24)
+    positions += torch.where((positions >= facts) | (not only), 120, 0)
+    agree(found(page), computed(decoder(scheme), FIRST, positions))
+    change = abs(found(page)[1] - before[1]).max()
+    told = f"changes no attention weight by more than {change:.4f}."
+    assert said(page).endswith(told)
+    assert (change < 1e-6) == (not only or scheme == "none")
+
+
+@pytest.mark.parametrize("method", ["interpolation", "YaRN"])
+@pytest.mark.parametrize("factor", [1, 2, 4, 8])
+def test_an_extension_is_that_of_the_library(page, method, factor):
+    put(page, "method", method)
+    put(page, "factor", str(factor))
+    frequencies, sharper = position_interpolation(16, factor=float(factor)), 1.0
+    if method == "YaRN":
+        frequencies, sharper = yarn(16, factor=float(factor), trained_length=48)
+    rotate = Rotary(layout="half", frequencies=frequencies, attention_factor=sharper)
+    agree(found(page), computed(decoder("rotary", rotate), FIRST))
+
+
+@pytest.mark.parametrize("scheme", FOLDERS)
+def test_a_story_grows_by_facts_that_fit(page, scheme):
+    if scheme != "rotary":
+        put(page, "scheme", scheme)
+    page.click("text=add four facts")
+    text = page.input_value("textarea")
+    assert text.startswith("the dog bites the man . the fox sees the king . ")
+    assert text.endswith(". whom does the fox see ?")
+    agree(found(page), computed(decoder(scheme), text))
+    assert "Words: 48, within the 48" in said(page)
+    for _ in range(6):
+        page.click("text=add four facts")
+    text = page.input_value("textarea")
+    facts = re.findall(r"the (\w+) (\w+) the (\w+) \.", text)
+    assert len(facts) == 31
+    assert len({fact[:2] for fact in facts}) == len({fact[1:] for fact in facts}) == 31
+    assert {(a in NOUNS, b in VERBS, c in NOUNS, a != c) for a, b, c in facts} == {
+        (True,) * 4
+    }
+    agree(found(page), computed(decoder(scheme), text))
+    assert "Words: 192, more than the 48" in said(page)
+    assert not page.is_disabled("textarea")
+
+
+def test_unknown_words_are_refused_with_a_hint(page):
+    page.fill("textarea", "the horse bites")
+    hint = "It has no word \u201chorse\u201d: the buttons show all of its words."
+    assert said(page) == hint
+    assert page.get_attribute("textarea", "aria-invalid") == "true"
+    assert not page.is_visible(".maps")
+    page.fill("textarea", "")
+    assert said(page) == "Write 1 to 256 words."
+    page.fill("textarea", "the " * 257)
+    assert said(page) == "Write 1 to 256 words."
+    page.fill("textarea", "The dog bites the man.  Who bites the man?")
+    assert page.is_visible(".maps")
+    agree(
+        found(page),
+        computed(decoder("rotary"), "the dog bites the man . who bites the man ?"),
+    )
+
+
+def test_words_are_clicked(page):
+    page.click("text=take a word back")
+    page.click(".words button >> text=/^[.]$/")
+    assert page.input_value("textarea") == f"{FIRST[:-1]}."
+    page.click("text=first story")
+    assert page.input_value("textarea") == FIRST
+    for _ in FIRST.split():
+        page.click("text=take a word back")
+    assert said(page) == "Write 1 to 256 words."
+    page.click(".words button >> text=/^the$/")
+    assert page.input_value("textarea") == "the"
+    assert "Words: 1," in said(page)
+
+
+def reading(page):
+    return page.locator(".decoder .read").inner_text()
+
+
+def test_keys_and_touch_choose_the_row_that_is_read(page):
+    weights = found(page)[1]
+    assert reading(page).startswith("layer 1, head 3: \u201c?\u201d at 23 reads ")
+    page.select_option("[name=head]", "layer 0, head 2")
+    page.focus("[name=row]")
+    page.keyboard.press("ArrowLeft")
+    best = weights[2, 22].argsort()[::-1][:3]
+    told = ", ".join(f"{FIRST.split()[j]} at {j} {weights[2, 22, j]:.2f}" for j in best)
+    assert reading(page) == f"layer 0, head 2: \u201csee\u201d at 22 reads {told}."
+    box = page.locator("canvas").nth(5).bounding_box()
+    page.mouse.click(box["x"] + 20, box["y"] + box["height"] * 9.5 / 24)
+    assert reading(page).startswith("layer 1, head 1: \u201cthe\u201d at 9 reads ")
+    page.click(".reading span >> nth=2")
+    assert reading(page).startswith("layer 1, head 1: \u201cbites\u201d at 2 reads ")
+    assert page.locator("canvas.on").count() == 1
+
+
+def test_a_map_is_painted_with_its_weights(page):
+    """Each pixel of a map is as opaque as its weight."""
+    weights = found(page)[1]
+    for head in range(8):
+        pixels = page.evaluate(
+            """h => { const canvas = document.querySelectorAll("canvas")[h];
+            const { width, height } = canvas;
+            return [...canvas.getContext("2d").getImageData(0, 0, width, height).data]; }""",
+            head,
+        )
+        opaque = np.reshape(pixels, (24, 24, 4))[..., 3] / 255
+        assert abs(opaque - weights[head]).max() < 1 / 255
+
+
+def test_the_extension_is_for_rotary_only(page):
+    assert page.is_disabled("[name=factor]")
+    put(page, "method", "YaRN")
+    assert page.is_enabled("[name=factor]")
+    put(page, "scheme", "ALiBi")
+    assert page.is_disabled("[name=factor]")
+    assert page.is_disabled("[name=method]")
+
+
+def test_it_fits_a_phone(page):
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_paper_and_no_script_have_the_twin(browser, page, home):
+    assert not page.is_visible("text=decoder on paper")
+    page.emulate_media(media="print")
+    assert page.is_visible("text=decoder on paper")
+    assert not page.is_visible("form")
+    plain = browser.new_page(java_script_enabled=False)
+    plain.goto(f"{home}/index.html")
+    assert plain.is_visible("text=decoder on paper")
+    plain.close()
+
+
+def test_nothing_is_fetched_before_start(browser, home):
+    page, asked = browser.new_page(), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{home}/index.html", wait_until="networkidle")
+    assert not any("safetensors" in url for url in asked)
+    page.click("text=Start")
+    page.wait_for_function("document.querySelector('form').found")
+    assert [url for url in asked if "safetensors" in url] == [
+        f"{home}/decoders/rotary/model.safetensors"
+    ]
+    page.close()
+
+
+def test_it_says_why_no_weights_arrive(browser, folder, home):
+    page, asked = browser.new_page(), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((folder / "index.html").as_uri())
+    page.click("text=Start")
+    assert "so serve it: python -m http.server" in page.inner_text(".said")
+    assert not any(
+        "safetensors" in url for url in asked
+    )  # it would fail, and say so loudly
+    page.close()
+    page = browser.new_page()
+    page.route("**/rotary/*", lambda route: route.fulfill(status=404))
+    page.goto(f"{home}/index.html")
+    page.click("text=Start")
+    page.wait_for_function("document.querySelector('.said').textContent.includes('404')")
+    page.unroute("**/rotary/*")
+    page.route("**/none/*", lambda route: route.fulfill(status=503))
+    page.click("text=Start")
+    page.wait_for_function("document.querySelector('form').found")
+    page.select_option("[name=scheme]", "none")
+    page.wait_for_function("document.querySelector('.said').textContent.includes('503')")
+    page.close()
+
+
+def test_the_script_knows_the_words_of_the_language_and_is_small():
+    script = (STATIC / "decoder.js").read_text("utf-8")
+    nouns, verbs = re.findall(r'(?:NOUNS|VERBS) = "([a-z ]+)"', script)
+    assert nouns.split() == list(NOUNS)
+    assert verbs.split() == list(VERBS)
+    assert len(gzip.compress(script.encode())) < 5 * 1024
