@@ -272,6 +272,29 @@ def square(name, value):
         raise ValueError(f"{name} must have shape (*batch, n, n), got {got}")
 
 
+def pattern(value, *, least=1):
+    """Return how many tokens attend to each other in `weights`, at least `least`."""
+    floating("weights", value)
+    got = tuple(value.shape)
+    if len(got) < 3 or got[-1] != got[-2]:
+        raise ValueError(f"weights must have shape (*batch, h, n, n), got {got}")
+    n = got[-1]
+    if n < least:
+        raise ValueError(f"weights must be of at least {least} tokens, got {n}")
+    return n
+
+
+def pattern_distance(value, name, distance, *, least):
+    """Return a distance between tokens of `weights`, from `least` to one less than there are."""
+    n = pattern(value)
+    distance = integer(name, distance, least=least)
+    if distance >= n:
+        raise ValueError(
+            f"{name} must be less than the number of tokens, {n}, got {distance}"
+        )
+    return distance
+
+
 def reachable(value, hidden):
     """Reject what holds arrays where no framework would find them to train."""
     if hidden:

@@ -19,6 +19,11 @@ from posattn.jax.attention.masks import (
     length_mask,
     window_mask,
 )
+from posattn.jax.attention.patterns import (
+    first_token_score,
+    induction_score,
+    previous_token_score,
+)
 from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
 from posattn.jax.models.building import rope_from_config
@@ -120,11 +125,13 @@ __all__ = [
     "deberta_bucket",
     "dropout",
     "dynamic_ntk",
+    "first_token_score",
     "fope",
     "fope_frequencies",
     "forgetting_bias",
     "frequencies",
     "grid_coordinates",
+    "induction_score",
     "length_mask",
     "llama3",
     "longrope",
@@ -135,6 +142,7 @@ __all__ = [
     "ntk_aware",
     "polar_query",
     "position_interpolation",
+    "previous_token_score",
     "proportional_frequencies",
     "randomized_positions",
     "ring_attention",

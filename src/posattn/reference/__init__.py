@@ -36,6 +36,11 @@ from posattn.reference.attention.masks import (
     length_mask,
     window_mask,
 )
+from posattn.reference.attention.patterns import (
+    first_token_score,
+    induction_score,
+    previous_token_score,
+)
 from posattn.reference.attention.ring import balanced_order, ring_attention
 from posattn.reference.models.building import rope_from_config
 from posattn.reference.models.decoder import Decoder
@@ -139,11 +144,13 @@ __all__ = [
     "deberta_bucket",
     "dropout",
     "dynamic_ntk",
+    "first_token_score",
     "fope",
     "fope_frequencies",
     "forgetting_bias",
     "frequencies",
     "grid_coordinates",
+    "induction_score",
     "layers_to_connect",
     "length_mask",
     "llama3",
@@ -157,6 +164,7 @@ __all__ = [
     "path_length",
     "polar_query",
     "position_interpolation",
+    "previous_token_score",
     "proportional_frequencies",
     "randomized_positions",
     "reads",

@@ -18,6 +18,11 @@ from posattn.torch.attention.masks import (
     length_mask,
     window_mask,
 )
+from posattn.torch.attention.patterns import (
+    first_token_score,
+    induction_score,
+    previous_token_score,
+)
 from posattn.torch.attention.random import dropout
 from posattn.torch.attention.ring import balanced_order, ring_attention
 from posattn.torch.models.building import rope_from_config
@@ -119,11 +124,13 @@ __all__ = [
     "deberta_bucket",
     "dropout",
     "dynamic_ntk",
+    "first_token_score",
     "fope",
     "fope_frequencies",
     "forgetting_bias",
     "frequencies",
     "grid_coordinates",
+    "induction_score",
     "length_mask",
     "llama3",
     "longrope",
@@ -134,6 +141,7 @@ __all__ = [
     "ntk_aware",
     "polar_query",
     "position_interpolation",
+    "previous_token_score",
     "proportional_frequencies",
     "randomized_positions",
     "ring_attention",
