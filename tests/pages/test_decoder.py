@@ -60,6 +60,8 @@ def test_eq_decoder_floor(page):
     So there are $8 \cdot 4 \cdot 7 \cdot 2 = 448$ stories, all equally likely.
 
     A model that guesses blindly among 22 words has a loss of $\ln 22 = 3.09$.
+
+    In the last steps the loss is 0.32, and hardly anything is left to learn.
     """
     assert len(possible()) == 8 * 4 * 7 * 2 == 448
     assert {len(words.split()) for words in possible()} == {21}
@@ -67,11 +69,25 @@ def test_eq_decoder_floor(page):
     assert round(math.log(22), 2) == 3.09
     for losses in (page.torch.losses, page.jax.losses):
         assert losses[0] > 2
-        assert 0.28 < np.mean(losses[-20:]) < 0.36
+        assert round(np.mean(losses[-20:]), 2) == 0.32
+
+
+def test_float32_is_fine_for_a_story(page):
+    """These angles are computed in float32, which is fine for 21 words."""
+    places = np.arange(21.0)[:, None] * 10000.0 ** -(np.arange(4) / 4)
+    assert abs(np.float32(places) - places).max() < 1e-5
 
 
 def test_no_hidden_fact_is_learned(page):
-    """a fifth of all facts never occur in training, in neither order of the questions"""
+    r"""a fifth of all facts never occur in training, in neither order of the questions
+
+    In training only 356 of the 448 stories can occur, and a model that knows this can reach
+    $\ln 356 / 20 = 0.294$.
+    """
+    all_texts = np.array([encode(words) for words in possible()])
+    shown = all_texts[:, [1, 2, 4]].sum(axis=1) % 5 != 0
+    assert shown.sum() == 356
+    assert round(math.log(356) / 20, 3) == 0.294
     names = page.torch
     seen, unseen = (
         {tuple(text[:6]) for text in each} for each in (names.seen, names.unseen)
@@ -81,8 +97,18 @@ def test_no_hidden_fact_is_learned(page):
     assert not {tuple(text[:6]) for batch in names.batches for text in batch} & unseen
 
 
-def test_answers(page):
-    """The same words in another order, and another answer."""
+def test_questions_and_answers(page):
+    """The same words in another order, and it asks for somebody else.
+
+    After who hears the must come the object of the fact, and after whom does the its subject.
+
+    the noun in the first question, which is word 9 of each story
+    """
+    for words in map(str.split, possible()):
+        assert words[9] == (words[4] if words[6] == "who" else words[1])
+    assert (
+        page.printed.count("right questions about facts it never saw: 100 percent\n") == 2
+    )
     assert page.printed.count("right answers about facts it never saw: 100 percent\n") == 2
     for line in (
         "the dog bites the man . who bites the man ? dog .\n",
@@ -140,7 +166,7 @@ def test_adam_is_the_framework_s(page):
 def test_without_the_mask_the_loss_is_too_good(page):
     """What you see: a wonderful loss, below the floor
 
-    In training each word could see the next one, which it was to guess.
+    in training each word could see the next one, which it was to guess.
     """
     code = next(cell for cell in from_scratch(page, "torch") if "attend_torch" in cell)
     peeking = code.replace("scores.masked_fill(later, -torch.inf)", "scores")
