@@ -46,7 +46,7 @@ def test_visible_cells_of_one_framework_are_there_with_what_they_printed(
 ):
     install, own, both = cells(notebooks, f"pair-{name}.ipynb", "code")
     assert install.metadata.tags == ["install"]
-    assert install.source == f'%pip install --quiet "posattn[{module},figures]"'
+    assert install.source == f'%pip install --quiet "posattn[{module},figures,weights]"'
     assert code in own.source
     assert own.outputs[0] == notebook.new_output("stream", text="2\n")
     assert own.outputs[1].data["image/svg+xml"].startswith("<svg")

@@ -110,7 +110,7 @@ class NotebookBuilder(Builder):
 
     def install(self, docname, framework):
         """The cell that installs what the notebook needs."""
-        extras, source = f"posattn[{EXTRAS[framework]}figures]", ""
+        extras, source = f"posattn[{EXTRAS[framework]}figures,weights]", ""
         if self.config.repository:
             source = f" @ git+{self.config.repository}"
         lines = [f'%pip install --quiet "{extras}{source}"']
