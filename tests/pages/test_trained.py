@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from posattn.stories import WORDS
 from posattn.torch import Rotary
 from tests.studies import (
     cells,
@@ -85,7 +86,10 @@ def test_sizes():
     each with a factor of 4, first as they come and then after 200 steps on longer texts.
 
     A head here has width 16 and base 10000, and the decoder was trained on 64 letters.
+
+    The second world is the story of this book, made into a language of 22 words.
     """
+    assert len(WORDS) == 22
     made = torch_training.fresh(schemes.rotary, len(topics.VOCABULARY), 2, 0)
     assert round(sum(each.numel() for each in made.parameters()), -4) == 100_000
     assert topics.LENGTH * settings.TIMES[-1] == 512
