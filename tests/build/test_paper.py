@@ -51,6 +51,10 @@ def test_code_asks_for_room_with_what_it_printed(paper):
     assert re.search(r"\\roomfor\{\d+\}[^%]{0,200}\\begin\{sphinxVerbatim\}", paper)
 
 
+def test_the_name_of_a_place_is_written_once(paper):
+    assert paper.count(r"\label{\detokenize{scratch:sec-named}}") == 1
+
+
 def test_what_only_a_screen_needs_and_pages_for_contributors_are_left_out(paper, ebook):
     assert "Press the button" not in paper
     assert "Press the button" not in ebook["pair.xhtml"]

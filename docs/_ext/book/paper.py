@@ -162,7 +162,10 @@ def ask_for_room(cell):
         lines = sum(block.astext().count("\n") + 3 for block in blocks)
         top = under_heading(cell)
         room = (lines if lines <= TOGETHER else BEGINNING) + 4 * (top is not cell)
-        top.parent.insert(top.parent.index(top), latex(rf"\roomfor{{{room}}}"))
+        place = top.parent.index(top)
+        while place and isinstance(top.parent[place - 1], nodes.target):
+            place -= 1  # or Sphinx would write the name of the place twice
+        top.parent.insert(place, latex(rf"\roomfor{{{room}}}"))
 
 
 def under_heading(node):
