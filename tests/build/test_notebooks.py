@@ -7,6 +7,7 @@ import nbformat
 import pytest
 from nbformat import v4 as notebook
 
+from tests.build import books
 from tests.build.books import ADDRESS, ROOT
 
 pytestmark = pytest.mark.slow  # small books
@@ -35,6 +36,20 @@ def test_a_page_has_one_notebook_for_each_of_its_frameworks(notebooks, site):
     assert {"pair-pytorch.ipynb", "pair-jax.ipynb", "chapter-numpy.ipynb"} <= names
     assert not [name for name in names if name.startswith(("other", "cards"))]
     assert 'href="_notebooks/pair-jax.ipynb" download' in (site / "pair.html").read_text()
+
+
+def test_where_the_repository_is_known_notebooks_open_elsewhere(tmp_path):
+    known = 'repository = "https://github.com/someone/posattn"\n'
+    books.write(tmp_path, {"one": books.cell("1")}, settings=known)
+    out, code, said = books.build(tmp_path)
+    assert code == 0, said
+    page = (out / "one.html").read_text()
+    place = "someone/posattn/blob/notebooks/one-numpy.ipynb"
+    for start in (
+        "https://colab.research.google.com/github/",
+        "https://kaggle.com/kernels/welcome?src=https://github.com/",
+    ):
+        assert f'href="{start}{place}"' in page
 
 
 @pytest.mark.parametrize(

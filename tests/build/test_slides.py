@@ -93,7 +93,7 @@ def test_a_label_that_no_page_has_fails_the_build(tmp_path):
 def test_the_notes_count_what_the_slides_list():
     folder = ROOT / "docs" / "slides"
     text = (folder / "index.md").read_text(encoding="utf-8")
-    for part in ("_attention.md", "_position.md"):
+    for part in ("_attention.md", "_position.md", "_practice.md"):
         column = (folder / part).read_text(encoding="utf-8")
         text = text.replace(f"```{{include}} {part}\n```", column)
     columns = re.findall(r"^## (.+)$", text, re.MULTILINE)
@@ -101,11 +101,17 @@ def test_the_notes_count_what_the_slides_list():
     slides = dict(
         zip(columns, re.split(r"^## .+$", text, flags=re.MULTILINE)[1:], strict=True)
     )
-    steps = re.findall(r"^(\d)\. .+\(#(.+)\)$", slides["Two questions"], re.MULTILINE)
-    assert "".join(number for number, _ in steps) == "123456" + "123456789"
-    assert [name for _, name in steps] == names[2:-2]
+    agendas = slides["Two questions"] + slides["A third question"]
+    steps = re.findall(r"^(\d)\. .+\(#(.+)\)$", agendas, re.MULTILINE)
+    assert "".join(number for number, _ in steps) == "123456" + "123456789" + "12345"
+    named = [name for _, name in steps]
+    assert named[:14] + named[15:] == names[2:16] + names[17:-3]
+    assert (names[16], named[14]) == (
+        "a-third-question",
+        names[-3],
+    )  # the exercises come last
     remembered = re.findall(r"^- .+", slides["What to remember"], re.MULTILINE)
-    assert len(remembered) == 5
+    assert len(remembered) == 6
     assert remembered[2].startswith("- Without positions, ")
 
 

@@ -255,6 +255,7 @@ def test_every_definition_is_covered():
         *("KVCache", "LatentCache"),  # a layer decodes with them
         "tiled_forgetting_bias",  # parts of `forgetting_bias`
         *("MultiHeadAttention", "split_heads", "merge_heads", "attention_weights"),
+        *("first_token_score", "induction_score", "previous_token_score"),  # of weights
         "Decoder",  # a whole model, of layers that have vectors
         "rope_from_config",  # reads a configuration, no arrays
         *("balanced_order", "ring_attention"),  # as many programs as workers

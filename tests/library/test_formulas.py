@@ -87,6 +87,10 @@ def heads():
     return normal(2, 4, 6), normal(2, 4, 6) + 0.1, normal(2, 4, 6) - 0.2
 
 
+def weights_of_two_heads():
+    return np.array([[softmax(row) for row in head] for head in normal(2, 5, 5)])
+
+
 def within(array, bound):
     """Whether numbers are drawn uniformly up to a bound, as far as many of them can tell."""
     size = np.abs(array)
@@ -1319,6 +1323,28 @@ def xpos_key():
         zeta = [(2 * j / 6 + 0.7) / 1.7 for j in range(3)]
         up, down = ([z ** (n * p / 9.0) for z in zeta for _ in (0, 1)] for n in (1, -1))
         yield key[:, i] / down, query[:, i] / up
+
+
+@formula("5488334c")
+def first_token_score():
+    w, n = weights_of_two_heads(), 5
+    yield ours.first_token_score(w), 1 / (n - 1) * sum(w[:, i, 0] for i in range(1, n))
+
+
+@formula("f8c86009")
+def induction_score():
+    w, n = weights_of_two_heads(), 5
+    for P in (1, 2, 4):
+        mean = 1 / (n - P) * sum(w[:, i, i - P + 1] for i in range(P, n))
+        yield ours.induction_score(w, P), mean
+
+
+@formula("bb318e63")
+def previous_token_score():
+    w, n = weights_of_two_heads(), 5
+    for r in (0, 1, 3):
+        mean = 1 / (n - r) * sum(w[:, i, i - r] for i in range(r, n))
+        yield ours.previous_token_score(w, r), mean
 
 
 def mathematics(column):

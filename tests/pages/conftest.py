@@ -7,6 +7,7 @@ import re
 
 import jaxtyping
 import matplotlib
+import numpy as np
 import pytest
 
 from tests.pages.reading import page_of, pages_with_tests
@@ -19,7 +20,9 @@ FAULT = re.compile(r"\b(?:False|NaN)\b", re.IGNORECASE)
 def page(request):
     """Run the page as the build does, without the checks of annotations that tests switch on."""
     jaxtyping.config.update("jaxtyping_disable", True)
-    yield page_of(request.module.__name__.rpartition("test_")[2]).run()
+    with np.printoptions():  # which a page may set
+        ran = page_of(request.module.__name__.rpartition("test_")[2]).run()
+    yield ran
     jaxtyping.config.update("jaxtyping_disable", False)
 
 

@@ -153,7 +153,7 @@ def gathered(pieces):
 
 
 def add_actions(app, pagename, templatename, context, doctree):
-    """Put links below the title of a page: its notebooks, Colab, the PDF, its tests, and its source."""
+    """Put links below the title of a page: its notebooks, the PDF, its tests and its source."""
     if app.builder.name != "html" or doctree is None:
         return
     links = []
@@ -163,10 +163,10 @@ def add_actions(app, pagename, templatename, context, doctree):
         name, title = file_name(pagename, framework), TITLES[framework]
         links.append((path_to(f"_notebooks/{name}", 1), f"Notebook ({title})", " download"))
         if repository:
-            place = f"github/{repository[1]}/blob/notebooks/{name}"
-            links.append(
-                (f"https://colab.research.google.com/{place}", f"Colab ({title})", "")
-            )
+            place = f"{repository[1]}/blob/notebooks/{name}"
+            colab = f"https://colab.research.google.com/github/{place}"
+            kaggle = f"https://kaggle.com/kernels/welcome?src=https://github.com/{place}"
+            links += [(colab, f"Colab ({title})", ""), (kaggle, f"Kaggle ({title})", "")]
     if config.book_pdf:
         links.append((path_to(config.book_pdf, 1), "PDF", ""))
     if tested.has_tests(app, pagename):
