@@ -58,7 +58,7 @@ def test_the_answer_is_not_in_the_text_by_heart(page):
 def test_nobody_looks_at_the_answer(page):
     """The answer is right.
 
-    Nobody looks at *fox*, which is token 7. The largest weights of layer 1 go to token 11, a period.
+    No head puts its largest weight on *fox*, which is token 7. The largest weights of layer 1 go to token 11, a period.
     """
     assert WORDS[page.torch.p.argmax()] == page.torch.words[7] == "fox"
     assert page.torch.words[11] == "."
@@ -164,9 +164,43 @@ def test_pairs(page):
     assert (np.cos(6 * frequencies(16)[4:]) > 0.99).all()
 
 
+def test_two_nouns_less_one(page):
+    """They bring *both* nouns of the fact, and in *who* questions they even speak louder for the wrong one.
+    But layer 0 has spoken against that noun already
+
+    Heads 2 and 3 of layer 1 let the question mark find the right period, by content, with slow pairs, and
+    bring both nouns from there.
+    """
+    known = page.torch
+    for kind, scores in known.parts.items():
+        row, at = np.arange(len(known.texts[kind])), known.at[kind]
+        asked = known.texts[kind][row, at["object" if kind == "who" else "subject"]]
+        above = scores - scores[..., known.all_nouns].mean(-1, keepdims=True)
+        answer, other = (
+            above[:, row, word].mean(1) for word in (known.answers[kind], asked)
+        )
+        assert np.all(answer[[3, 4]] > 1)
+        assert np.all(other[[3, 4]] > 1)
+        assert kind == "whom" or np.all(other[[3, 4]] > 2 * answer[[3, 4]])
+        assert other[0] < -other[1:5].sum() < 0
+        assert abs(answer[[1, 2]]).max() < 0.2
+        logits = decoder()(torch.tensor(known.texts[kind]))[:, -1].numpy()
+        assert np.allclose(scores.sum(0), logits, atol=1e-4)
+
+
+def test_two_heads_read_the_question(page):
+    """Its heads 2 and 3 look from the question mark at the noun of the question"""
+    for kind, batch in page.torch.texts.items():
+        noun = batch.shape[1] - {"who": 2, "whom": 3}[kind]
+        assert set(batch[:, noun]) <= {WORDS.index(word) for word in NOUNS}
+        weights = page.torch.maps[kind][0][:, :, -1, noun].mean(0)
+        assert set(np.argsort(weights)[-2:]) == {2, 3}
+        assert weights[[2, 3]].min() > 0.6
+
+
 def test_removing_heads(page):
-    """The two heads of layer 0 that collect the nouns, 0 and 3, are the ones that hurt most. The
-    readers in layer 1, heads 2 and 3, hurt much less.
+    """The two heads of layer 0 that collect the nouns, 0 and 3, are the ones that hurt most, and head 2,
+    which reads the question, comes next. The readers in layer 1, heads 2 and 3, hurt much less.
 
     Now most answers are lost, so the two heads do stand in for each other.
     """
@@ -177,6 +211,7 @@ def test_removing_heads(page):
         for head in range(4)
     }
     assert set(sorted(left, key=left.get)[:2]) == {(0, 0), (0, 3)}
+    assert sorted(left, key=left.get)[2] == (0, 2)
     assert whole - left[0, 3] > 2 * (whole - left[1, 3])
     assert whole - left[0, 0] > 2 * (whole - left[1, 2])
     assert shares(page, without((1, 2), (1, 3))) < 0.2
@@ -188,8 +223,8 @@ def test_removing_heads(page):
 
 
 def test_no_induction(page):
-    """There's no induction head in this model. All scores are about what a head gets that looks
-    everywhere alike.
+    """There's no induction head in this model. All scores are about what a head with
+    uniform attention gets.
     """
     scores = page.jax.scores  # of layer 1
     assert abs(np.asarray(scores.mean(0)) - page.jax.blind).max() < 0.01
