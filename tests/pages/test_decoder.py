@@ -128,7 +128,7 @@ def test_stories_of_its_own(page):
 
 
 def test_both_frameworks_learn_alike(page):
-    """The first numbers are random, drawn once in NumPy, so both frameworks begin with the same ones."""
+    """The initial weights are random, drawn once in NumPy, so both frameworks start from the same ones."""
     own, other = np.array(page.torch.losses), np.array(page.jax.losses)
     assert abs(own - other)[:20].max() < 1e-3
     assert abs(own[-20:].mean() - other[-20:].mean()) < 0.01
