@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from posattn import configs
 from posattn.__main__ import main
 from posattn.conformance import UsageError
-from posattn.conformance.diagnosis import diagnose
+from posattn.conformance.diagnosis import diagnose, percent
+from posattn.torch import Rotary
 
 CONFIG = {
     "model_type": "mistral",
@@ -89,7 +91,9 @@ class Attention(nn.Module):
             seen = seen & (apart < self.window)
         if shown is not None:
             seen = seen & shown.bool()[:, None, None, :]
-        weights = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1)
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1, dtype=wide).to(scores.dtype)
         heads = (weights @ v).transpose(1, 2).flatten(-2)
         return getattr(self, self.names[3])(heads), weights
 
@@ -204,7 +208,7 @@ def test_all_pairs_that_turn_too_slowly_are_named():
         model.layers[0].self_attn, x, positions / 4
     )
     (line,) = diagnose(model, config).findings
-    assert line.causes == ("All pairs turn 2 times as fast as the configuration says.",)
+    assert line.causes == ("The factor is 4: the configuration says 8.",)
 
 
 def test_what_nothing_explains_has_no_cause():
@@ -264,6 +268,94 @@ def test_attention_of_other_names(attention):
     assert not alone.agrees
 
 
+def scaled(method="yarn", **numbers):
+    """The configuration without windows, with a scaling."""
+    config = {name: x for name, x in CONFIG.items() if name != "sliding_window"}
+    said = {"rope_type": method, "factor": 4.0, "original_max_position_embeddings": 4096}
+    return config | {
+        "model_type": "llama",
+        "rope_theta": 1e4,
+        "rope_scaling": said | numbers,
+    }
+
+
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("built", "cause"),
+    [
+        ({"factor": 8.0}, "The factor is 8: the configuration says 4."),
+        (
+            {"original_max_position_embeddings": 16384},
+            "The original length is 16384: the configuration says 4096.",
+        ),
+        ({"truncate": False}, "The ends of the blend stay fractions"),
+        (
+            LLAMA3 | {"method": "llama3"},
+            "Frequencies are scaled as llama3: the configuration",
+        ),
+        ({"base": 5e5}, "The base is 500000: the configuration says 10000."),
+        ({"attention_factor": 1.0}, "The attention factor is missing: it is 1."),
+    ],
+)
+def test_a_number_of_the_scaling_is_named(built, cause):
+    config = scaled()
+    model = Model(*[{"window": None}] * 3)
+    theirs = scaled(**{k: x for k, x in built.items() if k != "base"})
+    theirs["rope_theta"] = built.get("base", 1e4)
+    rope = configs.plan(theirs).layers[0].rope
+    for layer in model.layers:
+        layer.self_attn.turn = Rotary(
+            layout="half",
+            frequencies=rope.frequencies,
+            attention_factor=rope.attention_factor,
+        )
+    found = diagnose(model, config)
+    assert agreeing(found) == [False] * 3
+    assert any(said.startswith(cause) for said in found.findings[0].causes)
+    assert diagnose(model, theirs).agrees
+
+
+def test_half_precision_hides_no_scaling_and_says_what_it_may_hide():
+    model = Model(*[{"window": None, "base": 1e4}] * 3).to(torch.bfloat16)
+    for layer in model.layers:
+        own = layer.self_attn
+        own.turn = lambda x, p, own=own: Attention.turn(own, x, p).to(torch.bfloat16)
+        nn.init.normal_(own.q_proj.weight, std=0.1)  # which bfloat16 rounds less
+    unscaled = {name: x for name, x in scaled().items() if name != "rope_scaling"}
+    right = diagnose(model, unscaled)
+    assert right.agrees
+    assert right.notes[0].startswith("bfloat16 makes and hides small differences")
+    wrong = diagnose(model, scaled("llama3", **LLAMA3))
+    assert agreeing(wrong) == [False] * 3
+    assert "The scaling, llama3, is ignored." in wrong.findings[0].causes
+
+
+def test_a_window_that_the_configuration_lacks_is_seen():
+    model = Model(*({"window": size, "base": 1e4} for size in (30, None, None)))
+    found = diagnose(model, scaled("linear") | {"rope_scaling": None})
+    assert agreeing(found) == [False, True, True]
+    assert found.findings[0].causes == ("The window is 30: the configuration says none.",)
+    few = diagnose(model, scaled("linear") | {"rope_scaling": None}, 24)
+    assert few.agrees
+    assert "Seen are 24 positions in one call" in str(few)
+
+
+def test_weights_of_a_folder(tmp_path):
+    model = Model({}, {}, {})
+    array = model.state_dict()["layers.0.self_attn.q_proj.weight"]
+    theirs = {f"model.{name}": x for name, x in model.state_dict().items()}
+    save_file(theirs, tmp_path / "model.safetensors")
+    model.layers[0].self_attn.q_proj.weight = nn.Parameter(array.flip(0).contiguous())
+    assert diagnose(model, CONFIG).agrees
+    assert diagnose(model, CONFIG, weights=tmp_path).first == 0
+
+
+def test_large_and_small_shares_are_easy_to_read():
+    assert list(map(percent, (1.24, 0.104, 0.0123))) == ["124 %", "10 %", "1.2 %"]
+
+
 def test_a_model_is_left_as_it_was():
     model = Model({}, {}, {}).train()
     before = {name: x.clone() for name, x in model.state_dict().items()}
@@ -306,7 +398,10 @@ def test_layers_that_are_not_called_or_no_attention_are_not_compared():
     [
         ({"model": print}, "model must be a torch.nn.Module"),
         ({"config": {"model_type": "mistral"}}, "config is not clear"),
-        ({"inputs": 3}, "inputs must be tokens"),
+        ({"inputs": 3.0}, "inputs must be tokens"),
+        ({"inputs": 1}, "inputs must be at least 2 tokens, got 1"),
+        ({"attention": "layers.0.self_attn"}, "attention must hold {} for the number"),
+        ({"weights": "nowhere"}, "nowhere"),
         (
             {
                 "inputs": {
@@ -393,10 +488,15 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     code, told = run("right")
     assert code == 0
     assert "3 of 3 layers" in told.out
-    code, told = run("wrong", "--attention", "layers.{}.self_attn")
+    code, told = run("wrong", "--attention", "layers.{}.self_attn", "--tokens", "40")
     assert code == 1
+    assert "Seen are 40 positions" in told.out
     assert "The base is 10000: the configuration says 500000. See rope_theta" in told.out
-    for name, message in (("broken", "no weights"), ("number", "model must be one")):
+    for name, message in (
+        ("broken", "no weights"),
+        ("number", "model must be one"),
+        ("nobody", "has no model 'nobody'"),
+    ):
         code, told = run(name)
         assert code == 2
         assert message in told.err

@@ -1,13 +1,15 @@
 """Vectors made from configurations: what engineers write passes, and what they misread has a name."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 from posattn.__main__ import main
+from posattn.configs import plan
 from posattn.conformance import UsageError, check, worker
-from posattn.conformance.planned import planned
+from posattn.conformance.planned import attend, planned
 from tests.records import PLANS, RECORDS
 
 # a layer of each kind, as (family, layer)
@@ -75,6 +77,44 @@ def test_a_layer_by_hand_passes_and_a_misreading_is_named():
         )
         assert report.causes[0].name == cause, f"{report}"
         assert report.title.endswith(" as layer 5 of llama, numpy float64")
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("built", "cause"),
+    [
+        ({"rope_scaling": YARN | LLAMA3}, "scaled_as_llama3"),
+        ({"rope_scaling": YARN | {"factor": 8.0}}, "factor_of_8"),
+        (
+            {"rope_scaling": YARN | {"original_max_position_embeddings": 131072}},
+            "original_length_of_131072",
+        ),
+        ({"rope_scaling": YARN | {"truncate": False}}, "ends_not_rounded"),
+        ({"rope_theta": 1e4}, "base_of_10000"),
+        ({"rope_theta": 1e6}, "base_of_1e+06"),
+        ({"rope_theta": 1e4, "rope_scaling": None}, "base_of_10000_alone"),
+        ({"rope_scaling": None}, "scaling_ignored"),
+        ({"rope_scaling": YARN | {"attention_factor": 1.0}}, "attention_factor_missing"),
+    ],
+)
+def test_a_number_of_the_scaling_is_named(built, cause):
+    said = {
+        "model_type": "llama",
+        "hidden_size": 512,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 1,
+        "rope_theta": 5e5,
+        "rope_scaling": YARN,
+    }
+    layer = plan(said | built).layers[0]
+    report = check(partial(attend, layer), planned(said), framework="numpy")
+    assert report.causes[0].name == cause
+    assert not check(
+        partial(attend, layer), planned(said | built), framework="numpy"
+    ).failures
 
 
 def test_the_local_and_the_global_layers_of_gemma_are_told_apart():

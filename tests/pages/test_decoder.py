@@ -135,8 +135,8 @@ def test_both_frameworks_learn_alike(page):
 
 
 def test_adam_is_the_framework_s(page):
-    """Adam keeps two running means for each number: of its gradient, and of the square of its gradient.
-    It moves the number by the first, divided by the root of the second.
+    """Adam keeps two running means for each parameter: of its gradient, and of the square of its gradient.
+    It moves the parameter by the first, divided by the root of the second.
 
     After one step the first is 0.1 times the gradient, which is ten times too small. Dividing by
     $1 - 0.9^{1} = 0.1$ corrects that, and at step $t$ the divisor is $1 - 0.9^t$.
@@ -166,7 +166,7 @@ def test_adam_is_the_framework_s(page):
 def test_without_the_mask_the_loss_is_too_good(page):
     """What you see: a wonderful loss, below the floor
 
-    in training each word could see the next one, which it was to guess.
+    in training each word could see the next one, the one it had to predict.
     """
     code = next(cell for cell in from_scratch(page, "torch") if "attend_torch" in cell)
     peeking = code.replace("scores.masked_fill(later, -torch.inf)", "scores")

@@ -21,6 +21,15 @@ def add(commands):
         metavar="NAME",
         help="of the attention of a layer, as blocks.{}.attn; as transformers has it if not given",
     )
+    asked.add_argument(
+        "--tokens",
+        type=int,
+        metavar="N",
+        help="how many random tokens it reads: 256, or beyond the windows, if not given",
+    )
+    asked.add_argument(
+        "--weights", metavar="PATH", help="the checkpoint, if the model has other names"
+    )
     asked.set_defaults(run=tell)
 
 
@@ -28,7 +37,7 @@ def tell(chosen):
     """A line for each layer, and 1 if one differs or cannot be compared."""
     from posattn.conformance.diagnosis import diagnose
 
-    model = find(chosen.model)
+    model = find(chosen.model, "model")
     if not hasattr(model, "named_modules") or isinstance(model, type):
         if not callable(model):
             raise UsageError(f"model must be one, or a function, got {model!r:.60}")
@@ -36,5 +45,11 @@ def tell(chosen):
             model = model()
         except Exception as error:
             raise UsageError(f"{chosen.model} cannot be called: {said(error)}") from None
-    found = diagnose(model, chosen.config, attention=chosen.attention)
+    found = diagnose(
+        model,
+        chosen.config,
+        chosen.tokens,
+        attention=chosen.attention,
+        weights=chosen.weights,
+    )
     return str(found), AGREE if found.agrees else DIFFER

@@ -82,7 +82,15 @@ def _scaled(rope):
     words = (
         "linearly" if rope.method in ("linear", "proportional") else METHODS[rope.method]
     )
-    return f"scaled{by} {words}"
+    trained = numbers.get("original_max_position_embeddings")
+    start = f" from {trained} positions" if trained else ""
+    factor = rope.attention_factor
+    shown = (
+        ""
+        if factor == 1 and "attention_factor" not in numbers
+        else f", attention factor {factor:.4g}"
+    )
+    return f"scaled{by} {words}{start}{shown}"
 
 
 METHODS = {

@@ -1,7 +1,8 @@
 """Which layer of a PyTorch model does something else than its configuration says, and what that may be."""
 
+import os
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import chain
 
 import numpy as np
@@ -9,17 +10,15 @@ import numpy as np
 from posattn.configs import Plan, plan
 from posattn.configs.reading import ATTENTION
 from posattn.configs.weights import NAMES
+from posattn.conformance.beside import COARSE, bounds, distance, len_of, run, windows
 from posattn.conformance.misread import misreadings
 from posattn.conformance.nearby import keys_of, nearby
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
-FEWEST, MOST = 24, 1024  # tokens, if none are given
-TOLERANCE = {"float64": 1e-5, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
-ANGLE = (
-    2.0**-22
-)  # for each position: twice what float32 makes of a frequency and of its product
+FEWEST, MOST = 256, 1024  # tokens, if none are given
+SHOWN = 3  # causes that the inputs do not tell apart
 
 
 @dataclass
@@ -50,9 +49,11 @@ class Finding:
             return f"layer {self.layer}: not compared, {self.why}"
         if self.agrees:
             return f"layer {self.layer}: agrees, up to {self.error:.1e}"
-        told = " Or: ".join(self.causes) or "No known misreading explains this."
+        told = " Or: ".join(self.causes[:SHOWN]) or "No known misreading explains this."
+        more = len(self.causes) - SHOWN
+        told += f" Or one of {more} more." * (more > 0)
         look = f" See {', '.join(self.keys)}." if self.keys else ""
-        return f"layer {self.layer}: differs by {100 * self.error:.2g} %. {told}{look}"
+        return f"layer {self.layer}: differs by {percent(self.error)}. {told}{look}"
 
 
 @dataclass
@@ -63,11 +64,13 @@ class Diagnosis:
         model_type: of the configuration.
         findings: one for each layer.
         notes: what the inputs could not show.
+        length: up to which position the inputs went.
     """
 
     model_type: str
     findings: list[Finding]
     notes: list[str]
+    length: int
 
     @property
     def first(self):
@@ -92,7 +95,8 @@ class Diagnosis:
             title += f", {left} not compared"
         if self.first is not None:
             title += f", the first that does not is layer {self.first}"
-        return "\n".join([title, *map(str, self.findings), *self.notes])
+        seen = f"Seen are {self.length} positions in one call: nothing beyond them, and no cache."
+        return "\n".join([title, *map(str, self.findings), *self.notes, seen])
 
 
 def diagnose(model, config, inputs=None, *, attention=None, weights=None):
@@ -107,12 +111,13 @@ def diagnose(model, config, inputs=None, *, attention=None, weights=None):
         config: what `posattn.configs.plan` reads, or a plan.
         inputs: tokens `(b, n)`, or a dictionary of what the model is called with, of which `position_ids`,
             `(n)` or `(b, n)`, say where the tokens stand, and `attention_mask`, `(b, n)`, what is no
-            padding. If not given, random tokens, enough to go beyond windows and chunks below 1000.
+            padding. A number means as many random tokens, and if nothing is given they are 256, or enough
+            to go beyond windows and chunks below 1000. What begins later is not seen.
         attention: where the attention of a layer is: a function of model and number that returns the
             module, or a name with `{}` for the number, such as `"blocks.{}.attn"`. As transformers names
             it if not given.
-        weights: all weights by the names that transformers gives them; if not given, each attention has
-            its own under these names.
+        weights: all weights by the names that transformers gives them, or a folder that has them; if not
+            given, each attention has its own under these names.
 
     Returns:
         A `Diagnosis`.
@@ -144,17 +149,32 @@ def diagnose(model, config, inputs=None, *, attention=None, weights=None):
     given = called_with(model, described, inputs)
     n = len_of(given)
     described = planned(config, n)
-    modules = {
-        layer.index: module_of(model, described, layer.index, attention)
-        for layer in described.layers
-        if layer.kind in ATTENTION
-    }
+    if isinstance(weights, (str, os.PathLike)):
+        weights = read_from(weights)
+    indices = [layer.index for layer in described.layers if layer.kind in ATTENTION]
+    if isinstance(attention, str) and "{" not in attention and len(indices) > 1:
+        raise UsageError(
+            f"attention must hold {{}} for the number of a layer, of which there are {len(indices)}, "
+            f"got {attention!r}"
+        )
+    modules = {i: module_of(model, described, i, attention) for i in indices}
     seen = watched(model, described, modules, given)
     findings = [
         found_of(described, layer, modules, seen, given, weights)
         for layer in described.layers
     ]
-    return Diagnosis(described.model_type, findings, list(unseen(described, n)))
+    notes = [*unseen(described, n), *too_coarse(seen)]
+    return Diagnosis(described.model_type, findings, notes, n)
+
+
+def read_from(folder):
+    """The weights of a folder."""
+    from posattn.torch.models.building import state_of as weights_of
+
+    try:
+        return weights_of(folder)
+    except (OSError, ValueError) as error:
+        raise UsageError(str(error)) from None
 
 
 def planned(config, length):
@@ -169,14 +189,14 @@ def called_with(model, described, inputs):
     """What the model is called with, by name, or as `tokens`."""
     import torch
 
-    if inputs is None:
-        inputs = drawn(model, described)
+    if inputs is None or isinstance(inputs, int):
+        inputs = drawn(model, described, inputs)
     if not isinstance(inputs, dict):
         inputs = {"tokens": inputs}
     tokens = inputs.get("tokens", inputs.get("input_ids"))
     if not (isinstance(tokens, torch.Tensor) and tokens.ndim == 2):
         raise UsageError(
-            f"inputs must be tokens (b, n), or a dictionary with input_ids, got {inputs!r:.80}"
+            f"inputs must be tokens (b, n), a dictionary with input_ids, or a number, got {inputs!r:.80}"
         )
     positions = inputs.get("position_ids")
     if positions is not None and positions.ndim > 2:
@@ -186,17 +206,20 @@ def called_with(model, described, inputs):
     return inputs
 
 
-def drawn(model, described):
+def drawn(model, described, n):
     """Random tokens, enough to go beyond windows and chunks that are not too large."""
     import torch
 
+    if n is not None and n < 2:
+        raise UsageError(f"inputs must be at least 2 tokens, got {n}")
     tables = (part for part in model.modules() if isinstance(part, torch.nn.Embedding))
     table = next(tables, None)
     if table is None:
         raise UsageError("inputs must be given for a model without torch.nn.Embedding")
     ends = [4 + end for end in reaches(described) if 4 + end <= MOST]
     rng = torch.Generator().manual_seed(0)
-    shape = 2, max([FEWEST, *ends])
+    rows = [layer.table[1] for layer in described.layers if layer.table is not None]
+    shape = 2, min([max([FEWEST, *ends]), *rows]) if n is None else n
     tokens = torch.randint(0, table.num_embeddings, shape, generator=rng)
     return tokens.to(table.weight.device)
 
@@ -207,18 +230,21 @@ def reaches(described):
     return sorted(set(chain.from_iterable(ends)) - {None})
 
 
-def len_of(given):
-    """Up to which position the inputs go, that one not counted."""
-    if "position_ids" in given:
-        return int(given["position_ids"].max()) + 1
-    return given.get("tokens", given.get("input_ids")).shape[-1]
-
-
 def unseen(described, n):
     """What such inputs cannot show."""
     for end in reaches(described):
         if n <= end:
             yield f"{n} positions are too few to see a window or chunk of {end}: give longer inputs"
+
+
+def too_coarse(seen):
+    """What a model in half precision cannot show."""
+    kinds = {str(x.dtype).rpartition(".")[2] for x in seen.values()}
+    for name in sorted(kinds & set(COARSE)):
+        yield (
+            f"{name} makes and hides small differences, such as of a slow pair that is scaled wrongly: "
+            "give model.float() to be sure"
+        )
 
 
 def module_of(model, described, index, attention):
@@ -284,26 +310,35 @@ def found_of(described, layer, modules, seen, given, weights):
     x, want = seen[index, "in"], seen[index, "out"]
     state = weights if weights is not None else state_of(modules[index], described, index)
     try:
-        error = distance(run(described, layer, state, x, given), want, given)
+        exact = run(described, layer, state, x, given)
+        error = distance(exact, want, given)
     except (TypeError, ValueError) as refused:
-        return Finding(index, why=str(refused))
-    bound = TOLERANCE[str(x.dtype).rpartition(".")[2]] + ANGLE * len_of(given)
-    if error <= bound:
+        had = ", ".join(modules[index].state_dict()) or "no weights"
+        hint = f" (the module has {had:.120}: say where they are by attention or weights)"
+        return Finding(index, why=str(refused) + hint * ("weights lack" in str(refused)))
+    sure, bound = bounds(described, layer, state, x, given, exact)
+    if error <= sure:
         return Finding(index, error, True)
     if np.isinf(error):
         return Finding(index, error, False, ("Its output is not finite.",))
-    others = nearby(layer, described, len_of(given))
+    rounded = error <= bound  # then a mistake must explain it better than rounding
+    others = [] if rounded else nearby(layer, described, windows(layer, exact, want, bound))
     for readings in (misreadings(layer, described), others):
         causes = {
             sentence: changed
             for _, sentence, changed in readings
-            if reproduces(described, changed, state, x, want, given, bound)
+            if reproduces(described, changed, state, x, want, given, min(bound, error / 2))
         }
         if causes:
             keys = (keys_of(layer, changed) for changed in causes.values())
             named = tuple(dict.fromkeys(chain.from_iterable(keys)))
             return Finding(index, error, False, tuple(causes), named)
-    return Finding(index, error)
+    return Finding(index, error, rounded)
+
+
+def percent(share):
+    """A share in percent: two digits, and no exponent."""
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def state_of(module, described, index):
@@ -319,55 +354,3 @@ def reproduces(described, changed, state, x, want, given, bound):
         return distance(run(described, changed, state, x, given), want, given) <= bound
     except (TypeError, ValueError):  # the weights fit no such layer
         return False
-
-
-def run(described, layer, state, x, given):
-    """The output of a layer of a plan on an input."""
-    import torch
-
-    from posattn.torch.models.multi_head import MultiHeadAttention
-
-    layers = list(described.layers)
-    layers[layer.index] = layer
-    made = MultiHeadAttention.from_config(
-        replace(described, layers=tuple(layers)),
-        layer.index,
-        weights=only_used(layer, state),
-        dtype=x.dtype,
-        device=x.device,
-    )
-    positions = given.get("position_ids")
-    if positions is None:
-        positions = torch.arange(x.shape[-2], device=x.device)
-    axes = 0 if layer.rope is None else len(layer.rope.sections)
-    at = {"coordinates": positions[..., None].expand(*positions.shape, axes)}
-    shown = given.get("attention_mask")
-    with torch.no_grad():
-        return made(
-            x,
-            causal=layer.causal,
-            query_positions=positions,
-            mask=None if shown is None else shown.bool()[:, None, :],
-            **(at if axes else {}),
-        )
-
-
-def only_used(layer, state):
-    """The weights without those of sinks or norms that a layer does not have."""
-    gone = [] if layer.sinks else [".sinks"]
-    for norm, name in ((layer.query_norm, ".q_norm."), (layer.key_norm, ".k_norm.")):
-        gone += [name] if norm is None else []
-    return {name: x for name, x in state.items() if not any(part in name for part in gone)}
-
-
-def distance(got, want, given):
-    """The worst entry, relative to the largest; of tokens that are no padding."""
-    got, want = (x.double().cpu().numpy() for x in (got, want))
-    if got.shape != want.shape:
-        raise ValueError(f"its output must have the shape {got.shape}, got {want.shape}")
-    if given.get("attention_mask") is not None:
-        rows = given["attention_mask"].bool().cpu().numpy()
-        got, want = got[rows], want[rows]
-    if not np.isfinite(want).all():
-        return np.inf
-    return float(np.abs(got - want).max() / np.abs(got).max())

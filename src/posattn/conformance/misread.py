@@ -4,7 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 
-__all__ = ["misreadings"]
+from posattn.configs.rotation import METHODS, TRAINED
+from posattn.configs.rotation import rope as read
+
+__all__ = ["misreadings", "rescaled"]
+
+BASES = (10000.0, 500000.0, 1000000.0)
+FACTORS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+LENGTHS = (4096, 8192, 32768, 131072)
+OTHER_METHODS = {  # what each takes beside factor and trained length
+    "linear": {},
+    "ntk": {},
+    "yarn": {},
+    "llama3": {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
+}
 
 
 def misreadings(layer, plan):
@@ -51,16 +64,21 @@ def of_the_rotation(layer, plan):
     if rope is None:
         return
     yield "not_turned", "Queries and keys are not turned.", replace(layer, rope=None)
-    for base in {10000.0, 500000.0, 1000000.0} - {rope.base}:
-        yield (
-            f"base_of_{base:g}",
-            f"The base is {base:g}: the configuration says {rope.base:g}.",
-            turning(layer, frequencies=plain(rope.rotary_dim, base)),
-        )
     unscaled = plain(rope.rotary_dim, rope.base)
-    if not np.allclose(unscaled, rope.frequencies):
+    scaled = not np.allclose(unscaled, rope.frequencies)
+    for base in sorted({*BASES} - {rope.base}):
+        what = f"The base is {base:g}: the configuration says {rope.base:g}."
+        alone = turning(
+            layer, frequencies=plain(rope.rotary_dim, base), attention_factor=1.0
+        )
+        yield f"base_of_{base:g}", what, rescaled(layer, base=base) or alone
+        if scaled:
+            what = f"The base is {base:g} and the scaling, {rope.method}, is ignored."
+            yield f"base_of_{base:g}_alone", what, alone
+    if scaled:
         changed = turning(layer, frequencies=unscaled, attention_factor=1.0)
         yield "scaling_ignored", f"The scaling, {rope.method}, is ignored.", changed
+        yield from of_the_scaling(layer)
     if rope.attention_factor != 1:
         yield (
             "attention_factor_missing",
@@ -81,6 +99,41 @@ def of_the_rotation(layer, plan):
     if rope.rotary_dim < layer.head_dim:
         whole = turning(layer, frequencies=plain(layer.head_dim, rope.base))
         yield "all_entries_turn", "All entries turn: only a part of a head should.", whole
+
+
+def of_the_scaling(layer):
+    """Other numbers than those of the configuration, or another method."""
+    rope = layer.rope
+    numbers = dict(rope.numbers)
+    factor, trained = numbers.get("factor"), numbers.get(TRAINED)
+    found = []
+    if trained:
+        extended = {trained * factor, trained / factor} if factor else set()
+        for length in sorted({*map(int, extended), *LENGTHS} - {trained, 0}):
+            what = f"The original length is {length}: the configuration says {trained}."
+            found.append((f"original_length_of_{length}", what, {TRAINED: length}))
+    if factor:
+        for other in sorted({*FACTORS} - {factor}):
+            what = f"The factor is {other:g}: the configuration says {factor:g}."
+            found.append((f"factor_of_{other:g}", what, {"factor": other}))
+    if rope.method == "yarn" and numbers.get("truncate") is not False:
+        what = "The ends of the blend stay fractions: they should be rounded outwards."
+        found.append(("ends_not_rounded", what, {"truncate": False}))
+    for method, more in OTHER_METHODS.items():
+        needed = {
+            name: numbers.get(name) for name in METHODS[method][0] if name not in more
+        }
+        if factor and method != rope.method and all(needed.values()):
+            what = (
+                f"Frequencies are scaled as {method}: the configuration says {rope.method}."
+            )
+            found.append(
+                (f"scaled_as_{method}", what, {"method": method, **needed, **more})
+            )
+    for name, what, changed in found:
+        other = rescaled(layer, **changed)
+        if other is not None:
+            yield name, what, other
 
 
 def of_the_mask(layer, plan):
@@ -124,6 +177,27 @@ def turning(layer, **changed):
     if frequencies is not None:
         changed["frequencies"] = tuple(map(float, frequencies))
     return replace(layer, rope=replace(layer.rope, **changed))
+
+
+def rescaled(layer, *, base=None, method=None, **numbers):
+    """A layer whose frequencies come from another base, method or number; None if they are none."""
+    rope = layer.rope
+    if method is None:
+        method, numbers = rope.method, {**dict(rope.numbers), **numbers}
+    said = {"rope_type": method, "rope_theta": base or rope.base, **numbers}
+    try:
+        other = read(said, rope.rotary_dim)
+    except (TypeError, ValueError):
+        return None
+    if (
+        other.frequencies == rope.frequencies
+        and other.attention_factor == rope.attention_factor
+    ):
+        return None
+    changed = turning(
+        layer, frequencies=other.frequencies, attention_factor=other.attention_factor
+    )
+    return replace(changed, rope=replace(changed.rope, base=other.base))
 
 
 def plain(rotary_dim, base):

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from posattn.conformance.misread import rescaled
+
 __all__ = ["keys_of", "nearby"]
 
 BASES = sorted(m * 10.0**e for m in (1, 1.5, 2, 2.5, 5, 8) for e in range(3, 8))
@@ -17,26 +19,25 @@ KEYS = {
 }
 
 
-def nearby(layer, plan, length):
+def nearby(layer, plan, sizes):
     """Other layers of the model that one may be instead, and other numbers it may have been built with.
 
     Args:
         layer: a `posattn.configs.Layer`.
         plan: the plan that it belongs to.
-        length: of the text, beyond which no window is told from none.
+        sizes: of windows that the outputs leave open.
 
     Yields:
         A name, a sentence, and the layer as it would then be.
     """
     yield from other_kinds(layer, plan)
     yield from other_norms(layer)
-    for size in range(1, length):
-        if size != layer.window:
-            what = f"The window is {size}: the configuration says {layer.window}."
-            yield f"window_of_{size}", what, replace(layer, window=size, chunk=None)
+    for size in sizes:
+        what = f"The window is {size}: the configuration says {layer.window or 'none'}."
+        yield f"window_of_{size}", what, replace(layer, window=size, chunk=None)
     for cap in CAPS:
         if cap != layer.soft_cap:
-            what = f"The soft cap is {cap:g}: the configuration says {layer.soft_cap}."
+            what = f"The soft cap is {cap:g}: the configuration says {layer.soft_cap or 'none'}."
             yield f"soft_cap_of_{cap:g}", what, replace(layer, soft_cap=cap)
     for width in range(1, 2 * layer.head_dim + 1):
         what = f"The scale is one over the square root of {width}: it should be {layer.scale:g}."
@@ -90,8 +91,8 @@ def other_rotations(layer):
         if base != rope.base:
             turns = tuple(w * base ** (-j / half) for j, w in enumerate(scaled))
             what = f"The base is {base:g}: the configuration says {rope.base:g}."
-            other = replace(rope, base=base, frequencies=turns)
-            yield f"nearby_base_{base:g}", what, replace(layer, rope=other)
+            kept = replace(layer, rope=replace(rope, base=base, frequencies=turns))
+            yield f"nearby_base_{base:g}", what, rescaled(layer, base=base) or kept
     for factor in SHRINKING:
         for by, how in ((1 / factor, "slowly"), (factor, "fast")):
             turns = tuple(by * w for w in rope.frequencies)

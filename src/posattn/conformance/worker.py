@@ -71,11 +71,11 @@ def options_of(request):
     )
 
 
-def find(path):
-    """Import the function that the user named."""
+def find(path, kind="function"):
+    """Import what the user named, a function unless it is of another kind."""
     place, _, name = path.rpartition(":")
     if not (place and name):
-        raise UsageError(f"function must be given as module:function, got {path!r}")
+        raise UsageError(f"{kind} must be given as module:{kind}, got {path!r}")
     try:
         module = import_file(Path(place)) if place.endswith(".py") else import_module(place)
     except KeyboardInterrupt:
@@ -88,7 +88,7 @@ def find(path):
     try:
         return operator.attrgetter(name)(module)
     except AttributeError:
-        raise UsageError(f"{place} has no function {name!r}") from None
+        raise UsageError(f"{place} has no {kind} {name!r}") from None
 
 
 def place(function):

@@ -1,0 +1,93 @@
+"""A layer made from a plan, run beside a module on the same input: how far apart they are, and may be."""
+
+from dataclasses import replace
+
+import numpy as np
+
+__all__ = ["COARSE", "bounds", "distance", "len_of", "run", "windows"]
+
+TOLERANCE = 1e-5
+COARSE = {"float16": 4e-3, "bfloat16": 3e-2}  # what rounding may do at most
+ROUNDED = 4  # times as far as our own layer, which is rounding for sure
+ANGLE = (
+    2.0**-22
+)  # for each position: twice what float32 makes of a frequency and of its product
+
+
+def run(described, layer, state, x, given, dtype=None):
+    """The output of a layer of a plan on an input, in float64 if no other type is asked for."""
+    import torch
+
+    from posattn.torch.models.multi_head import MultiHeadAttention
+
+    layers = list(described.layers)
+    layers[layer.index] = layer
+    x = x.to(torch.float64 if dtype is None else dtype)
+    made = MultiHeadAttention.from_config(
+        replace(described, layers=tuple(layers)),
+        layer.index,
+        weights=only_used(layer, state),
+        dtype=x.dtype,
+        device=x.device,
+    )
+    positions = given.get("position_ids")
+    if positions is None:
+        positions = torch.arange(x.shape[-2], device=x.device)
+    axes = 0 if layer.rope is None else len(layer.rope.sections)
+    at = {"coordinates": positions[..., None].expand(*positions.shape, axes)}
+    shown = given.get("attention_mask")
+    with torch.no_grad():
+        return made(
+            x,
+            causal=layer.causal,
+            query_positions=positions,
+            mask=None if shown is None else shown.bool()[:, None, :],
+            **(at if axes else {}),
+        )
+
+
+def only_used(layer, state):
+    """The weights without those of sinks or norms that a layer does not have."""
+    gone = [] if layer.sinks else [".sinks"]
+    for norm, name in ((layer.query_norm, ".q_norm."), (layer.key_norm, ".k_norm.")):
+        gone += [name] if norm is None else []
+    return {name: x for name, x in state.items() if not any(part in name for part in gone)}
+
+
+def distance(got, want, given):
+    """The worst entry, relative to the largest; of tokens that are no padding."""
+    got, want = (x.double().cpu().numpy() for x in (got, want))
+    if got.shape != want.shape:
+        raise ValueError(f"its output must have the shape {got.shape}, got {want.shape}")
+    if given.get("attention_mask") is not None:
+        rows = given["attention_mask"].bool().cpu().numpy()
+        got, want = got[rows], want[rows]
+    if not np.isfinite(want).all():
+        return np.inf
+    return float(np.abs(got - want).max() / np.abs(got).max())
+
+
+def bounds(described, layer, state, x, given, exact):
+    """How far off rounding takes a layer, for sure and at most, with what float32 makes of angles far out."""
+    far, kind = ANGLE * len_of(given), str(x.dtype).rpartition(".")[2]
+    if kind not in COARSE:
+        return TOLERANCE + far, TOLERANCE + far
+    own = distance(exact, run(described, layer, state, x, given, x.dtype), given)
+    return min(COARSE[kind], ROUNDED * own) + far, COARSE[kind] + far
+
+
+def windows(layer, exact, want, bound):
+    """The windows that the first wrong row leaves open: it has one key too few, or the first too many."""
+    apart = (exact - want.double()).abs().amax(-1) / exact.abs().max()
+    wrong = (apart > bound).any(0).nonzero()
+    if not len(wrong):
+        return []
+    first, n = int(wrong[0, 0]), want.shape[-2]
+    return range(first + 1, n) if first == layer.window else [first] * (first > 0)
+
+
+def len_of(given):
+    """Up to which position the inputs go, that one not counted."""
+    if "position_ids" in given:
+        return int(given["position_ids"].max()) + 1
+    return given.get("tokens", given.get("input_ids")).shape[-1]
