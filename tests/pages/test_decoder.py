@@ -203,7 +203,7 @@ def test_positions_that_start_again(page):
 
 
 def test_gumbel_noise_draws_from_the_softmax(page):
-    r"""Add to each score a random number $-\ln(-\ln u)$, where $u$ is uniform between 0 and 1, and take
+    r"""Add to each logit a random number $-\ln(-\ln u)$, where $u$ is uniform between 0 and 1, and take
     the largest sum. Then word $j$ wins with exactly its softmax probability.
     """
     scores = np.array([1.0, -0.5, 0.25, 2.0])

@@ -208,7 +208,7 @@ def test_position_0_finds_one(page):
 
 
 def test_slopes_of_twelve_heads(page):
-    """Four, and each of them for another head than it should. The formula gives $2^{-2h/3}$, and every
+    """Four, but each belongs to a different head. The formula gives $2^{-2h/3}$, and every
     third of these exponents is a whole number. The rule has these slopes too, but for its own heads 2, 4,
     6 and 8.
     """

@@ -94,7 +94,7 @@ def test_pairs_that_finish_a_turn(page):
 
     The other … pairs do not
 
-    They count entries, two for each pair, so theirs is 100 here.
+    They count entries, two per pair, so pair 50 is their 100.
 
     The lower one, for 8192 tokens, starts above a thousand turns and crosses the line of one turn at
     pair 50. The upper one, for 32768 tokens, crosses it at pair 60.

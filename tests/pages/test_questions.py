@@ -146,7 +146,7 @@ def test_norm_first_is_usual(page):
 def test_angles_in_bfloat16(page):
     """A bfloat16 number has 8 significant bits. Rounding a cosine to it costs about 0.002.
 
-    A cosine lies between $-1$ and 1, so an error of 1.679 at position 4095 leaves nothing of it.
+    A cosine lies between $-1$ and 1, so an error of 1.679 at position 4095 makes it meaningless.
 
     rotate of this library computes angles in float64 and raises an error for half-precision positions.
     """

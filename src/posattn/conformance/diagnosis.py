@@ -337,8 +337,8 @@ def found_of(described, layer, modules, seen, given, weights):
 
 
 def percent(share):
-    """A share in percent: two digits, and no exponent."""
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+    """A share in percent, without an exponent."""
+    return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"
 
 
 def state_of(module, described, index):
