@@ -331,7 +331,7 @@ def test_a_larger_base(page):
 
 def test_three_pairs_seven_ways(page):
     """Without any repair, 14 pairs meet new angles. NTK-aware scaling saves one of them, the very
-    last. Every other method saves all 14.
+    last. Under every other method, none of the 14 meets a new angle.
 
     Only position interpolation touches it, and that is its price.
     """

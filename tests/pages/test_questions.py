@@ -305,7 +305,7 @@ def test_whose_window(page):
 
     so a window of W is window_size=(W - 1, 0)
 
-    One key too many looks harmless, and short texts never show it.
+    One key too many looks harmless, and texts no longer than the window never reveal it.
     """
     assert said(page, "W with itself:") == [4]
     assert said(page, "W to the left:") == [5]

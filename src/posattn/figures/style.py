@@ -46,6 +46,7 @@ for _font in sorted(_FONTS.glob("*.ttf")):
     fontManager.addfont(_font)
 
 _SETTINGS = {
+    "svg.hashsalt": "posattn",
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "axes.spines.top": False,
@@ -96,6 +97,11 @@ class Drawing(Figure):
     """
 
     phone: "Drawing | None" = None
+
+    def draw(self, renderer: Any) -> None:
+        """Draw under the book's settings, on which the number of ticks depends, too."""
+        with style.context(["default", _SETTINGS]):
+            super().draw(renderer)
 
     def _repr_svg_(self) -> str:
         svg = _slim(self._saved("svg").decode())
