@@ -231,6 +231,22 @@ def test_saving_again_moves_nothing():
     assert figure._repr_svg_() == figure._repr_svg_()
 
 
+def test_labels_of_curves_lie_within_the_figure_also_when_it_is_saved():
+    falling = -np.arange(33) / 2
+    figure = figures.curves(np.arange(33), {"half": falling}, "distance", "bias of a head")
+    figure.savefig(io.BytesIO(), format="svg")
+    (axes,) = panels(figure)
+    low, high = axes.get_ylim()
+    ticks = [
+        label for label in axes.get_yticklabels() if low <= label.get_position()[1] <= high
+    ]
+    for label in [*ticks, axes.yaxis.label, axes.xaxis.label]:
+        ends = label.get_window_extent()
+        assert ends.x0 >= 0
+        assert ends.y0 >= 0
+        assert ends.y1 <= figure.bbox.y1
+
+
 PAGES = {  # what pages and readers ask for, beyond one call of each function
     "words": lambda: figures.attention_weights(np.eye(5), WORDS, WORDS, ["one head"]),
     "two heads of words": lambda: figures.attention_weights([np.eye(5)] * 2, WORDS, WORDS),

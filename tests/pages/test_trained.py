@@ -71,6 +71,15 @@ def test_all_cells_are_there():
         assert cell.name in records.load(cell.task)["cells"]
 
 
+def test_jax_trains_alike():
+    """which is within the intervals above."""
+    again = records.load("stories-jax")["cells"]
+    for scheme in ("rotary", "alibi"):
+        mean = np.mean([again[f"{scheme}, seed {s}"]["right"]["1"] for s in settings.SEEDS])
+        low, high = bounds(right(scheme, "1"))
+        assert low < mean < high
+
+
 def test_settings():
     """All decoders have two layers of width 64 with four heads. They are trained by AdamW at a rate of 0.003
     with batches of 32, for 4000 steps on stories and 1500 on help pages.

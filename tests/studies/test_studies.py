@@ -58,6 +58,19 @@ def test_the_record_is_of_the_code_as_it_is(task):
         pytest.skip("this Python's documentation is another")
 
 
+@pytest.mark.parametrize("scheme", ["rotary", "alibi"])
+def test_both_frameworks_find_the_same_within_their_intervals(scheme):
+    found = {}
+    for framework in ("", "-jax"):
+        record = records.load(f"stories{framework}")
+        assert record["made_from"] == cells.fingerprint("stories")
+        known = [record["cells"][f"{scheme}, seed {seed}"] for seed in settings.SEEDS]
+        shares = [[cell["right"][str(times)] for times in settings.TIMES] for cell in known]
+        found[framework] = records.interval(shares)
+    (mean, reach), (other, _) = found.values()
+    assert np.all(np.abs(mean - other) < reach)
+
+
 def test_docstrings_make_no_record_stale(monkeypatch, tmp_path):
     for name in cells.MADE_OF:
         source = (
