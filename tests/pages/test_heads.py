@@ -69,7 +69,7 @@ def test_nobody_looks_at_the_answer(page):
 
 def test_periods_read_their_nouns(page):
     """In layer 0 each period reads the two nouns of its own sentence, the object more than the
-    subject. In layer 1, on the right, the question mark reads the period.
+    subject. In layer 1 the question mark reads the period.
     """
     gather, read = page.torch.picked
     for period in (5, 11):

@@ -26,7 +26,7 @@ def test_without_positions_each_word_gets_the_same(page):
     """Left, without positions: every word gets the same numbers in both sentences, so the layer
     cannot tell who bites whom.
 
-    Unless a mask gives it a hint, it has no idea which word comes first, as the left of fig-order shows.
+    Unless a mask gives it a hint, it has no idea which word comes first, as fig-order shows for a model without positions.
     """
     before, moved = page.torch.outputs["without positions"]
     assert before.shape == (5, 4)

@@ -60,7 +60,7 @@ def test_it_is_sure_of_the_king(page):
 
 
 def test_two_heads_find_the_fact(page):
-    """On the left it puts most of its weight on the fox of the question. On the right it puts most of it
+    """In layer 0 it puts most of its weight on the fox of the question. In layer 1 it puts most of it
     on the full stop after king, where the fact about this fox ends.
     """
     words = page.torch.text.split()

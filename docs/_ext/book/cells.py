@@ -72,12 +72,16 @@ def is_hidden(cell):
     return bool(HIDDEN & set(cell.metadata.get("tags", ())))
 
 
+MOST = 8  # numbers that the bar of a cell names
+
+
 def head(cell):
     """The bar of a cell: what it is, and its number as a link to itself."""
     number, tags = cell.metadata.number, cell.metadata.get("tags", ())
     name = next((NAMES[tag] for tag in NAMES if tag in tags), "")
     if is_hidden(cell) and (glued := cell.metadata.get("glued")):
-        name = "Computes " + ", ".join(f"<code>{escape(n)}</code>" for n in glued)
+        name = "Computes " + ", ".join(f"<code>{escape(n)}</code>" for n in glued[:MOST])
+        name += f" and {len(glued) - MOST} more" * (len(glued) > MOST)
     html = (
         f'<p class="cell-head"><span>{name}</span> '
         f'<a href="#cell-{number}" aria-label="Link to cell {number}">cell {number}</a></p>'

@@ -10,6 +10,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.builders.latex import LaTeXBuilder
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import docname_join
 from sphinx.util.texescape import escape
 from sphinx_proof.nodes import proof_node
 
@@ -53,12 +54,17 @@ class Select(SphinxPostTransform):
         chapters = {
             file["docname"]: file for file in self.document.findall(addnodes.start_of_file)
         }
-        reference = self.app.builder.reference
+        reference, left_out = self.app.builder.reference, set()
         for page in list(chapters):
             if page.startswith(LEFT_OUT) or page.startswith(APART) != bool(reference):
                 file = chapters.pop(page)
                 file.parent.remove(file)
                 self.app.builder.docnames.discard(page)  # a reference to it is no link
+                left_out.add(page)
+        for link in self.document.findall(addnodes.pending_xref):
+            page = docname_join(link.get("refdoc", ""), link["reftarget"])
+            if link["reftype"] == "doc" and page in left_out and not link["refexplicit"]:
+                link.children[0][:] = [nodes.Text(self.env.titles[page].astext())]
         root = self.env.get_doctree(self.config.root_doc)
         for toctree in root.findall(addnodes.toctree):
             held = [page for page in toctree["includefiles"] if page in chapters]

@@ -37,6 +37,7 @@ def attention_weights(
     row_labels: Sequence[str] | None = None,
     column_labels: Sequence[str] | None = None,
     titles: Sequence[str] | None = None,
+    ylabel: str = "query",
 ) -> Figure:
     """Draw attention weights as heat maps on one scale from 0 to 1, with the numbers if few.
 
@@ -45,6 +46,7 @@ def attention_weights(
         row_labels: the n_q queries; their indices by default.
         column_labels: the n_k keys; their indices by default.
         titles: the h panels; none by default.
+        ylabel: what the rows are, if they are no queries.
 
     Returns:
         A figure with h panels. They print their values if these are at most 64 and fit; else a
@@ -79,6 +81,8 @@ def attention_weights(
             axes.set_xticks(range(n_k), column_labels, rotation=90 * turned)
         if titles is not None:
             axes.set_title(titles[head])
+        if axes.get_ylabel():
+            axes.set_ylabel(ylabel)
     if not printed:
         _bar(figure, image, panels, "attention weight")
     return figure
@@ -230,6 +234,8 @@ def _panels(
     for k, axes in enumerate(panels[:count]):
         axes.set(xlabel="key", ylabel="" if k % per_row else "query")
         axes.tick_params(labelleft=k % per_row == 0)
+        if left:  # words, as large as they fit below each other
+            axes.tick_params(labelsize=min(9.5, 72 * across / n_k / 1.2))
     return figure, panels[:count]
 
 
