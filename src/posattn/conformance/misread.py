@@ -42,6 +42,13 @@ def misreadings(layer, plan):
             "The scale is one over the square root of head_dim: the configuration has another.",
             replace(layer, scale=layer.head_dim**-0.5),
         )
+    if layer.num_heads > 1:
+        width = layer.num_heads * layer.head_dim
+        yield (
+            "scale_of_all_heads",
+            f"The scale is one over the square root of {width}, of all heads: it should be {layer.scale:g}.",
+            replace(layer, scale=width**-0.5),
+        )
     if layer.temperature is not None:
         yield (
             "temperature_ignored",
@@ -95,6 +102,11 @@ def of_the_rotation(layer, plan):
         "other_layout",
         f"The layout is {other}: it should be {rope.layout}.",
         turning(layer, layout=other),
+    )
+    yield (
+        "turned_the_other_way",
+        "Queries and keys turn the other way.",
+        turning(layer, frequencies=-np.array(rope.frequencies)),
     )
     if rope.rotary_dim < layer.head_dim:
         whole = turning(layer, frequencies=plain(layer.head_dim, rope.base))
