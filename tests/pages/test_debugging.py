@@ -43,7 +43,7 @@ def test_where_five_faults_begin(page):
 
     does nothing until the text is longer than the window
 
-    is right for the whole prompt, and wrong with the first word that the model writes
+    The whole prompt is right, and the first word that the model writes is wrong.
 
     begins exactly at the trained length
 
@@ -155,7 +155,7 @@ def test_padding(page):
 
 
 def test_windows_begin_where_they_end(page):
-    """Both begin at word 64. There is no way to notice them in a text that is shorter than the window."""
+    """Both begin at word 64. There is no way to notice them in a text that is no longer than the window."""
     found = [line for line in lines(page, "window ") if "begins at word 64" in line]
     assert [percent(line)[0] > 50 for line in found] == [False, True]
     q, k, v = np.random.default_rng(0).normal(size=(3, 64, 8))

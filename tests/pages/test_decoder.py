@@ -33,7 +33,7 @@ def from_scratch(page, framework):
 
 def test_sixty_lines(page):
     """Sixty lines are enough for all of it: a model of the same form as Llama, the loop that trains it,
-    and the function that lets it write. There is no library under them except the framework.
+    and the function that lets it write. They use nothing but the framework.
 
     We write these lines in five cells, and after each one we check it against the library.
     """
@@ -98,7 +98,7 @@ def test_no_hidden_fact_is_learned(page):
 
 
 def test_questions_and_answers(page):
-    """The same words in another order, and it asks for somebody else.
+    """The same words in another order, and the question changes with it.
 
     After who hears the must come the object of the fact, and after whom does the its subject.
 
@@ -224,7 +224,7 @@ def test_adam_by_hand(page):
 
 
 def test_two_facts_fit_the_page(page):
-    """In the notebook, set num_facts=2 and num_questions=4 in the first cell and raise steps."""
+    """In the notebook, set num_facts=2 and num_questions=4 where the stories are drawn, and raise steps."""
     words, places, _ = story(np.random.default_rng(0), num_facts=2, num_questions=4)
     assert len(encode(words)) == 42
     assert len(places) == 4

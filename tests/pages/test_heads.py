@@ -80,8 +80,7 @@ def test_periods_read_their_nouns(page):
 
 
 def test_two_heads_read_the_period(page):
-    """Heads 2 and 3 read the period of the right fact, out of four. In *who* questions it gets more
-    than 0.6 from each of them, in *whom* questions less, but still the most. No head gives the
+    """Heads 2 and 3 read the period of the right fact, out of four. In *who* questions each gives it more than 0.6, in *whom* questions less. No head gives the
     answer itself much.
     """
     for kind in KINDS:
@@ -165,7 +164,7 @@ def test_pairs(page):
 
 
 def test_two_nouns_less_one(page):
-    """They bring *both* nouns of the fact, and in *who* questions they even speak louder for the wrong one.
+    """They bring *both* nouns of the fact, and in *who* questions they even favor the wrong one.
     But layer 0 has spoken against that noun already
 
     Heads 2 and 3 of layer 1 let the question mark find the right period, by content, with slow pairs, and

@@ -85,7 +85,7 @@ def test_a_shift_of_all_positions_changes_nothing(page):
 def test_only_the_question_is_shifted(page):
     """and without positions none changes.
 
-    But only the rotary model is lost. Its probability of king falls to
+    Yet only the rotary model loses its answer. Its probability of king falls to
 
     and it names the dog. ALiBi's model still says king
 

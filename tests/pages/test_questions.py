@@ -67,7 +67,7 @@ def test_the_two_layouts(page):
     """The RoPE paper turns entries 0 and 1 together, then 2 and 3, and so on. The Llama of Transformers
     turns entry $c$ together with entry $c + d/2$.
 
-    With halves and unconverted weights some score is off by several typical scores. With converted
+    With halves and unconverted weights the worst error is several times a typical score. With converted
     weights nothing changes.
     """
     for layout, partner in (("interleaved", 1), ("half", 4)):
@@ -163,7 +163,7 @@ def test_angles_in_bfloat16(page):
 def test_moving_a_key(page):
     """Rotations add up: rotate by 5 and then by $-3$, and you are at 2.
 
-    An error of 3.97, for entries of about 1, leaves nothing of the key. The moved key has no error.
+    An error of 3.97, for entries of about 1, leaves little of the key. The moved key has no error.
     """
     one = np.ones(12)
     assert np.allclose(rotate(rotate(Q, 5 * one), -3 * one), rotate(Q, 2 * one))
@@ -202,7 +202,7 @@ def test_left_padding(page):
 
     They don't matter for RoPE, as long as queries and keys shift by the same amount
 
-    Count slots, and the padding has pushed every word three places along.
+    Counting slots shifts every word by three.
     """
     assert said(page, "RoPE without a mask:  off by")[0] > 0.5
     assert said(page, "RoPE with a mask:     off by") == [0]
@@ -236,7 +236,7 @@ def test_packing_takes_a_mask(page):
 
 
 def test_true_hides_in_the_layers_of_pytorch(page):
-    """The first output is the first value, so here True shows. torch.nn.MultiheadAttention with the same
+    """The first output is the first value, so here True keeps. torch.nn.MultiheadAttention with the same
     mask returns the mean of the other two, which is 25.
     """
     layer = torch.nn.MultiheadAttention(1, 1, bias=False, batch_first=True, kdim=2, vdim=1)

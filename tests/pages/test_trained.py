@@ -222,7 +222,9 @@ def test_repairs_after_tuning():
 
     At eight times the length all of them rise again
 
-    With a little training, all but position interpolation come out alike.
+    With a little training, all but position interpolation come out alike up to four times the length.
+
+    and there no repair is the best
     """
     before = losses("rotary", "1")
     none, last = (repaired(m, "after", "4") for m in ("none", "position interpolation"))
@@ -232,6 +234,9 @@ def test_repairs_after_tuning():
         assert above(none, tuned)
         assert above(last, tuned)
         assert np.mean(repaired(method, "after", "8")) > np.mean(tuned) + 0.5
+        assert np.mean(repaired("none", "after", "8")) < np.mean(
+            repaired(method, "after", "8")
+        )
     assert np.mean(none) < np.mean(before) + 0.1
     assert np.mean(last) > np.mean(none)
 
@@ -280,7 +285,7 @@ def blind(times, stories=1000):
 
 
 def test_a_reader_who_is_blind_to_the_verb(page):
-    """The last row of the table says how often this reader is right, and it falls just as ALiBi's row does.
+    """The last row of the table says how often this reader is right, and it falls much as the best rows do.
 
     The blind reader has
 
@@ -296,9 +301,11 @@ def test_a_reader_who_is_blind_to_the_verb(page):
 
 
 def test_who_reads_better():
-    """Two of T5's answer
+    """Two T5 decoders answer
 
-    only one keeps such a lead in longer stories. It has KERPLE
+    In longer stories one ALiBi decoder keeps a small lead
+
+    only one keeps a large one. It has KERPLE
     """
     assert np.sum(right("t5", "1") > 0.98) == 2
     assert blind(1) < 0.9
@@ -310,15 +317,16 @@ def test_who_reads_better():
     first, second = sorted(leads, key=leads.get)[:-3:-1]
     assert first == ("kerple", 1)
     assert leads[first] > 0.4
-    assert leads[second] < 0.15
+    assert 0.1 < leads[second] < 0.15
+    assert second == ("alibi", 1)
 
 
 def test_what_decoders_with_a_penalty_find():
-    """Three of the five find about half of the facts in every quarter
+    """Three of ALiBi's find about half of the facts, early or late
 
     all five seeds of ALiBi end within 0.05 nats of each other.
 
-    and its decoders lose a little
+    Each of its decoders finds fewer early facts than late ones, but none loses them all.
 
     Two of ALiBi's five decoders find no early fact in a long story
     """
@@ -327,16 +335,16 @@ def test_what_decoders_with_a_penalty_find():
     assert lost.sum() == 2
     assert np.all((found[~lost] > 0.38) & (found[~lost] < 0.72))
     assert np.ptp(losses("alibi", "8")) < 0.05
-    lost = depths("kerple")[:, 3] - depths("kerple")[:, 0]
-    assert bounds(lost)[0] > 0
+    early, late = depths("kerple")[:, 0], depths("kerple")[:, 3]
+    assert np.all((early > 0.12) & (early < late))
 
 
 def test_t5_finds_the_first_facts():
     """which is the wrong way around.
 
-    Behind an early fact lie only distances that were trained
+    Early in the story that involves only trained distances.
 
-    Rotary is near a guess everywhere.
+    Rotary does little better than guessing.
     """
     assert above(depths("t5")[:, 0], depths("t5")[:, 3])
     assert 6 * language.FACTS < language.LENGTH < 4 * 6 * language.FACTS
