@@ -326,6 +326,12 @@ def test_an_attention_gets_its_arguments_in_the_shape_it_wants(attend, axis, cas
     assert {*cases} <= {run.case["name"] for run in report.runs}
 
 
+def test_an_attention_without_a_bias_may_be_told_so():
+    attention = attention_of_heads(attend_in_heads)
+    x = np.random.default_rng(0).normal(size=(2, 3, 4))
+    assert np.array_equal(attention(x, x, x, bias=None), attention(x, x, x))
+
+
 def test_an_attention_whose_mask_means_hidden_fails():
     def hidden(query, key, value, mask):
         return attend_in_heads(query, key, value, ~mask)

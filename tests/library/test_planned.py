@@ -9,6 +9,7 @@ import pytest
 from posattn.__main__ import main
 from posattn.configs import plan
 from posattn.conformance import UsageError, check, worker
+from posattn.conformance.misread import misreadings
 from posattn.conformance.planned import attend, planned
 from tests.records import PLANS, RECORDS
 
@@ -115,6 +116,26 @@ def test_a_number_of_the_scaling_is_named(built, cause):
     assert not check(
         partial(attend, layer), planned(said | built), framework="numpy"
     ).failures
+
+
+def test_methods_that_take_more_than_numbers_are_misread_in_fewer_ways():
+    said = {
+        "model_type": "llama",
+        "hidden_size": 8,
+        "num_attention_heads": 1,
+        "num_hidden_layers": 1,
+        "rope_theta": 1e4,
+        "max_position_embeddings": 64,
+    }
+    lists = {"short_factor": [1.0, 1.0, 2.0, 4.0], "long_factor": [1.0, 2.0, 4.0, 8.0]}
+    for scaling in (
+        {"rope_type": "dynamic", "factor": 2.0},
+        {"rope_type": "longrope", "original_max_position_embeddings": 32} | lists,
+    ):
+        model = plan(said | {"rope_scaling": scaling}, length=128)
+        names = [name for name, _, _ in misreadings(model.layers[0], model)]
+        assert "scaling_ignored" in names
+        assert not [name for name in names if name.startswith("factor_of")]
 
 
 def test_the_local_and_the_global_layers_of_gemma_are_told_apart():

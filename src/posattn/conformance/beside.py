@@ -80,8 +80,6 @@ def windows(layer, exact, want, bound):
     """The windows that the first wrong row leaves open: it has one key too few, or the first too many."""
     apart = (exact - want.double()).abs().amax(-1) / exact.abs().max()
     wrong = (apart > bound).any(0).nonzero()
-    if not len(wrong):
-        return []
     first, n = int(wrong[0, 0]), want.shape[-2]
     return range(first + 1, n) if first == layer.window else [first] * (first > 0)
 

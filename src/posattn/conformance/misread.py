@@ -192,7 +192,7 @@ def turning(layer, **changed):
 
 
 def rescaled(layer, *, base=None, method=None, **numbers):
-    """A layer whose frequencies come from another base, method or number; None if they are none."""
+    """A layer whose frequencies come from another base, method or number; None if that needs more."""
     rope = layer.rope
     if method is None:
         method, numbers = rope.method, {**dict(rope.numbers), **numbers}
@@ -200,11 +200,6 @@ def rescaled(layer, *, base=None, method=None, **numbers):
     try:
         other = read(said, rope.rotary_dim)
     except (TypeError, ValueError):
-        return None
-    if (
-        other.frequencies == rope.frequencies
-        and other.attention_factor == rope.attention_factor
-    ):
         return None
     changed = turning(
         layer, frequencies=other.frequencies, attention_factor=other.attention_factor
