@@ -51,7 +51,7 @@ def test_the_checker_knows_it(wrong, scheme):
 
 
 def test_threads_are_those_of_the_checker(page):
-    """The wrong code is ours: it does what the thread describes"""
+    """It is ours: it does what the thread describes"""
     known = " ".join(fault.seen for fault in FAULTS)
     links = re.findall(
         r"\[([\w.-]+/[\w.-]+ #\d+)\]\(https://github\.com/(\S+)\)", page.text
