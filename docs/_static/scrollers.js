@@ -28,4 +28,8 @@
       names.set(box.querySelector(":scope > pre") ?? box, name);
   observe();
   document.fonts.ready.then(observe); // wider letters do not make a box larger
+  // The sidebar begins where the reader is.
+  const here = document.querySelector(".sidebar-tree .current-page");
+  const sidebar = here?.closest(".sidebar-scroll");
+  if (sidebar) sidebar.scrollTop += here.getBoundingClientRect().top - sidebar.getBoundingClientRect().top - sidebar.clientHeight / 2;
 })();

@@ -157,6 +157,15 @@ def test_the_captions_of_the_sidebar_have_a_level(site):
     assert '<p class="caption" role="heading" aria-level="2">' in read(site, "chapter")
 
 
+def test_the_sidebar_begins_where_the_reader_is(site, browser):
+    page = browser.new_page(viewport={"width": 1440, "height": 250})
+    page.goto((site / "two.html").as_uri())
+    assert page.locator(".sidebar-scroll").evaluate("box => box.scrollTop") > 0
+    here = page.locator(".sidebar-tree .current-page").bounding_box()
+    assert 0 < here["y"] < 250
+    page.close()
+
+
 @pytest.mark.parametrize("width", [375, 1440])
 def test_one_switch_chooses_the_framework_of_all_tabs_and_moves_nothing(
     site, browser, width
