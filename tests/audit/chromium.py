@@ -21,7 +21,7 @@ FIGURES = """Promise.all(Array.from(document.images, (image) => {
     image.loading = "eager";
     return image.decode(); }))"""
 DATE = re.compile(rb"(?<=Date \(D:)\d{14}")  # which Chromium takes from the clock
-PRINTED = "document.querySelectorAll('.pdf-page').length === Reveal.getTotalSlides()"
+LISTEN = "addEventListener('pdf-ready', () => { window.ready = true; })"  # before reveal.js says so
 
 
 def program():
@@ -43,8 +43,9 @@ def started():
 def print_slides(browser, deck, target):
     """Print once reveal.js has laid out all pages; Chromium's own `--print-to-pdf` may come too early."""
     page = browser.new_page()
+    page.add_init_script(LISTEN)
     page.goto(f"{deck.resolve().as_uri()}?print-pdf")
-    page.wait_for_function(PRINTED)
+    page.wait_for_function("window.ready")
     page.evaluate("document.fonts.ready")
     page.evaluate(FIGURES)
     page.evaluate(UNLINK)

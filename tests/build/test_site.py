@@ -125,10 +125,9 @@ def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
 def test_the_search_finds_chapters_first_and_says_what_a_file_cannot_show(site, browser):
     tab = browser.new_page()
     tab.goto(f"{(site / 'search.html').as_uri()}?q=rotary")
-    tab.wait_for_function("document.querySelectorAll('ul.search li').length > 1")
+    tab.wait_for_selector("ul.search a[href*='api/']")  # they come one by one
     found = tab.eval_on_selector_all("ul.search li a", "links => links.map(a => a.href)")
     assert "/api/" not in found[0]
-    assert any("/api/" in link for link in found)
     assert "cannot show excerpts" in tab.inner_text("article")
     tab.close()
 
