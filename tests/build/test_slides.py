@@ -106,10 +106,8 @@ def test_the_notes_count_what_the_slides_list():
     assert "".join(number for number, _ in steps) == "123456" + "123456789" + "12345"
     named = [name for _, name in steps]
     assert named[:14] + named[15:] == names[2:16] + names[17:-3]
-    assert (names[16], named[14]) == (
-        "a-third-question",
-        names[-3],
-    )  # the exercises come last
+    assert names[16] == "a-third-question"
+    assert named[14] == names[-3]  # the exercises come last
     remembered = re.findall(r"^- .+", slides["What to remember"], re.MULTILINE)
     assert len(remembered) == 6
     assert remembered[2].startswith("- Without positions, ")
@@ -150,7 +148,7 @@ def test_every_page_of_the_chapter_gives_something(deck):
 
 def test_there_are_slides_for_a_talk_and_notes_for_each(deck):
     slides = slides_of(deck)
-    assert 30 <= len(slides) <= 60
+    assert len(slides) >= 30
     for slide in slides:
         (notes,) = re.findall(r'<aside class="notes">(.*?)</aside>', slide, re.DOTALL)
         assert len(notes.split()) >= 15
@@ -239,10 +237,10 @@ def test_the_slides_fetch_nothing_and_complain_about_nothing(page):
     )
 
 
-def test_the_keyboard_turns_slides_shows_all_and_opens_the_notes(page):
+def test_the_keyboard_turns_slides_shows_all_and_opens_the_notes(page, deck):
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**/index.html#/without-positions-equal-tokens-look-alike")
-    assert page.inner_text(".slide-number").split() == ["2", "/", "57"]
+    assert page.inner_text(".slide-number").split() == ["2", "/", str(len(slides_of(deck)))]
     page.keyboard.press("ArrowLeft")
     assert page.evaluate("Reveal.getSlidePastCount()") == 0
     page.keyboard.press("Escape")

@@ -247,6 +247,11 @@ def test_labels_of_curves_lie_within_the_figure_also_when_it_is_saved():
         assert ends.y1 <= figure.bbox.y1
 
 
+def test_rows_that_are_no_queries_say_what_they_are():
+    (axes,) = panels(figures.attention_weights(np.eye(3), ylabel="head"))
+    assert axes.get_ylabel() == "head"
+
+
 PAGES = {  # what pages and readers ask for, beyond one call of each function
     "words": lambda: figures.attention_weights(np.eye(5), WORDS, WORDS, ["one head"]),
     "two heads of words": lambda: figures.attention_weights([np.eye(5)] * 2, WORDS, WORDS),

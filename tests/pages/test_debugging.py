@@ -242,6 +242,8 @@ def test_the_third_fault(page):
 def test_the_commands(page, tmp_path, monkeypatch, capsys):
     """The lines are folded here, and those of layers 4 to 7 look the same.
 
+    The command reads 256 random tokens, or as many as `--tokens` says, and it says so in its last line.
+
     The two layers that don't turn don't need a base, so they agree.
     """
     monkeypatch.chdir(tmp_path)
@@ -257,6 +259,7 @@ def test_the_commands(page, tmp_path, monkeypatch, capsys):
     (shown,) = re.findall(r"^```text\n(.*?)^```", page.text, re.M | re.DOTALL)
     about = re.compile(r"\d\.\d(?:e[+-]\d+)?|\s+")
     assert about.sub("", told).startswith(about.sub("", shown))
+    assert told.splitlines()[-1].startswith("Seen are 256 positions")
     agreeing = [i for i in range(8) if f"layer {i}: agrees" in told]
     assert agreeing == [3, 7]
     assert told.count("The base is 10000: the configuration says 500000.") == 6

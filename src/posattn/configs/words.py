@@ -84,13 +84,9 @@ def _scaled(rope):
     )
     trained = numbers.get("original_max_position_embeddings")
     start = f" from {trained} positions" if trained else ""
-    factor = rope.attention_factor
-    shown = (
-        ""
-        if factor == 1 and "attention_factor" not in numbers
-        else f", attention factor {factor:.4g}"
-    )
-    return f"scaled{by} {words}{start}{shown}"
+    told = rope.attention_factor != 1 or "attention_factor" in numbers
+    factor = f", attention factor {rope.attention_factor:.4g}" if told else ""
+    return f"scaled{by} {words}{start}{factor}"
 
 
 METHODS = {

@@ -9,9 +9,7 @@ __all__ = ["COARSE", "bounds", "distance", "len_of", "run", "windows"]
 TOLERANCE = 1e-5
 COARSE = {"float16": 4e-3, "bfloat16": 3e-2}  # what rounding may do at most
 ROUNDED = 4  # times as far as our own layer, which is rounding for sure
-ANGLE = (
-    2.0**-22
-)  # for each position: twice what float32 makes of a frequency and of its product
+ANGLE = 2.0**-22  # a position: twice what float32 makes of a frequency and of its product
 
 
 def run(described, layer, state, x, given, dtype=None):

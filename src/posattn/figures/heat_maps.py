@@ -68,7 +68,7 @@ def attention_weights(
     left = _inches(row_labels)
     printed = n_q * n_k <= _PRINTED and _CELL * n_k <= _room(left)
     figure, panels = _panels(
-        heads, n_q, n_k, _CELL * printed, left, _inches(column_labels), titles
+        heads, n_q, n_k, _CELL * printed, left, _inches(column_labels), titles, ylabel
     )
     for head, axes in enumerate(panels):
         image = _heat_map(axes, weights[head], ramp(BLUE), 0, 1)
@@ -81,8 +81,6 @@ def attention_weights(
             axes.set_xticks(range(n_k), column_labels, rotation=90 * turned)
         if titles is not None:
             axes.set_title(titles[head])
-        if axes.get_ylabel():
-            axes.set_ylabel(ylabel)
     if not printed:
         _bar(figure, image, panels, "attention weight")
     return figure
@@ -212,6 +210,7 @@ def _panels(
     left: float = 0.0,
     below: float = 0.0,
     titles: Sequence[str] | None = None,
+    ylabel: str = "query",
 ) -> tuple[Figure, list[Axes]]:
     """Lay out square-celled panels in rows.
 
@@ -232,7 +231,7 @@ def _panels(
     for axes in panels[count:]:
         axes.remove()
     for k, axes in enumerate(panels[:count]):
-        axes.set(xlabel="key", ylabel="" if k % per_row else "query")
+        axes.set(xlabel="key", ylabel="" if k % per_row else ylabel)
         axes.tick_params(labelleft=k % per_row == 0)
         if left:  # words, as large as they fit below each other
             axes.tick_params(labelsize=min(9.5, 72 * across / n_k / 1.2))

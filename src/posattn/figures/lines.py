@@ -190,9 +190,8 @@ def _frame(axes: Axes) -> None:
     """Draw a grid, and write what the values are above them, where they do not lie on their side."""
     axes.grid(axis="y")
     axes.set_axisbelow(True)
-    axes.figure.get_layout_engine().set(
-        h_pad=0.1
-    )  # which takes such a label for a flat one
+    # The layout takes a label above the axis for a flat one, and leaves it no room.
+    axes.figure.get_layout_engine().set(h_pad=0.1)
     axes.yaxis.label.set(rotation=0, ha="left", va="bottom")
     axes.yaxis.set_label_coords(0, 1.03)
 

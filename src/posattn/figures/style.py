@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from matplotlib import rc_context, style
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
@@ -119,8 +119,7 @@ class Drawing(Figure):
     def _saved(self, form: str) -> bytes:
         buffer = BytesIO()
         dated = {"svg": "Date", "pdf": "CreationDate"}[form]
-        with rc_context({"svg.hashsalt": "posattn"}):
-            self.savefig(buffer, format=form, metadata={dated: None})
+        self.savefig(buffer, format=form, metadata={dated: None})
         return buffer.getvalue()
 
 
