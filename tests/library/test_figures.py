@@ -247,6 +247,13 @@ def test_labels_of_curves_lie_within_the_figure_also_when_it_is_saved():
         assert ends.y1 <= figure.bbox.y1
 
 
+def test_ticks_are_those_of_the_book_whatever_the_settings_are_when_it_is_saved():
+    figure = figures.curves(np.arange(33), {"half": -np.arange(33) / 2}, "distance", "bias")
+    saved = figure._repr_svg_()
+    with matplotlib.rc_context({"ytick.labelsize": 30, "axes.unicode_minus": False}):
+        assert figure._repr_svg_() == saved
+
+
 def test_rows_that_are_no_queries_say_what_they_are():
     (axes,) = panels(figures.attention_weights(np.eye(3), ylabel="head"))
     assert axes.get_ylabel() == "head"
