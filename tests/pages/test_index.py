@@ -23,7 +23,7 @@ def test_the_words_are_the_same(page):
 
 
 def test_without_positions_each_word_gets_the_same(page):
-    """Left, without positions: every word gets the same numbers in both sentences, so the layer
+    """Without positions, every word gets the same numbers in both sentences, so the layer
     cannot tell who bites whom.
 
     Unless a mask gives it a hint, it has no idea which word comes first, as fig-order shows for a model without positions.
@@ -36,7 +36,7 @@ def test_without_positions_each_word_gets_the_same(page):
 
 
 def test_with_positions_no_word_gets_the_same(page):
-    """Right, with positions: every word gets different numbers."""
+    """With positions, every word gets different numbers."""
     before, after = page.torch.outputs["with positions"]
     pairs = [(i, j) for i in range(5) for j in range(5) if WORDS[i] == WORDS[OTHER[j]]]
     assert len(pairs) == 7
