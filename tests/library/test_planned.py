@@ -156,6 +156,16 @@ def test_the_local_and_the_global_layers_of_gemma_are_told_apart():
         assert report.causes[0].name == cause, f"{report}"
 
 
+def test_where_no_fault_of_a_layer_is_known_the_report_says_what_to_check_next():
+    vectors = planned(RECORDS["Llama 3"], 0)
+    report = check(lambda *x: by_hand(*x, base=3.0), vectors, framework="numpy")
+    assert report.causes == []
+    assert "no known fault explains this\nCheck the function that rotates" in str(report)
+    gpt2 = planned(RECORDS["GPT-2"])  # which rotates nothing
+    report = check(lambda *x: by_hand(*x, base=3.0), gpt2, framework="numpy")
+    assert str(report).endswith("no known fault explains this")
+
+
 def test_a_layer_with_sinks_needs_a_function_that_takes_them():
     with pytest.raises(UsageError, match="llama has no parameter sinks"):
         check(llama, planned(RECORDS["gpt-oss"], 1), framework="numpy")

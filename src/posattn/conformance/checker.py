@@ -129,7 +129,8 @@ def examine(function, scheme, options, begin):
     title = f"{name_of(function)} as {scheme}, {framework} {dtype}"
     if options.tolerance is not None:
         title += f", tolerance {options.tolerance}"
-    report = Report(title, runs + slopes, skipped, [], left_out=away)
+    hint = vectors.get("hint", "")
+    report = Report(title, runs + slopes, skipped, [], left_out=away, hint=hint)
     if report.failures:
         from posattn.conformance.faults import explain
 

@@ -14,6 +14,10 @@ from posattn.conformance.vectors import UsageError
 
 __all__ = ["attend", "planned"]
 
+ALONE = (
+    "Check the function that rotates on its own: --scheme rotary knows more of its faults."
+)
+
 
 def planned(config, layer=0, *, length=None):
     """Make the vectors of one layer of a model.
@@ -78,6 +82,7 @@ def planned(config, layer=0, *, length=None):
         "relative": False,
         "cases": [finished(described, *case) for case in cases(described)],
         "faults": [misread(*mistake) for mistake in misreadings(described, plan)],
+        "hint": ALONE if described.rope is not None else "",
     }
 
 

@@ -140,6 +140,7 @@ class Report:
             and `seen`, the `runs` that it explains, and how many there are, `of`.
         notes: sentences on what was not checked.
         left_out: the names of the cases that the user left out.
+        hint: what to try where no known fault explains what is wrong.
     """
 
     title: str
@@ -148,6 +149,7 @@ class Report:
     causes: list
     notes: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
+    hint: str = ""
 
     @property
     def failures(self):
@@ -205,7 +207,7 @@ class Report:
             lines += ["", wrapped(f"likely cause ({share}): {cause.sentence}")]
             lines += [f"  seen in {cause.seen}"] if cause.seen else []
         if any(run.wrong for run in failures) and not self.causes:
-            lines += ["", "no known fault explains this"]
+            lines += ["", "no known fault explains this", *wrapped(self.hint).splitlines()]
         for reason in sorted(set(self.skipped.values())):
             names = [name for name, why in self.skipped.items() if why == reason]
             lines += ["", f"{len(names)} skipped, since {reason}:"]
