@@ -17,6 +17,7 @@ from posattn.reference import frequencies, rotate
 from posattn.torch import flex
 from posattn.torch import rotate as torch_rotate
 from tests.records import PLANS, RECORDS, ropes
+from tests.studies import extending, records, settings, topics
 
 Q, K = np.random.default_rng(7).normal(size=(2, 12, 16))
 
@@ -27,16 +28,17 @@ def said(page, beginning):
     return [float(n) for n in re.findall(r"-?\d+(?:\.\d+)?", line.removeprefix(beginning))]
 
 
-def test_fifteen_questions_each_with_an_answer_in_bold_and_its_threads(page):
-    """People ask these fifteen questions
+def test_seventeen_questions_each_with_an_answer_in_bold_and_its_threads(page):
+    """People ask these seventeen questions
 
-    Each answer stands by itself: the answer first, then the reason, then a few lines that show it. At
-    the end of each you find the chapter that explains it properly, and the threads where it was asked.
+    Each answer can be read on its own: first the answer in bold, then the reason, and a few lines of
+    code that show it. At the end of each you find the chapter that explains it properly, and the threads
+    where it was asked.
     """
     _, *answers = re.split(
-        r"^## (?=.*\?$)", page.text.partition("## Exercises")[0], flags=re.M
+        r"^### (?=.*\?$)", page.text.partition("## Exercises")[0], flags=re.M
     )
-    assert len(answers) == 15
+    assert len(answers) == 17
     for answer in answers:
         _, _, rest = answer.partition("\n\n")
         assert rest.startswith("**")
@@ -48,14 +50,28 @@ def test_fifteen_questions_each_with_an_answer_in_bold_and_its_threads(page):
         )
 
 
+def test_every_group_is_named_at_the_top_and_has_questions(page):
+    """RoPE in a checkpoint"""
+    top, *groups = re.split(
+        r"^\((sec_questions-\w+)\)=\n## (.*)$",
+        page.text.partition("## Exercises")[0],
+        flags=re.M,
+    )
+    labels, titles, texts = groups[::3], groups[1::3], groups[2::3]
+    assert len(labels) == 4
+    for label, title, text in zip(labels, titles, texts, strict=True):
+        assert f"- {{ref}}`{title} <{label}>`: " in top
+        assert re.search(r"^### .*\?$", text, re.M)
+
+
 def test_every_answer_runs_by_itself(page):
-    """Each answer stands by itself"""
+    """Each answer can be read on its own"""
     cells = [
         cell
         for cell in page.cells
-        if not page.text.partition(cell.code)[0].count("## Exercises")
+        if cell.visible and not page.text.partition(cell.code)[0].count("## Exercises")
     ]
-    assert len(cells) >= 15
+    assert len(cells) >= 17
     for cell in cells:
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
@@ -64,11 +80,13 @@ def test_every_answer_runs_by_itself(page):
 
 
 def test_the_two_layouts(page):
-    """The RoPE paper turns entries 0 and 1 together, then 2 and 3, and so on. The Llama of Transformers
-    turns entry $c$ together with entry $c + d/2$.
+    """The RoPE paper pairs neighbors, entries 0 and 1, then 2 and 3, and so on. The Llama of Transformers
+    pairs entry $c$ with entry $c + d/2$
 
-    With halves and unconverted weights the worst error is several times a typical score. With converted
-    weights nothing changes.
+    With the same weights, the worst error is several times a typical score, and with converted weights it
+    is 0.
+
+    because a single token can attend only to itself, whatever the rotation
     """
     for layout, partner in (("interleaved", 1), ("half", 4)):
         turned = rotate(np.eye(8)[:1], np.array([1]), layout=layout)[0]
@@ -77,13 +95,16 @@ def test_the_two_layouts(page):
     (typical,) = said(page, "a typical score:")
     assert said(page, "error with the same weights:")[0] > 3 * typical
     assert said(page, "error with converted weights:") == [0]
+    for layout in ("interleaved", "half"):
+        turned = rotate(Q[:1], layout=layout), rotate(K[:1], layout=layout)
+        assert reference.attention_weights(*turned) == 1
 
 
 def test_two_meanings_of_a_factor(page):
-    """Take a head of width 512 with the factor 0.25, so that 128 entries rotate either way
+    """Take a head dimension of 512 and a factor of 0.25, so that 128 entries rotate either way.
 
-    The partner is entry 64 in one case and 256 in the other, and from pair 1 on the frequencies differ
-    too.
+    The partner is entry 64 in one case and 256 in the other. The frequencies differ too, from pair 1 on,
+    because a smaller head runs through the same range of frequencies in fewer steps.
     """
     for speeds in (page.torch.first_part, page.torch.part_of_pairs):
         assert (speeds > 0).sum() == 64 == 0.25 * 512 / 2
@@ -91,14 +112,17 @@ def test_two_meanings_of_a_factor(page):
     lines = page.printed
     for name, partner in (("first part", 64), ("proportional", 256)):
         assert f"{name}\n  entry 0 is paired with entry {partner}\n" in lines
-    assert page.torch.first_part[1] != page.torch.part_of_pairs[1]
+    assert page.torch.first_part[1] < page.torch.part_of_pairs[1]
+    small, large = frequencies(128, base=1e6), frequencies(512, base=1e6)
+    assert np.allclose(page.torch.first_part, small)
+    assert np.allclose(large[::4], small)
 
 
 def test_who_has_which_meaning(page):
     """Most models with this field, such as Phi-2 and Qwen3-Next, cut off the first part of a head
 
-    Gemma 4 forms pairs across the whole head and takes the frequencies of the whole width. It rotates
-    only the fast pairs, and the others get frequency 0.
+    Gemma 4 forms pairs across the whole head, with the frequencies of the whole head. It rotates only
+    the fast pairs, and the others get frequency 0.
     """
     for family in ("Phi-2", "Qwen3-Next"):
         (rope,) = ropes(family)
@@ -115,16 +139,22 @@ def test_who_has_which_meaning(page):
 def test_norm_and_rotation(page):
     """A rotation doesn't change the length, so you may divide before or after.
 
-    Those two steps don't commute, unless both entries of each pair have the same scale.
+    Scale first, and you get $(1, 2)$ and then $(-2, 1)$. Rotate first, and you get $(-1, 1)$ and then
+    $(-1, 2)$. The two agree only if both entries of a pair have the same scale.
 
-    The thread says the same of a norm with a scale, and that doesn't hold, as the second line shows.
+    The thread says the same of a norm with a scale, which the second line of the output contradicts.
+
+    Without a scale the orders agree. With one, some entry differs by 0.25.
     """
+    quarter, pair, scales = np.array([[0, -1], [1, 0]]), np.ones(2), np.array([1, 2])
+    assert (quarter @ (scales * pair)).tolist() == [-2, 1]
+    assert (scales * (quarter @ pair)).tolist() == [-1, 2]
     assert np.allclose((rotate(Q) ** 2).sum(-1), (Q**2).sum(-1))
     scale = np.arange(1.0, 9).repeat(2)
     assert np.allclose(rotate(scale * Q), scale * rotate(Q))
     assert not np.allclose(rotate(np.arange(16) * Q), np.arange(16) * rotate(Q))
     assert said(page, "no scale:") == [0]
-    assert said(page, "learned scale:")[0] > 0.1
+    assert said(page, "learned scale: the orders differ by") == [0.25]
 
 
 def test_norm_first_is_usual(page):
@@ -144,15 +174,25 @@ def test_norm_first_is_usual(page):
 
 
 def test_angles_in_bfloat16(page):
-    """A bfloat16 number has 8 significant bits. Rounding a cosine to it costs about 0.002.
+    """A bfloat16 number has 8 significant bits. Rounding a cosine to it costs about 0.002, whatever the
+    position.
 
-    A cosine lies between $-1$ and 1, so an error of 1.679 at position 4095 makes it meaningless.
+    The frequency of pair 1 changes only in the third decimal, and yet its angle is off by 5.0 radians,
+    most of a full turn. A cosine lies between $-1$ and 1, so an error of 1.679 makes it meaningless.
+
+    8 bits hold every integer up to 256, and 257 is rounded back to 256
 
     rotate of this library computes angles in float64 and raises an error for half-precision positions.
     """
     assert torch.finfo(torch.bfloat16).eps == 2.0**-7
     assert said(page, "cosines in bfloat16:     off by") == [0.002]
     assert said(page, "frequencies in bfloat16: off by") == [1.679]
+    assert said(page, "frequency of pair 1:") == [0.8660, 16, 0.8672]
+    assert said(page, "its angle at 4095: off by") == [5.0]
+    assert np.pi < 5.0 < 2 * np.pi
+    integers = torch.arange(258)
+    assert torch.equal(integers.bfloat16().int()[:257], integers[:257])
+    assert integers.bfloat16()[257] == 256
     x = torch.from_numpy(Q)
     with pytest.raises(TypeError):
         torch_rotate(x, torch.arange(12).bfloat16())
@@ -161,9 +201,10 @@ def test_angles_in_bfloat16(page):
 
 
 def test_moving_a_key(page):
-    """Rotations add up: rotate by 5 and then by $-3$, and you are at 2.
+    """because rotations add up: rotate by 5 and then by $-3$, and you are at 2.
 
-    An error of 3.97, for entries of about 1, leaves little of the key. The moved key has no error.
+    The moved key is exact. After the change of frequencies, some entry is off by 3.97, and since a
+    typical entry is about 1 in size, little of the key is left.
     """
     one = np.ones(12)
     assert np.allclose(rotate(rotate(Q, 5 * one), -3 * one), rotate(Q, 2 * one))
@@ -172,8 +213,71 @@ def test_moving_a_key(page):
     assert 0.5 < page.torch.key.std() < 1.5
 
 
+def losses(scheme, times, *path):
+    """The mean loss at the end of a text of once or 4 times the length, over five seeds."""
+    end = {"1": slice(2, 4), "4": slice(12, 16)}[times]
+    cells = records.load("topics")["cells"]
+    found = []
+    for seed in settings.SEEDS:
+        entry = cells[f"{scheme}, seed {seed}"]
+        for key in path:
+            entry = entry[key]
+        found.append(np.mean(entry["by_position"][end]))
+    return np.array(found)
+
+
+def test_beyond_the_trained_length(page):
+    """So 14 of the 64 pairs meet new angles. Where query and key match in the slowest pair, it adds the
+    cosine of its angle to the score, and in training that was never below 0.58. At the far end of the long
+    text it is $-0.80$
+
+    Interpolation restores the 54 degrees, and slows the fastest pair from 57 degrees per token to 14.
+    """
+    assert said(page, "pairs that complete no turn in training:") == [14]
+    assert said(page, "slowest pair, trained:") == said(page, "slowest pair, interpolated:")
+    assert said(page, "slowest pair, trained:") == [54, 0.58]
+    assert np.cos(np.arange(8192) * frequencies(128)[-1]).min() > 0.58
+    assert said(page, "slowest pair, beyond:") == [217, -0.80]
+    assert said(page, "fastest pair:") == [57, 14]
+    key = np.eye(1, 128, 126)
+    far = rotate(key, np.array([32768])) @ rotate(key, np.array([0])).T
+    assert far.round(2) == -0.80
+
+
+def test_what_interpolation_costs(page):
+    """We trained small decoders on texts of 64 letters, five seeds each. With RoPE their loss per letter is
+    … at the end of the trained length and … at four times that length. Interpolation by itself gives …
+    there, and … even at the trained length
+
+    After 200 steps of training on long texts it comes down to …. YaRN slows only the slow pairs, and
+    without any training it has … at four times the length and … at the trained one.
+    """
+    assert (topics.LENGTH, settings.TUNED.steps, len(settings.SEEDS)) == (64, 200, 5)
+    assert extending.FACTOR == 4
+    squeezed = ("extended", "position interpolation")
+    here = {
+        "loss rotary 1": losses("rotary", "1"),
+        "loss rotary 4": losses("rotary", "4"),
+        "loss interpolated 1": losses("rotary", "1", *squeezed, "before"),
+        "loss interpolated 4": losses("rotary", "4", *squeezed, "before"),
+        "loss interpolated, trained 4": losses("rotary", "4", *squeezed, "after"),
+        "loss YaRN 1": losses("rotary", "1", "extended", "YaRN", "before"),
+        "loss YaRN 4": losses("rotary", "4", "extended", "YaRN", "before"),
+    }
+    for name, numbers in here.items():
+        assert page.glued[name] == pytest.approx(numbers.mean())
+    assert (here["loss rotary 4"] > here["loss rotary 1"] + 2).all()
+    assert (here["loss interpolated 1"] > here["loss rotary 1"] + 1).all()
+    assert (here["loss interpolated, trained 4"] < here["loss interpolated 4"] - 1).all()
+    assert (here["loss YaRN 4"] < here["loss interpolated 4"] - 1).all()
+
+
 def test_yarn_in_a_configuration(page):
     """The slowest pair is slowed by the whole factor and the fastest not at all.
+
+    Then every pair seems to have gone around more often than it did, and too few pairs are slowed.
+
+    YaRN multiplies rotated queries and keys by $0.1 \\ln 4 + 1$
 
     Llama 3.1, for example, comes with its own.
     """
@@ -183,17 +287,42 @@ def test_yarn_in_a_configuration(page):
     slow, factor = reference.yarn(128, base=1e6, factor=4.0, trained_length=32768)
     assert np.allclose(page.torch.rope.frequencies, slow)
     assert page.torch.rope.attention_factor == pytest.approx(factor)
+    assert factor == pytest.approx(0.1 * np.log(4) + 1)
+    ours = {"frequencies": slow, "attention_factor": factor}
+    assert np.allclose(
+        rotate(np.eye(128), **ours), factor * rotate(np.eye(128), frequencies=slow)
+    )
+    extended, _ = reference.yarn(128, base=1e6, factor=4.0, trained_length=131072)
+    plain = frequencies(128, base=1e6)
+    assert (extended < 0.999 * plain).sum() < (slow < 0.999 * plain).sum()
     assert RECORDS["Llama 3.1"]["rope_scaling"]["rope_type"] == "llama3"
 
 
 def test_the_base_of_llama_2(page):
-    """Llama 2 has the base 10000 and reads 4096 tokens, more than twice what the first line allows.
+    """Llama 2 has base 10000 and a context of 4096 tokens, more than twice what the first line allows.
 
-    Nearly every pair then turns at another speed than in training
+    Nearly every pair then rotates at a different speed than in training
+
+    A larger base slows every pair but the first
     """
-    (first,) = said(page, "base   10000: wins up to")[:1]
+    (first,) = said(page, "base   10000: similar key wins up to")[:1]
     assert 2 * first < 4096
     assert (frequencies(128, base=5e5)[1:] < 0.99 * frequencies(128)[1:]).all()
+    assert frequencies(128, base=5e5)[0] == frequencies(128)[0]
+
+
+def test_similar_and_random_keys(page):
+    """Averaged over random vectors, the random key scores 0, and the similar one scores in proportion to
+    the sum of the cosines of all pairs
+    """
+    rng = np.random.default_rng(0)
+    q, other = rng.normal(size=(2, 20000, 128))
+    at = np.array([1000])
+    turned = rotate(q[:, None], at)
+    similar = (turned * q[:, None]).sum(-1).mean()
+    expected = 2 * np.cos(1000 * frequencies(128)).sum()
+    assert similar == pytest.approx(expected, rel=0.02)
+    assert abs((turned * other[:, None]).sum(-1).mean()) < 0.05 * expected
 
 
 def test_left_padding(page):
@@ -202,16 +331,20 @@ def test_left_padding(page):
 
     They don't matter for RoPE, as long as queries and keys shift by the same amount
 
-    Counting slots shifts every word by three.
+    For RoPE the mask is enough. For the sinusoid it isn't: if the padding is counted, every real token is
+    three positions too late, and some output is off by 1.15.
     """
     assert said(page, "RoPE without a mask:  off by")[0] > 0.5
     assert said(page, "RoPE with a mask:     off by") == [0]
-    assert said(page, "sinusoid, slots counted: off by")[0] > 0.5
-    assert said(page, "sinusoid, words counted: off by") == [0]
+    assert said(page, "sinusoid with a mask, padding counted: off by") == [1.15]
+    assert said(page, "sinusoid with a mask, padding skipped: off by") == [0]
+    assert (page.torch.in_slots - page.torch.from_text)[3:].tolist() == [3, 3, 3, 3]
 
 
 def test_position_ids_from_the_mask(page):
-    """In Transformers the line is position_ids = (attention_mask.cumsum(-1) - 1).clip(0)."""
+    """In Transformers the line that skips the padding is position_ids = (attention_mask.cumsum(-1) -
+    1).clip(0).
+    """
     attention_mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
     position_ids = (attention_mask.cumsum(-1) - 1).clip(0)
     assert position_ids[0].tolist() == page.torch.from_text.tolist()
@@ -237,7 +370,7 @@ def test_packing_takes_a_mask(page):
 
 def test_true_hides_in_the_layers_of_pytorch(page):
     """The first output is the first value, so here True keeps. torch.nn.MultiheadAttention with the same
-    mask returns the mean of the other two, which is 25.
+    mask returns the mean of the other two, 25, as the inverted mask does here.
     """
     layer = torch.nn.MultiheadAttention(1, 1, bias=False, batch_first=True, kdim=2, vdim=1)
     with torch.no_grad():
@@ -248,6 +381,7 @@ def test_true_hides_in_the_layers_of_pytorch(page):
     out, _ = layer(torch.ones(1, 1, 1), keys, values, attn_mask=mask)
     assert out.item() == pytest.approx(25)
     assert said(page, "True at the first key only:") == [10]
+    assert said(page, "the inverted mask:") == [25]
     encoder = torch.nn.TransformerEncoderLayer(4, 1, dropout=0.0, batch_first=True).eval()
     x = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0))
     future = torch.ones(3, 3, dtype=torch.bool).triu(1)
@@ -257,12 +391,16 @@ def test_true_hides_in_the_layers_of_pytorch(page):
 
 
 def test_the_other_corner(page):
-    """The framework returns the first value.
+    """The framework returns the first value, 10, where the mean is 20.
+
+    For one query and three keys, the framework's mask is $(1, 0, 0)$, and the right one is $(1, 1, 1)$.
 
     PyTorch has the other corner too, as torch.nn.attention.bias.causal_lower_right.
     """
     assert said(page, "is_causal=True:") == [10]
     assert said(page, "posattn, causal:") == [20]
+    assert np.tri(1, 3).tolist() == [[1, 0, 0]]
+    assert reference.causal_mask(1, 3).astype(int).tolist() == [[1, 1, 1]]
     corner = causal_lower_right(1, 3)
     values = torch.tensor([[[[10.0], [20.0], [30.0]]]])
     out = torch.nn.functional.scaled_dot_product_attention(
@@ -300,8 +438,10 @@ def test_rows_that_see_nothing(page):
 
 
 def test_whose_window(page):
-    """In a config.json of Transformers W counts the token itself, and in FlashAttention's window_size and in
-    Mistral's paper it doesn't. There the same number gives W + 1 keys.
+    """In a config.json of Transformers it does, and in FlashAttention's window_size and in Mistral's paper
+    it doesn't. There the same number gives W + 1 keys.
+
+    The first rule gives 4 keys and the second 5, and the causal window of this library follows the first.
 
     so a window of W is window_size=(W - 1, 0)
 
@@ -322,8 +462,46 @@ def test_whose_window(page):
     assert np.array_equal(page.torch.with_itself[short], page.torch.to_the_left[short])
 
 
+def test_order_from_the_mask_alone(page):
+    r"""For *A B C* the outputs are $1, \frac{1}{2}, \frac{1}{3}$, and for *B A C* they are $0, \frac{1}{2},
+    \frac{1}{3}$, with the same $\frac{1}{3}$ at C. In the second layer C takes the mean of those three,
+    $\frac{1}{3}(1 + \frac{1}{2} + \frac{1}{3})$ in one text and $\frac{1}{3}(0 + \frac{1}{2} +
+    \frac{1}{3})$ in the other.
+
+    After one layer C has 0.33 in both texts, and after two it has 0.61 in one and 0.28 in the other
+
+    In one layer, nothing: it sees the same three tokens either way.
+    """
+    for first, layers in (("A B C", (0.33, 0.61)), ("B A C", (0.33, 0.28))):
+        for layer, value in enumerate(layers, 1):
+            assert said(page, f"{first}, layer {layer}: at C") == [value]
+    assert np.mean([1, 1 / 2, 1 / 3]) == pytest.approx(11 / 18)
+    assert np.mean([0, 1 / 2, 1 / 3]) == pytest.approx(5 / 18)
+    attend = reference.scaled_dot_product_attention
+    x, y = Q[:3], Q[[1, 0, 2]]
+    once = [attend(z, z, z, causal=True) for z in (x, y)]
+    assert np.allclose(once[0][-1], once[1][-1])
+    twice = [attend(z, z, z, causal=True) for z in once]
+    assert not np.allclose(twice[0][-1], twice[1][-1], atol=1e-3)
+
+
+def test_decoders_with_the_mask_alone(page):
+    """at the end of the trained length, their loss per letter is … with the mask alone and … with RoPE. On
+    longer texts it is the other way around. At four times the length the mask alone has … and RoPE …
+
+    SmolLM3 leaves RoPE out of every fourth layer.
+    """
+    for times in "14":
+        mask, rope = losses("none", times), losses("rotary", times)
+        assert page.glued[f"loss mask alone {times}"] == pytest.approx(mask.mean())
+        assert page.glued[f"loss rotary {times}"] == pytest.approx(rope.mean())
+        assert ((mask > rope) == (times == "1")).all()
+    without = [layer.rope is None for layer in PLANS["SmolLM3"].layers]
+    assert without == [number % 4 == 0 for number in range(1, len(without) + 1)]
+
+
 def test_a_bias_as_a_function(page):
-    """The whole bias is in those few bytes.
+    """The 64 GiB contain nothing that isn't in those few bytes.
 
     and with attention=flex.attention PyTorch's FlexAttention runs it
     """
@@ -341,8 +519,12 @@ def test_patches_that_come_out_short(page):
 
     The resized table then has as many rows as the factor times the old size, rounded down
 
-    The rotation accepts any size.
+    The rotation accepts any size. It has no table, and the two equal scores show that it sees only how
+    far apart two patches are.
+
+    a product that should be a whole number may come out just below it
     """
+    assert 37 * (39 / 37) < 39
     assert 37 * 14 == 518
     table = torch.zeros(1, 1, 37, 37)
     for n in (38, *page.torch.wrong):
@@ -355,13 +537,18 @@ def test_patches_that_come_out_short(page):
 
 
 def test_one_token_too_many(page):
-    """At 513 tokens one pair is, the last query with the first key."""
+    """In a text of up to W tokens there are none, so both rules see everything. At 513 tokens there is one
+    such pair, the last query with the first key.
+    """
     assert said(page, "512 tokens:") == [0]
     assert said(page, "513 tokens:") == [1]
     assert np.argwhere(page.torch.differ & (page.torch.behind >= 0)).tolist() == [[512, 0]]
 
 
 def test_packed_and_added(page):
-    """Such a model needs both, the mask and the reset."""
+    """the second one is at positions 4 to 7 when it should be at 0 to 3
+
+    Such a model needs both, the mask and the reset.
+    """
     assert said(page, "mask: off by")[0] > 0.5
     assert said(page, "mask and reset: off by") == [0]
