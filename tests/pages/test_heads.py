@@ -1,6 +1,7 @@
 """What trained heads do."""
 
 import json
+import re
 from functools import cache
 
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 import torch
 
 from posattn.reference import frequencies, previous_token_score
-from posattn.stories import CHECKPOINT, NOUNS, WORDS, story
-from posattn.torch import Decoder
+from posattn.stories import CHECKPOINT, NOUNS, VERBS, WORDS, encode, story
+from posattn.torch import Decoder, induction_score
 from tests.studies import heads
 
 RECORD = json.loads(heads.FILE.read_text("utf-8"))
@@ -56,15 +57,21 @@ def test_the_answer_is_not_in_the_text_by_heart(page):
 
 
 def test_nobody_looks_at_the_answer(page):
-    """The answer is right.
+    """The answer is right, and the model is sure of it.
 
     No head puts its largest weight on *fox*, which is token 7. The largest weights of layer 1 go to token 11, a period.
+    Head 1 is nearly as sure of *dog*, which isn't even in the right fact.
     """
-    assert WORDS[page.torch.p.argmax()] == page.torch.words[7] == "fox"
+    tokens = torch.from_numpy(page.torch.tokens)
+    p = decoder()(tokens)[-1].softmax(-1).numpy()
+    assert p.max() > 0.99
+    assert WORDS[p.argmax()] == page.torch.words[7] == "fox"
     assert page.torch.words[11] == "."
     rows = np.stack([layer[:, -1] for layer in page.torch.weights])
     assert rows[..., 7].max() < 0.1
     assert set(rows[1].argmax(-1)[rows[1].max(-1) > 0.905]) == {11}
+    assert page.torch.words[rows[1, 1].argmax()] == "dog"
+    assert rows[1, 1].max() > 0.89
 
 
 def test_periods_read_their_nouns(page):
@@ -79,15 +86,39 @@ def test_periods_read_their_nouns(page):
     assert read[-1].argmax() == 11
 
 
+def test_where_a_fact_is(page):
+    """Every fact has six tokens, so fact $f$ begins at token $6f$. Within the fact, the subject, the verb,
+    the object and the period follow 1, 2, 4 and 5 tokens later.
+
+    together with those of the answer and of the noun that the question names.
+    """
+    for kind, batch in page.torch.texts.items():
+        row, at = np.arange(len(batch)), page.torch.at[kind]
+        assert all(batch[row, at["period"]] == WORDS.index("."))
+        assert {WORDS[verb] for verb in batch[row, at["verb"]]} == set(VERBS)
+        assert all(batch[row, at["answer"]] == page.torch.answers[kind])
+        noun = batch.shape[1] - {"who": 2, "whom": 3}[kind]
+        assert all(batch[row, at["named"]] == batch[:, noun])
+        assert not np.any((at["subject"] - 1) % 6)
+
+
+def test_how_many_are_right(page):
+    """The model is right in 0.88 of all cases"""
+    assert round(shares(page), 2) == 0.88
+    assert page.torch.both.mean() == pytest.approx(shares(page))
+
+
 def test_two_heads_read_the_period(page):
-    """Heads 2 and 3 read the period of the right fact, out of four. In *who* questions each gives it more than 0.6, in *whom* questions less. No head gives the
+    """Heads 2 and 3 read the period of the right fact, out of four. In *who* questions each gives it more than 0.6, in *whom* questions less.
+
+    even the smallest of these weights, 0.34, shows that the head does tell them apart. No head gives the
     answer itself much.
     """
     for kind in KINDS:
         row, at = np.arange(len(page.torch.texts[kind])), page.torch.at[kind]
         last = page.torch.maps[kind][1][:, :, -1]
         own = last[row, :, at["period"]].mean(0)
-        assert own[[2, 3]].min() > (0.6 if kind == "who" else 0.3)
+        assert own[[2, 3]].min() > (0.6 if kind == "who" else 0.335)
         others = (last[..., 5:24:6].sum(-1).mean(0) - own) / 3
         assert all(own[[2, 3]] > 2 * others[[2, 3]])
         assert own[[0, 1]].max() < 0.05
@@ -128,13 +159,23 @@ def test_a_mask_hides_from_one_reader(page):
 
 def test_the_verb_is_ignored(page):
     """With the noun in one fact the model is nearly always right. With the noun in more it does
-    little better than a coin toss.
+    little better than a coin toss. The third line says what kind of mistake it makes: it always names the
+    answer of a fact with that noun
+
+    both the man and the dog do something to the cat.
 
     The model ignores the verb, so it fails where the verb would decide.
     """
     assert np.mean(page.torch.alone) > 0.98
     assert 0.5 < np.mean(page.torch.shared) < 0.65
     assert len(page.torch.alone) + len(page.torch.shared) == 400
+    assert len(page.torch.possible) == len(page.torch.shared)
+    assert np.all(page.torch.possible)
+    told = " ".join(page.torch.said)
+    assert "the man bites the cat ." in told
+    assert "the dog likes the cat ." in told
+    assert told.count("the cat .") == 2
+    assert "who likes the cat ?" in told
 
 
 def test_places(page):
@@ -147,13 +188,34 @@ def test_places(page):
 
 
 def test_pairs(page):
-    """Almost all of it comes from pairs 1 and 2, which turn once in about 20 and 63 tokens.
+    """In the first decision the near object leads by 3.74 on average, and the softmax turns a lead of that size
+    into a weight 42 times as large. In the second the right period leads by 2.96, which is a factor of 19.
 
-    The two objects are 6 tokens apart, and pair 0 turns once in about 6 tokens.
+    Almost all of it comes from pairs 1 and 2, which turn once in about 20 and 63 tokens. For the subject, four
+    tokens back instead of ten, the same two pairs do the work.
+
+    The two objects are 6 tokens apart, and pair 0 turns once in about 6 tokens. After 344 degrees it's nearly
+    back where it was
+
+    from pair 4 on they turn by less than 4 degrees.
 
     It comes from pairs 3 to 7, the slow ones.
+
+    Over the 23 tokens back to the first period, pairs 5 to 7 turn by less than 5 degrees
+
+    Pairs 0 and 1 turn more than once over that distance
     """
     place, content = page.torch.near_and_far, page.torch.right_and_wrong
+    assert np.allclose([place.sum(), content.sum()], [3.74, 2.96], atol=0.005)
+    assert np.exp([place.sum(), content.sum()]).round().tolist() == [42, 19]
+    subject = (page.torch.by_pair[:, 7] - page.torch.by_pair[:, 1]).mean(0)
+    assert subject[[1, 2]].sum() > 0.9 * subject.sum()
+    six, back = (np.degrees(n * frequencies(16)) for n in (6, 23))
+    assert round(six[0]) == 344
+    assert six[4:].max() < 4
+    assert page.torch.texts["who"].shape[1] - 1 - 5 == 23
+    assert back[5:].max() < 5
+    assert back[:2].min() > 360
     assert place[[1, 2]].sum() > 0.95 * place.sum()
     assert content[3:].sum() > 0.98 * content.sum()
     assert all(content[3:] > 0.1)
@@ -165,7 +227,8 @@ def test_pairs(page):
 
 def test_two_nouns_less_one(page):
     """They bring *both* nouns of the fact, and in *who* questions they even favor the wrong one.
-    But layer 0 has spoken against that noun already
+    But layer 0 has spoken against that noun already, with … and …, and the votes of the two heads don't make up
+    for it. That leaves the other noun ahead, and the network widens its lead.
 
     Heads 2 and 3 of layer 1 let the question mark find the right period, by content, with slow pairs, and
     bring both nouns from there.
@@ -182,13 +245,15 @@ def test_two_nouns_less_one(page):
         assert np.all(other[[3, 4]] > 1)
         assert kind == "whom" or np.all(other[[3, 4]] > 2 * answer[[3, 4]])
         assert other[0] < -other[1:5].sum() < 0
+        assert answer[:5].sum() > other[:5].sum()
+        assert answer[5] > other[5] + 1
         assert abs(answer[[1, 2]]).max() < 0.2
         logits = decoder()(torch.tensor(known.texts[kind]))[:, -1].numpy()
         assert np.allclose(scores.sum(0), logits, atol=1e-4)
 
 
 def test_two_heads_read_the_question(page):
-    """Its heads 2 and 3 look from the question mark at the noun of the question"""
+    """Its heads 2 and 3 look from the question mark at the noun of the question, with weights from 0.63 to 0.82."""
     for kind, batch in page.torch.texts.items():
         noun = batch.shape[1] - {"who": 2, "whom": 3}[kind]
         assert set(batch[:, noun]) <= {WORDS.index(word) for word in NOUNS}
@@ -198,8 +263,10 @@ def test_two_heads_read_the_question(page):
 
 
 def test_removing_heads(page):
-    """The two heads of layer 0 that collect the nouns, 0 and 3, are the ones that hurt most, and head 2,
-    which reads the question, comes next. The readers in layer 1, heads 2 and 3, hurt much less.
+    """It hurts most to lose one of the two heads of layer 0 that collect the nouns, 0 and 3, and head 2,
+    which reads the question, comes next. It hurts much less to lose one of the readers in layer 1, heads 2 and 3.
+
+    Without it 0.87 of the answers are right, against 0.88 with all heads. Its weight of 0.90 told us nothing
 
     Now most answers are lost, so the two heads do stand in for each other.
     """
@@ -211,6 +278,8 @@ def test_removing_heads(page):
     }
     assert set(sorted(left, key=left.get)[:2]) == {(0, 0), (0, 3)}
     assert sorted(left, key=left.get)[2] == (0, 2)
+    assert [round(share, 2) for share in (left[1, 1], whole)] == [0.87, 0.88]
+    assert max(left, key=left.get) == (1, 1)
     assert whole - left[0, 3] > 2 * (whole - left[1, 3])
     assert whole - left[0, 0] > 2 * (whole - left[1, 2])
     assert shares(page, without((1, 2), (1, 3))) < 0.2
@@ -223,22 +292,27 @@ def test_removing_heads(page):
 
 def test_no_induction(page):
     """There's no induction head in this model. All scores are about what a head with
-    uniform attention gets.
+    uniform attention gets, where a perfect induction head would get 1.
     """
-    scores = page.jax.scores  # of layer 1
-    assert abs(np.asarray(scores.mean(0)) - page.jax.blind).max() < 0.01
-    assert np.max(RECORD["induction"]) < 2 * page.jax.blind
+    blind = np.mean([1 / (i + 1) for i in range(24, 48)])
+    for layer in decoder().attention_weights(torch.from_numpy(page.torch.repeated)):
+        assert abs(induction_score(layer, 24).mean(0).numpy() - blind).max() < 0.015
+    assert np.max(RECORD["induction"]) < 2 * blind
+    perfect = torch.eye(48).roll(-23, 1)
+    assert induction_score(perfect[None], 24).item() == 1
 
 
 def test_no_sink(page):
-    """No head of ours has a sink worth the name, and none is a pure previous-token head. The highest
-    score of all belongs to head 3 of layer 0, four tokens back.
+    """None of our heads is a sink: the first token gets 0.15 at most, when even uniform attention would give it
+    0.11. None is a pure previous-token head either. The highest score of all belongs to head 3 of layer 0, four
+    tokens back.
 
     it leads from the period to the subject, and from the object to the *the* that opens the sentence.
     """
     maps = page.torch.maps["who"]
     first = np.stack([layer[:, :, 1:, 0].mean((0, 2)) for layer in maps])
-    assert first.max() < 0.2
+    assert round(first.max(), 2) == 0.15
+    assert round(np.mean([1 / (i + 1) for i in range(1, maps[0].shape[-1])]), 2) == 0.11
     back = {
         distance: np.stack([previous_token_score(m, distance).mean(0) for m in maps])
         for distance in range(1, 10)
@@ -259,7 +333,7 @@ def test_the_record_is_current(page):
 
 
 def test_the_jump(page):
-    """little more than if it named one of the four subjects, or one of the four objects, at random.
+    """little more than if the model named one of the four subjects, or one of the four objects, at random.
 
     Collector and reader appear together
 
@@ -284,14 +358,55 @@ def test_alibi_reads_the_answer(page):
     heads 2 and 3 of the ALiBi model read the two subjects, *dog* and *fox*, and head 3 mostly the
     right one. Those of the rotary model read the period behind the fact.
     """
-    told = page.torch.schemes
-    assert told["ALiBi", "answer"] < 0.15 < 0.8 < told["ALiBi", None]
-    assert abs(told["ALiBi", "period"] - told["ALiBi", None]) < 0.02
-    assert told["rotary", "answer"] == pytest.approx(shares(page, mark="answer"))
+    told = {
+        (name, hidden): np.mean(
+            np.concatenate([page.torch.schemes[name, hidden, k] for k in KINDS])
+        )
+        for name in ("rotary", "ALiBi")
+        for hidden in page.torch.knockouts
+    }
+    assert told["ALiBi", "answer from ?"] < 0.15 < 0.8 < told["ALiBi", "nothing"]
+    for kind in KINDS:
+        whole, period, answer = (
+            page.torch.schemes["ALiBi", hidden, kind].mean()
+            for hidden in ("nothing", "period from ?", "answer from ?")
+        )
+        assert abs(whole - period) < 0.02
+        assert answer < 0.15
+    assert told["rotary", "answer from ?"] == pytest.approx(shares(page, mark="answer"))
+    assert told["rotary", "nothing"] == pytest.approx(page.glued["right_rotary"])
+    assert told["ALiBi", "nothing"] == pytest.approx(page.glued["right_ALiBi"])
     rotary, alibi = page.torch.rows
     assert set(rotary[[2, 3]].argmax(-1)) == {11}
     assert all(alibi[[2, 3]][:, [1, 7]].sum(-1) > 0.75)
     assert alibi[3, 7] > 0.6
+
+
+def test_alibi_uses_the_verb(page):
+    """The two kinds of questions differ much more for ALiBi than for rotary
+
+    An object comes after its subject and its verb, so it can have read both, and the last line of the table
+    shows that it has to read the verb. So unlike the rotary model, this one uses the verb.
+
+    its share of right answers is …, and that of the rotary model is ….
+
+    Our story is an easy case: over all *who* questions head 3 gives the right subject only … of its weight.
+
+    how the model still finds most of these answers.
+    """
+    found = {key: right.mean() for key, right in page.torch.schemes.items()}
+    apart = {
+        name: found[name, "nothing", "whom"] - found[name, "nothing", "who"]
+        for name in ("rotary", "ALiBi")
+    }
+    assert apart["ALiBi"] > 0.2 > 5 * abs(apart["rotary"])
+    assert found["ALiBi", "verb from object", "whom"] < 0.1
+    assert found["rotary", "verb from object", "whom"] > 0.75
+    assert page.glued["shared_ALiBi"] > 0.99
+    assert page.glued["shared_rotary"] < 0.65
+    assert page.glued["shared_whom"] == page.torch.several.sum() == 60
+    assert page.glued["alibi_own"] < 0.5 < found["ALiBi", "nothing", "who"]
+    assert page.torch.rows[1][3, 7] > page.glued["alibi_own"] + 0.2
 
 
 def test_it_hesitates(page):
@@ -302,16 +417,55 @@ def test_it_hesitates(page):
     assert page.torch.dog + page.torch.fox > 0.95
 
 
-def test_the_question_word(page):
-    """almost as many answers are right without it.
+def test_hesitation_is_the_same(page):
+    """The two questions have different answers, and the model gives practically the same probabilities for both."""
+    told = page.torch.told
+    p = [
+        decoder()(torch.from_numpy(encode(f"{told} {question}")))[-1].softmax(-1)
+        for question in ("who hears the king ?", "who sees the king ?")
+    ]
+    assert (p[0] - p[1]).abs().max() < 0.02
 
-    The noun of a *who* question stands right before the question mark, and that of a *whom* question
+
+def test_the_question_word(page):
+    """The model doesn't need the question word: almost as many answers are right without it. It doesn't need the verb
+    or *does* either, and the wrong word changes little: *whom sees the king?* is answered as if you had asked
+    *who*.
+
+    The noun of a *who* question comes right before the question mark, and that of a *whom* question
     two tokens before it, in front of the verb.
     """
-    lines = [line for line in page.printed.splitlines() if " right without " in line]
-    for line in lines:
-        left, whole = (float(part) for part in line.split() if part[0] == "0")
-        assert left > whole - 0.05
+    lines = [line for line in page.printed.splitlines() if ", whom 0." in line]
+    assert len(lines) == 8
+    for lines_of in (lines[:4], lines[4:]):  # in PyTorch, in JAX
+        found = [
+            [float(share) for share in re.findall(r"0\.\d+", line)] for line in lines_of
+        ]
+        whole, no_word, noun_only, wrong_word = np.array(found)
+        assert all(no_word > whole - 0.05)
+        assert all(noun_only > whole - 0.05)
+        assert all(wrong_word > whole - 0.08)
     nouns = {WORDS.index(noun) for noun in ("dog", "man", "fox", "king")}
     assert nouns < set(page.torch.texts["who"][:, -2])
     assert nouns < set(page.torch.texts["whom"][:, -3])
+    story_told = "the dog bites the man . the fox sees the king . whom sees the king ?"
+    logits = decoder()(torch.from_numpy(encode(story_told)))
+    assert WORDS[logits[-1].argmax()] == "fox"
+
+
+def test_only_the_noun_is_left(page):
+    """With only the noun left, the two kinds of questions differ in nothing but word order."""
+    for kind, batch in page.torch.texts.items():
+        count, n = batch.shape
+        mask = np.ones((count, n, n), bool)
+        mask[:, 25:, 24] = mask[:, 26:, 25] = False
+        if kind == "whom":
+            mask[:, 29:, 28] = False
+        logits = decoder()(torch.from_numpy(batch), mask=torch.from_numpy(mask))
+        share = (logits[:, -1].argmax(-1).numpy() == page.torch.answers[kind]).mean()
+        assert share > page.torch.right[kind].mean() - 0.05
+        seen = decoder().attention_weights(
+            torch.from_numpy(batch), mask=torch.from_numpy(mask)
+        )
+        read = sum(layer[:, :, -1, 24:].sum((0, 1)) for layer in seen)
+        assert set(np.flatnonzero(read)) == {2, 3, n - 1 - 24}
