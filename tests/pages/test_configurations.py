@@ -42,19 +42,47 @@ def off(wrong, right):
 
 
 def test_one_key_read_wrongly(page):
-    """After 16 tokens the output is off by 18%, and a quick test may not notice. After 256 tokens it is
-    off by 54%.
+    """After 16 tokens the output is off by 18%, which a quick test may not notice, and after 256 tokens it
+    is off by 54%.
+
+    Measured this way, the wrong base has done about half as much damage as throwing the queries and keys
+    away.
     """
     assert " 16 tokens: the output is off by 18%\n" in page.printed
     assert "256 tokens: the output is off by 54%\n" in page.printed
+    assert "256 tokens, unrelated queries and keys: off by 104%\n" in page.printed
+    assert 0.5 < 54 / 104 < 0.55
+
+
+def test_why_the_error_grows(page):
+    r"""It should be rotated by $500000^{-16/64} = 0.038$ radians per token, and with base 10000 it is
+    rotated by $10000^{-16/64} = 0.1$. Between neighbors this is a difference of $0.1 - 0.038 = 0.062$
+    radians, too little to matter. At offset 50 it is $50 \cdot 0.062 = 3.1$ radians, half a turn, so
+    whatever this pair should have added to the score is now subtracted from it.
+    """
+    right, wrong = (Rotary(layout="half", base=base) for base in (5e5, 1e4))
+    speeds = [5e5 ** (-16 / 64), 1e4 ** (-16 / 64)]
+    assert np.allclose(speeds, [0.038, 0.1], atol=5e-4)
+    pair = torch.zeros(1, 128)
+    pair[0, [16, 80]] = 1.0  # pair 16 of a head of dimension 128
+    scores = {}
+    for offset in (1, 50):
+        scores[offset] = [
+            (pair @ rope(pair, torch.tensor([offset])).T).item() for rope in (right, wrong)
+        ]
+    assert np.isclose(*scores[1], rtol=0.01)
+    assert np.isclose(scores[50][0], -scores[50][1], rtol=0.1)
 
 
 def test_the_yardstick(page):
-    """A layer that attends at random, with queries and keys that have nothing to do with the right ones, is
-    off by 103% in the setting that we'll use below.
-
-    That is the 103% from above.
+    r"""So a head that attends at random is off by 103%, about as much as the layer at the beginning. Two
+    outputs of equal length at a right angle would be $\sqrt{2}$ apart, or 141%, but these two average the
+    same values, so they still agree in part.
     """
+    plain, unrelated = page.torch.plain, page.torch.unrelated
+    lengths = np.linalg.norm(plain), np.linalg.norm(unrelated)
+    assert 0.3 < (plain * unrelated).sum() / np.prod(lengths) < 0.6
+    assert round(100 * np.sqrt(2)) == 141
     assert "attending at random: 103%\n" in page.printed
     assert percent(page, "attending at random") == 103
 
@@ -72,16 +100,17 @@ def test_the_configuration_is_the_recorded_one(page):
 def test_the_plan_as_it_is_read(page):
     """Five layers in six are local, and every sixth one is full: 5, 11, 17 and so on.
 
-    In a local layer it sees 1024 positions, its own among them. In a full layer it sees everything up to
+    In a local layer it sees 1024 positions, including its own. In a full layer it sees everything up to
     itself.
 
-    Local layers have the base 10000, and full layers have 1000000. Both form their pairs by halves
+    Local layers have base 10000, and full layers have base 1000000. Both pair each entry in the first half
+    of a head with one in the second half
 
     Only the full layers are slowed down by 8.
 
     Queries and keys are normalized before their product. No key of the file mentions these norms.
 
-    16 heads of queries share 8 heads of keys and values.
+    16 query heads share 8 heads of keys and values.
     """
     layers = plan(page.torch.gemma3).layers
     full = [layer for layer in layers if layer.kind == "full"]
@@ -115,16 +144,16 @@ def test_the_plan_as_it_is_read(page):
 def test_bases_suit_what_layers_see(page):
     """A local layer can see 1024 tokens, and a full one 131072.
 
-    A full layer sees 128 times as far, so with the same base its line would lie 128 times as high. But its
-    base is larger and its pairs are slowed down by 8, so both lines cross one turn at nearly the same pair.
-    In a local layer … pairs complete a turn, and in a full layer … do.
+    A full layer sees 128 times as far, so with the same base its line would be 128 times as high. But its
+    base is larger and its pairs are slowed down by 8, so both lines drop below one turn at nearly the same
+    pair. In a local layer … pairs complete a turn, and in a full layer … do.
 
     Both cross the flat line of one turn near pair 71.
 
     With the base of the full layers, only … pairs of a local layer would complete a turn.
 
-    In a text of 131072 tokens, the caches of all 48 layers hold … of the keys that 48 full layers would
-    hold.
+    In a context of 131072 tokens, the KV caches of all 48 layers hold … of the keys that 48 full layers
+    would hold.
     """
     layers = plan(page.torch.gemma3).layers
     counts = []
@@ -183,13 +212,13 @@ def test_where_it_is_written(page, name, has, key):
 
 
 def test_who_else_has_it(page):
-    """| layers that don't turn | no_rope_layers, or a pattern | SmolLM3, Llama 4, Cohere 2 |
+    """| layers without rotation | no_rope_layers, or a pattern | SmolLM3, Llama 4, Cohere 2 |
 
     | 1 added to a norm's weight | nowhere | Gemma, Qwen3-Next |
 
     | gate on the output | attn_output_gate, or nowhere | Qwen3.5, Qwen3-Next |
 
-    | which entries form a pair | usually nowhere, sometimes rope_interleave | |
+    | which entries form a pair | usually nowhere, sometimes rope_interleave | every rotary model |
 
     | norms of queries and keys | usually nowhere, sometimes use_qk_norm | Qwen3, Gemma 3, OLMo 2 |
     """
@@ -209,31 +238,73 @@ def test_who_else_has_it(page):
 
 
 def test_half_of_it_has_a_key(page):
-    """Half of what attention needs has a key in the file. The other half has none."""
+    """Half of what attention needs has a key in the file. The other half has none: it comes with the name of
+    the family, and you have to know it or read the family's code.
+    """
     table = page.text.partition("| what | where it is written |")[2].partition("```")[0]
     places = [row.split("|")[2] for row in table.splitlines()[2:]]
     assert 2 * sum("nowhere" in place for place in places) == len(places)
 
 
 def test_a_head_by_hand(page):
-    """Here is a head with all of it: a scale, a soft cap, a window and a sink."""
+    """Four of these facts change what happens between the scores and the output, and a head with all four
+    takes only a few lines.
+    """
     assert "difference from the library: 0.000000\n" in page.printed
 
 
 def test_wrong_rotations(page):
-    """A wrong rotation takes the output about halfway to attending at random."""
+    """A wrong rotation takes the output half to three quarters of the way to attending at random."""
     for name in (
         "base of the other kind of layer",
         "scaling left out",
         "the other meaning of a quarter",
-        "a layer without positions, turned",
+        "a layer without positions, rotated",
     ):
         assert 0.45 < percent(page, name) / percent(page, "attending at random") < 0.6
+    layout = percent(page, "the other layout of pairs")
+    assert 0.6 < layout / percent(page, "attending at random") < 0.76
+
+
+def test_the_layout_of_pairs(page):
+    """Gemma 3, Llama and Qwen3 pair entry $j$ of a head of dimension $d$ with entry $j + d/2$, while Command
+    R pairs neighbors ({ref}`sec_pair-layout`).
+
+    Every entry gets another partner, and nearly every one another speed, which makes this the worst of our
+    wrong rotations.
+    """
+    names = {"gemma-3": "half", "llama-3.1": "half", "qwen3": "half"}
+    for name, layout in (names | {"command-r": "interleaved"}).items():
+        assert plan(record(name)).layers[0].rope.layout == layout
+    j = np.arange(64)
+    assert ((j + 32) % 64 != j ^ 1).all()
+    assert (j % 32 == j // 2).sum() == 2
+    assert percent(page, "the other layout of pairs") > percent(
+        page, "a layer without positions, rotated"
+    )
+
+
+def test_two_meanings_of_a_quarter(page):
+    """With a quarter of our 64 entries, both rotate 16 of them. The first meaning rotates entries 0 to 15 as
+    if they were a head of their own, in which entry 0 is paired with entry 8. The second keeps the pairs of
+    the whole head, where entry 0 is paired with entry 32, and rotates the 8 fastest of its 32 pairs.
+    """
+    one = np.zeros((1, 64))
+    one[0, 0] = 1.0
+    for speeds, partner in ((page.torch.first_speeds, 8), (page.torch.pair_speeds, 32)):
+        moved = {"frequencies": speeds, "layout": "half"}
+        everywhere = rotate(np.ones((1, 64)), np.array([1]), **moved)[0]
+        assert (everywhere != 1).sum() == 16
+        alone = rotate(one, np.array([1]), **moved)[0]
+        assert np.flatnonzero(alone).tolist() == [0, partner]
 
 
 def test_the_factor_that_yarn_implies(page):
-    """gpt-oss scales by 32 with YaRN. YaRN also multiplies rotated queries and keys by an attention factor,
-    which the file doesn't mention. It follows from the 32 ({ref}`sec_attention-factor`).
+    r"""gpt-oss extends its context by a factor of 32 with YaRN. Besides slowing pairs down, YaRN multiplies
+    rotated queries and keys by an attention factor, and the file doesn't mention it. It follows from the 32,
+    as $0.1 \ln 32 + 1 = 1.35$ ({ref}`sec_attention-factor`).
+
+    The frequencies are right here, and only a factor of 1.35 is missing.
     """
     rope = plan(record("gpt-oss")).layers[0].rope
     speeds, factor = yarn(
@@ -246,8 +317,8 @@ def test_the_factor_that_yarn_implies(page):
 
 
 def test_layers_that_do_not_turn(page):
-    """Every fourth layer of SmolLM3 gets no positions at all. The key is called no_rope_layers, and it is a
-    trap: a 1 in this list marks a layer that does turn.
+    """Every fourth layer of SmolLM3 gets no positions at all. The key for this is called no_rope_layers, and
+    it is a trap: a 1 in this list marks a layer that is rotated.
     """
     turned = [layer.rope is not None for layer in plan(record("smollm3")).layers]
     assert turned == [(place + 1) % 4 != 0 for place in range(36)]
@@ -257,24 +328,31 @@ def test_layers_that_do_not_turn(page):
 
 
 def test_a_weight_and_its_one(page):
-    """A stored 0.3 means 1.3. Take the entry 2.0 of a normalized query: the layer should make it 2.6, and a
-    loader that multiplies by what is in the file makes it 0.6. Files for llama.cpp already contain the
-    sum, so there one can also add the 1 twice, which gives 4.6.
+    """Gemma's checkpoints store the weight as its difference from 1, so that a stored 0.3 means 1.3. Suppose
+    a normalized query has the entry 2.0. The layer should make it 2.6, and a loader that multiplies by the
+    number in the file makes it 0.6. Files for llama.cpp already contain the sum, so there you can also add
+    the 1 twice, which gives 4.6.
 
-    Without the 1, scores nearly vanish, and the head averages everything it sees. With a second 1 they are
-    about four times as large, and often a single word gets nearly half of the weight. That is further from the
-    right output than attending at random.
+    Without the 1, both queries and keys shrink, so the scores nearly vanish and the head averages everything
+    it sees. With a second 1, queries and keys are both about twice as large and the scores about four times
+    as large, so that a single token often gets nearly half of the weight. That is further from the right
+    output than attending at random, because an average of many random values is a short vector, while one
+    that follows a single value is long.
     """
     assert np.allclose(2.0 * np.array([1 + 0.3, 0.3, 2 + 0.3]), [2.6, 0.6, 4.6])
     found = page.torch
-    sizes, largest = [], []
+    sizes, largest, lengths, heads = [], [], [], []
     for one in (0, 1, 2):
-        turned_q = found.turn(found.unit_q * (one + found.stored_q))
-        turned_k = found.turn(found.unit_k * (one + found.stored_k))
+        turned_q = found.rope(found.unit_q * (one + found.stored_q))
+        turned_k = found.rope(found.unit_k * (one + found.stored_k))
         sizes.append((turned_q @ turned_k.T / 8).std())
         largest.append(
             np.median(attention_weights(turned_q, turned_k, causal=True).max(axis=1))
         )
+        heads.append(np.linalg.norm(turned_q))
+        lengths.append(np.linalg.norm(found.attend(turned_q, turned_k, found.v)))
+    assert 1.7 < heads[2] / heads[1] < 2.2
+    assert lengths[0] < lengths[1] < lengths[2] / 2.5
     assert sizes[0] < 0.15
     assert 3 < sizes[2] / sizes[1] < 5
     assert 0.4 < largest[2] < 0.55
@@ -285,11 +363,12 @@ def test_norm_and_rotation(page):
     """Gemma 3, Qwen3 and OLMo 2 normalize first, and HunYuan's dense models rotate first. A learned weight
     and a rotation don't commute, because the weight stretches the two entries of a pair differently
 
-    Llama 4 Scout rotates first too, but its norm has no weight, so there the order makes no difference.
+    Llama 4 Scout rotates first too, but its norm has no weight, and a rotation doesn't change a vector's
+    length, so there the order makes no difference.
 
-    OLMo 2 normalizes all heads of a token together, and most others normalize each head by itself. The
-    plan knows which, and the checkpoint shows it too: there is one number for each entry of a head, or
-    one for each entry of all heads.
+    OLMo 2 normalizes all heads of a token together, while most others normalize each head by itself. The
+    plan knows which, and you can see it in the checkpoint too: the norm has one weight for each entry of a
+    single head, or one for each entry of all heads.
     """
     hunyuan = record("llama-3") | {"model_type": "hunyuan_v1_dense"}
     configs = {
@@ -304,7 +383,7 @@ def test_norm_and_rotation(page):
     assert {name for name, norm in norms.items() if not norm.learned} == {"llama-4-scout"}
     assert plan(record("olmo-2")).layers[0].query_norm.axes == "width"
     assert plan(record("qwen3")).layers[0].query_norm.axes == "head"
-    assert percent(page, "norm after the rotation") > 20
+    assert percent(page, "norm after the rotation") == 26
     x, weight = RNG.normal(size=(5, 8)), 1 + RNG.uniform(size=8)
     assert not np.allclose(rotate(weight * x), weight * rotate(x))
     size = np.sqrt((x**2).mean(axis=-1, keepdims=True))
@@ -313,19 +392,22 @@ def test_norm_and_rotation(page):
 
 
 def test_the_scale(page):
-    r"""In Gemma 3 with 27 billion parameters it's 168, and the width is 128. We keep the ratio: $64 \cdot
-    168 / 128 = 84$.
+    r"""In most sizes that number is the head dimension, but in Gemma 3 with 27 billion parameters it's 168,
+    and the head dimension is 128. For our smaller head we keep the ratio: $64 \cdot 168 / 128 = 84$.
+
+    The scores were too large by a factor of $\sqrt{168 / 128} = 1.15$, which moves the output by 12%.
     """
     assert 64 * 168 / 128 == 84
     assert percent(page, "query_pre_attn_scalar ignored") == 12
 
 
 def test_the_soft_cap_by_hand(page):
-    r"""a score $s$ becomes $c \tanh(s / c)$ with the cap $c = 50$. A score of 5 stays 4.98. A score of 40
-    becomes 33.2, and one of 80 becomes 46.1. Before, they were 40 apart, and now they are 12.9 apart.
+    r"""a score $s$ becomes $c \tanh(s / c)$ with the cap $c = 50$. A score of 5 hardly changes, to 4.98,
+    but a score of 40 becomes 33.2, and one of 80 becomes 46.1. Before, the last two were 40 apart, and now
+    they are only 12.9 apart.
 
-    With scores below 5 you'd never see it. With scores up to 78 the output of this one
-    head is off by 12%.
+    With scores below 5 you'd never see it, and with scores up to 78 the output of this one head is off by
+    12%.
     """
     few, some, many = 50 * np.tanh(np.array([5, 40, 80]) / 50)
     assert (round(few, 2), round(some, 1), round(many, 1)) == (4.98, 33.2, 46.1)
@@ -335,11 +417,17 @@ def test_the_soft_cap_by_hand(page):
 
 
 def test_the_window(page):
-    """In configurations, a window counts the query's own position.
+    """In configurations, a window counts the query's own position. With a window of 64, the query at
+    position 100 sees positions 37 to 100. Some kernels ask instead for the number of positions to the left
+    of the query, which is 63 here, so that passing them 64 makes the window one too large.
 
-    The error of one position is small, and it is there in every local layer, for every token after the
+    The error of one position is small, 9%, but it occurs in every local layer, for every token after the
     first 64.
     """
+    zeros = np.zeros((101, 1))
+    sees = attention_weights(zeros, zeros, causal=True, mask=Window(64))[100] > 0
+    assert np.flatnonzero(sees).tolist() == list(range(37, 101))
+    assert percent(page, "window one too large") == 9
     torch_q = np.zeros((70, 1))
     for size, first in ((64, 64), (65, 65)):
         seen = (
@@ -352,12 +440,12 @@ def test_the_window(page):
 
 def test_a_sink_by_hand(page):
     r"""Three keys have the score 0, so their exponentials are 1, 1 and 1, and each gets a weight of 1/3. Now
-    add a sink of $\ln 3$. Its exponential is 3, the sum is 6, and each key gets 1/6. The output is the
-    same vector, at half the length.
+    add a sink of $\ln 3$, whose exponential is 3. The sum of the exponentials grows from 3 to 6, and each
+    key gets 1/6. The output points in the same direction, but it is half as long.
 
     So the weights of the real keys sum to less than 1
 
-    If you leave the sink out, the output is twice as long as it should be.
+    If you leave the sink out, the output is therefore twice as long as it should be.
     """
     zeros = np.zeros((3, 1))
     assert np.allclose(attention_weights(zeros, zeros), 1 / 3)
@@ -365,7 +453,12 @@ def test_a_sink_by_hand(page):
 
 
 def test_eq_sink_error(page):
-    r"""$$ \frac{|\text{wrong} - \text{right}|}{|\text{right}|} = \frac{e^a}{\sum_j e^{s_j}}. $$"""
+    r"""In general, with scores $s_j$ and a sink $a$, the right output divides by $\sum_j e^{s_j} + e^a$ and
+    the wrong one by $\sum_j e^{s_j}$, with the same numerator. Their ratio is $1 + e^a / \sum_j e^{s_j}$, so
+    the relative error is
+
+    $$ \frac{|\text{wrong} - \text{right}|}{|\text{right}|} = \frac{e^a}{\sum_j e^{s_j}}. $$
+    """
     q, k, v = RNG.normal(size=(3, 9, 4))
     for sink in (-1.0, 0.5, 3.0):
         right = scaled_dot_product_attention(q, k, v, sinks=np.array(sink))
@@ -375,8 +468,8 @@ def test_eq_sink_error(page):
 
 
 def test_errors_of_a_sink_with_a_window(page):
-    """The first tokens suffer most. And with a window, the error stops falling after 128 tokens, however
-    long the text is.
+    """The first tokens suffer most, because they see the fewest keys. And with a window, the error stops
+    falling after 128 tokens, however long the context is, because the query never sees more than 128 keys.
     """
     for a in (2, 4):
         full, window = (
@@ -386,6 +479,40 @@ def test_errors_of_a_sink_with_a_window(page):
         assert full.argmax() == window.argmax() == 0
         assert np.allclose(full, np.exp(a) / n)
         assert np.allclose(window, np.exp(a) / np.minimum(n, 128))
+
+
+def test_the_gate(page):
+    """Qwen3-Next and Qwen3.5 multiply each entry of a head's output by a number between 0 and 1, the sigmoid
+    of one more projection of the query token. Where that projection gives 0, the gate is 1/2.
+
+    The gates are 1/2 on average, so without them the output is about twice as large as it should be, and the
+    error about 100%.
+    """
+    gate = page.torch.gate
+    assert abs(gate.mean() - 0.5) < 0.01
+    assert 95 < percent(page, "gate left out") < 105
+    size = np.linalg.norm(page.torch.plain) / np.linalg.norm(gate * page.torch.plain)
+    assert 1.8 < size < 2.2
+    for name in ("qwen3.5", "qwen3-next"):
+        assert plan(record(name)).layers[3].gate
+    layer = TorchLayer(16, num_heads=2, gate=True)
+    layer.gate.weight.data.zero_()
+    x = torch.randn(5, 16)
+    gated = layer(x).detach()
+    layer.gate = None
+    assert torch.allclose(2 * gated, layer(x).detach(), atol=1e-6)
+
+
+def test_the_costs_range(page):
+    """In a loader that guesses, a mistake in either half raises no error, and in our head it cost anything
+    from a tenth of the output to twice what attending at random costs.
+    """
+    costs = {
+        line.rsplit(maxsplit=1)[0].strip() for line in page.printed.splitlines() if line
+    }
+    assert "1 added twice" in costs
+    assert percent(page, "window one too large") == 9
+    assert 2 < percent(page, "1 added twice") / percent(page, "attending at random") < 2.2
 
 
 def test_the_smaller_groups(page):
@@ -399,10 +526,11 @@ def test_the_smaller_groups(page):
 
 
 def test_three_lines(page):
-    """The scale comes from query_pre_attn_scalar, which is 12 here and not the width 8, and the 1 has been
-    added to the norm's weight.
+    """The scale comes from query_pre_attn_scalar, which is 12 here, rather than from the head dimension 8,
+    and the 1 has been added to the norm's weight.
     """
-    assert page.printed.count("scale: 0.289, while the width would give 0.354\n") == 2
+    said = "scale: 0.289, while the head dimension would give 0.354\n"
+    assert page.printed.count(said) == 2
     assert np.isclose(12**-0.5, 0.2887, atol=1e-4)
     assert page.torch.small["query_pre_attn_scalar"] == 12
     for framework in (page.torch, page.jax):
@@ -422,17 +550,37 @@ def test_both_columns_build_the_same_layer(page):
     assert np.allclose(*outputs, atol=1e-5)
 
 
+def test_from_a_folder(page, tmp_path):
+    """If folder holds its config.json and its safetensors files, the layer takes one line:
+
+    layer = MultiHeadAttention.from_config(folder, layer=5, weights=folder)
+    """
+    numpy = pytest.importorskip("safetensors.numpy")
+    arrays = {name: array.astype("float32") for name, array in page.torch.arrays.items()}
+    numpy.save_file(arrays, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(page.torch.small), "utf-8")
+    x = torch.randn(10, 16)
+    ours = TorchLayer.from_config(tmp_path, layer=5, weights=tmp_path)
+    same = TorchLayer.from_config(page.torch.small, layer=5, weights=page.torch.state)
+    assert torch.equal(ours(x, causal=True), same(x, causal=True))
+    theirs = JaxLayer.from_config(tmp_path, layer=5, weights=tmp_path)
+    found = theirs(x.numpy(), causal=True)
+    assert np.allclose(found, same(x, causal=True).detach().numpy(), atol=1e-5)
+
+
 def test_fused_matrices(page):
     """The first two have the same shape. If you cut GPT-NeoX's matrix in three as if it were Phi-3's, every shape fits, and half of what you
     call a query is a key.
 
-    Take two heads, and write q0 for the rows that make the query of head 0:
+    Take a model with two heads, and write q0 for the rows that make the query of head 0:
 
     | Phi-3, qkv_proj | q0 q1 k0 k1 v0 v1 |
 
     | GPT-NeoX, query_key_value | q0 k0 v0 q1 k1 v1 |
 
     | GPT-2, c_attn | as Phi-3, and the matrix is transposed |
+
+    Every shape was right, nothing was reported, and the output is off by 87%.
     """
     rows = torch.arange(48.0)[:, None].expand(48, 16).contiguous()
     names = {
@@ -518,8 +666,8 @@ def test_what_stays_outside(page):
 
 def test_parts_that_stay_outside(page):
     """In the full layers of Gemma 4, keys and values come from one projection. In Inkling, each query mixes
-    its bias from 16 learned profiles over the distance. Its keys and values also pass through a
-    convolution. Here too, the plan says what the layer does, and from_config names the part.
+    its bias from 16 learned profiles over the distance, and keys and values also pass through a convolution.
+    Here too, the plan says what the layer does, and from_config names the part that it can't build.
     """
     for name, said, part in (
         ("gemma-4", ["one projection for keys and values"], "shares_values"),
@@ -536,9 +684,11 @@ def test_parts_that_stay_outside(page):
 
 
 def test_only_the_rotation(page):
-    """Layer 4 is local and has the base 10000, and layer 5 is full and has the base 1000000. For a layer
+    """Layer 4 is local and has base 10000, and layer 5 is full and has base 1000000. The fastest pair is the
+    same in both, and the slowest one of layer 5 is so slow that four decimals don't show it. For a layer
     without positions the function returns None.
     """
+    assert page.printed.count("radians per token: 1.0000, 0.0316, 0.0010, 0.0000\n") == 2
     for layer, base in ((4, 10000.0), (5, 1000000.0)):
         speeds = base ** (-np.arange(4) / 4)
         found = rope_from_config(page.torch.small, layer=layer)
@@ -559,10 +709,11 @@ def test_only_the_rotation(page):
     ],
 )
 def test_what_is_refused(page, changed, said):
-    """So the plan never fills in a number that changes attention.
+    """So the plan never fills in a number that changes attention, and raises an error where one is missing or
+    contradicts another.
 
     An unknown model_type is refused too, and so is a rope_type that doesn't exist. The same goes for a key
-    that looks as if it changed attention, if this family doesn't read it.
+    that looks as if it changed attention but isn't read by this family, because it may be a misspelled one.
     """
     with pytest.raises(ValueError, match=said):
         plan(page.torch.llama | changed)
@@ -587,7 +738,8 @@ def test_exercise_llama(page):
 
 
 def test_exercise_sink(page):
-    r"""so $a = \ln 128 = 4.85$. The first token sees only itself, and its output shrinks to $1/129$ of its
+    r"""Without the sink the output must be too long by 100%, which by {eq}`eq_sink-error` means $e^a = 128$,
+    so $a = \ln 128 = 4.85$. The first token sees only itself, and its output shrinks to $1/129$ of its
     length.
     """
     assert "sink 4.85: last token 0.50, first token 1/129\n" in page.printed
@@ -607,9 +759,9 @@ def test_exercise_fold(page):
 
 
 def test_exercise_cap(page):
-    r"""The cap turns $-\infty$ into $-5$, which is a score like any other.
+    r"""The cap turns $-\infty$ into $-5$, which is a score like any other, so the future becomes visible.
 
-    Its weight is small if the cap is large, and then nobody notices.
+    With a cap of 50 the future's weight is too small to print, and nobody notices.
     """
     assert "cap 50: the first token gives 0.00% to the future\n" in page.printed
     assert 5 * np.tanh(-np.inf / 5) == -5
@@ -617,11 +769,13 @@ def test_exercise_cap(page):
 
 
 def test_a_whole_model(page):
-    """In 28 of 64 places the wrong base picks another word, and the two texts part after the first new word.
-
-    Still, one key has changed nearly half of the choices.
+    """At 28 of 64 positions the wrong base predicts another token, so one key has changed nearly half of the
+    choices. The changes grow more frequent along the prompt, from 4 of 16 in the first quarter to 12 of 16 in
+    the last, as we'd expect from errors that grow with the offset. The two continuations agree on their
+    first token and diverge after it.
     """
-    assert page.printed.count("another next word in 28 of 64 places\n") == 2
+    assert page.printed.count("another next token at 28 of 64 positions\n") == 2
+    assert page.printed.count("in each quarter: [4, 5, 7, 12]\n") == 2
     texts = [
         json.loads(line.partition(": ")[2])
         for line in page.printed.splitlines()
