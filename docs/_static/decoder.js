@@ -173,7 +173,7 @@
         const pen = canvas.getContext("2d");
         pen.fillStyle = "#2b8fd0";
         maps[h].forEach((weights, i) => weights.forEach((weight, j) => {
-          pen.globalAlpha = weight;
+          pen.globalAlpha = words.length > TRAINED ? Math.sqrt(weight) : weight; // or a long row would be too faint to see
           pen.fillRect(j, i, 1, 1);
         }));
       });
