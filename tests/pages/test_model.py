@@ -55,7 +55,7 @@ def test_by_hand(page):
 
 def test_a_step_equals_the_library_and_the_whole(page):
     """A step gets the new tokens x and everything kept so far, K and V. The new tokens continue at
-    position len(K).
+    position len(K), because that many tokens came before them.
 
     compares both with a single call on the whole text
     """
@@ -114,9 +114,10 @@ def test_prompt_and_steps_are_the_whole(page):
 def test_prompt_padding_and_packing(page):
     """First, three texts of the same length: a prompt of six tokens, then one step.
 
-    So give each padding token a negative position.
+    give each padding token a negative position.
 
-    The second text gets the same outputs as if it had come by itself.
+    The second text gets the same outputs as it would without padding, and the next call continues each
+    text where it ended: the first at position 3, the second at position 2.
 
     And each text must count its positions from 0.
     """
@@ -127,6 +128,40 @@ def test_prompt_padding_and_packing(page):
     ):
         found = [text for text in page.printed.splitlines() if text.startswith(line)]
         assert [text.split()[-1] for text in found] == ["0.000000"] * 2
+    assert page.printed.count("the next tokens go to positions [3, 2]\n") == 2
+
+
+def test_padding_on_either_side(page):
+    """If the layer doesn't know which tokens are padding, real tokens attend to them.
+
+    Padding may be on the left or on the right.
+
+    The row of a padding token comes out as zeros here, and it should be ignored.
+    """
+    text = RNG.normal(size=(4, 8)).astype("float32")
+    weights = RNG.normal(size=(4, 8, 8)).astype("float32") / 3
+    in_jax = jax_column.MultiHeadAttention(
+        *map(jnp.array, weights), num_heads=2, rotate=jax_column.Rotary()
+    )
+    in_torch = torch_column.MultiHeadAttention(8, 2, rotate=torch_column.Rotary())
+    in_torch.requires_grad_(False)
+    for name, w in zip(("query", "key", "value", "output"), weights, strict=True):
+        in_torch.get_submodule(name).weight.copy_(torch.from_numpy(w.T.copy()))
+    for column, layer, array in (
+        (torch_column, in_torch, torch.tensor),
+        (jax_column, in_jax, jnp.array),
+    ):
+        for positions in ([-1, 0, 1, -1], [-1, -1, 0, 1], [0, 1, -1, -1]):
+            real = np.array(positions) >= 0
+            cache = column.KVCache.init((), 2, 9, 4)
+            y, _ = layer(array(text), cache=cache, query_positions=array(positions))
+            alone = np.asarray(layer(array(text[real]), causal=True))
+            y = np.asarray(y)
+            assert np.allclose(y[real], alone, atol=1e-6)
+            assert (y[~real] == 0).all()
+        unmarked = np.asarray(layer(array(text), causal=True))
+        alone = np.asarray(layer(array(text[1:]), causal=True))
+        assert abs(unmarked[1:] - alone).max() > 0.01
 
 
 def test_a_packed_text_needs_no_positions_with_these(page):
@@ -154,9 +189,38 @@ def test_a_checkpoint_of_pytorch(page):
     assert page.printed.count("padding changes outputs by 0.000000\n") == 2
 
 
+def test_a_transposed_matrix_fits(page):
+    """a transposed matrix fits just as well, no error is raised, and only the outputs are wrong.
+
+    Our PyTorch layer stores matrices the same way, while our JAX layer wants (d_in, d_out)
+    """
+    x = RNG.normal(size=(5, 8)).astype("float32")
+    stored = RNG.normal(size=(4, 8, 8)).astype("float32")  # (d_out, d_in)
+    query, key, value, output = stored
+    theirs = torch.nn.MultiheadAttention(8, 2, bias=False)
+    state = {
+        "in_proj_weight": torch.from_numpy(np.concatenate([query, key, value])),
+        "out_proj.weight": torch.from_numpy(output),
+    }
+    theirs.load_state_dict(state)
+    in_torch = torch.from_numpy(x)
+    want = theirs(in_torch, in_torch, in_torch)[0].detach().numpy()
+    for first, right in ((query.T, True), (query, False)):
+        layer = jax_column.MultiHeadAttention(
+            *map(jnp.array, (first, key.T, value.T, output.T)), num_heads=2
+        )
+        assert np.allclose(layer(jnp.array(x)), want, atol=1e-3) == right
+        layer = torch_column.MultiHeadAttention(8, 2)
+        names, weights = ("query", "key", "value", "output"), (first.T, key, value, output)
+        for name, w in zip(names, weights, strict=True):
+            layer.get_submodule(name).weight.data = torch.from_numpy(w.copy())
+        got = layer(in_torch).detach().numpy()
+        assert np.allclose(got, want, atol=1e-3) == right
+
+
 def test_no_table_is_saved(page):
     """The state holds everything that was learned, including the parameters of a bias you plugged in.
-    Tables of angles are not in it, so they can't clash with another length.
+    Tables of angles are not in it, so a file saved at one length can't clash with another.
     """
     layer = torch_column.MultiHeadAttention(8, 2, rotate=torch_column.Rotary())
     assert len(layer.state_dict()) == 4
@@ -174,7 +238,7 @@ def block(page, word):
 
 
 def test_its_lines_save_a_layer(page, tmp_path):
-    """In PyTorch, save the state and not the layer, so that the file outlives a change in the code:"""
+    """In PyTorch, save the state and not the layer."""
     layer, saved = (torch_column.MultiHeadAttention(8, 2) for _ in range(2))
     x = torch.ones(3, 8)
     before = layer(x)
@@ -186,10 +250,14 @@ def test_its_lines_save_a_layer(page, tmp_path):
 
 
 def test_half_precision(page):
-    """The layer raises an error for them, in both frameworks. PyTorch's own nn.Linear raises one too
+    """If it has float32 weights and gets bfloat16 activations, it raises an error, in both frameworks.
+    PyTorch's own nn.Linear raises one too
 
-    Gradients then arrive in float32:
+    in bfloat16, $1 + 0.001$ is still 1.
+
+    Because the cast is part of what is differentiated, gradients arrive in float32:
     """
+    assert (torch.tensor(1.0, dtype=torch.bfloat16) + 0.001).item() == 1
     text = "query must have the dtype of the weights, float32, got bfloat16"
     layer, half = torch_column.MultiHeadAttention(8, 2), torch.ones(3, 8).bfloat16()
     with pytest.raises(TypeError, match=text):
@@ -289,7 +357,8 @@ def test_schemes_in_flexattention(page):
 
 
 def test_the_limits_of_flexattention(page):
-    """A scheme that reads queries and keys, such as CoPE, raises an error.
+    """A scheme that reads queries and keys, such as CoPE, raises an error, because FlexAttention
+    hands your function a score and its indices, and no vectors.
 
     So does training on the CPU, where FlexAttention has no gradients. And a layer that rotates must be
     told query_positions
@@ -344,9 +413,9 @@ def test_flexattention_is_slower_on_a_cpu(page):
 
 
 def test_any_function_may_be_a_models_attention(page, monkeypatch):
-    """One call puts ours there, and then any model can ask for it:
+    """One call registers ours, and then any model can ask for it:
 
-    With register("mine", attention=function), the models run a function of yours. That is a short way to
+    With register("mine", attention=function), the models run a function of yours, which is a quick way to
     look at every score of a model that you didn't write.
     """
     assert 'register()\nmodel.set_attn_implementation("posattn")' in block(
@@ -399,8 +468,8 @@ def test_one_program_serves_every_step_in_jax(page):
 def test_dropout_that_can_be_repeated(page):
     """It acts only where a call gets rng=, so a model that writes just leaves it out.
 
-    In PyTorch you can pass a torch.Generator too, but it moves on with each call. Under
-    torch.utils.checkpoint the layer raises an error for one.
+    In PyTorch you can pass a torch.Generator too, but each call advances it, so a second pass would drop
+    other weights. Under torch.utils.checkpoint the layer therefore raises an error for one.
     """
     assert page.printed.count("the same seed drops the same weights: True\n") == 2
     assert page.printed.count("another seed drops others: True\n") == 2
@@ -430,11 +499,13 @@ def test_how_often_a_text_is_read_without_a_cache(page):
 def test_eq_cache_size(page):
     r"""$$ 2 \cdot L \cdot G \cdot d_h \cdot n $$
 
-    Take 32 layers, heads of width 128, 8192 tokens, and two bytes per number. If all 32 heads have
-    their own keys, the cache of a single text takes … GiB.
+    Take 32 layers, head dimension 128, and two bytes per number. If all 32 query heads have their own
+    keys and values, every single token takes … KiB, and a text of 8192 tokens takes … GiB.
 
-    With 8 key heads it takes … GiB. Add a
-    window of 4096 tokens, and it takes … GiB however long the text becomes.
+    sixteen texts of this length already take $16 \cdot 4 = 64$ GiB.
+
+    with 8 of them the same text takes … GiB. Add a window of 4096 tokens, and the cache stays at … GiB
+    however long the text becomes.
     """
     L, d_h, n = 32, 128, 8192
     for G in (8, 32):
@@ -444,6 +515,8 @@ def test_eq_cache_size(page):
     assert room(8, 10**6, window=4096) == sizes["windowed"]
     for name, size in sizes.items():
         assert page.glued[f"room_{name}"] == size / 2**30
+    assert 16 * page.glued["room_all"] == 64
+    assert page.glued["room_token"] == room(32, 1) / 2**10 == 512
 
 
 def test_one_cache_two_continuations_in_pytorch(page):
@@ -462,7 +535,8 @@ def test_one_cache_two_continuations_in_pytorch(page):
 def test_one_cache_two_continuations_in_jax(page):
     """In JAX nothing is shared, except what donate_argnums gives away.
 
-    layer(x, cache=cache) returns the outputs and the next cache. Positions count on by themselves
+    layer(x, cache=cache) returns the outputs and the next cache. The cache keeps track of
+    positions
     """
     layer = jax_column.MultiHeadAttention.init(jax.random.key(0), 8, 2)
     first, second = jnp.float32(RNG.normal(size=(2, 1, 8)))
@@ -545,15 +619,19 @@ def read(words, sentence):
 def test_the_model_learns_two_sentences(page):
     r"""Let's give the model five words and two sentences to learn.
 
-    Before training the loss is 2.07, worse than guessing among five words, which costs
-    $\ln 5 = 1.61$. After 200 steps it is 0.18, and it can hardly get better.
+    Before training the loss is 2.07, which is worse than giving all five words the same probability,
+    since that costs $\ln 5 = 1.61$.
 
-    Of the four guesses in a sentence, the first is a coin toss: the is followed by dog or by man. That
-    guess costs $\ln 2$ on average.
+    After 200 steps the loss is 0.18, and it can hardly get better.
 
-    The other three words follow from the text so far, so no model gets below $\ln 2 / 4 = 0.17$.
+    Of the four guesses in a sentence, the first is a coin toss, because the is followed by dog in one
+    sentence and by man in the other. That guess costs $\ln 2$ on average.
 
-    The model gets both right, so it must have looked further back than the last word.
+    The other three words follow from the text so far and can cost next to nothing, so no model gets
+    below $\ln 2 / 4 = 0.17$.
+
+    The model gets both right, so it must have looked further back than the word the, and only attention
+    can do that.
     """
     words, sentences = page.torch.words, page.torch.sentences.tolist()
     assert sentences == [
@@ -584,7 +662,7 @@ def test_the_scores_of_the_model_do_not_change_when_words_follow(page):
 
 
 def test_the_models_of_both_frameworks_are_one(page):
-    """Here is a complete one, with a single block."""
+    """Here is a complete model, with a single block."""
     tokens = page.torch.sentences
     start = (page.torch.first_up, page.torch.first_down)
     layer = torch_column.MultiHeadAttention(16, 2, rotate=torch_column.Rotary())
@@ -612,7 +690,7 @@ def test_the_models_of_both_frameworks_are_one(page):
 
 
 def test_the_model_writes_the_same_with_a_cache(page):
-    """The same words come out, and no token was processed twice.
+    """The same words come out, and no token was processed twice
 
     To write three words after the dog, it ran on two words, then on three, then on four.
     """
@@ -633,7 +711,7 @@ ROPE = {
 def test_a_loader_keeps_the_scaling(page):
     """Llama 3.1 has the same base, and also slows its slow pairs down by a factor of 8.
 
-    Nearby tokens hardly notice, which is why a quick test on a short prompt passes. At a distance of
+    Even so, nearby tokens hardly notice, which is why a quick test on a short prompt passes. At a distance of
     10000 the score should be 0.35, and without the scaling it is 0.19.
     """
     config = page.torch.config
@@ -669,11 +747,34 @@ def test_a_loader_keeps_the_scaling(page):
     assert np.allclose(scores[10000], (0.35, 0.19), atol=0.005)
 
 
+def test_a_slow_pair(page):
+    r"""Take a slow pair that would need 8192 tokens for a full turn without the scaling. Over 10 tokens it
+    rotates by $10 \cdot 2\pi / 8192 = 0.008$ radians, or by 0.001 with the scaling, and the cosine of
+    both is 1.00. Over 10000 tokens it rotates by $7.67$ radians, more than a full turn, where the scaled
+    model rotates it by $0.96$. Now one cosine is $0.18$ and the other $0.57$.
+
+    More than half of the pairs rotate too fast without the scaling, the slowest of them by a factor of
+    8.
+    """
+    plain, scaled = reference.frequencies(128, base=500000.0), reference.llama3(128)
+    slow = plain <= 2 * np.pi / 8192
+    assert np.allclose(plain[slow] / scaled[slow], 8)
+    assert (plain / scaled > 1.001).sum() > 64 / 2
+    speed = 2 * np.pi / 8192
+    for distance, digits, angles, cosines in (
+        (10, 3, (0.008, 0.001), (1, 1)),
+        (10000, 2, (7.67, 0.96), (0.18, 0.57)),
+    ):
+        found = np.array([distance * speed, distance * speed / 8])
+        assert tuple(found.round(digits)) == angles
+        assert tuple(np.cos(found).round(2)) == cosines
+    assert 10000 * speed > 2 * np.pi
+
+
 def test_a_loader_refuses_what_it_does_not_know(page):
     """So a loader should use every field of the configuration, and refuse what it doesn't know.
 
-    rope_from_config reads all of them, and raises an error for a number that is missing or a type that
-    nobody has heard of.
+    rope_from_config reads all of them, and raises an error for a missing number or an unknown type.
     """
     for column in (torch_column, jax_column):
         for kind, said in (
@@ -686,7 +787,7 @@ def test_a_loader_refuses_what_it_does_not_know(page):
 
 
 def test_a_layer_is_loaded_from_the_weights_of_the_model(page):
-    """Give it the weights of the whole model, and it picks those of the layer."""
+    """Give it the weights of the whole model, and it picks those of the layer you ask for."""
     config = page.torch.config | {
         "hidden_size": 64,
         "num_attention_heads": 4,
