@@ -47,7 +47,7 @@ def changes():
 
 
 def test_without_positions_both_scores_are_equal(page):
-    r"""Without positions both scores are equal, because the words are
+    r"""Without positions both scores are equal, because the two words are
 
     Without positions, both scores are $1 \cdot 1 / \sqrt{2} = 0.71$.
     """
@@ -56,8 +56,8 @@ def test_without_positions_both_scores_are_equal(page):
 
 
 def test_a_clock_is_added(page):
-    r"""Add a clock, $\mathbf{p}_i = (\sin i, \cos i)$, to each token. The query becomes
-    $(1.91, -0.42)$ and the keys become $(1, 1)$ and $(1.14, -0.99)$. The scores are 1.06 and 1.83.
+    r"""Add the hand of a clock, $\mathbf{p}_i = (\sin i, \cos i)$, to each token. The query becomes
+    $(1.91, -0.42)$ and the keys become $(1, 1)$ and $(1.14, -0.99)$, so the scores are 1.06 and 1.83.
     """
     added = TOKENS + reference.sinusoidal_encoding(4, 2)[HERE]
     assert np.allclose(added, [(1.91, -0.42), (1, 1), (1.14, -0.99)], atol=0.005)
@@ -65,9 +65,9 @@ def test_a_clock_is_added(page):
 
 
 def test_vectors_are_turned(page):
-    r"""Rotate each vector by one radian per position. Then the query is 2 radians from the first key
-    and 1 radian from the second. The scores are $\cos 2 / \sqrt{2} = -0.29$ and
-    $\cos 1 / \sqrt{2} = 0.38$.
+    r"""Rotate each vector by one radian per position. Then there are 2 radians between the query and
+    the first key and 1 radian between the query and the second, so the scores are
+    $\cos 2 / \sqrt{2} = -0.29$ and $\cos 1 / \sqrt{2} = 0.38$.
     """
     turned = scores_by_hand(HERE)["turned"]
     assert np.allclose(turned, (-0.29, 0.38), atol=0.005)
@@ -75,16 +75,16 @@ def test_vectors_are_turned(page):
 
 
 def test_a_penalty_is_subtracted(page):
-    """Subtract one half for each step of distance. The scores are $0.71 - 1 = -0.29$ and
-    $0.71 - 0.5 = 0.21$.
+    """Subtract one half for each step of distance. The first the is two steps away and the second is
+    one, so the scores are $0.71 - 1 = -0.29$ and $0.71 - 0.5 = 0.21$.
     """
     assert np.allclose(scores_by_hand(HERE)["penalty"], (-0.29, 0.21), atol=0.005)
 
 
 def test_only_the_first_notices_five_words_in_front(page):
-    """In every line the two numbers differ, so all three schemes tell the two the apart. Only the
-    first scheme notices the five words in front. Its scores went from 1.06 and 1.83 to 0.2 and 2.25,
-    and the other four scores stayed as they were.
+    """In every line the two numbers differ, so all three schemes tell the two the apart. But only
+    the first scheme notices the five words in front: its scores went from 1.06 and 1.83 to 0.2 and
+    2.25, while the other four scores stayed as they were.
     """
     here, there = scores_by_hand(HERE), scores_by_hand(HERE + 5)
     for name in here:
@@ -99,6 +99,24 @@ def test_only_the_first_notices_five_words_in_front(page):
     assert [np.fromstring(line.strip(" []"), sep=" ").tolist() for line in printed] == [
         scores.round(2).tolist() for at in (here, there) for scores in at.values()
     ]
+
+
+def test_the_product_of_two_clocks(page):
+    r"""The product of $(1 + \sin i, \cos i)$ and $(1 + \sin j, \cos j)$ is
+
+    $$ 1 + \sin i + \sin j + \cos(i - j). $$
+
+    For the first the the product was $1 + 0.91 + 0 - 0.42 = 1.49$, and five positions later it is
+    $1 + 0.66 - 0.96 - 0.42 = 0.28$.
+    """
+    expected = {0: [1, 0.91, 0, -0.42, 1.49], 5: [1, 0.66, -0.96, -0.42, 0.28]}
+    for start, shown in expected.items():
+        i, j = start + 2, start
+        terms = [1, np.sin(i), np.sin(j), np.cos(i - j)]
+        assert np.allclose([*terms, sum(terms)], shown, atol=0.005)
+        assert np.isclose(sum(shown[:-1]), shown[-1])
+        scores = scores_by_hand(HERE + start)["input"]
+        assert np.isclose(scores[0], sum(terms) / np.sqrt(2))
 
 
 def test_eq_three_places(page):
@@ -166,13 +184,15 @@ def test_the_picture_of_rotary_has_stripes(page):
 
 
 def test_only_the_sinusoid_notices_what_stands_in_front(page):
-    """Without a scheme, the dog that bites and the dog that is bitten look the same. All the other
-    schemes tell them apart. With ALiBi the difference is small, 0.01, because its slopes here are at
-    most one sixteenth and the sentence is short. Only the sinusoid notices the words in front. They
-    change its outputs by up to 1.55, more than four times the difference that it makes between the
-    two dogs.
+    """Without a scheme, the dog that bites and the dog that is bitten look the same, because the layer
+    sees the same five words in both sentences. All the other schemes tell them apart. With ALiBi the
+    difference is small, 0.01, because its slopes here are at most one sixteenth, so a word that is four
+    positions away loses at most one quarter from its score. Only the sinusoid notices the words in
+    front. They change its outputs by up to 1.55, more than four times the difference that it makes
+    between the two dogs.
     """
     found = changes()
+    assert 4 * max(reference.alibi_slopes(2)) == 1 / 4
     assert round(found["ALiBi"][0], 2) == 0.01
     assert max(reference.alibi_slopes(2)) == 1 / 16
     dog, moved = found["sinusoidal"]
@@ -190,8 +210,8 @@ def test_only_the_sinusoid_notices_what_stands_in_front(page):
 
 
 def test_read_two_pictures(page):
-    """With rotary the shade stays the same too, and with the sinusoid it changes. That is the mark
-    shift.
+    """With rotary the shade stays the same too, while with the sinusoid it changes. That is the mark
+    shift, which rotary has and the sinusoid doesn't.
     """
     change = {}
     for name in ("rotary", "sinusoidal"):
@@ -205,7 +225,9 @@ def test_read_two_pictures(page):
 
 
 def test_yarn_and_rotary(page):
-    """In norm. YaRN passes an attention_factor above 1, which makes queries and keys longer."""
+    """They differ in norm. A rotation keeps lengths, but YaRN passes an attention_factor above 1, which
+    makes queries and keys longer.
+    """
     ours, plain = properties("YaRN"), properties("rotary")
     assert [mark for mark in PROPERTIES if ours[mark] != plain[mark]] == ["norm"]
     slowed, factor = reference.yarn(8, factor=4.0, trained_length=16)
@@ -225,8 +247,8 @@ def test_what_would_you_need(page):
 
 
 def test_when_a_cache_goes_stale(page):
-    """From 9 on. Up to $L$ the frequencies are those of training, and after that each new token changes
-    them.
+    """From 9 tokens on. Up to $L$ the frequencies are those of training, and after that each new token
+    changes them, so every key that is already in the cache has been rotated with the wrong ones.
     """
     at = [
         reference.dynamic_ntk(8, factor=2.0, length=n, trained_length=8)
@@ -239,13 +261,18 @@ def test_when_a_cache_goes_stale(page):
 
 
 def test_make_one(page):
-    """A bias that grows with the signed offset, and not with the distance, is enough."""
+    """A bias that grows with the signed offset, and not with the distance, is enough, because a key
+    before the query then gets a penalty where a key after it gets a bonus.
+    """
     mine = page.torch.mine
     marks = {mark: check(lambda n: mine) for mark, check in PROPERTIES.items()}
     assert marks["shift"]
     assert marks["side"]
     assert not marks["learns"]
     assert mine.rotate is None
+    bias = mine.bias(np.array([5]), np.arange(11))
+    assert (bias[..., :5] < 0).all()
+    assert (bias[..., 6:] > 0).all()
 
 
 def test_no_scheme_at_all(page):
@@ -256,10 +283,12 @@ def test_no_scheme_at_all(page):
 
 
 def test_the_exceptions_that_the_text_explains(page):
-    """TUPE fails because its bias is made from two positions and not from their offset.
+    """because its bias is made from two positions and not from their offset.
 
-    PoPE fails too, because its learned angles start at zero. So does DAPE, because the bias that it
+    PoPE fails too, because its learned angles start at zero, and so does DAPE, because the bias that it
     corrects here is ALiBi's.
+
+    TUPE acts on the scores and still fails
 
     Stick-breaking also fails side
 
@@ -267,6 +296,7 @@ def test_the_exceptions_that_the_text_explains(page):
     Randomized positions are drawn anew for each length.
     """
     assert not properties("TUPE")["shift"]
+    assert SCHEMES["TUPE"](6).place == "scores"
     assert not any(properties(name)["side"] for name in ("PoPE", "DAPE", "stick-breaking"))
     stale = [name for name in SCHEMES if not PROPERTIES["cache"](SCHEMES[name])]
     assert {*stale} == {"dynamic NTK", "LongRoPE", "randomized"}
