@@ -54,11 +54,11 @@ def parameters(H):
 def test_what_the_heads_find(page):
     """The first head asks for a noun that comes earlier, the second for a noun that comes later.
 
-    the first head finds dog and the second finds man. The single head adds the two scores, so it splits
-    its weight between them. Dog gets 2 points from the first question and 1 from the second, man gets
-    1 and 2, and that is a tie at 3.
+    the first head finds dog and the second finds man. The single head asks both questions in one dot
+    product, which adds the two scores. Dog gets 2 points from the first question and 1 from the second,
+    while man gets 1 and 2, so they tie at 3 and share the weight.
 
-    A key gets one point for being a noun and one for standing on the side that the head asks for.
+    A key gets one point for being a noun and another for being on the side that the head asks for.
     """
     first, second, single = page.torch.panels[:, 2]
     assert np.allclose([first[1], second[4], *single[[1, 4]]], [1, 1, 0.5, 0.5], atol=0.001)
@@ -72,9 +72,11 @@ def test_what_the_heads_find(page):
 
 
 def test_other_rows_have_no_such_luck(page):
-    """Before the first the there is no noun at all, and the first head has to put its weight
-    somewhere. It goes to the two nouns that come after, because they have one point each and no key has two.
+    """A head always gives out a total weight of 1, even when it finds nothing. Before the first the there
+    is no noun at all, so the weight of the first head goes to the two nouns that come after, because
+    they have one point each and no key has two.
     """
+    assert np.allclose(page.torch.panels.sum(-1), 1)
     first = page.torch.panels[0, 0]
     points = page.torch.Q[0, :6] @ page.torch.K[:, :6].T / 20
     assert points.tolist() == [0, 1, 0, 0, 1]
@@ -82,15 +84,15 @@ def test_other_rows_have_no_such_luck(page):
 
 
 def test_one_head_by_hand(page):
-    r"""The mean is half a dog and half a man.
+    r"""and the mean is half a dog and half a man.
 
     The mean is half a man and half a dog, which is the same vector, so bites knows who was involved,
     but not who bit whom.
 
-    $\tfrac12 (1, 0) + \tfrac12 (0, 1) = (\tfrac12, \tfrac12)$ for bites. It returns the same when
-    dog and man change places.
+    For bites, one head with the weights $\tfrac12$ and $\tfrac12$ returns $\tfrac12 (1, 0) + \tfrac12
+    (0, 1) = (\tfrac12, \tfrac12)$, and it returns the same when dog and man change places.
 
-    The first and third line are equal, so one head can't tell the two sentences apart
+    The first and third lines are equal, so one head can't tell the two sentences apart
     """
     one = np.array([0, 0.5, 0, 0, 0.5])
     assert np.array_equal(one @ SAID, [0.5, 0.5])
@@ -99,8 +101,8 @@ def test_one_head_by_hand(page):
 
 
 def test_two_heads_by_hand(page):
-    """Two heads return $(1, 0)$ and $(0, 1)$. Written next to each other that is $(1, 0, 0, 1)$. When
-    dog and man change places it is $(0, 1, 1, 0)$.
+    """Two heads return $(1, 0)$ and $(0, 1)$, which is $(1, 0, 0, 1)$ when they are written next to each
+    other. When dog and man change places, it becomes $(0, 1, 1, 0)$.
 
     The second and fourth differ, so two heads can.
     """
@@ -118,15 +120,15 @@ def test_uneven_weights(page):
 
 
 def test_one_equation_for_two_unknowns(page):
-    r"""Then $\tfrac34 a + \tfrac14 b = 2.5$, which is one equation for two unknowns. $a = 3$ and $b =
+    r"""Then $\tfrac34 a + \tfrac14 b = 2.5$, which is one equation for two unknowns: $a = 3$ and $b =
     1$ is a solution, and so is $a = b = 2.5$.
     """
     assert np.allclose([[3, 1], [2.5, 2.5]] @ np.array([3 / 4, 1 / 4]), 2.5)
 
 
 def test_a_second_equation(page):
-    r"""A second head with the weights $\tfrac14$ and $\tfrac34$ returns $1.5$, and gives a second
-    equation. Now only $a = 3$ and $b = 1$ fits.
+    r"""A second head with the weights $\tfrac14$ and $\tfrac34$ returns, say, $1.5$ and gives a second
+    equation, $\tfrac14 a + \tfrac34 b = 1.5$, and now only $a = 3$ and $b = 1$ fits
     """
     both = [[3 / 4, 1 / 4], [1 / 4, 3 / 4]]
     assert np.linalg.matrix_rank(both) == 2
@@ -141,7 +143,7 @@ def test_eq_heads(page):
 
     head $h$ takes its share of the columns of each product, $h d_h, \ldots, (h + 1) d_h - 1$.
 
-    give each head its own matrices of shape $d \times d_h$. Those are the columns of ours.
+    give each head its own matrices of shape $d \times d_h$, which are blocks of columns of ours.
 
     With $d = 8$ and $H = 2$, for example, head 0 works in columns 0 to 3 and head 1 in columns 4 to 7.
     """
@@ -160,7 +162,11 @@ def test_eq_multi_head(page):
     \mathbf{Y} &= \left[\mathbf{H}_0, \ldots, \mathbf{H}_{H-1}\right] \mathbf{W}^{(o)} \in \mathbb{R}^{n_q \times d}.
     \end{aligned} $$
 
-    Nothing in eq_multi-head says that queries and keys come from the same text.
+    Nothing in eq_multi-head says that queries and keys come from the same sequence.
+
+    the output of head $h$ meets only the $d_h$ rows of $\mathbf{W}^{(o)}$ with the numbers of its columns,
+    so every head has a small matrix of its own, and $\mathbf{Y}$ is the sum of what these matrices make
+    of the heads' outputs.
     """
     H = []
     for h in range(3):
@@ -171,10 +177,17 @@ def test_eq_multi_head(page):
     Y = np.hstack(H) @ W_O
     assert Y.shape == (7, 12)
     assert np.allclose(LAYER(X, CONTEXT, CONTEXT), Y)
+    assert np.allclose(sum(H[h] @ W_O[h * 4 : (h + 1) * 4] for h in range(3)), Y)
 
 
 def test_three_tokens_in_two_heads(page):
-    """Each head has all three tokens, and half of the columns of each."""
+    """Each head has all three tokens, and half of the columns of each: head 0 has columns 0 and 1, head 1
+    has columns 2 and 3.
+
+    the tens digit of each number tells its token and the last digit its column
+    """
+    token, column = np.indices((3, 4))
+    assert np.array_equal(page.torch.numbered, 10 * token + column)
     assert "head 0: [[0, 1], [10, 11], [20, 21]]\n" in page.printed
     assert "head 1: [[2, 3], [12, 13], [22, 23]]\n" in page.printed
     assert np.array_equal(split_heads(page.torch.numbered * 1.0, 2), page.torch.halves)
@@ -233,9 +246,11 @@ def test_the_layer_of_torch(page):
 
 
 def test_exactly_orthogonal_columns(page):
-    """Let's measure it on 4000 random pairs. Their 16 columns are only nearly uncorrelated, because 4000
-    is a finite number, so qr makes them exactly orthogonal.
+    """Let's measure it on 4000 random pairs. A finite sample is only nearly uncorrelated, so qr makes its 16
+    columns exactly orthogonal.
     """
+    drawn = np.corrcoef(np.random.default_rng(0).normal(size=(4000, 16)).T) - np.eye(16)
+    assert 0 < abs(drawn).max() < 0.1
     assert TARGET.shape == (4000, 16)
     assert np.allclose(TARGET.T @ TARGET, np.eye(16), atol=1e-12)
 
@@ -255,8 +270,9 @@ def test_one_head_loses_half(page, angle):
 def test_two_heads_lose_nothing(page):
     r"""If $\alpha_0 \alpha_1' \neq \alpha_1 \alpha_0'$, there are matrices with which they make no error.
 
-    One head loses half, however it divides its attention. The two heads of the last line have soft
-    weights and still make no error, because heads don't have to be sharp, they only have to differ.
+    One head loses half, however it divides its attention, even when it gives all of it to one value and so
+    brings back that value perfectly. The two heads of the last line have soft weights and still make no
+    error, because heads don't have to be sharp, they only have to differ.
     """
     first, second = 0.9 * V_0 + 0.1 * V_1, 0.1 * V_0 + 0.9 * V_1
     assert lost(first, second) < 1e-20
@@ -264,26 +280,27 @@ def test_two_heads_lose_nothing(page):
     lines = [line for line in page.printed.splitlines() if "relative error" in line]
     errors = [float(line.split()[-1]) for line in lines]
     assert errors == [0.5, 0.5, 0.5, 0]
+    assert lines[0].startswith("weights (1.0, 0.0) ")
     assert "(0.9, 0.1) (0.1, 0.9)" in lines[-1]
 
 
 def test_a_residual_connection_helps_one_head(page):
-    """The same is true if a residual connection, which adds the token to the output, passes one of the
-    values on.
+    """The same is true if one of the values comes through a residual connection, which adds the token
+    itself to the output.
     """
     assert lost(V_0 + V_1, V_1) < 1e-20
 
 
 def test_an_induction_head(page):
-    """Every token attends to the one before it and writes down what it saw.
+    """Every token attends to the one before it, and writes what it saw there into its own vector.
 
-    So the induction head attends to dog and proposes dog as the next word.
+    so the head attends to dog and proposes dog as the next token.
 
-    In the first panel of fig-induction each token looks at the one before it. In the last row of the
-    second panel, the second the finds dog. The other rows have no match, so they spread their weight
-    evenly.
+    In the first panel of fig-induction each token attends to the one before it, except for the first,
+    which has only itself. In the last row of the second panel, the second the finds dog. The other rows
+    have no match, so all their scores are 0 and they spread their weight evenly over the past.
 
-    It completes [A] [B] ... [A] with [B]
+    it completes [A] [B] ... [A] with [B]
     """
     previous, induction = page.torch.roles
     assert np.allclose(previous, [[1, 0, 0, 0], *np.eye(4)[:3]], atol=1e-6)
@@ -296,14 +313,18 @@ def test_an_induction_head(page):
 
 
 def test_who_has_written_down_the(page):
-    """At the second the, who has written down the? Dog has, because the first the came before it."""
+    """At the second the, the induction head asks who has seen the just before it. Dog has, because the
+    first the came right before it
+    """
+    scores = page.torch.tokens @ page.torch.written_down.T
+    assert np.allclose(np.tril(scores)[:3], 0, atol=1e-6)  # no match in the other rows
     written, words = page.torch.written_down, page.torch.said
     holds = [word for word, row in zip(words, written, strict=True) if row[0] > 0.5]
     assert holds == ["dog"]
 
 
 def test_the_german_sentence(page):
-    """The German sentence den Mann beißt der Hund says the dog bites the man with the object first."""
+    """the German sentence den Mann beißt der Hund, which says the dog bites the man with the object first."""
     p = page.torch
     english = [p.pairs[word] for word in p.target]
     assert english == ["the", "man", "bites", "the", "dog"]
@@ -312,9 +333,9 @@ def test_the_german_sentence(page):
 
 
 def test_a_dictionary_in_a_matrix(page):
-    """Multiply the vector of Hund by this matrix, and you get nearly the vector of dog. That is because
-    the dot product of Hund with itself is about 64, and with the other German vectors it is much
-    smaller. So the query of Hund is nearly the key of dog.
+    """Multiply the vector of Hund by this matrix, and you get nearly the vector of dog, because the dot
+    product of Hund with itself is about 64, and with the other German vectors it is much smaller. So the
+    query of Hund is nearly the key of dog, and the score of the two is large
     """
     p = page.torch
     hund, dog = p.german["Hund"], p.english["dog"]
@@ -324,6 +345,8 @@ def test_a_dictionary_in_a_matrix(page):
     found = hund @ p.dictionary
     assert found @ dog / np.linalg.norm(found) / np.linalg.norm(dog) > 0.9
     assert np.allclose(p.query[4], found)
+    scores = p.query[4] @ p.key.T
+    assert scores[1] > 45 > 25 > abs(np.delete(scores, 1)).max()
 
 
 def test_the_alignment(page):
@@ -342,19 +365,25 @@ def test_the_alignment(page):
 def test_the_cache(page, G):
     r"""the cache shrinks to $2 n\,G d_h$ numbers
 
-    That is $2 n d$ numbers in each layer, and all of them are loaded again for each new token
+    For $n$ tokens that is $2 n d$ numbers in each layer, and all of them are loaded again for each new token
 
-    and the layer's cache (/model) keeps $G$ heads
+    The queries still have $H$ heads, so there are as many rows of weights as before
+
+    and the layer's cache (/model) keeps only $G$ heads
     """
     n, d, d_h = 6, 8, 1
     layer = MultiHeadAttention.init(np.random.default_rng(0), d, 8, num_kv_heads=G)
     _, kept = layer(np.ones((n, d)), cache=KVCache.init((), G, n, d_h))
     assert kept.key.size + kept.value.size == 2 * n * G * d_h
     assert kept.key.shape[-3] == G
+    queries, keys = np.ones((8, n, d_h)), np.ones((G, n, d_h))
+    assert attention_weights(queries, keys).shape == (8, n, n)
 
 
 def test_the_frameworks_group_by_themselves(page):
-    """jax.nn.dot_product_attention always does, and torch.nn.functional.scaled_dot_product_attention
+    """With 8 heads of queries and 2 of keys and values, the function agrees with the library
+
+    jax.nn.dot_product_attention always does, and torch.nn.functional.scaled_dot_product_attention
     does with enable_gqa=True.
     """
     mine = page.torch.grouped(EIGHT, KEYS, VALUES)
@@ -370,7 +399,7 @@ def test_the_frameworks_group_by_themselves(page):
 def test_no_keys_are_repeated(page):
     """In this library scaled_dot_product_attention groups whenever keys have fewer heads than queries
 
-    Neither repeats keys
+    Neither of them repeats keys
     """
     assert np.allclose(
         scaled_dot_product_attention(EIGHT, KEYS, VALUES),
@@ -382,9 +411,12 @@ def test_no_keys_are_repeated(page):
 
 
 def test_the_cache_of_mistral(page):
-    """If every head has its own keys and values, the cache takes … GiB. With the 8 heads of keys and
-    values that Mistral 7B has, it takes … GiB. With one, it takes … GiB.
+    r"""If every head has its own keys and values, a layer keeps $2 \cdot 8192 \cdot 32 \cdot 128$ numbers of 2
+    bytes, and with 32 layers the cache takes … GiB. With the 8 key-value heads that Mistral 7B has, it
+    takes … GiB, and with a single one it takes … GiB.
     """
+    whole = KVCache.init((), 32, 8192, 128)
+    assert whole.key.size + whole.value.size == 2 * 8192 * 32 * 128
     for heads, size in ((32, 4), (8, 1), (1, 1 / 8)):
         cache = KVCache.init((), heads, 8192, 128)
         numbers = 32 * (cache.key.size + cache.value.size)
@@ -392,34 +424,47 @@ def test_the_cache_of_mistral(page):
 
 
 def test_heads_are_free_in_parameters(page):
-    r"""They divide the columns of four $d \times d$ matrices among themselves, which at width 8 is the
-    same … numbers for one head and for eight.
+    r"""They divide the columns of four $d \times d$ matrices among themselves, so at width 8 there are …
+    numbers for one head and for eight.
     """
     assert page.glued["parameters"] == parameters(1) == parameters(8) == 4 * 8 * 8
 
 
 def test_the_memory_for_weights(page):
-    """What grows is the memory for weights, where they are stored: $H n_q n_k$ numbers."""
+    """Heads also need memory wherever the weights are stored, since there are $H n_q n_k$ of them."""
     heads = (split_heads(x, 2) for x in (page.torch.Q, page.torch.K))
     assert attention_weights(*heads).size == 2 * 5 * 5
 
 
 @pytest.mark.parametrize("H", [3, 6, 12])
 def test_the_rank_of_a_head(page, H):
-    r"""Its scores $\mathbf{Q}_h \mathbf{K}_h^\top$ have rank at most $d_h$. With width 1, a score is
-    just the product of two numbers.
+    r"""The scores of a head, $\mathbf{Q}_h \mathbf{K}_h^\top$, have rank at most $d_h$
+
+    With head dimension 1, a score is just the product of two numbers, so apart from its sign every query
+    ranks the keys in the same order.
     """
-    scores = split_heads(X @ W_Q, H) @ split_heads(X @ W_K, H).mT
+    q, k = split_heads(X @ W_Q, H), split_heads(X @ W_K, H)
+    scores = q @ k.mT
     assert np.linalg.matrix_rank(scores).max() == 12 // H
+    if H == 12:
+        order = np.argsort(scores * np.sign(q), axis=-1)
+        assert (order == order[:, :1]).all()
 
 
 def test_a_reshape_that_mixes_tokens(page):
-    """a head now holds half of the text, when it should hold half of the width
+    """a head now holds half of the tokens, when it should hold half of the columns.
 
-    The outputs of six tokens move as far as printed above.
+    numbered.reshape(2, 3, 2) gives head 0 the rows [0, 1], [2, 3] and [10, 11], which is all of the first
+    token and half of the second.
 
-    cut the width first, then exchange the axes
+    outputs that are off by 1.20 or 1.22 are wrong altogether, and yet both have the right shape.
+
+    cut the width first, then swap the axes
     """
+    first = page.torch.numbered.reshape(2, 3, 2)[0]
+    assert first.tolist() == [[0, 1], [2, 3], [10, 11]]
+    assert page.printed.count("only:    off by 1.20\n") == 1
+    assert page.printed.count("only: off by 1.22\n") == 1
     q, _, _ = PIECES
     assert np.array_equal(q.reshape(2, 6, 4)[0].ravel(), q[:3].ravel())
     assert np.array_equal(split_heads(q, 2), q.reshape(6, 2, 4).swapaxes(0, 1))
@@ -434,12 +479,13 @@ def test_a_reshape_that_mixes_tokens(page):
 
 
 def test_groups_in_the_wrong_order(page):
-    """Head 1 meets the keys of group 1, when it belongs to group 0. For the eight heads above, outputs
-    move by up to ….
+    """the copies come in the order 0, 1, 0, 1, so head 1 meets the keys of group 1, when it belongs to
+    group 0. For the eight heads above, outputs are off by up to ….
 
-    Neighbors share.
+    because neighbors share.
     """
     groups = np.arange(2)
+    assert np.tile(groups, 4)[:4].tolist() == [0, 1, 0, 1]
     assert np.tile(groups, 4)[1] == 1
     assert np.repeat(groups, 4)[1] == 0
     right = scaled_dot_product_attention(EIGHT, KEYS, VALUES)
@@ -453,9 +499,9 @@ def test_groups_in_the_wrong_order(page):
 
 
 def test_whose_columns(page):
-    """(a) The first $d_h$ columns. The heads are next to each other, and the identity mixes nothing.
+    """(a) The first $d_h$ columns, because the heads are next to each other and the identity mixes nothing.
 
-    (b) Its rows must be exchanged in the same way
+    (b) Swap its rows in the same way
     """
     W, order = np.random.default_rng(1).normal(size=(4, 8, 8)), [4, 5, 6, 7, 0, 1, 2, 3]
     same, less = W.copy(), W.copy()
@@ -482,8 +528,8 @@ def test_room_for_text(page):
 
 
 def test_a_penalty_on_distance(page):
-    r"""Subtract $\lambda\,|i - j|$ from the score of query $i$ and key $j$, with some number $\lambda
-    > 0$, and nearer keys get more weight.
+    r"""If you subtract $\lambda\,|i - j|$ from the score of query $i$ and key $j$, with some number
+    $\lambda > 0$, nearer keys get more weight.
     """
     i, (_, k, _) = np.arange(6.0)[:, None], PIECES
     near = attention_weights(0 * k, k, bias=-0.3 * abs(i - i.T))

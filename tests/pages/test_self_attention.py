@@ -54,8 +54,9 @@ def test_eq_three_tokens(page):
 
 
 def test_what_the_tokens_ask_for(page):
-    """A noun asks for a verb. A verb asks for a noun and for an animal. An animal asks for an animal,
-    and a human for a human. If a token has two properties, its two rows add up.
+    """The first row, for instance, has its 1 in the column for verbs, so a noun asks for a verb. A verb
+    asks for a noun and for an animal, an animal asks for an animal, and a human for a human. If a token
+    has two properties, its two rows add up
 
     dog, a noun and an animal, asks for a verb and an animal: its query is $(0, 1, 1, 0)$
     """
@@ -86,9 +87,9 @@ def test_weights_sum_to_1(page):
 
 
 def test_following_bites(page):
-    r"""Bites comes in as $(0, 1, 0, 0)$, a verb and nothing more. Its query asks for a noun and an animal.
+    r"""Bites comes in as $(0, 1, 0, 0)$, a verb and nothing more, and its query asks for a noun and an animal.
 
-    Its key matches with $2 + 1 = 3$, which the scaling by $\sqrt 4$ turns into a score of 1.5. Man is a
+    so its key matches with $2 + 1 = 3$, which the scaling by $\sqrt 4$ turns into a score of 1.5. Man is a
     noun but not an animal, so it matches with 2 and gets a score of 1. Bites itself is neither, so its
     score is 0.
 
@@ -111,9 +112,9 @@ def test_following_bites(page):
 
 
 def test_frost_has_no_teeth(page):
-    """The third number is now 0, because there is no animal left to supply it. The fourth has grown: frost and
-    man now match the query equally well, so man gets more weight than it got next to dog. The same
-    vector went in, and a different one came out.
+    """The third number is now 0, because there is no animal left to supply it. The fourth has grown, because
+    frost and man match the query equally well, so man gets more weight than it got next to dog. The same
+    vector went in, and a different one came out, which is what we wanted.
     """
     frost = np.stack([[1, 0, 0, 0], *X[1:]])
     weights = attention_weights(frost @ W_Q, frost * [2, 2, 1, 1])
@@ -143,7 +144,8 @@ def test_eq_self_attention(page):
 def test_without_matrices(page):
     """Bites has no property in common with dog or man, so both score 0. It attends most to itself
 
-    Without matrices a token can only find tokens that resemble it.
+    Without matrices a token can only find tokens that resemble it, whereas with them a verb can look for a
+    noun, and there is something to learn.
     """
     assert (X @ X.T)[1, [0, 2]].tolist() == [0, 0]
     weights = attention_weights(X, X)[1]
@@ -155,10 +157,11 @@ def test_without_matrices(page):
 
 
 def test_who_attends_to_whom(page):
-    """The nouns dog and man attend most to bites, because a noun asks for a verb. The verb attends most to
-    dog.
+    """The nouns dog and man attend most to bites, because a noun asks for a verb, while the verb attends
+    most to dog. The library's layer gives the same outputs to six digits.
     """
     assert WEIGHTS.argmax(axis=1).tolist() == [1, 0, 1]
+    assert "largest difference from the library: 0.000000\n" in page.printed
     for word, row in zip(("dog", "bites", "man"), WEIGHTS, strict=True):
         shown = "attends to dog {:.2f}, to bites {:.2f}, to man {:.2f}".format(*row)
         assert f"{word:5} {shown}\n" in page.printed
@@ -199,7 +202,7 @@ def test_what_the_librarys_layer_adds(page):
 
 
 def test_training_finds_the_product(page):
-    r"""Take 64 random sentences of five tokens
+    r"""take 64 random sentences of five tokens
 
     It takes 2000 steps down the gradient of the mean squared error.
 
@@ -256,7 +259,7 @@ def test_the_gradients_of_the_training(page):
 
 
 def test_norms(page):
-    """LayerNorm shifts and scales its numbers to mean 0 and standard deviation 1.
+    """LayerNorm shifts and scales the numbers of a token to mean 0 and standard deviation 1
 
     only scales them, to a root mean square of 1, and leaves the mean where it falls
 
@@ -326,7 +329,7 @@ def test_eq_transformer_block(page):
 
 
 def test_tokens_meet_in_self_attention_only(page):
-    """Tokens meet only in self-attention. The other parts treat each token by itself.
+    """Tokens meet only in self-attention, and the other parts treat each token by itself.
 
     The outputs of norm and feed-forward change only at token 2, the word that was replaced, whereas
     those of self-attention change at every token.
@@ -345,9 +348,9 @@ def test_tokens_meet_in_self_attention_only(page):
 
 def test_the_batch_of_the_five_tabs(page):
     """The batch has 2 sequences of 4 tokens, width 100, and the layer has 5 heads. Only the first 3
-    tokens of the first sequence and the first 2 of the second are real. The rest is padding.
+    tokens of the first sequence and the first 2 of the second are real, and the rest is padding.
 
-    The array other holds the same real tokens with different padding. An output that changes from one
+    The array other holds the same real tokens with different padding, so an output that changes from one
     to the other has seen the padding.
     """
     assert page.torch.tokens.shape == (2, 4, 100)
@@ -358,7 +361,7 @@ def test_the_batch_of_the_five_tabs(page):
 
 def test_the_mask_hides_padding(page):
     """With the mask, the padding may hold anything, and no output changes. Without the mask, all 8
-    outputs change, because every token listens to the padding.
+    outputs change, because every token attends to the padding.
     """
     layer, mask, x, z = five_tabs(page)
     assert not changed(layer(x, z, z, mask=mask), layer(x, x, x, mask=mask)).any()
@@ -375,10 +378,10 @@ def test_padding_still_asks(page):
 
 
 def test_without_rng_nothing_is_dropped(page):
-    """The dropout rate is 0.5, and still all five print the same digits. In this library
+    """The dropout rate is 0.5, so how can all five print the same digits? In this library
     dropout acts only in a call that gets rng, in PyTorch as in JAX, and no call above does
 
-    So eval() isn't what keeps it off. It only avoids a warning, because a PyTorch layer that is still
+    So eval() isn't what turns it off, and only avoids a warning, because a PyTorch layer that is still
     in train mode warns when a call gets no rng.
     """
     layer, mask, x, _ = five_tabs(page)
@@ -408,7 +411,7 @@ def test_without_rng_nothing_is_dropped(page):
 
 
 def test_a_score_for_each_pair(page):
-    """The price is a score for each pair, $n^2$ of them"""
+    """The price is a score for each pair of tokens, $n^2$ of them"""
     assert page.torch.scores.shape == (3, 3)
     assert page.torch.A.shape == (5, 5)
 
@@ -420,8 +423,8 @@ def test_the_two_the(page):
 
     a the asks for nothing, so its weights are the same for every token
 
-    The two columns of the are equal as well, so nothing tells the the of the dog from the the of the
-    man.
+    The two columns of the are equal as well, so no other token can tell the the of the dog from the the
+    of the man.
     """
     zero = 0 * X[0]
     sentence = np.stack([zero, X[0], X[1], zero, X[2]])
@@ -433,8 +436,8 @@ def test_the_two_the(page):
 
 
 def test_a_mask_tested_on_ones(page):
-    """a test that passes even if the mask is ignored. Equal tokens have equal values, and every weighted
-    mean of equal values is that value.
+    """a test that passes even if the mask is ignored. The tokens are equal, so their values
+    are equal too, and every weighted mean of equal values is that value.
     """
     layer, mask, x, _ = five_tabs(page)
     ones = np.ones_like(x)
