@@ -49,7 +49,7 @@ def test_yesterday(page):
 
 def test_offsets_are_the_same_along_a_diagonal(page):
     r"""It needs the *offset* $\delta = j - i$ from the query at position $i$ to the key at
-    position $j$
+    position $j$, which is negative when the key comes first.
 
     In the row of *bites*, *dog* is at $-1$ and *man* is at 2.
 
@@ -81,12 +81,14 @@ def test_one_point_turned_on(page):
 
 
 def test_the_same_turn_from_everywhere(page):
-    """The same matrix takes 1 to 3 and 100 to 102."""
+    """The same matrix takes 1 to 3 and 100 to 102, since both lie 2 radians further around the
+    circle.
+    """
     points = sinusoidal_encoding(103, 2)[:, ::-1]
     assert np.allclose(points[[1, 100]] @ page.torch.turn.T, points[[3, 102]])
     for line in (
-        "1 turned by 2 radians: [-0.99  0.14]",
-        "102:                   [0.1  0.99]",
+        "1 rotated by 2 radians: [-0.99  0.14]",
+        "102:                    [0.1  0.99]",
     ):
         assert f"position {line}" in page.printed
 
@@ -146,12 +148,12 @@ def test_eq_shift(page):
 
 
 def test_the_shift_is_no_projection(page):
-    r"""Projecting twice is the same as projecting once. Turning twice takes you twice as far:
-    $\mathbf{R}_\delta\mathbf{R}_\delta = \mathbf{R}_{2\delta}$. And a projection other than
-    $\mathbf{I}$ loses something, but a turn can always be undone.
+    r"""Projecting twice is the same as projecting once, whereas rotating twice takes you twice as
+    far: $\mathbf{R}_\delta\mathbf{R}_\delta = \mathbf{R}_{2\delta}$. And a projection other than
+    $\mathbf{I}$ loses something, but a rotation can always be undone.
 
-    The first two lines say that $\mathbf{R}_5$ is a rotation. The next two say that turns add
-    up and that the transpose undoes them.
+    The first two lines say that $\mathbf{R}_5$ is a rotation. The next two say that
+    rotations add up and that the transpose undoes them.
 
     It has $d^2$ entries but only $d/2$ different angles
     """
@@ -161,7 +163,7 @@ def test_the_shift_is_no_projection(page):
         assert abs(np.linalg.det(R @ R)) > 0.9
         assert abs(R @ R - R).max() > 0.1
         assert np.count_nonzero(R) <= 2 * 32
-    assert page.printed.count("turned and shifted rows differ by 0.000000") == 3
+    assert page.printed.count("rotated and shifted rows differ by 0.000000") == 3
     assert "R^T R and the identity differ by 0.000000" in page.printed
     assert "R_2 R_5 and R_7 differ by 0.000000" in page.printed
     assert "the determinant is 1.000000" in page.printed
@@ -174,7 +176,7 @@ def test_three_points_turn_by_the_same_angle(page):
     are the positions 0, 9 and 18, and the filled marks are five positions later.
 
     position 0 is at the right, at $(1, 0)$, and positions move counterclockwise. The three
-    open marks lie in different directions. The three arrows turn by the same angle
+    open marks lie in different directions, and yet the three arrows span the same angle.
     """
     before, after = page.torch.before, page.torch.after
     start, end = (points[:, 0] + 1j * points[:, 1] for points in (before, after))
@@ -210,13 +212,30 @@ def test_g_is_largest_at_0(page):
     assert np.cos(np.arange(1, 10000)).max() < 1
 
 
+def test_products_of_rows_are_even_in_the_offset(page):
+    """The two lines agree, because only the offsets matter, and in the middle is $g(0) = 32/2 =
+    16$. Each line is also the same read backward, because the cosine is even, so $g(-2) = g(2)$.
+    """
+    line = "[13.73 15.31 16.   15.31 13.73]"
+    assert f"row 6 times rows 4 to 8: {line}" in page.printed
+    assert f"row 106 times rows 104 to 108: {line}" in page.printed
+    products = P @ P[30]
+    assert np.isclose(products[30], 16)
+    assert np.allclose(products[30 - 29 : 30], products[31 : 30 + 30][::-1])
+
+
 def test_a_head_looks_two_places_back(page):
-    r"""Its scores are $(\mathbf{R}_\delta\,\mathbf{p}_i)^\top \mathbf{p}_j = g(i + \delta -
+    r"""Rotate the query of position 6 by $\mathbf{R}_{-2}$, and it becomes the encoding of
+    position 4, which matches key 4 best.
+
+    Its scores are $(\mathbf{R}_\delta\,\mathbf{p}_i)^\top \mathbf{p}_j = g(i + \delta -
     j)$, up to a factor. The largest score is at $j = i + \delta$, for every $i$ for which that
     key exists.
 
     In {numref}`fig-two-back` both ridges run two places below the diagonal
     """
+    assert np.allclose(shift_matrix(-2, 32) @ P[6], P[4])
+    assert (P @ P[4]).argmax() == 4
     row, rows = np.arange(12), P[:12]
     scores = rows @ shift_matrix(-2, 32).T @ rows.T
     assert np.allclose(scores, G[abs(row[:, None] - 2 - row)])
@@ -229,9 +248,20 @@ def test_at_the_usual_scale_it_hardly_points(page):
     r"""The target gets 0.13 of the weight, little more than its neighbors, because $g(1)$ is
     close to $g(0)$ ({numref}`fig-offsets`).
 
+    From 16 to 15.31 is a difference of 0.69, which leaves a difference of only $0.69/\sqrt{32} =
+    0.12$ between the scores, and $e^{-0.12}$ is still close to 1.
+
     At scale 4 the scores are $4\sqrt{32} \approx 23$ times as large, and the target gets
-    0.89.
+    0.89. Now the scores differ by $4 \cdot 0.69 = 2.76$, so a neighbor gets only $e^{-2.76} =
+    0.06$ times the weight of the target.
     """
+    assert [G[0], G[1].round(2), (G[0] - G[1]).round(2)] == [16, 15.31, 0.69]
+    assert round(0.69 / np.sqrt(32), 2) == 0.12
+    assert np.exp(-0.12) > 0.88
+    assert round(4 * 0.69, 2) == 2.76
+    assert round(np.exp(-2.76), 2) == 0.06
+    sharp_ratio = page.torch.sharp[6, 3] / page.torch.sharp[6, 4]
+    assert sharp_ratio.round(2) == 0.06
     usual, sharp = page.torch.usual, page.torch.sharp
     assert G[1] > 0.95 * G[0]
     assert 0.85 < usual[6, 3] / usual[6, 4] < 1
@@ -253,12 +283,12 @@ def test_eq_four_terms(page):
 def test_only_the_last_term_can_see_the_offset(page):
     r"""The last one depends only on the offset if $\mathbf{C}$ is special. With $\mathbf{C} =
     \mathbf{R}_\delta^\top$, for example, it is the score $(\mathbf{R}_\delta\,\mathbf{p}_i)^\top
-    \mathbf{p}_j$ of the head that we just built. The two in the middle pair a token with an
-    absolute position.
+    \mathbf{p}_j$ of the head that we just built. The trouble is in the two middle terms, which pair a
+    token with an absolute position
 
-    Even when $\mathbf{C}$ is a perfect shift, only the last term stays put. The two in the
-    middle change by up to 2.13, although the tokens and all their offsets are the same as
-    before. With a random $\mathbf{C}$ nothing stays put.
+    Of these three terms only the last stays the same, and only when $\mathbf{C}$ is a shift. Even
+    then the two in the middle change by up to 2.13, although the tokens and all their offsets are
+    the same as before. With a random $\mathbf{C}$ all three change.
     """
     R = shift_matrix(-2, 32)
     assert np.allclose(P @ R.T @ P.T, (P @ R.T) @ P.T)
@@ -276,9 +306,22 @@ def test_only_the_last_term_can_see_the_offset(page):
     assert all(float(change) > 1 for change in changes[3:])
 
 
+def test_weights_change_when_the_text_moves(page):
+    """Moved by 100 places, the same twelve tokens get different weights, and one of them goes
+    from 0.59 to 0.81.
+    """
+    C = shift_matrix(-2, 32).T
+    x = np.random.default_rng(0).normal(size=(12, 32))
+    here, there = (x + sinusoidal_encoding(s + np.arange(12), 32) for s in (0, 100))
+    before, after = (softmax(t @ C @ t.T / np.sqrt(32)) for t in (here, there))
+    place = np.unravel_index(abs(after - before).argmax(), before.shape)
+    assert [before[place].round(2), after[place].round(2)] == [0.59, 0.81]
+    assert "moved by 100: a weight goes from 0.59 to 0.81" in page.printed
+
+
 def test_a_narrow_head_keeps_some_pairs(page):
     r"""The rank of $\mathbf{C}$ is at most $d_h$, so a head narrower than the model can't hold all
-    of $\mathbf{R}_\delta$. It can hold the blocks of $d_h/2$ pairs. Its last term is then the sum
+    of $\mathbf{R}_\delta$, but it can hold the blocks of $d_h/2$ pairs. Its last term is then the sum
     of cosines over those pairs, which still depends only on the offset.
     """
     d_h, delta = 8, -2
@@ -313,7 +356,7 @@ def test_eq_shaw(page):
 
 def test_shaw_by_hand(page):
     r"""Its product with *dog* is $1 + 2 = 3$: 1 from the key and 2 from the vector for one place
-    back. With itself it is $1 + 0 = 1$, and with *man* it is $1 - 1 = 0$. Divided by $\sqrt{2}$
+    back. With itself it is $1 + 0 = 1$, and with *man* it is $1 - 1 = 0$. Divided by $\sqrt{2}$,
     the scores are 2.12, 0.71 and 0, and the softmax turns them into 0.73, 0.18 and 0.09. The
     query looks one place back, wherever the three words are in the text
     """
@@ -324,6 +367,28 @@ def test_shaw_by_hand(page):
     for place in (1, 1001):
         line = f"bites at {place}: scores [2.12 0.71 0.  ], weights [0.73 0.18 0.09]"
         assert line in page.printed
+
+
+def test_products_instead_of_vectors(page):
+    r"""With 1000 tokens and $d_h = 64$ that makes $1000^2 \cdot 64 = 64{,}000{,}000$ numbers.
+
+    With $m = 16$ there are just $1000 \cdot 33 = 33{,}000$ products to pick from.
+    """
+    assert 1000**2 * 64 == 64_000_000
+    table = reference.ShawRelative.init(DRAWN, 16, 64).key_table
+    assert (DRAWN.normal(size=(1000, 64)) @ table.T).size == 33_000
+
+
+def test_favored_distances(page):
+    r"""At width 2, for example, with $\mathbf{W}^{(r)} = \mathbf{I}$ and $\mathbf{u}' = (0, 1)$,
+    it is $\cos(i - j)$, which is 1 at distance 0, 0.54 at distance 1 and −0.42 at distance 2.
+    """
+    r = sinusoidal_encoding(3, 2) @ np.eye(2)
+    assert (r @ [0, 1]).round(2).tolist() == [1, 0.54, -0.42]
+    bias = reference.TransformerXLBias(np.zeros((1, 2)), np.array([[0.0, 1.0]]), np.eye(2))
+    zero = np.zeros((1, 1, 3, 2))
+    scores = bias.scores(zero, zero, np.arange(3), np.arange(3))[0, 0] * np.sqrt(2)
+    assert np.allclose(scores, np.cos(np.arange(3)[:, None] - np.arange(3)))
 
 
 def test_eq_transformer_xl(page):
@@ -343,13 +408,13 @@ def test_eq_transformer_xl(page):
 
 
 def test_rotary_is_a_shift(page):
-    r"""The matrices of this page expect the sine first, so on such a pair $\mathbf{R}_i$ turns
-    clockwise. The rotary turn is the opposite one, $\mathbf{R}_i^\top = \mathbf{R}_{-i}$.
+    r"""The matrices of this page expect the sine first, so on such a pair $\mathbf{R}_i$ rotates
+    clockwise. The rotary rotation is the opposite one, $\mathbf{R}_i^\top = \mathbf{R}_{-i}$.
 
     The score becomes $(\mathbf{R}_{-i}\,\mathbf{q})^\top \mathbf{R}_{-j}\,\mathbf{k} =
     \mathbf{q}^\top \mathbf{R}_{i-j}\,\mathbf{k}$
 
-    On the rotary page $\mathbf{R}_i$ names the opposite turn, so the same score is
+    On the rotary page $\mathbf{R}_i$ names the opposite rotation, so the same score is
     $\mathbf{q}^\top \mathbf{R}_{j-i}\,\mathbf{k}$ there.
     """
     q, k = DRAWN.normal(size=(2, 32))
@@ -367,7 +432,17 @@ def test_what_each_scheme_learns(page):
     r"""$2\,(2m + 1)\,d_h$ numbers
 
     $d^2 + 2d$ numbers
+
+    With $d = 512$, $d_h = 64$ and $m = 16$, Shaw's tables take $2 \cdot 33 \cdot 64 = 4224$
+    numbers per layer. Transformer-XL takes $512^2 + 2 \cdot 512 = 263{,}168$, nearly all of them
+    in $\mathbf{W}^{(r)}$.
     """
+    shaw = reference.ShawRelative.init(DRAWN, 16, 64)
+    assert shaw.key_table.size + shaw.value_table.size == 2 * 33 * 64 == 4224
+    xl = reference.TransformerXLBias.init(DRAWN, 512, 8)
+    biases = xl.content_bias.size + xl.position_bias.size
+    assert xl.weight.size + biases == 263_168
+    assert xl.weight.size > 0.99 * 263_168
     m, d = 3, 8
     shaw = reference.ShawRelative.init(DRAWN, m, 4)
     assert shaw.key_table.size + shaw.value_table.size == 2 * (2 * m + 1) * 4
@@ -376,7 +451,7 @@ def test_what_each_scheme_learns(page):
 
 
 def test_far_words(page):
-    """all words farther than $m$ look alike"""
+    """all tokens more than $m$ away look alike"""
     shaw = reference.ShawRelative.init(DRAWN, 3, 4)
     query, key = DRAWN.normal(size=(2, 1, 1, 4))
     scores = shaw.scores(
@@ -389,7 +464,7 @@ def test_far_words(page):
 def test_a_table_read_backward(page):
     """rows = (i[:, None] - i).clamp(-m, m) + m, query minus key.
 
-    flip the table with a_k.flip(0)
+    use key minus query, or flip the table with a_k.flip(0)
     """
     m, i = 2, torch.arange(6)
     a_k = torch.from_numpy(DRAWN.normal(size=(2 * m + 1, 4)))
@@ -400,11 +475,11 @@ def test_a_table_read_backward(page):
 
 
 def test_the_wrong_sign(page):
-    r"""$\mathbf{R}_i\,\mathbf{q}$ and $\mathbf{R}_j\,\mathbf{k}$, which turn pairs clockwise
+    r"""$\mathbf{R}_i\,\mathbf{q}$ and $\mathbf{R}_j\,\mathbf{k}$, which rotate pairs clockwise
 
-    the shift test passes, because scores depend only on the offset. But two places back now
-    counts as two places ahead, and a rotary checkpoint gives other outputs. Our checker calls
-    it the wrong sign
+    the shift test passes, because scores still depend only on the offset. But two places back
+    now counts as two places ahead, and a rotary checkpoint gives wrong outputs. Our checker
+    reports a wrong sign
     """
     q, k = DRAWN.normal(size=(2, 32))
     turned = gallery.rotary_clockwise(q[None], np.array([7]))[0]
@@ -422,15 +497,16 @@ def test_the_wrong_sign(page):
 
 def test_look_ahead(page):
     """The products are $1 - 2 = -1$ with *dog*, 1 with itself and $1 + 3 = 4$ with *man*,
-    one place ahead.
+    one place ahead. So *man* gets the largest weight
     """
     products = KEYS @ [1, -2]
     assert products.tolist() == [-1, 1, 4]
+    assert softmax(products / np.sqrt(2)).argmax() == 2
 
 
 def test_710_comes_near(page):
     r"""At width 2 the only angle is $\delta$, so $\delta$ must be a multiple of $2\pi$. Apart
-    from 0 no multiple is whole, because $\pi$ is irrational. But 710 comes close
+    from 0, no such multiple is whole, because $\pi$ is irrational. But 710 comes close
     """
     assert np.allclose(shift_matrix(2 * np.pi, 2), np.eye(2))
     assert 0 < abs(shift_matrix(710, 2) - np.eye(2)).max() < 1e-4
@@ -449,7 +525,7 @@ def test_the_key_that_does_not_exist(page):
 def test_what_commutes_with_all_shifts(page):
     r"""no entry of $\mathbf{C}$ may mix two pairs. Within a pair, $\mathbf{C}$ has a block
     $\begin{bmatrix} x & y \\ -y & x \end{bmatrix}$, because these are the $2 \times 2$ matrices
-    that commute with rotations. Two numbers for each of $d/2$ pairs make $d$ free numbers.
+    that commute with rotations. With two numbers for each of the $d/2$ pairs, there are $d$ free numbers.
     """
     R, same = shift_matrix(0.7, 8), np.eye(8)
     assert np.linalg.matrix_rank(np.kron(R, same) - np.kron(same, R.T)) == 64 - 8

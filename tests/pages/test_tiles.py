@@ -36,7 +36,7 @@ def test_all_pairs_of_a_long_text(page):
     """A text of … tokens has … billion pairs of a query and a key. The weights of one head, at four bytes
     each, fill … gigabytes.
 
-    The output of that head, with its 64 numbers for each token, fills … megabytes.
+    The output of that head, with its 64 numbers for each token, fills only … megabytes.
     """
     n = page.glued["many_tokens"]
     assert page.glued["many_pairs"] == n**2 / 10**9
@@ -46,12 +46,12 @@ def test_all_pairs_of_a_long_text(page):
 
 
 def test_more_arithmetic_in_less_time(page):
-    """In 2022 a new program for attention did 13 percent more arithmetic than the usual one.
+    """In 2022 a new implementation of attention did 13 percent more arithmetic than the usual one.
 
     it was nearly six times as fast: 7.3 milliseconds instead of 41.7
 
-    The usual program moved 40.3 gigabytes between the processor and its main memory. The new one,
-    FlashAttention, moved 4.4.
+    The usual implementation moved 40.3 gigabytes between the processor and its main memory, while
+    the new one, FlashAttention, moved 4.4.
     """
     flops = 66.6, 75.2  # of the same table: the numbers that the page quotes as a ratio
     assert round(100 * (flops[1] / flops[0] - 1)) == 13
@@ -59,9 +59,8 @@ def test_more_arithmetic_in_less_time(page):
 
 
 def test_a_tile_fits(page):
-    """128 queries and 128 keys make a tile of 64 kilobytes, at four bytes for a score.
-
-    192 kilobytes of fast memory in each of its 108 multiprocessors
+    """128 queries and 128 keys make a tile of 64 kilobytes, at four bytes for a score, and an A100
+    has 192 kilobytes of fast memory in each of its 108 multiprocessors
     """
     assert np.zeros((128, 128), np.float32).nbytes == 64 * 1024 < 192 * 1000
 
@@ -70,7 +69,8 @@ def test_a_tile_fits(page):
 def test_eq_tile_traffic(page, n, t, d):
     r"""$$ \underbrace{2nd}_{\text{queries and outputs}} + \; \underbrace{\frac{n}{t} \cdot 2nd}_{\text{keys and values}} $$
 
-    The $n^2$ is still there, but $4n^2$ has become $2n^2 d/t$, which is smaller by a factor of $2t/d$.
+    The $n^2$ is still there, but $4n^2$ has become $2n^2 d/t$, which is smaller by a factor of $2t/d$,
+    because each key is read once for a whole tile of queries.
     """
     q, k, v = RNG.normal(size=(3, n, d))
     moved, rows = 0, []
@@ -91,11 +91,12 @@ def test_eq_tile_traffic(page, n, t, d):
 
 
 def test_the_bill(page):
-    """Nearly everything that the three programs carry is scores and weights. In tiles these never leave
-    the chip, and the traffic falls to a quarter. An A100 can do 156 operations in the time in which one byte arrives.
-    The three programs give it 32
+    """Nearly everything that the three kernels move is scores and weights. In tiles these never leave
+    the chip, and the traffic falls to a quarter.
 
-    The tiles give it 126
+    An A100 can do 156 operations in the time it takes one byte to arrive
+
+    The three kernels give it 32, so most of the time it waits for memory, while the tiles give it 126
     """
     p, n, d, t = page.torch, 8192, 64, 128
     three, tiles = 4 * n**2 + 4 * n * d, 2 * n * d + n / t * 2 * n * d
@@ -107,13 +108,13 @@ def test_the_bill(page):
     assert 312 / 2 == 156
     assert round(p.operations / (2 * three)) == 32
     assert round(p.operations / (2 * tiles)) == 126
-    assert "in three programs: 541 megabytes\n" in page.printed
+    assert "in three kernels: 541 megabytes\n" in page.printed
     assert "in tiles: 136 megabytes\n" in page.printed
 
 
 def test_causal_attention_does_half_of_the_work(page):
     """with a causal mask the hidden tiles cost nothing, so only a little more than half of the work
-    is left. With a window of fixed width, the work grows with the length and not with its square.
+    is left. With a window of fixed width, the work grows only linearly with the length.
     """
     tiles = np.tri(100, dtype=bool)
     assert 0.5 < tiles.mean() < 0.51
@@ -140,7 +141,7 @@ def test_all_at_once_by_hand(page):
 
 
 def test_the_first_tile_by_hand(page):
-    r"""The largest score of the first tile is $\ln 2$. Relative to it the exponentials are $\tfrac12$ and
+    r"""The largest score of the first tile is $\ln 2$, and relative to it the exponentials are $\tfrac12$ and
     $1$. We remember three things: the largest score $\ln 2$, the sum of the exponentials $\tfrac32$, and
     the sum of the values with these weights, $\tfrac12 \cdot 8 + 1 \cdot 16 = 20$.
     """
@@ -154,7 +155,7 @@ def test_the_first_tile_by_hand(page):
 
 
 def test_the_second_tile_by_hand(page):
-    r"""The second tile brings a larger score, $\ln 5$.
+    r"""The second tile brings a larger score, $\ln 5$, but what we remember was measured against $\ln 2$.
 
     multiply by $e^{\ln 2 - \ln 5} = \tfrac25$. The sum becomes $\tfrac25 \cdot \tfrac32 + 1 = 1.6$, and
     the weighted sum becomes $\tfrac25 \cdot 20 + 24 = 32$. Divide, and $32/1.6$ is $20$ again.
@@ -222,8 +223,8 @@ def test_nothing_overflows(page):
 
 
 def test_the_layer_goes_through_tiles(page):
-    """scaled_dot_product_attention and MultiHeadAttention go through tiles by themselves as soon as a
-    text is long
+    """scaled_dot_product_attention and MultiHeadAttention switch to tiles automatically when a text
+    is long
     """
     layer = MultiHeadAttention.init(jax.random.key(0), 64, 1)
     x = jax.ShapeDtypeStruct((1, 4096, 64), "float32")
@@ -238,9 +239,9 @@ def no_bias(asked, queries, keys):
 
 
 def test_how_long_is_long(page):
-    """The JAX library cuts the square into tiles beyond … tokens.
+    """Our JAX functions cut the square into tiles beyond … tokens.
 
-    beyond … million pairs in all heads and examples the library computes some queries at a time. For
+    beyond … million pairs, counted over all heads and examples, they compute a block of queries at a time. For
     one text and 8 heads that is beyond … tokens.
     """
     n = page.glued["jax_tiles_from"]
@@ -369,7 +370,8 @@ def test_gradients_by_hand(page):
     r"""The output was $20$, and suppose that its gradient is $1$.
 
     The scores get $\tfrac18 (8 - 20) = -1.5$, $\tfrac28 (16 - 20) = -1$ and
-    $\tfrac58 (24 - 20) = 2.5$. A larger score for man moves the output up. The three sum to zero, since
+    $\tfrac58 (24 - 20) = 2.5$. A larger score for man raises the output, because the value of man is above
+    the mean of $20$, and larger scores for the other two lower it. The three gradients sum to zero, since
     adding the same number to all scores changes nothing.
 
     The second line uses each score, the one number $\lambda$ and the output, and agrees with the framework.
@@ -401,7 +403,7 @@ def test_one_row_holds_all_biases(page):
 
 
 def test_gates_need_one_number_for_each_token(page):
-    """With the running sum $c_i$ of the logarithms up to token $i$, what is added is $c_i - c_j$
+    """If $c_i$ is the running sum of the logarithms up to token $i$, the bias is just $c_i - c_j$
 
     tiled_forgetting_bias is that function of positions.
     """
@@ -415,8 +417,8 @@ def test_gates_need_one_number_for_each_token(page):
 
 
 def test_two_schemes_need_all_keys(page):
-    """CoPE counts gates, those of all keys from this one up to the query. Stick-breaking gives a key a
-    part of what later keys have left over. So these keys can't be read in just any order
+    """CoPE adds up the gates of all keys from this one up to the query, and stick-breaking gives each
+    key a share of what later keys have left over. So these keys can't be read in just any order
 
     Only the first two ask for all keys, and every other scheme in the list works in tiles.
     """
@@ -454,7 +456,7 @@ def test_memory_of_tiles_grows_with_the_length(page):
 
 
 def test_a_bias_that_is_an_array(page):
-    """the right result, and the memory of all pairs, which you have made yourself before the call
+    """the right result, but memory for all pairs, which you allocated yourself before the call
 
     pass the function, bias=ALiBi(8), which is then called one tile at a time
     """
@@ -469,8 +471,8 @@ def test_a_bias_that_is_an_array(page):
 
 
 def test_the_sum_without_the_shrinking(page):
-    """a right result while the first tile holds the largest score, as in many small tests, and a wrong
-    one otherwise
+    """the right result as long as the first tile holds the largest score, as in many small tests, and
+    a wrong one otherwise
 
     test with scores that rise
     """
@@ -486,8 +488,8 @@ def test_a_row_that_has_seen_nothing_yet(page):
     number
 
     start the maximum at the most negative finite number. Skipping hidden tiles isn't enough. At the edge
-    of a window a tile is hidden from some of its queries but not from all, so it has to be computed. For
-    those queries it may be the first tile that they meet.
+    of a window a tile is hidden from some of its queries but not from all, so it has to be computed, and
+    for those queries it may be the first tile they meet.
     """
     with np.errstate(invalid="ignore"):
         assert np.isnan(np.exp(-np.inf - np.maximum(-np.inf, -np.inf)))
@@ -520,7 +522,7 @@ def test_a_row_that_has_seen_nothing_yet(page):
 
 
 def test_rising_scores(page):
-    """With every key if they rise. Only once if they fall, with the first key."""
+    """It changes with every key if the scores rise, and only once, with the first key, if they fall."""
     for scores, changes in ((np.arange(6.0), 6), (-np.arange(6.0), 1)):
         peaks = np.maximum.accumulate(scores)
         assert 1 + np.count_nonzero(np.diff(peaks)) == changes
