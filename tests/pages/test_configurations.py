@@ -110,7 +110,7 @@ def test_the_plan_as_it_is_read(page):
 
     Queries and keys are normalized before their product. No key of the file mentions these norms.
 
-    16 query heads share 8 heads of keys and values.
+    16 query heads share 8 key-value heads.
     """
     layers = plan(page.torch.gemma3).layers
     full = [layer for layer in layers if layer.kind == "full"]
