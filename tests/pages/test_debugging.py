@@ -185,7 +185,8 @@ def test_padding(page):
 
 
 def test_windows_begin_where_they_end(page):
-    """Both errors begin at token 64, the first that has more than 64 tokens to see, itself included. A text that
+    """Both errors begin at token 64, the first that has more than 64 tokens to see, itself included. A
+    text that
     is no longer than the window can't show either fault. Even in a longer one, a window that is one too large
     costs only 7%.
     """
@@ -300,7 +301,9 @@ def test_the_commands(page, tmp_path, monkeypatch, capsys):
 
     `posattn diagnose` reads 256 random tokens, or as many as `--tokens` says
 
-    in one call without a cache, and it says so in its last line
+    reads 256 random tokens, or as many as --tokens says, and it says so in its last line.
+
+    reads its text in one call, without a cache
 
     The two layers that don't rotate have no use for a base, so they agree.
     """
@@ -407,10 +410,11 @@ def test_two_layers_swapped(page):
 
 
 def test_a_base_and_a_short_test(page):
-    """In our head the error passes 3% at position 3, in a text of four tokens. That is only just enough: a robust
+    """In our head the error passes 3% at position 3, in a text of four tokens. That is only just
+    enough: a robust
     test uses more tokens, because the error keeps growing.
 
-    The fastest pair rotates alike with every base
+    At position 1 the fastest pair rotates alike with every base
     """
     assert page.printed.endswith("first token off by more than 3%: 3\n")
     growing = [

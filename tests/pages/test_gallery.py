@@ -67,7 +67,7 @@ def test_the_table_names_every_exhibit(page):
     ],
 )
 def test_the_checker_knows_it(wrong, scheme):
-    """it does what the thread describes, and the checker <conformance> knows it."""
+    """it does what the thread describes, and the checker <conformance> is tested against it."""
     report = check(wrong, scheme, framework="numpy")
     assert report.causes
 
@@ -105,8 +105,8 @@ def test_two_pairs_of_a_head_of_four(page):
 
 
 def test_either_layout_is_rotary(page):
-    """The first token is at position 0, where nothing is rotated, so a one-token prompt comes
-    out right.
+    """The first token attends only to itself, with weight 1, and no rotation changes that, so a
+    one-token prompt comes out right.
 
     Either function is a perfectly good rotary embedding, whose scores depend only on the offset
     between query and key.
@@ -120,7 +120,7 @@ def test_either_layout_is_rotary(page):
 
 
 def test_the_lengths_change(page):
-    r"""The lengths of vectors change, and a score no longer depends only on the offset.
+    r"""the lengths of vectors change, and a score no longer depends only on the offset.
 
     so the two entries of a pair are rotated by different angles. Here entries 0 and 2 hold 1
     and 3, and become $1 \cos 1 - 3 \sin 1 = -1.98$ and $3 \cos 0.01 + 1 \sin 0.01 = 3.01$.
@@ -181,8 +181,8 @@ def test_two_meanings_of_a_part(page):
     """In most models the first part of each head is rotated, as if it were a small head of its
     own. In Gemma 4's global layers the pairs lie across the whole head, and the slow pairs
     aren't rotated at all. The frequencies differ, too: the second pair has $10000^{-2/4} =
-    0.01$ in the first case and $10000^{-2/6} = 0.046$ in the second. At position 0 the two
-    conventions agree
+    0.01$ in the first case and $10000^{-2/6} = 0.046$ in the second. At position 1 the cell already
+    shows different partners
 
     In the first line the partner is entry 2, which is half of the *rotated part* away. In the
     second it is entry 3, half of the *head* away.
@@ -250,8 +250,9 @@ def test_caches_remember(page):
 
 
 def test_coarse_angles(page):
-    """Everything is fine in float32, and also in bfloat16 up to position 256. From there on,
-    odd positions have the same angles as an even neighbor.
+    """Everything is fine in float32, and also in bfloat16 up to position 256. From there to 512, each
+    odd position has the same angles as an even neighbor, and farther out whole groups of positions
+    share theirs.
 
     They hold every whole number up to $2^8 = 256$ and from there to 512 only the even ones, so
     257 is rounded to 256.
@@ -386,7 +387,8 @@ def test_windows(page):
 
 def test_what_one_short_text_finds(page):
     """Suppose you compare with an original on one short text, in one call, with 8 heads and a
-    fresh object. That finds the wrong layouts. It finds no stale cache and no missing reset, no
+    fresh object. That finds the wrong layouts, the inverted frequencies and the flipped buckets. It
+    finds no stale cache and no missing reset, no
     slopes for 12 heads, and no mask that is wrong only in decoding.
 
     A test that makes a new object each time never fails.
@@ -445,7 +447,8 @@ def test_buckets_of_the_past(page):
 
 
 def test_slopes_of_twelve_heads(page):
-    """Four, but each belongs to a different head. The formula gives $2^{-2h/3}$, and every
+    """No head gets its own slope, but four of the right values turn up. The formula gives $2^{-2h/3}$,
+    and every
     third of these exponents is a whole number. The rule has these slopes, too, but for its own
     heads 2, 4, 6 and 8.
     """
@@ -459,8 +462,9 @@ def test_slopes_of_twelve_heads(page):
 
 
 def test_three_caches(page):
-    """The first: two calls with as many tokens at other positions. The second: two calls with
-    other bases. The third: two calls with as many tokens that begin at the same position but go
+    """The first: two calls with the same number of tokens at different positions.
+    The second: two calls with different bases.
+    The third: two calls with the same number of tokens that begin at the same position but go
     on differently, as packed texts do.
     """
     found = [line.split()[-1] for line in page.printed.splitlines()[-11:]]

@@ -59,8 +59,9 @@ def test_the_answer_is_not_in_the_text_by_heart(page):
 def test_nobody_looks_at_the_answer(page):
     """The answer is right, and the model is sure of it.
 
-    No head puts its largest weight on *fox*, which is token 7. The largest weights of layer 1 go to token 11, a period.
-    Head 1 is nearly as sure of *dog*, which isn't even in the right fact.
+    No head puts its largest weight on *fox*, which is token 7. The largest weights of layer 1 go to
+    token 11, a period.
+    Head 1 of layer 1 is nearly as sure of *dog*, which isn't even in the right fact.
     """
     tokens = torch.from_numpy(page.torch.tokens)
     p = decoder()(tokens)[-1].softmax(-1).numpy()
@@ -109,7 +110,8 @@ def test_how_many_are_right(page):
 
 
 def test_two_heads_read_the_period(page):
-    """Heads 2 and 3 read the period of the right fact, out of four. In *who* questions each gives it more than 0.6, in *whom* questions less.
+    """Heads 2 and 3 read the period of the right fact, out of four. In *who* questions each gives it
+    more than 0.6, in *whom* questions less, although about as many answers are right.
 
     even the smallest of these weights, 0.34, shows that the head does tell them apart. No head gives the
     answer itself much.
@@ -133,7 +135,8 @@ def test_hiding(page):
 
     The last line is a surprise: the period doesn't need the verb.
 
-    Hiding the period or either noun destroys the answer, and hiding the answer or the verb doesn't.
+    Hiding the period, or either noun from the period, destroys the answer. Hiding the answer from the
+    question mark, or the verb from the period, doesn't.
     """
     whole = shares(page)
     assert abs(shares(page, mark="answer") - whole) < 0.01
@@ -164,7 +167,8 @@ def test_the_verb_is_ignored(page):
 
     both the man and the dog do something to the cat.
 
-    The model ignores the verb, so it fails where the verb would decide.
+    The model can't tell two facts with the same noun apart by their verbs, so it fails where the verb
+    would decide.
     """
     assert np.mean(page.torch.alone) > 0.98
     assert 0.5 < np.mean(page.torch.shared) < 0.65
@@ -192,7 +196,7 @@ def test_pairs(page):
     into a weight 42 times as large. In the second the right period leads by 2.96, which is a factor of 19.
 
     Almost all of it comes from pairs 1 and 2, which turn once in about 20 and 63 tokens. For the subject, four
-    tokens back instead of ten, the same two pairs do the work.
+    tokens back instead of ten, the same two pairs do the work (not shown).
 
     The two objects are 6 tokens apart, and pair 0 turns once in about 6 tokens. After 344 degrees it's nearly
     back where it was
@@ -228,7 +232,10 @@ def test_pairs(page):
 def test_two_nouns_less_one(page):
     """They bring *both* nouns of the fact, and in *who* questions they even favor the wrong one.
     But layer 0 has spoken against that noun already, with … and …, and the votes of the two heads don't make up
-    for it. That leaves the other noun ahead, and the network widens its lead.
+    for it. That leaves the other noun ahead before the network has added anything.
+    The network then adds the largest part.
+    It sees only the stream at the question mark, so it can only work with what the heads have brought
+    there, but this method doesn't show how it does so.
 
     Heads 2 and 3 of layer 1 let the question mark find the right period, by content, with slow pairs, and
     bring both nouns from there.
@@ -264,11 +271,14 @@ def test_two_heads_read_the_question(page):
 
 def test_removing_heads(page):
     """It hurts most to lose one of the two heads of layer 0 that collect the nouns, 0 and 3, and head 2,
-    which reads the question, comes next. It hurts much less to lose one of the readers in layer 1, heads 2 and 3.
+    which reads the question, comes next. It hurts much less to lose one of the readers in layer 1,
+    heads 2 and 3.
 
-    Without it 0.87 of the answers are right, against 0.88 with all heads. Its weight of 0.90 told us nothing
+    Without it 0.87 of the answers are right, against 0.88 with all heads. Above it also added next to
+    nothing to
+    the logits of the two nouns, so its weight of 0.90 was no sign of importance.
 
-    Now most answers are lost, so the two heads do stand in for each other.
+    That is about the level of guessing one of eight nouns, so the two heads do stand in for each other.
     """
     whole = shares(page)
     left = {
@@ -291,23 +301,27 @@ def test_removing_heads(page):
 
 
 def test_no_induction(page):
-    """There's no induction head in this model. All scores are about what a head with
-    uniform attention gets, where a perfect induction head would get 1.
+    """There's no induction head in this model. All scores are about what a head with uniform attention
+    gets, where a perfect induction head would get 1.
+    (Such sequences are nothing like the stories the model was trained on, which is one more reason to
+    read the score with care.)
     """
-    blind = np.mean([1 / (i + 1) for i in range(24, 48)])
+    blind = np.mean([1 / (i + 1) for i in range(22, 44)])
     for layer in decoder().attention_weights(torch.from_numpy(page.torch.repeated)):
-        assert abs(induction_score(layer, 24).mean(0).numpy() - blind).max() < 0.015
+        assert abs(induction_score(layer, 22).mean(0).numpy() - blind).max() < 0.02
     assert np.max(RECORD["induction"]) < 2 * blind
     perfect = torch.eye(48).roll(-23, 1)
     assert induction_score(perfect[None], 24).item() == 1
 
 
 def test_no_sink(page):
-    """None of our heads is a sink: the first token gets 0.15 at most, when even uniform attention would give it
-    0.11. None is a pure previous-token head either. The highest score of all belongs to head 3 of layer 0, four
+    """None of our heads is a sink: the first token gets 0.15 at most, when even uniform attention would
+    give it 0.11.
+    (In our first story head 1 of layer 0 did give it 0.67, but only from the question mark.) None is a
+    pure previous-token head either. The highest score of all belongs to head 3 of layer 0, four
     tokens back.
 
-    it leads from the period to the subject, and from the object to the *the* that opens the sentence.
+    it leads from the period to the subject, and from the object back to the first word of the sentence.
     """
     maps = page.torch.maps["who"]
     first = np.stack([layer[:, :, 1:, 0].mean((0, 2)) for layer in maps])
@@ -335,13 +349,14 @@ def test_the_record_is_current(page):
 def test_the_jump(page):
     """little more than if the model named one of the four subjects, or one of the four objects, at random.
 
-    Collector and reader appear together
+    At step 400 the collector has begun, while the reader hardly tells the periods apart
 
     while the weights stay about where they are.
     """
     period, nouns = np.array(RECORD["period"]), np.array(RECORD["nouns"])
     right = np.array(RECORD["right"])
     assert 1 / 4 < right[4] < 1 / 3
+    assert nouns[4, 0, 3] > 0.35 > 0.3 > period[4, 1, 2] > 1 / 4
     for curve in (right, period[:, 1, 2], nouns[:, 0, 3]):
         assert curve[6] - curve[4] > 0.25
     assert page.glued["nouns_600"] == nouns[6, 0, 3]
@@ -428,7 +443,8 @@ def test_hesitation_is_the_same(page):
 
 
 def test_the_question_word(page):
-    """The model doesn't need the question word: almost as many answers are right without it. It doesn't need the verb
+    """The model doesn't need the question word: almost as many answers are right without it. It doesn't
+    need the verb
     or *does* either, and the wrong word changes little: *whom sees the king?* is answered as if you had asked
     *who*.
 
@@ -454,7 +470,7 @@ def test_the_question_word(page):
 
 
 def test_only_the_noun_is_left(page):
-    """With only the noun left, the two kinds of questions differ in nothing but word order."""
+    """With only the noun left, the two kinds of questions differ in nothing but places."""
     for kind, batch in page.torch.texts.items():
         count, n = batch.shape
         mask = np.ones((count, n, n), bool)

@@ -678,7 +678,8 @@ def test_a_base_so_small_that_every_pair_completes_its_circle(page):
 
 def test_mistakes_have_these_sizes(page):
     r"""Scores of the same size that have nothing to do with the right ones would be off by about
-    $\sqrt{2}$ of a score, which is 141%, and have a correlation of 0. The dropped scaling is about two thirds of the way there.
+    $\sqrt{2}$ of a score, which is 141%, and have a correlation of 0.
+    The dropped scaling is most of the way there.
 
     Leaving the ends unrounded is milder, with a correlation of 0.78, but its scores are still off by
     66%.

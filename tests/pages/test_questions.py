@@ -245,7 +245,8 @@ def test_beyond_the_trained_length(page):
 
 
 def test_what_interpolation_costs(page):
-    """We trained small decoders on texts of 64 letters, five seeds each. With RoPE their loss per letter is
+    """We trained small decoders on texts of 64 letters, five seeds each. With RoPE their loss per
+    letter, in nats, is
     … at the end of the trained length and … at four times that length. Interpolation by itself gives …
     there, and … even at the trained length
 
@@ -275,11 +276,13 @@ def test_what_interpolation_costs(page):
 def test_yarn_in_a_configuration(page):
     """The slowest pair is slowed by the whole factor and the fastest not at all.
 
-    Then every pair seems to have gone around more often than it did, and too few pairs are slowed.
+        Then every pair seems to have gone around more often than it did, and too few pairs are slowed.
+    The lengths and the factor must agree, because some versions of Transformers ignored the factor and
+        divided the two lengths.
 
-    YaRN multiplies rotated queries and keys by $0.1 \\ln 4 + 1$
+        YaRN multiplies rotated queries and keys by $0.1 \\ln 4 + 1$
 
-    Llama 3.1, for example, comes with its own.
+        Llama 3.1, for example, comes with its own.
     """
     assert page.torch.slowing[0] == pytest.approx(1)
     assert page.torch.slowing[-1] == pytest.approx(4)
@@ -301,7 +304,7 @@ def test_yarn_in_a_configuration(page):
 def test_the_base_of_llama_2(page):
     """Llama 2 has base 10000 and a context of 4096 tokens, more than twice what the first line allows.
 
-    Nearly every pair then rotates at a different speed than in training
+    nearly every pair then rotates at a different speed than in training
 
     A larger base slows every pair but the first
     """
@@ -327,7 +330,9 @@ def test_similar_and_random_keys(page):
 
 def test_left_padding(page):
     """Hide it with a mask and count positions from the first real token, and the output is that of the
-    text alone.
+    text alone, up to rounding.
+    (In bfloat16 sums of another shape round differently. Compare in float32, where rounding shrinks to
+    almost nothing and a real mistake doesn't.)
 
     They don't matter for RoPE, as long as queries and keys shift by the same amount
 
@@ -486,7 +491,8 @@ def test_order_from_the_mask_alone(page):
 
 
 def test_decoders_with_the_mask_alone(page):
-    """at the end of the trained length, their loss per letter is … with the mask alone and … with RoPE. On
+    """at the end of the trained length, their loss per letter, in nats, is … with the mask alone and …
+    with RoPE. On
     longer texts it is the other way around. At four times the length the mask alone has … and RoPE …
 
     SmolLM3 leaves RoPE out of every fourth layer.
