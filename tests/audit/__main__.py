@@ -82,8 +82,10 @@ def audit(folder, wanted):
         for name, found in counted("browser", looked(addresses), len(pages)):
             weights[name] = found.pop("kib")
             faults[name] |= found
-        found = ((addresses[line["url"]], line) for line in measured([*addresses]))
-        for name, line in counted("lighthouse", found, len(pages)):
+        timed = [*pages] if wanted else site.timed(pages)
+        found = measured([f"{home}/{name}.html" for name in timed])
+        found = ((addresses[line["url"]], line) for line in found)
+        for name, line in counted("lighthouse", found, len(timed)):
             scores[name] = line["scores"]
             faults[name] |= low(name, line)
     return scores, weights, faults
@@ -110,7 +112,8 @@ def table(scores, weights, faults):
             f"{len(found[check])} ✗" if found[check] else "✓"
             for check in heads[len(SCORES) + 2 :]
         ]
-        numbers = [scores[name][check] for check in SCORES] + [weights[name]]
+        known = scores.get(name, {})  # of pages made alike, one is measured
+        numbers = [known.get(check, "") for check in SCORES] + [weights[name]]
         rows.append([name, *map(str, numbers), *marks])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -261,3 +261,12 @@ def test_lighthouse_marks_a_bad_page_down_and_measures_it_again(folder, home, mo
 def test_an_unknown_page_is_an_error(folder):
     with pytest.raises(SystemExit, match=r"has no page nowhere; it has .*good"):
         site.pages(folder, ["nowhere"])
+
+
+def test_lighthouse_looks_at_one_page_of_those_made_alike(tmp_path):
+    sizes = {"index": 10, "api/short": 5, "api/long": 9, "position/rotary": 1}
+    found = {}
+    for name, size in sizes.items():
+        found[name] = tmp_path / name.replace("/", "-")
+        found[name].write_text("x" * size)
+    assert site.timed(found) == ["index", "api/long", "position/rotary"]
