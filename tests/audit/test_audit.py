@@ -248,14 +248,12 @@ def test_lighthouse_marks_a_bad_page_down_and_measures_it_again(folder, home, mo
     assert first["url"] == good
     assert first["scores"]["performance"] >= audit.FAST
     faults = audit.low("slow", line)
-    assert set(faults) == set(audit.SCORES)
-    score = line["scores"]["performance"]
-    assert score < 80
-    assert faults["performance"][0].startswith(f"{score}, not 80: ")
+    assert set(faults) == {*audit.SCORES} - {"performance"}
+    assert line["scores"]["performance"] < audit.FAST  # named, and no fault
     assert "Document doesn't have a `<title>` element" in faults["accessibility"][0]
     assert "Browser errors were logged to the console" in faults["best-practices"][0]
     assert "Document does not have a meta description" in faults["seo"][0]
-    assert set(audit.low("search", line)) == {"performance"}  # not meant to be found
+    assert not audit.low("search", line)  # not meant to be found
 
 
 def test_an_unknown_page_is_an_error(folder):
