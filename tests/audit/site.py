@@ -36,11 +36,10 @@ def hidden(name):
     return name in HIDDEN or name.startswith(("_modules/", "_tests/"))
 
 
-def timed(found):
-    """The pages that Lighthouse looks at: of the API's, which are made alike, the longest for all."""
-    api = [name for name in found if name.startswith("api/")]
-    alike = sorted(api, key=lambda name: found[name].stat().st_size)[:-1]
-    return [name for name in found if name not in alike]
+def longest(found):
+    """The longest page of each folder, whose pages are made alike."""
+    sizes = sorted(found, key=lambda name: found[name].stat().st_size)
+    return sorted({name.rpartition("/")[0]: name for name in sizes}.values())
 
 
 @cache

@@ -1,10 +1,9 @@
-// `node lighthouse.mjs CHROME TIMES CATEGORIES URL...`: Lighthouse for a phone, a line of JSON for each page.
-// The best of several times counts: other work only makes a page slower.
+// `node lighthouse.mjs CHROME CATEGORIES URL...`: Lighthouse for a phone, a line of JSON for each page.
 
 import { launch } from "chrome-launcher";
 import lighthouse, { defaultConfig } from "lighthouse";
 
-const [chromePath, times, names, ...urls] = process.argv.slice(2);
+const [chromePath, names, ...urls] = process.argv.slice(2);
 const categories = names.split(",");
 const weightless = categories.flatMap((name) => defaultConfig.categories[name].auditRefs)
   .filter(({ weight }) => weight === 0)
@@ -37,10 +36,7 @@ const chrome = await launch({ chromePath, chromeFlags: ["--headless=new", "--no-
 try {
   await measure(urls[0], chrome.port); // a browser is slow at first
   for (const url of urls) {
-    const runs = [];
-    while (runs.length < times) runs.push(await measure(url, chrome.port));
-    runs.sort((a, b) => a.categories.performance.score - b.categories.performance.score);
-    const lhr = runs.at(-1);
+    const lhr = await measure(url, chrome.port);
     const scores = Object.fromEntries(categories.map((name) => [name, percent(lhr, name)]));
     const reasons = Object.fromEntries(categories.map((name) => [name, missed(lhr, name)]));
     console.log(JSON.stringify({ url, scores, reasons }));
