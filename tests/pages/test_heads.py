@@ -317,7 +317,8 @@ def test_no_induction(page):
 def test_no_sink(page):
     """None of our heads is a sink: the first token gets 0.15 at most, when even uniform attention would
     give it 0.11.
-    (In our first story head 1 of layer 0 did give it 0.67, but only from the question mark.) None is a
+    (In our first story the question mark gave it 0.67 in head 1 of layer 0, but the mean over all
+    tokens is far smaller.) None is a
     pure previous-token head either. The highest score of all belongs to head 3 of layer 0, four
     tokens back.
 

@@ -398,7 +398,7 @@ def test_four_tokens_back_is_the_old_next_token(page):
     quarter of itself, so nouns 1, 4 and 7 tokens back are at the angles of 0.25, 1 and 1.75 tokens, and
     a head that picked out 1 can hardly separate them.
 
-    and it is no longer clear from whom it gets the king.
+    and it is no longer clear which token the king comes from.
     """
     words = page.torch.text.split()
     assert [(words[p - 1], words[p - 4]) for p in (5, 11)] == [

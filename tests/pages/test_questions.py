@@ -331,8 +331,8 @@ def test_similar_and_random_keys(page):
 def test_left_padding(page):
     """Hide it with a mask and count positions from the first real token, and the output is that of the
     text alone, up to rounding.
-    (In bfloat16 sums of another shape round differently. Compare in float32, where rounding shrinks to
-    almost nothing and a real mistake doesn't.)
+    In bfloat16 the rounding itself can be visible, so compare in float32, where a real mistake stays as
+    large as it was.
 
     They don't matter for RoPE, as long as queries and keys shift by the same amount
 
