@@ -313,4 +313,6 @@ def assert_twin_agrees(twin, function, *inputs):
         )
         true = np.sum(draw(COTANGENT, *want.shape) * change)
         got = sum(np.sum(g * v) for g, v in zip(gradients, directions, strict=True))
-        assert error(got, true) <= BOUND[twin.dtype]
+        assert (
+            error(got, true) <= 2 * BOUND[twin.dtype]
+        )  # back through what has rounded once

@@ -162,7 +162,8 @@ def attention(
         dropout_rate: 0, as FlexAttention drops no weights.
         rng: without effect.
         compiled: whether `torch.compile` makes a kernel of it; if not given, on accelerators only. Then, and
-            where a bias learns, it must be an array or depend only on the distance.
+            where a bias learns, it must be an array or depend only on the distance. On processors without
+            AVX-512, PyTorch 2.13's own kernel errs where a length is no multiple of 16.
         length: more than the largest distance, where tokens stand elsewhere than at 0, 1, ...; `n_k` if not
             given. A larger one gives NaN.
 
