@@ -1,6 +1,6 @@
 """The fixture `page`: the page that a file of tests is about, with its cells run.
 
-And one test that every such file ends with, so that no page is run twice for it.
+And two tests that every such file ends with, so that no page is run twice for them.
 """
 
 import re
@@ -9,11 +9,16 @@ import jaxtyping
 import matplotlib
 import numpy as np
 import pytest
+import yaml
 
-from tests.pages.reading import page_of, pages_with_tests
+from tests.pages.prose import FRONT, formulas, sentences
+from tests.pages.reading import functions_of, page_of, pages_with_tests, quotes
 
 matplotlib.use("svg")
 FAULT = re.compile(r"\b(?:False|NaN)\b", re.IGNORECASE)
+TYPED = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?(?![\w%])(?!\.\d)")
+ANY = re.compile(r"\d+(?:\.\d+)?")
+APART = re.compile(r"(?<=\d)(?:,|\\,|\{,\}|_)(?=\d{3})")  # between thousands
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +35,11 @@ class PageTests(pytest.Module):
     """The tests of a page."""
 
     def collect(self):
-        """Add the test that holds for every page."""
+        """Add the tests that hold for every page."""
         yield from super().collect()
-        last = what_looks_like_a_fault_is_explained
-        yield pytest.Function.from_parent(self, name=f"test_{last.__name__}", callobj=last)
+        for last in what_looks_like_a_fault_is_explained, every_typed_number_is_on_the_page:
+            name = f"test_{last.__name__}"
+            yield pytest.Function.from_parent(self, name=name, callobj=last)
 
 
 def pytest_pycollect_makemodule(module_path, parent):
@@ -58,3 +64,37 @@ def what_looks_like_a_fault_is_explained(page):
             assert word.lower() in known, (
                 f"{page.path.name} prints {word}, and no word around the cell says why:\n{cell.code}"
             )
+
+
+def numbers(*texts):
+    """All numbers in some texts."""
+    return {float(number) for text in texts for number in ANY.findall(APART.sub("", text))}
+
+
+def quantities(text):
+    """What the front matter says of sources."""
+    front = FRONT.match(text)
+    return str(yaml.safe_load(front[1]).get("quantities", "")) if front else ""
+
+
+def every_typed_number_is_on_the_page(page):
+    """A number that is typed in a sentence stands in a cell, an output or an equation of its page.
+
+    Or a test of the page quotes it. Or it stands in the front matter, under `quantities`, if a source
+    says it. Whatever else a sentence counts is pasted from the cell that computed it (`glue`), and cannot
+    be wrong.
+    """
+    ran = [text for cell in page.cells for text in (cell.code, cell.printed)]
+    tests = functions_of(page.path.stem)
+    quoted = [quote for function in tests for quote in quotes(function)]
+    known = numbers(*ran, *formulas(page.text), *quoted, quantities(page.text))
+    missing = [
+        f"{number} in line {line}"
+        for line, words in sentences(page.text)
+        for number in TYPED.findall(words)
+        if numbers(number) - known
+    ]
+    assert not missing, (
+        f"{page.path.name}: {', '.join(missing)}: no cell, output, equation or test has it; paste it "
+        "with glue, quote it in a test, or list it under quantities if a source says it"
+    )
