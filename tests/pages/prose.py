@@ -12,7 +12,7 @@ APART = (
 )
 FORMULA = re.compile(
     r"\$\$.*?\$\$(?: *\(\w[^)\n]*\))?|\\begin\{(\w+\*?)\}.*?\\end\{\1\}"
-    r"|(?<!\\)\$[^$]+\$|`+[^`]+`+",
+    r"|(?<!\\)\$[^$]+\$|(?<!`)`{1,2}[^`]+`{1,2}(?!`)|`{3}\{doctest\}.*?`{3}",
     re.DOTALL,
 )
 REFERENCE = re.compile(
@@ -29,5 +29,5 @@ def sentences(text):
 
 
 def formulas(text):
-    """The formulas, and the code in sentences."""
+    """The formulas, the code in sentences, and doctests."""
     return [found[0] for found in FORMULA.finditer(REFERENCE.sub("", text))]
