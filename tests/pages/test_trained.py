@@ -69,9 +69,10 @@ def overlap(one, other):
 
 
 def test_all_cells_are_there():
-    """runs are in `docs/_records/studies`"""
+    """runs in PyTorch and these ten in JAX are in `docs/_records/studies`"""
     for cell in cells.cells():
         assert cell.name in records.load(cell.task)["cells"]
+    assert len(records.load("stories-jax")["cells"]) == 10
 
 
 def test_jax_trains_alike():
@@ -141,7 +142,10 @@ def test_the_figure_says_who_falls():
 def test_the_mask_alone_is_not_enough():
     """of the questions, and no seed does better than half.
 
-    and from letter 150 on it lies below both tables, rotary and T5.
+    which we did not predict.
+
+    Still, from letter 150 on it lies below both tables, rotary and T5. On stories that is no help: with 32
+    facts it answers … of the questions, the fewest of all.
 
     The causal mask alone learns order badly here.
     """
@@ -153,6 +157,9 @@ def test_the_mask_alone_is_not_enough():
     for scheme, mean in means.items():
         assert scheme == "none" or np.all(mean > means["none"])
     assert max(right("none", "1")) < 0.5
+    assert above(losses("none", "8"), losses("none", "1"))
+    for scheme in (*cells.SCHEMES, "cope"):
+        assert scheme == "none" or np.mean(right("none", "8")) < np.mean(right(scheme, "8"))
     for scheme in ("learned", "sinusoidal", "rotary", "alibi", "t5", "kerple"):
         assert above(losses("none", "1"), losses(scheme, "1"))
 
@@ -162,7 +169,9 @@ def test_within_the_trained_length():
 
     and ALiBi and the learned table come last
 
-    The intervals of KERPLE, T5, ALiBi and rotary overlap, so we can't rank these four.
+    The intervals of all but the learned table and the mask alone overlap, so we can't rank these seven.
+
+    That can't be the whole reason, since KERPLE's curve only falls too and does best.
 
     every decoder of KERPLE and ALiBi beats every one of the learned table.
     """
@@ -174,8 +183,9 @@ def test_within_the_trained_length():
     for scheme in ("learned", "sinusoidal", "alibi"):
         assert above(losses(scheme, "1"), losses("rotary", "1"))
         assert above(losses(scheme, "1"), losses("kerple", "1"))
-    four = ("kerple", "t5", "alibi", "rotary")
-    assert all(overlap(right(a, "1"), right(b, "1")) for a in four for b in four)
+    seven = {*cells.SCHEMES, "cope"} - {"learned", "none"}
+    assert len(seven) == 7
+    assert all(overlap(right(a, "1"), right(b, "1")) for a in seven for b in seven)
 
 
 @pytest.mark.parametrize("scheme", ["alibi", "kerple"])
@@ -217,11 +227,16 @@ def test_repairs_as_they_come():
     which is worse than ignoring the text.
 
     Without training, YaRN and llama3's rule are the repairs that hold at four times the length.
+
+    Up to twice the length and without training, NTK-aware scaling cost least here.
     """
     for method in ("none", "position interpolation", "NTK-aware"):
         for best in ("YaRN", "llama3"):
             assert above(repaired(method, "before", "4"), repaired(best, "before", "4"))
             assert above(repaired(best, "before", "1"), losses("rotary", "1"))
+            for times in ("1", "2"):
+                cheap = repaired("NTK-aware", "before", times)
+                assert np.mean(cheap) < np.mean(repaired(best, "before", times))
     assert overlap(repaired("YaRN", "before", "1"), repaired("YaRN", "before", "2"))
     assert np.mean(repaired("NTK-aware", "before", "2")) < 1.5
     assert np.mean(repaired("NTK-aware", "before", "1")) < 1.5
@@ -239,7 +254,7 @@ def test_repairs_after_tuning():
 
     With a little training, all but position interpolation come out alike up to four times the length.
 
-    and there no repair is the best
+    and there no repair has the lowest mean, …, though its interval overlaps YaRN's.
     """
     before = losses("rotary", "1")
     none, last = (repaired(m, "after", "4") for m in ("none", "position interpolation"))
@@ -252,12 +267,13 @@ def test_repairs_after_tuning():
         assert np.mean(repaired("none", "after", "8")) < np.mean(
             repaired(method, "after", "8")
         )
+    assert overlap(repaired("none", "after", "8"), repaired("YaRN", "after", "8"))
     assert np.mean(none) < np.mean(before) + 0.1
     assert np.mean(last) > np.mean(none)
 
 
 def test_right_answers_fall():
-    """But right answers fall for every scheme, also for these two, whose loss stays flat."""
+    """But right answers fall for every scheme, also for these two, whose loss on help pages stays flat."""
     for scheme in (*cells.SCHEMES, "cope"):
         means = [np.mean(right(scheme, times)) for times in ENDS]
         assert np.all(np.diff(means) < 0)
@@ -318,9 +334,9 @@ def test_a_reader_who_is_blind_to_the_verb(page):
 def test_who_reads_better():
     """Two T5 decoders answer
 
-    In longer stories one ALiBi decoder keeps a small lead
+    In longer stories a few decoders with ALiBi and KERPLE keep a small lead over it
 
-    only one keeps a large one. It has KERPLE
+    only one keeps a large one. It uses KERPLE
     """
     assert np.sum(right("t5", "1") > 0.98) == 2
     assert blind(1) < 0.9
@@ -329,33 +345,46 @@ def test_who_reads_better():
         for scheme in (*cells.SCHEMES, "cope")
         for seed, share in enumerate(right(scheme, "4"))
     }
-    first, second = sorted(leads, key=leads.get)[:-3:-1]
+    ahead = (known for known in leads if leads[known] > 0.05)
+    first, *others = sorted(ahead, key=leads.get, reverse=True)
     assert first == ("kerple", 1)
     assert leads[first] > 0.4
-    assert 0.1 < leads[second] < 0.15
-    assert second == ("alibi", 1)
+    assert max(leads[known] for known in others) < 0.15
+    assert {scheme for scheme, _ in others} == {"alibi", "kerple"}
 
 
 def test_what_decoders_with_a_penalty_find():
-    """Three of ALiBi's find about half of the facts, early or late
+    """Three of ALiBi's find about half of the facts, early or late, as the blind reader does, and distance
+    costs two of them little and seed 4 somewhat more.
 
-    all five seeds of ALiBi end within 0.05 nats of each other.
+    an answer costs them 0.33 and 0.34 nats, and the other three between 0.17 and 0.43. In stories of 16
+    facts it does, with 2.9 nats against 1.2 to 1.8.
 
     Each of its decoders finds fewer early facts than late ones, but none loses them all.
 
-    Two of ALiBi's five decoders find almost no early fact in a long story
+    Two of ALiBi's five decoders find almost no early fact in a long story, and nothing in their loss at the
+    trained length shows it.
     """
     found = depths("alibi")
     lost = found[:, 0] < 0.05
     assert lost.sum() == 2
     assert np.all((found[~lost] > 0.38) & (found[~lost] < 0.72))
-    assert np.ptp(losses("alibi", "8")) < 0.05
+    assert np.all(np.flatnonzero(lost) == [2, 3])
+    assert np.all(np.ptp(found[:2], axis=1) < 0.15)
+    assert 0.25 < np.ptp(found[4]) < 0.35
+    costs = {times: of_each_seed("stories", "alibi", "loss", times) for times in "14"}
+    assert costs["1"][lost].round(2).tolist() == [0.33, 0.34]
+    others = costs["1"][~lost].round(2)
+    assert (others.min(), others.max()) == (0.17, 0.43)
+    assert costs["4"][lost].round(1).tolist() == [2.9, 2.9]
+    others = costs["4"][~lost].round(1)
+    assert (others.min(), others.max()) == (1.2, 1.8)
     early, late = depths("kerple")[:, 0], depths("kerple")[:, 3]
     assert np.all((early > 0.12) & (early < late))
 
 
 def test_t5_finds_the_first_facts():
-    """T5 is the wrong way around.
+    """T5 does the opposite.
 
     Rotary does little better than guessing, and it too is worst at the end.
     """
@@ -367,6 +396,8 @@ def test_t5_finds_the_first_facts():
 
 def test_no_repair_finds_more_than_seeds_differ():
     """What a repair does for these answers is smaller than the difference between one seed and the next.
+
+    gets something from YaRN even without training
 
     which is as much as the blind reader.
     """
@@ -380,6 +411,8 @@ def test_no_repair_finds_more_than_seeds_differ():
             assert overlap(other, numbers)
             assert abs(other.mean() - numbers.mean()) < np.std(other, ddof=1)
     assert np.argmax(right("rotary", "1")) == 1
+    plain = depths("rotary", "extended", "none", "before")[1]
+    assert np.all(depths("rotary", "extended", "YaRN", "before")[1] > plain)
     best = depths("rotary", "extended", "YaRN", "after")[1]
     assert abs(best.mean() - blind(4)) < 0.06
 
@@ -467,7 +500,7 @@ def test_half_turns():
 
     so its first comes at 314.
 
-    the steepest part of the rotary curve is between letters 96 and 128, and that of half rotary between 288 and 320.
+    the steepest part of the rotary curve is between letters 96 and 128, and that of half rotary between 288 and 320. (Half rotary begins to rise before that, from letter 240 on, so half a turn is no wall.)
     """
     steepest = {"rotary": (16, 99, (96, 128)), "partial_rotary": (8, 314, (288, 320))}
     for scheme, (entries, turn, (first, last)) in steepest.items():
@@ -476,6 +509,9 @@ def test_half_turns():
         block = np.argmax(np.diff(by_position(scheme).mean(axis=0)))
         assert (block * topics.BLOCK, (block + 2) * topics.BLOCK) == (first, last)
         assert first < turn < last
+    half = by_position("partial_rotary").mean(axis=0)
+    start = 240 // topics.BLOCK
+    assert max(half[:start]) < 1.6 < 1.8 < min(half[start:])
 
 
 def test_buckets_that_nobody_trained(page):
@@ -512,13 +548,20 @@ def test_what_is_new_to_alibi():
 
 
 def test_the_blind_reader_hesitates():
-    """In a story of 16 facts, 15 of the 31 other facts that there could be are told"""
+    """With each of the four verbs, the king is the object of one fact at most
+
+    In a story of 16, 15 of the 31 others are told
+
+    (That is more than $1/2.45 = 0.41$, because where there is only one name to choose from, this reader is always right.)
+    """
     rng, counts = np.random.default_rng(8), []
     for _ in range(500):
         words, _, [fact] = story(rng, 16, 1)
         told = [words[start : start + 5] for start in range(0, 96, 6)]
         noun = 4 if words[96] == "who" else 1
         counts.append(sum(other[noun] == told[fact][noun] for other in told))
+    assert set(counts) == {1, 2, 3, 4}
+    assert round(1 / 2.45, 2) == 0.41 < blind(4)
     assert abs(np.mean(counts) - (1 + 3 * 15 / 31)) < 0.12
 
 
@@ -591,14 +634,26 @@ def test_which_distances_a_period_knows():
 
 
 def test_collectors_read_the_wrong_fact(page):
-    """The fifth period sees the nouns of the first fact 25 and 28 tokens back
+    """The fifth period sees this word 29 tokens back and the first period 24 back
+
+    But it doesn't even collect the nouns of that fact: … of its weight is on the first word of the text, *the*.
 
     the first four periods read their own facts, as in training
 
     With the fifth the first fact begins to take over.
+
+    (The other collector, head 3, suffers less, and its eighth period still gives its own fact
     """
-    assert {(4 * 6 + 5) - noun for noun in (1, 4)} == {25, 28}
-    assert np.degrees(28 * frequencies(16)[2]) < 180
+    fifth = 4 * 6 + 5
+    assert (fifth - 0, fifth - 5) == (29, 24)
+    assert np.degrees(29 * frequencies(16)[2]) < 180
+    heads = page.torch.at_period[0]
+    assert heads[0, 7, 0] > 0.9 > 0.05 > heads[0, 7, [1, 4]].sum()
+    assert np.all(heads[0, 4, [0, 5]] > 0.1)
+    assert heads[0, 4, [1, 4]].sum() < 0.02
+    collectors = [head for head in range(HEADS) if heads[head, 0, [1, 4]].sum() > 0.7]
+    assert collectors == [0, 3]
+    assert heads[3, 7, 42:48].sum() > 0.5
     trained, slowed = page.torch.collected
     own = np.diagonal(trained)
     assert np.all(own[:4] > 0.85)
@@ -646,13 +701,26 @@ def test_how_little_the_repairs_are_trained():
 
 
 def test_both_faults_in_a_longer_story(page):
-    """Repairing the periods helps a little, and repairing both brings the near facts back"""
-    found = [
-        [shares[0] for shares in printed_lines(page, name)]
-        for name in ("nothing hidden  :", "periods see 24  :", "all words see 36:")
-    ]
-    for nothing, one, both in zip(*found, strict=True):
-        assert nothing < 0.2 < one < 0.6 < both
+    """Repairing the periods brings some of the late facts back, repairing the question alone nearly none, and
+    repairing both brings back almost all. (Only 29 of the 128 questions ask for late facts
+
+    the question mark, which in training never looked back more than 45 tokens
+    """
+    names = (
+        "nothing hidden  :",
+        "question sees 36:",
+        "periods see 24  :",
+        "both            :",
+    )
+    found = [[shares[0] for shares in printed_lines(page, name)] for name in names]
+    for nothing, question, periods, both in zip(*found, strict=True):
+        assert max(nothing, question) < 0.2 < periods < 0.6 < 0.85 < both
+    assert (page.torch.late.sum(), len(page.torch.late)) == (29, 128)
+    rng, back = np.random.default_rng(4), 0
+    for _ in range(200):
+        words, _, _ = story(rng, language.FACTS, language.QUESTIONS)
+        back = max(back, max(at for at, word in enumerate(words) if word == "?"))
+    assert back == 45
 
 
 def test_grace():
