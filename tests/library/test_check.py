@@ -39,6 +39,8 @@ from posattn.conformance.report import Run, wrapped
 from tests.conftest import REFERENCE, TWINS
 from tests.library.faults import deviations, nan_gradients
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
+
 # the implementation of a fault, the scheme that it should be, and the fault that is named first
 GALLERY = {
     "alibi_by_the_formula": ("alibi_slopes", "slopes_for_powers_of_two"),
@@ -266,7 +268,7 @@ def test_every_fault_of_a_scheme_is_found_and_named(scheme):
 
 
 @pytest.mark.parametrize("scheme", names())
-def test_a_fault_is_as_wrong_as_it_was(unchecked, scheme):
+def test_a_fault_is_as_wrong_as_it_was(scheme):
     """If it should not be: `python -m tests.library.faults.deviations`, and read the difference."""
     noted = json.loads(deviations.NOTED.read_text("utf-8"))
     assert deviations.deviations(scheme) == noted[scheme]

@@ -18,6 +18,8 @@ from posattn.conformance.generate import SCHEMES, encode, main, make, to_json
 from posattn.conformance.vectors import FOLDER, decode
 from tests.conftest import REFERENCE, TWINS, error
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
+
 ROOT = Path(__file__).parents[2]
 SCHEMA = jsonschema.Draft202012Validator(
     json.loads(FOLDER.with_name("schema.json").read_text(encoding="utf-8"))
@@ -329,7 +331,7 @@ def assert_same(got, want, bound):
 
 
 @every_scheme
-def test_a_file_holds_what_the_reference_computes(unchecked, scheme):
+def test_a_file_holds_what_the_reference_computes(scheme):
     written, made = load(scheme), json.loads(to_json(make(scheme)), object_hook=decode)
     assert [c["name"] for c in written["cases"]] == [c["name"] for c in made["cases"]]
     for case, again in zip(written.pop("cases"), made.pop("cases"), strict=True):

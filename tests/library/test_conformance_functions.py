@@ -10,6 +10,8 @@ from tests.library.conformance import right, threads, wrong
 from tests.library.conformance.examples import RIGHT, WRONG
 from tests.library.conformance.threads.__main__ import WRITTEN, table
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
+
 FAMILIES = right, wrong  # which fill the lists
 NOTED = json.loads(Path("tests/library/faults/threads.json").read_text("utf-8"))
 

@@ -10,6 +10,8 @@ from posattn.conformance.generate import SCHEMES
 from posattn.conformance.report import Run
 from posattn.conformance.running import defaults_of
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
+
 ELSEWHERE = {"query_positions", "key_positions", "sinks", "soft_cap"}  # of all attention
 UNSEEN = {
     "attention": ELSEWHERE,
@@ -53,7 +55,7 @@ def test_options_that_no_case_gives_are_those_of_another_scheme(scheme):
 
 
 @every_scheme
-def test_an_option_is_not_lost(scheme, unchecked):
+def test_an_option_is_not_lost(scheme):
     vectors, definition = load(scheme), SCHEMES[scheme].function
     for name, default in options_of(vectors).items():
 
@@ -64,7 +66,7 @@ def test_an_option_is_not_lost(scheme, unchecked):
 
 
 @every_scheme
-def test_an_option_is_not_lost_beside_another(scheme, unchecked):
+def test_an_option_is_not_lost_beside_another(scheme):
     vectors, definition = load(scheme), SCHEMES[scheme].function
     for (name, default), (other, _) in permutations(options_of(vectors).items(), 2):
 
@@ -77,7 +79,7 @@ def test_an_option_is_not_lost_beside_another(scheme, unchecked):
 
 
 @every_scheme
-def test_an_option_of_the_first_call_is_not_kept(scheme, unchecked):
+def test_an_option_of_the_first_call_is_not_kept(scheme):
     vectors, definition = load(scheme), SCHEMES[scheme].function
     for name, default in options_of(vectors).items():
         kept = {}
@@ -92,7 +94,7 @@ def test_an_option_of_the_first_call_is_not_kept(scheme, unchecked):
 
 @every_scheme
 @pytest.mark.parametrize("wrong", ["first example", "decoding at 0", "counted on"])
-def test_positions_count_in_each_example_and_for_each_token(scheme, wrong, unchecked):
+def test_positions_count_in_each_example_and_for_each_token(scheme, wrong):
     vectors, definition = load(scheme), SCHEMES[scheme].function
     known = [p["name"] for p in vectors["parameters"] if not p["keyword"]]
     for name in {"positions", "query_positions"} & {*known}:

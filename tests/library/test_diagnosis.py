@@ -14,6 +14,8 @@ from posattn.conformance import UsageError
 from posattn.conformance.diagnosis import diagnose, percent
 from posattn.torch import Rotary
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
+
 CONFIG = {
     "model_type": "mistral",
     "vocab_size": 40,

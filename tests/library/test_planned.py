@@ -13,6 +13,8 @@ from posattn.conformance.misread import misreadings
 from posattn.conformance.planned import attend, planned
 from tests.records import PLANS, RECORDS
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
+
 # a layer of each kind, as (family, layer)
 LAYERS = [
     (family, layer.index)
