@@ -250,9 +250,8 @@ def test_caches_remember(page):
 
 
 def test_coarse_angles(page):
-    """Everything is fine in float32, and also in bfloat16 up to position 256. From there to 512, each
-    odd position has the same angles as an even neighbor, and farther out whole groups of positions
-    share theirs.
+    """In bfloat16 this pair is exact up to position 256. From there to 512, each odd position has the same
+    angle as an even neighbor, and farther out whole groups of positions share theirs.
 
     They hold every whole number up to $2^8 = 256$ and from there to 512 only the even ones, so
     257 is rounded to 256.
@@ -349,8 +348,8 @@ def test_a_mask_of_one_query(page):
 
 
 def test_rows_that_see_nothing(page):
-    """if all scores are minus infinity, the softmax is $0/0$, which is NaN. The second uses a
-    large negative number instead, here $-10^{30}$, and then all scores are equal and so are the
+    """If all scores of a row are minus infinity, so is the largest, and the softmax, which first subtracts the
+    largest, computes $-\\infty - (-\\infty)$, which is NaN. The second uses a large negative number instead, here $-10^{30}$, and then all scores are equal and so are the
     weights.
 
     The right result, 1.5, is the mean of 0, 1, 2 and 3.
@@ -361,6 +360,7 @@ def test_rows_that_see_nothing(page):
     assert "right: 0.0, wrong: nan, also wrong: 2.0\n" in page.printed
     assert "right: 1.5, wrong: nan\n" in page.printed
     assert np.isnan(0 * np.nan)
+    assert np.isnan(np.subtract(-np.inf, -np.inf))
     values, weights = np.array([0, 1, 2, 3, np.nan]), np.array([1, 1, 1, 1, 0]) / 4
     assert np.isnan(weights @ values)
     assert weights[:4] @ values[:4] == 1.5
