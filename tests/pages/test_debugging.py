@@ -12,7 +12,14 @@ from numpy.linalg import norm
 from posattn.__main__ import main
 from posattn.conformance import check, gallery
 from posattn.conformance.planned import planned
-from posattn.reference import Window, rotate, scaled_dot_product_attention, yarn
+from posattn.reference import (
+    Window,
+    dynamic_ntk,
+    frequencies,
+    rotate,
+    scaled_dot_product_attention,
+    yarn,
+)
 
 
 def lines(page, start):
@@ -46,7 +53,9 @@ def test_where_five_faults_begin(page):
 
     The whole prompt is right, and the error begins with the first decoding step.
 
-    begins exactly at the trained length
+    does nothing while the text is no longer than the trained length. Beyond it, decoding goes wrong step by
+    step. (A longer prompt in a single call is wrong from the second token on, because all its tokens should
+    have been slowed.)
 
     are exact up to 256, because 257 is the first whole number that bfloat16 doesn't have
 
@@ -63,7 +72,14 @@ def test_where_five_faults_begin(page):
         "no scaling": 128,
         "bfloat16": 257,
     }
-    late = {name: errors[-100:].mean() for name, errors in onsets.items()}
+    names = page.torch
+    slower = dynamic_ntk(64, base=500000.0, factor=4.0, length=512, trained_length=128)
+    slow = partial(rotate, layout="half", frequencies=slower)
+    q, k, v = np.random.default_rng(0).normal(size=(3, 64, 512, 64))
+    meant, plain = (names.attend(f(q), f(k), v) for f in (slow, names.rope))
+    assert beginning(norm(meant - plain, axis=-1).mean(axis=0)) == 1
+    last = names.shown[names.shown >= 412]
+    late = {name: errors[last].mean() for name, errors in onsets.items()}
     small = late.pop("bfloat16")
     assert small < 0.3 < 0.6 < min(late.values())
     assert max(late.values()) < 1.6 * min(late.values())
@@ -122,7 +138,14 @@ def test_two_tokens(page):
 def test_from_the_second_token_on(page):
     """Both errors begin at token 1, but they grow at different rates. Over tokens 1 to 5 the wrong layout
     costs 20% and the wrong base 4%, while over the last 50 tokens the two are equally bad.
+
+    The wrong base leaves that pair alone and shifts the others by at most 0.13 radians per token
+
+    no other pair is off by more than 0.13 radians.
     """
+    right, wrong = (frequencies(64, base=base) for base in (500000.0, 10000.0))
+    assert right[0] == wrong[0] == 1
+    assert round(abs(right - wrong).max(), 2) == 0.13
     assert len(lines(page, "other layout: token 1 is")) == 1
     assert len(lines(page, "base 10000: token 1 is")) == 1
     early, middle, late = (
@@ -147,7 +170,8 @@ def test_a_static_scaling(page):
 
 
 def test_after_the_prompt(page):
-    """Both must give the same outputs
+    """Both must give the same outputs (model proves it), unless the frequencies change with the length of the
+    text, as under dynamic scaling beyond the trained length.
 
     its query must be rotated by the number of tokens before it
 
@@ -336,14 +360,15 @@ def test_the_check_of_a_layer(page, tmp_path, monkeypatch, capfd):
     Layer 3 of the first port has two: it pairs neighbors, and it rotates where it shouldn't. No single
     misreading explains the sum.
 
-    The command line does the same with `--scheme` in place of `--config`:
+    Once `rotate_by` in `port.py` pairs halves, as by now it does on this page, append `rotation` to the file.
+    Then the command line says the same, with `--scheme` in place of `--config`:
     """
     monkeypatch.chdir(tmp_path)
     cells = [cell.code for cell in page.cells if "scratch" in cell.tags]
     (slip,) = (code for code in cells if "def rotation(" in code)
-    (tmp_path / "port.py").write_text(
-        "import numpy as np\n" + "\n".join([*cells[:2], slip])
-    )
+    (halves,) = (code for code in cells if code.strip().startswith("def rotate_by("))
+    port = tmp_path / "port.py"
+    port.write_text("\n".join(["import numpy as np", *cells[:2]]))
     (tmp_path / "config.json").write_text(json.dumps(page.torch.config))
     by_config, by_scheme = re.findall(r"^\$ python -m posattn (check .*)$", page.text, re.M)
     assert main(by_config.split()) == 1
@@ -354,8 +379,12 @@ def test_the_check_of_a_layer(page, tmp_path, monkeypatch, capfd):
     assert told.endswith(last)
     assert main(by_config.replace("--layer 3", "--layer 0").split()) == 1
     assert "The layout is interleaved: it should be half." in capfd.readouterr().out
+    port.write_text("\n".join([port.read_text(), halves, slip]))
     assert main(by_scheme.split()) == 1
-    assert "rotation as rotary, numpy float64:" in capfd.readouterr().out
+    told = " ".join(capfd.readouterr().out.split())
+    assert "rotation as rotary, numpy float64:" in told
+    (named,) = (cell for cell in page.cells if 'check(rotation, "rotary"' in cell.code)
+    assert named.printed.splitlines()[1] in told
 
 
 def test_when_it_names_no_cause(page):

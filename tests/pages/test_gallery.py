@@ -1,5 +1,6 @@
 """A gallery of faults."""
 
+import math
 import re
 
 import numpy as np
@@ -360,7 +361,7 @@ def test_rows_that_see_nothing(page):
     assert "right: 0.0, wrong: nan, also wrong: 2.0\n" in page.printed
     assert "right: 1.5, wrong: nan\n" in page.printed
     assert np.isnan(0 * np.nan)
-    assert np.isnan(np.subtract(-np.inf, -np.inf))
+    assert np.isnan(-math.inf - -math.inf)
     values, weights = np.array([0, 1, 2, 3, np.nan]), np.array([1, 1, 1, 1, 0]) / 4
     assert np.isnan(weights @ values)
     assert weights[:4] @ values[:4] == 1.5

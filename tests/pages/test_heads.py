@@ -131,7 +131,7 @@ def test_hiding(page):
     """Hide the answer from the question mark, and nothing changes. Hide the period, and the model
     does no better than guessing one of the eight nouns.
 
-    If the period can't see one of its two nouns, the answer is lost as well.
+    If the period can't see one of its two nouns, most answers are lost as well.
 
     The last line is a surprise: the period doesn't need the verb.
 
@@ -161,9 +161,10 @@ def test_a_mask_hides_from_one_reader(page):
 
 
 def test_the_verb_is_ignored(page):
-    """With the noun in one fact the model is nearly always right. With the noun in more it does
-    little better than a coin toss. The third line says what kind of mistake it makes: it always names the
-    answer of a fact with that noun
+    """With the noun in one fact the model is nearly always right. With the noun in more, the
+    third line says what kind of mistake it makes: it always names the answer of a fact with that noun. But it
+    can't tell which of these facts is meant, since it does no better than somebody who draws one of them at
+    random. (That is a little more than half, because now and then two of these facts have the same answer.)
 
     both the man and the dog do something to the cat.
 
@@ -172,6 +173,8 @@ def test_the_verb_is_ignored(page):
     """
     assert np.mean(page.torch.alone) > 0.98
     assert 0.5 < np.mean(page.torch.shared) < 0.65
+    assert np.mean(page.torch.shared) < np.mean(page.torch.drawn) + 0.03
+    assert 0.5 < np.mean(page.torch.drawn) < 0.6
     assert len(page.torch.alone) + len(page.torch.shared) == 400
     assert len(page.torch.possible) == len(page.torch.shared)
     assert np.all(page.torch.possible)
@@ -207,7 +210,7 @@ def test_pairs(page):
 
     Over the 23 tokens back to the first period, pairs 5 to 7 turn by less than 5 degrees
 
-    Pairs 0 and 1 turn more than once over that distance
+    Pair 1 turns by 109 degrees from one period to the next
     """
     place, content = page.torch.near_and_far, page.torch.right_and_wrong
     assert np.allclose([place.sum(), content.sum()], [3.74, 2.96], atol=0.005)
@@ -219,7 +222,7 @@ def test_pairs(page):
     assert six[4:].max() < 4
     assert page.torch.texts["who"].shape[1] - 1 - 5 == 23
     assert back[5:].max() < 5
-    assert back[:2].min() > 360
+    assert round(six[1]) == 109
     assert place[[1, 2]].sum() > 0.95 * place.sum()
     assert content[3:].sum() > 0.98 * content.sum()
     assert all(content[3:] > 0.1)
@@ -303,8 +306,7 @@ def test_removing_heads(page):
 def test_no_induction(page):
     """There's no induction head in this model. All scores are about what a head with uniform attention
     gets, where a perfect induction head would get 1.
-    (Such sequences are nothing like the stories the model was trained on, which is one more reason to
-    read the score with care.)
+    (Such sequences are nothing like the stories the model was trained on, so read the score with care.)
     """
     blind = np.mean([1 / (i + 1) for i in range(22, 44)])
     for layer in decoder().attention_weights(torch.from_numpy(page.torch.repeated)):
@@ -350,19 +352,21 @@ def test_the_record_is_current(page):
 def test_the_jump(page):
     """little more than if the model named one of the four subjects, or one of the four objects, at random.
 
-    At step 400 the collector has begun, while the reader hardly tells the periods apart
+    The collector began first: at step 300 it already gave its nouns …, when the reader gave the right period
+    …, no more than a blind head would. Between steps 400 and 600 both rise together
 
-    while the weights stay about where they are.
+    while the weight on the right period falls a little
     """
     period, nouns = np.array(RECORD["period"]), np.array(RECORD["nouns"])
     right = np.array(RECORD["right"])
     assert 1 / 4 < right[4] < 1 / 3
-    assert nouns[4, 0, 3] > 0.35 > 0.3 > period[4, 1, 2] > 1 / 4
+    assert nouns[3, 0, 3] > 0.5 > 0.25 > period[3, 1, 2]
+    assert nouns[-1, 0, 3] > nouns[6, 0, 3] + 0.1
+    assert -0.1 < period[-1, 1, 2] - period[6, 1, 2] < -0.03
     for curve in (right, period[:, 1, 2], nouns[:, 0, 3]):
         assert curve[6] - curve[4] > 0.25
     assert page.glued["nouns_600"] == nouns[6, 0, 3]
     assert right[-1] > right[6] + 0.05
-    assert abs(period[-1, 1, 2] - period[6, 1, 2]) < 0.1
     assert set(np.argsort(period[-1, 1])[-2:]) == {2, 3}  # as in the decoder of the page
     assert set(np.argsort(nouns[-1, 0])[-2:]) == {0, 3}
 
@@ -402,7 +406,8 @@ def test_alibi_uses_the_verb(page):
     """The two kinds of questions differ much more for ALiBi than for rotary
 
     An object comes after its subject and its verb, so it can have read both, and the last line of the table
-    shows that it has to read the verb. So unlike the rotary model, this one uses the verb.
+    shows that it has to read the verb. So in *whom* questions this model, unlike the
+    rotary one, uses the verb.
 
     its share of right answers is …, and that of the rotary model is ….
 
@@ -486,3 +491,20 @@ def test_only_the_noun_is_left(page):
         )
         read = sum(layer[:, :, -1, 24:].sum((0, 1)) for layer in seen)
         assert set(np.flatnonzero(read)) == {2, 3, n - 1 - 24}
+
+
+def test_the_role_matters(page):
+    """But it may also stand in the asked role in one fact and in the other role in others, and of such
+    questions the model still answers 1.00 of 52 *who* and 0.94 of 63 *whom* with only the noun left.
+    """
+    names = page.torch
+    found = {}
+    for kind, (batch, mask) in names.tries["noun only"].items():
+        logits = decoder()(torch.from_numpy(batch), mask=torch.from_numpy(mask))
+        right = logits[:, -1].argmax(-1).numpy() == names.answers[kind]
+        subjects, objects = batch[:, 1:24:6], batch[:, 4:24:6]
+        asked, other = (objects, subjects) if kind == "who" else (subjects, objects)
+        named = batch[:, [-2 if kind == "who" else -3]]
+        both = ((asked == named).sum(1) == 1) & (other == named).any(1)
+        found[kind] = round(float(right[both].mean()), 2), both.sum()
+    assert found == {"who": (1.0, 52), "whom": (0.94, 63)}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from posattn import reference
-from posattn.reference import frequencies
+from posattn.reference import frequencies, rotate
 from tests.pages.reading import DOCS
 
 L, N, S = 8192, 32768, 4.0
@@ -49,7 +49,7 @@ def test_how_far_the_question_is(page):
     """The query of that question has to find a key more than 32,000 tokens back, and in training no
     query ever looked back further than 8191.
 
-    Whether the model finds the dog 32,000 tokens back
+    Whether the model then finds the dog 32,000 tokens back
     """
     sentence = ["the", "dog", "bites", "the", "man"]
     question = 100  # more tokens than it needs
@@ -393,13 +393,15 @@ def test_eq_longrope_factor(page):
 
 def test_the_lists_of_phi_4_mini(page):
     """Here are the two lists of Phi-4-mini, rounded to two decimals. Its config.json gives 4096 tokens
-    as the original length and 131072 as the new one, so $s = 32$. Of each head 96 entries rotate,
-    which makes 48 pairs.
+    as the original length and 131072 as the new one, so here $L = 4096$ and the factor is 32, in place of
+    our L and s. Of each head 96 entries rotate, which makes 48 pairs.
 
     The fastest pair is not slowed at all. From there the slowing grows by the same ratio from pair to
     pair, as in NTK-aware scaling, until pair 31 has reached the factor 32. All later pairs are slowed by
-    at least that much, and they include every pair that makes less than one turn in training, so no
-    pair meets a new angle.
+    at least that much, as in YaRN, and they include every pair that makes less than one turn in training,
+    so no pair meets a new angle. The search did not leave fast pairs alone, though: pair 16 makes 30.26
+    turns in training and is slowed by 5.98, where YaRN would slow it by 1.05. And the full slowing starts
+    earlier, at a pair that makes 1.70 turns
 
     The short list holds only ones. A text of up to 4096 tokens gets the angles of training
 
@@ -423,6 +425,10 @@ def test_the_lists_of_phi_4_mini(page):
     assert long[30] < 32 < long[31] < 32.05
     assert (long[32:] > long[31]).all()
     omega = frequencies(96)
+    slower, _ = reference.yarn(96, factor=32.0, trained_length=4096)
+    assert round((omega / slower)[16], 2) == 1.05
+    assert np.allclose((omega / slower)[34:], 32)
+    assert np.round(4096 * omega / (2 * np.pi), 2)[[16, 31]].tolist() == [30.26, 1.7]
     unfinished = 4096 * omega < 2 * np.pi
     assert unfinished.argmax() == 34
     assert (131072 * omega / long <= 4096 * omega)[unfinished].all()
@@ -438,7 +444,9 @@ def test_the_lists_of_phi_4_mini(page):
 
 
 def test_a_larger_base(page):
-    """With base 500000 instead of 10000, pair 63 is 47 times slower, and pair 0 doesn't notice."""
+    """With base 500000 instead of 10000, pair 63 is $50^{126/128} = 47$ times slower, and pair 0 doesn't
+    notice.
+    """
     slowing = OMEGA / frequencies(128, base=5e5)
     assert round(slowing[63]) == 47
     assert slowing[0] == 1
@@ -599,7 +607,8 @@ def test_the_length_that_qwen3_gives(page):
 def test_short_texts_pay(page):
     """Position interpolation, NTK-aware scaling, YaRN and llama3 have one set of frequencies for all
     lengths, so a pair that is slowed for long texts is slowed for short ones too. Dynamic NTK and
-    LongRoPE are the exceptions, because they use one set for short texts and another for long ones.
+    LongRoPE are the exceptions, because they leave short texts the frequencies of training: LongRoPE has a
+    second list for long texts, and dynamic NTK a new set for every length.
     """
     fixed = (
         reference.position_interpolation,
@@ -614,6 +623,11 @@ def test_short_texts_pay(page):
     for n, same in ((100, True), (L, True), (L + 1, False)):
         made = reference.dynamic_ntk(128, factor=S, length=n, trained_length=L)
         assert np.allclose(made, OMEGA, rtol=1e-9) == same
+    one, other = (
+        reference.dynamic_ntk(128, factor=S, length=n, trained_length=L)
+        for n in (2 * L, 3 * L)
+    )
+    assert not np.allclose(one, other, rtol=1e-3)
 
 
 def test_eq_bound_on_base(page):
@@ -687,7 +701,7 @@ def test_mistakes_have_these_sizes(page):
     It changes the size of the scores and leaves their order alone. If you forget
     it, every score is too small by 23%, and if you apply it twice, every score is too large by 30%.
 
-    That is nearly as far off as the dropped scaling, with more of the order left.
+    That is nearly as far off as the dropped scaling, but more of the ranking survives.
     """
     found = re.findall(
         r"^(.+?) +(\d+)%(?: off, correlation (0\.\d\d))?$", page.printed, re.MULTILINE
@@ -715,7 +729,7 @@ def test_mistakes_have_these_sizes(page):
 
 
 def test_what_survives_of_the_right_order(page):
-    """Something of the right order survives, because dropping it leaves the fast pairs as they were.
+    """Part of the ranking survives, because the fast pairs are the same with and without the scaling.
 
     Stale keys near the start have hardly rotated in their slow pairs, whichever frequencies you use.
     """
@@ -787,3 +801,26 @@ def test_the_bound_under_interpolation(page):
 def test_a_fixed_length_fits_the_cache(page):
     """with the length fixed, one pass and two parts agree"""
     assert np.allclose(np.concatenate(page.torch.parts), page.torch.whole)
+
+
+def test_what_a_dropped_scaling_does_to_short_texts():
+    """with YaRN, llama3 or LongRoPE, short texts that look fine or nearly so, and garbage somewhere beyond the
+    original length. With `linear` every pair is too fast by the whole factor, so short texts are wrong as
+    well.
+    """
+    q, k = np.random.default_rng(0).normal(size=(2, 200, 128))
+    near = np.arange(200)
+
+    def off(slowed):
+        """How far the scores of a short text are off, in mean scores."""
+        wrong, right = (
+            rotate(q, near, frequencies=speeds) @ rotate(k, near, frequencies=speeds).T
+            for speeds in (OMEGA, slowed)
+        )
+        return abs(wrong - right).mean() / abs(right).mean()
+
+    linear = reference.position_interpolation(128, factor=S)
+    assert np.allclose(OMEGA / linear, S)
+    assert off(linear) > 0.9
+    assert off(reference.yarn(128, factor=S, trained_length=L)[0]) < 0.3
+    assert off(reference.llama3(128, base=1e4, factor=S, trained_length=L)) < 0.3
