@@ -78,10 +78,14 @@ def environment(session: nox.Session) -> None:
 
 @tool
 def tests(session: nox.Session) -> None:
-    """Run the tests and docstring examples; where CI is set, slow ones too, counting branches that run."""
-    counted = ["--cov", "--cov-report", "term-missing"]  # half as long again
-    usual = [*BESIDE, *counted] if os.environ.get("CI") == "true" else BESIDE
-    run(session, "pytest", *(session.posargs or usual))
+    """Run the tests and docstring examples; where CI is set, slow ones too."""
+    run(session, "pytest", *(session.posargs or BESIDE))
+
+
+@tool
+def coverage(session: nox.Session) -> None:
+    """Run all tests and count the branches of the library that they run: all, or it fails."""
+    run(session, "pytest", *ALL, "--cov", "--cov-report", "term-missing", *session.posargs)
 
 
 @nox.session(venv_backend="venv", default=False)

@@ -15,8 +15,11 @@ SCRIPT = Path(__file__).with_name("page.js")
 THEMES = ("light", "dark")
 
 
-def faults(browser, address):
-    """What is wrong with a page, by the name of the check, and its weight in `kib`."""
+def faults(browser, address, thorough=True):
+    """What is wrong with a page, by the name of the check, and its weight in `kib`.
+
+    The keyboard and axe take longest, and look only if it is to be `thorough`.
+    """
     context = browser.new_context(viewport=PHONE, color_scheme="light")
     page = context.new_page()
     heard = listen(page, address)
@@ -29,9 +32,11 @@ def faults(browser, address):
     words = page.evaluate("audit.words()")
     # reveal.js writes its speaker's window with scripts of its own, which no policy would let in
     found["policy"] = [] if deck else policy(page.evaluate("audit.policy()"))
-    found["keyboard"] = keyboard(page)
+    if thorough:
+        found["keyboard"] = keyboard(page)
     found["overflow"] = overflow(page)
-    found["axe"] = axe(page)
+    if thorough:
+        found["axe"] = axe(page)
     context.close()
     found["policy"] += heard
     found["no script"] = without_script(browser, address, words)
@@ -115,17 +120,13 @@ def keyboard(page):
 
 
 def states(path):
-    """Width, theme and framework of a page, twice and each time others; the site is seen in all eight.
-
-    The pages of the reference are alike, and there are many: each is seen once, wide.
-    """
+    """Width, theme and framework of a page, twice and each time others; the site is seen in all eight."""
     theme, framework = divmod(crc32(path.encode()) % 4, 2)
-    both = (PHONE, THEMES[theme], framework), (WIDE, THEMES[1 - theme], 1 - framework)
-    return both[1:] if path.startswith("/api/") else both
+    return (PHONE, THEMES[theme], framework), (WIDE, THEMES[1 - theme], 1 - framework)
 
 
 def axe(page):
-    """The violations that axe-core finds in the states of a page."""
+    """The violations that axe-core finds in two states of a page, which differ in everything."""
     page.evaluate((npm.PACKAGES / "axe-core" / "axe.min.js").read_text())
     found = []
     for size, theme, framework in states(urlsplit(page.url).path):

@@ -233,8 +233,6 @@ def test_pages_are_seen_in_two_states_that_differ_and_the_site_in_all_eight():
     for pair in seen:
         assert all(one != other for one, other in zip(*pair, strict=True))
     assert len({str(state) for pair in seen for state in pair}) == 8
-    ((size, *_),) = browser.states("/api/rotary.html")
-    assert size is browser.WIDE
 
 
 def test_lighthouse_marks_a_bad_page_down(folder, home):
