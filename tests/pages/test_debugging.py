@@ -160,7 +160,7 @@ def test_from_the_second_token_on(page):
 
 def test_a_static_scaling(page):
     """A static method such as YaRN changes them for every prompt, so its absence shows from token 1 on, like a
-    wrong base.
+    wrong base, even where the text still reads well.
     """
     names = page.torch
     speeds, factor = yarn(64, base=500000.0, factor=4.0, trained_length=128)
@@ -251,7 +251,7 @@ def test_before_the_hunt(page):
 def test_the_first_fault(page):
     """Every layer is wrong on its own, so the fault is probably in something that all layers share.
 
-    The numbers in the second column fall on the whole, because the vectors grow from layer to layer
+    The numbers in the second column fall on the whole, in part because the vectors grow from layer to layer
 
     All seven cases fail, and the last line names the cause. It's the layout.
     """
@@ -323,9 +323,9 @@ def test_what_is_left_is_rounding(page):
 def test_the_commands(page, tmp_path, monkeypatch, capsys):
     """The lines are folded here, and those of layers 4 to 7 look the same.
 
-    `posattn diagnose` reads 256 random tokens, or as many as `--tokens` says
+    `posattn diagnose` reads 256 random tokens, or more if the model has windows below 1000
 
-    reads 256 random tokens, or as many as --tokens says, and it says so in its last line.
+    or as many as --tokens says, and it says so in its last line.
 
     reads its text in one call, without a cache
 

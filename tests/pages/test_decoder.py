@@ -241,10 +241,14 @@ def test_what_is_learned_when(page):
     But each noun of the questions and answers gets a probability of only 0.4 to 0.5, and (not drawn here)
     the other noun of the story gets another 0.2 to 0.35.
 
-    Only the four free choices are left, with probabilities near the 1/8, 1/4, 1/7 and 1/2 of a perfect
-    model. It still prefers who to whom, which is part of what separates 0.32 from the floor.
+    and mostly the right verb too (0.90 and 0.79), which it must have read in the fact.
 
-    So the steep part of the loss curve is grammar, and the slower part that follows is reading the story.
+    The subject, the verb and the object get probabilities near the 1/8, 1/4 and 1/7 of a perfect model. But
+    who gets 0.78 in place of 1/2. At step 50 it was still near 1/2, so this preference came late, and it is
+    part of what separates 0.32 from the floor.
+
+    So the steep part of the loss curve is grammar and the verb, and the slower part that follows is telling
+    the two nouns apart.
     """
     text = decode(encode(STORY)).split()
     free, nouns = [1, 2, 4, 6], [9, 11, 16, 19]
@@ -262,7 +266,11 @@ def test_what_is_learned_when(page):
         assert p[200][np.array(sorted({*range(1, 21)} - {*free})) - 1].min() > 0.95
         chosen = p[200][np.array(free) - 1]
         assert abs(chosen[:3] - [1 / 8, 1 / 4, 1 / 7]).max() < 0.05
-        assert 0.5 < chosen[3] < 0.85
+        assert abs(chosen[3] - 0.78) < 0.01
+        assert abs(p[50][6 - 1] - 0.5) < 0.05
+        verbs = [at for at, word in enumerate(text) if word in ("bites", "bite")][1:]
+        assert np.allclose(p[30][np.array(verbs) - 1], [0.90, 0.79], atol=0.01)
+        assert p[10][np.array(verbs) - 1].max() < 0.4
         losses = names.losses
         assert np.mean(losses[28:32]) < 0.8  # steep
         assert losses[0] - losses[30] > 5 * (losses[30] - np.mean(losses[-20:]))

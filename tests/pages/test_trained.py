@@ -117,6 +117,8 @@ def test_sizes():
     The second text is the story of this book, made into a language of 22 words.
 
     In training a story has 2 to 4 facts and then 3 questions
+
+    and of 8, 16 and 32, with 3, 6, 12 and 24 questions
     """
     assert len(WORDS) == 22
     made = torch_training.fresh(schemes.rotary, len(topics.VOCABULARY), 2, 0)
@@ -124,6 +126,7 @@ def test_sizes():
     assert topics.LENGTH * settings.TIMES[-1] == 512
     assert (extending.FACTOR, settings.TUNED.steps) == (4, 200)
     assert (language.FACTS, language.QUESTIONS) == (4, 3)
+    assert [language.QUESTIONS * times for times in settings.TIMES] == [3, 6, 12, 24]
     assert schemes.HEAD_WIDTH == 16
     assert Rotary().base == 10000
 
@@ -165,7 +168,7 @@ def test_the_mask_alone_is_not_enough():
 
 
 def test_within_the_trained_length():
-    """rotary and KERPLE do best
+    """KERPLE, rotary and half rotary are lowest
 
     and ALiBi and the learned table come last
 
@@ -173,13 +176,15 @@ def test_within_the_trained_length():
 
     That can't be the whole reason, since KERPLE's curve only falls too and does best.
 
-    every decoder of KERPLE and ALiBi beats every one of the learned table.
+    every decoder of KERPLE, ALiBi and T5 beats every one of the learned table.
     """
     for scheme in ("rotary", "partial_rotary", "sinusoidal", "t5", "kerple"):
         for last in ("learned", "alibi"):
             assert np.mean(losses(scheme, "1")) < np.mean(losses(last, "1"))
-    for scheme in ("kerple", "alibi"):
+    for scheme in ("kerple", "alibi", "t5"):
         assert right(scheme, "1").min() > right("learned", "1").max()
+    means = {scheme: np.mean(losses(scheme, "1")) for scheme in cells.SCHEMES}
+    assert {*sorted(means, key=means.get)[:3]} == {"kerple", "rotary", "partial_rotary"}
     for scheme in ("learned", "sinusoidal", "alibi"):
         assert above(losses(scheme, "1"), losses("rotary", "1"))
         assert above(losses(scheme, "1"), losses("kerple", "1"))
@@ -252,7 +257,7 @@ def test_repairs_after_tuning():
 
     At eight times the length all of them rise again
 
-    With a little training, all but position interpolation come out alike up to four times the length.
+    With a little training, NTK-aware scaling, YaRN and llama3's rule come out alike up to four times the length, and no repair is only a little behind.
 
     and there no repair has the lowest mean, …, though its interval overlaps YaRN's.
     """
@@ -285,7 +290,7 @@ def depths(scheme, *path):
 
 
 def test_the_needle_is_one_fact_of_many():
-    """Ours tells 16 facts and asks about one of them
+    """Ours tells 16 facts and asks a single question about one of them
 
     a guess among the eight nouns is right about one time in eight.
     """
@@ -311,12 +316,15 @@ def blind(times, stories=1000):
         words, _, [fact] = story(rng, language.FACTS * times, 1)
         told = [words[start : start + 5] for start in range(0, len(words) - 8, 6)]
         noun = 4 if words[6 * len(told)] == "who" else 1
-        shares.append(1 / sum(other[noun] == told[fact][noun] for other in told))
+        fits = [other for other in told if other[noun] == told[fact][noun]]
+        answer = told[fact][5 - noun]
+        shares.append(np.mean([other[5 - noun] == answer for other in fits]))
     return np.mean(shares)
 
 
 def test_a_reader_who_is_blind_to_the_verb(page):
-    """The last row of the table says how often this reader is right, and it falls much as the best rows do.
+    """The last row of the table says how often this reader is right, and it falls just as the row of KERPLE
+    does.
 
     The blind reader has
 
@@ -326,31 +334,30 @@ def test_a_reader_who_is_blind_to_the_verb(page):
     shown = re.search(r"^blind to the verb(.+)$", printed, re.MULTILINE)
     for times, share in zip(settings.TIMES, shown[1].split(), strict=True):
         assert abs(float(share) - blind(times)) < 0.03
-        low, high = bounds(right("alibi", str(times)))
+        low, high = bounds(right("kerple", str(times)))
         assert low < blind(times) < high
-        assert abs(np.mean(right("alibi", str(times))) - blind(times)) < 0.08
+        assert abs(np.mean(right("kerple", str(times))) - blind(times)) < 0.05
 
 
 def test_who_reads_better():
     """Two T5 decoders answer
 
-    In longer stories a few decoders with ALiBi and KERPLE keep a small lead over it
+    In longer stories one ALiBi decoder keeps a small lead over it
 
     only one keeps a large one. It uses KERPLE
     """
     assert np.sum(right("t5", "1") > 0.98) == 2
-    assert blind(1) < 0.9
+    assert blind(1) < 0.92
     leads = {
         (scheme, seed): share - blind(4)
         for scheme in (*cells.SCHEMES, "cope")
         for seed, share in enumerate(right(scheme, "4"))
     }
-    ahead = (known for known in leads if leads[known] > 0.05)
-    first, *others = sorted(ahead, key=leads.get, reverse=True)
-    assert first == ("kerple", 1)
-    assert leads[first] > 0.4
-    assert max(leads[known] for known in others) < 0.15
-    assert {scheme for scheme, _ in others} == {"alibi", "kerple"}
+    first, second, third = sorted(leads, key=leads.get, reverse=True)[:3]
+    assert (first, second) == (("kerple", 1), ("alibi", 1))
+    assert leads[first] > 0.3
+    assert 0.03 < leads[second] < 0.1
+    assert leads[third] < 0.03
 
 
 def test_what_decoders_with_a_penalty_find():
@@ -358,7 +365,8 @@ def test_what_decoders_with_a_penalty_find():
     costs two of them little and seed 4 somewhat more.
 
     an answer costs them 0.33 and 0.34 nats, and the other three between 0.17 and 0.43. In stories of 16
-    facts it does, with 2.9 nats against 1.2 to 1.8.
+    facts it does, with 2.9 nats against 1.2 to 1.8. (Their right answers are the fewest of the five, 0.79 and
+    0.80, but the next has 0.82, so that is hardly a warning.)
 
     Each of its decoders finds fewer early facts than late ones, but none loses them all.
 
@@ -372,6 +380,8 @@ def test_what_decoders_with_a_penalty_find():
     assert np.all(np.flatnonzero(lost) == [2, 3])
     assert np.all(np.ptp(found[:2], axis=1) < 0.15)
     assert 0.25 < np.ptp(found[4]) < 0.35
+    assert np.sort(right("alibi", "1"))[:3].round(2).tolist() == [0.79, 0.8, 0.82]
+    assert {*np.argsort(right("alibi", "1"))[:2]} == {2, 3}
     costs = {times: of_each_seed("stories", "alibi", "loss", times) for times in "14"}
     assert costs["1"][lost].round(2).tolist() == [0.33, 0.34]
     others = costs["1"][~lost].round(2)
@@ -386,16 +396,17 @@ def test_what_decoders_with_a_penalty_find():
 def test_t5_finds_the_first_facts():
     """T5 does the opposite.
 
-    Rotary does little better than guessing, and it too is worst at the end.
+    Rotary does little better than guessing, and it too finds the first facts most often, on average.
     """
     assert above(depths("t5")[:, 0], depths("t5")[:, 3])
     assert 6 * language.FACTS < language.LENGTH < 4 * 6 * language.FACTS
     assert np.all(depths("rotary").mean(0) < 0.25)
-    assert np.argmin(depths("rotary").mean(0)) == 3
+    assert np.argmax(depths("rotary").mean(0)) == 0
 
 
 def test_no_repair_finds_more_than_seeds_differ():
-    """What a repair does for these answers is smaller than the difference between one seed and the next.
+    """On average a repair changes these answers by less than the repaired decoders differ among themselves,
+    though one of them gains a good deal.
 
     gets something from YaRN even without training
 
@@ -413,6 +424,7 @@ def test_no_repair_finds_more_than_seeds_differ():
     assert np.argmax(right("rotary", "1")) == 1
     plain = depths("rotary", "extended", "none", "before")[1]
     assert np.all(depths("rotary", "extended", "YaRN", "before")[1] > plain)
+    assert (depths("rotary", "extended", "YaRN", "before")[1] - plain).mean() > 0.15
     best = depths("rotary", "extended", "YaRN", "after")[1]
     assert abs(best.mean() - blind(4)) < 0.06
 
@@ -457,9 +469,8 @@ def test_the_example_is_never_trained_on():
 
 
 def test_seeds_go_down_stairs():
-    """Each has a stretch where it hardly falls, and then a drop, and the drop comes at a different time for each seed.
-
-    Seed 2 drops between steps 1000 and 1500, and seeds 0 and 4 after step 2000.
+    """Each has a stretch where it hardly falls, and then a drop, and the drop doesn't come at the same time for
+    all. Seed 2 drops between steps 1000 and 1500, and seeds 0 and 4 around step 2000.
 
     When training ends, seeds 1 and 3 are lowest, and they are the two that answer nearly everything.
     """
@@ -552,21 +563,24 @@ def test_the_blind_reader_hesitates():
 
     In a story of 16, 15 of the 31 others are told
 
-    (That is more than $1/2.45 = 0.41$, because where there is only one name to choose from, this reader is always right.)
+    and because two of them have the same answer one time in seven.)
     """
-    rng, counts = np.random.default_rng(8), []
+    rng, counts, same = np.random.default_rng(8), [], []
     for _ in range(500):
         words, _, [fact] = story(rng, 16, 1)
         told = [words[start : start + 5] for start in range(0, 96, 6)]
         noun = 4 if words[96] == "who" else 1
-        counts.append(sum(other[noun] == told[fact][noun] for other in told))
+        fits = [other for other in told if other[noun] == told[fact][noun]]
+        counts.append(len(fits))
+        same += [o[5 - noun] == told[fact][5 - noun] for o in fits if o != told[fact]]
     assert set(counts) == {1, 2, 3, 4}
+    assert abs(np.mean(same) - 1 / 7) < 0.03
     assert round(1 / 2.45, 2) == 0.41 < blind(4)
     assert abs(np.mean(counts) - (1 + 3 * 15 / 31)) < 0.12
 
 
 def test_alibi_reads_with_its_flattest_head():
-    """Seed 0, one of the three, is the decoder that {doc}`/heads` opens, and there it is mostly the flattest head that reads the answer."""
+    """Seed 0, one of the three, is the decoder that {doc}`/heads` opens, and there it is the flattest head that reads the answer most."""
     assert checkpoints.SEEDS["alibi"] == 0
     assert depths("alibi")[0, 0] > 0.38
     decoder = Decoder.from_config(CHECKPOINT, weights=checkpoints.PLACES["alibi"])
@@ -594,7 +608,7 @@ def test_late_facts_come_back(page):
         printed_lines(page, name) for name in ("nothing hidden  ", "others see 24")
     )
     for shares in plain[:2]:
-        assert np.all(np.array(shares[1:3]) > np.array(blind_to_verb[-3:-1]) - 0.05)
+        assert np.all(np.array(shares[:3]) > np.array(blind_to_verb[:3]) - 0.08)
         assert shares[3] < 0.3
     for shares in printed_lines(page, "periods see 24   "):
         assert shares[3] > 0.8
