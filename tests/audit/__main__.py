@@ -1,9 +1,9 @@
 """Look at the built site as its readers do: `nox -s audit`, or `nox -s audit -- position/sinusoidal`.
 
 Prints a table of pages and checks, then every fault, and fails if there is one.
-Lighthouse looks at the longest page of each folder, or at all that are named. Of the pages of the reference,
-which one template makes, the keyboard and axe look at the longest. Speed is a measurement of this machine
-too, so a page below FAST is named and isn't a fault. A page that is too heavy is one.
+Lighthouse looks at the longest page of each folder, or at all that are named, and so does axe at the pages
+of the reference, which one template makes. Speed is a measurement of this machine too, so a page below FAST
+is named and isn't a fault. A page that is too heavy is one.
 """
 
 import argparse

@@ -18,7 +18,7 @@ THEMES = ("light", "dark")
 def faults(browser, address, thorough=True):
     """What is wrong with a page, by the name of the check, and its weight in `kib`.
 
-    The keyboard and axe take longest, and look only if it is to be `thorough`.
+    Axe takes longest, and looks only if it is to be `thorough`.
     """
     context = browser.new_context(viewport=PHONE, color_scheme="light")
     page = context.new_page()
@@ -32,8 +32,7 @@ def faults(browser, address, thorough=True):
     words = page.evaluate("audit.words()")
     # reveal.js writes its speaker's window with scripts of its own, which no policy would let in
     found["policy"] = [] if deck else policy(page.evaluate("audit.policy()"))
-    if thorough:
-        found["keyboard"] = keyboard(page)
+    found["keyboard"] = keyboard(page)
     found["overflow"] = overflow(page)
     if thorough:
         found["axe"] = axe(page)
