@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import jax
 
-# Most of the time goes into compiling for JAX what runs once: let it not optimise. The book and the
+# Most of the time goes into compiling for JAX what runs once: let it not optimise. Notebooks and
 # oracles compile as a user does.
 os.environ["XLA_FLAGS"] = (
     "--xla_force_host_platform_device_count=4 "  # for rings

@@ -23,7 +23,10 @@ from sphinx import builders
 from sphinx_proof.domain import ProofDomain
 
 HANDS = 6  # for each process
-COMPILER = "--xla_cpu_parallel_codegen_split_count=1"  # most code for JAX runs once
+COMPILER = (  # most code for JAX runs once, and takes longer to compile than to run
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
 
 
 class Forked:
