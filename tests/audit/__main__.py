@@ -66,9 +66,7 @@ def audit(folder, wanted):
     pages = site.pages(folder, wanted)
     scores, weights, faults = {}, {}, {}
     for name, path in pages.items():
-        faults[name] = dict.fromkeys((*SCORES, *CHECKS), ()) | {
-            "links": links.faults(folder, path)
-        }
+        faults[name] = dict.fromkeys(SCORES, ()) | {"links": links.faults(folder, path)}
     # viewcode marks definitions with blocks inside of preformatted text
     names = {str(path): n for n, path in pages.items() if not n.startswith("_modules/")}
     found = ((names[line["file"]], line) for line in node.lines("validate.mjs", *names))
@@ -98,12 +96,12 @@ def low(name, line):
 
 
 def table(scores, weights, faults):
-    """A row for each page: its scores and weight, and how many faults each check has found."""
+    """A row for each page: its scores and weight, and how many faults each check that looked has found."""
     heads = ["page", *SCORES, "KiB", *(check for check in CHECKS if check != "weight")]
     rows = [heads]
     for name, found in faults.items():
         marks = [
-            f"{len(found[check])} ✗" if found[check] else "✓"
+            f"{len(found[check])} ✗" if found.get(check) else "✓" * (check in found)
             for check in heads[len(SCORES) + 2 :]
         ]
         known = scores.get(name, {})  # Lighthouse looks at some pages only
