@@ -92,7 +92,7 @@ WRONG = [
     ({"rope_theta": 10**400}, ValueError, "rope_theta must be a finite number"),
     ({"rope_theta": "10000"}, TypeError, "rope_theta must be .* got '10000'"),
     ({"rope_theta": True}, TypeError, "rope_theta must be .* got True"),
-    ({"factor": 2.0}, ValueError, "factor = 2.0 has no meaning with rope_type 'default', which knows no"),
+    ({"factor": 2.0}, ValueError, "factor = 2.0 has no meaning without rope_type, and that is missing"),
     ({"rope_type": "linear"}, ValueError, "factor is missing"),
     ({"rope_type": "linear", "factor": 0}, ValueError, "factor must be a finite number above 0, got 0"),
     ({"rope_type": "linear", "factor": math.nan}, ValueError, "factor must be .* got nan"),
@@ -123,7 +123,7 @@ WRONG = [
         TRAINED: 1}, ValueError, "must be a whole number from 2"),
     ({"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 1, TRAINED: 512},
         ValueError, "high_freq_factor = 1 must be at least low_freq_factor = 4"),
-    ({"rope_typ": "yarn"}, ValueError, "rope_typ = 'yarn' has no meaning with rope_type 'default'"),
+    ({"rope_typ": "yarn"}, ValueError, "rope_typ = 'yarn' has no meaning without rope_type"),
 ]  # fmt: skip
 
 

@@ -230,6 +230,45 @@ def test_padding_and_positions_are_those_of_the_inputs():
     assert agreeing(found) == [True, False, True]
 
 
+def test_padding_that_is_seen_is_named():
+    tokens = torch.randint(0, 40, (2, 16))
+    shown = torch.ones_like(tokens)
+    shown[1, :3] = 0
+
+    class Unmasked(Model):
+        def forward(self, input_ids, attention_mask=None):
+            return super().forward(input_ids)
+
+    inputs = {"input_ids": tokens, "attention_mask": shown}
+    found = diagnose(Unmasked({}, {}, {}), CONFIG, inputs)
+    assert [line.causes for line in found.findings] == [
+        ("Padding is seen: attention_mask is ignored.",)
+    ] * 3
+
+
+def test_a_dictionary_of_inputs_is_passed_on_by_name():
+    tokens = torch.randint(0, 40, (2, 16))
+    shown = torch.ones_like(tokens)
+    shown[1, :3] = 0
+
+    class Tokens(Model):
+        def forward(self, tokens, attention_mask=None):
+            return super().forward(tokens, attention_mask)
+
+    inputs = {"tokens": tokens, "attention_mask": shown}
+    assert diagnose(Tokens({}, {}, {}), CONFIG, inputs).agrees
+    with pytest.raises(UsageError, match="unexpected keyword argument 'tokens'"):
+        diagnose(Model({}, {}, {}), CONFIG, inputs)
+
+
+def test_a_model_with_more_layers_than_its_configuration_does_not_agree():
+    found = diagnose(Model({}, {}, {}), CONFIG | {"num_hidden_layers": 2})
+    assert agreeing(found) == [True, True, False]
+    assert not found.agrees
+    assert "2 of 3 layers do what the configuration says, 1 not compared" in str(found)
+    assert found.findings[2].why == "the configuration says that there are 2 layers"
+
+
 def test_positions_far_out_agree_up_to_rounding():
     tokens = torch.randint(0, 40, (1, 12))
     inputs = {"input_ids": tokens, "position_ids": torch.arange(9000, 9012)}
@@ -290,7 +329,7 @@ LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
         ({"factor": 8.0}, "The factor is 8: the configuration says 4."),
         (
             {"original_max_position_embeddings": 16384},
-            "The original length is 16384: the configuration says 4096.",
+            "The original length is 8192 or 16384: the configuration says 4096.",
         ),
         ({"truncate": False}, "The ends of the blend stay fractions"),
         (
@@ -414,7 +453,11 @@ def test_layers_that_are_not_called_or_no_attention_are_not_compared():
             "position_ids must be",
         ),
         ({"model": nn.Linear(1, 1)}, "inputs must be given for a model without"),
-        ({"attention": "blocks.{}.attn"}, "must be one of blocks.0.attn"),
+        (
+            {"attention": "blocks.{}.attn"},
+            "must be one of blocks.0.attn, and the model has layers.{}.self_attn$",
+        ),
+        ({"model": nn.Embedding(9, 9)}, "and the model has no module of such a name"),
         ({"inputs": torch.full((1, 4), 99)}, "model cannot be run on the inputs"),
     ],
 )

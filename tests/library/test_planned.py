@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from posattn import reference
 from posattn.__main__ import main
 from posattn.configs import plan
 from posattn.conformance import UsageError, check, worker
@@ -163,9 +164,99 @@ def test_where_no_fault_of_a_layer_is_known_the_report_says_what_to_check_next()
     report = check(lambda *x: by_hand(*x, base=3.0), vectors, framework="numpy")
     assert report.causes == []
     assert "no known fault explains this\nCheck the function that rotates" in str(report)
+    assert str(report).endswith("--scheme rotary knows more of its faults.")
+    scaled = planned(RECORDS["Llama 3.1"], 0)
+    report = check(lambda *x: by_hand(*x, base=3.0), scaled, framework="numpy")
+    assert "--scheme rotary knows more of its faults, and --scheme llama3" in " ".join(
+        str(report).split()
+    )
     gpt2 = planned(RECORDS["GPT-2"])  # which rotates nothing
     report = check(lambda *x: by_hand(*x, base=3.0), gpt2, framework="numpy")
     assert str(report).endswith("no known fault explains this")
+
+
+def test_where_prompts_pass_the_rotation_is_not_suspected():
+    def forgets_a_key(query, key, value, query_positions, key_positions):
+        if query.shape[-2] < key.shape[-2]:
+            value = np.concatenate([0 * value[..., :1, :], value[..., 1:, :]], axis=-2)
+        return llama(query, key, value, query_positions, key_positions)
+
+    report = check(forgets_a_key, planned(RECORDS["Llama 3"], 0), framework="numpy")
+    assert "no known fault explains this\nPrompts pass" in str(report)
+    assert "rotary" not in str(report)
+
+
+def test_what_raises_gets_no_hint_about_the_rotation():
+    report = check(lambda *given: None, planned(RECORDS["Llama 3"]), framework="numpy")
+    assert "returns NoneType" in str(report)
+    assert "rotary" not in str(report)
+
+
+def top_left(query, key, value, query_positions, key_positions):
+    """Llama's attention with a mask that begins at the first key in each call."""
+    shape = query.shape[-2], key.shape[-2]
+    d, group = query.shape[-1], query.shape[1] // key.shape[1]
+    turn = reference.Rotary(base=500000.0, layout="half")
+    q, k = (p if p.ndim == 1 else p[:, None] for p in (query_positions, key_positions))
+    key, value = (np.repeat(x, group, axis=1) for x in (turn(key, k), value))
+    scores = turn(query, q) @ np.swapaxes(key, -1, -2) / d**0.5
+    scores = np.where(np.tri(*shape, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ value
+
+
+def unscaled(*given):
+    """Llama's attention without a scale."""
+    return by_hand(*given, base=500000.0, scale=1.0)
+
+
+def tiled(query, key, value, *positions):
+    """Llama's attention with key heads in the order of tile."""
+    key, value = (np.tile(x, (1, 4, 1, 1)) for x in (key, value))
+    return llama(query, key, value, *positions)
+
+
+def later_queries_from_0(query, key, value, query_positions, key_positions):
+    """Llama's attention of a model that forgets in later calls where it is."""
+    from_0 = query_positions - query_positions[..., :1]
+    turn = reference.Rotary(base=500000.0, layout="half")
+    where = from_0 if from_0.ndim == 1 else from_0[:, None]
+    right = query_positions if from_0.ndim == 1 else query_positions[:, None]
+    back = turn(turn(query, where), -right)  # which `llama` rotates once more
+    return llama(back, key, value, query_positions, key_positions)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        (top_left, "mask_from_the_top_left"),
+        (unscaled, "scores_unscaled"),
+        (tiled, "key_heads_tiled"),
+        (later_queries_from_0, "queries_from_0"),
+    ],
+)
+def test_slips_of_code_are_named(wrong, cause):
+    report = check(wrong, planned(RECORDS["Llama 3"], 3), framework="numpy")
+    assert report.causes[0].name == cause, f"{report}"
+
+
+def test_lengths_that_give_the_same_blend_are_named_together():
+    said = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 1,
+        "rope_theta": 5e5,
+        "max_position_embeddings": 16384,
+        "rope_scaling": YARN | {"original_max_position_embeddings": 4096},
+    }
+    wrong = said | {"rope_scaling": YARN | {"original_max_position_embeddings": 16384}}
+    layer = plan(wrong).layers[0]
+    report = check(partial(attend, layer), planned(said), framework="numpy")
+    assert (
+        "The original length is 8192 or 16384: the configuration says 4096."
+        == report.causes[0].sentence
+    )
 
 
 def test_a_layer_with_sinks_needs_a_function_that_takes_them():

@@ -44,7 +44,7 @@ def beginning(errors):
 
 
 def test_where_five_faults_begin(page):
-    """four of the five errors are about equally large, and only that of bfloat16 stays small. What tells the
+    """four of the five errors are about equally large, and only that of bfloat16 is smaller. What tells the
     faults apart is where each curve leaves zero.
 
     A wrong base shows from the second token on, faintly at first, and its error grows

@@ -247,8 +247,8 @@ def test_what_is_learned_when(page):
     who gets 0.78 in place of 1/2. At step 50 it was still near 1/2, so this preference came late, and it is
     part of what separates 0.32 from the floor.
 
-    So the steep part of the loss curve is grammar and the verb, and the slower part that follows is telling
-    the two nouns apart.
+    In this story, then, grammar and the verb come first, by step 30, and telling the two nouns apart comes
+    later.
     """
     text = decode(encode(STORY)).split()
     free, nouns = [1, 2, 4, 6], [9, 11, 16, 19]

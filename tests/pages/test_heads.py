@@ -251,8 +251,7 @@ def test_pairs(page):
 
 def test_two_nouns_less_one(page):
     """They bring *both* nouns of the fact, and in *who* questions they even favor the wrong one.
-    But layer 0 has spoken against that noun already, with … and …, and the votes of the two heads don't make up
-    for it. That leaves the other noun ahead before the network has added anything.
+    But layer 0 has already lowered that noun, by … and …, and what the two heads add to it is less. That leaves the other noun ahead before the network has added anything.
     The network then adds the largest part.
     It sees only the stream at the question mark, so it can only work with what the heads have brought
     there, but this method doesn't show how it does so.

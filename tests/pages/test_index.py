@@ -1,9 +1,13 @@
 """The first page."""
 
+import jax.numpy as jnp
 import numpy as np
+import torch
 
 from posattn import reference
+from posattn.__main__ import main
 from posattn.schemes import SCHEMES
+from posattn.stories import CHECKPOINT
 from tests.pages.reading import DOCS
 
 WORDS, OTHER = ["the", "dog", "bites", "the", "man"], [0, 4, 2, 3, 1]
@@ -59,7 +63,20 @@ def test_one_addition_tells_the_first_token_from_the_last(page):
     assert not np.allclose(placed[0], placed[2])
     assert np.array_equal(encoded, TOKENS + reference.sinusoidal_encoding(3, 2))
     shown = "".join(f"{matrix.astype(np.float32).round(3)}\n" for matrix in (plain, placed))
-    assert page.printed == 2 * shown
+    assert page.printed.endswith(2 * shown)
+
+
+def test_three_lines_make_the_attention_of_a_layer(page, capsys):
+    """Three lines make the attention of a layer, with its weights:
+
+    | What does each layer do? (configurations) | `plan config.json` |
+    """
+    assert main(["plan", f"{CHECKPOINT / 'config.json'}"]) == 0
+    shown = capsys.readouterr().out
+    assert page.printed.startswith(shown + 2 * "(1, 10, 64)\n")
+    x = np.random.default_rng(0).normal(size=(1, 10, 64)).astype(np.float32)
+    both = (page.torch.layer(torch.from_numpy(x)), page.jax.layer(jnp.asarray(x)))
+    assert np.allclose(both[0].detach(), both[1], atol=1e-4)
 
 
 def test_most_later_schemes_act_later(page):

@@ -204,7 +204,7 @@ def test_moving_a_key(page):
     """because rotations add up: rotate by 5 and then by $-3$, and you are at 2.
 
     The moved key is exact. After the change of frequencies, the cosine between the cached key and the right
-    one is only 0.13, so little of the key is left.
+    one is only 0.13, so they are almost at right angles.
     """
     one = np.ones(12)
     assert np.allclose(rotate(rotate(Q, 5 * one), -3 * one), rotate(Q, 2 * one))

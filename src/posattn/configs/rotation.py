@@ -130,6 +130,11 @@ class Options:
         self.length = None if length is None else keys.whole("length", length, most=2**62)
         for name, value in keys.values.items():
             if name not in keys.asked and value is not None:
+                given = keys.values.get("rope_type") or keys.values.get("type")
+                if given is None:
+                    raise keys.error(
+                        f"{name} = {shown(value)} has no meaning without rope_type, and that is missing"
+                    )
                 raise keys.error(
                     f"{name} = {shown(value)} has no meaning with rope_type {method!r}, "
                     f"which knows {', '.join([*needed, *optional]) or 'no options'}"

@@ -125,11 +125,13 @@ def examine(function, scheme, options, begin):
     begin(runs + slopes, None)
     if not runs:
         (reason, _), *_ = Counter(skipped.values()).most_common()
-        raise UsageError(f"no case of {scheme} can be run, since {reason}")
+        positional = (p["name"] for p in vectors["parameters"] if not p["keyword"])
+        called = f"; it is called with {', '.join(positional)}" * ("not fit" in reason)
+        raise UsageError(f"no case of {scheme} can be run, since {reason}{called}")
     title = f"{name_of(function)} as {scheme}, {framework} {dtype}"
     if options.tolerance is not None:
         title += f", tolerance {options.tolerance}"
-    hint = vectors.get("hint", "")
+    hint = vectors["hint"](runs) if "hint" in vectors else ""
     report = Report(title, runs + slopes, skipped, [], left_out=away, hint=hint)
     if report.failures:
         from posattn.conformance.faults import explain
@@ -206,7 +208,8 @@ def select(vectors, options):
     for name, value in (options.settings or {}).items():
         known = [p["name"] for p in vectors["parameters"] if p["keyword"]]
         if name not in known:
-            raise UsageError(f"settings must name one of {', '.join(known)}, got {name!r}")
+            some = f"name one of {', '.join(known)}" if known else "be left out here"
+            raise UsageError(f"settings must {some}, got {name!r}")
         values = [case["keywords"].get(name, defaults.get(name)) for case in cases]
         cases = [case for case, has in zip(cases, values) if same(has, value)]
         if not cases:

@@ -1,6 +1,7 @@
 """Which layer of a PyTorch model does something else than its configuration says, and what that may be."""
 
 import os
+import re
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -163,6 +164,7 @@ def diagnose(model, config, inputs=None, *, attention=None, weights=None):
         found_of(described, layer, modules, seen, given, weights)
         for layer in described.layers
     ]
+    findings += beyond(model, described, attention)
     notes = [*unseen(described, n), *too_coarse(seen)]
     return Diagnosis(described.model_type, findings, notes, n)
 
@@ -267,8 +269,27 @@ def module_of(model, described, index, attention):
         except AttributeError:
             continue
     raise UsageError(
-        f"attention of layer {index} must be one of {', '.join(tried)}, and the model has none of them"
+        f"attention of layer {index} must be one of {', '.join(tried)}, and the model has "
+        f"{', '.join(likely(model)) or 'no module of such a name'}"
     )
+
+
+def likely(model):
+    """The names of modules that may be attention, with `{}` for the number of the layer."""
+    names = [name for name, _ in model.named_modules() if "att" in name.rpartition(".")[2]]
+    return dict.fromkeys(re.sub(r"\b\d+\b", "{}", name) for name in names)
+
+
+def beyond(model, described, attention):
+    """A layer of the model that the configuration ends before."""
+    index = len(described.layers)
+    if callable(attention) or (attention is not None and "{" not in attention):
+        return
+    try:
+        module_of(model, described, index, attention)
+    except UsageError:
+        return
+    yield Finding(index, why=f"the configuration says that there are {index} layers")
 
 
 def watched(model, described, modules, given):
@@ -294,7 +315,7 @@ def watched(model, described, modules, given):
         hooks.callback(model.train, training)
         model.eval()
         try:
-            model(given["tokens"]) if "tokens" in given else model(**given)
+            model(given["tokens"]) if set(given) == {"tokens"} else model(**given)
         except Exception as error:
             raise UsageError(f"model cannot be run on the inputs: {error!r}") from error
     return seen
@@ -321,6 +342,12 @@ def found_of(described, layer, modules, seen, given, weights):
         return Finding(index, error, True)
     if np.isinf(error):
         return Finding(index, error, False, ("Its output is not finite.",))
+    if given.get("attention_mask") is not None and not error <= bound:
+        unmasked = {**given, "attention_mask": None}
+        if distance(run(described, layer, state, x, unmasked), want, given) <= bound:
+            return Finding(
+                index, error, False, ("Padding is seen: attention_mask is ignored.",)
+            )
     rounded = error <= bound  # then a mistake must explain it better than rounding
     others = [] if rounded else nearby(layer, described, windows(layer, exact, want, bound))
     for readings in (misreadings(layer, described), others):

@@ -42,6 +42,12 @@ def misreadings(layer, plan):
             "The scale is one over the square root of head_dim: the configuration has another.",
             replace(layer, scale=layer.head_dim**-0.5),
         )
+    if layer.scale != 1:
+        yield (
+            "scores_unscaled",
+            f"The scores are not scaled: the scale should be {layer.scale:g}.",
+            replace(layer, scale=1.0),
+        )
     if layer.num_heads > 1:
         width = layer.num_heads * layer.head_dim
         yield (
@@ -121,9 +127,13 @@ def of_the_scaling(layer):
     found = []
     if trained:
         extended = {trained * factor, trained / factor} if factor else set()
+        alike = {}  # a blend with rounded ends is the same for several lengths
         for length in sorted({*map(int, extended), *LENGTHS} - {trained, 0}):
-            what = f"The original length is {length}: the configuration says {trained}."
-            found.append((f"original_length_of_{length}", what, {TRAINED: length}))
+            alike.setdefault(rescaled(layer, **{TRAINED: length}), []).append(length)
+        for lengths in alike.values():
+            some = " or ".join(map(str, lengths))
+            what = f"The original length is {some}: the configuration says {trained}."
+            found.append((f"original_length_of_{lengths[0]}", what, {TRAINED: lengths[0]}))
     if factor:
         for other in sorted({*FACTORS} - {factor}):
             what = f"The factor is {other:g}: the configuration says {factor:g}."

@@ -1,6 +1,7 @@
 """Vectors made from a model's configuration: the attention of one layer, between its projections."""
 
 import inspect
+from functools import partial
 
 import numpy as np
 
@@ -10,13 +11,22 @@ from posattn.configs.reading import as_heads, chosen
 from posattn.conformance.faults.registry import Fault
 from posattn.conformance.generate import TOLERANCE
 from posattn.conformance.misread import misreadings
-from posattn.conformance.vectors import UsageError
+from posattn.conformance.vectors import UsageError, names
 
 __all__ = ["attend", "planned"]
 
+ONE_CALL = ("a prompt", "positions that do not begin at 0", "far positions")
 ALONE = (
-    "Check the function that rotates on its own: --scheme rotary knows more of its faults."
+    "Check the function that rotates on its own: --scheme rotary knows more of its faults"
 )
+LATER = (
+    "Prompts pass, so queries and keys are rotated right if they come in one call. What fails comes later or "
+    "has positions of its own in each text: look at the mask, and at the positions of later calls."
+)
+SCALINGS = {
+    "linear": "position_interpolation",
+    "dynamic": "dynamic_ntk",
+}  # by their other names
 
 
 def planned(config, layer=0, *, length=None):
@@ -81,23 +91,101 @@ def planned(config, layer=0, *, length=None):
         ],
         "relative": False,
         "cases": [finished(described, *case) for case in cases(described)],
-        "faults": [misread(*mistake) for mistake in misreadings(described, plan)],
-        "hint": ALONE if described.rope is not None else "",
+        "faults": [
+            *(misread(*mistake) for mistake in misreadings(described, plan)),
+            *(Fault(named(*slip), (), "") for slip in slips(described)),
+        ],
+        "hint": partial(where_to_look, described),
     }
+
+
+def where_to_look(layer, runs):
+    """What to try where nothing explains the failures: by the cases in which they are."""
+    failed = [run for run in runs if run.failed]
+    if layer.rope is None or not all(run.comparable for run in failed):
+        return ""
+    if not {run.case["name"] for run in failed}.intersection(ONE_CALL):
+        return LATER
+    scheme = SCALINGS.get(layer.rope.method, layer.rope.method)
+    more = f", and --scheme {scheme} those of the frequencies" if scheme in names() else ""
+    return f"{ALONE}{more}."
 
 
 def misread(name, sentence, layer):
     """What a layer computes whose configuration was read wrongly, as a known fault."""
-
-    def attention(*given, **sinks):
-        return attend(layer, *given, **sinks)
-
-    attention.__name__, attention.__doc__ = name, sentence
-    return Fault(attention, (), "")
+    return Fault(named(name, sentence, partial(attend, layer)), (), "")
 
 
-def attend(layer, query, key, value, query_positions, key_positions, *, sinks=None):
-    """What a plan says of a layer, computed by the reference."""
+def named(name, sentence, attention):
+    """A function with a name, and with a sentence on what is wrong."""
+
+    def called(*given, **sinks):
+        return attention(*given, **sinks)
+
+    called.__name__, called.__doc__ = name, sentence
+    return called
+
+
+def slips(layer):
+    """What goes wrong in code, however well the configuration is read: names, sentences, functions."""
+
+    def counted(query, key, *_):
+        return np.arange(query.shape[-2]), np.arange(key.shape[-2])
+
+    def ends_together(query, key, *_):
+        n_q, n_k = query.shape[-2], key.shape[-2]
+        return np.arange(n_k - n_q, n_k), np.arange(n_k)
+
+    def mask_by(order):
+        return lambda *given, **sinks: attend(layer, *given, **sinks, order=order(*given))
+
+    def rotated_by(order):
+        return lambda *given, **sinks: attend(
+            layer, *given[:3], *order(*given), **sinks, order=given[3:]
+        )
+
+    if layer.causal:
+        yield (
+            "mask_from_the_top_left",
+            "The causal mask counts queries from 0 in each call, so it begins in the top left corner: the "
+            "last query must see the last key.",
+            mask_by(counted),
+        )
+        yield (
+            "mask_by_index",
+            "The causal mask compares indices: it must compare positions, which may differ between texts.",
+            mask_by(ends_together),
+        )
+    if layer.rope is not None:
+        yield (
+            "queries_from_0",
+            "Each call rotates its queries as if the first of them stood at position 0.",
+            rotated_by(lambda *given: (counted(*given)[0], given[-1])),
+        )
+        yield (
+            "positions_from_0",
+            "Each call rotates its queries and keys as if the first of them stood at position 0.",
+            rotated_by(counted),
+        )
+    if 1 < layer.num_kv_heads < layer.num_heads:
+        group = layer.num_heads // layer.num_kv_heads
+
+        def tiled(query, key, value, *positions, **sinks):
+            key, value = (np.concatenate([x] * group, axis=1) for x in (key, value))
+            return attend(layer, query, key, value, *positions, **sinks)
+
+        yield (
+            "key_heads_tiled",
+            "Key heads are repeated one after the other, as tile does: each belongs to neighboring query "
+            "heads, as with repeat_interleave.",
+            tiled,
+        )
+
+
+def attend(
+    layer, query, key, value, query_positions, key_positions, *, sinks=None, order=None
+):
+    """What a plan says of a layer, computed by the reference; the mask goes by `order` if that differs."""
     where = [x if x.ndim == 1 else x[:, None] for x in (query_positions, key_positions)]
     if layer.temperature is not None:
         query = query * growth(layer.temperature, where[0])[..., None]
@@ -109,13 +197,7 @@ def attend(layer, query, key, value, query_positions, key_positions, *, sinks=No
         )
         query, key = turn(query, where[0]), turn(key, where[1])
     apart = where[0][..., :, None] - where[1][..., None, :]
-    mask = apart >= 0 if layer.causal else np.ones(apart.shape, bool)
-    if layer.window is not None:
-        mask = mask & (np.abs(apart) < layer.window)
-    if layer.chunk is not None:
-        mask = mask & (
-            where[0][..., :, None] // layer.chunk == where[1][..., None, :] // layer.chunk
-        )
+    mask = seen(layer, *(where if order is None else order))
     bias = None
     if layer.bias is not None:
         slopes = np.array(layer.bias.values)[:, None, None]
@@ -130,6 +212,19 @@ def attend(layer, query, key, value, query_positions, key_positions, *, sinks=No
         sinks=sinks if layer.sinks else None,
         soft_cap=layer.soft_cap,
     )
+
+
+def seen(layer, queries, keys):
+    """Which key each query may attend to, by where they stand."""
+    queries, keys = (x if x.ndim != 2 else x[:, None] for x in (queries, keys))
+    queries, keys = queries[..., :, None], keys[..., None, :]
+    apart = queries - keys
+    mask = apart >= 0 if layer.causal else np.ones(apart.shape, bool)
+    if layer.window is not None:
+        mask = mask & (np.abs(apart) < layer.window)
+    if layer.chunk is not None:
+        mask = mask & (queries // layer.chunk == keys // layer.chunk)
+    return mask
 
 
 def growth(temperature, positions):
@@ -151,7 +246,7 @@ def cases(layer):
     yield "positions that do not begin at 0", first + 100, first + 100
     yield "around the end of the window or chunk", edge, np.unique([0, 1, *edge])
     yield (
-        "left padding: positions per example",
+        "positions per example",
         np.array([[3, 4], [0, 1]]),
         np.array([[0, 1, 2, 3, 4], [0, 0, 0, 0, 1]]),
     )
