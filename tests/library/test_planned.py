@@ -254,8 +254,8 @@ def test_lengths_that_give_the_same_blend_are_named_together():
     layer = plan(wrong).layers[0]
     report = check(partial(attend, layer), planned(said), framework="numpy")
     assert (
-        "The original length is 8192 or 16384: the configuration says 4096."
-        == report.causes[0].sentence
+        report.causes[0].sentence
+        == "The original length is 8192 or 16384: the configuration says 4096."
     )
 
 

@@ -222,7 +222,10 @@ def test_the_attention_of_a_model(page):
     are slow, so their angles drift apart only as the offset between query and key grows.
 
     The known faults are now other ways to read the same configuration, such as another base, a window
-    that is one too large, or a scaling left out.
+    that is one too large, or a scaling left out
+
+    The checker also knows slips that no configuration can prevent: a causal mask or positions that count from 0
+    in every call, scores without their scale, and key heads that go to the wrong queries.
     """
     mine, vectors = page.torch.my_attention, planned(page.torch.config, layer=1)
 
@@ -234,6 +237,14 @@ def test_the_attention_of_a_model(page):
     assert wrong.causes[0].sentence == "The base is 10000: the configuration says 500000."
     assert str(wrong) in page.printed
     assert len(wrong.failures) == len(wrong.runs) == 7
+    slips = {
+        "mask_from_the_top_left",
+        "mask_by_index",
+        "queries_from_0",
+        "positions_from_0",
+    }
+    known = {fault.name for fault in vectors["faults"]}
+    assert slips | {"scores_unscaled", "key_heads_tiled"} <= known
     errors = {
         run.case["name"]: abs(run.got - run.case["expected"]).max()
         for run in wrong.failures
