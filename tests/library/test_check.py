@@ -815,6 +815,10 @@ USAGE = {
     ),
     "leaves": ("leaves:rope --scheme rotary", "leaves cannot be imported: SystemExit: 3"),
     "no function": ("mine:lost --scheme rotary", "mine has no function 'lost'"),
+    "misspelled": (
+        "mine:feww --scheme to_half",
+        "mine has no function 'feww'; did you mean few?",
+    ),
     "no callable": ("mine:number --scheme rotary", "function must be callable, got int"),
     "no signature": (
         "mine:builtin --scheme alibi_slopes",

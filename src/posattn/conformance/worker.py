@@ -6,6 +6,7 @@ prints goes to standard error.
 
 import ast
 import contextlib
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -88,7 +89,9 @@ def find(path, kind="function"):
     try:
         return operator.attrgetter(name)(module)
     except AttributeError:
-        raise UsageError(f"{place} has no {kind} {name!r}") from None
+        near = difflib.get_close_matches(name, dir(module), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"{place} has no {kind} {name!r}{hint}") from None
 
 
 def place(function):
