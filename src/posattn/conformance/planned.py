@@ -270,7 +270,7 @@ def finished(layer, name, query_positions, key_positions):
     ]
     sinks = np.clip(np.round(16 * rng.normal(size=layer.num_heads)) / 16, -7, 7)
     keywords = {"sinks": sinks} if layer.sinks else {}
-    far = 2.0**-20 * float(np.max(key_positions))
+    far = 0.0 if layer.rope is None else 2.0**-20 * float(np.max(key_positions))
     return {
         "name": name,
         "arguments": given,
