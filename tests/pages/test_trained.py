@@ -690,6 +690,22 @@ def test_collectors_read_the_wrong_fact(page):
     assert np.all(np.diagonal(slowed) > 0.65)
 
 
+def test_all_of_it_in_one_table(page):
+    """The mask alone is third by its loss and last by its answers. And KERPLE's mean, the best of all, is only
+    the blind reader's.
+    """
+    schemes = [scheme for scheme in cells.SCHEMES if scheme != "cope"]
+    by_loss = sorted(schemes, key=lambda scheme: np.mean(losses(scheme, "8")))
+    assert by_loss[2] == "none"
+    answers = {scheme: np.mean(right(scheme, "8")) for scheme in (*schemes, "cope")}
+    assert min(answers, key=answers.get) == "none"
+    assert max(answers, key=answers.get) == "kerple"
+    assert abs(answers["kerple"] - page.glued["blind 8"]) < 0.005
+    rows = page.text.partition("| What is new in a longer text |")[2].splitlines()[2:10]
+    told = [re.search(r"loss ([^`]*) 8:", row)[1] for row in rows]
+    assert told == [page.torch.names[scheme] for scheme in by_loss]
+
+
 def test_what_the_table_of_repairs_predicts():
     """Pairs 0 to 2 complete a turn in 64 letters and need no repair. (In experiment 5 pair 2 did need one, but
     there no period looks back more than 23 tokens, which is not even half a turn.)
