@@ -125,7 +125,7 @@ def test_shapes_of_the_tables(page):
         "> p[:, None]": attend["later"],
         "softmax": attend["weights"],
         'w["output"]': x,
-        'w["embedding"][tokens]': w["embedding"][tokens[:, kept:]],
+        'w["embedding"]': w["embedding"][tokens[:, kept:]],
         "x + y": whole["x"],
         'y @ w["gate"][layer]': gate,
         'w["head"]': logits,
