@@ -93,6 +93,7 @@ WRONG = [
     ({"rope_theta": "10000"}, TypeError, "rope_theta must be .* got '10000'"),
     ({"rope_theta": True}, TypeError, "rope_theta must be .* got True"),
     ({"factor": 2.0}, ValueError, "factor = 2.0 has no meaning without rope_type, and that is missing"),
+    ({"rope_type": "default", "factor": 2.0}, ValueError, "with rope_type 'default', which knows no options"),
     ({"rope_type": "linear"}, ValueError, "factor is missing"),
     ({"rope_type": "linear", "factor": 0}, ValueError, "factor must be a finite number above 0, got 0"),
     ({"rope_type": "linear", "factor": math.nan}, ValueError, "factor must be .* got nan"),

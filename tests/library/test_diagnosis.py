@@ -220,10 +220,15 @@ def test_what_nothing_explains_has_no_cause():
     assert "No known misreading explains this." in str(found)
 
 
-def test_padding_and_positions_are_those_of_the_inputs():
-    tokens = torch.randint(0, 40, (2, 16))
-    shown = torch.ones_like(tokens)
+def padded():
+    """Tokens, and a mask that hides the first three of the second text."""
+    shown = torch.ones(2, 16, dtype=torch.long)
     shown[1, :3] = 0
+    return torch.randint(0, 40, shown.shape), shown
+
+
+def test_padding_and_positions_are_those_of_the_inputs():
+    tokens, shown = padded()
     where = (shown.cumsum(-1) - 1).clamp(min=0)
     inputs = {"input_ids": tokens, "attention_mask": shown, "position_ids": where}
     found = diagnose(Model({}, {"base": 1e4}, {}), CONFIG, inputs)
@@ -231,9 +236,7 @@ def test_padding_and_positions_are_those_of_the_inputs():
 
 
 def test_padding_that_is_seen_is_named():
-    tokens = torch.randint(0, 40, (2, 16))
-    shown = torch.ones_like(tokens)
-    shown[1, :3] = 0
+    tokens, shown = padded()
 
     class Unmasked(Model):
         def forward(self, input_ids, attention_mask=None):
@@ -247,9 +250,7 @@ def test_padding_that_is_seen_is_named():
 
 
 def test_a_dictionary_of_inputs_is_passed_on_by_name():
-    tokens = torch.randint(0, 40, (2, 16))
-    shown = torch.ones_like(tokens)
-    shown[1, :3] = 0
+    tokens, shown = padded()
 
     class Tokens(Model):
         def forward(self, tokens, attention_mask=None):

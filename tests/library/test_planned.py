@@ -230,14 +230,23 @@ def tiled(query, key, value, *positions):
     return llama(query, key, value, *positions)
 
 
+def as_if_at_0(x, positions):
+    """What is as after a rotation from 0 on, once `llama` rotates it by its positions."""
+    turn = reference.Rotary(base=500000.0, layout="half")
+    back = -positions if positions.ndim == 1 else -positions[:, None]
+    return turn(turn(x, np.arange(x.shape[-2])), back)
+
+
 def later_queries_from_0(query, key, value, query_positions, key_positions):
     """Llama's attention of a model that forgets in later calls where it is."""
-    from_0 = query_positions - query_positions[..., :1]
-    turn = reference.Rotary(base=500000.0, layout="half")
-    where = from_0 if from_0.ndim == 1 else from_0[:, None]
-    right = query_positions if from_0.ndim == 1 else query_positions[:, None]
-    back = turn(turn(query, where), -right)  # which `llama` rotates once more
-    return llama(back, key, value, query_positions, key_positions)
+    query = as_if_at_0(query, query_positions)
+    return llama(query, key, value, query_positions, key_positions)
+
+
+def all_from_0(query, key, value, query_positions, key_positions):
+    """The same, and it forgets where the keys are."""
+    key = as_if_at_0(key, key_positions)
+    return later_queries_from_0(query, key, value, query_positions, key_positions)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +256,7 @@ def later_queries_from_0(query, key, value, query_positions, key_positions):
         (unscaled, "scores_unscaled"),
         (tiled, "key_heads_tiled"),
         (later_queries_from_0, "queries_from_0"),
+        (all_from_0, "positions_from_0"),
     ],
 )
 def test_slips_of_code_are_named(wrong, cause):

@@ -239,7 +239,6 @@ def test_the_attention_of_a_model(page):
     assert len(wrong.failures) == len(wrong.runs) == 7
     slips = {
         "mask_from_the_top_left",
-        "mask_by_index",
         "queries_from_0",
         "positions_from_0",
     }

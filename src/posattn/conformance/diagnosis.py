@@ -19,6 +19,7 @@ from posattn.conformance.vectors import UsageError
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
 FEWEST, MOST = 256, 1024  # tokens, if none are given
+PADDING = "Padding is seen: attention_mask is ignored."
 SHOWN = 3  # causes that the inputs do not tell apart
 
 
@@ -342,12 +343,9 @@ def found_of(described, layer, modules, seen, given, weights):
         return Finding(index, error, True)
     if np.isinf(error):
         return Finding(index, error, False, ("Its output is not finite.",))
-    if given.get("attention_mask") is not None and not error <= bound:
-        unmasked = {**given, "attention_mask": None}
-        if distance(run(described, layer, state, x, unmasked), want, given) <= bound:
-            return Finding(
-                index, error, False, ("Padding is seen: attention_mask is ignored.",)
-            )
+    unmasked = {**given, "attention_mask": None}
+    if error > bound and reproduces(described, layer, state, x, want, unmasked, bound):
+        return Finding(index, error, False, (PADDING,))
     rounded = error <= bound  # then a mistake must explain it better than rounding
     others = [] if rounded else nearby(layer, described, windows(layer, exact, want, bound))
     for readings in (misreadings(layer, described), others):

@@ -23,10 +23,8 @@ LATER = (
     "Prompts pass, so queries and keys are rotated right if they come in one call. What fails comes later or "
     "has positions of its own in each text: look at the mask, and at the positions of later calls."
 )
-SCALINGS = {
-    "linear": "position_interpolation",
-    "dynamic": "dynamic_ntk",
-}  # by their other names
+# the schemes of scalings that a configuration calls otherwise
+SCALINGS = {"linear": "position_interpolation", "dynamic": "dynamic_ntk"}
 
 
 def planned(config, layer=0, *, length=None):
@@ -132,12 +130,8 @@ def slips(layer):
     def counted(query, key, *_):
         return np.arange(query.shape[-2]), np.arange(key.shape[-2])
 
-    def ends_together(query, key, *_):
-        n_q, n_k = query.shape[-2], key.shape[-2]
-        return np.arange(n_k - n_q, n_k), np.arange(n_k)
-
-    def mask_by(order):
-        return lambda *given, **sinks: attend(layer, *given, **sinks, order=order(*given))
+    def masked_from_0(*given, **sinks):
+        return attend(layer, *given, **sinks, order=counted(*given))
 
     def rotated_by(order):
         return lambda *given, **sinks: attend(
@@ -149,12 +143,7 @@ def slips(layer):
             "mask_from_the_top_left",
             "The causal mask counts queries from 0 in each call, so it begins in the top left corner: the "
             "last query must see the last key.",
-            mask_by(counted),
-        )
-        yield (
-            "mask_by_index",
-            "The causal mask compares indices: it must compare positions, which may differ between texts.",
-            mask_by(ends_together),
+            masked_from_0,
         )
     if layer.rope is not None:
         yield (
