@@ -114,7 +114,7 @@ def matrix(session: nox.Session, oldest: bool) -> None:
 @tool
 def fuzz(session: nox.Session) -> None:
     """Call everything public with hostile input: `nox -s fuzz -- --column torch --inputs 5000` for a part."""
-    run(session, "tests.library.fuzz", *session.posargs)
+    run(session, "tests.nightly.fuzz", *session.posargs)
 
 
 @tool
@@ -140,8 +140,8 @@ def ports(session: nox.Session, port: str) -> None:
         install(session, "--editable", f".[{port}]", "pytest", "pytest-cov")
         run(session, Path(".ci", "licences.py"), Path(session.bin, "python"))
     carried = Path(session.create_tmp(), "carried.json")
-    run(session, "tests.ports.carry", carried)
-    checks = ["--noconftest", "tests/ports/checks.py", f"src/posattn/ports/{port}.py"]
+    run(session, "tests.nightly.ports.carry", carried)
+    checks = ["--noconftest", "tests/nightly/ports/checks.py", f"src/posattn/ports/{port}.py"]
     coverage = [f"--cov=posattn.ports.{port}", "--cov-branch", "--cov-report=term-missing"]
     coverage += [f"--cov-config={os.devnull}"]
     session.run(
@@ -153,7 +153,7 @@ def ports(session: nox.Session, port: str) -> None:
         *session.posargs,
         env={"POSATTN_PORT": port, "POSATTN_CARRIED": str(carried)},
     )
-    session.run("python", "tests/ports/record.py", port)
+    session.run("python", "tests/nightly/ports/record.py", port)
 
 
 @nox.session(python="3.11", requires=["environment"], default=False)
@@ -175,25 +175,25 @@ def oracles(session: nox.Session) -> None:
 @tool
 def conformance(session: nox.Session) -> None:
     """Ask other libraries what they make of our vectors, each in its environment: `-- timm` for one."""
-    run(session, "tests.conformance", *session.posargs)
+    run(session, "tests.nightly.conformance", *session.posargs)
 
 
 @beside
 def bench(session: nox.Session) -> None:
     """Measure our speed beside others', and record it for the book: `nox -s bench -- rotate` for a part."""
-    run_beside(session, "tests.benchmarks", *session.posargs)
+    run_beside(session, "tests.nightly.benchmarks", *session.posargs)
 
 
 @tool
 def numerics(session: nox.Session) -> None:
     """Measure our errors beside others' for the book: `nox -s numerics -- rotate` for a part."""
-    run(session, "tests.numerics", *session.posargs)
+    run(session, "tests.nightly.numerics", *session.posargs)
 
 
 @tool
 def study(session: nox.Session) -> None:
     """Train small decoders with every scheme; a later run goes on: `nox -s study -- rotary` for a part."""
-    run(session, "tests.studies", *session.posargs)
+    run(session, "tests.nightly.studies", *session.posargs)
 
 
 @tool

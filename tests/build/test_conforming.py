@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.conformance import records
-from tests.conformance.adapting import WHOSE
-from tests.conformance.libraries import LIBRARIES, REFUSED
+from tests.nightly.conformance import records
+from tests.nightly.conformance.adapting import WHOSE
+from tests.nightly.conformance.libraries import LIBRARIES, REFUSED
 
 FOLDER = Path(records.__file__).parent
 FOUND = records.read()

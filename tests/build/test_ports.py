@@ -9,7 +9,7 @@ import pytest
 
 import posattn
 from docs._ext.book import twins
-from tests.ports import record
+from tests.nightly.ports import record
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ import pytest
 
 from posattn.torch import MultiHeadAttention
 from posattn.torch.position import rotary
-from tests.benchmarks import decoding, records
+from tests.nightly.benchmarks import decoding, records
 from tests.pages.reading import DOCS
 
 MACHINES = [

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conformance import records
-from tests.conformance.libraries import LIBRARIES
+from tests.nightly.conformance import records
+from tests.nightly.conformance.libraries import LIBRARIES
 
 RECORDS = list(records.read().values())
 CHECKS = [(record["library"], check) for record in RECORDS for check in record["checks"]]
@@ -101,7 +101,7 @@ def test_the_third_digit():
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_adapters_are_short(name):
-    """Write a module in `tests/conformance`, named after the library, with adapters of at most 15 lines."""
+    """Write a module in `tests/nightly/conformance`, named after the library, with adapters of at most 15 lines."""
     path = FOLDER / f"{name.replace('-', '_')}.py"
     for node in ast.parse(path.read_text("utf-8")).body:
         marked = isinstance(node, ast.FunctionDef) and ast.dump(node)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from posattn.stories import CHECKPOINT, NOUNS, decode, encode, story
-from tests.studies.settings import STORIES
+from tests.nightly.studies.settings import STORIES
 
 FRAMEWORKS = "torch", "jax"
 STORY = "the dog bites the cat . who bites the cat ? dog . whom does the dog bite ? cat ."

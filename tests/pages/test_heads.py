@@ -11,7 +11,7 @@ import torch
 from posattn.reference import frequencies, previous_token_score
 from posattn.stories import CHECKPOINT, NOUNS, VERBS, WORDS, encode, story
 from posattn.torch import Decoder, induction_score, split_heads
-from tests.studies import heads
+from tests.nightly.studies import heads
 
 RECORD = json.loads(heads.FILE.read_text("utf-8"))
 KINDS = ("who", "whom")

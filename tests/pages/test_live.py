@@ -9,8 +9,8 @@ import torch
 from posattn.reference import frequencies
 from posattn.stories import CHECKPOINT, NOUNS, VERBS, WORDS, encode
 from posattn.torch import Decoder, Rotary, split_heads, yarn
-from tests.studies import checkpoints, language
-from tests.studies.settings import STORIES
+from tests.nightly.studies import checkpoints, language
+from tests.nightly.studies.settings import STORIES
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "_static" / "decoder.js"
 KING = WORDS.index("king")

@@ -18,7 +18,7 @@ from posattn import jax as jax_column
 from posattn import reference
 from posattn import torch as torch_column
 from posattn.torch import flex, transformers
-from tests.benchmarks import records
+from tests.nightly.benchmarks import records
 from tests.library import test_works_with as works_with
 
 RNG = np.random.default_rng(0)

@@ -17,7 +17,7 @@ from posattn.reference import frequencies, rotate, yarn
 from posattn.torch import flex
 from posattn.torch import rotate as torch_rotate
 from tests.records import PLANS, RECORDS, ropes
-from tests.studies import extending, records, schemes, settings, topics
+from tests.nightly.studies import extending, records, schemes, settings, topics
 
 Q, K = np.random.default_rng(7).normal(size=(2, 12, 16))
 

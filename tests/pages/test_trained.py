@@ -10,7 +10,7 @@ import torch
 from posattn.reference import alibi_slopes, frequencies, t5_bucket
 from posattn.stories import CHECKPOINT, NOUNS, WORDS, encode, story
 from posattn.torch import ALiBi, Decoder, Rotary, T5Bias
-from tests.studies import (
+from tests.nightly.studies import (
     cells,
     checkpoints,
     extending,
@@ -21,7 +21,7 @@ from tests.studies import (
     topics,
     torch_training,
 )
-from tests.studies.schemes import HEADS, WIDTH
+from tests.nightly.studies.schemes import HEADS, WIDTH
 
 ENDS = {"1": slice(2, 4), "2": slice(6, 8), "4": slice(12, 16), "8": slice(24, 32)}
 

@@ -1,1 +1,0 @@
-"""What other libraries make of our vectors: `python -m tests.conformance` asks each, and records it."""

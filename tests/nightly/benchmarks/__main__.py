@@ -1,0 +1,135 @@
+"""The command: `python -m tests.nightly.benchmarks [--again] [part ...]`."""
+
+import argparse
+import datetime
+import gc
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import sys
+from time import perf_counter
+
+from tests.nightly.benchmarks import machine, measuring, records, tables
+
+
+def cases_of(parts):
+    """The cases of some parts."""
+    modules = [importlib.import_module(f"tests.nightly.benchmarks.{part}") for part in parts]
+    return [case for module in modules for case in module.cases()]
+
+
+def key(case, about):
+    """Changes with whatever a case's result belongs to, the library apart."""
+    module = importlib.import_module(f"tests.nightly.benchmarks.{case.part}")
+    said = [case.part, case.name, case.setting, json.dumps(about, sort_keys=True)]
+    said += [inspect.getsource(module), inspect.getsource(measuring)]
+    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:8]
+
+
+def load(path, about):
+    """What is recorded of this machine, or the beginning of it."""
+    known = (
+        json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"cases": {}}
+    )
+    return {"device": machine.device(), "machine": about, "cases": known["cases"]}
+
+
+def save(path, about, entry):
+    """Add a case to the file, or replace it there: who reads the file finds the old one or the new one."""
+    record = load(path, about)  # another run may have added to it
+    record["cases"][f"{entry['part']}/{entry['name']}"] = entry
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    fresh.write_text(text + "\n", encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def measure_all(cases, path, about, again=False, say=print):
+    """Measure what is not recorded yet, and record each case at once; return whether all is right."""
+    good = True
+    for number, case in enumerate(cases, start=1):
+        name = f"{case.part}/{case.name}"
+        head = f"[{number:2}/{len(cases)}] {name}:"
+        marks = {"case": key(case, about), "library": records.fingerprint(case.code)}
+        known = load(path, about)["cases"].get(name, {})
+        if not again and "ratio" in known and marks.items() <= known.items():
+            say(head, "recorded before")
+            continue
+        start = perf_counter()
+        try:
+            found = measuring.run(case)
+        except (measuring.NotHere, ImportError) as reason:
+            say(head, "left out,", reason)
+            continue
+        except Exception as failure:
+            say(head, f"FAILED, {type(failure).__name__}: {failure}".splitlines()[0])
+            good = False
+            continue
+        finally:
+            gc.collect()
+        entry = {"part": case.part, "name": case.name, "setting": case.setting}
+        entry |= {"code": list(case.code), **marks}
+        entry |= {"date": datetime.date.today().isoformat(), **found}
+        save(path, about, entry)
+        good &= not found["wrong"]
+        say(head, told(entry), f"({perf_counter() - start:.0f} s)")
+    return good
+
+
+def told(entry):
+    """A case in a line."""
+    said = [
+        f"WRONG by {error:.1e} (bound {entry['bound']:.0e}), not measured: {name}"
+        for name, error in entry["wrong"].items()
+    ]
+    for peer, ratio in entry.get("ratio", {}).items():
+        times = (
+            "too much"
+            if ratio is None
+            else f"{ratio[1]:.2f} [{ratio[0]:.2f}, {ratio[2]:.2f}]"
+        )
+        said.append(f"{times} of {peer}")
+    if "rounds" in entry:
+        said.append(f"{entry['rounds']} rounds")
+    return "; ".join(said)
+
+
+def main(arguments=None):
+    """Run the parts that are named, or all; return the exit code."""
+    parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
+    known = (*records.PARTS, *records.LATER)
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(known))
+    parser.add_argument(
+        "--again", action="store_true", help="measure what is recorded, too"
+    )
+    given = parser.parse_args(arguments)
+    if unknown := [part for part in given.parts if part not in known]:
+        parser.error(f"no part is called {unknown[0]!r}; there are {', '.join(known)}")
+    about = machine.describe()
+    path = records.FOLDER / f"{machine.kind(about)}.json"
+    print(
+        f"{about['name']}, {about['cores']} cores; recorded in {os.path.relpath(path)}",
+        flush=True,
+    )
+
+    def say(*words):
+        print(*words, flush=True)
+
+    measuring.keep_memory()
+    try:
+        good = measure_all(
+            cases_of(given.parts or records.PARTS), path, about, given.again, say
+        )
+    except KeyboardInterrupt:
+        say("\nstopped; what was measured is kept, and the same command goes on from here")
+        return 130
+    finally:
+        tables.write()
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

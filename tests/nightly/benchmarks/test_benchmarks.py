@@ -1,0 +1,335 @@
+"""What measures our speed: it checks first, takes turns, keeps what it has, and says what it does."""
+
+import datetime
+import json
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from tests.nightly.benchmarks import __main__ as command
+from tests.nightly.benchmarks import (
+    attention,
+    flex,
+    layer,
+    machine,
+    measuring,
+    records,
+    tables,
+)
+from tests.nightly.benchmarks.measuring import Case, Contender
+
+ROOT = Path(__file__).parents[3]
+
+
+FILES = sorted(records.FOLDER.glob("*.json"))
+ABOUT = {
+    "name": "A machine",
+    "cores": 2,
+    "memory": 8,
+    "system": "some",
+    "versions": {"a": "1"},
+}
+CODE = ("posattn.torch.position.alibi",)
+SMALL = (1, 4, 96, 16)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    """Three rounds for each case, and no more."""
+    monkeypatch.setattr(measuring, "BUDGET", 0.0)
+    monkeypatch.setattr(measuring, "LEAST", 3)
+    # collecting takes long beside two frameworks
+    monkeypatch.setattr(command.gc, "collect", lambda: None)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "some" / "machine.json"
+
+
+def fake(name="PyTorch", log=None, errors=(0.0, 0.0), **options):
+    """A case of two contenders that write down their calls."""
+    log = [] if log is None else log
+
+    def make():
+        return {
+            who: Contender(partial(log.append, who), lambda _, error=error: error)
+            for who, error in zip(("ours", "theirs"), errors, strict=True)
+        }
+
+    return Case("rotate", name, "small", CODE, make, 1e-3, **options)
+
+
+def breaking(failure):
+    """A case that raises when it is made."""
+
+    def make():
+        raise failure
+
+    return Case("rotate", "breaking", "small", CODE, make, 1e-3)
+
+
+def measured(cases, path, **options):
+    """What a run over the cases returns, and what it says."""
+    said = []
+    good = command.measure_all(
+        cases, path, ABOUT, say=lambda *w: said.append(" ".join(map(str, w))), **options
+    )
+    return good, said
+
+
+def recorded(path):
+    return json.loads(path.read_text(encoding="utf-8"))["cases"]
+
+
+def test_all_take_turns_and_the_first_round_does_not_count():
+    log = []
+    found = measuring.run(fake(log=log))
+    # one to be checked, one to warm up, three that count
+    assert log[:2] == ["ours", "theirs"]
+    rounds = [tuple(log[i : i + 2]) for i in range(0, 10, 2)]
+    assert set(rounds) == {("ours", "theirs"), ("theirs", "ours")}
+    assert found["rounds"] == 3
+    assert list(found["median"]) == ["ours", "theirs"]
+
+
+def test_a_ratio_is_taken_round_by_round():
+    assert measuring.ratio([1, 2, 40], [2, 4, 80]) == [0.5, 0.5, 0.5]
+    assert measuring.ratio([1, 2, 3], [1, 1, 1]) == [1.5, 2, 2.5]
+    assert measuring.ratio([3], [2]) == [1.5] * 3
+    assert measuring.ratio([None], [2]) is None
+
+
+@pytest.mark.parametrize("error", [2e-3, float("nan")])
+def test_a_wrong_result_of_ours_is_not_measured(error, path):
+    log = []
+    case = fake(log=log, errors=(error, 0.0))
+    good, (said,) = measured([case], path)
+    assert not good
+    assert "WRONG" in said
+    assert log == ["ours", "theirs"]
+    assert "ratio" not in recorded(path)["rotate/PyTorch"]
+    measured([case], path)
+    assert len(log) == 4  # it is tried again
+
+
+def test_a_wrong_result_of_another_is_left_out():
+    found = measuring.run(fake(errors=(0.0, 1.0)))
+    assert found["wrong"] == {"theirs": 1.0}
+    assert found["ratio"] == {}
+    assert list(found["median"]) == ["ours"]
+
+
+def test_what_is_recorded_is_not_measured_again(path, monkeypatch):
+    log = []
+    cases = [fake("one", log), fake("two", log)]
+    assert measured(cases, path)[0]
+    assert len(log) == 20
+    _, said = measured(cases, path)
+    assert len(log) == 20
+    assert all("recorded before" in line for line in said)
+    measured(cases[:1], path, again=True)
+    assert len(log) == 30
+    monkeypatch.setattr(records, "fingerprint", lambda _: "changed")
+    measured(cases[:1], path)
+    assert len(log) == 40
+    monkeypatch.setitem(ABOUT, "cores", 3)
+    measured(cases[:1], path)
+    assert len(log) == 50
+
+
+def test_a_run_that_was_stopped_goes_on(path, monkeypatch, capsys):
+    log = []
+    cases = [fake("one", log), breaking(KeyboardInterrupt())]
+    monkeypatch.setattr(command, "cases_of", lambda parts: cases)
+    monkeypatch.setattr(records, "FOLDER", path.parent)
+    assert command.main([]) == 130
+    said = capsys.readouterr().out.strip().splitlines()
+    assert said[-1] == (
+        "stopped; what was measured is kept, and the same command goes on from here"
+    )
+    (kept,) = path.parent.glob("*.json")
+    assert list(recorded(kept)) == ["rotate/one"]
+    cases[1] = fake("two", log)
+    assert command.main(["rotate"]) == 0
+    assert len(log) == 20
+    assert list(recorded(kept)) == ["rotate/one", "rotate/two"]
+
+
+def test_a_case_that_fails_stops_no_other(path):
+    good, said = measured([breaking(ValueError("too\nlong")), fake()], path)
+    assert not good
+    assert said[0] == "[ 1/2] rotate/breaking: FAILED, ValueError: too"
+    assert list(recorded(path)) == ["rotate/PyTorch"]
+
+
+# what is right
+
+
+@pytest.mark.parametrize("scheme", attention.SCHEMES)
+@pytest.mark.parametrize("slopes", [False, True])
+@pytest.mark.parametrize("make", [attention.in_torch, attention.in_jax])
+def test_the_check_of_attention_knows_right_from_wrong(make, slopes, scheme, monkeypatch):
+    # which takes a compiler
+    monkeypatch.setattr(attention, "flex", lambda *_: lambda q, k, v: q)
+    contenders = make(scheme, SMALL, "float32", slopes)
+    flex = [contenders.pop("FlexAttention")] if "FlexAttention" in contenders else []
+    results = {name: c.call() for name, c in contenders.items()}
+    bound = attention.GRADIENT if slopes else attention.BOUNDS["float32"]
+    for name, contender in contenders.items():
+        assert contender.error(results[name]) < bound, name
+    for contender in (*contenders.values(), *flex):
+        nearly = jax.tree.map(lambda x: 1.01 * x, contender.call())
+        assert contender.error(nearly) > bound
+    others = [contender.limit for name, contender in contenders.items() if name != "ours"]
+    assert others == [scheme != attention.PLAIN]
+
+
+@pytest.mark.parametrize("kind", flex.KINDS)
+@pytest.mark.parametrize("slopes", [False, True])
+def test_the_check_of_flexattention_knows_right_from_wrong(slopes, kind, monkeypatch):
+    monkeypatch.setattr(flex, "WIDTH", 9)
+    monkeypatch.setattr(flex, "DOCUMENT", 40)
+
+    def instead(*arrays, compiled, **options):
+        assert compiled
+        return flex.scaled_dot_product_attention(*arrays, **options)
+
+    monkeypatch.setattr(flex, "flex_attention", instead)
+    bound = attention.GRADIENT if slopes else flex.BOUNDS["float32"]
+    contenders = flex.beside(kind, SMALL, "float32", slopes)
+    assert list(contenders) == ["ours", "FlexAttention"]
+    for contender in contenders.values():
+        result = contender.call()
+        assert contender.error(result) < bound
+        assert contender.error(jax.tree.map(lambda x: 1.01 * x, result)) > bound
+
+
+@pytest.mark.parametrize(("device", "count"), [("cpu", 5), ("cuda", 20)])
+def test_flexattention_is_measured_with_gradients_where_it_has_them(
+    device, count, monkeypatch
+):
+    monkeypatch.setattr(machine, "device", lambda: device)
+    cases = command.cases_of(records.LATER)
+    assert len(cases) == len({case.name for case in cases}) == count
+    assert any("gradients" in case.name for case in cases) == (device == "cuda")
+
+
+def test_the_schemes_give_different_results():
+    right = [attention.right(scheme, SMALL, "float32") for scheme in attention.SCHEMES]
+    for i, one in enumerate(right):
+        assert all(measuring.error(one, other) > 0.01 for other in right[:i])
+
+
+@pytest.mark.parametrize("scheme", layer.SCHEMES)
+@pytest.mark.parametrize("slopes", [False, True])
+def test_the_check_of_a_layer_knows_right_from_wrong(slopes, scheme, monkeypatch):
+    monkeypatch.setattr(layer, "SHAPE", (2, 96, 64))
+    for held in (layer.drawn, layer.weights, layer.right, layer.change):
+        monkeypatch.setattr(layer, held.__name__, partial(held.__wrapped__))
+    ours = layer.torch_layer(scheme)
+    contender = layer.of_torch(scheme, slopes, ours, partial(ours, causal=True))
+    bound = layer.BACKWARD if slopes else layer.FORWARD
+    assert contender.error(contender.call()) < bound
+    wrong = layer.of_torch(scheme, slopes, ours, ours)  # not causal
+    assert wrong.error(wrong.call()) > bound
+
+
+def test_an_error_is_relative_to_the_largest_number_or_to_one():
+    assert measuring.error([1.0, 4.5], np.array([1.0, 4.0])) == 0.125
+    assert measuring.error([0.5], np.array([0.25])) == 0.25
+
+
+# what is recorded, and how the page shows it
+
+
+def every_case(device, monkeypatch):
+    monkeypatch.setattr(machine, "device", lambda: device)
+    return {f"{case.part}/{case.name}": case for case in command.cases_of(records.PARTS)}
+
+
+@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+def test_a_recorded_file_has_what_the_page_needs(file, monkeypatch):
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert set(record) == {"device", "machine", "cases"}
+    assert set(record["machine"]) == {"name", "cores", "memory", "system", "versions"}
+    assert file.stem == machine.kind(record["machine"])
+    cases = every_case(record["device"], monkeypatch)
+    for name, entry in record["cases"].items():
+        case = cases[name]
+        facts = (case.part, case.name, case.setting, case.unit, case.bound)
+        keys = ("part", "name", "setting", "unit", "bound")
+        assert tuple(entry[key] for key in keys) == facts
+        assert tuple(entry["code"]) == case.code
+        datetime.date.fromisoformat(entry["date"])
+        right = {k: e for k, e in entry["error"].items() if k not in entry["wrong"]}
+        assert all(e is None or e <= entry["bound"] for e in right.values())
+        assert len(entry["error"]) > 1, f"{name} is measured beside nobody"
+        assert list(entry["median"]) == list(right)
+        assert ["ours", *entry["ratio"]] == list(right)
+        for ratio in entry["ratio"].values():
+            assert ratio is None or 0 < ratio[0] <= ratio[1] <= ratio[2]
+
+
+def test_every_part_is_recorded():
+    assert FILES
+    parts = {e["part"] for m in records.machines() for e in m["cases"].values()}
+    assert parts == set(records.PARTS)
+
+
+@pytest.mark.parametrize("name", tables.VIEWS)
+def test_the_tables_of_the_page_are_those_of_the_records_and_mark_what_is_stale(name):
+    written = (records.FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    assert "\n".join(tables.view(name)) in written, "python -m tests.nightly.benchmarks.tables"
+
+
+def test_words_change_no_fingerprint_and_code_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "SOURCE", tmp_path)
+    (tmp_path / "one.py").write_text('"""Said."""\nfrom two import f\n\nx = f(1)\n')
+    two = 'def f(x):\n    """Said."""\n    if x:\n        raise ValueError("bad")\n    return x\n'
+    (tmp_path / "two.py").write_text(two)
+    (tmp_path / "three.py").write_text("x = 1\n")
+    assert [path.stem for path in records.closure(["one"])] == ["one", "two"]
+    before = records.fingerprint(["one"])
+    two = two.replace("Said.", "Said\n\n    otherwise.\n").replace("if x:", "if x:  # why")
+    two = "# why\n" + two.replace('"bad"', '"worse"')
+    (tmp_path / "two.py").write_text(two)
+    (tmp_path / "three.py").write_text("x = 2\n")
+    assert records.fingerprint(["one"]) == before
+    (tmp_path / "two.py").write_text(two.replace("return x", "return -x"))
+    assert records.fingerprint(["one"]) != before
+
+
+@pytest.fixture
+def shown(path, monkeypatch):
+    """What the page shows of two cases, of which one has a wrong peer."""
+    monkeypatch.setattr(measuring, "ratio", lambda ours, theirs: [1.5, 2.0, 2.5])
+    measured([fake("good", tokens=32), fake("bad", errors=(0.0, 1.0))], path)
+    monkeypatch.setattr(records, "machines", lambda: [json.loads(path.read_text())])
+    return lambda name: "\n".join(tables.view(name))
+
+
+def test_the_page_shows_ratios_and_names_what_is_wrong(shown):
+    table = shown("rotate")
+    assert "| good | theirs |" in table
+    assert "| **2.00** | 1.50\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}2.50 |" in table
+    assert "tokens/s" in table
+    assert "- bad, theirs: wrong by 1e+00, more than 1e-3, and so not measured." in table
+    assert shown("layer") == "Nothing is recorded."
+
+
+def test_the_page_marks_old_times_and_lists_who_is_faster(shown, monkeypatch):
+    assert shown("slower") == "- rotate, good: 2.00 times the time of theirs (A machine)."
+    monkeypatch.setattr(records, "fingerprint", lambda _: "changed")
+    assert "| good\\* | theirs |" in shown("rotate")
+    assert shown("slower").endswith("(A machine)\\*.")
+
+
+@pytest.mark.parametrize(("quartile", "limits"), [(1.01, []), (0.99, []), (1.01, ["b"])])
+def test_who_is_faster_is_so_in_three_of_four_rounds_and_does_the_same(quartile, limits):
+    entry = {"ratio": {"b": [quartile, 1.1, 1.2]}, "limits": limits}
+    listed = list(tables.slower({"cases": {"a": entry}}))
+    assert bool(listed) == (quartile > 1 and not limits)

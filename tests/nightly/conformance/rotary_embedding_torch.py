@@ -1,0 +1,37 @@
+"""lucidrains/rotary-embedding-torch: neighbors turn, at positions that a caller gives."""
+
+import torch
+from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
+
+from tests.nightly.conformance.adapting import against, because
+
+
+@because(
+    "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
+)
+def far():
+    """The second pair of eight columns turns by a tenth per position."""
+    import math
+
+    import torch
+    from rotary_embedding_torch import RotaryEmbedding
+
+    angles = RotaryEmbedding(8)(torch.tensor([1000003.0]))
+    print(math.sin(angles[0, 2]), "for", math.sin(1000003 / 10))
+
+
+@because("a pair alone", whose="library", why="a head of two columns raises an error")
+def pair():
+    """The base is raised to dim / (dim - 2)."""
+    from rotary_embedding_torch import RotaryEmbedding
+
+    RotaryEmbedding(2)
+
+
+@against("rotary", far, pair, framework="torch", layout="interleaved")
+def turned(x, positions=None, *, base=10000.0, rotary_dim=None):
+    """`RotaryEmbedding` makes angles, `apply_rotary_emb` turns."""
+    if positions is None:
+        positions = torch.arange(x.shape[-2])
+    rotary = RotaryEmbedding(rotary_dim or x.shape[-1], theta=base)
+    return apply_rotary_emb(rotary(positions.float()), x, seq_dim=-2, freqs_seq_dim=-2)

@@ -1,0 +1,375 @@
+"""Call everything public with hostile input, made from the signatures: `nox -s fuzz`.
+
+A valid call is drawn first, then one or two of its arguments become something hostile. The same call, in
+the words of each column, goes to the column and to the reference: each must compute, or refuse with an
+error of the contract that names the argument, and both must do the same.
+What is printed of a fault is Python that runs after `from tests.nightly.fuzz import *`.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import itertools
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import numpy as np
+import torch
+
+import posattn
+from tests.nightly.signatures import COLUMNS, SCOPE, calls, targets
+
+__all__ = [*SCOPE]
+globals().update(SCOPE)
+
+PRIME = 7919  # between the seeds of two rounds
+ROUND = 200  # inputs of a target, before it is the turn of the next
+LIMIT = 20.0  # seconds, in which JAX has time to compile
+CLOSE = 1e-6
+ANOTHER_CALL = {  # in each column
+    "ring_attention",
+    "weight_to_half",
+    "weight_to_interleaved",
+    "KVCache.mask",  # PyTorch's has a slot more, for what is dropped
+    "LatentCache.mask",
+}
+OWN_WORDS = {"dtype", "device", "rng"}  # of one column alone
+SOURCE = os.path.dirname(posattn.__file__)
+CONTRACT = os.path.join(SOURCE, "contract")
+
+
+def words(text):
+    """What stands in a text between spaces."""
+    return text.split()
+
+
+VALUES = words("""
+None True False 0 -1 1 2 3 7 2.5 0.0 -0.0 nan inf -inf 1e308 5e-324 1j 10**400 -10**400 2**63 2**64 -2**70
+'x' '' b'x' () [] [1] [1.0,2.0] [None] {} object() int print range(3) iter([1.0,2.0]) slice(None) ...
+np.float64(2) np.int8(2) np.uint64(2) np.bool_(True) np.array(2) own.array([2]) np.array(['a'])
+np.array([None,1]) np.array(['2020-01-01'],'datetime64[D]') np.zeros(2,'i4,f4')
+own.array(2) own.array(2,dtype=own.uint64) own.array(2.5) own.array(True) own.array([True]) own.array([])
+alien.array(2) alien.array([1.0,2.0]) stranger.array([[1.0,2.0]]) own.rng lambda*a,**k:None lambda*a,**k:1/0
+posattn.own.ALiBi(2) posattn.own.Rotary() posattn.own.Window(1) posattn.own posattn.own.ALiBi
+""")
+WARPS = words("""
+{}[None] {}[0] {}[:0] {}[...,:0] {}[...,:1] {}[...,::2] {}*nan {}*inf {}*1e300 -{} {}+10**6
+{}.tolist() [{}] ({},{})
+""")
+DTYPES = words("complex128 complex64 float32 float16 bfloat16 int8 uint8 int32 uint64 bool")
+
+
+class Hang(BaseException):
+    """Raised by the clock."""
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of a call: "computed", "refused", "unsayable", or a fault."""
+
+    kind: str
+    value: object = None
+
+    def __str__(self):
+        text = f"{type(self.value).__name__}: {self.value}".splitlines()[0]
+        return (
+            f"{self.kind}: {text[:160]}"
+            if isinstance(self.value, BaseException)
+            else self.kind
+        )
+
+
+def alarm(*_):
+    raise Hang
+
+
+compiled = functools.lru_cache(512)(lambda text: compile(text, "<call>", "eval"))
+
+
+def run(text):
+    """Run a call, at most for some seconds."""
+    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    try:
+        return Outcome("computed", eval(compiled(text), dict(SCOPE)))
+    except Hang:
+        return Outcome("hangs", TimeoutError(f"no answer in {LIMIT:g} seconds"))
+    except Exception as error:
+        passed = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+        if not any(name.startswith(SOURCE) for name in passed):
+            return Outcome("unsayable", error)
+        if passed[-1] == "<call>":  # a function that was given has raised it
+            return Outcome("refused", error)
+        ours = passed[-1].startswith(CONTRACT)
+        refused = ours and type(error) in (TypeError, ValueError) and " must " in str(error)
+        return Outcome("refused" if refused else "fails from inside", error)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def arrays(value):
+    """The arrays in a result, as NumPy has them; a layer has none."""
+    if isinstance(value, tuple | list):
+        return [x for part in value for x in arrays(part)]
+    if dataclasses.is_dataclass(value) or callable(value):
+        return []
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
+        value = value.double() if value.is_floating_point() else value
+    elif hasattr(value, "dtype") and jax.numpy.issubdtype(value.dtype, jax.numpy.floating):
+        value = np.asarray(value, np.float64)
+    return [np.asarray(value)]
+
+
+def difference(ours, theirs):
+    """How an outcome differs from the reference's, in words, or None."""
+    if "unsayable" in (ours.kind, theirs.kind):
+        return None
+    if ours.kind != theirs.kind:
+        return f"{ours.kind} where the reference {theirs.kind}"
+    if ours.kind == "refused":
+        return None if subject(ours) == subject(theirs) else "refused in other words"
+    pairs = [*itertools.zip_longest(arrays(ours.value), arrays(theirs.value))]
+    if any(x is None or y is None or x.shape != y.shape for x, y in pairs):
+        return "another shape"
+    pairs = [(x.astype(complex), y.astype(complex)) for x, y in pairs]
+    if any(np.any(np.isnan(x) != np.isnan(y)) for x, y in pairs):
+        return "NaN in one only"
+    with np.errstate(all="ignore"):
+        for x, y in pairs:
+            if not np.all(
+                (x == y) | ~np.isfinite(x) | (abs(x - y) <= CLOSE * np.maximum(1, abs(y)))
+            ):
+                return "other numbers"
+    return None
+
+
+def subject(outcome):
+    """What is refused, and why, without what was got and the names of a framework."""
+    text = str(outcome.value).partition(", got")[0]
+    return type(outcome.value), re.sub("NumPy array|torch.Tensor|JAX array", "*", text)
+
+
+def judge(target, column, call, changes):
+    """The outcome in a column, and what is wrong with it, or None."""
+    call, changed = with_changes(call, changes), {name for _, name in changes}
+    ours = run(target.text(column, call))
+    if ours.kind not in ("computed", "refused", "unsayable"):
+        return ours, f"{ours.kind}: {type(ours.value).__name__}"
+    if column == "reference" or changed & OWN_WORDS or str(target) in ANOTHER_CALL:
+        return ours, None
+    values = str([*changes.values()])
+    if "np." in values:  # which is the reference's own
+        return ours, None
+    theirs = run(target.text("reference", call))
+    if (
+        "complex" in values and theirs.kind == "computed"
+    ):  # it differentiates by complex numbers
+        return ours, None
+    half = any(kind in str(call) for kind in ("float16", "float32", "complex64"))
+    wrong = difference(ours, theirs)
+    subnormal = column == "jax" and re.search(r"e-3[12]\d", values)  # which XLA takes for 0
+    # the reference is in float64, whatever it is given
+    if half and (wrong == "other numbers" or "must have the dtype of" in str(ours)):
+        return ours, None
+    beyond = subnormal or "1e300" in values or "*inf" in values  # what numbers hold
+    free = call.given.get("rng") or beyond
+    if wrong in ("other numbers", "NaN in one only") and free:
+        return ours, None
+    if column == "jax" and "must lie between" in str(
+        theirs
+    ):  # of values that it may not know
+        return ours, None
+    if wrong == "refused in other words" and (
+        len(changes) > 1 or any(kind in values for kind in ("array", "Warp", "rng"))
+    ):
+        return ours, None  # the order of checks is nobody's business
+    return ours, wrong and f"{wrong} ({theirs})"
+
+
+@functools.cache
+def valid(target):
+    """Calls that the reference computes."""
+    return calls(
+        target, lambda call: run(target.text("reference", call)).kind == "computed"
+    )
+
+
+@functools.cache
+def hostile(target, column):
+    """A valid call, and what one or two of its arguments, or of the fields of its layer, become."""
+    return st.one_of([varied(target, column, call) for call in valid(target)])
+
+
+def varied(target, column, call):
+    """This call, and hostile changes of it."""
+    sites = [("given", n) for n in target.signatures(column)[1] if n != "device"] + [
+        ("fields", n) for n in target.fields()
+    ]
+    one = st.one_of(
+        [
+            st.tuples(st.just(site), instead(call.given.get(site[1]) or "", site[0]))
+            for site in sites
+        ]
+    )
+    return st.tuples(st.just(call), st.lists(one, min_size=1, max_size=2).map(dict))
+
+
+@functools.cache
+def instead(old, part):
+    """Python for what an argument may become."""
+    old = (
+        "own.array([[1.0, 2.0], [3.0, 4.0]], dtype=own.float64)"
+        if part == "fields"
+        else old
+    )
+    texts = list(VALUES)
+    if part == "fields":
+        fit = [warp for warp in WARPS if "10**6" not in warp]  # 2**31 means an empty slot
+        texts += 3 * [f"Warp(lambda x: {warp.replace('{}', 'x')})" for warp in fit]
+    if "own.array" in old:
+        texts += [warp.replace("{}", old) for warp in WARPS]
+        texts += [old.replace("own.", other) for other in ("alien.", "stranger.")] * 3
+        texts += [re.sub(r"own\.\w*\d+|own\.bool", f"own.{dtype}", old) for dtype in DTYPES]
+    return st.sampled_from(texts) | NUMBERS
+
+
+NUMBERS = (
+    st.floats().map(repr)
+    | st.integers(-4, 9).map(str)
+    | st.integers(min_value=2**63).map(str)
+)
+
+
+def with_changes(call, changes):
+    """The call with its hostile arguments."""
+    for (part, name), text in changes.items():
+        call = dataclasses.replace(call, **{part: {**getattr(call, part), name: text}})
+    return call
+
+
+def explore(target, column, seed, inputs, counts, found):
+    """Run hostile calls of a target; what is new among the faults is added to `found` and yielded."""
+    fresh = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=inputs,
+        database=None,
+        deadline=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(hostile(target, column))
+    def once(drawn):
+        call, changes = drawn
+        outcome, wrong = judge(target, column, call, changes)
+        counts["inputs"] += 1
+        counts[outcome.kind] += 1
+        if wrong:
+            if len(changes) > 1:  # the same with one of them
+                for site, text in changes.items():
+                    fewer = {site: text}
+                    if judge(target, column, call, fewer)[1] == wrong:
+                        changes = fewer
+                        break
+            counts["faults"] += 1
+            key = (
+                str(target),
+                wrong.partition(" (")[0],
+                tuple(sorted(name for _, name in changes)),
+            )
+            found[key] += 1
+            if found[key] == 1:
+                fresh.append(
+                    (
+                        key[1],
+                        target.text(column, with_changes(call, changes)),
+                        wrong,
+                        outcome,
+                    )
+                )
+
+    once()
+    return fresh
+
+
+def rounds(column, *, inputs, seed=0, start=0, each=ROUND, only="", say=print):
+    """Fuzz a column until so many inputs were tried; return the faults by target, kind and arguments."""
+    counts, found, begin = Counter(), Counter(), time.monotonic()
+    chosen = [target for target in targets() if only in str(target)]
+    for target in chosen:
+        assert valid(target), f"no valid call of {target} was found in its signature"
+    chosen = [t for t in chosen if t.signatures(column)[1] or t.fields()]
+    for k in itertools.count(start):
+        for target in chosen:
+            for _, text, wrong, outcome in explore(
+                target, column, seed + PRIME * k, each, counts, found
+            ):
+                say(f"{target}: {wrong}\n  {text}\n  {outcome}")
+            if counts["inputs"] >= inputs:
+                break
+        rate = counts["inputs"] / (time.monotonic() - begin)
+        told = ", ".join(
+            f"{counts[name]} {name}" for name in ("inputs", "computed", "refused")
+        )
+        say(
+            f"{column}, round {k}: {told}, {sum(found.values())} faults, {rate:.0f} inputs a second"
+        )
+        if counts["inputs"] >= inputs:
+            return found
+
+
+def main(arguments=None):
+    """Fuzz columns and print what was found; the exit code is 1 if anything was."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--column", choices=COLUMNS, action="append", help="all if not given"
+    )
+    parser.add_argument("--inputs", type=int, default=100_000, help="to each column")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=int, default=0, help="the round to go on with")
+    parser.add_argument("--only", default="", help="what has this in its name")
+    chosen = vars(parser.parse_args(arguments))
+    columns = chosen.pop("column") or COLUMNS
+    with prepared():
+        found = {column: rounds(column, say=tell, **chosen) for column in columns}
+    for column, faults in found.items():
+        kinds = Counter()
+        for (_, kind, _), count in faults.items():
+            kinds[kind] += count
+        for kind, count in kinds.most_common():
+            tell(f"{column}: {count} times {kind}")
+    return int(any(found.values()))
+
+
+def tell(text):
+    """Print at once, so that an interrupted run has said how far it came."""
+    print(text, flush=True)
+
+
+@contextlib.contextmanager
+def prepared():
+    """Compute in float64 everywhere, and take the clock; then put things back."""
+    default, handler = torch.get_default_dtype(), signal.signal(signal.SIGALRM, alarm)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with jax.enable_x64(True), warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_default_dtype(default)
+        signal.signal(signal.SIGALRM, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

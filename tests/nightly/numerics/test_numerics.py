@@ -1,0 +1,203 @@
+"""The errors that the book shows: they are measured rightly, and the library still has them."""
+
+import json
+import math
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+
+from posattn import reference
+from tests.nightly.numerics import tables as page
+
+pytest.importorskip("tests.nightly.numerics.truth", exc_type=ImportError)  # long doubles of x86
+
+from tests.nightly.numerics import cases, measuring, truth
+
+CASES = {case.name: case for case in cases.cases()}
+RECORD = json.loads(page.FILE.read_text(encoding="utf-8"))
+POSITIONS = np.array([0, 1, 355, 2**15 + 1, 999_999, 2**20 - 1])
+
+
+def apart(found, recorded, factor, own=False):
+    """The errors that are not within a factor of those that are recorded.
+
+    A framework's own kernel adds up in another order on another processor, and so do we, who call it. So
+    where it is beside us, ours may move as far from what is recorded as it has moved.
+    """
+    assert {d: list(c) for d, c in found.items()} == {
+        d: list(c) for d, c in recorded.items()
+    }
+    for dtype, columns in found.items():
+        for who, errors in columns.items():
+            then = [math.inf if e is None else e for e in recorded[dtype][who]]
+            pairs = dict(
+                zip(("ours", "theirs"), zip(errors, then, strict=True), strict=False)
+            )
+            moved = 1.0
+            if own and "theirs" in pairs:
+                now, was = pairs.pop("theirs")
+                moved = 1.0 if now == was else now / was
+            for role, (now, was) in pairs.items():
+                low, high = min(1, moved) * was / factor, max(1, moved) * was * factor
+                if not (now == was or low <= now <= high):
+                    yield f"{dtype}, {who}, {role}: {now:.3g}, and recorded {was:.3g}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_errors_in_the_book_are_those_of_the_library(name):
+    length = CASES[name].lengths[0]
+    found = measuring.worst(CASES[name], length)
+    recorded = RECORD["cases"][name]["errors"][str(length)]
+    assert not list(apart(found, recorded, 2, own=CASES[name].peer in cases.OWN.values()))
+
+
+@pytest.mark.parametrize(
+    ("errors", "own", "told"),
+    [
+        ([3.0, 4.0], False, []),
+        ([4.1, 4.0], False, ["ours"]),
+        ([0.9, 4.0], False, ["ours"]),
+        ([3.0, 9.0], False, ["theirs"]),
+        ([3.0, 9.0], True, []),
+        ([8.9, 9.0], True, []),
+        ([9.1, 9.0], True, ["ours"]),
+        ([0.9, 9.0], True, ["ours"]),
+        ([0.6, 2.0], True, []),
+        ([0.4, 2.0], True, ["ours"]),
+    ],
+)
+def test_ours_may_move_as_far_as_the_frameworks_own_on_another_processor(errors, own, told):
+    found, then = {"float32": {"JAX": errors}}, {"float32": {"JAX": [2.0, 4.0]}}
+    assert [line.split()[2][:-1] for line in apart(found, then, 2, own=own)] == told
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.blocks])
+def test_the_errors_of_far_positions_are_those_of_the_library(name):
+    length = CASES[name].lengths[-1]
+    found = measuring.worst(CASES[name], length, most=1024)  # of some of them
+    assert not list(apart(found, RECORD["cases"][name]["errors"][str(length)], 3))
+
+
+def test_positions_are_compared_as_densely_as_the_page_says():
+    rotation = CASES["rotate"]
+    assert rotation.lengths == (2**10, 2**15, 2**20)
+    for length, step in zip(rotation.lengths, (1, 1, 16), strict=True):
+        where = np.concatenate(measuring.places(rotation, length, measuring.MOST))
+        assert (where[0], where[-1]) == (0, length - 1)
+        assert np.diff(where).max() < step + 2
+        assert np.diff(where).mean() == pytest.approx(step, rel=1e-3)
+
+
+def test_inputs_are_rounded_before_they_are_measured():
+    case = replace(
+        CASES["rotate"],
+        ours=lambda column, x, positions: x,
+        right=lambda x, positions: x,
+        theirs=None,
+    )
+    found = measuring.worst(case, 2**10)
+    assert {e for columns in found.values() for (e,) in columns.values()} == {0}
+
+
+def test_every_case_is_recorded_at_every_length_in_the_order_of_the_page():
+    assert list(RECORD["cases"]) == list(CASES)
+    for name, entry in RECORD["cases"].items():
+        assert list(entry["errors"]) == [str(n) for n in CASES[name].lengths]
+        facts = {key: getattr(CASES[name], key) for key in ("setting", "unit", "peer")}
+        assert facts.items() <= entry.items()
+
+
+# what is right
+
+
+def test_angles_are_those_of_a_hundred_digits():
+    turns = truth.plain(8)
+    found = np.stack(truth.cos_sin(POSITIONS[:, None], turns))
+    with mpmath.workdps(100):
+        frequencies = [mpmath.mpf(10000) ** (-mpmath.mpf(j) / 4) for j in range(4)]
+        angles = [p * f for p in POSITIONS.tolist() for f in frequencies]
+        for got, exact in zip(found, (mpmath.cos, mpmath.sin), strict=True):
+            for x, angle in zip(got.ravel(), angles, strict=True):
+                digits = np.format_float_scientific(x, precision=24, unique=False)
+                assert abs(mpmath.mpf(digits) - exact(angle)) < 1e-18
+
+
+@pytest.mark.parametrize(
+    ("turns", "frequencies"),
+    [
+        (truth.plain(64), reference.frequencies(64)),
+        (truth.ntk_aware(64, 8), reference.ntk_aware(64, factor=8.0)),
+        (truth.llama3(64), reference.llama3(64)),
+        (
+            truth.yarn(64, 4, 4096)[0],
+            reference.yarn(64, factor=4.0, trained_length=4096)[0],
+        ),
+    ],
+)
+def test_the_frequencies_of_each_rule_are_right(turns, frequencies):
+    found = np.array([2 * math.pi * (t / truth.PLACES) for t in turns])
+    assert np.abs(found / frequencies - 1).max() < 1e-14
+
+
+# units in the last place
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "dtype", "unit", "error"),
+    [
+        (1.0, 1 + 2**-23, "float32", "number", 1),
+        (
+            1.0,
+            1 - 2**-24,
+            "float32",
+            "number",
+            1,
+        ),  # below a power of two units are half as large
+        (3.0, 3.5, "bfloat16", "number", 32),
+        (
+            0.0,
+            2.0**-25,
+            "float16",
+            "number",
+            0.5,
+        ),  # no unit is smaller than the smallest number
+        (0.0, 0.0, "float64", "number", 0),
+        ([1.0, 0.0], [1.0, 2**-30], "float32", "row", 2**-7),
+        ([1.0, 0.0], [1.0, 2**-30], "float32", "number", 2**23),
+        (math.inf, 1e6, "float16", "number", math.inf),
+        (math.nan, 1.0, "float16", "number", math.inf),
+    ],
+)
+def test_units_are_those_of_the_right_number(got, want, dtype, unit, error):
+    want = np.atleast_1d(np.asarray(want, truth.WIDE))
+    assert measuring.units(np.atleast_1d(got), want, dtype, unit) == error
+
+
+@pytest.mark.slow
+def test_a_result_that_is_off_is_seen_at_the_one_position_where_it_is():
+    case = CASES["ALiBi"]
+
+    def off(column, query, keys):
+        bias = case.ours(column, query, keys)
+        return column.numbers.where(keys == query - 5, 2 * bias, bias)
+
+    found = measuring.worst(replace(case, ours=off), 2**16)
+    assert (
+        found["float32"]["PyTorch"][0]
+        > 2**22
+        > 1
+        > measuring.worst(case, 2**16)["float32"]["PyTorch"][0]
+    )
+
+
+# what is recorded, and how the page shows it
+
+
+def test_the_tables_of_the_page_are_those_of_the_record():
+    assert sorted(name for names in page.VIEWS.values() for name in names) == sorted(CASES)
+    for name, lines in page.views().items():
+        written = (page.FILE.with_suffix("") / f"{name}.txt").read_text(encoding="utf-8")
+        assert "\n".join(lines) in written, "python -m tests.nightly.numerics.tables"

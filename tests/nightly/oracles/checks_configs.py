@@ -1,0 +1,230 @@
+"""Plans of real configurations beside the classes of transformers (`nox -s oracles`)."""
+
+import importlib
+import json
+import math
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from posattn import configs
+
+RECORDS = Path(__file__).parents[3] / "docs" / "_records" / "configs"
+NAMES = sorted(path.stem for path in RECORDS.glob("*.json"))
+SINGLE = 2e-5  # of frequencies in float32, relative
+NO_PLACE = {
+    "esm-2",
+    "marian",
+    "nomic-bert",
+    "t5",
+    "whisper",
+}  # whose layers do not know theirs
+TABLES = {"gpt-j", "roformer"}  # of sines and cosines: see checks_models.py
+each = pytest.mark.parametrize("name", NAMES)
+
+
+def every_one_but(names):
+    """All records but some, each of which must exist."""
+    assert names <= set(NAMES)
+    return pytest.mark.parametrize("name", sorted(set(NAMES) - names))
+
+
+CALLED = {"kimi_k2": "deepseek_v3"}  # what transformers reads as another family
+
+
+def loaded(name):
+    """A recorded configuration: its dictionary, transformers' object, and the text part of that."""
+    values = json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+    values["model_type"] = CALLED.get(values["model_type"], values["model_type"])
+    known = transformers.CONFIG_MAPPING[values["model_type"]]
+    whole = known.from_dict(json.loads(json.dumps(values)))
+    return values, whole, whole.get_text_config()
+
+
+def module_of(config):
+    """The module with the classes of a model."""
+    return importlib.import_module(
+        type(config).__module__.replace("configuration_", "modeling_")
+    )
+
+
+@each
+def test_the_object_of_transformers_gives_the_plan_of_the_file(name):
+    values, whole, _ = loaded(name)
+    assert configs.plan(whole).layers == configs.plan(values).layers
+
+
+QUERY_NORMS = ("q_norm", "qk_norm", "query_layernorm", "q_layernorm", "q_b_norm")
+
+
+def attentions(config):
+    """The modules of attention of a text model, by their layers, without memory."""
+    if getattr(config, "vocab_size", None) is None:
+        config.vocab_size = 40  # which ESM's class leaves open
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(config)
+    found = {}
+    for module in model.modules():
+        place = getattr(module, "layer_idx", None)
+        name = type(module).__name__
+        if place is not None and name.endswith("Attention") and "Lightning" not in name:
+            found[place] = module
+    return found
+
+
+@every_one_but(NO_PLACE)
+def test_a_layer_is_what_the_module_of_transformers_is(name):
+    values, _, config = loaded(name)
+    plan = configs.plan(values)
+    modules = attentions(config)
+    assert len(modules) == sum(
+        layer.kind in ("full", "sliding", "chunked") for layer in plan.layers
+    )
+    for place, module in modules.items():
+        layer = plan.layers[place]
+        if hasattr(module, "scaling"):
+            assert layer.scale == pytest.approx(module.scaling)
+        if hasattr(module, "head_dim"):
+            assert layer.head_dim == module.head_dim
+        if hasattr(module, "sliding_window") and getattr(module, "is_sliding", True):
+            assert layer.window == module.sliding_window
+        if getattr(module, "is_causal", None) is not None:
+            assert layer.causal == module.is_causal
+        assert layer.sinks == hasattr(module, "sinks")
+        assert (layer.query_norm is None) == (
+            not any(hasattr(module, norm) for norm in QUERY_NORMS)
+        )
+        projections(layer, module)
+
+
+def projections(layer, module):
+    """Widths and offsets of the projections that are not fused."""
+    if layer.latent is not None:
+        latent_projections(layer, module)
+        return
+    heads = (layer.num_heads, layer.num_kv_heads, layer.num_kv_heads)
+    for name, count, bias in zip(("q", "k", "v"), heads, layer.use_bias, strict=True):
+        projection = getattr(module, f"{name}_proj", None)
+        if projection is not None:
+            rows = count * layer.head_dim * (2 if layer.gate and name == "q" else 1)
+            assert tuple(projection.weight.shape) == (rows, layer.dim)
+            assert (projection.bias is not None) == bias
+    for fused in ("qkv_proj", "query_key_value", "c_attn"):
+        projection = getattr(module, fused, None)
+        if projection is not None:
+            assert (getattr(projection, "bias", None) is not None) == layer.use_bias[0]
+            width = (layer.num_heads + 2 * layer.num_kv_heads) * layer.head_dim
+            assert width in projection.weight.shape
+    for output in ("o_proj", "dense", "c_proj"):
+        projection = getattr(module, output, None)
+        if projection is not None:
+            assert (projection.bias is not None) == layer.use_output_bias
+
+
+def latent_projections(layer, module):
+    """Widths of the projections to and from the latent vectors, and the eps of their norms."""
+    latent = layer.latent
+    shapes = {
+        "kv_a_proj_with_mqa": (latent.kv_rank + latent.rotary_dim, layer.dim),
+        "kv_b_proj": (
+            layer.num_heads * (latent.content_dim + latent.value_dim),
+            latent.kv_rank,
+        ),
+        "o_proj": (layer.dim, layer.num_heads * latent.value_dim),
+    }
+    if latent.query_rank is None:
+        shapes["q_proj"] = (layer.num_heads * layer.head_dim, layer.dim)
+    else:
+        shapes["q_a_proj"] = (latent.query_rank, layer.dim)
+        assert module.q_a_layernorm.variance_epsilon == latent.eps
+    for name, shape in shapes.items():
+        assert tuple(getattr(module, name).weight.shape) == shape
+    assert module.kv_a_layernorm.variance_epsilon == latent.eps
+
+
+@every_one_but(TABLES)
+def test_frequencies_are_those_of_transformers(name):
+    values, _, config = loaded(name)
+    plan = configs.plan(values)
+    module = module_of(config)
+    classes = [
+        c
+        for n, c in vars(module).items()
+        if n.endswith("RotaryEmbedding") and "Vision" not in n
+    ]
+    if not any(layer.rope for layer in plan.layers):
+        assert not classes
+        return
+    rotary = classes[-1](config)
+    kinds = getattr(config, "layer_types", None)
+    for layer in plan.layers:
+        if layer.rope is None:
+            continue
+        windows_only = layer.compressed is None
+        named = [f"{kinds[layer.index]}_"] if kinds else []
+        named += ["", "main_" if windows_only else "compress_"]
+        prefix = next(name for name in named if hasattr(rotary, f"{name}inv_freq"))
+        wanted = getattr(rotary, f"{prefix}inv_freq").double().numpy()
+        np.testing.assert_allclose(layer.rope.frequencies, wanted, rtol=SINGLE, atol=1e-30)
+        factor = getattr(rotary, f"{prefix}attention_scaling")
+        assert layer.rope.attention_factor == pytest.approx(factor)
+
+
+def drawn(rng, method, pairs):
+    """Random parameters of a method, within what transformers computes without a warning's nonsense."""
+    base = 10 ** rng.uniform(3, 7)
+    trained = rng.choice([512, 2048, 4096, 8192])
+    parameters = {"rope_type": method, "rope_theta": base}
+    if method != "default":
+        parameters["factor"] = rng.choice([0.5, 1.0, 2.0, 8.0, 31.5])
+    if method == "proportional":
+        parameters["partial_rotary_factor"] = rng.choice([0.25, 0.5, 0.75, 1.0])
+    if method in ("yarn", "longrope", "llama3"):
+        parameters["original_max_position_embeddings"] = trained
+    if method in ("yarn", "longrope") and rng.random() < 0.3:
+        parameters["attention_factor"] = rng.uniform(0.5, 2)
+    if method in ("yarn", "longrope") and rng.random() < 0.3:
+        parameters["factor"] = None
+    if method == "yarn":
+        parameters["beta_fast"] = rng.choice([None, 16, 32.0, 48.5])
+        parameters["beta_slow"] = rng.choice([None, 1, 2.0])
+        parameters["mscale"] = rng.choice([None, 0, 1.0, 0.707])
+        parameters["mscale_all_dim"] = rng.choice([None, 0, 1.0, 0.5])
+        parameters["truncate"] = rng.choice([True, False])
+    if method == "longrope":
+        for name in ("short_factor", "long_factor"):
+            parameters[name] = [rng.uniform(1, 64) for _ in range(pairs)]
+    if method == "llama3":
+        parameters["low_freq_factor"] = rng.uniform(0.5, 2)
+        parameters["high_freq_factor"] = rng.uniform(3, 6)
+    return parameters
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("method", ROPE_INIT_FUNCTIONS)
+def test_random_parameters_give_what_transformers_computes(method, seed):
+    rng = random.Random(seed)
+    head_dim = rng.choice([32, 64, 96, 128])
+    parameters = drawn(rng, method, head_dim // 2)
+    longest = 8192 * rng.choice([1, 2, 4])
+    length = rng.choice([None, 100, 600, 8000, 70_000])
+    config = SimpleNamespace(
+        head_dim=head_dim,
+        hidden_size=512,
+        num_attention_heads=8,
+        max_position_embeddings=longest,
+        rope_parameters=dict(parameters),
+        standardize_rope_params=lambda: None,
+    )
+    frequencies, factor = ROPE_INIT_FUNCTIONS[method](config, seq_len=length)
+    ours = configs.rope(
+        parameters, head_dim, max_position_embeddings=longest, length=length
+    )
+    np.testing.assert_allclose(ours.frequencies, frequencies.double(), rtol=1e-4)
+    assert math.isclose(ours.attention_factor, factor, rel_tol=1e-6)

@@ -1,0 +1,94 @@
+"""Whole decoders made by `from_config` beside transformers, one of every family (`nox -s oracles`).
+
+Logits of all tokens agree, with left padding too, and so do the tokens that are generated.
+"""
+
+import inspect
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from posattn import jax as jax_column
+from posattn import torch as torch_column
+from posattn.configs.decoders import DECODERS
+from tests.nightly.oracles.checks_from_config import model_of
+
+AGREE = 1e-5  # in float32, of the largest logit
+N, PAD, STEPS = 9, 3, 10
+NAMES = (
+    *(
+        "Llama",
+        "Mistral",
+        "Qwen2",
+        "Qwen3",
+        "SmolLM3",
+        "OLMo 2",
+        "Gemma",
+        "Gemma 2",
+        "Gemma 3",
+    ),
+    *("Phi-3", "GPT-2", "GPT-NeoX", "BLOOM"),
+)
+VARIANTS = {name: (name, {}) for name in NAMES} | {
+    "Llama, tied, with offsets": (
+        "Llama",
+        {"tie_word_embeddings": True, "mlp_bias": True},
+    ),
+    "GPT-NeoX, one after the other": ("GPT-NeoX", {"use_parallel_residual": False}),
+    "Gemma 3, capped": ("Gemma 3", {"final_logit_softcapping": 3.0}),
+    "GPT-2, narrow": ("GPT-2", {"n_inner": 48, "activation_function": "relu"}),
+}
+
+
+def distance(got, want):
+    got, want = np.asarray(got), np.asarray(want)
+    return np.abs(got - want).max() / np.abs(want).max()
+
+
+def made(column, model):
+    """Our decoder with the weights of theirs."""
+    state = model.state_dict()
+    if column is jax_column:
+        state = {name: jnp.asarray(x.numpy()) for name, x in state.items()}
+    return column.Decoder.from_config(model.config, weights=state)
+
+
+def given(column, x):
+    return x if column is torch_column else jnp.asarray(x.numpy())
+
+
+def test_every_family_is_compared():
+    names = {model_of(family).config.model_type for family, _ in VARIANTS.values()}
+    assert names == set(DECODERS)
+
+
+@pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
+    family, options = VARIANTS[variant]
+    model = model_of(family, **options)
+    ours = made(column, model)
+    tokens = torch.randint(1, 40, (2, N), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        want = model(input_ids=tokens).logits
+        got = ours(given(column, tokens))
+    assert distance(got if column is jax_column else got.detach(), want) <= AGREE
+
+    padding = torch.ones_like(tokens)
+    padding[1, :PAD] = 0
+    places = padding.cumsum(-1) - 1
+    more = {"attention_mask": padding}
+    if "position_ids" in inspect.signature(model.forward).parameters:
+        more["position_ids"] = places.clamp(min=0)
+    with torch.no_grad():
+        want = model(input_ids=tokens, **more).logits
+        where = given(column, torch.where(padding.bool(), places, -1))
+        got = ours(given(column, tokens), positions=where)
+    shown = padding.bool().numpy()
+    assert distance(np.asarray(got)[shown], want.numpy()[shown]) <= AGREE
+
+    model.generation_config.eos_token_id = None
+    text = model.generate(tokens, do_sample=False, max_new_tokens=STEPS)
+    assert np.array_equal(ours.generate(given(column, tokens), STEPS), text)

@@ -1,0 +1,466 @@
+"""Whole models of transformers with our layer in the place of their attention; `nox -s oracles` runs this.
+
+The models are small and their weights random, far enough from zero that attention decides what they say.
+Logits agree to `LOGITS` of the largest one, as far as two of their own ways to compute attention differ
+(7e-7 for Gemma 3), and decoding with our cache says what their `generate` says.
+"""
+
+from copy import deepcopy
+from functools import partial
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers.models.bloom.modeling_bloom import BloomAttention
+from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Attention
+from transformers.models.gemma3.modeling_gemma3 import Gemma3Attention
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
+from transformers.models.llama.modeling_llama import LlamaAttention
+from transformers.models.mistral.modeling_mistral import MistralAttention
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLAttention
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from posattn.torch import KVCache, window_mask
+from tests.nightly.oracles import loading
+
+LOGITS = 1e-6  # in float32, relative to the largest
+VOCABULARY, PROMPT, STEPS, ROOM = 61, 12, 10, 40
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+    "tie_word_embeddings": False,  # or they repeat themselves
+}
+GROUPED = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+BASES = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+}
+
+
+class InTheirPlace(nn.Module):
+    """Our layer, which is called as one of theirs, and keeps the cache of its tokens if there is one."""
+
+    def __init__(self, layer, *, causal=True, window=None, padded=False, answer=None):
+        super().__init__()
+        self.layer, self.causal, self.window, self.padded = layer, causal, window, padded
+        self.answer = answer or (lambda out, *others: (out, None))
+        self.cache = self.positions = None
+
+    def forward(self, hidden_states, *others, key_value_states=None, **ignored):
+        """Attend causally, to the memory, or with the cache."""
+        if key_value_states is not None:
+            out = self.layer(hidden_states, key_value_states)
+        elif self.cache is None:
+            mask = self.mask(hidden_states, *others)
+            out = self.layer(hidden_states, mask=mask, causal=self.causal)
+        else:
+            out, self.cache = self.layer(
+                hidden_states, query_positions=self.positions, cache=self.cache
+            )
+        return self.answer(out, hidden_states, *others)
+
+    def mask(self, hidden_states, *others):
+        """The module's own where it hides padding, the window, or none."""
+        if self.padded:
+            return others[0].bool()
+        n = hidden_states.shape[-2]
+        return None if self.window is None else window_mask(n, n, self.window)
+
+    def start(self, batch, room=ROOM):
+        """Make room for the tokens to come."""
+        heads = self.layer.num_kv_heads
+        width = self.layer.key.weight.shape[0] // heads
+        self.cache = KVCache.init((batch,), heads, room, width, window=self.window)
+
+
+def replace(model, kind, place):
+    """A copy of a model with our layers in the place of all modules of a kind."""
+    model = deepcopy(model)
+    for name, module in list(model.named_modules()):
+        if isinstance(module, kind):
+            model.set_submodule(name, place(module))
+    return model
+
+
+def ours(model):
+    """Our layers in a model."""
+    return [module for module in model.modules() if isinstance(module, InTheirPlace)]
+
+
+def random(model, spread=0.1):
+    """The model with weights that are neither zero nor one anywhere."""
+    rng = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            noise = spread * torch.randn(p.shape, generator=rng)
+            p.copy_(noise if p.ndim > 1 else p + noise)
+    return model.eval()
+
+
+def tokens(*shape):
+    return torch.randint(2, VOCABULARY, shape, generator=torch.Generator().manual_seed(1))
+
+
+# decoders
+
+
+def plain(load, attention):
+    return InTheirPlace(load(attention))
+
+
+def windowed(load, attention):
+    """The window of a module's configuration, if it is for this kind of layer."""
+    sliding = getattr(attention, "layer_type", "sliding_attention") == "sliding_attention"
+    window = attention.config.sliding_window if sliding else None
+    return InTheirPlace(load(attention), window=window)
+
+
+def with_residual(load, attention):
+    """BLOOM's module adds what its block came with."""
+    return InTheirPlace(
+        load(attention), answer=lambda out, x, residual: (out + residual, None)
+    )
+
+
+DECODERS = {
+    "Llama": (
+        transformers.LlamaConfig(rope_parameters=LLAMA3, **GROUPED),
+        LlamaAttention,
+        partial(plain, loading.from_llama),
+    ),
+    "Mistral": (
+        transformers.MistralConfig(sliding_window=5, **GROUPED),
+        MistralAttention,
+        partial(windowed, loading.from_mistral),
+    ),
+    "GPT-NeoX": (
+        transformers.GPTNeoXConfig(
+            rope_parameters={
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+            },
+            **SIZES,
+        ),
+        GPTNeoXAttention,
+        partial(plain, loading.from_gpt_neox),
+    ),
+    "Gemma 3": (
+        transformers.Gemma3TextConfig(
+            sliding_window=5,
+            layer_types=["sliding_attention", "full_attention"],
+            rope_parameters=BASES,
+            query_pre_attn_scalar=12,
+            **GROUPED | {"num_hidden_layers": 2},
+        ),
+        Gemma3Attention,
+        partial(windowed, loading.from_gemma3),
+    ),
+    "BLOOM": (
+        transformers.BloomConfig(n_layer=3, n_head=4, **SIZES),
+        BloomAttention,
+        partial(with_residual, loading.from_bloom),
+    ),
+}
+each_decoder = pytest.mark.parametrize("name", DECODERS)
+
+
+@pytest.fixture
+def pair(name):
+    """Their model, and the same with our layers."""
+    config, kind, place = DECODERS[name]
+    theirs = random(transformers.AutoModelForCausalLM.from_config(config))
+    return theirs, replace(theirs, kind, place)
+
+
+def distance(got, want):
+    return float((got - want).abs().max() / want.abs().max())
+
+
+@torch.no_grad()
+def logits(model, **inputs):
+    return model(**inputs, use_cache=False).logits
+
+
+@each_decoder
+def test_logits(pair, name):
+    theirs, model = pair
+    assert len(ours(model)) == theirs.config.num_hidden_layers
+    inputs = {"input_ids": tokens(2, PROMPT)}
+    assert distance(logits(model, **inputs), logits(theirs, **inputs)) <= LOGITS
+
+
+@each_decoder
+@pytest.mark.parametrize("part", ["rotate", "bias", "window", "query_norm", "scale"])
+def test_each_part_decides(pair, name, part):
+    """Logits agree with all that a layer was given, and with nothing less."""
+    theirs, model = pair
+    changed = False
+    for place in ours(model):
+        holder = place if part == "window" else place.layer
+        changed |= getattr(holder, part) is not None
+        setattr(holder, part, None)
+    if part == "scale" and name != "Gemma 3":
+        changed = False  # it is the usual one
+    inputs = {"input_ids": tokens(2, PROMPT)}
+    far = distance(logits(model, **inputs), logits(theirs, **inputs))
+    assert (far > 1e-3) == changed
+
+
+@torch.no_grad()
+def decode(model, prompt, *, attention_mask=None, **inputs):
+    """The most likely tokens, each from the one before and the cache, and the logits they come from."""
+    words, scores, step = [], [], prompt
+    for place in ours(model):
+        place.start(len(prompt))
+        if attention_mask is not None:
+            place.positions = attention_mask.cumsum(-1) - 1  # -1 where the left is padded
+    for _ in range(STEPS):
+        scores.append(logits(model, input_ids=step, **inputs)[:, -1])
+        step = scores[-1].argmax(-1, keepdim=True)
+        words.append(step)
+        inputs = {}
+        for place in ours(model):
+            place.positions = None  # from now on: those after the last one
+    return torch.cat(words, dim=-1), torch.stack(scores, dim=1)
+
+
+def generate(model, prompt, **inputs):
+    """The same by their own means."""
+    said = model.generate(
+        prompt,
+        **inputs,
+        max_new_tokens=STEPS,
+        do_sample=False,
+        eos_token_id=None,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    return said.sequences[:, -STEPS:], torch.stack(said.logits, dim=1)
+
+
+def assert_says_the_same(got, want):
+    assert torch.equal(got[0], want[0])
+    assert distance(got[1], want[1]) <= LOGITS
+
+
+@each_decoder
+def test_decoding_with_the_cache_is_generate(pair, name):
+    theirs, model = pair
+    prompt = tokens(2, PROMPT)
+    assert_says_the_same(decode(model, prompt), generate(theirs, prompt))
+
+
+@each_decoder
+def test_decoding_a_batch_that_is_padded_on_the_left(pair, name):
+    theirs, model = pair
+    prompt, paddings = tokens(3, PROMPT), (0, 3, 8)
+    mask = torch.ones_like(prompt)
+    for row, padding in enumerate(paddings):
+        mask[row, :padding] = prompt[row, :padding] = 0
+    want = generate(theirs, prompt, attention_mask=mask)
+    assert_says_the_same(decode(model, prompt, attention_mask=mask), want)
+    for row, padding in enumerate(paddings):
+        alone = decode(model, prompt[row : row + 1, padding:])
+        assert_says_the_same(alone, [x[row : row + 1] for x in want])
+
+
+# T5: a bias that all layers of a stack share, and attention to what the encoder read
+
+
+def place_in_t5(attention, biases):
+    """The bias is made at the first layer of a stack, which comes before the others."""
+    stack = attention.is_decoder
+    if attention.has_relative_attention_bias:
+        biases[stack] = loading.t5_bias(attention)
+    reads_memory = stack and not attention.is_causal
+    return InTheirPlace(
+        loading.from_t5(attention, None if reads_memory else biases[stack]),
+        causal=attention.is_causal,
+        answer=lambda out, *others: (out, None, None),
+    )
+
+
+@pytest.fixture
+def t5():
+    config = transformers.T5Config(
+        vocab_size=VOCABULARY,
+        d_model=32,
+        d_kv=6,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=20,
+        decoder_start_token_id=0,
+        tie_word_embeddings=False,
+    )
+    theirs = random(transformers.T5ForConditionalGeneration(config))
+    return theirs, replace(theirs, T5Attention, partial(place_in_t5, biases={}))
+
+
+def test_logits_of_t5(t5):
+    theirs, model = t5
+    assert len(ours(model)) == 6
+    inputs = {"input_ids": tokens(2, 30), "decoder_input_ids": tokens(2, 25)}
+    want = logits(theirs, **inputs)
+    assert distance(logits(model, **inputs), want) <= LOGITS
+    for place in ours(model):
+        place.layer.bias = None
+    assert distance(logits(model, **inputs), want) > 1e-2
+
+
+@torch.no_grad()
+def test_decoding_of_t5_is_generate(t5):
+    theirs, model = t5
+    prompt = tokens(2, 30)
+    read = model.encoder(prompt)
+    for place in ours(model.decoder):
+        if place.causal:
+            place.start(2)
+    step, words, scores = torch.zeros(2, 1, dtype=torch.long), [], []
+    for _ in range(STEPS):
+        inputs = {"encoder_outputs": read, "decoder_input_ids": step}
+        scores.append(logits(model, **inputs)[:, -1])
+        step = scores[-1].argmax(-1, keepdim=True)
+        words.append(step)
+    got = torch.cat(words, dim=-1), torch.stack(scores, dim=1)
+    assert_says_the_same(got, generate(theirs, prompt))
+
+
+# DeBERTa-v2: content and positions ask each other, with buckets that keep their sign
+
+
+def place_in_deberta_v2(attention, table):
+    layer = loading.from_deberta_v2(attention, table)
+    norm = attention.output.LayerNorm
+    return InTheirPlace(
+        layer,
+        causal=False,
+        padded=True,
+        answer=lambda out, x, *others: (norm(out + x), None),
+    )
+
+
+def test_logits_of_deberta_v2():
+    config = transformers.DebertaV2Config(
+        **SIZES,
+        relative_attention=True,
+        position_buckets=8,
+        max_relative_positions=20,
+        share_att_key=True,
+        pos_att_type=["p2c", "c2p"],
+        norm_rel_ebd="layer_norm",
+        type_vocab_size=0,
+        position_biased_input=False,
+    )
+    theirs = random(transformers.DebertaV2ForMaskedLM(config))
+    table = theirs.deberta.encoder.get_rel_embedding().detach()
+    place = partial(place_in_deberta_v2, table=table)
+    model = replace(theirs, DebertaV2Attention, place)
+    assert len(ours(model)) == 3
+    inputs = {"input_ids": tokens(2, 40), "attention_mask": torch.ones(2, 40).long()}
+    inputs["attention_mask"][1, 30:] = 0
+    want = logits_of_words(theirs, **inputs)
+    assert distance(logits_of_words(model, **inputs), want) <= LOGITS
+    for part in ("bias", "padded"):
+        changed = deepcopy(model)
+        for place in ours(changed):
+            setattr(place if part == "padded" else place.layer, part, None)
+        assert distance(logits_of_words(changed, **inputs), want) > 1e-2
+
+
+@torch.no_grad()
+def logits_of_words(model, **inputs):
+    """Those of the tokens that are no padding."""
+    return model(**inputs).logits[inputs["attention_mask"].bool()]
+
+
+# Qwen2-VL: tokens stand in time, height and width
+
+
+IMAGE = 5  # the token in whose place the parts of an image come
+
+
+@pytest.fixture
+def qwen2_vl():
+    vision = {
+        "depth": 1,
+        "embed_dim": 16,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "patch_size": 2,
+        "mlp_ratio": 2,
+    }
+    sections = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+    config = transformers.Qwen2VLConfig(
+        text_config={**SIZES, "num_key_value_heads": 2, "rope_parameters": sections},
+        vision_config=vision,
+        image_token_id=IMAGE,
+        tie_word_embeddings=False,
+    )
+    theirs = random(transformers.Qwen2VLForConditionalGeneration(config))
+    return theirs, replace(theirs, Qwen2VLAttention, partial(plain, loading.from_qwen2_vl))
+
+
+def seen_and_read():
+    """A picture of 2 by 3 parts between words."""
+    words = tokens(1, PROMPT)
+    words[words == IMAGE] += 1
+    words[:, 3:9] = IMAGE
+    patches = torch.randn(24, 3 * 2 * 2 * 2, generator=torch.Generator().manual_seed(2))
+    return {
+        "input_ids": words,
+        "pixel_values": patches,
+        "image_grid_thw": torch.tensor([[1, 4, 6]]),
+        "mm_token_type_ids": (words == IMAGE).int(),
+    }
+
+
+def stand(model, inputs):
+    """Tell our layers where the tokens stand, and those that will follow."""
+    told = {name: x for name, x in inputs.items() if name != "pixel_values"}
+    places, ahead = model.model.get_rope_index(**told)
+    following = torch.arange(PROMPT, ROOM) + ahead
+    coordinates = torch.cat([places, following.expand(3, 1, -1)], dim=-1)
+    for place in ours(model):
+        place.layer.rotate.coordinates = coordinates.movedim(0, -1)
+    return coordinates[..., :PROMPT]
+
+
+def test_logits_of_qwen2_vl(qwen2_vl):
+    theirs, model = qwen2_vl
+    assert len(ours(model)) == 3
+    inputs = seen_and_read()
+    places = stand(model, inputs)
+    assert not torch.equal(places[1], places[2])
+    want = logits(theirs, **inputs)
+    assert distance(logits(model, **inputs), want) <= LOGITS
+    for place in ours(model):
+        place.layer.rotate.coordinates = torch.arange(ROOM)[None, :, None].expand(-1, -1, 3)
+    assert distance(logits(model, **inputs), want) > 1e-3
+
+
+def test_decoding_of_qwen2_vl_is_generate(qwen2_vl):
+    theirs, model = qwen2_vl
+    inputs = seen_and_read()
+    stand(model, inputs)
+    prompt = inputs.pop("input_ids")
+    assert_says_the_same(
+        decode(model, prompt, **inputs), generate(theirs, prompt, **inputs)
+    )
