@@ -302,7 +302,6 @@ def lint(session: nox.Session) -> None:
     for schema, files in schemas.items():
         run(session, "check_jsonschema", "--builtin-schema", schema, *files)
     run(session, Path(".ci", "licences.py"))
-    run(session, "tests.pages.unquoted")
 
 
 @tool

@@ -1,8 +1,9 @@
-"""The fixture `page`: the page that a file of tests is about, with its cells run.
+"""The fixture `page`: the page that a file of tests is about, with what its cells printed and named.
 
-And two tests that every such file ends with, so that no page is run twice for them.
+And the tests that every such file ends with.
 """
 
+import ast
 import re
 
 import jaxtyping
@@ -12,7 +13,14 @@ import pytest
 import yaml
 
 from tests.pages.prose import FRONT, formulas, sentences
-from tests.pages.reading import functions_of, page_of, pages_with_tests, quotes
+from tests.pages.reading import (
+    bare,
+    equations,
+    functions_of,
+    literals,
+    page_of,
+    pages_with_tests,
+)
 
 matplotlib.use("svg")
 FAULT = re.compile(r"\b(?:False|NaN)\b", re.IGNORECASE)
@@ -37,7 +45,7 @@ class PageTests(pytest.Module):
     def collect(self):
         """Add the tests that hold for every page."""
         yield from super().collect()
-        for last in what_looks_like_a_fault_is_explained, every_typed_number_is_on_the_page:
+        for last in FOR_EVERY_PAGE:
             name = f"test_{last.__name__}"
             yield pytest.Function.from_parent(self, name=name, callobj=last)
 
@@ -80,14 +88,13 @@ def quantities(text):
 def every_typed_number_is_on_the_page(page):
     """A number that is typed in a sentence stands in a cell, an output or an equation of its page.
 
-    Or a test of the page quotes it. Or it stands in the front matter, under `quantities`, if a source
+    Or a test of the page asserts it. Or it stands in the front matter, under `quantities`, if a source
     says it. Whatever else a sentence counts is pasted from the cell that computed it (`glue`), and cannot
     be wrong.
     """
     ran = [text for cell in page.cells for text in (cell.code, cell.printed)]
-    tests = functions_of(page.path.stem)
-    quoted = [quote for function in tests for quote in quotes(function)]
-    known = numbers(*ran, *formulas(page.text), *quoted, quantities(page.text))
+    known = numbers(*ran, *formulas(page.text), quantities(page.text))
+    known |= literals(page.path.stem)
     missing = [
         f"{number} in line {line}"
         for line, words in sentences(page.text)
@@ -96,5 +103,24 @@ def every_typed_number_is_on_the_page(page):
     ]
     assert not missing, (
         f"{page.path.name}: {', '.join(missing)}: no cell, output, equation or test has it; paste it "
-        "with glue, quote it in a test, or list it under quantities if a source says it"
+        "with glue, compute it in a test, or list it under quantities if a source says it"
     )
+
+
+def every_labelled_equation_has_a_test(page):
+    """The test is named after the equation, quotes it, and asserts something."""
+    known = {function.name: function for function in functions_of(page.path.stem)}
+    for label, latex in equations(page.text).items():
+        name = "test_" + label.replace("-", "_")
+        assert name in known, f"{label} has no test: write {name} in tests/pages"
+        quoted = bare(ast.get_docstring(known[name]) or "")
+        assert bare(latex) in quoted, f"{name} must quote its equation: {latex}"
+        asserts = [node for node in ast.walk(known[name]) if isinstance(node, ast.Assert)]
+        assert asserts, f"{name} asserts nothing"
+
+
+FOR_EVERY_PAGE = (
+    what_looks_like_a_fault_is_explained,
+    every_typed_number_is_on_the_page,
+    every_labelled_equation_has_a_test,
+)

@@ -126,6 +126,11 @@ def functions_of(name):
     ]
 
 
-def quotes(function):
-    """What a test quotes: the paragraphs of its docstring."""
-    return (ast.get_docstring(function) or "").split("\n\n")
+def literals(name):
+    """The numbers that stand in the tests of a page."""
+    return {
+        float(node.value)
+        for function in functions_of(name)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float)
+    }

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.pages.reading import DOCS
+from tests.pages.reading import DOCS, PAGES, equations, pages_with_tests
 
 COLUMNS = ("conformance", "figures", "jax", "reference", "torch")
 SOURCE = DOCS.parent / "src" / "posattn"
@@ -42,6 +42,12 @@ def test_every_public_name_is_documented(column):
     known = {name.rpartition(".")[2] for name in documented() if f".{column}." in name}
     missing = public_names(column) - known
     assert not missing, f"docs/api says nothing of {', '.join(sorted(missing))}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_with_labelled_equations_has_tests(page):
+    if page.stem not in pages_with_tests():
+        assert not equations(page.read_text("utf-8")), f"write tests/pages/test_{page.stem}.py"
 
 
 def test_every_work_is_cited():
