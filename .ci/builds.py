@@ -1,6 +1,5 @@
-"""What keeps a build whole: one at a time, a read that ended well, and results that appear at once."""
+"""What every build needs: the folder for itself, results that appear at once, hashes of sources."""
 
-import errno
 import hashlib
 import os
 import shutil
@@ -8,21 +7,17 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # on Windows nobody is kept out
-    fcntl = None
+from filelock import FileLock, Timeout
 
-BUILD, LOCK = Path("build"), Path(".nox", "lock")
+BUILD = Path("build")
+LOCK = FileLock(Path(".nox", "lock"), timeout=0)  # let go by the system when this process ends
 BUSY = "another command builds in this folder: try again when it has ended"
 ROOM, MB = 500, 10**6  # what all builds together take, and some more
-MARK = "ended-well"  # among the pages that were read
 NOT_FOR_READERS = shutil.ignore_patterns(".buildinfo*", ".doctrees")
-held = []
 
 
 def settings(known):
-    """What all that is started shall know: the date of PDFs and EPUB, and a language that every Linux has.
+    """What every process started here gets: the date of PDFs and EPUB, and a language that every Linux has.
 
     Under others Sphinx may not start, or Java not find a file.
     """
@@ -31,35 +26,16 @@ def settings(known):
 
 
 def alone():
-    """Hold the folder until this process and all that it starts have ended, however they end."""
-    if held:
-        return
+    """Hold the folder until this process ends, or say why not."""
     BUILD.mkdir(exist_ok=True)
     free = shutil.disk_usage(BUILD).free // MB
     if free < ROOM:
-        needed = f"a build needs {ROOM} MB of free space, got {free} MB"
-        raise OSError(errno.ENOSPC, needed, BUILD)
-    if fcntl is not None:
-        lock = os.open(LOCK, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise BlockingIOError(errno.EAGAIN, BUSY) from None
-        os.dup2(lock, 0)  # what is started inherits its standard input
-    held.append(True)
-
-
-def full():
-    """Whether the disk has no room any more."""
-    return BUILD.is_dir() and shutil.disk_usage(BUILD).free < 10 * MB
-
-
-def line(refused):
-    """What an `OSError` says in one line, or the first of those that `shutil` has gathered."""
-    if isinstance(refused, shutil.Error):
-        return refused.args[0][0][-1]
-    return ": ".join(map(str, filter(None, (refused.strerror, refused.filename))))
+        return f"a build needs {ROOM} MB of free space, got {free} MB in {BUILD.resolve()}"
+    try:
+        LOCK.acquire()
+    except Timeout:
+        return BUSY
+    return None
 
 
 def fingerprint(*paths):
@@ -79,21 +55,12 @@ def fingerprint(*paths):
 
 
 def promised(project, *extras):
-    """What a project asks for, alone and with these extras, without markers."""
+    """What a project asks for, by itself and with these extras, without markers."""
     texts = [
         project["dependencies"],
         *(project["optional-dependencies"][e] for e in extras),
     ]
     return [text.partition(";")[0] for text in chain.from_iterable(texts)]
-
-
-def trusted(doctrees):
-    """Forget pages whose reading did not end well, since its warnings must come again; return its mark."""
-    mark = doctrees / MARK
-    if not mark.is_file():
-        remove(doctrees)
-    mark.unlink(missing_ok=True)
-    return mark
 
 
 def publish(made, place):

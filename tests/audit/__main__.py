@@ -1,5 +1,8 @@
 """Look at the built site as its readers do: `nox -s audit`, or `nox -s audit -- position/sinusoidal`.
 
+With `--changed`, which CI runs, it looks at the longest page of each folder, whose pages are made alike, and at
+those whose source changed in the day before the last commit. Each night it looks at all.
+
 Prints a table of pages and checks, then every fault, and fails if there is one.
 Lighthouse looks at the longest page of each folder, or at all that are named, and so does axe at the pages
 of the reference, which one template makes. Speed is a measurement of this machine too, so a page below FAST
@@ -61,8 +64,8 @@ def measured(addresses):
         yield from filter(None, lines)
 
 
-def audit(folder, wanted):
-    """Run all checks; give the scores, the weights and the faults of each page."""
+def audit(folder, wanted, named):
+    """Run all checks, and Lighthouse on what is named; give the scores, the weights and the faults of each page."""
     pages = site.pages(folder, wanted)
     scores, weights, faults = {}, {}, {}
     for name, path in pages.items():
@@ -74,7 +77,7 @@ def audit(folder, wanted):
         faults[name]["html"] = line["faults"]
     with site.served(folder) as home:
         addresses = {f"{home}/{name}.html": name for name in pages}
-        chosen = [*pages] if wanted else site.longest(pages)
+        chosen = [*named] or site.longest(pages)
         for name, found in counted("browser", looked(addresses, chosen), len(pages)):
             weights[name] = found.pop("kib")
             faults[name] |= found
@@ -122,6 +125,7 @@ def main():
     parser.add_argument(
         "pages", nargs="*", metavar="page", help="such as position/sinusoidal"
     )
+    parser.add_argument("--changed", action="store_true", help="what is new, and one of each")
     parser.add_argument("--site", type=Path, default=Path("build", "html"))
     arguments = parser.parse_args()
     if not arguments.site.is_dir():
@@ -130,7 +134,11 @@ def main():
         sys.exit(chromium.MISSING)
     if not npm.HOME.is_dir():
         sys.exit(npm.MISSING)
-    scores, weights, faults = audit(arguments.site.resolve(), arguments.pages)
+    folder, wanted = arguments.site.resolve(), arguments.pages
+    if arguments.changed:
+        found = site.pages(folder)
+        wanted = sorted({*wanted, *site.longest(found), *site.changed(found)})
+    scores, weights, faults = audit(folder, wanted, arguments.pages)
     print("", table(scores, weights, faults), "", sep="\n")
     slow = [name for name, found in scores.items() if found["performance"] < FAST]
     print(f"slower than {FAST} in this run: {', '.join(slow) or 'none'}", "", sep="\n")

@@ -1,6 +1,8 @@
 """The site as the world gets it: its pages, and a server that compresses them."""
 
 import gzip
+import re
+import subprocess
 import threading
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -22,7 +24,7 @@ def pages(site, wanted=()):
         for path in sorted(site.rglob("*.html"))
         if "_static" not in path.parts
     }
-    sources = [name for name in found if name.startswith(("_modules/", "_tests/"))]
+    sources = [name for name in found if name.startswith("_modules/")]
     for name in sorted(sources, key=lambda name: found[name].stat().st_size)[:-1]:
         del found[name]
     for name in wanted:
@@ -33,13 +35,28 @@ def pages(site, wanted=()):
 
 def hidden(name):
     """Whether search engines shall pass over a page."""
-    return name in HIDDEN or name.startswith(("_modules/", "_tests/"))
+    return name in HIDDEN or name.startswith("_modules/")
 
 
 def longest(found):
     """The longest page of each folder, whose pages are made alike."""
     sizes = sorted(found, key=lambda name: found[name].stat().st_size)
     return sorted({name.rpartition("/")[0]: name for name in sizes}.values())
+
+
+def changed(found):
+    """The pages whose source changed in the day before the last commit, or is not committed."""
+    last = int(git("log", "-1", "--format=%ct"))
+    names = git("log", f"--since={last - 24 * 3600}", "--name-only", "--format=", "--", "docs")
+    names += git("status", "--porcelain", "--", "docs")
+    sources = re.findall(r"docs/(\S+)\.(?:md|rst)$", names, re.MULTILINE)
+    return {name for name in sources if name in found}
+
+
+def git(*arguments):
+    """What git says of this checkout."""
+    command = ["git", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @cache

@@ -41,7 +41,7 @@ FAULTS = {  # the text of a page, and what is said of it
         ":::{place}\n:::\n",
         "8: {place} stands on a page that no toctree of index lists",
     ),
-    "wrong": (cell("assert 1 == 2"), "Executing notebook failed: CellExecutionError"),
+    "wrong": (cell("assert 1 == 2"), "cell 1, line 1: AssertionError: "),
 }
 SAID = re.compile(r"/(\w+)\.md:(\d*):? (?:WARNING|ERROR): (.*?)(?: \[[\w.]+\])*$", re.M)
 SPHINX = re.compile("Notebook exception traceback|document isn't included in any toctree")

@@ -8,10 +8,10 @@ import re
 
 import jaxtyping
 import matplotlib
-import numpy as np
 import pytest
 import yaml
 
+from tests.conftest import need
 from tests.pages.prose import FRONT, formulas, sentences
 from tests.pages.reading import (
     bare,
@@ -31,11 +31,11 @@ APART = re.compile(r"(?<=\d)(?:,|\\,|\{,\}|_)(?=\d{3})")  # between thousands
 
 @pytest.fixture(scope="module")
 def page(request):
-    """Run the page as the build does, without the checks of annotations that tests switch on."""
+    """The page with what the build computed, without the checks of annotations that tests switch on."""
+    found = page_of(request.module.__name__.rpartition("test_")[2])
+    need(found.load(), f"{found.name} was not built as it is: nox -s page -- {found.name}")
     jaxtyping.config.update("jaxtyping_disable", True)
-    with np.printoptions():  # which a page may set
-        ran = page_of(request.module.__name__.rpartition("test_")[2]).run()
-    yield ran
+    yield found
     jaxtyping.config.update("jaxtyping_disable", False)
 
 

@@ -1,18 +1,22 @@
-"""The pages of the book as their tests see them: words, cells, and the names that the cells define."""
+"""The pages of the book as their tests see them: words, cells, and what the build computed.
+
+A page is not run again: `nox -s docs` and `nox -s page` keep what its cells printed, named and glued.
+"""
 
 import ast
-import contextlib
-import io
+import pickle
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 
+import nbformat
 from myst_nb.core.read import read_myst_markdown_notebook
 
+from docs._ext.book import names
+
 DOCS = Path(__file__).parents[2] / "docs"
+WORK = DOCS.parent / "build" / "work"
 TESTS = Path(__file__).parent
 HIDDEN = {"remove-cell", "remove-input"}
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.parent.name != "slides"]
@@ -37,14 +41,14 @@ class Cell:
 
 @dataclass
 class Page:
-    """A page: after `run`, `torch` and `jax` hold the names that each framework's reader has.
+    """A page: after `load`, `torch` and `jax` hold the names that each framework's reader has.
 
     `glued` holds what hidden cells computed for the text.
     """
 
     path: Path
-    torch: SimpleNamespace = field(default_factory=SimpleNamespace)
-    jax: SimpleNamespace = field(default_factory=SimpleNamespace)
+    torch: names.Names = None
+    jax: names.Names = None
     glued: dict = field(default_factory=dict)
 
     @cached_property
@@ -67,31 +71,36 @@ class Page:
         ]
 
     @property
+    def name(self):
+        """The page as `nox -s page` takes it."""
+        return self.path.relative_to(DOCS).with_suffix("").as_posix()
+
+    @property
     def printed(self):
         """All that the visible cells printed, when they ran."""
         return "".join(cell.printed for cell in self.cells if cell.visible)
 
-    def run(self):
-        """Run all cells in order, as the build does."""
-        names = {"__name__": "__main__"}
-        glue = mock.patch("myst_nb.glue", self._glue)
-        with contextlib.chdir(self.path.parent), glue:
-            for number, cell in enumerate(self.cells, 1):
-                before = dict(names)
-                out = io.StringIO()
-                with contextlib.redirect_stdout(out):
-                    exec(
-                        compile(cell.code, f"{self.path.name}, cell {number}", "exec"),
-                        names,
-                    )
-                cell.printed = out.getvalue()
-                new = {k: v for k, v in names.items() if before.get(k, before) is not v}
-                for framework in {"torch", "jax"} & cell.tags or {"torch", "jax"}:
-                    vars(getattr(self, framework)).update(new)
-        return self
-
-    def _glue(self, name, value, display=True):
-        self.glued[name] = value
+    def load(self):
+        """Take what the build computed; return whether it has run this page with the library as it is."""
+        if not self.cells:
+            return True
+        kept = names.load(WORK / "names", [cell.code for cell in self.cells])
+        ran = WORK / "jupyter_execute" / f"{self.name}.ipynb"
+        if kept is None or not ran.is_file():
+            return False
+        ran = [c for c in nbformat.read(ran, as_version=4).cells if c.cell_type == "code"]
+        pickles = {"torch": {}, "jax": {}}
+        for cell, done, new in zip(self.cells, ran, kept["cells"], strict=True):
+            cell.printed = "".join(
+                output.text
+                for output in done.outputs
+                if output.output_type == "stream" and output.name == "stdout"
+            )
+            for framework in pickles.keys() & cell.tags or pickles:
+                pickles[framework] |= new
+        self.torch, self.jax = (names.Names(found) for found in pickles.values())
+        self.glued = {name: pickle.loads(value) for name, value in kept["glued"].items()}
+        return True
 
 
 def page_of(name):

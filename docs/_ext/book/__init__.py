@@ -39,6 +39,7 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 from . import (
     api,
     cells,
+    complaints,
     ebook,
     exercises,
     figures,
@@ -48,13 +49,11 @@ from . import (
     reading,
     site,
     slides,
-    tested,
     twins,
 )
 
 PARTS = (
-    api, cells, ebook, exercises, figures, notebooks, paper, place, reading, slides, tested,
-    twins, site,
+    api, cells, complaints, ebook, exercises, figures, notebooks, paper, place, reading, slides, twins, site,
 )  # fmt: skip
 
 

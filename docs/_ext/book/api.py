@@ -56,7 +56,7 @@ def sign_ports(app, what, name, obj, options, signature, returns):
 
 def hide_source(app, pagename, templatename, context, doctree):
     """Ask search engines to pass over the pages of source code."""
-    if pagename.startswith(("_modules/", "_tests/")):
+    if pagename.startswith("_modules/"):
         tag = '<meta name="robots" content="noindex">'
         context["metatags"] = context.get("metatags", "") + tag
 

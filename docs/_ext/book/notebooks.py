@@ -17,7 +17,6 @@ from pybtex.plugin import find_plugin
 from sphinx.builders import Builder
 from sphinx.errors import ConfigError
 
-from . import tested
 from .cells import is_cell
 from .markdown import Folded, Pieces
 
@@ -153,7 +152,7 @@ def gathered(pieces):
 
 
 def add_actions(app, pagename, templatename, context, doctree):
-    """Put links below the title of a page: its notebooks, the PDF, its tests and its source."""
+    """Put links below the title of a page: its notebooks, the PDF and its source."""
     if app.builder.name != "html" or doctree is None:
         return
     links = []
@@ -169,8 +168,6 @@ def add_actions(app, pagename, templatename, context, doctree):
             links += [(colab, f"Colab ({title})", ""), (kaggle, f"Kaggle ({title})", "")]
     if config.book_pdf:
         links.append((path_to(config.book_pdf, 1), "PDF", ""))
-    if tested.has_tests(app, pagename):
-        links.append((path_to(tested.place(pagename)), "How this page is tested", ""))
     if repository:
         source = Path(app.env.doc2path(pagename)).relative_to(app.confdir).as_posix()
         links.append((f"{config.repository}/edit/main/{source}", "Edit this page", ""))

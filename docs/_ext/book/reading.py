@@ -1,4 +1,4 @@
-"""How pages are read: anew when code changes, long ones first, and in kernels that have all imported.
+"""How pages are read: anew when their code changes, long ones first, and in kernels that have all imported.
 
 A kernel that starts Python and imports PyTorch and JAX takes 5 s of a processor before its first cell, in
 29 pages as much as all their cells. Here they are imported once, and a fork gives each page a process of its
@@ -12,17 +12,23 @@ import gc
 import importlib
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import warnings
-from importlib.resources import files
 from pathlib import Path
 
+from jupyter_client import manager
 from jupyter_client.provisioning import local_provisioner
 from sphinx import builders
 from sphinx_proof.domain import ProofDomain
 
+from . import cells, dependencies, names
+
 HANDS = 6  # for each process
+FORKS = hasattr(os, "fork") and sys.platform != "darwin"  # where system libraries may hang in a fork
+launch_kernel = local_provisioner.launch_kernel
+UNREAD = {"site.py", "paper.py", "ebook.py", "slides.py", "notebooks.py", "names.py"}  # which only write
 COMPILER = (  # most code for JAX runs once, and takes longer to compile than to run
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_parallel_codegen_split_count=1"
@@ -51,6 +57,7 @@ class Forked:
 def run(argv, env, cwd):
     """Be the kernel: a group of its own, since jupyter_client signals the group, and a loop of its own."""
     os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)  # or a signal to this process would wake the loop of the one that it left
     os.environ.update(env)
     os.environ["XLA_FLAGS"] = f"{COMPILER} {os.environ.get('XLA_FLAGS', '')}"
     os.chdir(cwd)
@@ -58,10 +65,16 @@ def run(argv, env, cwd):
     asyncio.set_event_loop(None)
     app = importlib.import_module("ipykernel.kernelapp").IPKernelApp
     app.launch_instance(argv=argv, parent_handle=os.getppid())
+    names.save()
 
 
 def launch(command, env=None, cwd=None, **options):
-    """Start a kernel as a fork, in the place of `jupyter_client.launcher.launch_kernel`."""
+    """Start a kernel that keeps its names, as a fork where there is one."""
+    command = [*command, f"--IPKernelApp.extra_extensions={names.__name__}"]
+    if not FORKS:
+        places = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        env = {**(env or os.environ), "PYTHONPATH": os.pathsep.join(places)}
+        return launch_kernel(command, env=env, cwd=cwd, **options)
     given = command[command.index("-f") :], env or {}, cwd or "."
     process = multiprocessing.get_context("fork").Process(target=run, args=given)
     with warnings.catch_warnings():
@@ -74,19 +87,34 @@ def launch(command, env=None, cwd=None, **options):
 def preload(app, env, docnames):
     """Import once what the pages import, if any is to be read."""
     if docnames:
+        os.environ[names.FOLDER] = str(names_of(app))
+        local_provisioner.launch_kernel = launch
+        manager.KernelManager.shutdown_wait_time.default_value = 60.0  # on a busy machine
+    if docnames and FORKS:
         for name in ["ipykernel.kernelapp", *app.config.kernel_imports]:
             importlib.import_module(name)
+        dependencies.of([f"import {name} as it; it" for name in app.config.kernel_imports])
         gc.freeze()  # the collector would walk, and so copy, all of it in each process
-        local_provisioner.launch_kernel = launch
+
+
+def names_of(app):
+    """The folder for what kernels keep, beside the pages that were read."""
+    return Path(app.doctreedir).with_name("names")
 
 
 def depend_on_code(app, doctree):
-    """Read a page again when the library or the book's code changes, so that nothing is ever stale."""
-    folders = files("posattn"), Path(__file__).parent, Path(app.srcdir, "_ports")
-    for folder in map(Path, map(str, folders)):
-        for path in folder.rglob("*"):
-            if path.suffix in (".py", ".json"):
-                app.env.note_dependency(str(path))
+    """Read a page again when code that its cells use changes, or the book's own, so that nothing is stale."""
+    sources = [cell.source for cell in cells.cells(app.env, app.env.docname).values()]
+    own = [p for p in Path(__file__).parent.glob("*.py") if p.name not in UNREAD]
+    for path in [*dependencies.of(sources), *own, *Path(app.srcdir, "_ports").rglob("*.json")]:
+        app.env.note_dependency(str(path))
+
+
+def only_wanted(app, env, docnames):
+    """Read only the page that is worked on, where it is named and the others have been read."""
+    wanted = os.environ.get("BOOK_PAGE")
+    if wanted and set(env.all_docs) - {wanted}:
+        docnames[:] = [name for name in docnames if name == wanted]
 
 
 def put_long_first(app, env, docnames):
@@ -128,9 +156,8 @@ class Progress:
 def setup(app):
     """Register with Sphinx: `kernel_imports` are the modules that a page finds imported."""
     app.add_config_value("kernel_imports", [], "", types=[list])
-    # on macOS a fork may hang in system libraries
-    if hasattr(os, "fork") and sys.platform != "darwin":
-        app.connect("env-before-read-docs", preload)
+    app.connect("env-before-read-docs", only_wanted, priority=100)
+    app.connect("env-before-read-docs", preload)
     progress = Progress()
     app.connect("env-before-read-docs", progress.begin)
     app.connect("env-merge-info", progress.tell)
