@@ -1,4 +1,4 @@
-"""Build all that is published twice, and compare the bytes: `nox -s reproduce`.
+"""Build all that is published twice, and compare the bytes: `nox -s release -- --book`.
 
 Both builds start from the last commit, in new folders below `build/reproduce`. Folder, user, rights of new
 files, time, local day, language and the order of Python's sets differ.

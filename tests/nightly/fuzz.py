@@ -1,4 +1,4 @@
-"""Call everything public with hostile input, made from the signatures: `nox -s fuzz`.
+"""Call everything public with hostile input, made from the signatures: `python -m tests.nightly.fuzz`.
 
 A valid call is drawn first, then one or two of its arguments become something hostile. The same call, in
 the words of each column, goes to the column and to the reference: each must compute, or refuse with an

@@ -2,7 +2,7 @@
 
 A kernel that starts Python and imports PyTorch and JAX takes 5 s of a processor before its first cell, in
 29 pages as much as all their cells. Here they are imported once, and a fork gives each page a process of its
-own all the same. Where there is no fork the kernels start as usual. `nox -s notebooks` runs the cells as a
+own all the same. Where there is no fork the kernels start as usual. `tests/nightly` runs notebooks as a
 user does, and compares what they print.
 A line for every few pages says how far the build is, and what time is left.
 """

@@ -1,1 +1,1 @@
-"""How fast we are, beside others: `nox -s bench`, or `nox -s bench -- rotate` for a part."""
+"""How fast we are, beside others: `nox -s record -- bench`, or `nox -s record -- bench rotate` for a part."""

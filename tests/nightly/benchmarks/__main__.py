@@ -99,7 +99,7 @@ def told(entry):
 
 def main(arguments=None):
     """Run the parts that are named, or all; return the exit code."""
-    parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
+    parser = argparse.ArgumentParser(prog="nox -s record -- bench", description=__doc__)
     known = (*records.PARTS, *records.LATER)
     parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(known))
     parser.add_argument(

@@ -1,7 +1,7 @@
 """FlexAttention with our schemes beside our own function: run this where you have to choose.
 
 No accelerator was at hand when it was written, so the book has no numbers of it, and it runs only if it is
-named: `nox -s bench -- flex`.
+named: `nox -s record -- bench flex`.
 """
 
 from functools import partial

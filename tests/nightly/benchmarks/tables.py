@@ -1,4 +1,4 @@
-"""What `nox -s bench` measured, as the tables that the page includes.
+"""What `nox -s record -- bench` measured, as the tables that the page includes.
 
 `python -m tests.nightly.benchmarks.tables` writes them beside the records, and measures nothing. A time of code
 that has changed since has a star; a test fails until the tables say so.

@@ -75,7 +75,7 @@ def told(found):
 
 def main(arguments=None):
     """Measure the parts that are named, or all; return the exit code."""
-    parser = argparse.ArgumentParser(prog="nox -s numerics --", description=__doc__)
+    parser = argparse.ArgumentParser(prog="nox -s record -- numerics", description=__doc__)
     every = cases.cases()
     names = [case.name for case in every]
     parser.add_argument("parts", nargs="*", metavar="part", help="; ".join(names))

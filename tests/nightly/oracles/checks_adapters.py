@@ -1,6 +1,6 @@
 """The lines of the page for layers and graphs, with what they call; `nox -s oracles` runs this.
 
-ONNX and KerasHub are asked where they are installed, and in any case by `nox -s conformance`.
+ONNX and KerasHub are asked where they are installed, and in any case by `nox -s record -- conformance`.
 """
 
 import re

@@ -53,7 +53,7 @@ def short(monkeypatch):
 def test_the_record_is_of_the_code_as_it_is(task):
     code, *text = records.load(task)["made_from"].split()
     now, *here = cells.fingerprint(task).split()
-    assert code == now, "train again: nox -s study"
+    assert code == now, "train again: nox -s record -- study"
     if text != here:
         pytest.skip("this Python's documentation is another")
 
