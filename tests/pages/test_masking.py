@@ -70,7 +70,7 @@ def test_a_query_without_keys_adds_nothing():
     assert not any(x.any() for x in (out, *gradients))
 
 
-def test_nan_in_a_key_that_nobody_sees_is_harmless():
+def test_nan_in_hidden_keys_is_harmless():
     four = (torch.arange(5) < 4)[None]
     spoilt = V.where(four.mT, torch.nan)
     assert torch.equal(attend(Q, K, spoilt, mask=four), attend(Q, K, V, mask=four))
