@@ -47,7 +47,9 @@ def test_every_public_name_is_documented(column):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_with_labelled_equations_has_tests(page):
     if page.stem not in pages_with_tests():
-        assert not equations(page.read_text("utf-8")), f"write tests/pages/test_{page.stem}.py"
+        assert not equations(page.read_text("utf-8")), (
+            f"write tests/pages/test_{page.stem}.py"
+        )
 
 
 def test_every_work_is_cited():
