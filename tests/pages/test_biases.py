@@ -25,9 +25,7 @@ def softmax(scores):
 
 def attend(bias, causal=False):
     """Attention of six tokens whose products are all equal."""
-    return attention_weights(
-        np.zeros((6, 1)), np.zeros((6, 1)), bias=bias, causal=causal
-    )
+    return attention_weights(np.zeros((6, 1)), np.zeros((6, 1)), bias=bias, causal=causal)
 
 
 def test_eq_score_bias():

@@ -136,7 +136,8 @@ def test_by_hand():
         reference.LearnedPositionalEncoding.init(np.random.default_rng(0), 512, 8)(
             np.zeros((513, 8))
         )
-    assert 8192 + 1 == 8193
+    late = reference.dynamic_ntk(64, factor=4.0, length=8193, trained_length=8192)
+    assert not np.allclose(late, frequencies(64), rtol=1e-9)
     shaw = reference.ShawRelative.init(np.random.default_rng(0), 16, 64)
     sizes = [a.size for a in vars(shaw).values() if isinstance(a, np.ndarray)]
     assert sum(sizes) == 2 * 33 * 64

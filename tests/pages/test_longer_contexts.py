@@ -126,9 +126,7 @@ def test_eq_longrope_factor():
     r"""$$ c = \sqrt{1 + \frac{\ln s}{\ln L}}, $$"""
     lists = {"short_factors": np.ones(48), "long_factors": np.ones(48)}
     for n in (100, N):
-        _, c = reference.longrope(
-            96, **lists, factor=32.0, length=n, trained_length=4096
-        )
+        _, c = reference.longrope(96, **lists, factor=32.0, length=n, trained_length=4096)
         assert c == pytest.approx(np.sqrt(1 + np.log(32) / np.log(4096)))
         assert round(c, 4) == 1.1902
 
