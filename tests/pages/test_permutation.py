@@ -78,6 +78,7 @@ def test_symmetries_of_masks_are_counted():
     assert len(ORDERS) == 120
     assert len(keeping(length)) == 12
     assert keeping(causal_mask(5)) == [[0, 1, 2, 3, 4]]
+    assert window_mask(5, 5, 2).sum(1).tolist() == [2, 3, 3, 3, 2]
     assert keeping(window_mask(5, 5, 2)) == [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]]
 
 
