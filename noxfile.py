@@ -91,7 +91,7 @@ def docs(session: nox.Session) -> None:
 
 @more
 def page(session: nox.Session) -> None:
-    """Build and test one page, `nox -s page -- position/biases`; without a name, show the site as you write."""
+    """Build and test one page, `nox -s page -- position/biases`; without a name, show the site."""
     if not session.posargs:
         alone(session)
         options = ["--watch", "src", "--doctree-dir", DOCTREES, "-c", ".", "-n"]
@@ -110,7 +110,7 @@ def page(session: nox.Session) -> None:
 
 @more
 def pdf(session: nox.Session) -> None:
-    """Print the book, the library's reference and the slides below build/pdf; `-- torch` for one framework."""
+    """Print book, reference and slides below build/pdf, in both frameworks, or `-- torch`."""
     if not (shutil.which("latexmk") and shutil.which("xelatex")):
         session.error(f"the PDF needs LaTeX. On Debian or Ubuntu: apt-get install {LATEX}")
     chosen = session.posargs or ["torch", "jax"]
@@ -154,7 +154,7 @@ def audit(session: nox.Session) -> None:
 
 @more
 def record(session: nox.Session) -> None:
-    """Measure for the book: `-- bench rotate`, `numerics`, `study` or `conformance`, and commit docs/_records."""
+    """Measure for the book: `-- bench rotate`, `numerics`, `study` or `conformance`."""
     part, *options = session.posargs or [""]
     if part not in MEASURES:
         session.error(f"name what to measure, one of {', '.join(MEASURES)}")
@@ -225,14 +225,14 @@ def mutants(session: nox.Session) -> None:
 
 @more
 def constraints(session: nox.Session) -> None:
-    """Resolve constraints.txt anew, `-- --upgrade` for newer versions; `-- --audit` asks for vulnerabilities."""
+    """Resolve constraints.txt anew, or `-- --upgrade`; `-- --audit` asks for vulnerabilities."""
     name = "vulnerabilities" if "--audit" in session.posargs else "constraints"
     run(session, Path(".ci", f"{name}.py"), *(o for o in session.posargs if o != "--audit"))
 
 
 @nox.session(reuse_venv=False, default=False)
 def release(session: nox.Session) -> None:
-    """Build and check a release in build/release, from a clean tree; `-- --book` builds all twice, and compares."""
+    """Build and check a release, from a clean tree; `-- --book` builds all twice, and compares."""
     if "--book" in session.posargs:
         run(session, Path(".ci", "reproduce.py"), sys.executable)
         return
@@ -262,7 +262,9 @@ def environment(session: nox.Session) -> None:
 def fresh(session: nox.Session, place: Path, *wanted: str) -> None:
     """Make an environment, if it is not there, and install in it."""
     if not program("python", place).exists():
-        session.run(sys.executable, "-m", "virtualenv", str(place), external=True, silent=True)
+        session.run(
+            sys.executable, "-m", "virtualenv", str(place), external=True, silent=True
+        )
     install(session, place, *wanted)
 
 
@@ -312,7 +314,7 @@ def run(
 
 
 def run_beside(session: nox.Session, module: str, *arguments: str) -> None:
-    """Run a module where the peers are, which are installed first; when it is interrupted, it ends by itself."""
+    """Run a module where the peers are, installed first; when interrupted, it ends by itself."""
     environment(session)
     groups = nox.project.dependency_groups(PROJECT, "tests", "oracles")
     fresh(session, PEERS, "--editable", ".[torch,jax]", *groups)

@@ -9,7 +9,9 @@ import threading
 import time
 from pathlib import Path
 
-LONG = 45  # minutes, from which on the summary warns; time on a shared machine fails nothing
+LONG = (
+    45  # minutes, from which on the summary warns; time on a shared machine fails nothing
+)
 
 
 def children(parent):
@@ -20,7 +22,7 @@ def children(parent):
         found.append(process)
         for listed in Path("/proc", str(process), "task").glob("*/children"):
             try:
-                waiting += map(int, listed.read_text().split())
+                waiting += map(int, listed.read_text("utf-8").split())
             except OSError:  # it has ended
                 continue
     return found
@@ -29,7 +31,9 @@ def children(parent):
 def held(process):
     """The KiB that a process holds, its share of what it shares."""
     try:
-        for line in Path("/proc", str(process), "smaps_rollup").read_text().splitlines():
+        for line in (
+            Path("/proc", str(process), "smaps_rollup").read_text("utf-8").splitlines()
+        ):
             if line.startswith("Pss:"):
                 return int(line.split()[1])
     except OSError:

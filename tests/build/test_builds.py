@@ -23,9 +23,7 @@ def script(name):
     return module
 
 
-builds, reproduce, budgets, parts = map(
-    script, ("builds", "reproduce", "budgets", "parts")
-)
+builds, reproduce, budgets, parts = map(script, ("builds", "reproduce", "budgets", "parts"))
 SECOND = f"""
 import sys
 sys.path.insert(0, {str(ROOT / ".ci")!r})

@@ -25,7 +25,7 @@ def of(sources):
         sources: the code of the cells.
 
     Returns:
-        Paths, sorted: modules of the library, the data beside them, and the book's records if a cell names them.
+        Sorted paths: modules of the library, data beside them, and the book's records if a cell names them.
     """
     code = "\n".join(sources)
     found = set(RECORDS.rglob("*.json")) if "_records" in code else set()
@@ -33,7 +33,7 @@ def of(sources):
         return sorted(found | {path for path in PACKAGE.rglob("*") if kept(path)})
     modules = imported(code)
     if modules:
-        modules |= {path for path in CONTRACT.glob("*.py")}
+        modules |= set(CONTRACT.glob("*.py"))
     awaited = sorted(modules)
     while awaited:
         path = awaited.pop()
@@ -72,8 +72,13 @@ def imported(text):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "posattn":
-                    modules[alias.asname or "posattn"] = alias.name if alias.asname else "posattn"
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "posattn":
+                    modules[alias.asname or "posattn"] = (
+                        alias.name if alias.asname else "posattn"
+                    )
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").split(".")[0] == "posattn"
+        ):
             for alias in node.names:
                 if (inner := file(f"{node.module}.{alias.name}")) is None:
                     found.add(home(node.module, alias.name))
@@ -83,7 +88,11 @@ def imported(text):
                     found.add(inner)
     chained = set()
     for node in ast.walk(tree):  # reference.sinusoidal_encoding, posattn.torch.rotate
-        if isinstance(node, ast.Attribute) and (names := chain(node)) and names[0] in modules:
+        if (
+            isinstance(node, ast.Attribute)
+            and (names := chain(node))
+            and names[0] in modules
+        ):
             chained.add(id(root(node)))
             found.add(followed(modules[names[0]], names[1:]))
     for node in ast.walk(tree):  # a package that is passed on

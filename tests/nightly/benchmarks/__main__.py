@@ -16,7 +16,9 @@ from tests.nightly.benchmarks import machine, measuring, records, tables
 
 def cases_of(parts):
     """The cases of some parts."""
-    modules = [importlib.import_module(f"tests.nightly.benchmarks.{part}") for part in parts]
+    modules = [
+        importlib.import_module(f"tests.nightly.benchmarks.{part}") for part in parts
+    ]
     return [case for module in modules for case in module.cases()]
 
 

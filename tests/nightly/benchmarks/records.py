@@ -1,4 +1,4 @@
-"""What `nox -s record -- bench` measured, a file in `docs/_records/benchmarks` for each machine, and if it still holds.
+"""What `nox -s record -- bench` measured, a file for each machine in `docs/_records`, and if it holds.
 
 A measured case names the modules of the library that did the work, and has their fingerprint.
 """

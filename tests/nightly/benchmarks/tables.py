@@ -1,7 +1,7 @@
 """What `nox -s record -- bench` measured, as the tables that the page includes.
 
-`python -m tests.nightly.benchmarks.tables` writes them beside the records, and measures nothing. A time of code
-that has changed since has a star; a test fails until the tables say so.
+`python -m tests.nightly.benchmarks.tables` writes them beside the records, and measures nothing. A time of
+code that has changed since has a star; a test fails until the tables say so.
 """
 
 import math

@@ -283,7 +283,9 @@ def test_every_part_is_recorded():
 @pytest.mark.parametrize("name", tables.VIEWS)
 def test_the_tables_of_the_page_are_those_of_the_records_and_mark_what_is_stale(name):
     written = (records.FOLDER / f"{name}.txt").read_text(encoding="utf-8")
-    assert "\n".join(tables.view(name)) in written, "python -m tests.nightly.benchmarks.tables"
+    assert "\n".join(tables.view(name)) in written, (
+        "python -m tests.nightly.benchmarks.tables"
+    )
 
 
 def test_words_change_no_fingerprint_and_code_does(tmp_path, monkeypatch):

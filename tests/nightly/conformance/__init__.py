@@ -1,1 +1,1 @@
-"""What other libraries make of our vectors: `python -m tests.nightly.conformance` asks each, and records it."""
+"""What other libraries make of our vectors: `python -m tests.nightly.conformance` asks."""

@@ -55,7 +55,9 @@ def ask(name):
 
 def main(arguments=None):
     """Ask the libraries that are named, or all; a record is written when a library is done."""
-    parser = argparse.ArgumentParser(prog="nox -s record -- conformance", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="nox -s record -- conformance", description=__doc__
+    )
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(LIBRARIES))
     names = parser.parse_args(arguments).names or list(LIBRARIES)
     if unknown := [name for name in names if name not in LIBRARIES]:

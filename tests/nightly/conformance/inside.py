@@ -1,4 +1,4 @@
-"""Runs where a library is installed: `python -m tests.nightly.conformance.inside rope_package` prints its checks."""
+"""Runs where a library is installed: `python -m tests.nightly.conformance.inside NAME` prints checks."""
 
 import importlib
 import json

@@ -1,7 +1,7 @@
 """The worst errors that `nox -s record -- numerics` found, as the tables that the page includes.
 
-`python -m tests.nightly.numerics.tables` writes them from the record, and measures nothing. Tests hold the tables to
-the record, and the record to the shortest length measured anew.
+`python -m tests.nightly.numerics.tables` writes them from the record, and measures nothing. Tests hold the
+tables to the record, and the record to the shortest length measured anew.
 """
 
 import json

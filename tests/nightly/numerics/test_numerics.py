@@ -11,7 +11,9 @@ import pytest
 from posattn import reference
 from tests.nightly.numerics import tables as page
 
-pytest.importorskip("tests.nightly.numerics.truth", exc_type=ImportError)  # long doubles of x86
+pytest.importorskip(
+    "tests.nightly.numerics.truth", exc_type=ImportError
+)  # long doubles of x86
 
 from tests.nightly.numerics import cases, measuring, truth
 

@@ -1,4 +1,4 @@
-"""The command: `python -m tests.nightly.studies [name ...]`. What is in the record already is not run again."""
+"""The command: `python -m tests.nightly.studies [name ...]`. What is recorded is not run again."""
 
 import argparse
 import sys
@@ -59,7 +59,9 @@ def named(cell, names):
 
 def main(arguments=None):
     """Run the study, or the cells whose names begin with one of those given."""
-    parser = argparse.ArgumentParser(prog="nox -s record -- study", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="nox -s record -- study", description=main.__doc__
+    )
     parser.add_argument(
         "names", nargs="*", help='such as rotary or "stories/alibi, seed 0"'
     )

@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tests.nightly.studies import extending, language, schemes, settings, topics, torch_training
+from tests.nightly.studies import (
+    extending,
+    language,
+    schemes,
+    settings,
+    topics,
+    torch_training,
+)
 
 TASKS = {"stories": language, "topics": topics}
 TRAINED = {"stories": settings.STORIES, "topics": settings.TOPICS}

@@ -1,4 +1,4 @@
-"""Write the decoders that the book shows as checkpoints of Llama: `python -m tests.nightly.studies.checkpoints`."""
+"""Write the book's decoders as checkpoints of Llama: `python -m tests.nightly.studies.checkpoints`."""
 
 import json
 from pathlib import Path
