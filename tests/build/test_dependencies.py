@@ -59,9 +59,8 @@ def test_a_change_of_a_cell_or_of_its_code_changes_the_hash(monkeypatch, tmp_pat
 
 
 def test_values_come_back_and_what_cannot_be_pickled_is_left_out():
-    kept = names.pickled(
-        {"slopes": reference.alibi_slopes(2), "file": open(__file__, encoding="utf-8")}
-    )  # noqa: SIM115
+    with open(__file__, encoding="utf-8") as file:
+        kept = names.pickled({"slopes": reference.alibi_slopes(2), "file": file})
     assert names.Names(kept).slopes.tolist() == [2**-4, 2**-8]
     with pytest.raises(AttributeError, match="no cell has kept file"):
         names.Names(kept).file  # noqa: B018
