@@ -4,11 +4,11 @@ import argparse
 import os
 import sys
 
-from posattn.commands import checking, diagnosing, exporting, grading, listing, planning
+from posattn.commands import check, diagnose, grade, plan, schemes, vectors
 from posattn.conformance import UsageError
 
 UNUSABLE = 2
-COMMANDS = (checking, diagnosing, listing, exporting, planning, grading)
+COMMANDS = (check, diagnose, schemes, vectors, plan, grade)
 
 
 def main(arguments=None):

@@ -73,7 +73,7 @@ class Scheme:
             return "query and key"
         return "scores" if self.bias is not None or self.gate is not None else "nowhere"
 
-    def turned(self, query, key, query_positions, key_positions):
+    def rotated(self, query, key, query_positions, key_positions):
         """Queries and keys after the scheme has acted on them."""
         turn_query, turn_key = (
             self.rotate if isinstance(self.rotate, tuple) else (self.rotate, self.rotate)
@@ -222,8 +222,8 @@ SCHEMES = {
         gate=reference.ForgettingGate.init(_rng(), z.dim, HEADS)
     ),
     "stick-breaking": lambda n, z=SMALL: Scheme(bias=reference.StickBreaking()),
-    "DAPE": lambda n, z=SMALL: _bias(reference.DAPE, HEADS, reference.alibi_bias(HEADS)),
-    "ALiBi": lambda n, z=SMALL: Scheme(bias=reference.alibi_bias(HEADS)),
+    "DAPE": lambda n, z=SMALL: _bias(reference.DAPE, HEADS, reference.ALiBi(HEADS)),
+    "ALiBi": lambda n, z=SMALL: Scheme(bias=reference.ALiBi(HEADS)),
     "T5": lambda n, z=SMALL: _bias(reference.T5Bias, HEADS),
     "KERPLE, logarithmic": lambda n, z=SMALL: _bias(reference.KerpleLog, HEADS),
     "KERPLE, power": lambda n, z=SMALL: _bias(reference.KerplePower, HEADS),
@@ -251,7 +251,7 @@ def projected(scheme, x, weights, positions):
     """Queries, keys and values of the tokens after the scheme has acted on them, and the gates."""
     x = x if scheme.encode is None else scheme.encode(x, positions)
     q, k, v = (reference.split_heads(x @ w, HEADS) for w in weights)
-    q, k = scheme.turned(q, k, positions, positions)
+    q, k = scheme.rotated(q, k, positions, positions)
     return q, k, v, None if scheme.gate is None else scheme.gate(x)
 
 
@@ -280,7 +280,7 @@ def _keeps_lengths(scheme, n):
     x, weights = tokens(n)
     encoded = x if scheme.encode is None else scheme.encode(x, where)
     q, k = (reference.split_heads(x @ w, HEADS) for w in weights[:2])
-    pairs = zip((x, q, k), (encoded, *scheme.turned(q, k, where, where)), strict=True)
+    pairs = zip((x, q, k), (encoded, *scheme.rotated(q, k, where, where)), strict=True)
     return all(_same(*(np.linalg.norm(y, axis=-1) for y in pair)) for pair in pairs)
 
 

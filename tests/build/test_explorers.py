@@ -116,7 +116,7 @@ def added(scheme, setting):
     falling = -setting / 8 * np.arange(32.0)[:, None]
     line = (np.ones(1), np.zeros(1), np.array([[-float(setting)]]), np.zeros(1))
     scheme = [
-        reference.alibi_bias(8),
+        reference.ALiBi(8),
         reference.T5Bias(falling, bidirectional=False),
         reference.KerpleLog(np.array([setting / 2]), np.array([1.0])),
         reference.FIRE(np.array(0.1), np.array(1.0), *line, threshold=64.0),

@@ -99,12 +99,12 @@ def test_a_key_that_is_not_turned_fails():
 
 def apply_to_query_twice(q, k, cos, sin):
     """The query comes back in the place of the key."""
-    turned = apply_rotary_pos_emb(q, k, cos, sin)[0]
-    return turned, turned
+    rotated = apply_rotary_pos_emb(q, k, cos, sin)[0]
+    return rotated, rotated
 
 
 def apply_half_of_the_query(q, k, cos, sin):
-    """The key is turned with the halves of the query."""
+    """The key is rotated with the halves of the query."""
     cos, sin = cos[:, None], sin[:, None]
     return q * cos + rotate_half(q) * sin, k * cos + rotate_half(q) * sin
 
@@ -349,6 +349,6 @@ def test_heads_exchange_places_in_every_framework(make):
         return x
 
     x = make(np.arange(24.0).reshape(1, 2, 3, 4))
-    turned = rotation_of_heads(rope, head_axis=2)(x, make([[5, 6, 7]]))
+    rotated = rotation_of_heads(rope, head_axis=2)(x, make([[5, 6, 7]]))
     assert seen == [((1, 3, 2, 4), (1, 3))]
-    assert np.array_equal(turned, x)
+    assert np.array_equal(rotated, x)

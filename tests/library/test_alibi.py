@@ -58,7 +58,7 @@ def test_the_formula_for_powers_of_two_is_wrong_for_others():
     st.lists(st.floats(-1000, 1000), min_size=1, max_size=3),
 )
 def test_each_number_is_minus_slope_times_distance(num_heads, query, key):
-    got = REFERENCE.alibi_bias(num_heads)(np.array(query), np.array(key))
+    got = REFERENCE.ALiBi(num_heads)(np.array(query), np.array(key))
     for h, slope in enumerate(authors_slopes(num_heads)):
         for i, q in enumerate(query):
             for j, k in enumerate(key):
@@ -68,10 +68,10 @@ def test_each_number_is_minus_slope_times_distance(num_heads, query, key):
 @pytest.mark.parametrize("traced", [False, True])
 def test_numbers_are_right_to_the_last_digits_of_their_dtype(twin, traced):
     places = np.random.default_rng(0).integers(-FAR, FAR, 50, endpoint=True)
-    bias = twin.alibi_bias(12, **dtype_of(twin))
+    bias = twin.ALiBi(12, **dtype_of(twin))
     run = jax.jit(bias) if traced and twin.name == "jax" else bias
     got = twin.numpy(run(twin.positions(places), twin.positions(places)))
-    want = REFERENCE.alibi_bias(12)(places, places)
+    want = REFERENCE.ALiBi(12)(places, places)
     assert (np.abs(got - want) <= ROUNDINGS[twin.dtype] * np.abs(want)).all()
 
 
@@ -84,7 +84,7 @@ def test_under_a_causal_mask_it_is_the_form_of_the_paper_and_of_programs(column)
         bias = bias if callable(bias) else column.array(np.broadcast_to(bias, (3, n, n)))
         return column.numpy(column.attention_weights(q, k, causal=True, bias=bias))
 
-    ours = weights(column.alibi_bias(3, **dtype_of(column)))
+    ours = weights(column.ALiBi(3, **dtype_of(column)))
     paper, program = slopes * (places - places[:, None]), slopes * places
     assert error(weights(paper), ours) <= BOUND["float64"]
     assert error(weights(program), ours) <= BOUND["float64"]
@@ -94,7 +94,7 @@ def test_under_a_causal_mask_it_is_the_form_of_the_paper_and_of_programs(column)
 
 def test_without_a_mask_the_forms_of_programs_differ(column):
     q = column.array(draw(222, 3, 6, 4))
-    ours = column.alibi_bias(3, **dtype_of(column))
+    ours = column.ALiBi(3, **dtype_of(column))
     program = column.array(
         REFERENCE.alibi_slopes(3)[:, None, None] * np.arange(6) + np.zeros((3, 6, 6))
     )
@@ -104,7 +104,7 @@ def test_without_a_mask_the_forms_of_programs_differ(column):
 
 @given(st.integers(1, 12), st.integers(-50, 50), st.integers(-50, 50))
 def test_the_two_directions_are_not_told_apart(num_heads, query, distance):
-    bias = REFERENCE.alibi_bias(num_heads)
+    bias = REFERENCE.ALiBi(num_heads)
     ahead, behind = bias(
         np.array([query]), np.array([query + distance, query - distance])
     ).T
@@ -116,14 +116,14 @@ def test_the_bias_has_the_frameworks_default_dtype():
     for column in TWINS[2:4]:
         with column.mode():
             places = column.positions(np.arange(3))
-            assert "float32" in str(column.alibi_bias(2)(places, places).dtype)
+            assert "float32" in str(column.ALiBi(2)(places, places).dtype)
             assert "float32" in str(column.sandwich_bias(2)(places, places).dtype)
 
 
 def test_jax_biases_of_equal_arguments_share_a_compilation(jax_single):
     traces = []
     run = jax.jit(lambda bias, p: traces.append(1) or bias(p, p))
-    for make in (jax_single.alibi_bias, jax_single.sandwich_bias):
+    for make in (jax_single.ALiBi, jax_single.sandwich_bias):
         before = len(traces)
         for num_heads in (4, 4, 2):
             run(make(num_heads), jax_single.positions(np.arange(3)))

@@ -117,9 +117,9 @@ def schemes(layer):
     if isinstance(layer.bias, configs.Buckets):
         found |= {"T5"}
     if rope is not None:
-        turning = 2 * np.count_nonzero(rope.frequencies)
+        rotation = 2 * np.count_nonzero(rope.frequencies)
         width = layer.head_dim
-        if turning < width:
+        if rotation < width:
             slow = rope.method == "proportional"
             found |= {"rotary, proportional" if slow else "rotary, partial"}
         found |= {"M-RoPE"} if rope.sections else set()
@@ -182,8 +182,8 @@ def test_scores_are_those_of_the_layer():
     weights = rng.normal(size=(3, LARGE.dim, LARGE.dim)) / np.sqrt(LARGE.dim)
     q, k = ((x @ w)[:, : LARGE.head_dim] for w in weights[:2])
     root = np.sqrt(LARGE.head_dim)
-    turned = reference.rotate(q) @ reference.rotate(k).T / root
-    assert np.allclose(atlas.scores("rotary"), turned)
+    rotated = reference.rotate(q) @ reference.rotate(k).T / root
+    assert np.allclose(atlas.scores("rotary"), rotated)
     where = np.arange(64)
     assert np.allclose(
         atlas.scores("ALiBi"), q @ k.T / root - abs(where - where[:, None]) / 16

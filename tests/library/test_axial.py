@@ -118,8 +118,8 @@ def test_axes_are_those_of_rope_vit(column):
     angles = np.concatenate(
         [np.outer(t % width, omega), np.outer(t // width, omega)], axis=-1
     )
-    turned = (x[:, ::2] + 1j * x[:, 1::2]) * np.exp(1j * angles)
-    theirs = np.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
+    rotated = (x[:, ::2] + 1j * x[:, 1::2]) * np.exp(1j * angles)
+    theirs = np.stack([rotated.real, rotated.imag], axis=-1).reshape(x.shape)
     by_column = np.asarray(column.grid_coordinates(height, width))[:, ::-1].copy()
     got = rotate(
         column, column.array(x), by_column, np.asarray(column.axial_frequencies(8))

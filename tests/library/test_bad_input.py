@@ -173,7 +173,7 @@ def dape(column, bias=None, **wrong):
     right = {"hidden_weight": floats(6, 4), "hidden_bias": floats(4),
              "output_weight": floats(4, 3), "output_bias": floats(3)}  # fmt: skip
     named = {name: column.array(value) for name, value in {**right, **wrong}.items()}
-    bias = column.alibi_bias(3) if bias is None else bias
+    bias = column.ALiBi(3) if bias is None else bias
     if column.name == "torch":
         return column.with_parameters("DAPE", named, 3, bias)
     return column.with_parameters("DAPE", {"bias": bias, **named})
@@ -845,9 +845,9 @@ CASES = [
     (lambda c, a: layer(c)(a(X), a(X), coordinates=a(floats(3, 2))), RANGE,
      "coordinates must be None where key is given: they are those of query, got shape (3, 2)"),
     (lambda c, a: layer(c)(a(X), coordinates=a(floats(3, 2)),
-                           cache=c.KVCache.init((2,), 2, 4, 2, turned=False)),
+                           cache=c.KVCache.init((2,), 2, 4, 2, rotated=False)),
      RANGE,
-     "coordinates must be None with a cache whose keys are not turned (turned=False): "
+     "coordinates must be None with a cache whose keys are not rotated (rotated=False): "
      "it would need those of all tokens at each step, got shape (3, 2)"),
     (lambda c, a: make(c, "MultiHeadAttention", 4, 2).init_cache((2,), 0),
      RANGE, "max_len must be a positive integer, got 0"),
@@ -1000,19 +1000,19 @@ CASES = [
     # ALiBi
     (lambda c, a: c.alibi_slopes(0), RANGE, "num_heads must be a positive integer, got 0"),
     (lambda c, a: c.alibi_slopes(2.0), KIND, "num_heads must be a positive integer, got 2.0"),
-    (lambda c, a: c.alibi_bias(-1), RANGE, "num_heads must be a positive integer, got -1"),
-    (lambda c, a: c.alibi_bias("8"), KIND, "num_heads must be a positive integer, got '8'"),
-    (lambda c, a: c.alibi_bias(2)([0], a([0])), KIND, "query_positions must be an array, got list"),
-    (lambda c, a: c.alibi_bias(2)(a([0]), 3), KIND, "key_positions must be an array, got int"),
-    (lambda c, a: c.alibi_bias(2)(a([True]), a([0])),
+    (lambda c, a: c.ALiBi(-1), RANGE, "num_heads must be a positive integer, got -1"),
+    (lambda c, a: c.ALiBi("8"), KIND, "num_heads must be a positive integer, got '8'"),
+    (lambda c, a: c.ALiBi(2)([0], a([0])), KIND, "query_positions must be an array, got list"),
+    (lambda c, a: c.ALiBi(2)(a([0]), 3), KIND, "key_positions must be an array, got int"),
+    (lambda c, a: c.ALiBi(2)(a([True]), a([0])),
      KIND, "query_positions must hold integers, float32 or float64, got bool"),
-    (lambda c, a: c.alibi_bias(2)(a([0]), half(c, 2, dtype="bfloat16")),
+    (lambda c, a: c.ALiBi(2)(a([0]), half(c, 2, dtype="bfloat16")),
      KIND, "key_positions must hold integers, float32 or float64, got bfloat16"),
-    (lambda c, a: c.alibi_bias(2)(a(np.array(1)), a([0])),
+    (lambda c, a: c.ALiBi(2)(a(np.array(1)), a([0])),
      RANGE, "query_positions must have shape (*batch, n), got ()"),
-    (lambda c, a: c.alibi_bias(2)(a(INTS[:2]), a(INTS)),
+    (lambda c, a: c.ALiBi(2)(a(INTS[:2]), a(INTS)),
      RANGE, "key_positions must have shape (n_k) or (2, n_k), got (3, 4)"),
-    (lambda c, a: c.alibi_bias(2)(a(INTS), a(INTS[None])),
+    (lambda c, a: c.ALiBi(2)(a(INTS), a(INTS[None])),
      RANGE, "key_positions must have shape (n_k) or (3, n_k), got (1, 3, 4)"),
     # T5
     (lambda c, a: c.t5_bucket([1]), KIND, "relative_position must be an array, got list"),
@@ -1125,9 +1125,9 @@ CASES = [
     (lambda c, a: swin_v2(c, output_weight=floats(2, 2)),
      RANGE, "output_weight must have shape (3, num_heads), got (2, 2)"),
     # DAPE
-    (lambda c, a: make(c, "DAPE", 0, c.alibi_bias(1)),
+    (lambda c, a: make(c, "DAPE", 0, c.ALiBi(1)),
      RANGE, "num_heads must be a positive integer, got 0"),
-    (lambda c, a: make(c, "DAPE", 2, c.alibi_bias(2), hidden_dim=2.0),
+    (lambda c, a: make(c, "DAPE", 2, c.ALiBi(2), hidden_dim=2.0),
      KIND, "hidden_dim must be a positive integer, got 2.0"),
     (lambda c, a: make(c, "DAPE", 2, "alibi"),
      KIND, "bias must be a function (query_positions, key_positions), got str"),
@@ -1229,7 +1229,7 @@ BAD_RNG = [
     lambda c, a, rng: make(c, "FIRE", 2, rng=rng),
     lambda c, a, rng: make(c, "SwinBias", 2, 2, 3, rng=rng),
     lambda c, a, rng: make(c, "SwinV2Bias", 2, 2, 3, rng=rng),
-    lambda c, a, rng: make(c, "DAPE", 2, c.alibi_bias(2), rng=rng),
+    lambda c, a, rng: make(c, "DAPE", 2, c.ALiBi(2), rng=rng),
 ]
 
 

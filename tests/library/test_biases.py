@@ -24,7 +24,7 @@ def positive(seed, *shape):
 
 
 def alibi(column):
-    return column.alibi_bias(HEADS, **dtype_of(column))
+    return column.ALiBi(HEADS, **dtype_of(column))
 
 
 def sandwich(column):

@@ -159,9 +159,9 @@ def test_one_projection_for_three_is_cut_apart(
         "weight": fused_rows(kind, *separate),
         "bias": fused_rows(kind, *offsets[:3]),
     }
-    turned = model_type == "gpt2"
-    weights = {f"{module}{fused}.{k}": x.T if turned else x for k, x in arrays.items()}
-    weights |= {f"{module}{output}.weight": last.T if turned else last}
+    rotated = model_type == "gpt2"
+    weights = {f"{module}{fused}.{k}": x.T if rotated else x for k, x in arrays.items()}
+    weights |= {f"{module}{output}.weight": last.T if rotated else last}
     weights |= {f"{module}{output}.bias": offsets[3], f"{module}masked_bias": np.zeros(1)}
     plan = plan_of(model_type, use_bias=(True,) * 3, use_output_bias=True)
     layer = column.MultiHeadAttention.from_config(plan, weights=given(column, weights))

@@ -69,7 +69,7 @@ SIZES = [(7,), (4, 1, 1, 1), (1,) * 7, (2, 3, 0, 2)]
 )
 def test_prefill_and_steps_equal_the_whole_sequence(column, scheme, groups, sizes):
     layer, x = make(column, scheme, groups), column.array(draw(910, 2, N, DIM))
-    cache = room(column, groups=groups, turned=scheme != "rotary, unturned")
+    cache = room(column, groups=groups, rotated=scheme != "rotary, unturned")
     outs, cache = decode(layer, cache, x, sizes)
     whole = column.numpy(layer(x, causal=True))
     assert error(joined(column, outs), whole) <= 1e-12
@@ -202,12 +202,12 @@ def test_torch_wraps_around_with_one_token(torch_column):
 
 
 def test_a_cache_is_a_tree_of_tensors_in_pytorch(torch_column):
-    cache = room(torch_column, window=3, turned=False)
+    cache = room(torch_column, window=3, rotated=False)
     leaves, spec = torch.utils._pytree.tree_flatten(cache)
     assert [
         leaf is getattr(cache, name) for leaf, name in zip(leaves, NAMES, strict=True)
     ] == [True] * 3
     again = torch.utils._pytree.tree_unflatten(leaves, spec)
-    assert (again.window, again.turned) == (3, False)
+    assert (again.window, again.rotated) == (3, False)
     named, _ = torch.utils._pytree.tree_flatten_with_path(cache)
     assert [path[0].name for path, _ in named] == NAMES

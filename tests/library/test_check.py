@@ -20,17 +20,17 @@ from scipy.special import softmax
 from posattn import __main__ as command
 from posattn.conformance import (
     UsageError,
-    apart,
     assert_conforms,
     check,
+    exceptions,
     gallery,
     generate,
+    isolation,
     load,
     names,
-    raised,
     worker,
 )
-from posattn.conformance.calling import signature_of
+from posattn.conformance.calls import signature_of
 from posattn.conformance.faults import FAULTS, angles, bias, explain
 from posattn.conformance.faults.registry import Near, half_precision
 from posattn.conformance.frameworks import read
@@ -134,7 +134,7 @@ def test_the_checker_names_the_fault(name, dtype):
 
 
 def test_every_entry_of_the_gallery_is_checked():
-    helpers = {"angles", "turned", "to_bfloat16", "bucket", "attend", "softmax_of"}
+    helpers = {"angles", "rotated", "to_bfloat16", "bucket", "attend", "softmax_of"}
     entries = {name for name, thing in vars(gallery).items() if callable(thing)}
     entries = {name for name in entries if name.islower() and name != "softmax_or_zero"}
     assert entries - helpers == set(GALLERY)
@@ -486,8 +486,8 @@ def test_a_scheme_without_data_says_that_it_has_no_gradients():
     ],
 )
 def test_an_exception_is_told_whatever_its_message_is(error, told):
-    assert raised.said(error) == told
-    assert raised.where(error) == ""
+    assert exceptions.said(error) == told
+    assert exceptions.where(error) == ""
 
 
 def test_the_line_of_an_exception_is_the_users(tmp_path, monkeypatch):
@@ -498,11 +498,11 @@ def test_the_line_of_an_exception_is_the_users(tmp_path, monkeypatch):
     with pytest.raises(json.JSONDecodeError) as caught:
         worker.import_file(Path("mine.py")).f("no json")
     caught.value.__traceback__ = caught.tb.tb_next  # without this test
-    assert raised.where(caught.value) == "mine.py:1, in f: def f(x): return helper(x)"
+    assert exceptions.where(caught.value) == "mine.py:1, in f: def f(x): return helper(x)"
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("no json")
     caught.value.__traceback__ = caught.tb.tb_next
-    assert re.search("json/__init__.py:[0-9]+, in loads: ", raised.where(caught.value))
+    assert re.search("json/__init__.py:[0-9]+, in loads: ", exceptions.where(caught.value))
 
 
 def test_an_exception_of_an_installed_function_is_not_told_by_a_line_of_the_checker():
@@ -574,7 +574,7 @@ def test_a_function_that_is_left_by_sys_exit_fails_that_case_alone(module, capsy
     ("does", "message", "limit"),
     [
         ("time.sleep(99)", "it takes longer than 2 seconds", 2.0),
-        ("os._exit(0)", "it ends its process with exit code 0", apart.IMPORT_LIMIT),
+        ("os._exit(0)", "it ends its process with exit code 0", isolation.IMPORT_LIMIT),
     ],
     ids=["hangs", "ends"],
 )
@@ -610,7 +610,7 @@ def test_the_line_of_a_module_that_fails_on_import_is_told(module):
 def test_a_report_that_is_not_finished_is_told():
     last = {"case": None, "before": 3, "failed": 1}
     request = {"function": "mine:rope", "scheme": "rotary"}
-    text, _, code = apart.ended(request, last, "is killed by SIGKILL")
+    text, _, code = isolation.ended(request, last, "is killed by SIGKILL")
     assert code == 1
     assert text.endswith(
         "is killed by SIGKILL before the report; 1 of 3 cases before it fail"
@@ -894,7 +894,7 @@ def in_this_process(request, time_limit):
 def test_what_cannot_be_run_is_one_line_and_exit_code_2(
     arguments, message, module, capsys, monkeypatch
 ):
-    monkeypatch.setattr("posattn.commands.checking.check_apart", in_this_process)
+    monkeypatch.setattr("posattn.commands.check.check_apart", in_this_process)
     module(
         """
         import numpy
@@ -961,7 +961,7 @@ def test_functions_are_called_as_they_can_be():
     with pytest.raises(UsageError, match="NoCall does not fit"):
         check(NoCall, "alibi", framework="numpy")
     with pytest.raises(UsageError, match="float16 cannot hold the numbers"):
-        check(REFERENCE.alibi_bias, "alibi", dtype="float16", only="large")
+        check(REFERENCE.ALiBi, "alibi", dtype="float16", only="large")
 
 
 def test_a_made_object_that_does_not_fit_is_skipped():

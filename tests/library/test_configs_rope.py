@@ -11,7 +11,7 @@ from posattn.reference import dynamic_ntk, frequencies, llama3, longrope, ntk_aw
 TRAINED = "original_max_position_embeddings"
 
 
-def turned(method, dim=64, longest=None, length=None, **options):
+def rotated(method, dim=64, longest=None, length=None, **options):
     parameters = {"rope_type": method, "rope_theta": 10000.0} | options
     return rope(parameters, dim, max_position_embeddings=longest, length=length)
 
@@ -20,32 +20,32 @@ def test_each_method_is_the_references():
     plain = frequencies(64)
     long, short = list(np.geomspace(1, 9, 32)), [1.5] * 32
     cases = [
-        (turned("default"), plain, 1),
-        (turned("linear", factor=8), plain / 8, 1),
-        (turned("ntk", factor=8), ntk_aware(64, factor=8.0), 1),
-        (turned("dynamic", factor=8, longest=512), plain, 1),
-        (turned("dynamic", factor=8, longest=512, length=4096),
+        (rotated("default"), plain, 1),
+        (rotated("linear", factor=8), plain / 8, 1),
+        (rotated("ntk", factor=8), ntk_aware(64, factor=8.0), 1),
+        (rotated("dynamic", factor=8, longest=512), plain, 1),
+        (rotated("dynamic", factor=8, longest=512, length=4096),
             dynamic_ntk(64, factor=8.0, length=4096, trained_length=512), 1),
-        (turned("yarn", factor=8, **{TRAINED: 512}), *yarn(64, factor=8.0, trained_length=512)),
-        (turned("yarn", factor=8, attention_factor=2.0, beta_fast=None, **{TRAINED: 512}),
+        (rotated("yarn", factor=8, **{TRAINED: 512}), *yarn(64, factor=8.0, trained_length=512)),
+        (rotated("yarn", factor=8, attention_factor=2.0, beta_fast=None, **{TRAINED: 512}),
             yarn(64, factor=8.0, trained_length=512)[0], 2),
-        (turned("yarn", factor=8, mscale=1.0, mscale_all_dim=0.5, truncate=False, **{TRAINED: 512}),
+        (rotated("yarn", factor=8, mscale=1.0, mscale_all_dim=0.5, truncate=False, **{TRAINED: 512}),
             *yarn(64, factor=8.0, trained_length=512, mscale=1.0, mscale_all_dim=0.5, truncate=False)),
-        (turned("yarn", longest=4096, factor=None, mscale=0, **{TRAINED: 512}),
+        (rotated("yarn", longest=4096, factor=None, mscale=0, **{TRAINED: 512}),
             *yarn(64, factor=8.0, trained_length=512)),
-        (turned("llama3", factor=4, low_freq_factor=1, high_freq_factor=4, **{TRAINED: 2048}),
+        (rotated("llama3", factor=4, low_freq_factor=1, high_freq_factor=4, **{TRAINED: 2048}),
             llama3(64, base=10000.0, factor=4.0, trained_length=2048), 1),
-        (turned("su", longest=4096, length=513, short_factor=short, long_factor=long, **{TRAINED: 512}),
+        (rotated("su", longest=4096, length=513, short_factor=short, long_factor=long, **{TRAINED: 512}),
             *longrope(64, factor=8.0, length=513, trained_length=512, short_factors=short,
                 long_factors=long)),
-        (turned("longrope", factor=8, attention_factor=1.25, short_factor=short, long_factor=long,
+        (rotated("longrope", factor=8, attention_factor=1.25, short_factor=short, long_factor=long,
             **{TRAINED: 512}), plain / 1.5, 1.25),
-        (turned("longrope", longest=512, short_factor=short, long_factor=long, **{TRAINED: 512}),
+        (rotated("longrope", longest=512, short_factor=short, long_factor=long, **{TRAINED: 512}),
             plain / 1.5, 1),
-        (turned("default", partial_rotary_factor=0.5), frequencies(32), 1),
-        (turned("proportional", partial_rotary_factor=0.25), np.r_[plain[:8], np.zeros(24)], 1),
-        (turned("proportional", factor=2), plain / 2, 1),
-        (turned("dynamic", dim=2, factor=8, longest=512, length=4096), [1.0], 1),
+        (rotated("default", partial_rotary_factor=0.5), frequencies(32), 1),
+        (rotated("proportional", partial_rotary_factor=0.25), np.r_[plain[:8], np.zeros(24)], 1),
+        (rotated("proportional", factor=2), plain / 2, 1),
+        (rotated("dynamic", dim=2, factor=8, longest=512, length=4096), [1.0], 1),
     ]  # fmt: skip
     for found, wanted, factor in cases:
         np.testing.assert_allclose(found.frequencies, wanted, rtol=1e-14)
@@ -54,31 +54,31 @@ def test_each_method_is_the_references():
 
 def test_a_factor_below_one_blends_likewise_and_sharpens_nothing():
     half, double = (
-        turned("yarn", factor=factor, **{TRAINED: 512}) for factor in (0.5, 2.0)
+        rotated("yarn", factor=factor, **{TRAINED: 512}) for factor in (0.5, 2.0)
     )
     plain = frequencies(64)
     stay = 2 * np.array(double.frequencies) / plain - 1
     np.testing.assert_allclose(half.frequencies, plain * (2 - stay))
     assert (half.attention_factor, double.attention_factor) == (1, 0.1 * math.log(2) + 1)
     options = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, TRAINED: 2048}
-    half, double = (turned("llama3", factor=f, **options) for f in (0.5, 2.0))
+    half, double = (rotated("llama3", factor=f, **options) for f in (0.5, 2.0))
     stay = 2 * np.array(double.frequencies) / plain - 1
     np.testing.assert_allclose(half.frequencies, plain * (2 - stay))
-    assert turned("linear", factor=0.5).frequencies == tuple(plain * 2)
+    assert rotated("linear", factor=0.5).frequencies == tuple(plain * 2)
 
 
 def test_the_value_says_what_it_was_made_from():
-    found = turned("yarn", factor=8, beta_slow=None, **{TRAINED: 512})
+    found = rotated("yarn", factor=8, beta_slow=None, **{TRAINED: 512})
     assert found.method == "yarn"
     assert found.numbers == (("factor", 8), (TRAINED, 512))
-    found = turned("mrope", mrope_section=[16, 8, 8])
+    found = rotated("mrope", mrope_section=[16, 8, 8])
     assert (found.method, found.sections, found.interleaved) == (
         "default",
         (16, 8, 8),
         False,
     )
-    assert turned("default", mrope_section=[8, 12, 12], mrope_interleaved=True).interleaved
-    assert turned("dynamic", factor=2, longest=9, **{TRAINED: 5}).numbers == (
+    assert rotated("default", mrope_section=[8, 12, 12], mrope_interleaved=True).interleaved
+    assert rotated("dynamic", factor=2, longest=9, **{TRAINED: 5}).numbers == (
         ("factor", 2),
     )
     assert rope({"rope_theta": 100}, 4, layout="interleaved").layout == "interleaved"

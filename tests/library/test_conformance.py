@@ -117,7 +117,7 @@ def of(column, scheme):
         return lambda *arguments, **network: adapted(column, *arguments, network)
     if column.name == "torch" and scheme.startswith(
         "weight_to"
-    ):  # Linear has its weight turned
+    ):  # Linear has its weight rotated
         convert = getattr(column, name)
         return lambda weight, *sizes: convert(weight.movedim(-1, 0), *sizes).movedim(0, -1)
     if column.name == "torch" and name in CONSTRUCTED:

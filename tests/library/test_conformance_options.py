@@ -8,7 +8,7 @@ import pytest
 from posattn.conformance import load, names
 from posattn.conformance.generate import SCHEMES
 from posattn.conformance.report import Run
-from posattn.conformance.running import defaults_of
+from posattn.conformance.runner import defaults_of
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
 

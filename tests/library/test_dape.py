@@ -138,7 +138,7 @@ def test_a_tile_is_a_part_of_the_whole(column):
     assert error(column.numpy(part), column.numpy(whole)[:, 1:3, 2:5]) <= BOUND["float64"]
 
 
-@pytest.mark.parametrize("base", ["alibi_bias", "FIRE"])
+@pytest.mark.parametrize("base", ["ALiBi", "FIRE"])
 def test_other_biases_can_be_adapted(column, base):
     if base == "FIRE":
         parameters = {"hidden_dim": 3} | (
@@ -150,7 +150,7 @@ def test_other_biases_can_be_adapted(column, base):
             else column.FIRE.init(column.rng(), HEADS, **parameters)
         )
     else:
-        made = column.alibi_bias(HEADS)
+        made = column.ALiBi(HEADS)
     case = CASES["no batch axis"]
     nothing = [column.array(0 * w) for w in NETWORK]
     where = [column.positions(p) for p in case[1:]]
@@ -198,7 +198,7 @@ def fresh(column, base, hidden_dim=500):
 
 
 def test_fresh_networks_begin_as_the_authors_and_repeat_with_their_rng(column):
-    base = column.alibi_bias(8)
+    base = column.ALiBi(8)
     drawn = [column.numpy(getattr(fresh(column, base), name)) for name in NAMES]
     assert [w.shape for w in drawn] == [(16, 500), (500,), (500, 8), (8,)]
     for weights, bound in zip(drawn, (1 / 4, 1 / 4, 500**-0.5, 500**-0.5), strict=True):
@@ -209,7 +209,7 @@ def test_fresh_networks_begin_as_the_authors_and_repeat_with_their_rng(column):
 
 
 def test_the_hidden_layer_has_32_entries_unless_given(column):
-    base = column.alibi_bias(HEADS)
+    base = column.ALiBi(HEADS)
     made = (
         column.DAPE(HEADS, base)
         if column.name == "torch"
@@ -250,9 +250,7 @@ def test_jax_wraps_a_plain_function(jax_single):
 
 def test_torch_resets_and_shows_a_module(torch_column):
     base = torch_column.KerpleLog(HEADS)
-    made = torch_column.DAPE(
-        HEADS, torch_column.alibi_bias(HEADS), hidden_dim=3, device="meta"
-    )
+    made = torch_column.DAPE(HEADS, torch_column.ALiBi(HEADS), hidden_dim=3, device="meta")
     made = made.to_empty(device="cpu")
     made.reset_parameters(torch_column.rng())
     drawn = torch_column.DAPE(HEADS, base, hidden_dim=3, rng=torch_column.rng())

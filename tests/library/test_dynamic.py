@@ -51,7 +51,6 @@ REPRESENTED = {
 }
 WITHOUT_PARAMETERS = {
     "ALiBi": lambda: column.ALiBi(HEADS),
-    "alibi_bias": lambda: column.alibi_bias(HEADS),
     "sandwich_bias": lambda: column.sandwich_bias(HEADS, dim=DIM),
 }
 SCHEMES = WITHOUT_PARAMETERS | MODULES

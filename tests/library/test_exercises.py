@@ -9,7 +9,7 @@ import pytest
 
 from posattn import exercises, reference
 from posattn.__main__ import main
-from posattn.commands import grading
+from posattn.commands import grade
 from posattn.conformance import UsageError, check, load
 from posattn.exercises import EXERCISES
 
@@ -93,8 +93,8 @@ def test_numbers_in_the_stubs_are_right():
     assert answer("sinks")(0 * one, one, one, sinks=np.zeros(1)) == 0.5
     row = answer("sinusoidal")(np.array([1]), 4)[0]
     assert row.round(4).tolist() == [0.8415, 0.5403, 0.01, 1]
-    turned = answer("rotary")(np.array([[1.0, 0]]), np.array([1]))[0]
-    assert turned.round(4).tolist() == [0.5403, 0.8415]
+    rotated = answer("rotary")(np.array([[1.0, 0]]), np.array([1]))[0]
+    assert rotated.round(4).tolist() == [0.5403, 0.8415]
     assert answer("weight_to_half")(np.arange(4.0), 1).tolist() == [0, 2, 1, 3]
     assert answer("alibi_slopes")(3).tolist() == [1 / 16, 1 / 256, 1 / 4]
     assert np.allclose(answer("ntk_aware")(4, factor=4.0), [1, 0.0025])
@@ -225,7 +225,7 @@ def test_what_is_wrong_is_told(wrong, told):
     passed = {"name": "a", "outcome": "passed"}
     failed = {"name": "b", "outcome": "failed", **wrong}
     report = {"cases": [passed, failed, {"name": "c", "outcome": "skipped"}], "causes": []}
-    text, right = grading.judged("rotary", report)
+    text, right = grade.judged("rotary", report)
     assert not right
     assert text.startswith("rotary: right in 1 of 2 cases\n  first wrong case: b\n")
     assert told in text
@@ -237,7 +237,7 @@ def test_what_cannot_be_imported_is_told(monkeypatch, tmp_path):
 
     monkeypatch.setattr(grading, "check_apart", refuse)
     told = "rotary: cannot be graded, x cannot be imported"
-    assert grading.graded(tmp_path, "rotary") == (told, False)
+    assert grade.graded(tmp_path, "rotary") == (told, False)
 
 
 def test_a_report_is_asked_for_with_the_settings_of_the_exercise(monkeypatch, tmp_path):
@@ -248,7 +248,7 @@ def test_a_report_is_asked_for_with_the_settings_of_the_exercise(monkeypatch, tm
         return "", {"cases": [{"name": "a", "outcome": "passed"}], "causes": []}, 0
 
     monkeypatch.setattr(grading, "check_apart", answered)
-    assert grading.graded(tmp_path / "x.py", "rotary_half") == (
+    assert grade.graded(tmp_path / "x.py", "rotary_half") == (
         "rotary_half: right in all 1 cases",
         True,
     )

@@ -68,7 +68,7 @@ CALLS = {
     "self_attention_layer": figures.self_attention_layer,
     "tiling": lambda: figures.tiling(3, (2, 1)),
     "transformer_block": figures.transformer_block,
-    "turned_vectors": lambda: figures.turned_vectors(
+    "rotated_vectors": lambda: figures.rotated_vectors(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
     ),
     "ways": lambda: figures.ways(
@@ -670,8 +670,8 @@ def test_rotation_turns_every_pair_by_the_same_arc(m, turn):
         assert np.ptp(radius) < 1e-12
         radii.add(round(radius[0], 6))
         assert np.allclose(run[[0, -1]] / radius[0], [BEFORE[k], after[k]])
-        turned = np.unwrap(np.arctan2(run[:, 1], run[:, 0]))
-        assert turned[[0, -1]] @ [-1, 1] == pytest.approx(turn)
+        rotated = np.unwrap(np.arctan2(run[:, 1], run[:, 0]))
+        assert rotated[[0, -1]] @ [-1, 1] == pytest.approx(turn)
     assert len(radii) == m
     assert axes.get_xlabel() == r"$\cos(i\,\omega_c)$"
     assert axes.get_ylabel() == r"$\sin(i\,\omega_c)$"
@@ -937,7 +937,7 @@ MISTAKES = [
     ),
     (
         lambda: figures.rotation(BEFORE, AFTER, -TURN),
-        "after must be before turned counterclockwise by angles = -0.7, got",
+        "after must be before rotated counterclockwise by angles = -0.7, got",
     ),
     (
         lambda: figures.attention_weights(WEIGHTS[0, 0]),

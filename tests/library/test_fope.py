@@ -68,23 +68,23 @@ def test_the_rest_doubles_its_part_of_the_score_or_leaves_it(column):
     nothing = np.zeros((1, 3, 0))
     q, k = X[0], draw(333, 4, 5, 6)
     for rest, factor in ((1.0, 2.0), (0.0, 1.0)):
-        turned = [
+        rotated = [
             column.numpy(
                 call(column, column.array(x), cos=nothing, sin=nothing, rest_sine=rest)
             )
             for x in (q, k)
         ]
-        scores = turned[0] @ np.swapaxes(turned[1], -1, -2)
+        scores = rotated[0] @ np.swapaxes(rotated[1], -1, -2)
         assert error(scores, factor * q @ np.swapaxes(k, -1, -2)) <= 8 * BOUND[column.dtype]
 
 
 def test_values_and_gradients_agree(twin):
-    def turned(column, x, cos, sin):
+    def rotated(column, x, cos, sin):
         waves = column.name == "torch"
         frequencies = torch.tensor(FREQUENCIES) if waves else FREQUENCIES
         return column.fope(x, frequencies=frequencies, cos_weight=cos, sin_weight=sin)
 
-    assert_twin_agrees(twin, turned, X, COS, SIN)
+    assert_twin_agrees(twin, rotated, X, COS, SIN)
 
 
 def test_a_layer_takes_it(torch_column):

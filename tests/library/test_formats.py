@@ -166,9 +166,7 @@ def answer(text, data, code):
 def checked(monkeypatch):
     """A report of the gallery, which the command need not wait for."""
     data = data_of(gallery.rotary_by_halves, "rotary")
-    monkeypatch.setattr(
-        "posattn.commands.checking.check_apart", answer("the text", data, 1)
-    )
+    monkeypatch.setattr("posattn.commands.check.check_apart", answer("the text", data, 1))
     return data
 
 

@@ -77,7 +77,7 @@ def pairs_of(m, layout="interleaved"):
     return [[j, j + m] if half else [2 * j, 2 * j + 1] for j in range(m)]
 
 
-def turned(pair, angle):
+def rotated(pair, angle):
     a, b = pair
     return [a * cos(angle) - b * sin(angle), a * sin(angle) + b * cos(angle)]
 
@@ -238,7 +238,7 @@ def rotate_axes():
         for i in range(4):
             for j, pair in enumerate(pairs_of(3, layout)):
                 phi = sum(p[i, k] * w[k, j] for k in (0, 1))
-                yield got[i, pair], turned(x[i, pair], phi)
+                yield got[i, pair], rotated(x[i, pair], phi)
         alpha = 1.5
         scaled = ours.rotate_axes(x, p, w, layout=layout, attention_factor=alpha)
         yield scaled[:, :6], alpha * got[:, :6]
@@ -302,7 +302,7 @@ def MixedRotary():
             for j in (0, 1):
                 phi = floor(p / width) * w[0, h, j] + p % width * w[1, h, j]
                 pair = slice(2 * j, 2 * j + 2)
-                yield got[h, p, pair], turned(x[h, p, pair], phi)
+                yield got[h, p, pair], rotated(x[h, p, pair], phi)
 
 
 @formula("75ab93da")
@@ -623,7 +623,7 @@ def LatentAttention():
         ]
 
     def rotate(x):
-        return np.array([turned(row, i * 1.0) for i, row in enumerate(x)])
+        return np.array([rotated(row, i * 1.0) for i, row in enumerate(x)])
 
     for rank in (None, 3):
         Z, Wa, g_q = X, None, None
@@ -923,9 +923,9 @@ def rotate():
         yield partial[:, 4:], x[:, 4:]
         for i, p in enumerate(POSITIONS):
             for j, pair in enumerate(pairs_of(3, layout)):
-                yield got[i, pair], [c * y for y in turned(x[i, pair], p * w[j])]
+                yield got[i, pair], [c * y for y in rotated(x[i, pair], p * w[j])]
             for j, pair in enumerate(pairs_of(2, layout)):
-                yield partial[i, pair], turned(x[i, pair], p * w[j])
+                yield partial[i, pair], rotated(x[i, pair], p * w[j])
 
 
 @formula("f2aa6ef2")
@@ -936,7 +936,7 @@ def Rotary():
     for i, p in enumerate(POSITIONS):
         for j in range(m // 2):
             pair = slice(2 * j, 2 * j + 2)
-            yield got[i, pair], turned(x[i, pair], p * b ** (-2 * j / m))
+            yield got[i, pair], rotated(x[i, pair], p * b ** (-2 * j / m))
 
 
 @formula("3ac8d937")
@@ -1006,8 +1006,8 @@ def proportional_frequencies():
         yield got, want
     for f in (0.25, 0.5, 0.3):
         r = 2 * floor(f * 20 / 2)
-        turning = ours.proportional_frequencies(20, rotary_dim=r) > 0
-        yield turning.sum(), int(f * 20 // 2)
+        rotation = ours.proportional_frequencies(20, rotary_dim=r) > 0
+        yield rotation.sum(), int(f * 20 // 2)
     whole = ours.proportional_frequencies(d, rotary_dim=d)
     yield whole, [omega(j, d, 10000.0) for j in range(d // 2)]
 
@@ -1306,7 +1306,7 @@ def xpos_query():
             for i, p in enumerate(POSITIONS):
                 for j, pair in enumerate(pairs_of(3, layout)):
                     zeta = (2 * j / d + gamma) / (1 + gamma)
-                    x, y = (turned(a[h, i, pair], p * omega(j, d, b)) for a in (q, k))
+                    x, y = (rotated(a[h, i, pair], p * omega(j, d, b)) for a in (q, k))
                     yield got[h, i, pair], [zeta ** (p / tau) * a for a in x]
                     yield key[h, i, pair], [zeta ** (-p / tau) * a for a in y]
     for power, said in [(126, 35600), (14, 3900), (1022, 289000)]:  # 1 / M is 2^-power

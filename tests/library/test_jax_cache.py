@@ -73,12 +73,12 @@ def test_prefill_and_steps_are_the_whole_sequence(unchecked, name, shared):
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [1, 2, 8])
 @pytest.mark.parametrize(
-    ("name", "turned"),
+    ("name", "rotated"),
     [("rotary", True), ("rotary", False), ("ALiBi", True), ("Shaw", True)],
 )
-def test_a_window_holds_what_a_query_sees(unchecked, name, turned, first):
+def test_a_window_holds_what_a_query_sees(unchecked, name, rotated, first):
     layer, x = layer_of(SCHEMES[name]), tokens(2)
-    cache = ours.KVCache.init((2,), HEADS, 99, WIDTH, window=3, turned=turned)
+    cache = ours.KVCache.init((2,), HEADS, 99, WIDTH, window=3, rotated=rotated)
     assert cache.key.shape == (2, HEADS, 3, WIDTH)
     got, _ = decoded(layer, x, cache, first=first)
     assert close(got, layer(x, causal=True, mask=ours.window_mask(N, N, 3)))
@@ -97,7 +97,7 @@ def test_a_window_larger_than_the_cache_still_ends_with_it(unchecked):
 @pytest.mark.slow
 def test_keys_may_be_turned_at_each_call(unchecked):
     layer, x = layer_of(SCHEMES["rotary"]), tokens(2)
-    got, cache = decoded(layer, x, ours.KVCache.init((2,), HEADS, N, WIDTH, turned=False))
+    got, cache = decoded(layer, x, ours.KVCache.init((2,), HEADS, N, WIDTH, rotated=False))
     assert close(got, layer(x, causal=True))
     plain = x @ layer.key_weight + layer.key_bias
     assert close(cache.key, ours.split_heads(plain, HEADS))

@@ -273,9 +273,9 @@ def test_schemes_without_parameters_are_values(value):
 @pytest.mark.slow
 def test_rotary_is_rotate_with_its_options():
     x, where = jnp.asarray(draw(9, 3, N, 6), "float32"), jnp.arange(N) + 70000
-    turned = ours.Rotary(frequencies=SPEEDS, layout="half", attention_factor=2.0)(x, where)
+    rotated = ours.Rotary(frequencies=SPEEDS, layout="half", attention_factor=2.0)(x, where)
     want = ours.rotate(x, where, frequencies=SPEEDS, layout="half", attention_factor=2.0)
-    assert np.array_equal(turned, want)
+    assert np.array_equal(rotated, want)
     assert ours.Rotary(frequencies=jnp.array(SPEEDS)).frequencies == (1.0, 0.25)
     part = ours.Rotary(rotary_dim=4, base=100.0)(x)
     assert np.array_equal(part[..., :4], ours.rotate(x[..., :4], base=100.0))

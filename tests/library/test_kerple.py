@@ -56,7 +56,7 @@ def test_an_exponent_of_one_is_alibi(column):
     slopes = REFERENCE.alibi_slopes(8)[:6]  # above the bound of 0.01
     where = np.arange(0, 60, 7)
     got = bias(column, "KerplePower", slopes, np.ones(6), where, where)
-    assert error(got, REFERENCE.alibi_bias(8)(where, where)[:6]) <= BOUND["float64"]
+    assert error(got, REFERENCE.ALiBi(8)(where, where)[:6]) <= BOUND["float64"]
 
 
 @every_kernel

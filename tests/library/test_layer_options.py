@@ -105,12 +105,12 @@ def test_a_cache_of_the_layer_has_its_sizes_and_is_bounded_by_its_mask(
     mask = getattr(column, mask)(5) if isinstance(mask, str) else mask
     weights = [draw(1, DIM, 12), draw(2, 6, 6), draw(3, 6, 6), draw(4, 12, DIM)]
     layer = layer_of(column, weights, 4, num_kv_heads=2, mask=mask)
-    cache = layer.init_cache((3,), 9, turned=False)
+    cache = layer.init_cache((3,), 9, rotated=False)
     extra = column.name == "torch"  # a slot for padding
     slots = (window or 9) + extra
     assert tuple(cache.key.shape) == tuple(cache.value.shape) == (3, 2, slots, 3)
     assert cache.window == window
-    assert not cache.turned
+    assert not cache.rotated
     assert str(cache.key.dtype).removeprefix("torch.") == column.dtype
 
 
@@ -374,14 +374,14 @@ def test_sinks_and_a_cap_change_the_weights_of_a_layer(
 
 
 @on_weighing
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rotated", [False, True])
 def test_a_layer_with_sinks_or_a_cap_decodes_the_rows_of_the_whole(
-    column, sinks, soft_cap, turned
+    column, sinks, soft_cap, rotated
 ):
     options = {"rotate": turn, "mask": column.Window(3)}
     layer, x = weighing_layer(column, sinks, soft_cap, **options), column.array(X)
     want = column.numpy(layer(x, causal=True))
-    cache, rows = layer.init_cache((2,), N, turned=turned), []
+    cache, rows = layer.init_cache((2,), N, rotated=rotated), []
     for part in (slice(0, 4), slice(4, 5), slice(5, 7)):
         out, cache = layer(x[:, part], cache=cache)
         rows.append(column.numpy(out))

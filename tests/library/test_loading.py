@@ -142,8 +142,8 @@ def around(model, part, name, wide=1):
     }.get(part, (8,))
     biased = model.use_bias if "feed" in part and "norm" not in part else "norm" in part
     biased = biased and (model.family.norm == "layer" or "norm" not in part)
-    turned = model.plan.model_type == "gpt2" and len(shape) == 2 and "feed" in part
-    found = {f"{name}.weight": shape[::-1] if turned else shape}
+    rotated = model.plan.model_type == "gpt2" and len(shape) == 2 and "feed" in part
+    found = {f"{name}.weight": shape[::-1] if rotated else shape}
     return found | ({f"{name}.bias": (shape[0],)} if biased else {})
 
 

@@ -774,12 +774,12 @@ def test_norms_act_on_heads_before_they_turn(column):
     def norm(x):
         return x / (x * x).sum(-1, keepdims=True) ** 0.5
 
-    def turned(x, positions):
+    def rotated(x, positions):
         return turn(norm(x), positions)
 
     x, y = memory(column)
     layer = grouped(column, rotate=turn, query_norm=norm, key_norm=norm)
-    composed = grouped(column, rotate=(turned, turned))
+    composed = grouped(column, rotate=(rotated, rotated))
     assert_close(column, layer(x, y), column.numpy(composed(x, y)))
 
 

@@ -11,7 +11,7 @@ from posattn import reference
 from posattn.__main__ import main
 from posattn.configs import plan
 from posattn.conformance import UsageError, check, worker
-from posattn.conformance.misread import misreadings
+from posattn.conformance.misreadings import misreadings
 from posattn.conformance.planned import attend, planned
 from tests.records import PLANS, RECORDS
 
@@ -59,7 +59,7 @@ def by_hand(
     d, group = query.shape[-1], query.shape[1] // key.shape[1]
     frequencies = base ** (-np.arange(0, d, 2) / d)
 
-    def turned(x, positions):
+    def rotated(x, positions):
         angles = positions[..., None] * frequencies
         angles = angles if positions.ndim == 1 else angles[:, None]
         cos, sin = np.cos(angles), np.sin(angles)
@@ -69,7 +69,7 @@ def by_hand(
         a, b = x[..., 0::2], x[..., 1::2]
         return np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
 
-    query, key = turned(query, query_positions), turned(key, key_positions)
+    query, key = rotated(query, query_positions), rotated(key, key_positions)
     key, value = (np.repeat(x, group, axis=1) for x in (key, value))
     scores = query @ np.swapaxes(key, -1, -2) * (d**-0.5 if scale is None else scale)
     apart = query_positions[..., :, None] - key_positions[..., None, :]

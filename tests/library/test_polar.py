@@ -59,8 +59,8 @@ def naive(x, phase, positions=None, base=10000.0):
 def test_each_entry_becomes_an_arrow(column, shape, positions, options):
     query, key = draw(271, *shape), draw(272, *shape)
     got = both(column, *map(column.array, (query, key, PHASE)), positions, **options)
-    for turned, x, phase in zip(got, (query, key), (0 * PHASE, PHASE), strict=True):
-        assert_close(column, turned, naive(x, phase, positions, **options))
+    for rotated, x, phase in zip(got, (query, key), (0 * PHASE, PHASE), strict=True):
+        assert_close(column, rotated, naive(x, phase, positions, **options))
 
 
 @every_case
@@ -214,7 +214,7 @@ def test_steps_with_a_cache_of_unturned_keys_equal_prefill(column):
     layer = column.multi_head(weights, HEADS, rotate=rotate, scale=WIDTH**-0.5)
     x = column.array(draw(290, 2, 4, HEADS * WIDTH))
     dtype = {} if column is REFERENCE else {"dtype": x.dtype}
-    cache = column.KVCache.init((2,), HEADS, 6, WIDTH, turned=False, **dtype)
+    cache = column.KVCache.init((2,), HEADS, 6, WIDTH, rotated=False, **dtype)
     whole = column.numpy(layer(x, causal=True))
     for part in (slice(0, 2), slice(2, 3), slice(3, 4)):
         out, cache = layer(x[:, part], cache=cache)

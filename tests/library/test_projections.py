@@ -57,14 +57,14 @@ def test_queries_and_keys_turn_by_positions_that_all_heads_share(column, pair):
     def turn(x, at):
         return x * (at[..., None] if len(at.shape) == 2 else at.sum(-1)[..., None])
 
-    x, turned = column.array(draw(81, 3, HEADS, N, 4)), projections(column).turned
+    x, rotated = column.array(draw(81, 3, HEADS, N, 4)), projections(column).rotated
     rotate = (None, turn) if pair else turn
     where = column.array(np.arange(float(N)))
-    same = turned(rotate, 0, x, where)
+    same = rotated(rotate, 0, x, where)
     assert (same is x) == pair
     want = column.numpy(x) * np.arange(N)[:, None]
-    assert_close(column, turned(rotate, 1, x, where), want)
+    assert_close(column, rotated(rotate, 1, x, where), want)
     coordinates = column.array(np.stack([np.arange(float(N)), np.ones(N)], -1))
     want = column.numpy(x) * (np.arange(N)[:, None] + 1)
-    assert_close(column, turned(rotate, 1, x, where, coordinates), want)
-    assert turned(None, 1, x, where) is x
+    assert_close(column, rotated(rotate, 1, x, where, coordinates), want)
+    assert rotated(None, 1, x, where) is x

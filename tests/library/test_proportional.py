@@ -15,9 +15,9 @@ def call(column, head_dim, **options):
 
 def theirs(head_dim, base, share, factor=1.0):
     """As transformers computes it."""
-    turning = int(share * head_dim // 2)
-    turn = 1.0 / base ** (np.arange(0, 2 * turning, 2) / head_dim)
-    return np.concatenate([turn, np.zeros(head_dim // 2 - turning)]) / factor
+    rotation = int(share * head_dim // 2)
+    turn = 1.0 / base ** (np.arange(0, 2 * rotation, 2) / head_dim)
+    return np.concatenate([turn, np.zeros(head_dim // 2 - rotation)]) / factor
 
 
 def test_frequencies_are_those_of_gemma_4(column):

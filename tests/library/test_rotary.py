@@ -112,19 +112,19 @@ def test_rows_are_the_published_ones(column):
 
 def test_pairs_turn_as_complex_numbers_do(column):
     x, positions = draw(201, 4, 6), np.array([0, 1, 5, -3])
-    turned = (x[:, ::2] + 1j * x[:, 1::2]) * np.exp(
+    rotated = (x[:, ::2] + 1j * x[:, 1::2]) * np.exp(
         1j * np.outer(positions, REFERENCE.frequencies(6))
     )
     got = column.numpy(rotate(column, column.array(x), positions))
-    assert error(got[:, ::2] + 1j * got[:, 1::2], turned) <= BOUND["float64"]
+    assert error(got[:, ::2] + 1j * got[:, 1::2], rotated) <= BOUND["float64"]
 
 
 def test_frequencies_learn(precise_twin):
-    def turned(column, x, frequencies):
+    def rotated(column, x, frequencies):
         where = column.positions(np.array([0, 3, -1]))
         return column.rotate(x, where, frequencies=frequencies, layout="half")
 
-    assert_twin_agrees(precise_twin, turned, draw(202, 2, 3, 5), draw(203, 2) / 4)
+    assert_twin_agrees(precise_twin, rotated, draw(202, 2, 3, 5), draw(203, 2) / 4)
 
 
 def test_positions_have_the_slope_of_a_further_quarter_turn(precise_twin):
@@ -205,10 +205,10 @@ def test_scores_depend_on_the_offset_alone(column, offset, position, layout, bas
 def test_lengths_stay_up_to_the_attention_factor(column, position, factor, layout):
     x = draw(209, 1, 9)
     options = {"frequencies": np.array([1.0, 0.3, 0.01]), "layout": layout}
-    turned = column.numpy(rotate(column, column.array(x), np.array([position]),
+    rotated = column.numpy(rotate(column, column.array(x), np.array([position]),
                                  attention_factor=factor, **options))  # fmt: skip
-    assert abs(np.linalg.norm(turned[:, :6]) / np.linalg.norm(x[:, :6]) - factor) <= 1e-12
-    assert np.array_equal(turned[:, 6:], x[:, 6:])
+    assert abs(np.linalg.norm(rotated[:, :6]) / np.linalg.norm(x[:, :6]) - factor) <= 1e-12
+    assert np.array_equal(rotated[:, 6:], x[:, 6:])
 
 
 @pytest.mark.parametrize("options", [
@@ -277,10 +277,10 @@ def test_layouts_convert_back_and_forth(column, d):
 
 def test_layouts_convert(twin):
     x = twin.array(draw(211, 2, 4, 6))
-    turned = twin.numpy(twin.to_half(twin.rotate(x)))
+    rotated = twin.numpy(twin.to_half(twin.rotate(x)))
     half = twin.numpy(twin.rotate(twin.to_half(x), layout="half"))
     last_digit = np.finfo("float64" if twin.dtype == "float64" else "float32").eps
-    assert np.allclose(half, turned, rtol=0, atol=last_digit * np.abs(turned).max())
+    assert np.allclose(half, rotated, rtol=0, atol=last_digit * np.abs(rotated).max())
 
 
 def test_the_order_of_tensor2tensor_is_a_permutation(column):
@@ -441,19 +441,19 @@ def test_torch_maps_and_differentiates_forward(torch_column, layout):
 
 @layouts
 def test_torch_differentiates_in_every_way(torch_column, layout):
-    def turned(x, positions, frequencies):
+    def rotated(x, positions, frequencies):
         return torch_column.rotate(x, positions, frequencies=frequencies, layout=layout)
 
     shapes = (2, 3, 5), (3,), (2,)
     inputs = [torch.rand(s, dtype=torch.double, requires_grad=True) for s in shapes]
     assert torch.autograd.gradcheck(
-        turned, inputs, check_forward_ad=True, check_batched_grad=True
+        rotated, inputs, check_forward_ad=True, check_batched_grad=True
     )
-    assert torch.autograd.gradgradcheck(turned, inputs, check_batched_grad=True)
-    plain = torch.autograd.functional.jacobian(turned, tuple(inputs))
+    assert torch.autograd.gradgradcheck(rotated, inputs, check_batched_grad=True)
+    plain = torch.autograd.functional.jacobian(rotated, tuple(inputs))
     for strategy in ("reverse-mode", "forward-mode"):
         mapped = torch.autograd.functional.jacobian(
-            turned, tuple(inputs), vectorize=True, strategy=strategy
+            rotated, tuple(inputs), vectorize=True, strategy=strategy
         )
         for got, want in zip(mapped, plain, strict=True):
             assert torch.allclose(got, want, atol=1e-12)
@@ -463,8 +463,8 @@ def test_torch_differentiates_in_every_way(torch_column, layout):
 def test_torch_keeps_no_tokens_for_the_backward_pass(torch_column, layout):
     x = torch.ones(3, 4, requires_grad=True) * 2
     kept = weakref.ref(x)
-    turned = torch_column.rotate(x, layout=layout)
-    assert turned.requires_grad
+    rotated = torch_column.rotate(x, layout=layout)
+    assert rotated.requires_grad
     del x
     assert kept() is None
 

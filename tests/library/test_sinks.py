@@ -13,7 +13,7 @@ from torch.nn import functional
 import posattn.jax as theirs
 import posattn.torch as ours
 from posattn.jax.attention import tiled as jax_tiled
-from posattn.torch.attention import blocks, tiled
+from posattn.torch.attention import tiled
 from tests.conftest import (
     BOUND,
     REFERENCE,
@@ -58,7 +58,7 @@ def mask_of(n_q, n_k):
 
 
 def by_distance(column, *_):
-    return column.alibi_bias(HEADS)
+    return column.ALiBi(HEADS)
 
 
 def of_content(column, key_table, value_table):

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import posattn.jax as theirs
 import posattn.torch as ours
 from posattn.schemes import SCHEMES as SCHEMES_OF_ALL
-from posattn.torch.attention import blocks, fused, tiled
+from posattn.torch.attention import fused, query_tiles, tiled
 from posattn.torch.attention.call import checked
 from tests.conftest import BOUND, REFERENCE, TWINS, assert_twin_agrees, draw, error
 
@@ -33,7 +33,7 @@ def small(monkeypatch):
 
 
 def alibi(column, *_):
-    return column.alibi_bias(HEADS)
+    return column.ALiBi(HEADS)
 
 
 def sandwich(column, *_):
@@ -339,12 +339,12 @@ def test_keys_of_other_documents_are_skipped(widths, causal):
 def test_keys_that_are_known_to_be_finite_stay_as_they_are(small, unchecked):
     arrays = long_inputs(9, grad=False)
     call = checked(*arrays, mask=ours.Window(3), causal=True, finite=True, scale=0.5)
-    block_call, _ = blocks._seen_only(call)
+    block_call, _ = query_tiles._seen_only(call)
     assert block_call is call
     want = ours.scaled_dot_product_attention(
         *arrays, mask=ours.Window(3), causal=True, scale=0.5
     )
-    assert torch.allclose(blocks.attend(call, fused.attend), want, atol=1e-6)
+    assert torch.allclose(query_tiles.attend(call, fused.attend), want, atol=1e-6)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -30,7 +30,6 @@ from posattn.torch import (
     StickBreaking,
     T5Bias,
     Window,
-    alibi_bias,
     causal_mask,
     dropout,
     frequencies,
@@ -358,7 +357,7 @@ def test_modules_in_a_pair_are_trained_and_saved(pair):
 
 
 def test_modules_in_a_list_of_biases_are_trained():
-    layer = MultiHeadAttention(8, 2, bias=[T5Bias(2), ALiBi(2), alibi_bias(2)])
+    layer = MultiHeadAttention(8, 2, bias=[T5Bias(2), ALiBi(2), ALiBi(2)])
     assert any("bias" in name for name in layer.state_dict())
     x = torch.randn(1, 5, 8)
     alone = [MultiHeadAttention(8, 2, bias=b) for b in layer.bias]
@@ -379,7 +378,6 @@ VALUES = {
     "Rotary of a width": lambda: Rotary(rotary_dim=4),
     "RotaryAxes": lambda: RotaryAxes(torch.eye(2)),
     "ALiBi": lambda: ALiBi(2, dtype=torch.float64),
-    "alibi_bias": lambda: alibi_bias(2),
     "sandwich_bias": lambda: sandwich_bias(2, dim=4),
     "StickBreaking": lambda: StickBreaking(),
     "Window": lambda: Window(3),

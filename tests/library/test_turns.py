@@ -19,8 +19,8 @@ TURNED = np.stack(
 LABELS = [[f"{name} {start}" for name in ("bites", "the", "man")] for start in STARTS]
 
 
-def draw(turned=TURNED, labels=LABELS, titles=TITLES):
-    return figures.turned_vectors(turned[:, 0], turned[:, 1:], labels, titles)
+def draw(rotated=TURNED, labels=LABELS, titles=TITLES):
+    return figures.rotated_vectors(rotated[:, 0], rotated[:, 1:], labels, titles)
 
 
 def arcs(axes):
@@ -28,18 +28,18 @@ def arcs(axes):
 
 
 def test_a_hand_points_where_its_pair_does_whatever_its_length():
-    for axes, turned in zip(draw().axes, TURNED, strict=True):
+    for axes, rotated in zip(draw().axes, TURNED, strict=True):
         hands = [text for text in axes.texts if isinstance(text, Annotation)]
-        assert np.allclose([hand.xy for hand in hands], turned / 3)
+        assert np.allclose([hand.xy for hand in hands], rotated / 3)
         assert np.allclose([hand.xyann for hand in hands], 0)
         colours = [to_hex(hand.arrow_patch.get_edgecolor()) for hand in hands]
         assert colours == [QUERY.lower(), KEY.lower(), KEY.lower()]
 
 
 def test_labels_stand_outside_at_the_tips():
-    for axes, turned, names in zip(draw().axes, TURNED, LABELS, strict=True):
+    for axes, rotated, names in zip(draw().axes, TURNED, LABELS, strict=True):
         places = {text.get_text(): text.get_position() for text in axes.texts}
-        for name, point in zip(names, turned / 3, strict=True):
+        for name, point in zip(names, rotated / 3, strict=True):
             assert np.allclose(places[name], 1.08 * point)
 
 
@@ -55,8 +55,8 @@ def test_the_arcs_are_the_angles_and_a_shift_leaves_them():
 
 
 def test_an_arc_takes_the_shorter_way():
-    turned = np.array([[[np.cos(3), np.sin(3)], [np.cos(-3), np.sin(-3)]]])
-    (arc,) = arcs(draw(turned, [["q", "k"]], ["only"]).axes[0])
+    rotated = np.array([[[np.cos(3), np.sin(3)], [np.cos(-3), np.sin(-3)]]])
+    (arc,) = arcs(draw(rotated, [["q", "k"]], ["only"]).axes[0])
     assert arc.theta2 - arc.theta1 == pytest.approx(np.degrees(2 * np.pi - 6))
     assert arc.theta1 == pytest.approx(np.degrees(3))
 
@@ -72,8 +72,8 @@ def test_a_phone_stacks_the_panels():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"turned": np.zeros_like(TURNED)}, r"queries and keys must not be zero, got"),
-        ({"turned": TURNED[..., :1]}, r"queries must have shape \(m, 2\), got \(2, 1\)"),
+        ({"rotated": np.zeros_like(TURNED)}, r"queries and keys must not be zero, got"),
+        ({"rotated": TURNED[..., :1]}, r"queries must have shape \(m, 2\), got \(2, 1\)"),
         ({"labels": [["bites", "the"]] * 2}, r"labels must name 3 vectors per panel, got"),
         ({"labels": LABELS[:1]}, r"labels must name 3 vectors per panel, got"),
         ({"titles": ["one"]}, r"titles must be 2, one per panel, got \['one'\]"),

@@ -164,8 +164,8 @@ def test_each_parameter_changes_the_output(column, name, sign, options):
 def test_query_and_key_differ(column):
     x = column.array(draw(258, 3, 4))
     q, k = (column.numpy(call(column, name, x)) for name in ("xpos_query", "xpos_key"))
-    turned = column.numpy(column.rotate(x))
-    assert error(q * k, turned**2) <= BOUND["float64"]
+    rotated = column.numpy(column.rotate(x))
+    assert error(q * k, rotated**2) <= BOUND["float64"]
     assert np.abs(q - k).max() > 1e-3
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn.attention.flex_attention import flex_attention
 
 from posattn import reference
-from posattn.reference import alibi_bias, attention_weights, t5_bucket
+from posattn.reference import ALiBi, attention_weights, t5_bucket
 from posattn.torch import T5Bias, scaled_dot_product_attention
 from posattn.torch import t5_bucket as t5_bucket_torch
 
@@ -39,7 +39,7 @@ def test_eq_score_bias():
 
 def test_eq_alibi():
     r"""$$ t_h(\delta) = -\lambda_h\,|\delta| . $$"""
-    for bias, slope in zip(alibi_bias(4)(PLACES, PLACES), (4, 16, 64, 256), strict=True):
+    for bias, slope in zip(ALiBi(4)(PLACES, PLACES), (4, 16, 64, 256), strict=True):
         assert np.allclose(bias, -abs(DELTA) / slope)
 
 
@@ -108,7 +108,7 @@ def test_only_fire_sees_a_shift(page):
 def test_a_wrong_sign_favors_the_first_token():
     for wrong in (0.5 * abs(DELTA), -0.5 * DELTA):
         assert (attend(wrong, causal=True).argmax(1) == 0).all()
-    bias = alibi_bias(8)(PLACES, PLACES)
+    bias = ALiBi(8)(PLACES, PLACES)
     assert bias.max() == 0
     for each in bias:
         assert (attend(each).argmax(1) == PLACES).all()

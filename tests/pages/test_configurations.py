@@ -320,8 +320,8 @@ def test_layers_that_do_not_turn(page):
     """Every fourth layer of SmolLM3 gets no positions at all. The key for this is called no_rope_layers, and
     it is a trap: a 1 in this list marks a layer that is rotated.
     """
-    turned = [layer.rope is not None for layer in plan(record("smollm3")).layers]
-    assert turned == [(place + 1) % 4 != 0 for place in range(36)]
+    rotated = [layer.rope is not None for layer in plan(record("smollm3")).layers]
+    assert rotated == [(place + 1) % 4 != 0 for place in range(36)]
     found = plan(page.torch.smollm3).layers
     listed = page.torch.smollm3["no_rope_layers"]
     assert [layer.rope is not None for layer in found] == [bool(one) for one in listed]

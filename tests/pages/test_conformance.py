@@ -502,8 +502,8 @@ def test_a_fault_without_a_name(page):
     report = check(hasty, "rotary", framework="numpy", only="positions 0 to 4")
     assert report.failures
     assert not report.causes
-    turned = hasty(np.array([[1.0, 0.0]] * 3), np.arange(3))
-    assert np.allclose(np.arctan2(turned[:, 1], turned[:, 0]), 1.01 * np.arange(3))
+    rotated = hasty(np.array([[1.0, 0.0]] * 3), np.arange(3))
+    assert np.allclose(np.arctan2(rotated[:, 1], rotated[:, 0]), 1.01 * np.arange(3))
 
 
 def test_an_adapter_for_cos_and_sin(page):

@@ -282,7 +282,7 @@ def test_the_second_fault(page):
     assert np.flatnonzero(accumulated).tolist() == [3, 4, 5, 6, 7]
     assert np.flatnonzero(own).tolist() == [3, 7]
     turns = page.torch.config["no_rope_layers"]
-    assert [i for i, turned in enumerate(turns) if not turned] == [3, 7]
+    assert [i for i, rotated in enumerate(turns) if not rotated] == [3, 7]
     assert re.search(r"^3, 7 +full attention, no position;", page.printed, re.MULTILINE)
     assert "the same next token in 27 of 32 places\n" in page.printed
     assert "It turns as other layers of the model do" in page.printed

@@ -134,8 +134,8 @@ def test_the_lengths_change(page):
     assert (f"{10**0.5:.2f}", f"{np.hypot(*by_hand):.2f}") == ("3.16", "3.60")
     assert "length before: 5.48\nright: 5.48\nwrong: 5.86\n" in page.printed
     y, at = np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([1])
-    turned = gallery.rotary_of_mixed_layouts(y, at)
-    assert abs(np.linalg.norm(turned) - np.linalg.norm(y)) > 0.1
+    rotated = gallery.rotary_of_mixed_layouts(y, at)
+    assert abs(np.linalg.norm(rotated) - np.linalg.norm(y)) > 0.1
     wrong = gallery.rotary_of_mixed_layouts
     scores = [
         (wrong(y, np.array([p])) @ wrong(y[:, ::-1], np.array([p + 1])).T).item()

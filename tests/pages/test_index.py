@@ -86,11 +86,11 @@ def test_most_later_schemes_act_later(page):
 
 
 def test_rotation_keeps_the_angles(page):
-    """each turned by one radian per position
+    """each rotated by one radian per position
 
-    Every vector has turned, and the angles have not changed.
+    Every vector has rotated, and the angles have not changed.
     """
-    here, there = page.torch.turned
+    here, there = page.torch.rotated
     assert np.allclose(here, [(np.cos(p), np.sin(p)) for p in (2, 0, 3)])
     assert abs(there - here).max(-1).min() > 0.5
     assert np.allclose(here @ here.T, there @ there.T)

@@ -18,8 +18,8 @@ from posattn import jax as jax_column
 from posattn import reference
 from posattn import torch as torch_column
 from posattn.torch import flex, transformers
-from tests.nightly.benchmarks import records
 from tests.library import test_works_with as works_with
+from tests.nightly.benchmarks import records
 
 RNG = np.random.default_rng(0)
 E, VALUES = np.array([1.0, 2.0, 1.0]), np.array([6.0, 3.0, 8.0])

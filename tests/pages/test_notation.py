@@ -150,7 +150,7 @@ def test_positions_may_be_real_numbers(page):
     at = np.array([0.5])
     assert np.isfinite(reference.sinusoidal_encoding(at, 4)).all()
     assert np.isfinite(reference.rotate(np.ones((1, 4)), at)).all()
-    assert np.isfinite(reference.alibi_bias(2)(at, at)).all()
+    assert np.isfinite(reference.ALiBi(2)(at, at)).all()
     table = reference.LearnedPositionalEncoding(np.ones((4, 4)))
     with pytest.raises(TypeError):
         table(np.ones((1, 4)), positions=at)

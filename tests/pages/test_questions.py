@@ -16,8 +16,8 @@ from posattn.configs import plan
 from posattn.reference import frequencies, rotate, yarn
 from posattn.torch import flex
 from posattn.torch import rotate as torch_rotate
-from tests.records import PLANS, RECORDS, ropes
 from tests.nightly.studies import extending, records, schemes, settings, topics
+from tests.records import PLANS, RECORDS, ropes
 
 Q, K = np.random.default_rng(7).normal(size=(2, 12, 16))
 
@@ -89,15 +89,15 @@ def test_the_two_layouts(page):
     because a single token can attend only to itself, whatever the rotation
     """
     for layout, partner in (("interleaved", 1), ("half", 4)):
-        turned = rotate(np.eye(8)[:1], np.array([1]), layout=layout)[0]
-        assert np.flatnonzero(turned).tolist() == [0, partner]
+        rotated = rotate(np.eye(8)[:1], np.array([1]), layout=layout)[0]
+        assert np.flatnonzero(rotated).tolist() == [0, partner]
     assert {rope.layout for rope in ropes("Llama 3")} == {"half"}
     (typical,) = said(page, "a typical score:")
     assert said(page, "error with the same weights:")[0] > 3 * typical
     assert said(page, "error with converted weights:") == [0]
     for layout in ("interleaved", "half"):
-        turned = rotate(Q[:1], layout=layout), rotate(K[:1], layout=layout)
-        assert reference.attention_weights(*turned) == 1
+        rotated = rotate(Q[:1], layout=layout), rotate(K[:1], layout=layout)
+        assert reference.attention_weights(*rotated) == 1
 
 
 def test_two_meanings_of_a_factor(page):
@@ -328,11 +328,11 @@ def test_similar_and_random_keys(page):
     rng = np.random.default_rng(0)
     q, other = rng.normal(size=(2, 20000, 128))
     at = np.array([1000])
-    turned = rotate(q[:, None], at)
-    similar = (turned * q[:, None]).sum(-1).mean()
+    rotated = rotate(q[:, None], at)
+    similar = (rotated * q[:, None]).sum(-1).mean()
     expected = 2 * np.cos(1000 * frequencies(128)).sum()
     assert similar == pytest.approx(expected, rel=0.02)
-    assert abs((turned * other[:, None]).sum(-1).mean()) < 0.05 * expected
+    assert abs((rotated * other[:, None]).sum(-1).mean()) < 0.05 * expected
 
 
 def test_left_padding(page):

@@ -14,7 +14,7 @@ def scores_by_hand(start):
     tokens = np.array([[1.0, 0.0]] * 3)
     added = tokens + reference.sinusoidal_encoding(at, 2)
     rotated = reference.rotate(tokens, at)
-    bias = reference.alibi_bias(8)(at[:1], at[1:])[0, 0]  # the slope is one half
+    bias = reference.ALiBi(8)(at[:1], at[1:])[0, 0]  # the slope is one half
     return {
         "input": added[1:] @ added[0] / np.sqrt(2),
         "rotation": rotated[1:] @ rotated[0] / np.sqrt(2),
@@ -28,7 +28,7 @@ def changes(name):
     words, weights = rng.normal(size=(4, 16)), rng.normal(size=(4, 16, 16)) / 4
     options = {
         "rotary": {"rotate": reference.rotate},
-        "ALiBi": {"bias": reference.alibi_bias(2)},
+        "ALiBi": {"bias": reference.ALiBi(2)},
     }
     layer = reference.MultiHeadAttention(*weights, num_heads=2, **options.get(name, {}))
 
@@ -49,7 +49,7 @@ def test_eq_three_places():
     """
     weights = np.random.default_rng(0).normal(size=(4, 8, 8)) / 2
     layer = reference.MultiHeadAttention(
-        *weights, num_heads=1, rotate=reference.rotate, bias=reference.alibi_bias(1)
+        *weights, num_heads=1, rotate=reference.rotate, bias=reference.ALiBi(1)
     )
     x = np.random.default_rng(1).normal(size=(8, 8))
     e = x + reference.sinusoidal_encoding(8, 8)

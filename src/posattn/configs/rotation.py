@@ -232,8 +232,8 @@ def _linear(options):
 
 def _proportional(options):
     share = options.keys.values.get("partial_rotary_factor") or 1.0
-    turning = int(share * options.dim // 2)
-    return options.plain()[:turning] / (options.factor or 1.0), 1.0
+    rotation = int(share * options.dim // 2)
+    return options.plain()[:rotation] / (options.factor or 1.0), 1.0
 
 
 def _ntk(options):

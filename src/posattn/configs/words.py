@@ -53,11 +53,11 @@ def _turned(layer):
     rope = layer.rope
     width = layer.head_dim if layer.latent is None else layer.latent.rotary_dim
     parts = [f"rotary base {_number(rope.base)}", PAIRS[rope.layout]]
-    turning = 2 * sum(f != 0 for f in rope.frequencies)
-    if turning < width:
+    rotation = 2 * sum(f != 0 for f in rope.frequencies)
+    if rotation < width:
         which = "last " if rope.last else ""
         which = "" if rope.method == "proportional" else which
-        parts.append(f"{which}{turning} of {width} entries")
+        parts.append(f"{which}{rotation} of {width} entries")
     scaled = _scaled(rope)
     if scaled:
         parts.append(scaled)
@@ -67,7 +67,7 @@ def _turned(layer):
             f"{how}sections {', '.join(map(str, rope.sections))} for time, height and width"
         )
     if layer.turns_back:
-        parts.append("values too, and the output turned back")
+        parts.append("values too, and the output rotated back")
     return ", ".join(parts)
 
 

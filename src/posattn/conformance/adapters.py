@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from posattn.conformance import frameworks
-from posattn.conformance.calling import name_of, signature_of
+from posattn.conformance.calls import name_of, signature_of
 from posattn.conformance.vectors import UsageError
 
 __all__ = [
@@ -64,8 +64,8 @@ def rotation_of_heads(rope, *, head_axis=1):
             where = home(x).reshape(where, (math.prod(lead), tokens))
         elif len(lead) > 1:  # heads share them
             where = where[:, 0]
-        turned = rope(in_heads(x, head_axis), where, **options)
-        return home(x).reshape(in_order(turned, head_axis), x.shape)
+        rotated = rope(in_heads(x, head_axis), where, **options)
+        return home(x).reshape(in_order(rotated, head_axis), x.shape)
 
     return named(rotate, rope, keywords(rope, after=2))
 
@@ -153,8 +153,8 @@ def rotation_of_cos_and_sin(tables):
             else [table[:, None]] * 2
             for table in both
         )
-        turned = home(x).stack([a * cos_a - b * sin_a, b * cos_b + a * sin_b], axis)
-        return home(x).asarray(home(x).reshape(turned, x.shape), dtype=x.dtype)
+        rotated = home(x).stack([a * cos_a - b * sin_a, b * cos_b + a * sin_b], axis)
+        return home(x).asarray(home(x).reshape(rotated, x.shape), dtype=x.dtype)
 
     layout = inspect.signature(rope).parameters["layout"]
     rope = named(rope, tables, [layout, *keywords(tables, after=2)])
@@ -190,8 +190,8 @@ def rotation_of_tokens(rope, *, key=False):
         where = home(x).broadcast_to(positions, x.shape[:-1])
         rows = home(x).reshape(x, (tokens, x.shape[-1]))
         both = query_and_key(rows, key)
-        turned = rope(home(x).reshape(where, (tokens,)), *both)[1 if key else 0]
-        return home(x).reshape(turned, x.shape)
+        rotated = rope(home(x).reshape(where, (tokens,)), *both)[1 if key else 0]
+        return home(x).reshape(rotated, x.shape)
 
     return named(rotate, rope)
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from posattn.conformance import frameworks
-from posattn.conformance.calling import Skip, left_out, name_of, same, signature_of
+from posattn.conformance.calls import Skip, left_out, name_of, same, signature_of
 from posattn.conformance.report import Report
-from posattn.conformance.running import defaults_of, differentiate, prepare, run
+from posattn.conformance.runner import defaults_of, differentiate, prepare, run
 from posattn.conformance.vectors import UsageError, load
 
 __all__ = ["assert_conforms", "check"]

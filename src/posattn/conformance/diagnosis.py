@@ -11,9 +11,9 @@ import numpy as np
 from posattn.configs import Plan, plan
 from posattn.configs.reading import ATTENTION
 from posattn.configs.weights import NAMES
-from posattn.conformance.beside import COARSE, bounds, distance, len_of, run, windows
-from posattn.conformance.misread import misreadings
-from posattn.conformance.nearby import keys_of, nearby
+from posattn.conformance.comparison import COARSE, bounds, distance, len_of, run, windows
+from posattn.conformance.misreadings import misreadings
+from posattn.conformance.neighbors import keys_of, nearby
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
@@ -130,7 +130,7 @@ def diagnose(model, config, inputs=None, *, attention=None, weights=None):
 
     Examples:
         >>> from torch import nn
-        >>> class Attention(nn.Module):  # of one token each: nothing is turned or hidden
+        >>> class Attention(nn.Module):  # of one token each: nothing is rotated or hidden
         ...     def __init__(self):
         ...         super().__init__()
         ...         for name in "qkvo":
@@ -162,7 +162,7 @@ def diagnose(model, config, inputs=None, *, attention=None, weights=None):
     modules = {i: module_of(model, described, i, attention) for i in indices}
     seen = watched(model, described, modules, given)
     findings = [
-        found_of(described, layer, modules, seen, given, weights)
+        matches_of(described, layer, modules, seen, given, weights)
         for layer in described.layers
     ]
     findings += beyond(model, described, attention)
@@ -172,7 +172,7 @@ def diagnose(model, config, inputs=None, *, attention=None, weights=None):
 
 def read_from(folder):
     """The weights of a folder."""
-    from posattn.torch.models.building import state_of as weights_of
+    from posattn.torch.models.layer_plan import state_of as weights_of
 
     try:
         return weights_of(folder)
@@ -322,7 +322,7 @@ def watched(model, described, modules, given):
     return seen
 
 
-def found_of(described, layer, modules, seen, given, weights):
+def matches_of(described, layer, modules, seen, given, weights):
     """What there is to say of a layer."""
     index = layer.index
     if layer.kind not in ATTENTION:

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 
-from posattn.conformance.calling import inner
+from posattn.conformance.calls import inner
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["MAKERS", "detect", "differentiate", "make", "read"]

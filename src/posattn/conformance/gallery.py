@@ -14,7 +14,7 @@ def angles(positions, dim, base=10000.0):
     return positions[..., None] * base ** (-np.arange(0, dim, 2) / dim)
 
 
-def turned(x, by):
+def rotated(x, by):
     """Neighbors turn by angles: this is right."""
     even, odd = x[..., 0::2], x[..., 1::2]
     pairs = [even * np.cos(by) - odd * np.sin(by), even * np.sin(by) + odd * np.cos(by)]
@@ -57,13 +57,13 @@ def rotary_by_halves(x, positions, *, base=10000.0):
 
 def rotary_clockwise(x, positions, *, base=10000.0):
     """The sine has the wrong sign."""
-    return turned(x, -angles(positions, x.shape[-1], base))
+    return rotated(x, -angles(positions, x.shape[-1], base))
 
 
 def rotary_with_slow_frequencies(x, positions, *, base=10000.0):
     """The exponent is j / d."""
     j = np.arange(x.shape[-1] // 2)
-    return turned(x, positions[..., None] * base ** (-j / x.shape[-1]))
+    return rotated(x, positions[..., None] * base ** (-j / x.shape[-1]))
 
 
 def rotary_of_mixed_layouts(x, positions, *, base=10000.0):
@@ -86,26 +86,26 @@ def scores_of_mixed_layouts(query, key, query_positions, key_positions, *, base=
     """Neighbors of the query are paired, and halves of the key."""
     halves = rotary_by_halves(key, key_positions, base=base)
     by = angles(query_positions, query.shape[-1], base)
-    return turned(query, by) @ np.swapaxes(halves, -1, -2)
+    return rotated(query, by) @ np.swapaxes(halves, -1, -2)
 
 
 def rotary_of_the_model(x, positions, *, base=10000.0):
     """Frequencies are those of a model of 512 columns, and not those of the head."""
     by = angles(positions, 512, base)[..., : x.shape[-1] // 2]
-    return turned(x, by)
+    return rotated(x, by)
 
 
 def rotary_of_eight_heads(x, positions, *, base=10000.0):
     """Frequencies are those of eight heads together."""
     by = angles(positions, 8 * x.shape[-1], base)[..., : x.shape[-1] // 2]
-    return turned(x, by)
+    return rotated(x, by)
 
 
 def rotary_in_float32(x, positions, *, base=10000.0):
     """Angles are float32, as almost everywhere."""
     exponents = np.arange(0, x.shape[-1], 2, dtype=np.float32) / np.float32(x.shape[-1])
     frequencies = np.float32(1) / np.float32(base) ** exponents
-    return turned(x, positions.astype(np.float32)[..., None] * frequencies)
+    return rotated(x, positions.astype(np.float32)[..., None] * frequencies)
 
 
 def rotary_in_float16(x, positions, *, base=10000.0):
@@ -113,13 +113,13 @@ def rotary_in_float16(x, positions, *, base=10000.0):
     frequencies = (base ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])).astype(np.float16)
     with np.errstate(all="ignore"):  # float16 ends at 65504
         by = positions.astype(np.float16)[..., None] * frequencies
-        return turned(x, by.astype(np.float64))
+        return rotated(x, by.astype(np.float64))
 
 
 def rotary_in_bfloat16(x, positions, *, base=10000.0):
     """The same in bfloat16: huggingface/transformers #25681."""
     frequencies = to_bfloat16(base ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1]))
-    return turned(x, to_bfloat16(to_bfloat16(positions)[..., None] * frequencies))
+    return rotated(x, to_bfloat16(to_bfloat16(positions)[..., None] * frequencies))
 
 
 def to_bfloat16(x):
@@ -130,7 +130,7 @@ def to_bfloat16(x):
 
 def rotary_from_zero(x, positions=None, *, base=10000.0):
     """Positions are not looked at, as if nothing stood to the left: huggingface/transformers #22161."""
-    return turned(x, angles(np.arange(x.shape[-2]), x.shape[-1], base))
+    return rotated(x, angles(np.arange(x.shape[-2]), x.shape[-1], base))
 
 
 class CacheByLength:
@@ -144,7 +144,7 @@ class CacheByLength:
         key = x.shape[-2], x.shape[-1], base
         if key not in self.tables:
             self.tables[key] = angles(positions, x.shape[-1], base)
-        return turned(x, self.tables[key])
+        return rotated(x, self.tables[key])
 
 
 class CacheByWidth:
@@ -158,7 +158,7 @@ class CacheByWidth:
         d = x.shape[-1]
         if d not in self.frequencies:
             self.frequencies[d] = base ** (-np.arange(0, d, 2) / d)
-        return turned(x, positions[..., None] * self.frequencies[d])
+        return rotated(x, positions[..., None] * self.frequencies[d])
 
 
 class CacheByHalfTheWidth:
@@ -172,7 +172,7 @@ class CacheByHalfTheWidth:
         d, rest = x.shape[-1], (positions.tolist(), base)
         if (d, rest) != self.key:
             self.key, self.table = (d // 2, rest), angles(positions, d, base)
-        return turned(x, self.table)
+        return rotated(x, self.table)
 
 
 class NtkOfTheLongest:

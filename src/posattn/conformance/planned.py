@@ -10,7 +10,7 @@ from posattn.configs import Slopes
 from posattn.configs.reading import as_heads, chosen
 from posattn.conformance.faults.registry import Fault
 from posattn.conformance.generate import TOLERANCE
-from posattn.conformance.misread import misreadings
+from posattn.conformance.misreadings import misreadings
 from posattn.conformance.vectors import UsageError, names
 
 __all__ = ["attend", "planned"]
@@ -33,7 +33,7 @@ def planned(config, layer=0, *, length=None):
     The function that they check is called `attention(query, key, value, query_positions, key_positions)`,
     with the keyword `sinks` if the layer has them.
     It is what stands between the projections, with norms of queries and keys before it: queries `(b, h,
-    n_q, d)`, keys and values `(b, h_kv, n_k, d)`, not turned yet, and positions `(n)` or `(b, n)`.
+    n_q, d)`, keys and values `(b, h_kv, n_k, d)`, not rotated yet, and positions `(n)` or `(b, n)`.
     It turns queries and keys, scales, caps and masks the scores as the configuration says, and returns
     `(b, h, n_q, d)`.
     A query that may attend to nothing does not occur.

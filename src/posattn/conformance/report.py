@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from posattn.conformance.raised import said, where
+from posattn.conformance.exceptions import said, where
 
 __all__ = ["Report", "Run", "as_list"]
 

@@ -16,9 +16,9 @@ import os
 import sys
 from pathlib import Path
 
-from posattn.conformance.calling import inner
+from posattn.conformance.calls import inner
 from posattn.conformance.checker import Options, examine
-from posattn.conformance.raised import said, where
+from posattn.conformance.exceptions import said, where
 from posattn.conformance.vectors import UsageError
 
 PASSED, FAILED = 0, 1

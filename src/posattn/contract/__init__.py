@@ -6,6 +6,7 @@ exception with the same words whichever column or port was called.
 This package runs on Python 3.8 too, the last that MXNet knows.
 """
 
+from posattn.contract.annotations import guard
 from posattn.contract.arrays import (
     Attention,
     ContentBias,
@@ -35,7 +36,6 @@ from posattn.contract.arrays import (
     sinks,
     square,
 )
-from posattn.contract.border import guard
 from posattn.contract.latent import (
     latent_arrays,
     latent_entry,
@@ -75,7 +75,7 @@ from posattn.contract.numbers import (
     sharpening,
     soft_cap,
 )
-from posattn.contract.places import (
+from posattn.contract.positions import (
     attention_positions,
     cache_arrays,
     cache_entry,

@@ -10,7 +10,7 @@ class Rotation(Protocol):
     """What turns the queries or keys of heads by their positions."""
 
     def __call__(self, x: Any, positions: Any, /) -> Any:
-        """Return `x`, `(*batch, h, n, d_h)`, turned by `positions`, `(n)` or `(*batch, 1, n)`."""
+        """Return `x`, `(*batch, h, n, d_h)`, rotated by `positions`, `(n)` or `(*batch, 1, n)`."""
 
 
 @runtime_checkable

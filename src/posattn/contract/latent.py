@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from posattn.contract.arrays import _shape, floating, integer_array, parameter
 from posattn.contract.numbers import integer
-from posattn.contract.places import batch_axes, per_token
+from posattn.contract.positions import batch_axes, per_token
 
 
 class LatentWidths(NamedTuple):
@@ -68,8 +68,8 @@ def latent_weights(layer):
         _shape("query_down_weight", layer.query_down_weight, (dim, "query_rank"))
         dim = layer.query_down_weight.shape[1]
         parameter("query_norm_weight", layer.query_norm_weight, (dim,))
-    turning = num_heads * (width - rank)
-    _shape("query_weight", layer.query_weight, (dim, content + turning))
+    rotation = num_heads * (width - rank)
+    _shape("query_weight", layer.query_weight, (dim, content + rotation))
     return LatentWidths(rank, content // num_heads, width - rank, value // num_heads)
 
 

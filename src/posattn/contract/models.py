@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from posattn.contract.arrays import integer_array
 from posattn.contract.numbers import at_least, ends, integer
-from posattn.contract.places import positions_of
+from posattn.contract.positions import positions_of
 
 NORMS = ("rms", "layer")
 

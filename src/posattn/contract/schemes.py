@@ -4,7 +4,7 @@ import operator
 
 from posattn.contract.arrays import _shape, array, floating, heads, parameter
 from posattn.contract.numbers import TOO_LARGE, at_least, below, ends, integer, is_index
-from posattn.contract.places import _precise, position_pair, tile_positions
+from posattn.contract.positions import _precise, position_pair, tile_positions
 
 
 def buckets(num_buckets, max_distance, bidirectional):

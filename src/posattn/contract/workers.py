@@ -2,7 +2,7 @@
 
 from posattn.contract.arrays import mask as _mask
 from posattn.contract.numbers import integer
-from posattn.contract.places import attention_positions
+from posattn.contract.positions import attention_positions
 
 
 def balanced(n, workers):

@@ -1,7 +1,7 @@
 """Exercise 5: rotary position embedding, neighbors paired.
 
 Entries 2 j and 2 j + 1 form pair j, which is a point of the plane.
-It is turned about the origin by position times base ** (-2 j / d).
+It is rotated about the origin by position times base ** (-2 j / d).
 Check it for a rotation by halves of the vector, entry j with entry j + d / 2, as `rotary_half`.
 """
 

@@ -4,6 +4,7 @@ Backgrounds are transparent and ink is exactly ``#000000``, so that a page can s
 No pyplot, no global state, no framework: an argument is anything that `numpy.asarray` takes.
 """
 
+from posattn.figures.arcs import rotated_vectors
 from posattn.figures.blocks import (
     positional_encoding_layer,
     self_attention_layer,
@@ -25,7 +26,6 @@ from posattn.figures.order import order
 from posattn.figures.ring import ring
 from posattn.figures.score_maps import score_map
 from posattn.figures.tiling import tiling
-from posattn.figures.turns import turned_vectors
 
 __all__ = [
     "architectures",
@@ -42,11 +42,11 @@ __all__ = [
     "order",
     "positional_encoding_layer",
     "ring",
+    "rotated_vectors",
     "rotation",
     "score_map",
     "self_attention_layer",
     "tiling",
     "transformer_block",
-    "turned_vectors",
     "ways",
 ]

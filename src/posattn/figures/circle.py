@@ -26,7 +26,7 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
 
     Raises:
         ValueError: if a shape is wrong, a pair is not of length 1, or `after` is not `before`
-            turned counterclockwise by `angles`.
+            rotated counterclockwise by `angles`.
     """
     before = checked("before", before, "m pair", pair=2)
     after = checked("after", after, "m pair", m=len(before), pair=2)
@@ -35,7 +35,7 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
     starts = np.arctan2(before[:, 1], before[:, 0])
     if not np.allclose(after, _points(starts + angles), atol=1e-3):
         raise ValueError(
-            f"after must be before turned counterclockwise by angles = {angles}, got {after}"
+            f"after must be before rotated counterclockwise by angles = {angles}, got {after}"
         )
 
     figure = Drawing(figsize=(3.4, 3.9), layout="constrained")
@@ -66,7 +66,7 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
     figure.legend(
         loc="outside upper center",
         ncols=2,
-        title=rf"turned by $\delta\,\omega_c = {angles:.2f}$",
+        title=rf"rotated by $\delta\,\omega_c = {angles:.2f}$",
     )
     return figure
 

@@ -77,8 +77,8 @@ def attention_weights(
         if row_labels is not None:
             axes.set_yticks(range(n_q), row_labels)
         if column_labels is not None:
-            turned = max(map(len, column_labels)) > 3
-            axes.set_xticks(range(n_k), column_labels, rotation=90 * turned)
+            rotated = max(map(len, column_labels)) > 3
+            axes.set_xticks(range(n_k), column_labels, rotation=90 * rotated)
         if titles is not None:
             axes.set_title(titles[head])
     if not printed:

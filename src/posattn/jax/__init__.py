@@ -26,11 +26,11 @@ from posattn.jax.attention.patterns import (
 )
 from posattn.jax.attention.random import dropout
 from posattn.jax.attention.ring import balanced_order, ring_attention
-from posattn.jax.models.building import rope_from_config
 from posattn.jax.models.decoder import Decoder
 from posattn.jax.models.latent import LatentAttention
+from posattn.jax.models.layer_plan import rope_from_config
 from posattn.jax.models.multi_head import MultiHeadAttention
-from posattn.jax.position.alibi import ALiBi, alibi_bias, alibi_slopes
+from posattn.jax.position.alibi import ALiBi, alibi_slopes
 from posattn.jax.position.axial import (
     MixedRotary,
     RotaryAxes,
@@ -116,7 +116,6 @@ __all__ = [
     "TUPEBias",
     "TransformerXLBias",
     "Window",
-    "alibi_bias",
     "alibi_slopes",
     "attention_weights",
     "axial_frequencies",

@@ -42,11 +42,11 @@ from posattn.reference.attention.patterns import (
     previous_token_score,
 )
 from posattn.reference.attention.ring import balanced_order, ring_attention
-from posattn.reference.models.building import rope_from_config
 from posattn.reference.models.decoder import Decoder
 from posattn.reference.models.latent import LatentAttention
+from posattn.reference.models.layer_plan import rope_from_config
 from posattn.reference.models.multi_head import MultiHeadAttention
-from posattn.reference.position.alibi import ALiBi, alibi_bias, alibi_slopes
+from posattn.reference.position.alibi import ALiBi, alibi_slopes
 from posattn.reference.position.axial import (
     MixedRotary,
     RotaryAxes,
@@ -133,7 +133,6 @@ __all__ = [
     "TUPEBias",
     "TransformerXLBias",
     "Window",
-    "alibi_bias",
     "alibi_slopes",
     "attention_weights",
     "axial_frequencies",

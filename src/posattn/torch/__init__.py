@@ -25,11 +25,11 @@ from posattn.torch.attention.patterns import (
 )
 from posattn.torch.attention.random import dropout
 from posattn.torch.attention.ring import balanced_order, ring_attention
-from posattn.torch.models.building import rope_from_config
 from posattn.torch.models.decoder import Decoder
 from posattn.torch.models.latent import LatentAttention
+from posattn.torch.models.layer_plan import rope_from_config
 from posattn.torch.models.multi_head import MultiHeadAttention
-from posattn.torch.position.alibi import ALiBi, alibi_bias, alibi_slopes
+from posattn.torch.position.alibi import ALiBi, alibi_slopes
 from posattn.torch.position.axial import (
     MixedRotary,
     RotaryAxes,
@@ -115,7 +115,6 @@ __all__ = [
     "TUPEBias",
     "TransformerXLBias",
     "Window",
-    "alibi_bias",
     "alibi_slopes",
     "attention_weights",
     "axial_frequencies",

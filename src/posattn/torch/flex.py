@@ -19,7 +19,7 @@ from posattn import contract
 from posattn.torch.attention.block_masks import block_mask_of
 from posattn.torch.attention.call import biases, checked
 from posattn.torch.attention.masks import zero_unattended
-from posattn.torch.attention.pairs import flat, placed, places, reader
+from posattn.torch.attention.pair_terms import flat, placed, places, reader
 from posattn.torch.attention.random import Rng
 
 __all__ = ["attention", "mask_mod", "score_mod"]

@@ -25,7 +25,7 @@ def drawn():
     return np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
 
 
-def turned(layout, got):
+def rotated(layout, got):
     """The error of rotated queries."""
     return error(got, reference.rotate(drawn().astype(float), layout=layout))
 
@@ -102,7 +102,7 @@ def in_jax(layout, compiled):
     return contenders
 
 
-RIGHT = {layout: partial(turned, layout) for layout in ("interleaved", "half")}
+RIGHT = {layout: partial(rotated, layout) for layout in ("interleaved", "half")}
 THEIRS = {"interleaved": in_pairs, "half": in_halves}
 
 
@@ -150,7 +150,7 @@ def cases():
                 "rotate",
                 f"{framework}, its checks",
                 f"(1, 8, 1, 64), float32, {CALLS} calls",
-                (*code, "posattn.contract.border"),
+                (*code, "posattn.contract.annotations"),
                 partial(checked, library, array),
                 BOUND,
             )

@@ -59,7 +59,7 @@ def fractions():
 
 
 @against("rotary", framework="jax", layout="half")
-def turned(x, *, base=10000.0):
+def rotated(x, *, base=10000.0):
     """`RotaryPositionalEmbedding`, which takes no positions."""
     return jax.vmap(RotaryPositionalEmbedding(x.shape[-1], theta=base))(x)
 

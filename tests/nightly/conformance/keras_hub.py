@@ -20,8 +20,8 @@ def far():
     from keras_hub.layers import RotaryEmbedding
 
     x = np.array([[[1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]])
-    turned = RotaryEmbedding()(x, positions=np.array([1000003]))
-    print(float(turned[0, 0, 5]), "for", math.sin(1000003 / 10))
+    rotated = RotaryEmbedding()(x, positions=np.array([1000003]))
+    print(float(rotated[0, 0, 5]), "for", math.sin(1000003 / 10))
 
 
 @because(
@@ -44,7 +44,7 @@ def wide():
 
 @against("rotary", far, framework="tensorflow", layout="half")
 @partial(rotation_of_heads, head_axis=2)
-def turned(x, positions, *, base=10000.0):
+def rotated(x, positions, *, base=10000.0):
     """`RotaryEmbedding`."""
     return RotaryEmbedding(max_wavelength=base)(x, positions=positions)
 

@@ -58,8 +58,10 @@ def far():
     import mlx.core as mx
 
     row = mx.array([[[0.0, 0.0, 1.0, 0.0]]])
-    turned = mx.fast.rope(row, 4, traditional=True, base=10000.0, scale=1.0, offset=1000003)
-    print(turned[0, 0, 3].item(), "for", math.sin(1000003 / 100))
+    rotated = mx.fast.rope(
+        row, 4, traditional=True, base=10000.0, scale=1.0, offset=1000003
+    )
+    print(rotated[0, 0, 3].item(), "for", math.sin(1000003 / 100))
 
 
 @because(
@@ -77,7 +79,7 @@ def whole():
 
 
 def rotated(x, positions, base, rotary_dim, neighbors):
-    """Each token turned for itself, since the positions of a call follow each other."""
+    """Each token rotated for itself, since the positions of a call follow each other."""
     places = mx.arange(x.shape[-2]) if positions is None else positions
     options = {"traditional": neighbors, "base": base, "scale": 1.0}
     rows = x.reshape(-1, 1, x.shape[-1])

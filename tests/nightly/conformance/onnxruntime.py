@@ -66,7 +66,7 @@ def run(operator, inputs, outputs=("out",), **attributes):
     return InferenceSession(model.SerializeToString()).run(None, given)[0]
 
 
-def turned(x, positions, base, rotary_dim, **layout):
+def rotated(x, positions, base, rotary_dim, **layout):
     """The rotation by tables of all positions, or by a row for each token where some are fractions."""
     dim = rotary_dim or x.shape[-1]
     whole = positions.dtype.kind == "i"
@@ -81,14 +81,14 @@ def turned(x, positions, base, rotary_dim, **layout):
 @rotation_of_heads
 def halves(x, positions, *, base=10000.0, rotary_dim=None):
     """`RotaryEmbedding`."""
-    return turned(x, positions, base, rotary_dim)
+    return rotated(x, positions, base, rotary_dim)
 
 
 @against("rotary", framework="numpy", dtype="float32", layout="interleaved")
 @rotation_of_heads
 def neighbors(x, positions, *, base=10000.0, rotary_dim=None):
     """`RotaryEmbedding` with `interleaved`."""
-    return turned(x, positions, base, rotary_dim, interleaved=1)
+    return rotated(x, positions, base, rotary_dim, interleaved=1)
 
 
 def attend(query, key, value, mask, bias, **options):

@@ -29,7 +29,7 @@ def pair():
 
 
 @against("rotary", far, pair, framework="torch", layout="interleaved")
-def turned(x, positions=None, *, base=10000.0, rotary_dim=None):
+def rotated(x, positions=None, *, base=10000.0, rotary_dim=None):
     """`RotaryEmbedding` makes angles, `apply_rotary_emb` turns."""
     if positions is None:
         positions = torch.arange(x.shape[-2])

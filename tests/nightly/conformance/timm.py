@@ -38,8 +38,8 @@ def bands(dim, *, base=10000.0):
 
 
 @against("rotary", far, framework="torch", layout="interleaved")
-def turned(x, positions=None, *, base=10000.0):
-    """Angles from `freq_bands`, turned by `apply_rot_embed`."""
+def rotated(x, positions=None, *, base=10000.0):
+    """Angles from `freq_bands`, rotated by `apply_rot_embed`."""
     places = torch.arange(x.shape[-2]) if positions is None else positions
     angles = places[..., None] * freq_bands(x.shape[-1] // 2, temperature=base, step=1)
     angles = angles.repeat_interleave(2, dim=-1)

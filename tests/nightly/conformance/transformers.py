@@ -48,8 +48,8 @@ def llama(x, positions=None, *, base=10000.0):
     )
     cos, sin = LlamaRotaryEmbedding(config)(x, places.expand(len(x), -1))
     heads = x if x.ndim == 4 else x[:, None]
-    turned, _ = apply_rotary_pos_emb(heads, heads, cos, sin)
-    return turned.reshape(x.shape)
+    rotated, _ = apply_rotary_pos_emb(heads, heads, cos, sin)
+    return rotated.reshape(x.shape)
 
 
 def made(kind, dim, base, trained=64, length=None, **rope):

@@ -47,7 +47,7 @@ def empty():
 
 
 @against("rotary", far, pair, empty, framework="torch", layout="interleaved")
-def turned(x, positions=None, *, base=10000.0, rotary_dim=None):
+def rotated(x, positions=None, *, base=10000.0, rotary_dim=None):
     """`RotaryEmbedding` makes angles, `apply_rotary_pos_emb` turns."""
     if positions is None:
         positions = torch.arange(x.shape[-2])

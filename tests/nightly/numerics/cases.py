@@ -68,7 +68,7 @@ def rotation(name, turns, rule=None, right_factor=1, **options):
         return usual_rotation(column, x, positions, *scaled(reference))
 
     def right(x, positions):
-        return right_factor * truth.turned(x, *truth.cos_sin(positions[:, None], turns))
+        return right_factor * truth.rotated(x, *truth.cos_sin(positions[:, None], turns))
 
     said = [f"{key.replace('_', ' ')} {value:g}" for key, value in options.items()]
     setting = ", ".join([f"width {WIDTH}", *said])
@@ -109,7 +109,7 @@ def axes():
         )
 
     def right(x, coordinates):
-        return truth.turned(x, *truth.cos_sin(coordinates[:, axis], truth.plain(WIDTH)))
+        return truth.rotated(x, *truth.cos_sin(coordinates[:, axis], truth.plain(WIDTH)))
 
     def ours(column, x, coordinates):
         frequencies = column.library.mrope_frequencies(WIDTH, sections)
@@ -140,7 +140,7 @@ def fading():
             (np.arange(0, WIDTH, 2, dtype=truth.WIDE) / WIDTH + zeta) / (1 + zeta)
         )
         scale = np.exp(fade * positions[:, None] / 512)
-        return truth.turned(x, scale * cos, scale * sin)
+        return truth.rotated(x, scale * cos, scale * sin)
 
     def ours(column, x, positions):
         return column.library.xpos_query(x, positions, layout="half")

@@ -86,8 +86,8 @@ def _cos_sin(positions, shape, turns):
     return np.cos(angles), np.sin(angles)
 
 
-def turned(x, cos, sin):
-    """Pairs of entries, each half of `x`, turned."""
+def rotated(x, cos, sin):
+    """Pairs of entries, each half of `x`, rotated."""
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
 

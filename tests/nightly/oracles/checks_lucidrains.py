@@ -154,7 +154,7 @@ def test_xpos_with_cached_keys_counts_from_two_middles(column):
 @pytest.mark.parametrize("num_heads", [1, 3, 8, 12, 71])
 def test_alibi(column, num_heads):
     want = x_transformers.AlibiPositionalBias(num_heads)(3, N)
-    ours = column.alibi_bias(num_heads)(*positions_of(column, 3))
+    ours = column.ALiBi(num_heads)(*positions_of(column, 3))
     assert error(np.asarray(ours, np.float64), double(want)) <= SINGLE
 
 

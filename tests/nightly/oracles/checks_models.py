@@ -17,9 +17,9 @@ import transformers
 
 import posattn.torch
 from posattn.torch import (
+    ALiBi,
     LearnedPositionalEncoding,
     T5Bias,
-    alibi_bias,
     sinusoidal_encoding,
     to_half,
 )
@@ -138,7 +138,7 @@ def test_t5(place, both):
 def test_alibi(family):
     layer = PLANS[family].layers[0]
     where = torch.arange(9)
-    ours = double(alibi_bias(layer.num_heads)(where, where))
+    ours = double(ALiBi(layer.num_heads)(where, where))
     np.testing.assert_allclose(layer.bias.values, -ours[:, 1, 0], rtol=1e-6)
     if family == "MPT":
         build = modelling(transformers.MptConfig()).build_mpt_alibi_tensor

@@ -329,7 +329,7 @@ def test_alibi_of_bloom_and_mpt(column, num_heads):
     """Both leave a constant per row out, which the softmax ignores."""
     n = N
     where = column.positions(np.arange(n))
-    ours = np.asarray(column.alibi_bias(num_heads)(where, where), np.float64)
+    ours = np.asarray(column.ALiBi(num_heads)(where, where), np.float64)
     past = np.tri(n, dtype=bool)
     bloom = double(build_alibi_tensor(torch.ones(1, n), num_heads, torch.float32))
     mpt = double(build_mpt_alibi_tensor(num_heads, n))

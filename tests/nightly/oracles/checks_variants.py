@@ -349,8 +349,8 @@ class OfEachHead(nn.Module):
 def from_gemma4(attention):
     """Slow pairs stand still, values have a norm, and may be made by the projection of the keys."""
     rope, dim = attention.config.rope_parameters[attention.layer_type], attention.head_dim
-    turning = 2 * int(rope.get("partial_rotary_factor", 1.0) * dim // 2)
-    speeds = proportional_frequencies(dim, base=rope["rope_theta"], rotary_dim=turning)
+    rotation = 2 * int(rope.get("partial_rotary_factor", 1.0) * dim // 2)
+    speeds = proportional_frequencies(dim, base=rope["rope_theta"], rotary_dim=rotation)
     q_norm, k_norm = attention.q_norm, attention.k_norm
     layer = projected(
         attention,

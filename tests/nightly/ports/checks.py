@@ -53,7 +53,7 @@ class _TensorFlow:
         return projection.kernel if kind == "weight" else projection.bias
 
     def differentiate(self, function, inputs, cotangent, layer=None, names=()):
-        """The value, and the gradients of inputs and of weights, which are turned as PyTorch's."""
+        """The value, and the gradients of inputs and of weights, which are rotated as PyTorch's."""
         weights = [self._parameter(layer, name).value for name in names]
         with self.tf.GradientTape() as tape:
             tape.watch(inputs)

@@ -27,7 +27,7 @@ def fresh(scheme, vocab_size, layers, seeds):
 
 
 def carried(path, array, state):
-    """The numbers of one array, which PyTorch keeps under a name alike, and turned if it is a projection."""
+    """The numbers of one array, which PyTorch keeps under a name alike, and rotated if it is a projection."""
     name = keystr(path).lstrip(".").replace("[", ".").replace("]", "")
     if name in state:
         found = state[name]

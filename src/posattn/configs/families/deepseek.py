@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from posattn.configs.families.stack import kinds, plain, stacked, turning
+from posattn.configs.families.stack import kinds, plain, rotation, stacked
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Latent, Norm
 
@@ -46,7 +46,9 @@ def latent(keys, *, grouped=None, ranked=None, interleaved=True):
             f"{layer.num_heads}, since each head makes its keys from the latent vector"
         )
     bias = keys.flag("attention_bias", absent=False)
-    rope = turning(keys, widths.rotary_dim, layout="interleaved" if interleaved else "half")
+    rope = rotation(
+        keys, widths.rotary_dim, layout="interleaved" if interleaved else "half"
+    )
     return replace(
         layer,
         rope=replace(rope, last=True),
@@ -96,7 +98,7 @@ def of_indexer(keys):
 
 
 def deepseek_v4(keys):
-    """DeepSeek V4: a window and compressed keys; keys are values, so the output is turned back."""
+    """DeepSeek V4: a window and compressed keys; keys are values, so the output is rotated back."""
     layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
     keys.only("num_key_value_heads", 1)
     keys.only("attention_bias", False)
@@ -168,12 +170,12 @@ def turning_of_v4(keys, head_dim, window_only):
         )
     options = {"base": base, "layout": "interleaved"}
     if "main" in (keys.values.get("rope_parameters") or {}):
-        rope = turning(keys, head_dim, kind=kind, partial=True, **options)
+        rope = rotation(keys, head_dim, kind=kind, partial=True, **options)
         return replace(rope, last=True)
     older = keys.without("partial_rotary_factor")
     if window_only:
         older = older.without("rope_scaling", "rope_parameters")
-    rope = turning(older, turns or int(head_dim * share), **options)
+    rope = rotation(older, turns or int(head_dim * share), **options)
     if rope.method == "yarn" and "attention_factor" not in dict(rope.numbers):
         numbers = (*rope.numbers, ("attention_factor", 1.0))  # which DeepSeek leaves out
         rope = replace(rope, attention_factor=1.0, numbers=numbers)

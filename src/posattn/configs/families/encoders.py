@@ -7,8 +7,8 @@ from posattn.configs.families.stack import (
     SLIDING,
     kinds,
     plain,
+    rotation,
     stacked,
-    turning,
 )
 from posattn.configs.layers import Buckets, Disentangled
 from posattn.configs.rotation import rope
@@ -51,10 +51,10 @@ def roformer(keys):
     layer = offset(both(keys))
     keys.only("rotary_value", False)
     keys.ignore("max_position_embeddings")
-    turned = rope(
+    rotated = rope(
         {"rope_theta": 1e4}, layer.head_dim, layout="interleaved", family="roformer"
     )
-    return stacked(keys, lambda place: replace(layer, rope=turned))
+    return stacked(keys, lambda place: replace(layer, rope=rotated))
 
 
 def esm(keys):
@@ -65,15 +65,15 @@ def esm(keys):
     if kind == "absolute":
         keys.ignore("rope_theta")
         return stacked(keys, lambda place: replace(layer, table=("learned", rows)))
-    turned = turning(keys, layer.head_dim)
-    return stacked(keys, lambda place: replace(layer, rope=turned))
+    rotated = rotation(keys, layer.head_dim)
+    return stacked(keys, lambda place: replace(layer, rope=rotated))
 
 
 def nomic_bert(keys):
     """Nomic BERT: halves turn."""
     layer = replace(plain(keys, grouped=False), causal=False)
-    turned = turning(keys, layer.head_dim)
-    return stacked(keys, lambda place: replace(layer, rope=turned))
+    rotated = rotation(keys, layer.head_dim)
+    return stacked(keys, lambda place: replace(layer, rope=rotated))
 
 
 def modernbert(keys):
@@ -92,7 +92,7 @@ def modernbert(keys):
     layers = {
         name: replace(
             layer,
-            rope=turning(
+            rope=rotation(
                 keys, layer.head_dim, kind=name if nested else None, base=(bases[name],)
             ),
             kind="full" if name == FULL else "sliding",

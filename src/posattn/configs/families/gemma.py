@@ -8,8 +8,8 @@ from posattn.configs.families.stack import (
     SLIDING,
     kinds,
     plain,
+    rotation,
     stacked,
-    turning,
     windowed,
 )
 from posattn.configs.keys import REQUIRED, Keys, shown
@@ -21,7 +21,7 @@ def gemma(keys):
     """Gemma: heads whose width is no equal share of the model's."""
     layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
     keys.only("use_bidirectional_attention", False)
-    return every(keys, layer, turning(keys, layer.head_dim))
+    return every(keys, layer, rotation(keys, layer.head_dim))
 
 
 def scaled(keys):
@@ -36,7 +36,7 @@ def gemma2(keys):
     keys.only("use_bidirectional_attention", False)
     keys.ignore("final_logit_softcapping")
     layer = replace(scaled(keys), soft_cap=cap)
-    layer = replace(layer, rope=turning(keys, layer.head_dim))
+    layer = replace(layer, rope=rotation(keys, layer.head_dim))
     window = sliding_window(keys)
     kind = kinds(keys, lambda place: FULL if place % 2 else SLIDING)
     return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
@@ -67,11 +67,11 @@ def of_gemma3(keys, head_dim, kind):
     """The rotation of a kind of layer: nested, or in the older form with two bases."""
     if keys.values.get("rope_parameters"):
         names = {FULL: "rope_theta", SLIDING: "rope_local_base_freq"}
-        return turning(keys, head_dim, kind=kind, base=(names[kind],))
+        return rotation(keys, head_dim, kind=kind, base=(names[kind],))
     if kind == FULL:
-        return turning(keys, head_dim)
+        return rotation(keys, head_dim)
     keys = keys.without("rope_scaling")
-    return turning(keys, head_dim, base=("rope_local_base_freq",))
+    return rotation(keys, head_dim, base=("rope_local_base_freq",))
 
 
 def gemma4(keys):
@@ -101,7 +101,7 @@ def gemma4(keys):
     layers = {SLIDING: layer, FULL: wide}
     for name in sorted(set(kind)):
         width = layers[name].head_dim
-        rope = turning(keys, width, kind=name, partial=name == FULL)
+        rope = rotation(keys, width, kind=name, partial=name == FULL)
         if rope.rotary_dim < width:
             raise keys.error(
                 "rope_type must be 'proportional' where partial_rotary_factor is below 1, "

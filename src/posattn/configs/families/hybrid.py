@@ -9,8 +9,8 @@ from posattn.configs.families.stack import (
     SLIDING,
     kinds,
     plain,
+    rotation,
     stacked,
-    turning,
     windowed,
 )
 from posattn.configs.keys import REQUIRED
@@ -48,7 +48,7 @@ def minimax(keys):
     window = sliding_window(keys, absent=None)
     kind = kinds(keys, among=(FULL, LINEAR))
     pairs = windowed(keys, layer, SLIDING if window else FULL, window)
-    pairs = replace(pairs, rope=turning(keys, layer.head_dim, partial=True))
+    pairs = replace(pairs, rope=rotation(keys, layer.head_dim, partial=True))
     linear = replace(layer, kind="linear")
     return stacked(keys, lambda place: linear if kind[place] == LINEAR else pairs)
 

@@ -7,8 +7,8 @@ from posattn.configs.families.stack import (
     SLIDING,
     kinds,
     plain,
+    rotation,
     stacked,
-    turning,
     windowed,
 )
 from posattn.configs.keys import REQUIRED
@@ -58,7 +58,7 @@ def sliding_window(keys, absent=REQUIRED):
 def llama(keys):
     """Llama: `attention_bias` on all four projections."""
     layer = biased(keys, plain(keys))
-    return every(keys, layer, turning(keys, layer.head_dim))
+    return every(keys, layer, rotation(keys, layer.head_dim))
 
 
 def mistral(keys):
@@ -67,14 +67,14 @@ def mistral(keys):
     window = sliding_window(keys)
     kind = SLIDING if window else FULL
     kinds(keys, lambda place: kind, among=(kind,))
-    return every(keys, windowed(keys, layer, kind, window), turning(keys, layer.head_dim))
+    return every(keys, windowed(keys, layer, kind, window), rotation(keys, layer.head_dim))
 
 
 def olmo2(keys):
     """OLMo 2: norms of queries and keys over all heads at once."""
     norm = rms(keys, axes="width")
     layer = replace(biased(keys, plain(keys)), query_norm=norm, key_norm=norm)
-    return every(keys, layer, turning(keys, layer.head_dim))
+    return every(keys, layer, rotation(keys, layer.head_dim))
 
 
 def olmo3(keys):
@@ -95,20 +95,20 @@ def olmo3(keys):
 def turning_of_olmo3(keys, head_dim, kind):
     """The rotation of a kind of layer: nested, or in the older form, where sliding layers are not scaled."""
     if keys.values.get("rope_parameters"):
-        return turning(keys, head_dim, kind=kind)
+        return rotation(keys, head_dim, kind=kind)
     base = keys.number("rope_theta", "rope_parameters", above=1)
     if base != 500_000:
         raise keys.error(
             f"rope_theta = {base:g} would turn full layers only, and transformers turns "
             "sliding ones by 500000; write rope_parameters for each"
         )
-    return turning(keys if kind == FULL else keys.without("rope_scaling"), head_dim)
+    return rotation(keys if kind == FULL else keys.without("rope_scaling"), head_dim)
 
 
 def gpt_oss(keys):
     """gpt-oss: sinks, and a window in every other layer."""
     layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
-    rope = turning(keys, layer.head_dim)
+    rope = rotation(keys, layer.head_dim)
     layer = replace(biased(keys, layer, absent=REQUIRED), rope=rope, sinks=True)
     window = sliding_window(keys)
     kind = kinds(keys, lambda place: FULL if place % 2 else SLIDING)
@@ -118,7 +118,7 @@ def gpt_oss(keys):
 def phi3(keys):
     """Phi-3 and Phi-4: a part of each head may turn, by LongRoPE under several names."""
     layer = plain(keys)
-    rope = turning(
+    rope = rotation(
         keys,
         layer.head_dim,
         partial=True,
@@ -135,7 +135,7 @@ def slides_everywhere(keys, layer, **options):
     """A stack whose layers all have the window, if there is one."""
     window = sliding_window(keys, absent=None)
     kind = SLIDING if window else FULL
-    rope = turning(keys, layer.head_dim, **options)
+    rope = rotation(keys, layer.head_dim, **options)
     return every(keys, windowed(keys, layer, kind, window), rope)
 
 
@@ -157,21 +157,21 @@ def granite(keys):
     """Granite: scores times a number of its own."""
     layer = biased(keys, plain(keys))
     layer = replace(layer, scale=keys.number("attention_multiplier"))
-    return every(keys, layer, turning(keys, layer.head_dim))
+    return every(keys, layer, rotation(keys, layer.head_dim))
 
 
 def olmo(keys):
     """OLMo: queries, keys and values may be clipped."""
     layer = biased(keys, plain(keys))
     layer = replace(layer, clip=keys.number("clip_qkv", absent=None))
-    return every(keys, layer, turning(keys, layer.head_dim))
+    return every(keys, layer, rotation(keys, layer.head_dim))
 
 
 def helium(keys):
     """Helium: neighbors turn, and the output has no offset."""
     layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
     layer = replace(biased(keys, layer), use_output_bias=False)
-    return every(keys, layer, turning(keys, layer.head_dim, layout="interleaved"))
+    return every(keys, layer, rotation(keys, layer.head_dim, layout="interleaved"))
 
 
 def apertus(keys):
@@ -179,7 +179,7 @@ def apertus(keys):
     norm = rms(keys)
     keys.only("qk_norm", True)
     layer = replace(biased(keys, plain(keys)), query_norm=norm, key_norm=norm)
-    return every(keys, layer, turning(keys, layer.head_dim))
+    return every(keys, layer, rotation(keys, layer.head_dim))
 
 
 def cohere(keys):
@@ -190,7 +190,7 @@ def cohere(keys):
     if normed:
         norm = Norm("layer", eps, axes="heads")
         layer = replace(layer, query_norm=norm, key_norm=norm)
-    return every(keys, layer, turning(keys, layer.head_dim, layout="interleaved"))
+    return every(keys, layer, rotation(keys, layer.head_dim, layout="interleaved"))
 
 
 def ernie4_5(keys):
@@ -198,7 +198,7 @@ def ernie4_5(keys):
     bias = keys.flag("use_bias", absent=False)
     layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
     layer = replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
-    return every(keys, layer, turning(keys, layer.head_dim, layout="interleaved"))
+    return every(keys, layer, rotation(keys, layer.head_dim, layout="interleaved"))
 
 
 def hunyuan(keys):
@@ -206,7 +206,7 @@ def hunyuan(keys):
     norm = rms(keys, after=True)
     keys.only("use_qk_norm", True)
     layer = biased(keys, plain(keys))
-    rope = turning(keys, layer.head_dim)
+    rope = rotation(keys, layer.head_dim)
     return every(keys, replace(layer, query_norm=norm, key_norm=norm), rope)
 
 
@@ -214,4 +214,4 @@ def seed_oss(keys):
     """Seed-OSS: offsets on queries, keys and values, and for the output by a key of its own."""
     layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED), absent=REQUIRED)
     layer = replace(layer, use_output_bias=keys.flag("attention_out_bias"))
-    return every(keys, layer, turning(keys, layer.head_dim))
+    return every(keys, layer, rotation(keys, layer.head_dim))

@@ -9,8 +9,8 @@ from posattn.configs.families.stack import (
     SLIDING,
     kinds,
     plain,
+    rotation,
     stacked,
-    turning,
     windowed,
 )
 from posattn.configs.keys import REQUIRED
@@ -22,7 +22,7 @@ __all__ = ["cohere2", "exaone4", "llama4", "smollm3"]
 def smollm3(keys):
     """SmolLM3: every fourth layer has no position, and those have the window if it is used."""
     layer = biased(keys, plain(keys, grouped=REQUIRED))
-    rope = turning(keys, layer.head_dim)
+    rope = rotation(keys, layer.head_dim)
     turns = turns_of(keys, empty=False)
     used = keys.flag("use_sliding_window", absent=False)
     window = sliding_window(keys, absent=None)
@@ -58,7 +58,7 @@ def cohere2(keys):
     """Cohere 2: layers that slide turn, the others have no position."""
     layer = biased(keys, plain(keys, head_dim=False))
     keys.only("head_dim", layer.head_dim)
-    rope = turning(keys, layer.head_dim, layout="interleaved")
+    rope = rotation(keys, layer.head_dim, layout="interleaved")
     window = sliding_window(keys)
     pattern = keys.count("sliding_window_pattern", "_sliding_window_pattern", absent=4)
     kind = kinds(keys, lambda place: SLIDING if (place + 1) % pattern else FULL)
@@ -77,7 +77,7 @@ def exaone4(keys):
     """EXAONE 4: with windows, likewise; without, all layers turn."""
     norm = rms(keys)
     layer = replace(plain(keys, grouped=REQUIRED), query_norm=norm, key_norm=norm)
-    rope = turning(keys, layer.head_dim)
+    rope = rotation(keys, layer.head_dim)
     window = sliding_window(keys)
     pattern = pattern_of_exaone(keys) if window else None
     keys.ignore("sliding_window_pattern")
@@ -110,7 +110,7 @@ def llama4(keys):
     """Llama 4: layers that turn see their chunk only, with norms behind; queries of the others grow."""
     eps = keys.number("rms_norm_eps")
     layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
-    rope = turning(keys, layer.head_dim, layout="interleaved")
+    rope = rotation(keys, layer.head_dim, layout="interleaved")
     turns = turns_of(keys, empty=True)
     chunk = keys.count("attention_chunk_size", null=None, most=2**62)
     normed = keys.flag("use_qk_norm")

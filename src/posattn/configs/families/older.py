@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from posattn.configs.families.llama import biased, every
-from posattn.configs.families.stack import plain, stacked, turning
+from posattn.configs.families.stack import plain, rotation, stacked
 from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.layers import Slopes
 from posattn.configs.rotation import rope
@@ -15,7 +15,7 @@ __all__ = ["bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", 
 def gpt_neox(keys):
     """GPT-NeoX and Pythia: the first part of each head turns."""
     layer = biased(keys, plain(keys, grouped=False, head_dim=False), absent=True)
-    rope = turning(
+    rope = rotation(
         keys,
         layer.head_dim,
         base=("rotary_emb_base", "rope_theta"),
@@ -90,10 +90,10 @@ def gptj(keys):
     keys.only("rotary", True)
     keys.only("scale_attn_weights", True)
     turns = keys.count("rotary_dim", most=layer.head_dim)
-    turned = rope(
+    rotated = rope(
         {"rope_theta": 1e4}, turns, layout="interleaved", family="gptj: rotary_dim"
     )
-    return stacked(keys, lambda place: replace(layer, rope=turned))
+    return stacked(keys, lambda place: replace(layer, rope=rotated))
 
 
 def opt(keys):
@@ -160,4 +160,4 @@ def falcon(keys):
         )
         layer = replace(layer, bias=slopes(layer, layer.scale))
         return stacked(keys, lambda place: layer)
-    return every(keys, layer, turning(keys, layer.head_dim))
+    return every(keys, layer, rotation(keys, layer.head_dim))

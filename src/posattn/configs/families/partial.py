@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from posattn.configs.families.llama import biased, every, rms
-from posattn.configs.families.stack import plain, turning
+from posattn.configs.families.stack import plain, rotation
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Norm
 
 __all__ = ["glm", "glm4_moe", "minimax_m2", "nemotron", "persimmon", "phi", "stablelm"]
 
 
-def turned(keys, layer, **options):
+def rotated(keys, layer, **options):
     """A stack of equal layers, each of which turns a part of its heads that must be said."""
-    return every(keys, layer, turning(keys, layer.head_dim, partial=REQUIRED, **options))
+    return every(keys, layer, rotation(keys, layer.head_dim, partial=REQUIRED, **options))
 
 
 def normed(keys, layer, *, absent, **options):
@@ -29,7 +29,7 @@ def normed(keys, layer, *, absent, **options):
 def phi(keys):
     """Phi-1 and 2: offsets everywhere."""
     layer = replace(plain(keys), use_bias=(True,) * 3, use_output_bias=True)
-    return turned(keys, normed(keys, layer, absent=False, offset=True))
+    return rotated(keys, normed(keys, layer, absent=False, offset=True))
 
 
 def stablelm(keys):
@@ -37,27 +37,27 @@ def stablelm(keys):
     layer = plain(keys, grouped=REQUIRED, head_dim=False)
     bias = keys.flag("use_qkv_bias", absent=False)
     layer = replace(layer, use_bias=(bias,) * 3)
-    return turned(keys, normed(keys, layer, absent=False, axes="heads"))
+    return rotated(keys, normed(keys, layer, absent=False, axes="heads"))
 
 
 def persimmon(keys):
     """Persimmon: one projection for queries, keys and values, and norms of the first two."""
     layer = plain(keys, grouped=False, head_dim=False)
     layer = replace(layer, use_bias=(True,) * 3, use_output_bias=True)
-    return turned(keys, normed(keys, layer, absent=REQUIRED, offset=True))
+    return rotated(keys, normed(keys, layer, absent=REQUIRED, offset=True))
 
 
 def nemotron(keys):
     """Nemotron: half of each head turns."""
     names = ("partial_rotary_factor", "rope_percent", "rope_percentage")
-    return turned(keys, biased(keys, plain(keys)), share=names)
+    return rotated(keys, biased(keys, plain(keys)), share=names)
 
 
 def glm(keys):
     """GLM-4: neighbors turn; no offset for the output."""
     layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
     layer = replace(biased(keys, layer, absent=REQUIRED), use_output_bias=False)
-    return turned(keys, layer, layout="interleaved")
+    return rotated(keys, layer, layout="interleaved")
 
 
 def glm4_moe(keys):
@@ -66,7 +66,7 @@ def glm4_moe(keys):
     normed = keys.flag("use_qk_norm", absent=False)
     norm = rms(keys, absent=REQUIRED if normed else None) if normed else None
     layer = replace(layer, query_norm=norm, key_norm=norm, use_output_bias=False)
-    return turned(keys, layer)
+    return rotated(keys, layer)
 
 
 def minimax_m2(keys):
@@ -87,8 +87,8 @@ def minimax_m2(keys):
     if turns is None and share is None:
         raise keys.missing("rotary_dim", "partial_rotary_factor")
     if share is None:
-        return every(keys, layer, turning(keys, turns))
-    rope = turning(keys, layer.head_dim, partial=REQUIRED)
+        return every(keys, layer, rotation(keys, turns))
+    rope = rotation(keys, layer.head_dim, partial=REQUIRED)
     if turns not in (None, rope.rotary_dim):
         raise keys.error(
             f"rotary_dim = {turns} and partial_rotary_factor = {share!r} contradict each other"

@@ -9,8 +9,8 @@ from posattn.configs.families.stack import (
     SLIDING,
     kinds,
     plain,
+    rotation,
     stacked,
-    turning,
     windowed,
 )
 from posattn.configs.keys import REQUIRED
@@ -42,7 +42,7 @@ def qwen2(keys):
     """Qwen2: offsets on queries, keys and values only."""
     layer = replace(plain(keys, grouped=REQUIRED), use_bias=(True, True, True))
     window, kind = late_windows(keys)
-    layer = replace(layer, rope=turning(keys, layer.head_dim))
+    layer = replace(layer, rope=rotation(keys, layer.head_dim))
     return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
 
 
@@ -51,7 +51,7 @@ def qwen3(keys):
     norm = rms(keys)
     layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
     window, kind = late_windows(keys)
-    rope = turning(keys, layer.head_dim)
+    rope = rotation(keys, layer.head_dim)
     layer = replace(layer, rope=rope, query_norm=norm, key_norm=norm)
     return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
 
@@ -67,7 +67,7 @@ def qwen2_moe(keys):
     kind = kinds(
         keys, lambda place: SLIDING if used and place % 2 == 0 and place < last else FULL
     )
-    rope = turning(keys, layer.head_dim)
+    rope = rotation(keys, layer.head_dim)
     layer = replace(layer, rope=rope, use_bias=(bias,) * 3)
     return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
 
@@ -81,12 +81,12 @@ def qwen3_moe(keys):
     keys.ignore("sliding_window", "max_window_layers")
     layer = replace(layer, query_norm=norm, key_norm=norm)
     layer = windowed(keys, layer, SLIDING if window else FULL, window)
-    return every(keys, layer, turning(keys, layer.head_dim))
+    return every(keys, layer, rotation(keys, layer.head_dim))
 
 
 def sectioned(keys, head_dim, alternating, **options):
     """A rotation whose pairs turn with time, height and width, and must say how many of each."""
-    rope = turning(keys, head_dim, **options)
+    rope = rotation(keys, head_dim, **options)
     if not rope.sections:
         raise keys.missing("mrope_section", why=" in rope_parameters or rope_scaling")
     if not alternating and rope.interleaved:
@@ -136,7 +136,7 @@ def with_linear(keys, rope):
 
 def qwen3_next(keys):
     """Qwen3-Next: a part of each head turns."""
-    return with_linear(keys, lambda layer: turning(keys, layer.head_dim, partial=REQUIRED))
+    return with_linear(keys, lambda layer: rotation(keys, layer.head_dim, partial=REQUIRED))
 
 
 def qwen3_5(keys):

@@ -13,8 +13,8 @@ __all__ = [
     "SLIDING",
     "kinds",
     "plain",
+    "rotation",
     "stacked",
-    "turning",
     "windowed",
 ]
 
@@ -94,7 +94,7 @@ def windowed(keys, layer, kind, window):
     return replace(layer, kind="sliding", window=window)
 
 
-def turning(
+def rotation(
     keys,
     head_dim,
     *,

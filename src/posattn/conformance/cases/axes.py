@@ -63,7 +63,7 @@ def polar_query():
 
 
 def polar_key():
-    """The key of PoPE: as the query, and turned by a learned angle of each head and entry."""
+    """The key of PoPE: as the query, and rotated by a learned angle of each head and entry."""
     phase = -np.abs(draw(1, 3, 4)) / 4
     for name, (x, *where), options in polar_query():
         yield name, (x, *where), {"phase": phase[:, : x.shape[-1]], **options}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn.conformance.cases import FRACTIONS, PAIRS, Scheme, draw, of_positions
-from posattn.reference.position.alibi import alibi_bias
+from posattn.reference.position.alibi import ALiBi
 from posattn.reference.position.alibi import alibi_slopes as slopes
 from posattn.reference.position.fire import FIRE
 from posattn.reference.position.kerple import KerpleLog, KerplePower
@@ -175,7 +175,7 @@ SCHEMES = {
     "alibi_slopes": Scheme(
         slopes, alibi_slopes, "press2022alibi, section 3", relative=True
     ),
-    "alibi": of_positions(alibi_bias, alibi, "press2022alibi, section 3", relative=True),
+    "alibi": of_positions(ALiBi, alibi, "press2022alibi, section 3", relative=True),
     "t5_bucket": Scheme(bucket, t5_bucket, TABLE),
     "t5": of_positions(T5Bias, t5, TABLE),
     "kerple_log": of_positions(KerpleLog, kerple, "chi2022kerple, the logarithmic variant"),

@@ -45,7 +45,7 @@ def layer(
 
 
 def weights(rank=None):
-    """Weights of two heads, with content, turning entries and values of widths 3, 4 and 2.
+    """Weights of two heads, with content, rotation entries and values of widths 3, 4 and 2.
 
     The latent vector is wider than the content: who divides by the one for the other is seen.
     """

@@ -85,7 +85,7 @@ def turns(rotary_dim):
     yield "an attention factor", (x[:1], first), {"attention_factor": 1.25}
 
 
-def turned(
+def rotated(
     x,
     positions=None,
     *,
@@ -109,7 +109,7 @@ def turned(
 
 
 def inverse_rotation():
-    """Rotation backwards: what was turned by its position, a value or a result, is turned back."""
+    """Rotation backwards: what was rotated by its position, a value or a result, is rotated back."""
     x, later = draw(0, 1, 5, 8), np.arange(7, 12)
     for rotary_dim in (None, 4):
         for layout in ("interleaved", "half"):
@@ -128,13 +128,13 @@ def inverse_rotation():
 
 def turned_back(x, positions, **options):
     """The rotation by the opposite of the positions."""
-    return turned(x, -positions, **options)
+    return rotated(x, -positions, **options)
 
 
 turned_back.__signature__ = inspect.Signature(
     [
         p.replace(default=p.empty) if p.name == "positions" else p
-        for p in inspect.signature(turned).parameters.values()
+        for p in inspect.signature(rotated).parameters.values()
     ]
 )
 
@@ -159,8 +159,8 @@ def scores(
 ):
     """The two rotations and the product, as one function."""
     options = {"base": base, "layout": layout}
-    turned = definition.rotate(query, query_positions, **options)
-    return turned @ definition.rotate(key, key_positions, **options).mT
+    rotated = definition.rotate(query, query_positions, **options)
+    return rotated @ definition.rotate(key, key_positions, **options).mT
 
 
 def to_half():
@@ -192,7 +192,7 @@ def weight_to_interleaved():
 
 LAYOUTS = "biderman2021rotary, the two layouts"
 SCHEMES = {
-    "rotary": Scheme(turned, rotary, "su2024roformer, section 3.2.2", name="rotate"),
+    "rotary": Scheme(rotated, rotary, "su2024roformer, section 3.2.2", name="rotate"),
     "inverse_rotation": Scheme(
         turned_back, inverse_rotation, "su2024roformer, section 3.2.2", name="rotate"
     ),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.cases.rotary import turned
+from posattn.conformance.cases.rotary import rotated
 from posattn.conformance.faults.registry import (
     Near,
     fault,
@@ -166,7 +166,7 @@ def float32_angles(definition, x, positions=None, **keywords):
 @fault("rotary")
 def turned_backwards(x, positions=None, **keywords):
     """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
-    return turned(x, -tokens(x, positions), **keywords)
+    return rotated(x, -tokens(x, positions), **keywords)
 
 
 @misuse("rotary", "inverse_rotation")
@@ -183,14 +183,14 @@ def attention_factor_on_all(definition, x, *where, attention_factor=1.0, **keywo
 
 @fault("inverse_rotation", seen="AMD-AGI/Primus #928")
 def not_turned_back(x, positions, *, attention_factor=1.0, **keywords):
-    """Nothing is turned back."""
-    return turned(x, 0 * positions, attention_factor=attention_factor, **keywords)
+    """Nothing is rotated back."""
+    return rotated(x, 0 * positions, attention_factor=attention_factor, **keywords)
 
 
 @fault("inverse_rotation")
 def turned_once_more(x, positions, **keywords):
-    """The wrong sign: what should be turned back is turned once more."""
-    return turned(x, positions, **keywords)
+    """The wrong sign: what should be rotated back is rotated once more."""
+    return rotated(x, positions, **keywords)
 
 
 @misuse("inverse_rotation")

@@ -38,13 +38,13 @@ def naive(x, positions=None, *, normalize=normalized, but=None, **options):
     query = split_heads(x @ options["query_weight"], heads)
     content = split_heads(latent @ options["key_weight"], heads)
     width = content.shape[-1]
-    turned = query[..., width:]
-    turned = turned if but == "turn of queries" else rotary(turned, where)
+    rotated = query[..., width:]
+    rotated = rotated if but == "rotation of queries" else rotary(rotated, where)
     shared = shared if but == "turn of keys" else rotary(shared, where)
     shared = np.broadcast_to(shared, (*content.shape[:-1], shared.shape[-1]))
     mask = options.get("mask")
     weights = attention_weights(
-        np.concatenate([query[..., :width], turned], axis=-1),
+        np.concatenate([query[..., :width], rotated], axis=-1),
         np.concatenate([content, shared], axis=-1),
         mask=None if mask is None else mask[..., None, :, :],
         causal=options.get("causal", False),
@@ -80,24 +80,24 @@ def latent_scaled_by_rank(latent, *arguments, **options):
 @misuse("latent")
 def latent_scaled_by_turning(latent, *arguments, **options):
     """Scores are divided by the root of the number of entries that turn: content counts too."""
-    turning = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
-    return latent(*arguments, **{"scale": turning**-0.5, **options})
+    rotation = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
+    return latent(*arguments, **{"scale": rotation**-0.5, **options})
 
 
 @misuse("latent")
 def latent_frequencies_of_the_head(latent, *arguments, base=10000.0, **options):
     """Frequencies are those of the whole head: they should be of the entries that turn."""
-    turning = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
+    rotation = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
     whole = options["query_weight"].shape[1] // options["num_heads"]
-    return latent(*arguments, base=base ** (turning / whole), **options)
+    return latent(*arguments, base=base ** (rotation / whole), **options)
 
 
 @misuse("latent")
 def latent_shared_key_first(latent, *arguments, **options):
     """The shared key is taken from the first entries, before the latent vector: it is the last."""
     both = options["kv_down_weight"]
-    turning = both.shape[1] - len(options["kv_norm_weight"])
-    moved = np.roll(both, -turning, axis=-1)
+    rotation = both.shape[1] - len(options["kv_norm_weight"])
+    moved = np.roll(both, -rotation, axis=-1)
     return latent(*arguments, **{**options, "kv_down_weight": moved})
 
 
@@ -161,7 +161,7 @@ def latent_key_not_turned(x, positions=None, **options):
 @fault("latent")
 def latent_query_not_turned(x, positions=None, **options):
     """The queries do not turn, only the shared key does."""
-    return naive(x, positions, but="turn of queries", **options)
+    return naive(x, positions, but="rotation of queries", **options)
 
 
 @fault("latent")

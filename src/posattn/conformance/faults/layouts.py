@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.cases.rotary import turned
+from posattn.conformance.cases.rotary import rotated
 from posattn.conformance.faults.registry import fault, tokens
 from posattn.reference.position.rotary import to_half, to_interleaved, turn
 
@@ -50,7 +50,7 @@ def halves_of_the_whole_head(
         frequencies = reference.frequencies(rotary_dim, base=base)
     if layout == "half" and frequencies is not None:
         frequencies = np.pad(frequencies, (0, x.shape[-1] // 2 - len(frequencies)))
-    return turned(x, positions, layout=layout, frequencies=frequencies, **keywords)
+    return rotated(x, positions, layout=layout, frequencies=frequencies, **keywords)
 
 
 @fault("rotary")
@@ -60,8 +60,8 @@ def exponents_of_the_whole_head(
     """The exponents divide by the width of the head, as in Gemma 4: here they divide by rotary_dim."""
     if rotary_dim is not None:
         by = base ** -(np.arange(0, rotary_dim, 2) / x.shape[-1])
-        return turned(x, positions, frequencies=by, **keywords)
-    return turned(x, positions, base=base, **keywords)
+        return rotated(x, positions, frequencies=by, **keywords)
+    return rotated(x, positions, base=base, **keywords)
 
 
 @fault("rotary", seen="pie-project/pie #602")
@@ -73,22 +73,22 @@ def across_the_whole_head(
         by = base ** -(np.arange(0, x.shape[-1] - 1, 2) / x.shape[-1])
         by[rotary_dim // 2 :] = 0
         keywords["frequencies"] = by
-    return turned(x, positions, base=base, layout=layout, **keywords)
+    return rotated(x, positions, base=base, layout=layout, **keywords)
 
 
 @fault("rotary")
 def all_entries_turn(x, positions=None, *, rotary_dim=None, **keywords):
     """All entries turn: rotary_dim is ignored."""
-    return turned(x, positions, **keywords)
+    return rotated(x, positions, **keywords)
 
 
 @fault("rotary")
 def last_entries_turn(x, positions=None, *, rotary_dim=None, **keywords):
     """The last rotary_dim entries turn: here the first ones do."""
     if rotary_dim is None:
-        return turned(x, positions, **keywords)
+        return rotated(x, positions, **keywords)
     rest, tail = x[..., :-rotary_dim], x[..., -rotary_dim:]
-    return np.concatenate([rest, turned(tail, positions, **keywords)], -1)
+    return np.concatenate([rest, rotated(tail, positions, **keywords)], -1)
 
 
 @fault("rotary", seen="vllm-project/vllm-metal #44")
@@ -96,7 +96,7 @@ def pairs_come_back_in_the_other_layout(
     x, positions=None, *, layout="interleaved", frequencies=None, **keywords
 ):
     """Layouts are mixed: the pairs are those asked for, and they come back in the other order."""
-    made = turned(x, positions, layout=layout, frequencies=frequencies, **keywords)
+    made = rotated(x, positions, layout=layout, frequencies=frequencies, **keywords)
     width = keywords.get("rotary_dim") or x.shape[-1]
     width = width if frequencies is None else 2 * frequencies.shape[-1]
     head, rest = made[..., :width], made[..., width:]
@@ -122,7 +122,7 @@ def of_the_model(name, width):
         if frequencies is None:
             turns = x.shape[-1] if rotary_dim is None else rotary_dim
             frequencies = base ** -(np.arange(0, turns, 2) / width(x))
-        return turned(x, positions, frequencies=frequencies, **keywords)
+        return rotated(x, positions, frequencies=frequencies, **keywords)
 
     frequencies_of_the_model.__name__ = name
     fault("rotary")(frequencies_of_the_model)
@@ -139,7 +139,7 @@ def of_another_layer(other, seen):
     """Enter the base of another layer or model."""
 
     def turned_by(x, positions=None, *, base=10000.0, **keywords):
-        return turned(x, positions, base=float(other), **keywords)
+        return rotated(x, positions, base=float(other), **keywords)
 
     turned_by.__name__ = f"base_of_{other}"
     turned_by.__doc__ = (

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posattn.conformance.cases.rotary import turned
+from posattn.conformance.cases.rotary import rotated
 from posattn.conformance.faults.registry import fault, half_precision, misuse, rows, tokens
 from posattn.reference.position.rotary import rotate
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
@@ -45,7 +45,7 @@ def layouts_differ_in_the_query(
 
 @misuse("rotary_scores")
 def key_not_turned(definition, query, key, *where, **keywords):
-    """The query is turned, and the key is not."""
+    """The query is rotated, and the key is not."""
     return rotate(query, where[0], **keywords) @ key.mT
 
 
@@ -176,7 +176,7 @@ class CacheWithoutOffset:
         """Rotate by the first positions of that many."""
         key = x.shape[-2], *sorted((k, str(v)) for k, v in keywords.items())
         where = self.kept.setdefault(key, tokens(x, positions))
-        return turned(x, where, **keywords)
+        return rotated(x, where, **keywords)
 
 
 @fault("rotary")
@@ -190,7 +190,7 @@ class CacheOfTheFirstPosition:
         """Rotate by the first positions of that many that begin there."""
         where = tokens(x, positions)
         key = where.shape, where[..., :1].tobytes()
-        return turned(x, self.kept.setdefault(key, where), **keywords)
+        return rotated(x, self.kept.setdefault(key, where), **keywords)
 
 
 @fault("rotary")
@@ -205,7 +205,7 @@ class CacheOfTheFirstExample:
         where = tokens(x, positions)
         one = where[tuple(slice(0, 1) for _ in where.shape[:-1])]
         key = where.shape, one.tobytes()
-        return turned(x, self.kept.setdefault(key, where), **keywords)
+        return rotated(x, self.kept.setdefault(key, where), **keywords)
 
 
 @fault("rotary", seen="patrick-kidger/equinox (its cache lacks theta)")
@@ -219,7 +219,7 @@ class CacheWithoutBase:
         """Rotate with the first base of that width."""
         width = keywords.get("rotary_dim") or x.shape[-1]
         base = self.kept.setdefault(width, base)
-        return turned(x, positions, base=base, **keywords)
+        return rotated(x, positions, base=base, **keywords)
 
 
 @fault("rotary", seen="ml-explore/mlx #561")
@@ -235,7 +235,7 @@ class CacheOfHalfTheWidth:
         if self.key == (x.shape[-1], where):
             np.multiply(x[..., 0::2], np.ones((len(where), x.shape[-1])))
         self.key = x.shape[-1] // 2, where
-        return turned(x, positions, **keywords)
+        return rotated(x, positions, **keywords)
 
 
 @fault("sinusoidal")

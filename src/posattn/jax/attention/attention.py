@@ -62,10 +62,6 @@ def attention_weights(
         The weights, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it may
         attend to nothing.
 
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype.
-        ValueError: if shapes do not fit, or a number lies outside its range.
-
     Examples:
         >>> import math
         >>> import jax.numpy as jnp
@@ -136,10 +132,6 @@ def scaled_dot_product_attention(
 
     Returns:
         One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
-
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype, or `rng` is no key.
-        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> import math

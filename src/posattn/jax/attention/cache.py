@@ -35,7 +35,7 @@ class KVCache:
         positions: where the token in each slot stands, `(*batch, slots)`, int32;
             $2^{31} - 1$ if it is empty.
         window: how many tokens a query sees, its own among them; all if None.
-        turned: whether keys are rotated before they are stored, rather than at each call.
+        rotated: whether keys are rotated before they are stored, rather than at each call.
 
     Examples:
         >>> from posattn.jax import MultiHeadAttention, Rotary
@@ -54,7 +54,7 @@ class KVCache:
     value: Float[Array, "*batch h slots d_h"]
     positions: Integer[Array, "*batch slots"]
     window: int | None = field(default=None, metadata={"static": True})
-    turned: bool = field(default=True, metadata={"static": True})
+    rotated: bool = field(default=True, metadata={"static": True})
 
     @classmethod
     def init(
@@ -65,7 +65,7 @@ class KVCache:
         head_dim: int,
         *,
         window: int | None = None,
-        turned: bool = True,
+        rotated: bool = True,
         dtype: DTypeLike | None = None,
     ) -> "KVCache":
         """Make an empty cache.
@@ -79,21 +79,17 @@ class KVCache:
             head_dim: the width of a head, at least 1.
             window: how many tokens a query sees, its own among them; a row may then have any length,
                 if the window is not larger than `max_len`. All if not given.
-            turned: store rotated keys, which is right where a rotation depends only on a token's own
+            rotated: store rotated keys, which is right where a rotation depends only on a token's own
                 position. Otherwise all keys are rotated at each call.
             dtype: of keys and values; JAX's default one if not given.
 
         Returns:
             The cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         shape = contract.cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window)
         dtype = jnp.result_type(float if dtype is None else dtype)
         empty = jnp.full((*shape[:-3], shape[-2]), EMPTY, jnp.int32)
-        return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), empty, window, turned)
+        return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), empty, window, rotated)
 
     def next_positions(self, n: int) -> Integer[Array, "*batch n"]:
         """The positions after the last stored one of each row.
@@ -105,10 +101,6 @@ class KVCache:
 
         Returns:
             The positions, `(*batch, n)`.
-
-        Raises:
-            TypeError: if `n` is not an integer.
-            ValueError: if `n` is negative.
         """
         contract.cache_arrays(self)
         return following(self, contract.integer("n", n))
@@ -135,10 +127,6 @@ class KVCache:
             The next cache, and a cache that holds what these tokens may attend to. It is the same,
             except where several tokens enter a cache with a window: the first of them still see
             what the last of them have put out.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
         """
         contract.cache_entry(key, value, positions, self)
         *batch, slots = self.positions.shape
@@ -189,10 +177,6 @@ class KVCache:
 
         Returns:
             The mask, `(*batch, n_q, slots)`.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if batch axes of positions differ.
         """
         contract.cache_arrays(self)
         kept = self.positions if key_positions is None else key_positions

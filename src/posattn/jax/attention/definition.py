@@ -32,10 +32,6 @@ def masked_softmax(
         The weights, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if nothing may be attended to,
         and then so is its gradient.
 
-    Raises:
-        TypeError: if `scores` are not floating or `mask` is not bool.
-        ValueError: if `scores` have fewer than two axes or `mask` does not fit.
-
     Examples:
         >>> masked_softmax(jnp.zeros((1, 3)), jnp.array([[True, True, False]]))
         Array([[0.5, 0.5, 0. ]], dtype=float32)

@@ -22,10 +22,6 @@ def split_heads(
     Returns:
         `(*batch, h, n, d / h)`.
 
-    Raises:
-        TypeError: if `x` is not floating or `num_heads` is not an integer.
-        ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
-
     Examples:
         >>> import jax.numpy as jnp
         >>> split_heads(jnp.array([[0.0, 1.0, 2.0, 3.0]]), 2)
@@ -49,10 +45,6 @@ def merge_heads(x: Float[Array, "*batch h n d_h"]) -> Float[Array, "*batch n d"]
 
     Returns:
         `(*batch, n, h * d_h)`.
-
-    Raises:
-        TypeError: if `x` is not floating.
-        ValueError: if `x` has fewer than three axes.
 
     Examples:
         >>> import jax.numpy as jnp

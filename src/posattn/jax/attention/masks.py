@@ -35,10 +35,6 @@ def causal_mask(n_q: int, n_k: int | None = None) -> Bool[Array, "n_q n_k"]:
     Returns:
         The mask, `(n_q, n_k)`.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is negative.
-
     Examples:
         >>> causal_mask(2)
         Array([[ True, False],
@@ -68,11 +64,6 @@ def length_mask(
     Returns:
         The mask, `(batch, 1, n_k)` or `(batch, n_q, n_k)`.
 
-    Raises:
-        TypeError: if `lengths` or `n_k` holds no integers.
-        ValueError: if `lengths` has another rank, or a length in a NumPy array is negative or larger
-            than `n_k`.
-
     Examples:
         >>> length_mask(jnp.array([3, 1]), 4).astype(int)
         Array([[[1, 1, 1, 0]],
@@ -99,10 +90,6 @@ def window_mask(n_q: int, n_k: int, window: int) -> Bool[Array, "n_q n_k"]:
     Returns:
         The mask, `(n_q, n_k)`.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small.
-
     Examples:
         >>> window_mask(3, 3, 2).astype(int)
         Array([[1, 1, 0],
@@ -123,10 +110,6 @@ class Window:
 
     Args:
         window: the width, at least 1.
-
-    Raises:
-        TypeError: if `window` is not an integer.
-        ValueError: if `window` is too small.
 
     Examples:
         >>> Window(2)(jnp.array([3]), jnp.arange(6)).astype(int)
@@ -153,10 +136,6 @@ class Window:
 
         Returns:
             True means may attend, `(*batch, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ.
         """
         return abs(relative_positions(query_positions, key_positions)) < self.window
 
@@ -170,10 +149,6 @@ class Chunk:
 
     Args:
         size: the number of positions in a chunk, at least 1.
-
-    Raises:
-        TypeError: if `size` is not an integer.
-        ValueError: if `size` is too small.
 
     Examples:
         >>> Chunk(2)(jnp.array([3]), jnp.arange(6)).astype(int)
@@ -200,10 +175,6 @@ class Chunk:
 
         Returns:
             True means may attend, `(*batch, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ.
         """
         query, key = _exact(query_positions, key_positions)
         return query[..., :, None] // self.size == key[..., None, :] // self.size
@@ -252,7 +223,7 @@ def span(mask):
     return mask.size if isinstance(mask, Chunk) else None
 
 
-def unless_cached(mask, cache):
+def where_not_cached(mask, cache):
     """The mask of a layer, or None if a cache hides all that it hides."""
     held = None if cache is None else cache.window
     known = held is not None and isinstance(mask, Window) and held <= mask.window

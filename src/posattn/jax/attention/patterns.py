@@ -23,10 +23,6 @@ def previous_token_score(weights: Weights, distance: int = 1) -> Float[Array, "*
     Returns:
         A score from 0 to 1 for each head, `(*batch, h)`.
 
-    Raises:
-        TypeError: if `weights` are not floating or `distance` is not an integer.
-        ValueError: if `weights` are not square or `distance` is not below n.
-
     Examples:
         >>> import jax.numpy as jnp
         >>> weights = jnp.array([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.5, 0.25]]])
@@ -51,10 +47,6 @@ def induction_score(weights: Weights, period: int) -> Float[Array, "*batch h"]:
     Returns:
         A score from 0 to 1 for each head, `(*batch, h)`.
 
-    Raises:
-        TypeError: if `weights` are not floating or `period` is not an integer.
-        ValueError: if `weights` are not square or `period` is not below n.
-
     Examples:
         >>> import jax.numpy as jnp
         >>> later = jnp.array([[0.0, 0.5, 0.5, 0.0], [0.0, 0.0, 1.0, 0.0]])
@@ -76,10 +68,6 @@ def first_token_score(weights: Weights) -> Float[Array, "*batch h"]:
 
     Returns:
         A score from 0 to 1 for each head, `(*batch, h)`.
-
-    Raises:
-        TypeError: if `weights` are not floating.
-        ValueError: if `weights` are not square or there is no other token.
 
     Examples:
         >>> import jax.numpy as jnp

@@ -25,10 +25,6 @@ def dropout(
     Returns:
         `x` with some entries dropped, of the same shape.
 
-    Raises:
-        TypeError: if `x` is not floating or `rng` is no key.
-        ValueError: if `dropout_rate` lies outside [0, 1).
-
     Examples:
         >>> kept = dropout(jnp.ones(1000), 0.5, jax.random.key(0))
         >>> jnp.unique(kept)

@@ -35,10 +35,6 @@ def balanced_order(n: int, workers: int) -> Integer[Array, " n"]:
     Returns:
         `(n)`, the positions 0 to $n - 1$.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small, or `n` is no multiple of `2 * workers`.
-
     Examples:
         >>> balanced_order(8, 2)
         Array([0, 1, 6, 7, 2, 3, 4, 5], dtype=int32)
@@ -93,12 +89,6 @@ def ring_attention(
 
     Returns:
         One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
-
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype, or `mask` or `bias`
-            is of a wrong kind.
-        ValueError: if shapes do not fit, `scale` is not finite, `across` is no axis of the mesh, or
-            `bias` needs all keys.
 
     Examples:
         >>> from functools import partial

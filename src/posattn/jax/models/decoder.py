@@ -16,7 +16,7 @@ from posattn.jax.attention.cache import KVCache
 from posattn.jax.attention.masks import Every
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, applied
-from posattn.jax.models.loading import from_config
+from posattn.jax.models.decoder_plan import from_config
 from posattn.jax.models.multi_head import Bias, MultiHeadAttention, Rotate
 from posattn.jax.trees import as_pytree, register
 
@@ -127,10 +127,6 @@ class Decoder:
 
         Returns:
             The decoder.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number lies outside its range or does not divide what it must.
         """
         sizes = contract.decoder_sizes(vocab_size, num_layers, hidden_dim, dim, gated)
         vocab_size, num_layers, hidden_dim = sizes
@@ -183,10 +179,6 @@ class Decoder:
 
         Returns:
             The empty caches.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         layers = (block.attention for block in self.blocks)
         return tuple(
@@ -221,10 +213,6 @@ class Decoder:
 
         Returns:
             `(*batch, n, vocab_size)`. With a cache, that and the cache of all tokens so far.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit, a token is not in the vocabulary, or the cache is full.
         """
         x, options = self._start(tokens, mask, positions, cache)
         contract.rng(rng, rng is None or is_key(rng), "JAX key")
@@ -254,10 +242,6 @@ class Decoder:
 
         Returns:
             For each layer `(*batch, h, n, n)`.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit, or a token is not in the vocabulary.
         """
         x, options = self._start(tokens, mask, positions)
         found = []
@@ -289,10 +273,6 @@ class Decoder:
 
         Returns:
             The text with the new tokens, `(*batch, n + max_new_tokens)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number lies outside its range, or `rng` is missing where tokens are drawn.
         """
         known = not isinstance(tokens, jax.core.Tracer)
         contract.tokens(tokens, len(self.embedding), positions, known=known)

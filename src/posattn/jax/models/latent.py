@@ -20,7 +20,7 @@ from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import for_heads
 from posattn.jax.attention.random import is_key
-from posattn.jax.models.building import state_of, turn
+from posattn.jax.models.layer_plan import state_of, turn
 from posattn.jax.trees import as_pytree, register
 
 __all__ = ["LatentAttention"]
@@ -121,10 +121,6 @@ class LatentAttention:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if `rng` is no key or a number is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         sizes = contract.latent_sizes(
             dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
@@ -221,10 +217,6 @@ class LatentAttention:
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         down = self.kv_down_weight
         dtype = down.dtype if dtype is None else dtype
@@ -258,15 +250,11 @@ class LatentAttention:
         Returns:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, this and the new
             cache.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit, or a position has no place in the cache.
         """
         widths = self._widths(x)
         if cache is not None and query_positions is None:
             query_positions = cache.next_positions(x.shape[-2])
-        content, turned, latent, where = self._projected(x, query_positions, widths)
+        content, rotated, latent, where = self._projected(x, query_positions, widths)
         if cache is not None:
             cache = cache.append(latent, where[0])
             latent, where, causal = cache.latent, (where[0], cache.positions), False
@@ -280,7 +268,7 @@ class LatentAttention:
             value = key[..., : widths.rank]
         else:
             key, value = self._keys_and_values(latent, widths)
-        query = jnp.concatenate([content, turned], axis=-1)
+        query = jnp.concatenate([content, rotated], axis=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         masks = [mask] if cache is None else [as_pytree(cache.mask), mask]
         call = checked(
@@ -322,14 +310,10 @@ class LatentAttention:
 
         Returns:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit.
         """
         widths = self._widths(x)
-        content, turned, latent, where = self._projected(x, query_positions, widths)
-        query = jnp.concatenate([content, turned], axis=-1)
+        content, rotated, latent, where = self._projected(x, query_positions, widths)
+        query = jnp.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         return attention_weights(
             query,
@@ -355,12 +339,12 @@ class LatentAttention:
             narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
         query = split_heads(narrow @ self.query_weight, self.num_heads)
         where = positions_of(query, query, query_positions, query_positions)
-        content, turning = jnp.split(query, [widths.content], axis=-1)
+        content, rotation = jnp.split(query, [widths.content], axis=-1)
         latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
         latent = _norm(latent, self.kv_norm_weight, self.eps)
         key = self._turn(key[..., None, :, :], where[1])[..., 0, :, :]
         latent = jnp.concatenate([latent, key], axis=-1)
-        return content, self._turn(turning, where[0]), latent, where
+        return content, self._turn(rotation, where[0]), latent, where
 
     def _turn(self, x, positions):
         """Rotate `(*batch, h, n, d_r)`."""
@@ -368,14 +352,14 @@ class LatentAttention:
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
-        latent, turned = jnp.split(latent, [widths.rank], axis=-1)
+        latent, rotated = jnp.split(latent, [widths.rank], axis=-1)
         content, value = (
             split_heads(latent @ weight, self.num_heads)
             for weight in (self.key_weight, self.value_weight)
         )
         shape = (*content.shape[:-1], widths.rotary)
-        turned = jnp.broadcast_to(turned[..., None, :, :], shape)
-        return jnp.concatenate([content, turned], axis=-1), value
+        rotated = jnp.broadcast_to(rotated[..., None, :, :], shape)
+        return jnp.concatenate([content, rotated], axis=-1), value
 
     def _of_heads(self, weight):
         """The part of each head in a projection of the latent vector, `(h, r, d)`."""

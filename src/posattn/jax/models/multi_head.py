@@ -16,17 +16,17 @@ from posattn.jax.attention.attention import attend, attention_weights
 from posattn.jax.attention.cache import KVCache, beyond
 from posattn.jax.attention.call import biases, checked
 from posattn.jax.attention.heads import merge_heads
-from posattn.jax.attention.masks import for_heads, span, together, unless_cached
+from posattn.jax.attention.masks import for_heads, span, together, where_not_cached
 from posattn.jax.attention.random import is_key
-from posattn.jax.models.building import from_config
+from posattn.jax.models.layer_plan import from_config
 from posattn.jax.models.projections import (
     affine,
     drawn,
     gated,
     queries_and_keys,
-    turned,
+    rotated,
+    sinks_and_cap,
     values,
-    weighing,
 )
 from posattn.jax.trees import as_pytree, register
 
@@ -182,10 +182,6 @@ class MultiHeadAttention:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if `rng` is no key or a number is not of its kind.
-            ValueError: if a number lies outside its range or does not divide what it should.
         """
         sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate)
         dropout_rate = contract.dropout_rate(dropout_rate)
@@ -213,7 +209,7 @@ class MultiHeadAttention:
         batch_shape: Sequence[int],
         max_len: int,
         *,
-        turned: bool = True,
+        rotated: bool = True,
         dtype: DTypeLike | None = None,
     ) -> KVCache:
         """Make an empty cache that fits this layer.
@@ -223,20 +219,16 @@ class MultiHeadAttention:
         Args:
             batch_shape: the batch axes of the sequences, such as `(8,)`.
             max_len: how many positions there are, at least 1.
-            turned: whether keys are kept as `rotate` leaves them.
+            rotated: whether keys are kept as `rotate` leaves them.
             dtype: of keys and values; that of the weights if not given.
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         groups = self.num_kv_heads
         sizes = batch_shape, groups, max_len, self.key_weight.shape[-1] // groups
         dtype = self.key_weight.dtype if dtype is None else dtype
-        options = {"window": span(self.mask), "turned": turned, "dtype": dtype}
+        options = {"window": span(self.mask), "rotated": rotated, "dtype": dtype}
         return KVCache.init(*sizes, **options)
 
     from_config = classmethod(from_config)
@@ -275,7 +267,7 @@ class MultiHeadAttention:
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; if not given, where the
                 queries stand in self-attention, and else from 0 on.
             coordinates: `(*batch, n_q, axes)` or `(n_q, axes)`: what `rotate` gets instead of positions.
-                Only where `key` is not given, and not with a cache whose keys are not turned.
+                Only where `key` is not given, and not with a cache whose keys are not rotated.
             cache: the tokens before. Each query then attends to what it holds up to the query's own
                 position, the query's own token included; `key` and `value` are not given, and tokens
                 at a negative position are padding, which nobody attends to.
@@ -284,10 +276,6 @@ class MultiHeadAttention:
         Returns:
             `(*batch, n_q, d)`; the offset of the output projection (or zero) where a query may attend
             to nothing. With a cache, this and the new cache.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit, or a position has no place in the cache.
         """
         if cache is None:
             contract.placed(query_positions, self.rotate, self.attention)
@@ -301,15 +289,15 @@ class MultiHeadAttention:
         )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
         v = values(self, value)
-        q = turned(self.rotate, 0, q, where[0], coordinates)
-        if cache is None or cache.turned:
-            k = turned(self.rotate, 1, k, where[1], coordinates)
+        q = rotated(self.rotate, 0, q, where[0], coordinates)
+        if cache is None or cache.rotated:
+            k = rotated(self.rotate, 1, k, where[1], coordinates)
         if cache is not None:
             cache, held = cache.append(k, v, query_positions)
             k, v, where = held.key, held.value, (query_positions, held.positions)
-            k = k if cache.turned else turned(self.rotate, 1, k, held.positions)
+            k = k if cache.rotated else rotated(self.rotate, 1, k, held.positions)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        masks, finite = [unless_cached(self.mask, cache), mask], False
+        masks, finite = [where_not_cached(self.mask, cache), mask], False
         if cache is not None:
             finite = masks == [None, None] and held is cache  # what is kept was attended to
             masks, causal = [as_pytree(held.mask), *masks], False
@@ -357,10 +345,6 @@ class MultiHeadAttention:
 
         Returns:
             The weights, `(*batch, h, n_q, n_k)`, before dropout.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit.
         """
         q, k, _, where = queries_and_keys(
             self, query, key, None, query_positions, key_positions
@@ -368,7 +352,7 @@ class MultiHeadAttention:
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         contract.layer_coordinates(coordinates, query.shape, key, None)
         mask = together([self.mask, mask], where, (*q.shape[:-1], k.shape[-2]))
-        q, k = (turned(self.rotate, i, (q, k)[i], where[i], coordinates) for i in (0, 1))
+        q, k = (rotated(self.rotate, i, (q, k)[i], where[i], coordinates) for i in (0, 1))
         return attention_weights(q, k, mask=mask, **self._options(causal, bias, where))
 
     def _options(self, causal, bias, where):
@@ -376,4 +360,4 @@ class MultiHeadAttention:
         named = dict(zip(("query_positions", "key_positions"), where, strict=True))
         parts = [*biases(self.bias), *biases(bias)]
         said = {"causal": causal, "bias": parts, "scale": self.scale}
-        return named | said | weighing(self)
+        return named | said | sinks_and_cap(self)

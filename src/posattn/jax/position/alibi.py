@@ -12,7 +12,7 @@ from posattn import contract
 from posattn.jax.attention.masks import relative_positions
 from posattn.jax.trees import register
 
-__all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
+__all__ = ["ALiBi", "alibi_slopes"]
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
@@ -26,10 +26,6 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
 
     Returns:
         The slopes, positive, one per head, `(h)`.
-
-    Raises:
-        TypeError: if `num_heads` is not an integer.
-        ValueError: if `num_heads` is less than 1.
 
     Examples:
         >>> -np.log2(alibi_slopes(3))
@@ -52,10 +48,6 @@ class ALiBi:
     Args:
         num_heads: number of heads, at least 1.
         dtype: of the bias; JAX's default one if not given.
-
-    Raises:
-        TypeError: if `num_heads` is not an integer.
-        ValueError: if `num_heads` is less than 1.
 
     Examples:
         >>> ALiBi(1)(jnp.array([7]), jnp.array([3, 8]))
@@ -89,35 +81,8 @@ class ALiBi:
 
         Returns:
             The bias, at most 0, `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no arrays of integers, float32 or float64.
-            ValueError: if positions are scalars or their batch axes differ.
         """
         distances = abs(relative_positions(query_positions, key_positions))
         slopes = alibi_slopes(self.num_heads)[:, None, None]
         dtype = jnp.result_type(float if self.dtype is None else self.dtype)
         return jnp.asarray(-slopes * distances[..., None, :, :], dtype)
-
-
-def alibi_bias(num_heads: int, *, dtype: DTypeLike | None = None) -> ALiBi:
-    """A linear penalty on distance, as :class:`ALiBi`, which `MultiHeadAttention` takes as `bias`.
-
-    Twin of :func:`posattn.reference.alibi_bias`.
-
-    Args:
-        num_heads: number of heads, at least 1.
-        dtype: of the bias; JAX's default one if not given.
-
-    Returns:
-        The bias, a function of the positions of queries and keys.
-
-    Raises:
-        TypeError: if `num_heads` is not an integer.
-        ValueError: if `num_heads` is less than 1.
-
-    Examples:
-        >>> alibi_bias(1)(jnp.array([7]), jnp.array([3, 8]))
-        Array([[[-0.015625  , -0.00390625]]], dtype=float32)
-    """
-    return ALiBi(num_heads, dtype=dtype)

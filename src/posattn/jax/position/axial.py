@@ -53,11 +53,6 @@ def rotate_axes(
     Returns:
         `(*batch, n, d)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind, or coordinates or frequencies are in half
-            precision.
-        ValueError: if shapes do not fit, or a number lies outside its range.
-
     Examples:
         >>> x = jnp.array([[1.0, 0.0, 1.0, 0.0]])
         >>> rotate_axes(x, jnp.array([[0, 1]]), jnp.eye(2)).round(4)
@@ -86,10 +81,6 @@ class RotaryAxes:
             kept as Python numbers.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
         attention_factor: positive, on the entries that turn.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if rows differ in length, or a number lies outside its range.
 
     Examples:
         >>> turn = RotaryAxes([[1.0, 0.0], [0.0, 1.0]], layout="half")
@@ -126,10 +117,6 @@ class RotaryAxes:
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit.
         """
         return rotate_axes(
             x,
@@ -155,10 +142,6 @@ def axial_frequencies(
     Returns:
         omega in radians per step, `(c, d / 2)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if `dim` is no multiple of `2 * num_axes`, or a number is not positive.
-
     Examples:
         >>> axial_frequencies(8)
         array([[1. , 0.1, 0. , 0. ],
@@ -180,10 +163,6 @@ def grid_coordinates(height: int, width: int) -> Integer[Array, "n c"]:
 
     Returns:
         `(height * width, 2)`, integers.
-
-    Raises:
-        TypeError: if an argument is not an integer.
-        ValueError: if a number is not positive.
 
     Examples:
         >>> grid_coordinates(1, 2)
@@ -247,10 +226,6 @@ class MixedRotary:
             base: b, positive.
             layout: `"interleaved"` or `"half"`.
             dtype: of the parameters; JAX's default one if not given.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if `head_dim` is no multiple of 4, or a number is not positive.
         """
         head_dim = contract.multiple("head_dim", head_dim, 4)
         num_heads = contract.integer("num_heads", num_heads, least=1)
@@ -278,10 +253,6 @@ class MixedRotary:
 
         Returns:
             `(*batch, H, n, d_h)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.head_sequence("x", x)
         contract.token_positions(positions, x.shape, integers=True)

@@ -55,10 +55,6 @@ class CoPE:
 
         Returns:
             The encoding.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         max_len = contract.integer("max_len", max_len, least=1)
         head_dim = contract.integer("head_dim", head_dim, least=1)
@@ -86,10 +82,6 @@ class CoPE:
 
         Returns:
             $b$, `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other or the table.
         """
         max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim)

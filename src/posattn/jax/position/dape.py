@@ -36,8 +36,8 @@ class DAPE:
         output_bias: `(h)`.
 
     Examples:
-        >>> from posattn.jax import alibi_bias
-        >>> layer = DAPE.init(jax.random.key(0), 2, alibi_bias(2))
+        >>> from posattn.jax import ALiBi
+        >>> layer = DAPE.init(jax.random.key(0), 2, ALiBi(2))
         >>> query, key = jnp.ones((2, 1, 4)), jnp.ones((2, 3, 4))
         >>> layer.scores(query, key, jnp.array([2]), jnp.arange(3)).shape
         (2, 1, 3)
@@ -76,10 +76,6 @@ class DAPE:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
@@ -118,10 +114,6 @@ class DAPE:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other, the network or the bias.
         """
         network = self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias
         num_heads = contract.head_network(*network)

@@ -38,10 +38,6 @@ def deberta_bucket(
     Returns:
         Integers from `-num_buckets` to `num_buckets`, of the shape of `relative_position`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> deberta_bucket(jnp.array([-512, -129, 5, 128, 132]))
         Array([-256, -129,    5,  128,  131], dtype=int32)
@@ -130,10 +126,6 @@ class DisentangledBias:
 
         Returns:
             The scheme.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         max_distance = contract.integer("max_distance", max_distance, least=1)
         dim = contract.integer("dim", dim, least=1)
@@ -171,10 +163,6 @@ class DisentangledBias:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         reach, head_dim = contract.projected_table(
             self.table, self.query_weight, self.key_weight, self.num_heads

@@ -37,10 +37,6 @@ class FIRE:
         output_bias: $\mathbf{b}_2$, `(num_heads)`.
         threshold: $L_0$ in positions, the first value of $L$, positive.
 
-    Raises:
-        TypeError: if `threshold` is not a number.
-        ValueError: if `threshold` is not positive.
-
     Examples:
         >>> layer = FIRE.init(jax.random.key(0), 2)
         >>> layer(jnp.arange(3, 6), jnp.arange(6)).shape
@@ -81,10 +77,6 @@ class FIRE:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number lies outside its range.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
@@ -113,10 +105,6 @@ class FIRE:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do not fit.
         """
         contract.network(
             self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias

@@ -34,10 +34,6 @@ def forgetting_bias(
     Returns:
         $d$, `(*batch, h, n_q, n_k)`.
 
-    Raises:
-        TypeError: if `log_gates` are not floating or `n_q` is not an integer.
-        ValueError: if `log_gates` have fewer than two axes, or `n_q` is larger than $n_k$.
-
     Examples:
         >>> jnp.exp(forgetting_bias(jnp.log(jnp.array([[0.5, 0.25, 0.5]]))))
         Array([[[1.   , 1.   , 1.   ],
@@ -65,10 +61,6 @@ def tiled_forgetting_bias(log_gates: Float[Array, "*batch h n"]) -> Callable:
     Returns:
         A function `bias(query_positions, key_positions)` of integers, `(n_q)` and `(n_k)` or with the batch
         axes of the gates, those of queries below $n$, that returns $d$, `(*batch, h, n_q, n_k)`.
-
-    Raises:
-        TypeError: if `log_gates` are not floating or positions are no integers.
-        ValueError: if `log_gates` have fewer than two axes, or positions do not fit them.
 
     Examples:
         >>> bias = tiled_forgetting_bias(jnp.log(jnp.array([[0.5, 0.25, 0.5]])))
@@ -157,10 +149,6 @@ class ForgettingGate:
 
         Returns:
             The gate.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         dim = contract.integer("dim", dim, least=1)
         num_heads = contract.integer("num_heads", num_heads, least=1)
@@ -179,10 +167,6 @@ class ForgettingGate:
 
         Returns:
             $\log f$, `(*batch, h, n)`.
-
-        Raises:
-            TypeError: if `x` is not floating.
-            ValueError: if `x` has another width.
         """
         contract.sequence("x", x, self.weight.shape[0])
         contract.parameter("offset", self.offset, tuple(self.weight.shape[1:]))

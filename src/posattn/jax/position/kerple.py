@@ -56,10 +56,6 @@ class KerpleLog:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if `num_heads` is not positive.
         """
         uniform = _uniform(rng, num_heads, dtype)
         return cls(2 * uniform[0], uniform[1])
@@ -89,10 +85,6 @@ class KerpleLog:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
         r1, r2 = map(_wide, _bounded(self.r1, self.r2))
         distances = _distances(query_positions, key_positions, r1.dtype)
@@ -136,10 +128,6 @@ class KerplePower:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if `num_heads` is not positive.
         """
         uniform = _uniform(rng, num_heads, dtype)
         return cls(uniform[0], 2 * uniform[1])
@@ -169,10 +157,6 @@ class KerplePower:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
         r1, r2 = map(_wide, _bounded(self.r1, self.r2, 2))
         distances = _distances(query_positions, key_positions, r1.dtype)

@@ -50,10 +50,6 @@ class LearnedPositionalEncoding:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
@@ -78,11 +74,6 @@ class LearnedPositionalEncoding:
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit, the sequence is longer than the table, or a position
-                lies outside it.
         """
         max_len, dim = self.table.shape
         contract.sequence("x", x, dim)

@@ -26,7 +26,7 @@ def polar_query(
     r"""Make each entry of a query the length of an arrow, and let only the position turn the arrow.
 
     Twin of :func:`posattn.reference.polar_query`.
-    Angles are exact, also of traced positions in the 32-bit mode; half precision is turned in
+    Angles are exact, also of traced positions in the 32-bit mode; half precision is rotated in
     float32 and rounded once.
 
     Args:
@@ -37,10 +37,6 @@ def polar_query(
 
     Returns:
         `(*batch, n, 2 d)`, all cosines before all sines.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if shapes do not fit or `base` is not positive.
 
     Examples:
         >>> polar_query(jnp.log(jnp.expm1(jnp.ones((1, 2)))), jnp.array([0]))
@@ -60,10 +56,6 @@ class PolarKey:
     Args:
         phase: the learned angles in radians, `(h, d)`.
         base: the base of the frequencies, positive; static.
-
-    Raises:
-        TypeError: if `base` is not a number.
-        ValueError: if `base` is not positive.
 
     Examples:
         >>> layer = PolarKey.init(2, 4)
@@ -98,10 +90,6 @@ class PolarKey:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         head_dim = contract.integer("head_dim", head_dim, least=1)
@@ -124,10 +112,6 @@ class PolarKey:
 
         Returns:
             `(*batch, h, n, 2 d)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other or `phase`.
         """
         contract.head_sequence("x", x)
         contract.parameter("phase", self.phase, (x.shape[-3], x.shape[-1]))
@@ -136,11 +120,11 @@ class PolarKey:
         phase = jnp.where(self.phase > 0, 0, self.phase).astype(size.dtype)
         phase = jnp.where(phase < -2 * math.pi, -2 * math.pi, phase)[:, None, :]
         cos_phase, sin_phase = jnp.cos(phase), jnp.sin(phase)
-        turned = [
+        rotated = [
             size * (cos * cos_phase - sin * sin_phase),
             size * (sin * cos_phase + cos * sin_phase),
         ]
-        return jnp.concatenate(turned, axis=-1).astype(x.dtype)
+        return jnp.concatenate(rotated, axis=-1).astype(x.dtype)
 
 
 def _polar(x, positions, base):

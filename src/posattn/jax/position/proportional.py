@@ -12,7 +12,7 @@ __all__ = ["proportional_frequencies"]
 def proportional_frequencies(
     head_dim: int, *, base: float = 10000.0, rotary_dim: int, factor: float = 1.0
 ) -> Float[np.ndarray, " m"]:
-    r"""Keep the fast pairs of a whole head turning, and stop the slow ones.
+    r"""Keep the fast pairs of a whole head rotation, and stop the slow ones.
 
     Twin of :func:`posattn.reference.proportional_frequencies`; a NumPy array in float64.
 
@@ -26,15 +26,11 @@ def proportional_frequencies(
     Returns:
         $\omega$ in radians per position, `(d / 2)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> proportional_frequencies(8, base=16.0, rotary_dim=4)
         array([1. , 0.5, 0. , 0. ])
     """
     head_dim = contract.integer("head_dim", head_dim, least=1, even=True)
-    turning = contract.rotary_dim(rotary_dim, head_dim) // 2
+    rotation = contract.rotary_dim(rotary_dim, head_dim) // 2
     speeds = frequencies(head_dim, base=base) / contract.factor(factor)
-    return np.where(np.arange(head_dim // 2) < turning, speeds, 0.0)
+    return np.where(np.arange(head_dim // 2) < rotation, speeds, 0.0)

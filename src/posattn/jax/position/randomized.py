@@ -25,10 +25,6 @@ def randomized_positions(length: int, max_len: int, *, rng: Array) -> Integer[Ar
     Returns:
         `(n)`, increasing integers from 0 to L - 1.
 
-    Raises:
-        TypeError: if an argument is not of its kind; without `rng` nothing can be drawn.
-        ValueError: if `length` is negative or larger than `max_len`.
-
     Examples:
         >>> randomized_positions(3, 3, rng=jax.random.key(0))
         Array([0, 1, 2], dtype=int32)

@@ -65,10 +65,6 @@ class ShawRelative:
 
         Returns:
             The scheme.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is too small.
         """
         rows = 2 * contract.integer("max_distance", max_distance) + 1
         head_dim = contract.integer("head_dim", head_dim, least=1)
@@ -97,10 +93,6 @@ class ShawRelative:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         head_dim = self.key_table.shape[-1]
         contract.tile(query, key, query_positions, key_positions, head_dim, integers=True)
@@ -127,10 +119,6 @@ class ShawRelative:
 
         Returns:
             `(*batch, h, n_q, d_h)`, zeros without a table of values.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.head_sequence("weights", weights)
         contract.tile_positions(
@@ -155,10 +143,6 @@ def skew(x: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
 
     Returns:
         `(*batch, n, n)`.
-
-    Raises:
-        TypeError: if `x` is not floating.
-        ValueError: if the last two axes differ.
 
     Examples:
         >>> skew(jnp.array([[0.0, 1.0], [2.0, 3.0]]))
@@ -215,10 +199,6 @@ class RelativeGlobalAttention:
 
         Returns:
             The scheme.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         max_len = contract.integer("max_len", max_len, least=1)
         num_heads = contract.integer("num_heads", num_heads, least=1)
@@ -247,10 +227,6 @@ class RelativeGlobalAttention:
 
         Returns:
             `(*batch, h, n_q, n_k)`, 0 for keys in the future and for those too far away.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         num_heads, max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,

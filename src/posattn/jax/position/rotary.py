@@ -46,11 +46,6 @@ class Rotary:
         frequencies: in radians per position, `(m)`, an array or a sequence of numbers.
         attention_factor: multiplies the entries that turn, positive.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range, or `rotary_dim` is not twice the number of
-            frequencies.
-
     Examples:
         >>> Rotary(base=500000.0) == Rotary(base=500000.0)
         True
@@ -88,10 +83,6 @@ class Rotary:
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit, or a head has fewer entries than turn.
         """
         frequencies = self.frequencies
         if frequencies is None and self.rotary_dim is not None:
@@ -119,7 +110,7 @@ def rotate(
 
     Twin of :func:`posattn.reference.rotate`.
     Angles are exact, also in the 32-bit mode, so that float32 results are right to 5e-7 of the largest
-    entry at any position that int32 holds; half precision is turned in float32 and rounded once.
+    entry at any position that int32 holds; half precision is rotated in float32 and rounded once.
     Sines are computed on the device unless positions are in a NumPy array: no table is part of the
     compiled program.
     Traced frequencies are an exception: in the 32-bit mode their angles are products in float32,
@@ -139,12 +130,6 @@ def rotate(
 
     Returns:
         `(*batch, n, d)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind; positions and frequencies in float16 or
-            bfloat16 are rejected.
-        ValueError: if shapes do not fit, a number lies outside its range, or the width is odd and
-            no frequencies say which part turns.
 
     Examples:
         >>> x = jnp.array([[1.0, 0.0, 1.0, 0.0]] * 2)
@@ -181,7 +166,7 @@ _rotated_at_once = jax.jit(_rotated, static_argnums=(2, 3, 4))
 
 
 def _in_a_row(n, frequencies, dtype):
-    """Cosines and sines at positions 0 to n - 1: turned to where a block starts, and on within it."""
+    """Cosines and sines at positions 0 to n - 1: rotated to where a block starts, and on within it."""
     starts, within = _BLOCK * jnp.arange(-(-n // _BLOCK))[:, None, None], jnp.arange(_BLOCK)
     (c, s), (cos, sin) = (
         _computed_once(*sinusoidal.cos_sin([p], [frequencies], dtype))
@@ -196,16 +181,16 @@ def turn(x, cos, sin, layout):
     """Multiply the first pairs of `x` by rotations, as many as there are, and pass the rest through."""
     cos, sin = _computed_once(cos, sin)
     m = cos.shape[-1]
-    turning = x[..., : 2 * m].astype(cos.dtype)
+    rotation = x[..., : 2 * m].astype(cos.dtype)
     half = layout == "half"
     # slices: XLA is slower on CPUs where an axis of pairs is split off (jaxlib 0.10.2)
     first, second = (
         (slice(m), slice(m, None)) if half else (slice(0, None, 2), slice(1, None, 2))
     )
-    a, b = turning[..., first], turning[..., second]
-    turned = jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-2 if half else -1)
-    turned = turned.reshape(turning.shape).astype(x.dtype)
-    return jnp.concatenate([turned, x[..., 2 * m :]], axis=-1)
+    a, b = rotation[..., first], rotation[..., second]
+    rotated = jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-2 if half else -1)
+    rotated = rotated.reshape(rotation.shape).astype(x.dtype)
+    return jnp.concatenate([rotated, x[..., 2 * m :]], axis=-1)
 
 
 def _computed_once(cos, sin):
@@ -230,10 +215,6 @@ def to_half(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:
     Returns:
         `(*batch, d)`, the even columns and then the odd ones.
 
-    Raises:
-        TypeError: if `x` is no array.
-        ValueError: if `x` has no axis.
-
     Examples:
         >>> to_half(jnp.arange(5))
         Array([0, 2, 4, 1, 3], dtype=int32)
@@ -252,10 +233,6 @@ def to_interleaved(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:
 
     Returns:
         `(*batch, d)`, columns of both halves in turn.
-
-    Raises:
-        TypeError: if `x` is no array.
-        ValueError: if `x` has no axis.
 
     Examples:
         >>> to_interleaved(jnp.array([0, 2, 4, 1, 3]))
@@ -280,10 +257,6 @@ def weight_to_half(
     Returns:
         The converted weight, of the same shape.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if shapes or numbers do not fit.
-
     Examples:
         >>> weight_to_half(jnp.arange(8.0), 2)
         Array([0., 2., 1., 3., 4., 6., 5., 7.], dtype=float32)
@@ -306,10 +279,6 @@ def weight_to_interleaved(
     Returns:
         The converted weight, of the same shape.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if shapes or numbers do not fit.
-
     Examples:
         >>> weight_to_interleaved(jnp.array([0.0, 2.0, 1.0, 3.0]), 1)
         Array([0., 1., 2., 3.], dtype=float32)
@@ -323,6 +292,6 @@ def _of_each_head(convert, weight, num_heads, rotary_dim):
     num_heads = contract.heads(num_heads, weight.shape[-1])
     *rows, width = weight.shape
     heads = weight.reshape(*rows, num_heads, width // num_heads)
-    turning = contract.rotary_dim(rotary_dim, heads.shape[-1])
-    parts = [convert(heads[..., :turning]), heads[..., turning:]]
+    rotation = contract.rotary_dim(rotary_dim, heads.shape[-1])
+    parts = [convert(heads[..., :rotation]), heads[..., rotation:]]
     return jnp.concatenate(parts, axis=-1).reshape(weight.shape)

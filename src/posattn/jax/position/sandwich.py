@@ -40,10 +40,6 @@ def sandwich_bias(
         A function `bias(query_positions, key_positions)` of positions `(*batch, n_q)` and
         `(*batch, n_k)`, which may be any real numbers; it returns `(*batch, H, n_q, n_k)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range, or batch axes of positions differ.
-
     Examples:
         >>> sandwich_bias(1, dim=4)(jnp.array([3]), jnp.arange(4)).round(4)
         Array([[[0.0012, 0.073 , 0.1925, 0.25  ]]], dtype=float32)

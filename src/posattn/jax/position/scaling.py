@@ -38,10 +38,6 @@ def position_interpolation(
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> position_interpolation(4, factor=8.0)
         array([0.125  , 0.00125])
@@ -67,10 +63,6 @@ def ntk_aware(
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> ntk_aware(4, factor=8.0)
@@ -102,10 +94,6 @@ def dynamic_ntk(
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> dynamic_ntk(4, factor=2.0, length=5120, trained_length=2048)
@@ -149,10 +137,6 @@ def yarn(
     Returns:
         $\omega'$ in radians per position, `(d / 2)`; and $c$, for
         `rotate(x, positions, frequencies=..., attention_factor=...)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> yarn(4, factor=4.0, trained_length=4096)
@@ -208,10 +192,6 @@ def longrope(
         $\omega'$ in radians per position, `(d / 2)`; and $c$, for
         `rotate(x, positions, frequencies=..., attention_factor=...)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> options = {"short_factors": [1.0, 1.0], "long_factors": [1.0, 20.0]}
         >>> longrope(4, **options, length=9000, trained_length=4096, factor=32.0)[0]
@@ -251,10 +231,6 @@ def llama3(
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> (llama3(16) / frequencies(16, base=500000.0)).round(4)

@@ -34,10 +34,6 @@ def frequencies(dim: int, *, base: float = 10000.0) -> Float[np.ndarray, " m"]:
     Returns:
         The frequencies in radians per position, `(m)` with $m$ half the width, rounded up.
 
-    Raises:
-        TypeError: if `dim` is not an integer or `base` not a number.
-        ValueError: if `dim` or `base` is not positive.
-
     Examples:
         >>> frequencies(4)
         array([1.  , 0.01])
@@ -57,7 +53,7 @@ def sinusoidal_encoding(
     """One row of sines and cosines per position.
 
     Twin of :func:`posattn.reference.sinusoidal_encoding`.
-    Positions in a NumPy array are turned into sines in float64 before JAX sees them.
+    Positions in a NumPy array are made into sines in float64 before JAX sees them.
     A length, and positions in a JAX array, become sines on the device, and in the 32-bit mode by an
     exact reduction, so that float32 sines are right to 3e-7 at any position that int32 holds.
     No table is then part of the compiled program, and nothing is copied between host and device.
@@ -71,11 +67,6 @@ def sinusoidal_encoding(
 
     Returns:
         `(n, d)` or `(*batch, n, d)`: sine and cosine of each frequency alternate.
-
-    Raises:
-        TypeError: if an argument is not of its kind; float16 and bfloat16 positions are rejected,
-            because they cannot hold 2049 and 257.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> sinusoidal_encoding(2, 4).round(4)
@@ -106,10 +97,6 @@ def shift_matrix(
     Returns:
         The matrix, `(d, d)`, orthogonal with determinant 1.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if `dim` is odd or not positive, or `base` not positive.
-
     Examples:
         >>> shift_matrix(1, 2).round(4)
         Array([[ 0.5403,  0.8415],
@@ -134,10 +121,6 @@ class PositionalEncoding:
         dim: the width $d$, at least 1.
         dropout_rate: probability in [0, 1) of dropping an entry of the sum.
         base: of the frequencies, positive.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> layer = PositionalEncoding(4)
@@ -174,10 +157,6 @@ class PositionalEncoding:
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.sequence("x", x, self.dim)
         contract.positions_of(x.shape, positions)

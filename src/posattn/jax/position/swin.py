@@ -30,10 +30,6 @@ class SwinBias:
         height: $M_y$, at least 1.
         width: $M_x$, at least 1.
 
-    Raises:
-        TypeError: if `height` or `width` is not an integer.
-        ValueError: if `height` or `width` is not positive.
-
     Examples:
         >>> layer = SwinBias.init(jax.random.key(0), 2, 4, 4)
         >>> layer(jnp.arange(16), jnp.arange(16)).shape
@@ -71,10 +67,6 @@ class SwinBias:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         height = contract.integer("height", height, least=1)
@@ -99,11 +91,6 @@ class SwinBias:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are not integers.
-            ValueError: if a position lies outside the window, batch axes of positions differ, or the
-                table does not fit.
         """
         height, width = self.height, self.width
         displacements = (2 * height - 1) * (2 * width - 1)

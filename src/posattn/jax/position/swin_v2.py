@@ -35,10 +35,6 @@ class SwinV2Bias:
         trained_height: the number of rows in training, `height` if not given.
         trained_width: the number of columns in training, `width` if not given.
 
-    Raises:
-        TypeError: if a side is not an integer.
-        ValueError: if a side is not positive.
-
     Examples:
         >>> rng = jax.random.key(0)
         >>> layer = SwinV2Bias.init(rng, 2, 8, 8, trained_height=4, trained_width=4)
@@ -90,10 +86,6 @@ class SwinV2Bias:
 
         Returns:
             The layer.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number is not positive.
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
@@ -121,11 +113,6 @@ class SwinV2Bias:
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are not integers.
-            ValueError: if a position lies outside the window, batch axes of positions differ, or the
-                parameters' shapes do not fit.
         """
         contract.window_network(self.hidden_weight, self.hidden_bias, self.output_weight)
         wide = jnp.promote_types(self.hidden_weight.dtype, jnp.float32)

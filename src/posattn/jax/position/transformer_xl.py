@@ -78,10 +78,6 @@ class TransformerXLBias:
 
         Returns:
             The scheme.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         dim = contract.integer("dim", dim, least=1, even=True)
         num_heads = contract.heads(num_heads, dim)
@@ -110,10 +106,6 @@ class TransformerXLBias:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         num_heads, head_dim = self.content_bias.shape
         contract.parameter("position_bias", self.position_bias, (num_heads, head_dim))

@@ -74,10 +74,6 @@ class TUPEBias:
 
         Returns:
             The scheme.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
@@ -110,10 +106,6 @@ class TUPEBias:
 
         Returns:
             `(h, n_q, n_k)`, or `(*batch, h, n_q, n_k)` if positions have batch axes.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if shapes do not fit, or a position lies outside the table.
         """
         contract.untied(
             self.table, self.query_weight, self.key_weight, self.cls_bias, self.num_heads

@@ -25,7 +25,7 @@ def xpos_query(
     """Turn each pair of entries of a query, and shrink it more the later it stands.
 
     Twin of :func:`posattn.reference.xpos_query`.
-    Positions in a NumPy array are turned into angles and powers in float64; others, in the 32-bit
+    Positions in a NumPy array are made into angles and powers in float64; others, in the 32-bit
     mode, by an exact reduction of both, so that they are right to 1e-6 of what they are.
 
     Args:
@@ -39,10 +39,6 @@ def xpos_query(
 
     Returns:
         `(*batch, n, d)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
 
     Examples:
         >>> xpos_query(jnp.array([[1.0, 0.0]] * 2)).round(4)
@@ -75,10 +71,6 @@ def xpos_key(
 
     Returns:
         `(*batch, n, d)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
 
     Examples:
         >>> jnp.linalg.norm(xpos_key(jnp.array([[1.0, 0.0]]), jnp.array([512])))

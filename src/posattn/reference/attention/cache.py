@@ -24,10 +24,10 @@ class KVCache:
     slots that hold a position up to its own and less than $w$ before it.
 
     `MultiHeadAttention` takes a cache in its call and returns the next one.
-    The keys are kept turned, as the layer's `rotate` leaves them, because a rotation by a token's
+    The keys are kept rotated, as the layer's `rotate` leaves them, because a rotation by a token's
     own position never changes.
-    A scheme whose frequencies change with the length of the sequence needs `turned=False`: keys are
-    then kept as they were projected, and turned at every step.
+    A scheme whose frequencies change with the length of the sequence needs `rotated=False`: keys are
+    then kept as they were projected, and rotated at every step.
 
     Make an empty one with `KVCache.init(batch_shape, num_kv_heads, max_len, head_dim)`.
 
@@ -36,7 +36,7 @@ class KVCache:
         value: `(*batch, h, slots, d_h)`.
         positions: where the token of each slot stands, `(*batch, slots)`; $2^{31} - 1$ if it is empty.
         window: how many tokens a query sees, its own among them; all if None.
-        turned: whether keys are kept as `rotate` leaves them.
+        rotated: whether keys are kept as `rotate` leaves them.
 
     Examples:
         >>> cache = KVCache.init((), num_kv_heads=1, max_len=4, head_dim=2)
@@ -51,7 +51,7 @@ class KVCache:
     value: Inexact[np.ndarray, "*batch h slots d_h"]
     positions: Integer[np.ndarray, "*batch slots"]
     window: int | None = None
-    turned: bool = True
+    rotated: bool = True
 
     @classmethod
     def init(
@@ -62,7 +62,7 @@ class KVCache:
         head_dim: int,
         *,
         window: int | None = None,
-        turned: bool = True,
+        rotated: bool = True,
     ) -> "KVCache":
         """Make room for tokens, and keep none yet.
 
@@ -73,7 +73,7 @@ class KVCache:
             head_dim: the width of a head.
             window: how many tokens a query sees, its own among them; all if not given. The cache
                 then needs room for these only.
-            turned: whether keys are kept as `rotate` leaves them.
+            rotated: whether keys are kept as `rotate` leaves them.
 
         Returns:
             The empty cache.
@@ -84,7 +84,7 @@ class KVCache:
         """
         shape = contract.cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window)
         positions = np.full((*shape[:-3], shape[-2]), EMPTY)
-        return cls(np.zeros(shape), np.zeros(shape), positions, window, turned)
+        return cls(np.zeros(shape), np.zeros(shape), positions, window, rotated)
 
     def next_positions(self, n: int) -> Integer[np.ndarray, "*batch n"]:
         """Where the next `n` tokens of each example stand: after the last one that is kept.
@@ -131,7 +131,7 @@ class KVCache:
             last = np.max(positions, axis=-1, keepdims=True, initial=-1)
             kept = kept & (positions > last - slots)  # of a long chunk only the end
         new = KVCache(self.key.copy(), self.value.copy(), self.positions.copy())
-        new = replace(new, window=self.window, turned=self.turned)
+        new = replace(new, window=self.window, rotated=self.rotated)
         for *example, token in np.argwhere(kept):
             at, where = tuple(example), positions[(*example, token)]
             slot = where % slots
@@ -144,7 +144,7 @@ class KVCache:
         pairs = (self.key, key), (self.value, value)
         both = [np.concatenate(pair, axis=-2) for pair in pairs]
         where = np.concatenate([self.positions, known], axis=-1)
-        return new, KVCache(*both, where, self.window, self.turned)
+        return new, KVCache(*both, where, self.window, self.rotated)
 
     def mask(
         self,

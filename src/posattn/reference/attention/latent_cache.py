@@ -27,7 +27,7 @@ class LatentCache:
     one.
 
     Args:
-        latent: `(*batch, slots, width)`: of each token the latent vector and then the shared key, turned.
+        latent: `(*batch, slots, width)`: of each token the latent vector and then the shared key, rotated.
         positions: where the token of each slot stands, `(*batch, slots)`; $2^{31} - 1$ if it is empty.
 
     Examples:

@@ -255,7 +255,7 @@ def span(mask):
     return mask.size if isinstance(mask, Chunk) else None
 
 
-def unless_cached(mask, cache):
+def where_not_cached(mask, cache):
     """The mask of a layer, or None if a cache hides all that it hides."""
     held = None if cache is None else cache.window
     known = held is not None and isinstance(mask, Window) and held <= mask.window

@@ -220,7 +220,7 @@ class LatentAttention:
         widths = self._widths(x)
         if cache is not None and query_positions is None:
             query_positions = cache.next_positions(x.shape[-2])
-        content, turned, latent, where = self._projected(x, query_positions, widths)
+        content, rotated, latent, where = self._projected(x, query_positions, widths)
         if cache is not None:
             cache = cache.append(latent, where[0])
             latent, where, causal = cache.latent, (where[0], cache.positions), False
@@ -234,7 +234,7 @@ class LatentAttention:
             value = key[..., : widths.rank]
         else:
             key, value = self._keys_and_values(latent, widths)
-        query = np.concatenate([content, turned], axis=-1)
+        query = np.concatenate([content, rotated], axis=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         masks = [mask] if cache is None else [cache.mask, mask]
         heads = scaled_dot_product_attention(
@@ -275,8 +275,8 @@ class LatentAttention:
             ValueError: if shapes do not fit.
         """
         widths = self._widths(x)
-        content, turned, latent, where = self._projected(x, query_positions, widths)
-        query = np.concatenate([content, turned], axis=-1)
+        content, rotated, latent, where = self._projected(x, query_positions, widths)
+        query = np.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         return attention_weights(
@@ -302,12 +302,12 @@ class LatentAttention:
             narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
         query = split_heads(narrow @ self.query_weight, self.num_heads)
         where = positions_of(query, query, query_positions, query_positions)
-        content, turning = np.split(query, [widths.content], axis=-1)
+        content, rotation = np.split(query, [widths.content], axis=-1)
         latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
         latent = _norm(latent, self.kv_norm_weight, self.eps)
         key = self._turn(key[..., None, :, :], where[1])[..., 0, :, :]
         latent = np.concatenate([latent, key], axis=-1)
-        return content, self._turn(turning, where[0]), latent, where
+        return content, self._turn(rotation, where[0]), latent, where
 
     def _turn(self, x, positions):
         """Rotate `(*batch, h, n, d_r)`."""
@@ -315,14 +315,14 @@ class LatentAttention:
 
     def _keys_and_values(self, latent, widths):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
-        latent, turned = np.split(latent, [widths.rank], axis=-1)
+        latent, rotated = np.split(latent, [widths.rank], axis=-1)
         content, value = (
             split_heads(latent @ weight, self.num_heads)
             for weight in (self.key_weight, self.value_weight)
         )
         shape = (*content.shape[:-1], widths.rotary)
-        turned = np.broadcast_to(turned[..., None, :, :], shape)
-        return np.concatenate([content, turned], axis=-1), value
+        rotated = np.broadcast_to(rotated[..., None, :, :], shape)
+        return np.concatenate([content, rotated], axis=-1), value
 
     def _of_heads(self, weight):
         """The part of each head in a projection of the latent vector, `(h, r, d)`."""

@@ -15,15 +15,15 @@ from posattn.reference.attention.attention import (
 )
 from posattn.reference.attention.cache import KVCache
 from posattn.reference.attention.heads import merge_heads
-from posattn.reference.attention.masks import all_of, for_heads, span, unless_cached
+from posattn.reference.attention.masks import all_of, for_heads, span, where_not_cached
 from posattn.reference.models.projections import (
     affine,
     drawn,
     gated,
     queries_and_keys,
-    turned,
+    rotated,
+    sinks_and_cap,
     values,
-    weighing,
 )
 
 __all__ = ["MultiHeadAttention"]
@@ -223,7 +223,7 @@ class MultiHeadAttention:
         batch_shape: Sequence[int],
         max_len: int,
         *,
-        turned: bool = True,
+        rotated: bool = True,
     ) -> KVCache:
         """Make an empty cache that fits this layer.
 
@@ -232,7 +232,7 @@ class MultiHeadAttention:
         Args:
             batch_shape: the batch axes of the sequences, such as `(8,)`.
             max_len: how many positions there are, at least 1.
-            turned: whether keys are kept as `rotate` leaves them; see :class:`KVCache`.
+            rotated: whether keys are kept as `rotate` leaves them; see :class:`KVCache`.
 
         Returns:
             The empty cache.
@@ -244,7 +244,7 @@ class MultiHeadAttention:
         groups = self.num_kv_heads or self.num_heads
         width = self.key_weight.shape[-1] // groups
         return KVCache.init(
-            batch_shape, groups, max_len, width, window=span(self.mask), turned=turned
+            batch_shape, groups, max_len, width, window=span(self.mask), rotated=rotated
         )
 
     def __call__(
@@ -287,7 +287,7 @@ class MultiHeadAttention:
             coordinates: `(*batch, n_q, axes)`, or without batch axes: what `rotate` gets instead of
                 positions, such as rows and columns of patches. Masks, biases and a cache still use
                 the positions. Only where `key` is not given, and not with a cache whose keys are not
-                turned.
+                rotated.
             cache: the keys and values of the tokens before. Then each query attends to what the
                 cache holds up to its own position, its own token included, `key` and `value` are
                 not given, and tokens at a negative position are padding: nobody attends to them.
@@ -315,15 +315,15 @@ class MultiHeadAttention:
         )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
         v = values(self, value)
-        q = turned(self.rotate, 0, q, where[0], coordinates)
-        if cache is None or cache.turned:
-            k = turned(self.rotate, 1, k, where[1], coordinates)
+        q = rotated(self.rotate, 0, q, where[0], coordinates)
+        if cache is None or cache.rotated:
+            k = rotated(self.rotate, 1, k, where[1], coordinates)
         if cache is not None:
             cache, seen = cache.append(k, v, query_positions)
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
-            k = k if cache.turned else turned(self.rotate, 1, k, seen.positions)
+            k = k if cache.rotated else rotated(self.rotate, 1, k, seen.positions)
         masks = [
-            unless_cached(self.mask, cache),
+            where_not_cached(self.mask, cache),
             for_heads(mask, (*q.shape[:-1], k.shape[-2])),
         ]
         if cache is not None:
@@ -340,7 +340,7 @@ class MultiHeadAttention:
             query_positions=where[0],
             key_positions=where[1],
             scale=self.scale,
-            **weighing(self),
+            **sinks_and_cap(self),
             **(thinned if rng is not None else {}),
         )
         out = gated(self, merge_heads(out), query)
@@ -385,13 +385,13 @@ class MultiHeadAttention:
         contract.layer_coordinates(coordinates, query.shape, key, None)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         return attention_weights(
-            turned(self.rotate, 0, q, where[0], coordinates),
-            turned(self.rotate, 1, k, where[1], coordinates),
+            rotated(self.rotate, 0, q, where[0], coordinates),
+            rotated(self.rotate, 1, k, where[1], coordinates),
             mask=all_of([self.mask, mask], q, k, where),
             causal=causal,
             bias=[*biases(self.bias), *biases(bias)],
             query_positions=where[0],
             key_positions=where[1],
             scale=self.scale,
-            **weighing(self),
+            **sinks_and_cap(self),
         )

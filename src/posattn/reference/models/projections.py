@@ -1,4 +1,4 @@
-"""The projections of a layer of attention: drawn, applied to its input, and turned, head by head."""
+"""The projections of a layer of attention: drawn, applied to its input, and rotated, head by head."""
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def gated(layer, out, query):
 
 
 def queries_and_keys(layer, query, key, value, query_positions, key_positions):
-    """The heads of queries and keys, not yet turned, what has the values, and where the first two stand."""
+    """The heads of queries and keys, not yet rotated, what has the values, and where the first two stand."""
     if key is None:
         key = query
         key_positions = query_positions if key_positions is None else key_positions
@@ -60,7 +60,7 @@ def values(layer, value):
     return v if layer.value_norm is None else layer.value_norm(v)
 
 
-def turned(rotate, which, x, positions, coordinates=None):
+def rotated(rotate, which, x, positions, coordinates=None):
     """The queries (0) or the keys (1) of all heads, rotated."""
     rotate = rotate[which] if isinstance(rotate, list | tuple) else rotate
     if rotate is None:
@@ -69,7 +69,7 @@ def turned(rotate, which, x, positions, coordinates=None):
     return rotate(x, at)
 
 
-def weighing(layer):
+def sinks_and_cap(layer):
     """What the layer says of its weights: its sinks and its cap, where it has them."""
     given = {"sinks": layer.sinks, "soft_cap": layer.soft_cap}
     return {name: x for name, x in given.items() if x is not None}

@@ -8,7 +8,7 @@ from jaxtyping import Float, Real
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
 
-__all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
+__all__ = ["ALiBi", "alibi_slopes"]
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
@@ -111,23 +111,3 @@ class ALiBi:
         """
         distances = np.abs(relative_positions(query_positions, key_positions))
         return -alibi_slopes(self.num_heads)[:, None, None] * distances[..., None, :, :]
-
-
-def alibi_bias(num_heads: int) -> ALiBi:
-    """The bias of ALiBi as a function of positions: the same as `ALiBi(num_heads)`.
-
-    Args:
-        num_heads: the number of heads, at least 1.
-
-    Returns:
-        A function `bias(query_positions, key_positions)` that returns `(*batch, H, n_q, n_k)`.
-
-    Raises:
-        TypeError: if `num_heads` is not an integer.
-        ValueError: if `num_heads` is not positive.
-
-    Examples:
-        >>> alibi_bias(1)(np.array([7]), np.array([4, 8]))
-        array([[[-0.01171875, -0.00390625]]])
-    """
-    return ALiBi(num_heads)

@@ -24,7 +24,7 @@ class DAPE:
 
     where $\mathbf{s}_{ij} = (\mathbf{q}_{i}^\top\mathbf{k}_{j} / \sqrt{d_h})_h$ are the scores of one
     pair of tokens in all $H$ heads, and $\boldsymbol{\beta}_{ij} = (\beta_h(i, j))_h$ any bias that is
-    a function of positions: :func:`alibi_bias`, :class:`KerpleLog` and :class:`FIRE` are the authors'.
+    a function of positions: :class:`ALiBi`, :class:`KerpleLog` and :class:`FIRE` are the authors'.
     Each pair starts with the bias of its position, and the network raises or lowers it depending on the
     scores. So a far key that matches need not fade.
 
@@ -50,9 +50,9 @@ class DAPE:
         TypeError: if `bias` cannot be called.
 
     Examples:
-        >>> from posattn.reference import alibi_bias
+        >>> from posattn.reference import ALiBi
         >>> weights = np.array([[0.0], [-1.0]]), np.zeros(1), np.ones((1, 1)), np.zeros(1)
-        >>> layer = DAPE(alibi_bias(1), *weights)  # takes the bias back
+        >>> layer = DAPE(ALiBi(1), *weights)  # takes the bias back
         >>> layer.scores(np.ones((1, 1, 4)), np.ones((1, 3, 4)), np.array([2]), np.arange(3))
         array([[[0., 0., 0.]]])
 

@@ -77,7 +77,7 @@ def fope(
     The authors draw $\mathbf{A}$ and $\mathbf{B}$ once, as the identity matrix plus noise, and keep them
     fixed. Intern-S1-Pro stores them in its checkpoint, a set for each head of keys.
 
-    The authors set `rest_sine` to 1: the pairs that stand still are turned by 45 degrees at every
+    The authors set `rest_sine` to 1: the pairs that stand still are rotated by 45 degrees at every
     position and grow by $\sqrt2$. Turning queries and keys alike changes no score, so all it does is
     double what these pairs add to it. With 0 they stay as they are.
     A model that was trained with one of them needs that one.

@@ -37,10 +37,10 @@ def polar_query(
     Use both: `MultiHeadAttention(rotate=(polar_query, PolarKey(...)), scale=head_dim**-0.5)`.
     The result is twice as wide, all cosines before all sines, so products and cached keys cost twice
     as much. Without `scale` the layer would divide by $\sqrt{2d}$.
-    A `KVCache` has one width for keys and values: make it with `turned=False`.
+    A `KVCache` has one width for keys and values: make it with `rotated=False`.
 
     What it guarantees: scores depend on positions only through the offset, any positions are
-    defined, and keys can be cached once they are turned.
+    defined, and keys can be cached once they are rotated.
     Where it fails: every length is positive, whatever the sign of the entry, so content cannot
     change the sign of a term. The lengths of vectors change.
 

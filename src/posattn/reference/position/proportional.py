@@ -12,7 +12,7 @@ __all__ = ["proportional_frequencies"]
 def proportional_frequencies(
     head_dim: int, *, base: float = 10000.0, rotary_dim: int, factor: float = 1.0
 ) -> Float[np.ndarray, " m"]:
-    r"""Keep the fast pairs of a whole head turning, and stop the slow ones.
+    r"""Keep the fast pairs of a whole head rotation, and stop the slow ones.
 
     .. math:: \omega_j = \begin{cases} b^{-2j/d} / s & \text{if } j < r/2 \\
         0 & \text{otherwise,} \end{cases} \qquad j = 0, \ldots, d/2 - 1.
@@ -53,6 +53,6 @@ def proportional_frequencies(
         transformers, which `nox -s oracles` compares with it.
     """
     head_dim = contract.integer("head_dim", head_dim, least=1, even=True)
-    turning = contract.rotary_dim(rotary_dim, head_dim) // 2
+    rotation = contract.rotary_dim(rotary_dim, head_dim) // 2
     speeds = frequencies(head_dim, base=base) / contract.factor(factor)
-    return np.where(np.arange(head_dim // 2) < turning, speeds, 0.0)
+    return np.where(np.arange(head_dim // 2) < rotation, speeds, 0.0)

@@ -39,10 +39,10 @@ def rotate(
 
     It acts on queries and keys, inside each head: `MultiHeadAttention(rotate=rotate)`.
     Each turns by its own position, so the angle between them changes by the difference. Scores therefore
-    depend on positions only through the offset, and keys can be cached once they are turned.
+    depend on positions only through the offset, and keys can be cached once they are rotated.
     With $c = 1$ vectors keep their lengths, and negative positions turn them back:
     `rotate(rotate(x, p), -p)` is `x`.
-    DeepSeek-V4 uses one vector as key and value, so its values are turned too. It turns the output of
+    DeepSeek-V4 uses one vector as key and value, so its values are rotated too. It turns the output of
     each query back by the query's position, and then the output depends only on offsets, as the scores do.
     Scores do not fall steadily with the distance. Beyond the trained length the slow pairs reach angles
     that training never showed: see :func:`position_interpolation`, :func:`yarn` and the other ways.
@@ -184,8 +184,8 @@ def turn(x, cos, sin, layout):
     m = cos.shape[-1]
     axis, pairs = (-2, (2, m)) if layout == "half" else (-1, (m, 2))
     a, b = np.moveaxis(x[..., : 2 * m].reshape(*x.shape[:-1], *pairs), axis, 0)
-    turned = np.stack([a * cos - b * sin, a * sin + b * cos], axis=axis)
-    return np.concatenate([turned.reshape(*x.shape[:-1], 2 * m), x[..., 2 * m :]], axis=-1)
+    rotated = np.stack([a * cos - b * sin, a * sin + b * cos], axis=axis)
+    return np.concatenate([rotated.reshape(*x.shape[:-1], 2 * m), x[..., 2 * m :]], axis=-1)
 
 
 def to_half(x: Shaped[np.ndarray, "*batch d"]) -> Shaped[np.ndarray, "*batch d"]:
@@ -316,6 +316,6 @@ def _of_each_head(convert, weight, num_heads, rotary_dim):
     num_heads = contract.heads(num_heads, weight.shape[-1])
     *rows, width = weight.shape
     heads = weight.reshape(*rows, num_heads, width // num_heads)
-    turning = contract.rotary_dim(rotary_dim, heads.shape[-1])
-    parts = [convert(heads[..., :turning]), heads[..., turning:]]
+    rotation = contract.rotary_dim(rotary_dim, heads.shape[-1])
+    parts = [convert(heads[..., :rotation]), heads[..., rotation:]]
     return np.concatenate(parts, axis=-1).reshape(weight.shape)

@@ -108,8 +108,8 @@ def dynamic_ntk(
     The result depends only on the arguments. After a long text, a short one gets the trained frequencies
     again. Implementations that keep what they computed for the longest text do not do that.
 
-    All frequencies change with $n$, so a key that was turned and cached does not fit the queries of
-    later, longer calls. Cache keys before they are turned, or fix $n$ at the final length.
+    All frequencies change with $n$, so a key that was rotated and cached does not fit the queries of
+    later, longer calls. Cache keys before they are rotated, or fix $n$ at the final length.
 
     The formula with $s$ is that of Hugging Face and of the code that it follows.
     $s = 1$ gives the one of :cite:t:`peng2024yarn`, where $n / L$ is the factor.
@@ -168,7 +168,7 @@ def yarn(
     trained length, that is $\beta$ turns at $j(\beta) = d \ln(L / 2\pi\beta) / (2 \ln b)$.
     Pairs up to $j_f = \max(\lfloor j(\beta_f) \rfloor, 0)$ stay, pairs from
     $j_s = \min(\lceil j(\beta_s) \rceil, d - 1)$ on are interpolated, those between are blended.
-    The attention factor $c$ multiplies turned queries and keys, so their scores are multiplied by
+    The attention factor $c$ multiplies rotated queries and keys, so their scores are multiplied by
     $c^2$. Longer contexts need a sharper softmax.
 
     This is the authors' code and that of Hugging Face. Both blend linearly in $j$, and round and
@@ -259,8 +259,8 @@ def longrope(
 
     Here $\omega_j = b^{-2j/d}$ is the frequency of pair $j = 0, \ldots, d/2 - 1$.
     The factors belong to a checkpoint and are stored in its configuration.
-    $\lambda$ changes when a text outgrows the trained length, and keys that were turned and cached
-    before no longer fit. Cache keys before they are turned, or decide from the start.
+    $\lambda$ changes when a text outgrows the trained length, and keys that were rotated and cached
+    before no longer fit. Cache keys before they are rotated, or decide from the start.
     The attention factor $c$ holds for short texts too.
 
     This is LongRoPE as Phi-3 and Hugging Face have it.

@@ -61,10 +61,6 @@ def attention_weights(
         W, `(*batch, n_q, n_k)`. Each row sums to 1, with `sinks` to less, or is 0 if it may
         attend to nothing.
 
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype.
-        ValueError: if shapes do not fit, or a number lies outside its range.
-
     Examples:
         >>> import math, torch
         >>> attention_weights(torch.eye(2), torch.eye(2), causal=True, scale=math.log(3))
@@ -134,11 +130,6 @@ def scaled_dot_product_attention(
 
     Returns:
         One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
-
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype, or `rng` is no
-            generator.
-        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> import math, torch

@@ -6,10 +6,10 @@ import torch
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask
 
-from posattn.torch.attention.blocks import seen_by
 from posattn.torch.attention.call import checked
 from posattn.torch.attention.masks import Chunk, Every, Window
-from posattn.torch.attention.pairs import flat, placed, places, reader
+from posattn.torch.attention.pair_terms import flat, placed, places, reader
+from posattn.torch.attention.query_tiles import seen_by
 
 __all__ = []
 

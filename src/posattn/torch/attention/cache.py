@@ -33,7 +33,7 @@ class KVCache:
         value: `(*batch, h, slots, d_h)`.
         positions: where the token of each slot stands, `(*batch, slots)`; `2**31 - 1` if it is empty.
         window: how many tokens a query sees, its own among them; all if None.
-        turned: whether keys are kept as `rotate` leaves them.
+        rotated: whether keys are kept as `rotate` leaves them.
 
     Examples:
         >>> cache = KVCache.init((), num_kv_heads=1, max_len=4, head_dim=2)
@@ -48,7 +48,7 @@ class KVCache:
     value: Float[Tensor, "*batch h slots d_h"]
     positions: Integer[Tensor, "*batch slots"]
     window: int | None = None
-    turned: bool = True
+    rotated: bool = True
 
     @classmethod
     def init(
@@ -59,7 +59,7 @@ class KVCache:
         head_dim: int,
         *,
         window: int | None = None,
-        turned: bool = True,
+        rotated: bool = True,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> "KVCache":
@@ -74,16 +74,12 @@ class KVCache:
             head_dim: the width of a head.
             window: how many tokens a query sees, its own among them; all if not given. The cache
                 then needs room for these only.
-            turned: whether keys are kept as `rotate` leaves them.
+            rotated: whether keys are kept as `rotate` leaves them.
             dtype: of keys and values; PyTorch's default one if not given.
             device: where the cache lives.
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         *batch, heads, slots, width = contract.cache_shape(
             batch_shape, num_kv_heads, max_len, head_dim, window
@@ -91,7 +87,7 @@ class KVCache:
         shape = (*batch, heads, slots + 1, width)
         key, value = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         positions = torch.full((*batch, slots + 1), EMPTY, device=device)
-        return cls(key, value, positions, window, turned)
+        return cls(key, value, positions, window, rotated)
 
     def next_positions(self, n: int) -> Integer[Tensor, "*batch n"]:
         """Where the next `n` tokens of each example stand: after the last one that is kept.
@@ -125,10 +121,6 @@ class KVCache:
         Returns:
             The next cache, and a cache that holds what these tokens may attend to. It is the same,
             except where several tokens enter a cache with a window.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
         """
         return appended(self, key, value, positions)
 
@@ -147,10 +139,6 @@ class KVCache:
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if batch axes of positions differ.
         """
         contract.cache_arrays(self)
         kept = self.positions if key_positions is None else key_positions
@@ -188,14 +176,14 @@ def appended(cache, key, value, positions):
         both = [torch.cat(pair, -2) for pair in ((cache.key, key), (cache.value, value))]
         known = positions.masked_fill(positions < 0, EMPTY)
         known = torch.cat([cache.positions, known], dim=-1)
-        together = KVCache(*both, known, cache.window, cache.turned)
+        together = KVCache(*both, known, cache.window, cache.rotated)
     slot = positions % slots if wraps else positions.clamp(max=slots - 1)
     slot = slot.where(kept, slots)
     cache.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
     slot, kept = (x[..., None, :, None].expand(key.shape) for x in (slot, kept))
     cache.key.scatter_(-2, slot, key.where(kept, 0))
     cache.value.scatter_(-2, slot, value.where(kept, 0))
-    new = KVCache(cache.key, cache.value, cache.positions, cache.window, cache.turned)
+    new = KVCache(cache.key, cache.value, cache.positions, cache.window, cache.rotated)
     return new, new if together is cache else together
 
 
@@ -209,7 +197,7 @@ def _with_token(cache, key, value, position, slots):
     cache.key[..., slot, :] = key[..., 0, :]
     cache.value[..., slot, :] = value[..., 0, :]
     cache.positions[..., slot] = position
-    new = KVCache(cache.key, cache.value, cache.positions, cache.window, cache.turned)
+    new = KVCache(cache.key, cache.value, cache.positions, cache.window, cache.rotated)
     return new, new
 
 
@@ -244,7 +232,7 @@ def visible_to(cache, positions):
     if cache.window is None:  # the token at a position is in the slot of that number
         end = max(int(positions.long().max()) + 1, 1)
         key, value = cache.key[..., :end, :], cache.value[..., :end, :]
-        cache = KVCache(key, value, cache.positions[..., :end], None, cache.turned)
+        cache = KVCache(key, value, cache.positions[..., :end], None, cache.rotated)
     if positions.shape[-1] > 1:
         return cache, cache.mask
     mask = seen(positions, cache.positions, cache.window)
@@ -255,11 +243,11 @@ def visible_to(cache, positions):
 
 def _with_names(cache):
     leaves = [(GetAttrKey(name), getattr(cache, name)) for name in ARRAYS]
-    return leaves, [cache.window, cache.turned]
+    return leaves, [cache.window, cache.rotated]
 
 
 def _flat(cache):
-    return [getattr(cache, name) for name in ARRAYS], [cache.window, cache.turned]
+    return [getattr(cache, name) for name in ARRAYS], [cache.window, cache.rotated]
 
 
 register_pytree_node(

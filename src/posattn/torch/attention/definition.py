@@ -30,10 +30,6 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
         The weights w, `(*batch, n_q, n_k)`. Each row sums to 1, or is 0 if nothing may be
         attended to, and then so is its gradient.
 
-    Raises:
-        TypeError: if `scores` are not floating or `mask` is not bool.
-        ValueError: if `scores` have fewer than two axes or `mask` does not fit.
-
     Examples:
         >>> masked_softmax(torch.zeros(1, 3), torch.tensor([[True, True, False]]))
         tensor([[0.5000, 0.5000, 0.0000]])

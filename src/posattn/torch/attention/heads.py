@@ -22,10 +22,6 @@ def split_heads(
     Returns:
         `(*batch, H, n, d / H)`.
 
-    Raises:
-        TypeError: if `x` is not floating or `num_heads` is not an integer.
-        ValueError: if `x` has fewer than two axes or `num_heads` does not divide its width.
-
     Examples:
         >>> import torch
         >>> split_heads(torch.tensor([[0.0, 1.0, 2.0, 3.0]]), 2)
@@ -48,10 +44,6 @@ def merge_heads(x: Float[Tensor, "*batch h n d_h"]) -> Float[Tensor, "*batch n d
 
     Returns:
         `(*batch, n, H d_h)`.
-
-    Raises:
-        TypeError: if `x` is not floating.
-        ValueError: if `x` has fewer than three axes.
 
     Examples:
         >>> import torch

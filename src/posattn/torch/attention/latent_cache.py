@@ -27,7 +27,7 @@ class LatentCache:
     the end makes the vectors of its example NaN, instead of an error.
 
     Args:
-        latent: `(*batch, slots, width)`: of each token the latent vector and then the shared key, turned.
+        latent: `(*batch, slots, width)`: of each token the latent vector and then the shared key, rotated.
         positions: where the token of each slot stands, `(*batch, slots)`; `2**31 - 1` if it is empty.
 
     Examples:
@@ -65,10 +65,6 @@ class LatentCache:
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         *batch, slots, width = contract.latent_shape(batch_shape, max_len, width)
         latent = torch.zeros((*batch, slots + 1, width), dtype=dtype, device=device)
@@ -89,10 +85,6 @@ class LatentCache:
 
         Returns:
             `(*batch, n)`.
-
-        Raises:
-            TypeError: if `n` is not an integer.
-            ValueError: if `n` is negative.
         """
         contract.latent_arrays(self)
         return following(self, contract.integer("n", n))
@@ -112,10 +104,6 @@ class LatentCache:
 
         Returns:
             The next cache.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit, or a position lies beyond the end of the cache.
         """
         contract.latent_entry(latent, positions, self)
         slots = self.positions.shape[-1] - 1
@@ -146,10 +134,6 @@ class LatentCache:
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if batch axes of positions differ.
         """
         contract.latent_arrays(self)
         kept = self.positions if key_positions is None else key_positions

@@ -48,10 +48,6 @@ def causal_mask(
     Returns:
         The mask, `(n_q, n_k)`.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is negative.
-
     Examples:
         >>> causal_mask(2)
         tensor([[ True, False],
@@ -77,10 +73,6 @@ def length_mask(
 
     Returns:
         The mask, `(batch, 1, n_k)` or `(batch, n_q, n_k)`.
-
-    Raises:
-        TypeError: if `lengths` or `n_k` holds no integers.
-        ValueError: if `lengths` has another rank, or a length is negative or larger than `n_k`.
 
     Examples:
         >>> length_mask(torch.tensor([3, 1]), 4).int()
@@ -112,10 +104,6 @@ def window_mask(
     Returns:
         The mask, `(n_q, n_k)`.
 
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small.
-
     Examples:
         >>> window_mask(3, 3, 2).int()
         tensor([[1, 1, 0],
@@ -135,10 +123,6 @@ class Window:
 
     Args:
         window: the width w, at least 1.
-
-    Raises:
-        TypeError: if `window` is not an integer.
-        ValueError: if `window` is too small.
 
     Examples:
         >>> Window(2)(torch.tensor([3]), torch.arange(6)).int()
@@ -165,10 +149,6 @@ class Window:
 
         Returns:
             True means may attend, `(*batch, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ.
         """
         return relative_positions(query_positions, key_positions).abs() < self.window
 
@@ -181,10 +161,6 @@ class Chunk:
 
     Args:
         size: the number of positions in a chunk, at least 1.
-
-    Raises:
-        TypeError: if `size` is not an integer.
-        ValueError: if `size` is too small.
 
     Examples:
         >>> Chunk(2)(torch.tensor([3]), torch.arange(6)).int()
@@ -211,10 +187,6 @@ class Chunk:
 
         Returns:
             True means may attend, `(*batch, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ.
         """
         query, key = _exact(query_positions, key_positions)
         return query[..., :, None] // self.size == key[..., None, :] // self.size
@@ -253,7 +225,7 @@ def span(mask):
     return mask.size if isinstance(mask, Chunk) else None
 
 
-def unless_cached(mask, cache):
+def where_not_cached(mask, cache):
     """The mask of a layer, or None if a cache hides all that it hides."""
     held = None if cache is None else cache.window
     known = held is not None and isinstance(mask, Window) and held <= mask.window

@@ -22,10 +22,6 @@ def previous_token_score(weights: Weights, distance: int = 1) -> Float[Tensor, "
     Returns:
         A score from 0 to 1 for each head, `(*batch, h)`.
 
-    Raises:
-        TypeError: if `weights` are not floating or `distance` is not an integer.
-        ValueError: if `weights` are not square or `distance` is not below n.
-
     Examples:
         >>> import torch
         >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.5, 0.25]]])
@@ -50,10 +46,6 @@ def induction_score(weights: Weights, period: int) -> Float[Tensor, "*batch h"]:
     Returns:
         A score from 0 to 1 for each head, `(*batch, h)`.
 
-    Raises:
-        TypeError: if `weights` are not floating or `period` is not an integer.
-        ValueError: if `weights` are not square or `period` is not below n.
-
     Examples:
         >>> import torch
         >>> weights = torch.eye(4)[None]
@@ -75,10 +67,6 @@ def first_token_score(weights: Weights) -> Float[Tensor, "*batch h"]:
 
     Returns:
         A score from 0 to 1 for each head, `(*batch, h)`.
-
-    Raises:
-        TypeError: if `weights` are not floating.
-        ValueError: if `weights` are not square or there is no other token.
 
     Examples:
         >>> import torch

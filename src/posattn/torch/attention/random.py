@@ -30,10 +30,6 @@ def dropout(
     Returns:
         y, of the same shape.
 
-    Raises:
-        TypeError: if `x` is not floating or `rng` is no generator.
-        ValueError: if `dropout_rate` lies outside [0, 1).
-
     Examples:
         >>> kept = dropout(torch.ones(1000), 0.5, torch.Generator().manual_seed(0))
         >>> kept.unique()

@@ -18,10 +18,10 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from posattn import contract
-from posattn.torch.attention.blocks import learned_by, wide_dtype
 from posattn.torch.attention.call import biases, total_bias
 from posattn.torch.attention.definition import by_head
 from posattn.torch.attention.masks import of_pairs, readable, zero_unattended
+from posattn.torch.attention.query_tiles import learned_by, wide_dtype
 
 __all__ = ["balanced_order", "ring_attention"]
 
@@ -46,10 +46,6 @@ def balanced_order(
 
     Returns:
         `(n)`, the positions 0 to n - 1.
-
-    Raises:
-        TypeError: if a number is not an integer.
-        ValueError: if a number is too small, or `n` is no multiple of `2 * workers`.
 
     Examples:
         >>> balanced_order(8, 2)
@@ -111,12 +107,6 @@ def ring_attention(
 
     Returns:
         One row per query, `(*batch, n_q, d_v)`; zeros where a query may attend to nothing.
-
-    Raises:
-        TypeError: if an array is missing or has a wrong or different dtype, or `mask` or `bias`
-            is of a wrong kind.
-        ValueError: if shapes do not fit or differ between workers, `scale` is not finite, `across`
-            does not name workers, or `bias` needs all keys.
 
     Examples:
         >>> alone = {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from posattn import contract
-from posattn.torch.attention import blocks
+from posattn.torch.attention import query_tiles
 from posattn.torch.attention.fused import kernel
 from posattn.torch.attention.masks import Window, readable, transformed
 
@@ -46,7 +46,7 @@ def attend(call, whole):
             return _by_distance(*arguments)
         if readable(row) and not transformed():
             return _Learned.apply(*arguments)
-    return blocks.attend(call, whole)
+    return query_tiles.attend(call, whole)
 
 
 def _is_of_distances(call):
@@ -65,7 +65,7 @@ def _row(call):
     """
     n_q, n_k = call.query.shape[-2], call.key.shape[-2]
     at = torch.zeros(1, dtype=torch.int64), torch.arange(1 - n_k, n_q)
-    row = torch.zeros(1, n_q + n_k - 1, dtype=blocks.wide_dtype(call.query))
+    row = torch.zeros(1, n_q + n_k - 1, dtype=query_tiles.wide_dtype(call.query))
     for part in call.biases:
         found = part(*at)
         contract.bias(found[..., :n_k], (*call.query.shape[:-1], n_k))
@@ -91,7 +91,7 @@ def _by_distance(query, key, value, row, scale, reach):
         _block(
             query[..., rows, :], key[..., keys, :], value[..., keys, :], row, start, scale
         )
-        for rows, keys, start in _blocks(query, key, row, reach, blocks.ROWS)
+        for rows, keys, start in _blocks(query, key, row, reach, query_tiles.ROWS)
     ]
     return torch.cat(outs, dim=-2)
 
@@ -110,10 +110,12 @@ class _Learned(torch.autograd.Function):
     def backward(ctx, grad):
         query, key, value, row = ctx.saved_tensors
         scale, reach = ctx.options
-        size = max(1, min(blocks.ROWS, PAIRS // (query.shape[:-2].numel() * key.shape[-2])))
+        size = max(
+            1, min(query_tiles.ROWS, PAIRS // (query.shape[:-2].numel() * key.shape[-2]))
+        )
         row = _shortened(query, key, row, scale)
         sums = [
-            torch.zeros_like(x, dtype=blocks.wide_dtype(x))
+            torch.zeros_like(x, dtype=query_tiles.wide_dtype(x))
             for x in (query, key, value, row)
         ]
         for rows, keys, start in _blocks(query, key, row, reach, size):

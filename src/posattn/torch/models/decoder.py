@@ -13,7 +13,7 @@ from posattn.torch.attention.cache import KVCache
 from posattn.torch.attention.masks import Every
 from posattn.torch.attention.random import Rng, seed
 from posattn.torch.models.block import Block, FeedForward, applied, norm_of
-from posattn.torch.models.loading import from_config
+from posattn.torch.models.decoder_plan import from_config
 from posattn.torch.models.multi_head import Bias, MultiHeadAttention, Rotate
 
 __all__ = ["Decoder"]
@@ -57,10 +57,6 @@ class Decoder(nn.Module):
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range or does not divide what it must.
 
     Examples:
         >>> from posattn.torch import Rotary
@@ -170,10 +166,6 @@ class Decoder(nn.Module):
 
         Returns:
             The empty caches.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         made = {"dtype": dtype, "device": device}
         layers = (block.attention for block in self.blocks)
@@ -206,10 +198,6 @@ class Decoder(nn.Module):
 
         Returns:
             `(*batch, n, vocab_size)`. With a cache, that and the cache of all tokens so far.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit, a token is not in the vocabulary, or the cache is full.
         """
         x, options = self._start(tokens, mask, positions, cache)
         layers, kept = len(self.blocks), []
@@ -241,10 +229,6 @@ class Decoder(nn.Module):
 
         Returns:
             For each layer `(*batch, h, n, n)`.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit, or a token is not in the vocabulary.
         """
         x, options = self._start(tokens, mask, positions)
         found = []
@@ -277,10 +261,6 @@ class Decoder(nn.Module):
 
         Returns:
             The text with the new tokens, `(*batch, n + max_new_tokens)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if a number lies outside its range, or `rng` is missing where tokens are drawn.
         """
         contract.tokens(tokens, self.embedding.num_embeddings, positions)
         given = max_new_tokens, temperature, rng

@@ -41,7 +41,7 @@ class Steps(nn.Module):
 
     Args:
         turn: the rotation, `(x, positions) -> x`; None if there is none.
-        norm: acts on what has turned; None if nothing does.
+        norm: acts on what has rotated; None if nothing does.
         temperature: a `posattn.configs.Temperature` of queries; None if they keep their length.
     """
 

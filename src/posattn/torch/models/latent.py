@@ -15,7 +15,7 @@ from posattn.torch.attention.call import checked, positions_of
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import all_of, for_heads
-from posattn.torch.models.building import state_of, turn
+from posattn.torch.models.layer_plan import state_of, turn
 from posattn.torch.models.projections import autocasts, floating_weight, made_by
 
 __all__ = ["LatentAttention"]
@@ -46,10 +46,6 @@ class LatentAttention(nn.Module):
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> from posattn.torch import Rotary
@@ -199,10 +195,6 @@ class LatentAttention(nn.Module):
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         dtype, device = made_by(self.kv_down, dtype, device)
         width = self.kv_rank + self.rotary_dim
@@ -235,16 +227,12 @@ class LatentAttention(nn.Module):
         Returns:
             `(*batch, n, d)`; zeros where a query may attend to nothing. With a cache, that and the cache of
             all tokens so far.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit, or the cache is full.
         """
         contract.sequence("x", x, self.dim)
         aligned = cache is None and query_positions is None
         if cache is not None and query_positions is None:
             query_positions = cache.next_positions(x.shape[-2])
-        content, turned, latent, where = self._projected(x, query_positions)
+        content, rotated, latent, where = self._projected(x, query_positions)
         if cache is not None:
             cache = cache.append(latent, where[0])
             latent, where, causal = cache.latent, (where[0], cache.positions), False
@@ -255,7 +243,7 @@ class LatentAttention(nn.Module):
             value = key[..., : self.kv_rank]
         else:
             key, value = self._keys_and_values(latent)
-        query = torch.cat([content, turned], dim=-1)
+        query = torch.cat([content, rotated], dim=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         if absorbed:
             query, mask, where = _as_one_head(query, mask, where)
@@ -298,14 +286,10 @@ class LatentAttention(nn.Module):
 
         Returns:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit.
         """
         contract.sequence("x", x, self.dim)
-        content, turned, latent, where = self._projected(x, query_positions)
-        query = torch.cat([content, turned], dim=-1)
+        content, rotated, latent, where = self._projected(x, query_positions)
+        query = torch.cat([content, rotated], dim=-1)
         key, _ = self._keys_and_values(latent)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         return attention_weights(
@@ -328,11 +312,11 @@ class LatentAttention(nn.Module):
             narrow = _normed(self.query_norm, self.query_down(x))
         query = split_heads(self.query(narrow), self.num_heads)
         where = positions_of(query, query, query_positions, query_positions)
-        content, turning = query.split([self.content_dim, self.rotary_dim], dim=-1)
+        content, rotation = query.split([self.content_dim, self.rotary_dim], dim=-1)
         latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
         key = self._turn(key[..., None, :, :], where[1])[..., 0, :, :]
         latent = torch.cat([_normed(self.kv_norm, latent), key], dim=-1)
-        return content, self._turn(turning, where[0]), latent, where
+        return content, self._turn(rotation, where[0]), latent, where
 
     def _turn(self, x, positions):
         """Rotate `(*batch, h, n, d_r)`."""
@@ -345,12 +329,12 @@ class LatentAttention(nn.Module):
 
     def _keys_and_values(self, latent):
         """Those of all heads, `(*batch, h, n, d_c + d_r)` and `(*batch, h, n, d_v)`."""
-        latent, turned = latent.split([self.kv_rank, self.rotary_dim], dim=-1)
+        latent, rotated = latent.split([self.kv_rank, self.rotary_dim], dim=-1)
         content, value = (
             split_heads(up(latent), self.num_heads) for up in (self.key, self.value)
         )
-        turned = turned[..., None, :, :].expand(*content.shape[:-1], -1)
-        return torch.cat([content, turned], dim=-1), value
+        rotated = rotated[..., None, :, :].expand(*content.shape[:-1], -1)
+        return torch.cat([content, rotated], dim=-1), value
 
     def _of_heads(self, up):
         """The part of each head in a projection of the latent vector, `(h, d, r)`."""

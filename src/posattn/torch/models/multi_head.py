@@ -12,17 +12,17 @@ from posattn.torch.attention.attention import attend, attention_weights
 from posattn.torch.attention.cache import KVCache, appended, following, visible_to
 from posattn.torch.attention.call import biases, checked
 from posattn.torch.attention.heads import merge_heads
-from posattn.torch.attention.masks import all_of, for_heads, span, unless_cached
+from posattn.torch.attention.masks import all_of, for_heads, span, where_not_cached
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
-from posattn.torch.models.building import from_config
+from posattn.torch.models.layer_plan import from_config
 from posattn.torch.models.projections import (
-    both_turned,
     gated,
     made_by,
     queries_and_keys,
-    turned,
+    rotated,
+    rotated_pair,
+    sinks_and_cap,
     values,
-    weighing,
 )
 
 __all__ = ["MultiHeadAttention"]
@@ -116,10 +116,6 @@ class MultiHeadAttention(nn.Module):
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
         rng: where the weights are drawn from.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range or does not divide what it must.
 
     Examples:
         >>> layer = MultiHeadAttention(8, 2)
@@ -219,7 +215,7 @@ class MultiHeadAttention(nn.Module):
         batch_shape: Sequence[int],
         max_len: int,
         *,
-        turned: bool = True,
+        rotated: bool = True,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> KVCache:
@@ -230,21 +226,17 @@ class MultiHeadAttention(nn.Module):
         Args:
             batch_shape: the batch axes of the sequences, such as `(8,)`.
             max_len: how many positions there are, at least 1.
-            turned: whether keys are kept as `rotate` leaves them.
+            rotated: whether keys are kept as `rotate` leaves them.
             dtype: of keys and values; if not given, what the layer makes of them: under
                 :class:`torch.autocast` its dtype, otherwise that of the weights.
             device: where the cache lives; where the weights are if not given.
 
         Returns:
             The empty cache.
-
-        Raises:
-            TypeError: if a number is not an integer.
-            ValueError: if a number is too small.
         """
         dtype, device = made_by(self.key, dtype, device)
         sizes = batch_shape, self.num_kv_heads, max_len, self.head_dim
-        options = {"window": span(self.mask), "turned": turned}
+        options = {"window": span(self.mask), "rotated": rotated}
         return KVCache.init(*sizes, **options, dtype=dtype, device=device)
 
     def forward(
@@ -281,7 +273,7 @@ class MultiHeadAttention(nn.Module):
             key_positions: where the keys stand, `(n_k)` or `(*batch, n_k)`; as the queries if neither
                 they nor `key` are given, otherwise 0 to `n_k - 1`.
             coordinates: `(*batch, n_q, axes)` or `(n_q, axes)`: what `rotate` gets instead of positions.
-                Only where `key` is not given, and not with a cache whose keys are not turned.
+                Only where `key` is not given, and not with a cache whose keys are not rotated.
             cache: the keys and values of the tokens before; then each query attends to what stands up to
                 its own position, and a negative position marks padding.
             rng: where dropout draws from, a generator or a seed; None means no dropout.
@@ -289,10 +281,6 @@ class MultiHeadAttention(nn.Module):
         Returns:
             `(*batch, n_q, d)`; the offset of the output projection (or zero) where a query may attend to
             nothing. With a cache, that and the cache of all tokens so far.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit, or the cache is full.
         """
         warn_of_no_dropout(self, rng)
         aligned = cache is None and query_positions is None and key_positions is None
@@ -308,9 +296,9 @@ class MultiHeadAttention(nn.Module):
         )
         contract.layer_coordinates(coordinates, query.shape, key, cache)
         v = values(self, value)
-        at_once = cache is None or cache.turned
-        q, k = both_turned(as_given(self.rotate), q, k, where, coordinates, at_once)
-        own, added = unless_cached(self.mask, cache), self._biases(bias)
+        at_once = cache is None or cache.rotated
+        q, k = rotated_pair(as_given(self.rotate), q, k, where, coordinates, at_once)
+        own, added = where_not_cached(self.mask, cache), self._biases(bias)
         held, finite = None, False
         if cache is not None:
             causal = False
@@ -320,7 +308,7 @@ class MultiHeadAttention(nn.Module):
             whole = any(isinstance(x, Tensor) for x in (mask, *added))
             seen, held = (seen, seen.mask) if whole else visible_to(seen, query_positions)
             k, v, where = seen.key, seen.value, (query_positions, seen.positions)
-            k = k if at_once else turned(as_given(self.rotate), 1, k, seen.positions)
+            k = k if at_once else rotated(as_given(self.rotate), 1, k, seen.positions)
         mask = all_of([own, for_heads(mask, (*q.shape[:-1], k.shape[-2]))], q, k, where)
         mask = all_of([held, mask], q, k, where)
         options = {
@@ -330,7 +318,7 @@ class MultiHeadAttention(nn.Module):
             "query_positions": None if aligned else where[0],
             "key_positions": None if aligned else where[1],
             "scale": self.scale,
-        } | weighing(self)
+        } | sinks_and_cap(self)
         if rng is not None:
             options |= {"dropout_rate": self.dropout_rate, "rng": rng}
         if self.attention is None:
@@ -369,10 +357,6 @@ class MultiHeadAttention(nn.Module):
         Returns:
             `(*batch, h, n_q, n_k)`; each row sums to 1, with sinks to less, or is 0 if it may attend to
             nothing.
-
-        Raises:
-            TypeError: if an array is missing or has a wrong or different dtype.
-            ValueError: if shapes do not fit.
         """
         q, k, _, where = queries_and_keys(
             self, query, key, None, query_positions, key_positions
@@ -380,15 +364,15 @@ class MultiHeadAttention(nn.Module):
         contract.layer_coordinates(coordinates, query.shape, key, None)
         mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
         return attention_weights(
-            turned(as_given(self.rotate), 0, q, where[0], coordinates),
-            turned(as_given(self.rotate), 1, k, where[1], coordinates),
+            rotated(as_given(self.rotate), 0, q, where[0], coordinates),
+            rotated(as_given(self.rotate), 1, k, where[1], coordinates),
             mask=all_of([self.mask, mask], q, k, where),
             causal=causal,
             bias=self._biases(bias),
             query_positions=where[0],
             key_positions=where[1],
             scale=self.scale,
-            **weighing(self),
+            **sinks_and_cap(self),
         )
 
     def _biases(self, bias):

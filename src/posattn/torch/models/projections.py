@@ -41,7 +41,7 @@ def gated(layer, out, query):
 
 
 def queries_and_keys(layer, query, key, value, query_positions, key_positions):
-    """The heads of queries and keys, not yet turned, what has the values, and where the first two stand."""
+    """The heads of queries and keys, not yet rotated, what has the values, and where the first two stand."""
     if key is None:
         key = query
         key_positions = query_positions if key_positions is None else key_positions
@@ -64,7 +64,7 @@ def values(layer, value):
     return v if layer.value_norm is None else layer.value_norm(v).to(v.dtype)
 
 
-def turned(rotate, which, x, positions, coordinates=None):
+def rotated(rotate, which, x, positions, coordinates=None):
     """The queries (0) or the keys (1) of all heads, rotated."""
     rotate = rotate[which] if isinstance(rotate, list | tuple) else rotate
     if rotate is None:
@@ -73,16 +73,16 @@ def turned(rotate, which, x, positions, coordinates=None):
     return rotate(x, at)
 
 
-def both_turned(rotate, query, key, where, coordinates, keys):
-    """The queries and keys of all heads, rotated: the keys too if they are to be turned now."""
+def rotated_pair(rotate, query, key, where, coordinates, keys):
+    """The queries and keys of all heads, rotated: the keys too if they are to be rotated now."""
     alike = coordinates is None and where[0] is where[1]
     if keys and alike and isinstance(rotate, Rotary):
         return rotate_alike(rotate, query, key, where[0][..., None, :])
-    query = turned(rotate, 0, query, where[0], coordinates)
-    return query, turned(rotate, 1, key, where[1], coordinates) if keys else key
+    query = rotated(rotate, 0, query, where[0], coordinates)
+    return query, rotated(rotate, 1, key, where[1], coordinates) if keys else key
 
 
-def weighing(layer):
+def sinks_and_cap(layer):
     """What the layer says of its weights: its sinks and its cap, where it has them."""
     given = {"sinks": layer.sinks, "soft_cap": layer.soft_cap}
     return {name: x for name, x in given.items() if x is not None}

@@ -10,7 +10,7 @@ from posattn import contract
 from posattn.torch.attention.masks import relative_positions
 from posattn.torch.position.tables import doubles, table
 
-__all__ = ["ALiBi", "alibi_bias", "alibi_slopes"]
+__all__ = ["ALiBi", "alibi_slopes"]
 
 
 def alibi_slopes(
@@ -30,10 +30,6 @@ def alibi_slopes(
 
     Returns:
         m, `(num_heads)`, between 0 and 1.
-
-    Raises:
-        TypeError: if `num_heads` is not an integer.
-        ValueError: if `num_heads` is not positive.
 
     Examples:
         >>> -alibi_slopes(3).log2()
@@ -58,10 +54,6 @@ class ALiBi:
     Args:
         num_heads: the number of heads, at least 1.
         dtype: of the bias; PyTorch's default one if not given.
-
-    Raises:
-        TypeError: if `num_heads` is not an integer.
-        ValueError: if `num_heads` is not positive.
 
     Examples:
         >>> ALiBi(1)(torch.tensor([7]), torch.tensor([3, 8]))
@@ -98,35 +90,8 @@ class ALiBi:
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ.
         """
         distances = relative_positions(query_positions, key_positions).abs()
         slopes = table(alibi_slopes, self.num_heads, device=distances.device)
         exact = -slopes[:, None, None] * distances[..., None, :, :]
         return exact.to(torch.get_default_dtype() if self.dtype is None else self.dtype)
-
-
-def alibi_bias(num_heads: int, *, dtype: torch.dtype | None = None) -> ALiBi:
-    """The bias of ALiBi as a function of positions: the same as `ALiBi(num_heads)`.
-
-    Twin of :func:`posattn.reference.alibi_bias`.
-
-    Args:
-        num_heads: the number of heads, at least 1.
-        dtype: of the bias; PyTorch's default one if not given.
-
-    Returns:
-        A function `bias(query_positions, key_positions)` that returns `(*batch, h, n_q, n_k)`.
-
-    Raises:
-        TypeError: if `num_heads` is not an integer.
-        ValueError: if `num_heads` is not positive.
-
-    Examples:
-        >>> alibi_bias(1)
-        ALiBi(1)
-    """
-    return ALiBi(num_heads, dtype=dtype)

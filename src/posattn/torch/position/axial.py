@@ -49,11 +49,6 @@ def rotate_axes(
     Returns:
         `(*batch, n, d)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind, or coordinates or frequencies are in half
-            precision.
-        ValueError: if shapes do not fit, or a number lies outside its range.
-
     Examples:
         >>> x = torch.tensor([[1.0, 0.0, 1.0, 0.0]])
         >>> rotate_axes(x, torch.tensor([[0, 1]]), torch.eye(2))
@@ -85,10 +80,6 @@ class RotaryAxes:
             kept as Python numbers.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
         attention_factor: positive, on the entries that turn.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if rows differ in length, or a number lies outside its range.
 
     Examples:
         >>> turn = RotaryAxes([[1.0, 0.0], [0.0, 1.0]], layout="half")
@@ -123,10 +114,6 @@ class RotaryAxes:
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit.
         """
         return rotate_axes(
             x,
@@ -159,10 +146,6 @@ def axial_frequencies(
     Returns:
         omega in radians per step, `(c, d / 2)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if `dim` is no multiple of `2 * num_axes`, or a number is not positive.
-
     Examples:
         >>> axial_frequencies(8)
         tensor([[1.0000, 0.1000, 0.0000, 0.0000],
@@ -188,10 +171,6 @@ def grid_coordinates(
 
     Returns:
         `(height * width, 2)`, integers.
-
-    Raises:
-        TypeError: if an argument is not an integer.
-        ValueError: if a number is not positive.
 
     Examples:
         >>> grid_coordinates(1, 2)
@@ -219,10 +198,6 @@ class MixedRotary(nn.Module):
         dtype: of the parameters; PyTorch's default one if not given.
         device: where the parameters live.
         rng: where the parameters are drawn from; PyTorch's own generator if not given.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if `head_dim` is no multiple of 4, or a number is not positive.
 
     Examples:
         >>> layer = MixedRotary(8, 2, 14)
@@ -277,10 +252,6 @@ class MixedRotary(nn.Module):
 
         Returns:
             `(*batch, H, n, d_h)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.head_sequence("x", x)
         contract.token_positions(positions, x.shape, integers=True)

@@ -24,10 +24,6 @@ class CoPE(nn.Module):
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is not positive.
-
     Examples:
         >>> cope = CoPE(16, 4)
         >>> query, key = torch.ones(2, 1, 4), torch.ones(2, 3, 4)
@@ -94,10 +90,6 @@ class CoPE(nn.Module):
 
         Returns:
             $b$, `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other or the table.
         """
         max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim)

@@ -29,13 +29,9 @@ class DAPE(nn.Module):
         device: where the parameters lie.
         rng: where the network is drawn from, PyTorch's own generator if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is not positive.
-
     Examples:
-        >>> from posattn.torch import alibi_bias
-        >>> layer = DAPE(2, alibi_bias(2))
+        >>> from posattn.torch import ALiBi
+        >>> layer = DAPE(2, ALiBi(2))
         >>> query, key = torch.ones(2, 1, 4), torch.ones(2, 3, 4)
         >>> layer.scores(query, key, torch.tensor([2]), torch.arange(3)).shape
         torch.Size([2, 1, 3])
@@ -116,10 +112,6 @@ class DAPE(nn.Module):
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other, the network or the bias.
         """
         network = self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias
         num_heads = contract.head_network(*network)

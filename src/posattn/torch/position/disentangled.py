@@ -33,10 +33,6 @@ def deberta_bucket(
     Returns:
         Integers from `-num_buckets` to `num_buckets`, of the shape of `relative_position`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> deberta_bucket(torch.tensor([-512, -129, 5, 128, 132]))
         tensor([-256, -129,    5,  128,  131])
@@ -83,10 +79,6 @@ class DisentangledBias(nn.Module):
         dtype: of the parameters; PyTorch's default one if not given.
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
 
     Examples:
         >>> bias = DisentangledBias(max_distance=4, dim=6, num_heads=3)
@@ -176,10 +168,6 @@ class DisentangledBias(nn.Module):
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         reach, head_dim = contract.projected_table(
             self.table, self.query_weight, self.key_weight, self.num_heads

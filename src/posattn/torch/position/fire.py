@@ -30,10 +30,6 @@ class FIRE(nn.Module):
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> layer = FIRE(2)
         >>> layer(torch.arange(3, 6), torch.arange(6)).shape
@@ -119,10 +115,6 @@ class FIRE(nn.Module):
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do not fit.
         """
         contract.network(
             self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias

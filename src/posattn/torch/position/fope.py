@@ -36,10 +36,6 @@ def fope_frequencies(
     Returns:
         $\omega$ in radians per position, `(K)`, from fast to slow.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> fope_frequencies(8, base=16.0, trained_length=20)
         tensor([1.0000, 0.5000], dtype=torch.float64)
@@ -78,10 +74,6 @@ def fope(
 
     Returns:
         `(*batch, h, n, d)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind, or positions or frequencies are in half precision.
-        ValueError: if shapes do not fit, or a number lies outside its range.
 
     Examples:
         >>> one, x = torch.ones(1, 1, 1), torch.tensor([[[1.0, 1.0, 0.0, 0.0]] * 2])

@@ -30,10 +30,6 @@ def forgetting_bias(
     Returns:
         $d$, `(*batch, h, n_q, n_k)`.
 
-    Raises:
-        TypeError: if `log_gates` are not floating or `n_q` is not an integer.
-        ValueError: if `log_gates` have fewer than two axes, or `n_q` is larger than $n_k$.
-
     Examples:
         >>> forgetting_bias(torch.tensor([[0.5, 0.25, 0.5]]).log()).exp()
         tensor([[[1.0000, 1.0000, 1.0000],
@@ -61,10 +57,6 @@ def tiled_forgetting_bias(log_gates: Float[Tensor, "*batch h n"]) -> Callable:
     Returns:
         A function `bias(query_positions, key_positions)` of integers, `(n_q)` and `(n_k)` or with the batch
         axes of the gates, those of queries below $n$, that returns $d$, `(*batch, h, n_q, n_k)`.
-
-    Raises:
-        TypeError: if `log_gates` are not floating or positions are no integers.
-        ValueError: if `log_gates` have fewer than two axes, or positions do not fit them.
 
     Examples:
         >>> bias = tiled_forgetting_bias(torch.tensor([[0.5, 0.25, 0.5]]).log())
@@ -117,10 +109,6 @@ class ForgettingGate(nn.Module):
         dtype: of the parameters; PyTorch's default one if not given.
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is not positive.
 
     Examples:
         >>> gate = ForgettingGate(8, 2)
@@ -177,10 +165,6 @@ class ForgettingGate(nn.Module):
 
         Returns:
             $\log f$, `(*batch, h, n)`.
-
-        Raises:
-            TypeError: if `x` is not floating.
-            ValueError: if `x` has another width.
         """
         contract.sequence("x", x, len(self.weight))
         contract.parameter("offset", self.offset, tuple(self.weight.shape[1:]))

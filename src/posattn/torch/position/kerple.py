@@ -29,10 +29,6 @@ class KerpleLog(nn.Module):
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if `num_heads` is not positive.
-
     Examples:
         >>> layer = KerpleLog(2)
         >>> layer(torch.arange(3, 6), torch.arange(6)).shape
@@ -85,10 +81,6 @@ class KerpleLog(nn.Module):
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
         r1, r2, distances = _read(self, MOST, query_positions, key_positions)
         return (-r1 * torch.log1p(r2 * distances)).to(self.r1.dtype)
@@ -108,10 +100,6 @@ class KerplePower(nn.Module):
         dtype: of the parameters; PyTorch's default one if not given.
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if `num_heads` is not positive.
 
     Examples:
         >>> layer = KerplePower(2)
@@ -165,10 +153,6 @@ class KerplePower(nn.Module):
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are no numbers.
-            ValueError: if batch axes of positions differ, or the parameters' shapes do.
         """
         r1, r2, distances = _read(self, 2, query_positions, key_positions)
         here = distances == 0

@@ -22,10 +22,6 @@ class LearnedPositionalEncoding(nn.Module):
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is not positive.
-
     Examples:
         >>> layer = LearnedPositionalEncoding(10, 4)
         >>> layer(torch.zeros(2, 3, 4)).shape
@@ -85,11 +81,6 @@ class LearnedPositionalEncoding(nn.Module):
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit, the sequence is longer than the table, or a position
-                lies outside it.
         """
         max_len, dim = self.table.shape
         contract.sequence("x", x, dim)

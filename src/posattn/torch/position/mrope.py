@@ -38,10 +38,6 @@ def mrope_frequencies(
     Returns:
         $\omega$ in radians per step, `(len(sections), d / 2)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if the sections do not add up or have no room, or a number lies outside its range.
-
     Examples:
         >>> mrope_frequencies(8, (2, 1, 1), base=16.0, interleaved=True)
         tensor([[1.0000, 0.0000, 0.0000, 0.1250],
@@ -80,10 +76,6 @@ def mrope_positions(
 
     Returns:
         The coordinates, integers `(n, 3)`, and the position of the token that follows.
-
-    Raises:
-        TypeError: if a segment is neither a number nor a grid, or an argument is not of its kind.
-        ValueError: if a number lies outside its range, or a grid has not 3 sizes.
 
     Examples:
         >>> coordinates, following = mrope_positions([1, (1, 1, 2), 1])

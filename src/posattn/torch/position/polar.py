@@ -22,7 +22,7 @@ def polar_query(
     r"""Make each entry of a query the length of an arrow, and let only the position turn the arrow.
 
     Twin of :func:`posattn.reference.polar_query`.
-    Angles are float64 until sine and cosine are taken; half precision is turned in float32 and
+    Angles are float64 until sine and cosine are taken; half precision is rotated in float32 and
     rounded once.
 
     Args:
@@ -33,10 +33,6 @@ def polar_query(
 
     Returns:
         `(*batch, n, 2 d)`, all cosines before all sines.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if shapes do not fit or `base` is not positive.
 
     Examples:
         >>> polar_query(torch.full((1, 2), 1.0).expm1().log(), torch.tensor([0]))
@@ -57,10 +53,6 @@ class PolarKey(nn.Module):
         base: the base of the frequencies, positive.
         dtype: of the parameter `phase`, `(num_heads, head_dim)`, in radians.
         device: where the parameter lies.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is not positive.
 
     Examples:
         >>> layer = PolarKey(2, 4)
@@ -112,10 +104,6 @@ class PolarKey(nn.Module):
 
         Returns:
             `(*batch, h, n, 2 d)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit each other or `phase`.
         """
         contract.head_sequence("x", x)
         contract.parameter("phase", self.phase, (x.shape[-3], x.shape[-1]))
@@ -135,5 +123,5 @@ def _turned(x, positions, base, phase):
     angles = positions.double()[..., None] * omega.double() + phase
     wide = torch.promote_types(x.dtype, torch.float32)
     size = -functional.logsigmoid(-x.to(wide))
-    turned = [size * angles.cos().to(wide), size * angles.sin().to(wide)]
-    return torch.cat(turned, dim=-1).to(x.dtype)
+    rotated = [size * angles.cos().to(wide), size * angles.sin().to(wide)]
+    return torch.cat(rotated, dim=-1).to(x.dtype)

@@ -19,7 +19,7 @@ def proportional_frequencies(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, " m"]:
-    r"""Keep the fast pairs of a whole head turning, and stop the slow ones.
+    r"""Keep the fast pairs of a whole head rotation, and stop the slow ones.
 
     Twin of :func:`posattn.reference.proportional_frequencies`; float64 by default.
 
@@ -35,16 +35,12 @@ def proportional_frequencies(
     Returns:
         $\omega$ in radians per position, `(d / 2)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> proportional_frequencies(8, base=16.0, rotary_dim=4)
         tensor([1.0000, 0.5000, 0.0000, 0.0000], dtype=torch.float64)
     """
     head_dim = contract.integer("head_dim", head_dim, least=1, even=True)
-    turning = contract.rotary_dim(rotary_dim, head_dim) // 2
+    rotation = contract.rotary_dim(rotary_dim, head_dim) // 2
     speeds = frequencies(head_dim, base=base) / contract.factor(factor)
-    speeds[turning:] = 0
+    speeds[rotation:] = 0
     return speeds.to(device, dtype)

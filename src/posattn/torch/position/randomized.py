@@ -30,10 +30,6 @@ def randomized_positions(
     Returns:
         `(n)`, increasing integers from 0 to L - 1.
 
-    Raises:
-        TypeError: if an argument is not of its kind; without `rng` nothing can be drawn.
-        ValueError: if `length` is negative or larger than `max_len`.
-
     Examples:
         >>> randomized_positions(3, 3, rng=torch.Generator())
         tensor([0, 1, 2])

@@ -28,10 +28,6 @@ class ShawRelative(nn.Module):
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is too small.
-
     Examples:
         >>> bias = ShawRelative(max_distance=4, head_dim=2)
         >>> query = key = torch.ones(3, 5, 2)
@@ -101,10 +97,6 @@ class ShawRelative(nn.Module):
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         head_dim = self.key_table.shape[-1]
         contract.tile(query, key, query_positions, key_positions, head_dim, integers=True)
@@ -131,10 +123,6 @@ class ShawRelative(nn.Module):
 
         Returns:
             `(*batch, h, n_q, d_h)`, zeros without a table of values.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.head_sequence("weights", weights)
         contract.tile_positions(
@@ -161,10 +149,6 @@ def skew(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     Returns:
         `(*batch, n, n)`.
 
-    Raises:
-        TypeError: if `x` is not floating.
-        ValueError: if the last two axes differ.
-
     Examples:
         >>> skew(torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
         tensor([[1., 0.],
@@ -188,10 +172,6 @@ class RelativeGlobalAttention(nn.Module):
         dtype: of the parameters; PyTorch's default one if not given.
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is not positive.
 
     Examples:
         >>> bias = RelativeGlobalAttention(max_len=8, num_heads=3, head_dim=2)
@@ -261,10 +241,6 @@ class RelativeGlobalAttention(nn.Module):
 
         Returns:
             `(*batch, h, n_q, n_k)`, 0 for keys in the future and for those too far away.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         num_heads, max_len, head_dim = self.table.shape
         contract.tile(query, key, query_positions, key_positions, head_dim,

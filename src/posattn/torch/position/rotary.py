@@ -36,7 +36,7 @@ def rotate(
 
     Twin of :func:`posattn.reference.rotate`.
     Angles are float64 until sine and cosine are taken, so that float32 results are right to 2e-7 of
-    the largest entry at any position; half precision is turned in float32 and rounded once.
+    the largest entry at any position; half precision is rotated in float32 and rounded once.
 
     Args:
         x: the queries or keys of each head, `(*batch, n, d)`.
@@ -51,13 +51,6 @@ def rotate(
 
     Returns:
         `(*batch, n, d)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind; positions and frequencies in float16 or
-            bfloat16 are rejected, because their angles are off by radians within a few thousand
-            tokens.
-        ValueError: if shapes do not fit, a number lies outside its range, or the width is odd
-            and no frequencies say which part turns.
 
     Examples:
         >>> x = torch.tensor([[1.0, 0.0, 1.0, 0.0]] * 2)
@@ -87,10 +80,6 @@ class Rotary:
         layout: `"interleaved"` or `"half"`.
         frequencies: in radians per position, numbers or an array; kept as Python numbers.
         attention_factor: positive, on the entries that turn.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range, or `frequencies` are not half of `rotary_dim`.
 
     Examples:
         >>> turn = Rotary(base=500000.0, layout="half")
@@ -134,10 +123,6 @@ class Rotary:
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an array is not of its kind.
-            ValueError: if shapes do not fit.
         """
         contract.sequence("x", x)
         contract.token_positions(positions, x.shape)
@@ -145,7 +130,7 @@ class Rotary:
 
 
 def rotate_alike(rotary, query, key, positions):
-    """Queries and keys of the same tokens, turned by a `Rotary` whose sines are computed once."""
+    """Queries and keys of the same tokens, rotated by a `Rotary` whose sines are computed once."""
     wide = torch.promote_types(query.dtype, torch.float32)
     waves = [wave.to(wide) for wave in _waves_of(rotary, query, positions)]
     return tuple(turn(x, *waves, rotary.layout) for x in (query, key))
@@ -179,16 +164,16 @@ def turn(x, cos, sin, layout):
     cos, sin = cos.to(wide), sin.to(wide)
     half = layout == "half" and m > 1  # one pair lies alike in both
     whole = x.shape[-1] == 2 * m
-    turning = (x if whole else x[..., : 2 * m]).to(wide)
+    rotation = (x if whole else x[..., : 2 * m]).to(wide)
     if torch.compiler.is_compiling() or x.numel() == 0:
         # kept, or the compiled pass computes them for each head
-        turned = _by_parts(turning, *torch.stack([cos, sin]), half)
+        rotated = _by_parts(rotation, *torch.stack([cos, sin]), half)
     elif half:
-        turned = _by_halves(turning, cos, sin)
+        rotated = _by_halves(rotation, cos, sin)
     else:
-        turned = _product(turning.unflatten(-1, (m, 2)), cos, sin).flatten(-2)
-    turned = turned.to(x.dtype)
-    return turned if whole else torch.cat([turned, x[..., 2 * m :]], dim=-1)
+        rotated = _product(rotation.unflatten(-1, (m, 2)), cos, sin).flatten(-2)
+    rotated = rotated.to(x.dtype)
+    return rotated if whole else torch.cat([rotated, x[..., 2 * m :]], dim=-1)
 
 
 def _by_parts(x, cos, sin, half):
@@ -200,7 +185,7 @@ def _by_parts(x, cos, sin, half):
 
 
 def _by_halves(x, cos, sin):
-    """Each half turned with the other."""
+    """Each half rotated with the other."""
     if transformed():
         return _by_parts(x, cos, sin, True)
     learns = torch.is_grad_enabled() and any(part.requires_grad for part in (x, cos, sin))
@@ -209,10 +194,10 @@ def _by_halves(x, cos, sin):
 
 def _in_place(x, cos, sin):
     m = cos.shape[-1]
-    turned = x * torch.cat([cos, cos], dim=-1)
-    turned[..., :m].addcmul_(x[..., m:], sin, value=-1)
-    turned[..., m:].addcmul_(x[..., :m], sin)
-    return turned
+    rotated = x * torch.cat([cos, cos], dim=-1)
+    rotated[..., :m].addcmul_(x[..., m:], sin, value=-1)
+    rotated[..., m:].addcmul_(x[..., :m], sin)
+    return rotated
 
 
 class _Halves(torch.autograd.Function):
@@ -260,10 +245,6 @@ def to_half(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
     Returns:
         The same entries in another order.
 
-    Raises:
-        TypeError: if `x` is no array.
-        ValueError: if `x` has no axes.
-
     Examples:
         >>> to_half(torch.arange(5))
         tensor([0, 2, 4, 1, 3])
@@ -282,10 +263,6 @@ def to_interleaved(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
 
     Returns:
         The same entries in another order.
-
-    Raises:
-        TypeError: if `x` is no array.
-        ValueError: if `x` has no axes.
 
     Examples:
         >>> to_interleaved(torch.tensor([0, 2, 4, 1, 3]))
@@ -312,11 +289,6 @@ def weight_to_half(
     Returns:
         An array of the same shape and the same numbers.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if `weight` has not 1 or 2 axes, `num_heads` does not divide the last one,
-            or `rotary_dim` is odd, not positive or larger than a head.
-
     Examples:
         >>> weight_to_half(torch.arange(8.0), 2)
         tensor([0., 2., 1., 3., 4., 6., 5., 7.])
@@ -340,10 +312,6 @@ def weight_to_interleaved(
     Returns:
         An array of the same shape and the same numbers.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: as `weight_to_half`.
-
     Examples:
         >>> weight_to_interleaved(torch.tensor([0.0, 2.0, 1.0, 3.0]), 1)
         tensor([0., 1., 2., 3.])
@@ -356,6 +324,6 @@ def _of_each_head(convert, weight, num_heads, rotary_dim):
     contract.projection(weight)
     num_heads = contract.heads(num_heads, weight.shape[0])
     heads = weight.movedim(0, -1).unflatten(-1, (num_heads, -1))
-    turning = contract.rotary_dim(rotary_dim, heads.shape[-1])
-    parts = [convert(heads[..., :turning]), heads[..., turning:]]
+    rotation = contract.rotary_dim(rotary_dim, heads.shape[-1])
+    parts = [convert(heads[..., :rotation]), heads[..., rotation:]]
     return torch.cat(parts, dim=-1).flatten(-2).movedim(-1, 0)

@@ -42,10 +42,6 @@ def position_interpolation(
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> position_interpolation(4, factor=8.0)
         tensor([0.1250, 0.0013], dtype=torch.float64)
@@ -75,10 +71,6 @@ def ntk_aware(
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> ntk_aware(4, factor=8.0)
@@ -114,10 +106,6 @@ def dynamic_ntk(
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> dynamic_ntk(4, factor=2.0, length=5120, trained_length=2048)
@@ -165,10 +153,6 @@ def yarn(
     Returns:
         $\omega'$ in radians per position, `(d / 2)`; and $c$, for
         `rotate(x, positions, frequencies=..., attention_factor=...)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> yarn(4, factor=4.0, trained_length=4096)
@@ -230,10 +214,6 @@ def longrope(
         $\omega'$ in radians per position, `(d / 2)`; and $c$, for
         `rotate(x, positions, frequencies=..., attention_factor=...)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> options = {"short_factors": [1.0, 1.0], "long_factors": [1.0, 20.0]}
         >>> longrope(4, **options, length=9000, trained_length=4096, factor=32.0)[0]
@@ -277,10 +257,6 @@ def llama3(
 
     Returns:
         $\omega'$ in radians per position, `(d / 2)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> llama3(16) / frequencies(16, base=500000.0)

@@ -31,10 +31,6 @@ def frequencies(
     Returns:
         omega in radians per position, `ceil(dim / 2)` numbers.
 
-    Raises:
-        TypeError: if `dim` is not an integer or `base` not a number.
-        ValueError: if `dim` or `base` is not positive.
-
     Examples:
         >>> frequencies(4)
         tensor([1.0000, 0.0100], dtype=torch.float64)
@@ -69,11 +65,6 @@ def sinusoidal_encoding(
 
     Returns:
         `(n, d)` or `(*batch, n, d)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind; float16 and bfloat16 positions are
-            rejected, because they cannot hold 2049 and 257.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> sinusoidal_encoding(2, 4)
@@ -113,10 +104,6 @@ def shift_matrix(
     Returns:
         R_delta, `(d, d)`. It is orthogonal and has determinant 1.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if `dim` is odd or not positive, or `base` not positive.
-
     Examples:
         >>> shift_matrix(1, 2)
         tensor([[ 0.5403,  0.8415],
@@ -144,10 +131,6 @@ class PositionalEncoding(nn.Module):
         dim: the width d, at least 1.
         dropout_rate: probability in [0, 1) of dropping an entry of the sum.
         base: b of the frequencies, positive.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> layer = PositionalEncoding(4)
@@ -182,10 +165,6 @@ class PositionalEncoding(nn.Module):
 
         Returns:
             `(*batch, n, d)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         warn_of_no_dropout(self, rng)
         contract.sequence("x", x, self.dim)

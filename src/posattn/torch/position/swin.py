@@ -24,10 +24,6 @@ class SwinBias(nn.Module):
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is not positive.
-
     Examples:
         >>> layer = SwinBias(2, 4, 4)
         >>> layer(torch.arange(16), torch.arange(16)).shape
@@ -90,11 +86,6 @@ class SwinBias(nn.Module):
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are not integers.
-            ValueError: if a position lies outside the window, batch axes of positions differ, or the
-                table does not fit.
         """
         return look_up(self.table, query_positions, key_positions, self.height, self.width)
 

@@ -29,10 +29,6 @@ class SwinV2Bias(nn.Module):
         device: where the parameters lie.
         rng: where the weights are drawn from, PyTorch's own generator if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number is not positive.
-
     Examples:
         >>> layer = SwinV2Bias(2, 8, 8, trained_height=4, trained_width=4)
         >>> layer(torch.arange(64), torch.arange(64)).shape
@@ -116,11 +112,6 @@ class SwinV2Bias(nn.Module):
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are not integers.
-            ValueError: if a position lies outside the window, batch axes of positions differ, or the
-                parameters' shapes do not fit.
         """
         contract.window_network(self.hidden_weight, self.hidden_bias, self.output_weight)
         wide = torch.promote_types(self.hidden_weight.dtype, torch.float32)

@@ -32,10 +32,6 @@ def t5_bucket(
     Returns:
         Integers from 0 to `num_buckets - 1`, of the shape of `relative_position`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
-
     Examples:
         >>> t5_bucket(torch.tensor([-12, -11, 0, 1, 8]))
         tensor([ 9,  8,  0, 17, 24])
@@ -77,10 +73,6 @@ class T5Bias(nn.Module):
         dtype: of the parameters; PyTorch's default one if not given.
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range.
 
     Examples:
         >>> layer = T5Bias(2)
@@ -149,10 +141,6 @@ class T5Bias(nn.Module):
 
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
-
-        Raises:
-            TypeError: if positions are not integers.
-            ValueError: if batch axes of positions differ, or the table does not fit.
         """
         contract.parameter("table", self.table, ("num_buckets", "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)

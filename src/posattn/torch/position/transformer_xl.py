@@ -32,10 +32,6 @@ class TransformerXLBias(nn.Module):
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
-
     Examples:
         >>> bias = TransformerXLBias(dim=6, num_heads=3)
         >>> query = key = torch.ones(3, 5, 2)
@@ -107,10 +103,6 @@ class TransformerXLBias(nn.Module):
 
         Returns:
             `(*batch, h, n_q, n_k)`.
-
-        Raises:
-            TypeError: if an argument is not of its kind.
-            ValueError: if shapes do not fit.
         """
         num_heads, head_dim = self.content_bias.shape
         contract.parameter("position_bias", self.position_bias, (num_heads, head_dim))

@@ -26,10 +26,6 @@ class TUPEBias(nn.Module):
         device: where the parameters are made; PyTorch's default one if not given.
         rng: where they are drawn from; PyTorch's own source if not given.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
-
     Examples:
         >>> bias = TUPEBias(max_len=10, dim=6, num_heads=3, use_cls=True)
         >>> bias(torch.arange(2), torch.arange(5)).shape
@@ -110,10 +106,6 @@ class TUPEBias(nn.Module):
 
         Returns:
             `(h, n_q, n_k)`, or `(*batch, h, n_q, n_k)` if positions have batch axes.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if shapes do not fit, or a position lies outside the table.
         """
         contract.untied(
             self.table, self.query_weight, self.key_weight, self.cls_bias, self.num_heads

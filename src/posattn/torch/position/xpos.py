@@ -37,10 +37,6 @@ def xpos_query(
     Returns:
         `(*batch, n, d)`.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
-
     Examples:
         >>> xpos_query(torch.tensor([[1.0, 0.0]] * 2))
         tensor([[1.0000, 0.0000],
@@ -73,10 +69,6 @@ def xpos_key(
 
     Returns:
         `(*batch, n, d)`.
-
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if shapes do not fit, the width is odd, or a number lies outside its range.
 
     Examples:
         >>> xpos_key(torch.tensor([[1.0, 0.0]] * 2))

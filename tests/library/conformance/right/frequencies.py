@@ -190,9 +190,9 @@ def wavelengths_by_where(
 @right("proportional", "torch")
 def angles_and_no_angles(head_dim, base=10000.0, rotary_dim=None, factor=1.0):
     """The rotated angles, and zeros for the pairs that stand still, as in Gemma 4."""
-    turning = rotary_dim // 2
-    even = torch.arange(0, 2 * turning, 2, dtype=torch.float64)
-    still = torch.zeros(head_dim // 2 - turning, dtype=torch.float64)
+    rotation = rotary_dim // 2
+    even = torch.arange(0, 2 * rotation, 2, dtype=torch.float64)
+    still = torch.zeros(head_dim // 2 - rotation, dtype=torch.float64)
     return torch.cat([1.0 / base ** (even / head_dim), still]) / factor
 
 

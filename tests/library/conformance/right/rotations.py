@@ -27,8 +27,8 @@ def complex_numbers(x, positions=None, base=10000.0):
     angles = angles_of(x, positions, base)
     turns = torch.polar(torch.ones_like(angles), angles)
     pairs = x.double().unflatten(-1, (x.shape[-1] // 2, 2)).contiguous()
-    turned = torch.view_as_complex(pairs) * turns
-    return torch.view_as_real(turned).flatten(-2).to(x.dtype)
+    rotated = torch.view_as_complex(pairs) * turns
+    return torch.view_as_real(rotated).flatten(-2).to(x.dtype)
 
 
 @right("rotary", "torch", settings=HALF)
@@ -146,8 +146,8 @@ def powers_of_i_in_jax(x, positions=None, base=10000.0):
     positions = jnp.arange(x.shape[-2]) if positions is None else positions
     exponents = jnp.arange(0, x.shape[-1], 2) / x.shape[-1]
     turns = jnp.exp(1j * positions[..., None] * base**-exponents)
-    turned = (x[..., ::2] + 1j * x[..., 1::2]) * turns
-    return jnp.stack([turned.real, turned.imag], -1).reshape(x.shape).astype(x.dtype)
+    rotated = (x[..., ::2] + 1j * x[..., 1::2]) * turns
+    return jnp.stack([rotated.real, rotated.imag], -1).reshape(x.shape).astype(x.dtype)
 
 
 @right("rotary", "torch", settings=HALF)
@@ -157,10 +157,10 @@ def a_part_that_turns(x, positions=None, *, frequencies=None, base=10000.0):
         even = torch.arange(0, x.shape[-1], 2, dtype=torch.float64)
         frequencies = 1.0 / base ** (even / x.shape[-1])
     width = 2 * len(frequencies)
-    turning, passing = x[..., :width], x[..., width:]
+    rotation, passing = x[..., :width], x[..., width:]
     angles = torch.einsum("...n,f->...nf", places(x, positions).double(), frequencies)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = turning[..., : width // 2], turning[..., width // 2 :]
+    a, b = rotation[..., : width // 2], rotation[..., width // 2 :]
     return torch.cat([a * cos - b * sin, b * cos + a * sin, passing], dim=-1)
 
 
@@ -179,7 +179,7 @@ def kernel_in_loops(x, positions=None, *, frequencies=None, base=10000.0):
 
 @right("rotary_scores", settings=NEIGHBORS)
 def only_the_distance(query, key, query_positions, key_positions, *, base=10000.0):
-    """No rotation of either: the product with the conjugate, turned by the distance."""
+    """No rotation of either: the product with the conjugate, rotated by the distance."""
     d = query.shape[-1]
     q, k = (x[..., 0::2] + 1j * x[..., 1::2] for x in (query, key))
     far = query_positions[..., :, None] - key_positions[..., None, :]
@@ -217,10 +217,10 @@ def fading_in_halves(x, positions=None, *, base=10000.0, gamma=0.4, scale_base=5
 def a_narrower_head_within(x, positions=None, rotary_dim=None, base=10000.0):
     """The first entries are a smaller head with exponents of its own, as in GPT-NeoX and Qwen3-Next."""
     width = x.shape[-1] if rotary_dim is None else rotary_dim
-    turning, passing = x.split([width, x.shape[-1] - width], dim=-1)
-    angles = angles_of(turning, positions, base)
+    rotation, passing = x.split([width, x.shape[-1] - width], dim=-1)
+    angles = angles_of(rotation, positions, base)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = turning.chunk(2, dim=-1)
+    a, b = rotation.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin, passing], dim=-1)
 
 

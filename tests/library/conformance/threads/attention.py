@@ -123,7 +123,7 @@ def scale_of_absorbed_weights(
     def norm(x, weight):
         return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
 
-    def turned(x):
+    def rotated(x):
         return reference.rotate(x, where[..., None, :], base=base, layout=layout)
 
     def per_head(weight):
@@ -138,8 +138,8 @@ def scale_of_absorbed_weights(
     query = np.einsum("bne,ehd->bhnd", x, per_head(query_weight))
     content = per_head(key_weight).shape[-1]
     absorbed = np.einsum("bhnd,rhd->bhnr", query[..., :content], per_head(key_weight))
-    query = np.concatenate([absorbed, turned(query[..., content:])], axis=-1)
-    shared = turned(both[:, None, :, rank:])
+    query = np.concatenate([absorbed, rotated(query[..., content:])], axis=-1)
+    shared = rotated(both[:, None, :, rank:])
     key = np.concatenate([latent[:, None], shared], axis=-1)
     scores = query @ np.swapaxes(key, -1, -2) * (scale or query.shape[-1] ** -0.5)
     seen = np.tri(n, n, dtype=bool) if causal else np.ones((n, n), bool)

@@ -129,7 +129,7 @@ def frequencies_of_the_model(x, positions=None, base=10000.0):
     settings=NEIGHBORS,
 )
 def tables_of_halves(x, positions=None, *, base=10000.0):
-    """Neighbors are turned, and the tables hold the angles twice, one copy after the other."""
+    """Neighbors are rotated, and the tables hold the angles twice, one copy after the other."""
     angles = np.tile(places(x, positions)[..., None] * plain(x.shape[-1], base), 2)
     across = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
     return x * np.cos(angles) + across * np.sin(angles)
@@ -153,8 +153,10 @@ def divided_by_frequencies(x, positions=None, *, base=10000.0):
 def pairs_across_the_head(x, positions=None, *, rotary_dim=None, base=10000.0):
     """A part of the head turns, with frequencies of the whole head and pairs across it."""
     d = x.shape[-1]
-    turning = np.arange(d // 2) < (d if rotary_dim is None else rotary_dim) // 2
-    return halves(x, places(x, positions)[..., None] * np.where(turning, plain(d, base), 0))
+    rotation = np.arange(d // 2) < (d if rotary_dim is None else rotary_dim) // 2
+    return halves(
+        x, places(x, positions)[..., None] * np.where(rotation, plain(d, base), 0)
+    )
 
 
 @thread("vllm-project/vllm #55204", scheme="fope", cause="rest_always_turned")
@@ -207,7 +209,7 @@ def chunks_for_axes(dim, sections, *, base=10000.0):
 
 @thread("AMD-AGI/Primus #928", scheme="inverse_rotation", cause="not_turned_back")
 def output_stays_turned(x, positions, rotary_dim=None, base=10000.0, layout="interleaved"):
-    """The output of attention is not turned back before it is projected."""
+    """The output of attention is not rotated back before it is projected."""
     return x
 
 

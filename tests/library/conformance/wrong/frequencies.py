@@ -254,16 +254,16 @@ def exponent_upside_down(dim, base=10000.0, factor=1.0):
 @wrong("proportional")
 def twice_as_many_pairs(head_dim, base=10000.0, rotary_dim=None, factor=1.0):
     """As many pairs turn as entries should: rotary_dim is not halved."""
-    turning = np.arange(head_dim // 2) < rotary_dim
-    return np.where(turning, plain(head_dim, base) / factor, 0.0)
+    rotation = np.arange(head_dim // 2) < rotary_dim
+    return np.where(rotation, plain(head_dim, base) / factor, 0.0)
 
 
 @wrong("proportional")
 def every_fourth_pair_turns(head_dim, base=10000.0, rotary_dim=None, factor=1.0):
     """The pairs that turn are spread over the head, where they should be the first."""
     step = head_dim // rotary_dim
-    turning = np.arange(head_dim // 2) % step == 0
-    return np.where(turning, plain(head_dim, base) / factor, 0.0)
+    rotation = np.arange(head_dim // 2) % step == 0
+    return np.where(rotation, plain(head_dim, base) / factor, 0.0)
 
 
 @wrong("mrope_interleaved")

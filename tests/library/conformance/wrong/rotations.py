@@ -159,7 +159,7 @@ def sign_of_one_half(x, positions=None, base=10000.0):
 
 @wrong("rotary")
 def overwritten_while_read(x, positions=None, *, base=10000.0):
-    """The second entries are turned with first ones that have already been turned."""
+    """The second entries are rotated with first ones that have already been rotated."""
     made, d = x.copy(), x.shape[-1]
     positions = np.arange(x.shape[-2]) if positions is None else positions
     angles = positions[..., None] * base ** (-np.arange(0, d, 2) / d)
@@ -171,7 +171,7 @@ def overwritten_while_read(x, positions=None, *, base=10000.0):
 
 @wrong("rotary")
 def turned_in_place(x, positions=None, *, base=10000.0):
-    """The caller's array is turned itself, so that it is turned twice where two layers share it."""
+    """The caller's array is rotated itself, so that it is rotated twice where two layers share it."""
     d = x.shape[-1]
     positions = np.arange(x.shape[-2]) if positions is None else positions
     angles = positions[..., None] * base ** (-np.arange(0, d, 2) / d)
@@ -194,8 +194,8 @@ def promoted_to_float32(x, positions=None, base=10000.0):
     """The tables are float32, and with them what comes back for bfloat16."""
     angles = angles_of(x, positions, base).float()
     a, b = x[..., ::2], x[..., 1::2]
-    turned = a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()
-    return torch.stack(turned, dim=-1).flatten(-2)
+    rotated = a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()
+    return torch.stack(rotated, dim=-1).flatten(-2)
 
 
 @wrong("rotary", "torch", cause="attention_factor_on_all", settings=HALF)
@@ -206,8 +206,8 @@ def rest_scaled_too(
     if frequencies is None:
         frequencies = angles_of(x, torch.ones(1), base)[0]
     width = 2 * len(frequencies)
-    turned = halves(x[..., :width], places(x, positions)[..., None] * frequencies)
-    return torch.cat([turned, x[..., width:]], dim=-1) * attention_factor
+    rotated = halves(x[..., :width], places(x, positions)[..., None] * frequencies)
+    return torch.cat([rotated, x[..., width:]], dim=-1) * attention_factor
 
 
 @wrong("rotary", "torch", settings=NEIGHBORS)
@@ -230,7 +230,7 @@ def rest_is_lost(x, positions=None, *, frequencies=None, base=10000.0):
 
 @wrong("rotary_scores", settings=NEIGHBORS)
 def distance_without_a_sign(query, key, query_positions, key_positions, *, base=10000.0):
-    """The pairs are turned by the distance, whichever of the two comes first."""
+    """The pairs are rotated by the distance, whichever of the two comes first."""
     d = query.shape[-1]
     q, k = (x[..., 0::2] + 1j * x[..., 1::2] for x in (query, key))
     far = np.abs(query_positions[..., :, None] - key_positions[..., None, :])
@@ -256,18 +256,18 @@ def exponents_of_the_head(x, positions=None, rotary_dim=None, base=10000.0):
     """The first entries turn as a smaller head, and their exponents divide by the whole one."""
     width = x.shape[-1] if rotary_dim is None else rotary_dim
     even = torch.arange(0, width, 2, dtype=torch.float64)
-    turning, passing = x.split([width, x.shape[-1] - width], dim=-1)
+    rotation, passing = x.split([width, x.shape[-1] - width], dim=-1)
     angles = places(x, positions)[..., None] * base ** (-even / x.shape[-1])
-    return torch.cat([halves(turning, angles), passing], dim=-1)
+    return torch.cat([halves(rotation, angles), passing], dim=-1)
 
 
 @wrong("rotary", "torch", cause="last_entries_turn", settings=HALF)
 def rest_comes_first(x, positions=None, rotary_dim=None, base=10000.0):
     """The entries that turn are the last, as in DeepSeek's latent attention."""
     width = x.shape[-1] if rotary_dim is None else rotary_dim
-    passing, turning = x.split([x.shape[-1] - width, width], dim=-1)
+    passing, rotation = x.split([x.shape[-1] - width, width], dim=-1)
     return torch.cat(
-        [passing, halves(turning, angles_of(turning, positions, base))], dim=-1
+        [passing, halves(rotation, angles_of(rotation, positions, base))], dim=-1
     )
 
 
@@ -275,13 +275,13 @@ def rest_comes_first(x, positions=None, rotary_dim=None, base=10000.0):
 def half_as_many_pairs(x, positions=None, rotary_dim=None, base=10000.0):
     """The width that turns is taken for a number of pairs and halved once too often."""
     width = x.shape[-1] if rotary_dim is None else rotary_dim // 2
-    turning, passing = x.split([width, x.shape[-1] - width], dim=-1)
+    rotation, passing = x.split([width, x.shape[-1] - width], dim=-1)
     return torch.cat(
-        [neighbors(turning, angles_of(turning, positions, base)), passing], dim=-1
+        [neighbors(rotation, angles_of(rotation, positions, base)), passing], dim=-1
     )
 
 
 @wrong("inverse_rotation", "torch", cause="turned_once_more", settings=NEIGHBORS)
 def turned_forwards(x, positions, base=10000.0):
-    """The output is turned by its position once more, where it should be turned back."""
+    """The output is rotated by its position once more, where it should be rotated back."""
     return neighbors(x, angles_of(x, positions, base))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from posattn.conformance import UsageError
-from posattn.conformance.apart import TIME_LIMIT, check_apart
+from posattn.conformance.isolation import TIME_LIMIT, check_apart
 from posattn.exercises import EXERCISES, found_in, task_of, write
 
 RIGHT, WRONG = 0, 1

@@ -46,11 +46,6 @@ def rope_from_config(
         A `Rotary`, or a `RotaryAxes` where pairs turn with time, height and width; None if the layer's
         queries and keys don't turn.
 
-    Raises:
-        TypeError: if an argument is not of its kind.
-        ValueError: if the configuration lacks something, contradicts itself or is not known, or the model
-            has no such layer.
-
     Examples:
         >>> from posattn.jax import Rotary
         >>> config = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2,

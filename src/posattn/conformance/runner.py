@@ -6,7 +6,7 @@ import numpy as np
 
 from posattn import contract
 from posattn.conformance import frameworks
-from posattn.conformance.calling import Skip, call, choose
+from posattn.conformance.calls import Skip, call, choose
 from posattn.conformance.report import Run, as_list
 
 __all__ = ["defaults_of", "differentiate", "prepare", "run"]

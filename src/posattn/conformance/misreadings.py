@@ -76,12 +76,12 @@ def of_the_rotation(layer, plan):
         )
     if rope is None:
         return
-    yield "not_turned", "Queries and keys are not turned.", replace(layer, rope=None)
+    yield "not_rotated", "Queries and keys are not rotated.", replace(layer, rope=None)
     unscaled = plain(rope.rotary_dim, rope.base)
     scaled = not np.allclose(unscaled, rope.frequencies)
     for base in sorted({*BASES} - {rope.base}):
         what = f"The base is {base:g}: the configuration says {rope.base:g}."
-        alone = turning(
+        alone = rotation(
             layer, frequencies=plain(rope.rotary_dim, base), attention_factor=1.0
         )
         yield f"base_of_{base:g}", what, rescaled(layer, base=base) or alone
@@ -89,33 +89,33 @@ def of_the_rotation(layer, plan):
             what = f"The base is {base:g} and the scaling, {rope.method}, is ignored."
             yield f"base_of_{base:g}_alone", what, alone
     if scaled:
-        changed = turning(layer, frequencies=unscaled, attention_factor=1.0)
+        changed = rotation(layer, frequencies=unscaled, attention_factor=1.0)
         yield "scaling_ignored", f"The scaling, {rope.method}, is ignored.", changed
         yield from of_the_scaling(layer)
     if rope.attention_factor != 1:
         yield (
             "attention_factor_missing",
             "The attention factor is missing: it is 1.",
-            turning(layer, attention_factor=1.0),
+            rotation(layer, attention_factor=1.0),
         )
         yield (
             "attention_factor_squared",
             "The attention factor is taken twice.",
-            turning(layer, attention_factor=rope.attention_factor**2),
+            rotation(layer, attention_factor=rope.attention_factor**2),
         )
     other = {"half": "interleaved", "interleaved": "half"}[rope.layout]
     yield (
         "other_layout",
         f"The layout is {other}: it should be {rope.layout}.",
-        turning(layer, layout=other),
+        rotation(layer, layout=other),
     )
     yield (
         "turned_the_other_way",
         "Queries and keys turn the other way.",
-        turning(layer, frequencies=-np.array(rope.frequencies)),
+        rotation(layer, frequencies=-np.array(rope.frequencies)),
     )
     if rope.rotary_dim < layer.head_dim:
-        whole = turning(layer, frequencies=plain(layer.head_dim, rope.base))
+        whole = rotation(layer, frequencies=plain(layer.head_dim, rope.base))
         yield "all_entries_turn", "All entries turn: only a part of a head should.", whole
 
 
@@ -193,7 +193,7 @@ def of_the_mask(layer, plan):
         )
 
 
-def turning(layer, **changed):
+def rotation(layer, **changed):
     """A layer whose rotation differs."""
     frequencies = changed.get("frequencies")
     if frequencies is not None:
@@ -211,7 +211,7 @@ def rescaled(layer, *, base=None, method=None, **numbers):
         other = read(said, rope.rotary_dim)
     except (TypeError, ValueError):
         return None
-    changed = turning(
+    changed = rotation(
         layer, frequencies=other.frequencies, attention_factor=other.attention_factor
     )
     return replace(changed, rope=replace(changed.rope, base=other.base))

@@ -12,17 +12,17 @@ from posattn.figures.style import phone as on_a_phone
 
 
 @drawn
-def turned_vectors(
+def rotated_vectors(
     queries: ArrayLike,
     keys: ArrayLike,
     labels: Sequence[Sequence[str]],
     titles: Sequence[str],
 ) -> Figure:
-    """Draw turned queries and keys of width 2 as vectors, and the angles between them.
+    """Draw rotated queries and keys of width 2 as vectors, and the angles between them.
 
     Args:
-        queries: `(m, 2)`, one turned query for each panel.
-        keys: `(m, n, 2)`, the turned keys of each panel.
+        queries: `(m, 2)`, one rotated query for each panel.
+        keys: `(m, n, 2)`, the rotated keys of each panel.
         labels: for each panel, the names of its query and then of its keys.
         titles: one for each panel.
 

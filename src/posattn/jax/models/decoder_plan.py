@@ -12,7 +12,7 @@ from posattn import contract
 from posattn.configs import decoders
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
-from posattn.jax.models.building import added, arguments, loaded, state_of
+from posattn.jax.models.layer_plan import added, arguments, loaded, state_of
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.learned import LearnedPositionalEncoding
 
@@ -132,9 +132,9 @@ def filled(part, prefix, found, state):
         layer = getattr(part, path[0]) if path else part
         old = getattr(layer, field)
         # kept as `x @ weight` needs it
-        turned = field == "head" or field.endswith("_weight")
-        array = decoders.read(state, source, old.shape[::-1] if turned else old.shape)
+        rotated = field == "head" or field.endswith("_weight")
+        array = decoders.read(state, source, old.shape[::-1] if rotated else old.shape)
         array = jnp.asarray(array, old.dtype)
-        layer = replace(layer, **{field: array.T if turned else array})
+        layer = replace(layer, **{field: array.T if rotated else array})
         part = replace(part, **{path[0]: layer}) if path else layer
     return part

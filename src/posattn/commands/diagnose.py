@@ -1,7 +1,7 @@
 """`posattn diagnose`: which layer of a model does something else than its configuration says."""
 
 from posattn.conformance import UsageError
-from posattn.conformance.raised import said
+from posattn.conformance.exceptions import said
 from posattn.conformance.worker import find
 
 AGREE, DIFFER = 0, 1

@@ -252,9 +252,9 @@ def layer_coordinates(value, x_shape, key, cache):
         raise ValueError(
             f"coordinates must be None where key is given: they are those of query, got shape {got}"
         )
-    if cache is not None and not cache.turned:
+    if cache is not None and not cache.rotated:
         raise ValueError(
-            "coordinates must be None with a cache whose keys are not turned (turned=False): "
+            "coordinates must be None with a cache whose keys are not rotated (rotated=False): "
             f"it would need those of all tokens at each step, got shape {got}"
         )
 

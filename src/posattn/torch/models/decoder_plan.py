@@ -5,7 +5,7 @@ from torch import nn
 
 from posattn.configs import decoders
 from posattn.torch.models.block import gelu, norm_of, silu
-from posattn.torch.models.building import arguments, load, state_of
+from posattn.torch.models.layer_plan import arguments, load, state_of
 from posattn.torch.position.learned import LearnedPositionalEncoding
 
 __all__ = []

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from posattn.conformance.misread import rescaled
+from posattn.conformance.misreadings import rescaled
 
 __all__ = ["keys_of", "nearby"]
 

@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 
 from posattn.conformance import UsageError
-from posattn.conformance.apart import TIME_LIMIT, check_apart
 from posattn.conformance.files import check_results
 from posattn.conformance.formats import FORMATS
+from posattn.conformance.isolation import TIME_LIMIT, check_apart
 from posattn.conformance.worker import options_of
 
 
