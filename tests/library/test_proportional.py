@@ -4,64 +4,49 @@ import numpy as np
 import pytest
 import torch
 
+from posattn.configs import rope
 from tests.conftest import BOUND, REFERENCE, draw, error
 
-GEMMA_4 = (512, {"base": 1e6, "rotary_dim": 128})  # a quarter of a global head
+# width of a head, the share of it that rotates: the last two do not end with a pair
+SHARES = [(512, 0.25), (20, 0.3), (64, 0.3), (10, 0.5)]
 
 
-def call(column, head_dim, **options):
-    return np.asarray(column.proportional_frequencies(head_dim, **options))
+def theirs(head_dim, share, base=10000.0, factor=1.0):
+    """As transformers computes it: the number of pairs is rounded down."""
+    rotating = int(share * head_dim // 2)
+    speeds = 1.0 / base ** (np.arange(0, 2 * rotating, 2) / head_dim)
+    return np.concatenate([speeds, np.zeros(head_dim // 2 - rotating)]) / factor
 
 
-def theirs(head_dim, base, share, factor=1.0):
-    """As transformers computes it."""
-    rotation = int(share * head_dim // 2)
-    turn = 1.0 / base ** (np.arange(0, 2 * rotation, 2) / head_dim)
-    return np.concatenate([turn, np.zeros(head_dim // 2 - rotation)]) / factor
-
-
-def test_frequencies_are_those_of_gemma_4(column):
-    got = call(column, GEMMA_4[0], **GEMMA_4[1])
+@pytest.mark.parametrize(("head_dim", "share"), SHARES)
+def test_frequencies_are_those_of_transformers(column, head_dim, share):
+    want = theirs(head_dim, share, base=1e6, factor=8.0)
+    options = {"base": 1e6, "rotary_dim": 2 * int(np.count_nonzero(want)), "factor": 8.0}
+    got = np.asarray(column.proportional_frequencies(head_dim, **options))
     assert got.dtype == np.float64
-    assert np.count_nonzero(got) == 64
-    assert np.allclose(got, theirs(512, 1e6, 0.25), rtol=1e-15, atol=0)
-    got = call(column, 64, base=500.0, rotary_dim=48, factor=8.0)
-    assert np.allclose(got, theirs(64, 500.0, 0.75, 8.0), rtol=1e-15, atol=0)
+    assert np.allclose(got, want, rtol=1e-15, atol=0)
 
 
-def test_all_entries_turn_as_in_the_plain_rotation(column):
-    got = call(column, 16, rotary_dim=16)
-    assert np.array_equal(got, REFERENCE.frequencies(16))
-
-
-def test_it_is_not_the_rotation_of_a_smaller_head(column):
-    got = call(column, 16, rotary_dim=8)
-    prefix = REFERENCE.frequencies(8)
-    assert got.shape == (8,)
-    assert got[0] == prefix[0] == 1
-    assert not np.allclose(got[1:4], prefix[1:])
+@pytest.mark.parametrize(("head_dim", "share"), SHARES)
+def test_a_configuration_rounds_pairs_down(head_dim, share):
+    parameters = {
+        "rope_type": "proportional",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": share,
+    }
+    got = rope(parameters, head_dim).frequencies
+    assert np.allclose(got, theirs(head_dim, share), rtol=1e-15, atol=0)
 
 
 def test_the_last_entries_of_each_half_pass_through(column):
     x, positions = draw(310, 3, 16), np.array([5, 1000, 2**20])
-    turn = column.Rotary(frequencies=call(column, 16, rotary_dim=8).tolist(), layout="half")
-    got = column.numpy(turn(column.array(x), column.positions(positions)))
-    still = np.r_[4:8, 12:16]
+    made = np.asarray(column.proportional_frequencies(16, rotary_dim=8))
+    rotate = column.Rotary(frequencies=made.tolist(), layout="half")
+    got = column.numpy(rotate(column.array(x), column.positions(positions)))
+    still, moving = np.r_[4:8, 12:16], np.r_[0:4, 8:12]
     assert np.array_equal(got[:, still], x[:, still])
-    want = REFERENCE.rotate(
-        x, positions, frequencies=REFERENCE.frequencies(16), layout="half"
-    )
-    moving = np.r_[0:4, 8:12]
+    want = REFERENCE.rotate(x, positions, layout="half")
     assert error(got[:, moving], want[:, moving]) <= BOUND[column.dtype]
-
-
-@pytest.mark.parametrize(
-    "change", [{"base": 9e3}, {"rotary_dim": 6}, {"factor": 2.0}], ids=str
-)
-def test_each_parameter_changes_the_output(column, change):
-    options = {"base": 1e4, "rotary_dim": 4, "factor": 1.0}
-    before, after = (call(column, 8, **each) for each in (options, options | change))
-    assert not np.allclose(before, after)
 
 
 def test_torch_makes_them_where_and_as_it_is_asked(torch_column):

@@ -2,24 +2,22 @@
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.patches import Arc
 from matplotlib.text import Annotation
 
 from posattn import figures
-from posattn.figures.style import KEY, POSITION, QUERY
 from posattn.reference import rotate
 
 STARTS = (0, 5)
 TITLES = ("at 0", "at 5")
 HAND = np.array([[3.0, 0.0]])
-TURNED = np.stack(
+ROTATED = np.stack(
     [rotate(HAND.repeat(3, axis=0), start + np.array([2, 0, 3])) for start in STARTS]
 )
 LABELS = [[f"{name} {start}" for name in ("bites", "the", "man")] for start in STARTS]
 
 
-def draw(rotated=TURNED, labels=LABELS, titles=TITLES):
+def draw(rotated=ROTATED, labels=LABELS, titles=TITLES):
     return figures.rotated_vectors(rotated[:, 0], rotated[:, 1:], labels, titles)
 
 
@@ -27,31 +25,20 @@ def arcs(axes):
     return [patch for patch in axes.patches if isinstance(patch, Arc)]
 
 
-def test_a_hand_points_where_its_pair_does_whatever_its_length():
-    for axes, rotated in zip(draw().axes, TURNED, strict=True):
+def test_a_hand_points_where_its_pair_does():
+    for axes, rotated, names in zip(draw().axes, ROTATED, LABELS, strict=True):
         hands = [text for text in axes.texts if isinstance(text, Annotation)]
         assert np.allclose([hand.xy for hand in hands], rotated / 3)
-        assert np.allclose([hand.xyann for hand in hands], 0)
-        colours = [to_hex(hand.arrow_patch.get_edgecolor()) for hand in hands]
-        assert colours == [QUERY.lower(), KEY.lower(), KEY.lower()]
-
-
-def test_labels_stand_outside_at_the_tips():
-    for axes, rotated, names in zip(draw().axes, TURNED, LABELS, strict=True):
         places = {text.get_text(): text.get_position() for text in axes.texts}
         for name, point in zip(names, rotated / 3, strict=True):
             assert np.allclose(places[name], 1.08 * point)
 
 
-@pytest.mark.slow
-def test_the_arcs_are_the_angles_and_a_shift_leaves_them():
-    angles = [
-        [round(arc.theta2 - arc.theta1, 6) for arc in arcs(axes)] for axes in draw().axes
-    ]
-    assert angles == [[round(np.degrees(2), 6), round(np.degrees(1), 6)]] * 2
+def test_arcs_are_the_angles_and_a_shift_leaves_them():
     for axes in draw().axes:
+        angles = [arc.theta2 - arc.theta1 for arc in arcs(axes)]
+        assert np.allclose(angles, np.degrees([2, 1]))
         assert {"115°", "57°"} < {text.get_text() for text in axes.texts}
-        assert {to_hex(arc.get_edgecolor()) for arc in arcs(axes)} == {POSITION.lower()}
 
 
 def test_an_arc_takes_the_shorter_way():
@@ -61,10 +48,8 @@ def test_an_arc_takes_the_shorter_way():
     assert arc.theta1 == pytest.approx(np.degrees(3))
 
 
-@pytest.mark.slow
 def test_a_phone_stacks_the_panels():
-    wide, narrow = draw(), draw().phone
-    assert len({axes.get_position().y0 for axes in wide.axes}) == 1
+    narrow = draw().phone
     assert len({axes.get_position().x0 for axes in narrow.axes}) == 1
     assert narrow.get_figwidth() <= 3.4
 
@@ -72,10 +57,9 @@ def test_a_phone_stacks_the_panels():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rotated": np.zeros_like(TURNED)}, r"queries and keys must not be zero, got"),
-        ({"rotated": TURNED[..., :1]}, r"queries must have shape \(m, 2\), got \(2, 1\)"),
+        ({"rotated": np.zeros_like(ROTATED)}, r"queries and keys must not be zero, got"),
+        ({"rotated": ROTATED[..., :1]}, r"queries must have shape \(m, 2\), got \(2, 1\)"),
         ({"labels": [["bites", "the"]] * 2}, r"labels must name 3 vectors per panel, got"),
-        ({"labels": LABELS[:1]}, r"labels must name 3 vectors per panel, got"),
         ({"titles": ["one"]}, r"titles must be 2, one per panel, got \['one'\]"),
     ],
 )
