@@ -6,7 +6,7 @@ exception with the same words whichever column or port was called.
 This package runs on Python 3.8 too, the last that MXNet knows.
 """
 
-from posattn.contract.annotations import guard
+from posattn.contract.annotations import validate
 from posattn.contract.arrays import (
     Attention,
     ContentBias,
@@ -177,7 +177,6 @@ __all__ = [
     "gated_positions",
     "generation",
     "group",
-    "guard",
     "head_network",
     "head_sequence",
     "heads",
@@ -251,6 +250,7 @@ __all__ = [
     "token_positions",
     "tokens",
     "untied",
+    "validate",
     "waves",
     "window_network",
     "window_positions",

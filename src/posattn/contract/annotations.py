@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,39 +19,41 @@ class _Column(NamedTuple):
     is_floating: Any
 
 
-def guard(package, kinds, framework, is_floating=None):
-    """Let what is public in a package check its arguments, and a layer its arrays, before anything runs.
+def validate(kinds, framework, is_floating=None):
+    """A decorator for what is public in a column: it checks arguments and arrays of a layer first.
 
     Args:
-        package: the name of the package, whose modules have been imported.
-        kinds: the classes of arrays that its framework computes with.
+        kinds: the classes of arrays that the framework computes with.
         framework: what such an array is called.
         is_floating: whether what is given as `dtype` is one of floating-point numbers.
     """
     column = _Column(kinds, framework, is_floating)
-    home = sys.modules[package]
-    for name in home.__all__:
-        thing = getattr(home, name)
-        if not inspect.isclass(thing):
-            checked = _guarded(thing, column)
-            setattr(home, name, checked)
-            setattr(sys.modules[thing.__module__], name, checked)
-            continue
-        annotations = getattr(thing, "__annotations__", {})
-        fields = {n: _field(n, a, column) for n, a in annotations.items()}
-        fields = {n: check for n, check in fields.items() if check is not None}
-        for method, function in list(vars(thing).items()):
-            if isinstance(function, classmethod):
-                checked = _guarded(function.__func__, column)
-                setattr(thing, method, classmethod(checked))
-            elif method == "__init__":
-                tree = hasattr(thing, "__dataclass_fields__")  # JAX makes trees of anything
-                if not tree or "dtype" in annotations:
-                    setattr(thing, method, _guarded(function, column))
-            elif inspect.isfunction(function) and (
-                method == "__call__" or method[0] != "_"
-            ):
-                setattr(thing, method, _guarded(function, column, fields))
+
+    def validated(thing):
+        return (
+            _with_methods(thing, column)
+            if inspect.isclass(thing)
+            else _guarded(thing, column)
+        )
+
+    return validated
+
+
+def _with_methods(layer, column):
+    """A class whose public methods, and the call, look at their arguments and at its arrays."""
+    annotations = getattr(layer, "__annotations__", {})
+    fields = {n: _field(n, a, column) for n, a in annotations.items()}
+    fields = {n: check for n, check in fields.items() if check is not None}
+    for method, function in list(vars(layer).items()):
+        if isinstance(function, classmethod):
+            setattr(layer, method, classmethod(_guarded(function.__func__, column)))
+        elif method == "__init__":
+            tree = hasattr(layer, "__dataclass_fields__")  # JAX makes trees of anything
+            if not tree or "dtype" in annotations:
+                setattr(layer, method, _guarded(function, column))
+        elif inspect.isfunction(function) and (method == "__call__" or method[0] != "_"):
+            setattr(layer, method, _guarded(function, column, fields))
+    return layer
 
 
 def _guarded(function, column, fields=None):

@@ -1,9 +1,5 @@
 """The JAX column: the contract of `posattn.reference`, as a JAX user would write it."""
 
-import numpy as np
-from jax import Array, dtypes
-
-from posattn import contract
 from posattn.jax.attention.attention import (
     attention_weights,
     scaled_dot_product_attention,
@@ -165,10 +161,3 @@ __all__ = [
     "xpos_query",
     "yarn",
 ]
-
-contract.guard(
-    __name__,
-    (Array, np.ndarray, np.generic),
-    "JAX array",
-    lambda given: dtypes.issubdtype(given, np.floating),
-)

@@ -4,9 +4,6 @@ Arrays of any floating dtype come in, float64 comes out.
 Complex input passes through, so that a complex step differentiates each function to rounding error.
 """
 
-import numpy as np
-
-from posattn import contract
 from posattn.reference.attention.attention import (
     attention_weights,
     dropout,
@@ -192,5 +189,3 @@ __all__ = [
     "xpos_query",
     "yarn",
 ]
-
-contract.guard(__name__, (np.ndarray, np.generic), "NumPy array")

@@ -1,8 +1,5 @@
 """The PyTorch column: the contract of `posattn.reference`, as a PyTorch user would write it."""
 
-from torch import Tensor, dtype
-
-from posattn import contract
 from posattn.torch.attention.attention import (
     attention_weights,
     scaled_dot_product_attention,
@@ -164,10 +161,3 @@ __all__ = [
     "xpos_query",
     "yarn",
 ]
-
-contract.guard(
-    __name__,
-    (Tensor,),
-    "torch.Tensor",
-    lambda given: isinstance(given, dtype) and given.is_floating_point,
-)

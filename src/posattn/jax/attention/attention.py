@@ -11,6 +11,7 @@ from posattn.jax.attention import definition, tiled
 from posattn.jax.attention.call import checked
 from posattn.jax.attention.definition import masked_softmax
 from posattn.jax.attention.random import dropout
+from posattn.jax.validated import validated
 
 __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
 
@@ -19,6 +20,7 @@ Mask = Bool[Array, "*#batch #n_q n_k"] | contract.PositionMask
 Bias = Float[Array, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
 
 
+@validated
 def attention_weights(
     query: Float[Array, "*batch n_q d"],
     key: Float[Array, "*kv_batch n_k d"],
@@ -84,6 +86,7 @@ def attention_weights(
     return definition.weights(call)
 
 
+@validated
 def scaled_dot_product_attention(
     query: Float[Array, "*batch n_q d"],
     key: Float[Array, "*kv_batch n_k d"],

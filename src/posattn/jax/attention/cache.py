@@ -12,12 +12,14 @@ from jaxtyping import Bool, Float, Integer
 
 from posattn import contract
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["KVCache"]
 
 EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any query
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class KVCache:

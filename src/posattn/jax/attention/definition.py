@@ -10,12 +10,14 @@ from jaxtyping import Bool, Float
 from posattn import contract
 from posattn.jax.attention.call import changes_values, visible, without_hidden
 from posattn.jax.attention.random import dropout
+from posattn.jax.validated import validated
 
 __all__ = ["masked_softmax"]
 
 Scores = Float[Array, "*batch n_q n_k"]
 
 
+@validated
 def masked_softmax(
     scores: Scores, mask: Bool[Array, "*#batch #n_q n_k"] | None = None
 ) -> Scores:

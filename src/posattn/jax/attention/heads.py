@@ -4,10 +4,12 @@ from jax import Array
 from jaxtyping import Float
 
 from posattn import contract
+from posattn.jax.validated import validated
 
 __all__ = ["merge_heads", "split_heads"]
 
 
+@validated
 def split_heads(
     x: Float[Array, "*batch n d"], num_heads: int
 ) -> Float[Array, "*batch h n d_h"]:
@@ -35,6 +37,7 @@ def split_heads(
     return x.reshape(*batch, n, num_heads, d // num_heads).swapaxes(-3, -2)
 
 
+@validated
 def merge_heads(x: Float[Array, "*batch h n d_h"]) -> Float[Array, "*batch n d"]:
     """Put the heads back side by side: the inverse of `split_heads`.
 

@@ -13,10 +13,12 @@ from jaxtyping import Bool, Float, Integer
 from posattn import contract
 from posattn.jax.attention.cache import EMPTY, following, placed, seen
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["LatentCache"]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class LatentCache:

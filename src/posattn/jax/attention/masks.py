@@ -11,6 +11,7 @@ from jaxtyping import Bool, Integer, Real
 
 from posattn import contract
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["Chunk", "Window", "causal_mask", "length_mask", "window_mask"]
 
@@ -22,6 +23,7 @@ def _places(n_q, n_k):
     return jnp.arange(n_k - n_q, n_k)[:, None], jnp.arange(n_k)
 
 
+@validated
 def causal_mask(n_q: int, n_k: int | None = None) -> Bool[Array, "n_q n_k"]:
     """Let each query attend to its own position and to the past.
 
@@ -44,6 +46,7 @@ def causal_mask(n_q: int, n_k: int | None = None) -> Bool[Array, "n_q n_k"]:
     return key <= query
 
 
+@validated
 def length_mask(
     lengths: Integer[Array | np.ndarray, "batch"]
     | Integer[Array | np.ndarray, "batch n_q"],
@@ -76,6 +79,7 @@ def length_mask(
     return jnp.arange(n_k) < per_query[..., None]
 
 
+@validated
 def window_mask(n_q: int, n_k: int, window: int) -> Bool[Array, "n_q n_k"]:
     """Let each query attend to the keys nearer than `window` positions, on both sides.
 
@@ -101,6 +105,7 @@ def window_mask(n_q: int, n_k: int, window: int) -> Bool[Array, "n_q n_k"]:
     return (key > query - window) & (key < query + window)
 
 
+@validated
 @register
 @dataclass(frozen=True)
 class Window:
@@ -140,6 +145,7 @@ class Window:
         return abs(relative_positions(query_positions, key_positions)) < self.window
 
 
+@validated
 @register
 @dataclass(frozen=True)
 class Chunk:

@@ -5,12 +5,14 @@ from jax import Array
 from jaxtyping import Float
 
 from posattn import contract
+from posattn.jax.validated import validated
 
 __all__ = ["first_token_score", "induction_score", "previous_token_score"]
 
 Weights = Float[Array, "*batch h n n"]
 
 
+@validated
 def previous_token_score(weights: Weights, distance: int = 1) -> Float[Array, "*batch h"]:
     """The mean weight on the token a fixed distance before each token.
 
@@ -35,6 +37,7 @@ def previous_token_score(weights: Weights, distance: int = 1) -> Float[Array, "*
     return _back(weights, distance).mean(axis=-1)
 
 
+@validated
 def induction_score(weights: Weights, period: int) -> Float[Array, "*batch h"]:
     """The mean weight from a repeated token to the token after its earlier occurrence.
 
@@ -58,6 +61,7 @@ def induction_score(weights: Weights, period: int) -> Float[Array, "*batch h"]:
     return _back(weights, period - 1)[..., 1:].mean(axis=-1)
 
 
+@validated
 def first_token_score(weights: Weights) -> Float[Array, "*batch h"]:
     """The mean weight that the other tokens put on the first: what a sink receives.
 

@@ -6,10 +6,12 @@ from jax import Array
 from jaxtyping import Float
 
 from posattn import contract
+from posattn.jax.validated import validated
 
 __all__ = ["dropout"]
 
 
+@validated
 def dropout(
     x: Float[Array, "*shape"], dropout_rate: float, rng: Array | None = None
 ) -> Float[Array, "*shape"]:

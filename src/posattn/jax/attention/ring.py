@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Integer, Real
 from posattn import contract
 from posattn.jax.attention import online, tiled
 from posattn.jax.attention.call import Call, biases
+from posattn.jax.validated import validated
 
 __all__ = ["balanced_order", "ring_attention"]
 
@@ -23,6 +24,7 @@ OF_KEYS = "key", "value", "key_positions", "masks"  # what goes round
 Bias = contract.PositionBias | contract.ContentBias
 
 
+@validated
 def balanced_order(n: int, workers: int) -> Integer[Array, " n"]:
     """The order in which tokens are spread over workers so that causal attention costs each the same.
 
@@ -44,6 +46,7 @@ def balanced_order(n: int, workers: int) -> Integer[Array, " n"]:
     return jnp.concatenate([pieces[:workers], pieces[workers:][::-1]], axis=1).reshape(n)
 
 
+@validated
 def ring_attention(
     query: Float[Array, "*batch n_q d"],
     key: Float[Array, "*kv_batch n_k d"],

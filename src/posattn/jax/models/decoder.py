@@ -19,6 +19,7 @@ from posattn.jax.models.block import Block, FeedForward, Norm, applied
 from posattn.jax.models.decoder_plan import from_config
 from posattn.jax.models.multi_head import Bias, MultiHeadAttention, Rotate
 from posattn.jax.trees import as_pytree, register
+from posattn.jax.validated import validated
 
 __all__ = ["Decoder"]
 
@@ -28,6 +29,7 @@ CallMask = Bool[Array | np.ndarray, "*#batch #n n_k"] | contract.PositionMask
 LayerOptions = Mapping[str, Any] | Callable[[int], Mapping[str, Any] | None]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class Decoder:

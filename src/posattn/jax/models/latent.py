@@ -22,6 +22,7 @@ from posattn.jax.attention.masks import for_heads
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.layer_plan import state_of, turn
 from posattn.jax.trees import as_pytree, register
+from posattn.jax.validated import validated
 
 __all__ = ["LatentAttention"]
 
@@ -30,6 +31,7 @@ Positions = Real[Array | np.ndarray, "*#batch n"] | None
 STATIC = {"static": True}
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class LatentAttention:

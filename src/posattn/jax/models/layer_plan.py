@@ -20,6 +20,7 @@ from posattn.jax.position.alibi import ALiBi
 from posattn.jax.position.axial import RotaryAxes
 from posattn.jax.position.rotary import Rotary
 from posattn.jax.position.t5 import T5Bias
+from posattn.jax.validated import validated
 
 __all__ = ["rope_from_config"]
 
@@ -28,6 +29,7 @@ DRAWN = ("dim", "head_dim", "use_bias", "use_output_bias", "sinks", "gate", "dty
 ROWS = 256  # of a file, read at a time
 
 
+@validated
 def rope_from_config(
     config, *, layer: int = 0, length: int | None = None
 ) -> Rotary | RotaryAxes | None:

@@ -29,6 +29,7 @@ from posattn.jax.models.projections import (
     values,
 )
 from posattn.jax.trees import as_pytree, register
+from posattn.jax.validated import validated
 
 __all__ = ["MultiHeadAttention"]
 
@@ -41,6 +42,7 @@ KeyPositions = Real[Array | np.ndarray, "*#batch n_k"] | None
 Coordinates = Real[Array | np.ndarray, "*#batch n_q axes"] | None
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class MultiHeadAttention:

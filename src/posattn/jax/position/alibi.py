@@ -11,10 +11,12 @@ from jaxtyping import Float, Real
 from posattn import contract
 from posattn.jax.attention.masks import relative_positions
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["ALiBi", "alibi_slopes"]
 
 
+@validated
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     """How steeply each head of ALiBi falls with the distance.
 
@@ -38,6 +40,7 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     return 2.0 ** -np.array([*exponents, *between][:num_heads])
 
 
+@validated
 @register
 @dataclass(frozen=True)
 class ALiBi:

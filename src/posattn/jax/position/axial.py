@@ -17,6 +17,7 @@ from posattn.jax.position.rotary import turn
 from posattn.jax.position.sinusoidal import cos_sin
 from posattn.jax.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = [
     "MixedRotary",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 
+@validated
 def rotate_axes(
     x: Float[Array, "*batch n d"],
     coordinates: Real[Array | np.ndarray, "*#batch n c"],
@@ -69,6 +71,7 @@ def rotate_axes(
     return turn(x, factor * cos, factor * sin, layout)
 
 
+@validated
 @register
 @dataclass(frozen=True)
 class RotaryAxes:
@@ -127,6 +130,7 @@ class RotaryAxes:
         )
 
 
+@validated
 def axial_frequencies(
     dim: int, num_axes: int = 2, *, base: float = 100.0
 ) -> Float[np.ndarray, "c m"]:
@@ -152,6 +156,7 @@ def axial_frequencies(
     return np.kron(np.eye(num_axes), sinusoidal_frequencies(dim // num_axes, base=base))
 
 
+@validated
 def grid_coordinates(height: int, width: int) -> Integer[Array, "n c"]:
     """Row and column of each cell of a grid, row by row.
 
@@ -174,6 +179,7 @@ def grid_coordinates(height: int, width: int) -> Integer[Array, "n c"]:
     return jnp.indices((height, width)).reshape(2, -1).T
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class MixedRotary:

@@ -14,10 +14,12 @@ from jaxtyping import Float, Real
 from posattn import contract
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import as_pytree, register
+from posattn.jax.validated import validated
 
 __all__ = ["DAPE"]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class DAPE:

@@ -15,10 +15,12 @@ from posattn.jax.attention.heads import split_heads
 from posattn.jax.attention.random import is_key
 from posattn.jax.position.relative import offsets, pick
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["DisentangledBias", "deberta_bucket"]
 
 
+@validated
 def deberta_bucket(
     relative_position: Integer[Array, "*shape"],
     *,
@@ -61,6 +63,7 @@ def _starts(alone, max_distance):
     return (*range(1, alone + 1), *first)
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class DisentangledBias:

@@ -13,12 +13,14 @@ from posattn import contract
 from posattn.jax.attention.masks import relative_positions
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["FIRE"]
 
 EPSILON = 1e-6  # of the authors, beside a divisor that may be 0
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class FIRE:

@@ -11,10 +11,12 @@ from posattn import contract
 from posattn.jax.position.rotary import turn
 from posattn.jax.position.sinusoidal import cos_sin
 from posattn.jax.position.sinusoidal import frequencies as sinusoidal_frequencies
+from posattn.jax.validated import validated
 
 __all__ = ["fope", "fope_frequencies"]
 
 
+@validated
 def fope_frequencies(
     head_dim: int, *, base: float = 10000.0, trained_length: int
 ) -> Float[np.ndarray, " k"]:
@@ -40,6 +42,7 @@ def fope_frequencies(
     return kept[kept > 2 * math.pi / trained_length]
 
 
+@validated
 def fope(
     x: Float[Array, "*batch h n d"],
     positions: Real[Array | np.ndarray, "*#batch_and_heads n"] | None = None,

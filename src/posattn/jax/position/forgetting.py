@@ -13,12 +13,14 @@ from jaxtyping import Float
 from posattn import contract
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["ForgettingGate", "forgetting_bias", "tiled_forgetting_bias"]
 
 SHUT = -1e4  # no dtype tells the weight behind such a gate from 0
 
 
+@validated
 def forgetting_bias(
     log_gates: Float[Array, "*batch h n_k"], n_q: int | None = None
 ) -> Float[Array, "*batch h n_q n_k"]:
@@ -49,6 +51,7 @@ def forgetting_bias(
     return sums.astype(log_gates.dtype)
 
 
+@validated
 def tiled_forgetting_bias(log_gates: Float[Array, "*batch h n"]) -> Callable:
     r"""The bias of the Forgetting Transformer as a function of positions, for sequences of any length.
 
@@ -111,6 +114,7 @@ def _tile(high, low, shut, like, query_positions, key_positions):
     return jnp.where(past, bias, 0).astype(like.dtype)
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class ForgettingGate:

@@ -13,12 +13,14 @@ from posattn import contract
 from posattn.jax.attention.masks import relative_positions
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["KerpleLog", "KerplePower"]
 
 LEAST, MOST = 0.01, math.inf  # a parameter outside counts as the nearer of these
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class KerpleLog:
@@ -91,6 +93,7 @@ class KerpleLog:
         return (-r1 * jnp.log1p(r2 * distances)).astype(self.r1.dtype)
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class KerplePower:

@@ -11,10 +11,12 @@ from jaxtyping import Float, Integer
 from posattn import contract
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["LearnedPositionalEncoding"]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class LearnedPositionalEncoding:

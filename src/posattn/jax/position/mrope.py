@@ -9,10 +9,12 @@ from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.position.sinusoidal import frequencies
+from posattn.jax.validated import validated
 
 __all__ = ["mrope_frequencies", "mrope_positions"]
 
 
+@validated
 def mrope_frequencies(
     dim: int,
     sections: Sequence[int],
@@ -53,6 +55,7 @@ def mrope_frequencies(
     return np.where(axis == axes[:, None], frequencies(dim, base=base), 0.0)
 
 
+@validated
 def mrope_positions(
     segments: Sequence[int | Sequence[int | float]], *, start: int = 0
 ) -> tuple[Integer[Array, "n c"], int]:

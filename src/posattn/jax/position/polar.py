@@ -13,10 +13,12 @@ from jaxtyping import Float, Real
 from posattn import contract
 from posattn.jax.position import sinusoidal
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["PolarKey", "polar_query"]
 
 
+@validated
 def polar_query(
     x: Float[Array, "*batch n d"],
     positions: Real[Array | np.ndarray, "*#batch n"] | None = None,
@@ -46,6 +48,7 @@ def polar_query(
     return jnp.concatenate([size * cos, size * sin], axis=-1).astype(x.dtype)
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class PolarKey:

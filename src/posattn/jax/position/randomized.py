@@ -7,10 +7,12 @@ from jaxtyping import Integer
 
 from posattn import contract
 from posattn.jax.attention.random import is_key
+from posattn.jax.validated import validated
 
 __all__ = ["randomized_positions"]
 
 
+@validated
 def randomized_positions(length: int, max_len: int, *, rng: Array) -> Integer[Array, " n"]:
     """Draw positions for a sequence, in order, from a range that is wider than the sequence.
 

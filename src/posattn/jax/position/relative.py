@@ -14,10 +14,12 @@ from posattn import contract
 from posattn.jax.attention.masks import relative_positions
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class ShawRelative:
@@ -133,6 +135,7 @@ class ShawRelative:
         return (totals @ self.value_table.astype(wide)).astype(weights.dtype)
 
 
+@validated
 def skew(x: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     r"""Move products with a table of distances to the keys at those distances.
 
@@ -155,6 +158,7 @@ def skew(x: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
     return padded.reshape(*batch, n + 1, n)[..., 1:, :]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class RelativeGlobalAttention:

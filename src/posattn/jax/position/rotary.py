@@ -14,6 +14,7 @@ from jaxtyping import Float, Real, Shaped
 from posattn import contract
 from posattn.jax.position import sinusoidal
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = [
     "Rotary",
@@ -29,6 +30,7 @@ Layout = Literal["interleaved", "half"]
 _BLOCK = 64  # positions in a row; sines of a block and of its starts make all others
 
 
+@validated
 @register
 @dataclass(frozen=True)
 class Rotary:
@@ -97,6 +99,7 @@ class Rotary:
         )
 
 
+@validated
 def rotate(
     x: Float[Array, "*batch n d"],
     positions: Real[Array | np.ndarray, "*#batch n"] | None = None,
@@ -204,6 +207,7 @@ def _computed_once(cos, sin):
     return lax.platform_dependent(cos, sin, cpu=looped, default=lambda *tables: tables)
 
 
+@validated
 def to_half(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:
     """Put the even columns before the odd ones: from the layout `"interleaved"` to `"half"`.
 
@@ -223,6 +227,7 @@ def to_half(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:
     return jnp.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 
+@validated
 def to_interleaved(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:
     """Alternate the columns of the first half with those of the second: the inverse of `to_half`.
 
@@ -242,6 +247,7 @@ def to_interleaved(x: Shaped[Array, "*batch d"]) -> Shaped[Array, "*batch d"]:
     return x[..., jnp.argsort(to_half(jnp.arange(x.shape[-1])))]
 
 
+@validated
 def weight_to_half(
     weight: Float[Array, "*d_in d_out"], num_heads: int, rotary_dim: int | None = None
 ) -> Float[Array, "*d_in d_out"]:
@@ -264,6 +270,7 @@ def weight_to_half(
     return _of_each_head(to_half, weight, num_heads, rotary_dim)
 
 
+@validated
 def weight_to_interleaved(
     weight: Float[Array, "*d_in d_out"], num_heads: int, rotary_dim: int | None = None
 ) -> Float[Array, "*d_in d_out"]:

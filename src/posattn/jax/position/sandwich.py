@@ -12,10 +12,12 @@ from jaxtyping import Float, Real
 from posattn import contract
 from posattn.jax.position.sinusoidal import sinusoidal_encoding
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["sandwich_bias"]
 
 
+@validated
 def sandwich_bias(
     num_heads: int,
     *,

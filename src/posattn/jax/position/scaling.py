@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from posattn import contract
 from posattn.jax.position.sinusoidal import frequencies
+from posattn.jax.validated import validated
 
 __all__ = [
     "dynamic_ntk",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@validated
 def position_interpolation(
     dim: int,
     *,
@@ -46,6 +48,7 @@ def position_interpolation(
     return frequencies(_even(dim), base=base) / factor
 
 
+@validated
 def ntk_aware(
     dim: int,
     *,
@@ -73,6 +76,7 @@ def ntk_aware(
     return frequencies(dim, base=base)
 
 
+@validated
 def dynamic_ntk(
     dim: int,
     *,
@@ -107,6 +111,7 @@ def dynamic_ntk(
     return frequencies(dim, base=base)
 
 
+@validated
 def yarn(
     dim: int,
     *,
@@ -165,6 +170,7 @@ def yarn(
     return ramp * plain / factor + (1 - ramp) * plain, over / under
 
 
+@validated
 def longrope(
     dim: int,
     *,
@@ -208,6 +214,7 @@ def longrope(
     return frequencies(dim, base=base) / slowing, attention_factor
 
 
+@validated
 def llama3(
     dim: int,
     *,

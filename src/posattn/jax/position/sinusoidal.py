@@ -14,12 +14,14 @@ from jaxtyping import Float, Real
 from posattn import contract
 from posattn.jax.attention.random import dropout
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]
 
 _INVERSE_TAU = 0x28BE60DB9391054A7F09D5F47D4D3770  # 2**128 / (2 pi)
 
 
+@validated
 def frequencies(dim: int, *, base: float = 10000.0) -> Float[np.ndarray, " m"]:
     """The frequencies of a sinusoidal encoding, from fast to slow.
 
@@ -43,6 +45,7 @@ def frequencies(dim: int, *, base: float = 10000.0) -> Float[np.ndarray, " m"]:
     return np.array([base ** (-j / dim) for j in range(0, dim, 2)])
 
 
+@validated
 def sinusoidal_encoding(
     length_or_positions: int | Real[Array | np.ndarray, "*batch n"],
     dim: int,
@@ -81,6 +84,7 @@ def sinusoidal_encoding(
     return pairs.reshape(*positions.shape, 2 * cos.shape[-1])[..., :dim]
 
 
+@validated
 def shift_matrix(
     offset: float, dim: int, *, base: float = 10000.0, dtype: DTypeLike | None = None
 ) -> Float[Array, "d d"]:
@@ -110,6 +114,7 @@ def shift_matrix(
     return jnp.asarray(shift, jnp.result_type(float if dtype is None else dtype))
 
 
+@validated
 @register
 @dataclass(frozen=True)
 class PositionalEncoding:

@@ -10,10 +10,12 @@ from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["StickBreaking"]
 
 
+@validated
 @register
 @dataclass(frozen=True)
 class StickBreaking:

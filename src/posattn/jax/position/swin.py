@@ -12,10 +12,12 @@ from jaxtyping import Float, Integer
 from posattn import contract
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["SwinBias"]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class SwinBias:

@@ -14,10 +14,12 @@ from posattn import contract
 from posattn.jax.attention.masks import relative_positions
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["T5Bias", "t5_bucket"]
 
 
+@validated
 def t5_bucket(
     relative_position: Integer[Array, "*shape"],
     *,
@@ -61,6 +63,7 @@ def _starts(one_way, max_distance):
     return [*range(1, exact), *first]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class T5Bias:

@@ -13,10 +13,12 @@ from posattn import contract
 from posattn.jax.attention.random import is_key
 from posattn.jax.position.sinusoidal import sinusoidal_encoding
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["TransformerXLBias"]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class TransformerXLBias:

@@ -12,10 +12,12 @@ from posattn import contract
 from posattn.jax.attention.heads import split_heads
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
+from posattn.jax.validated import validated
 
 __all__ = ["TUPEBias"]
 
 
+@validated
 @register
 @dataclass(frozen=True, eq=False)
 class TUPEBias:

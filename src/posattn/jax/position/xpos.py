@@ -9,10 +9,12 @@ from jaxtyping import Float, Real
 from posattn import contract
 from posattn.jax.position.rotary import turn
 from posattn.jax.position.sinusoidal import cos_sin, frequencies
+from posattn.jax.validated import validated
 
 __all__ = ["xpos_key", "xpos_query"]
 
 
+@validated
 def xpos_query(
     x: Float[Array, "*batch n d"],
     positions: Real[Array | np.ndarray, "*#batch n"] | None = None,
@@ -48,6 +50,7 @@ def xpos_query(
     return _fading(x, positions, base, gamma, scale_base, layout, 1)
 
 
+@validated
 def xpos_key(
     x: Float[Array, "*batch n d"],
     positions: Real[Array | np.ndarray, "*#batch n"] | None = None,

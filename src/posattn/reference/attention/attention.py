@@ -8,6 +8,7 @@ from jaxtyping import Bool, Inexact, Num
 
 from posattn import contract
 from posattn.reference.attention.masks import causal_mask, of_pairs
+from posattn.reference.validated import validated
 
 __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
 
@@ -23,6 +24,7 @@ def _double(x: Inexact[np.ndarray, "*shape"]) -> Inexact[np.ndarray, "*shape"]:
     return x.astype(np.complex128 if np.iscomplexobj(x) else np.float64)
 
 
+@validated
 def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
     r"""Normalise scores over the keys that may be attended to.
 
@@ -73,6 +75,7 @@ def _normalised(scores, mask, sinks=None):
     return exp / np.where(total == 0, 1, total)
 
 
+@validated
 def attention_weights(
     query: Inexact[np.ndarray, "*batch n_q d"],
     key: Inexact[np.ndarray, "*groups n_k d"],
@@ -157,6 +160,7 @@ def attention_weights(
     return _normalised(scores if bias is None else scores + bias, mask, sinks)
 
 
+@validated
 def scaled_dot_product_attention(
     query: Inexact[np.ndarray, "*batch n_q d"],
     key: Inexact[np.ndarray, "*groups n_k d"],
@@ -240,6 +244,7 @@ def scaled_dot_product_attention(
     return sum((b.values(weights, *where) for b in biases(bias) if changes_values(b)), out)
 
 
+@validated
 def dropout(
     x: Inexact[np.ndarray, "*shape"],
     dropout_rate: float,

@@ -7,12 +7,14 @@ import numpy as np
 from jaxtyping import Bool, Inexact, Integer
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["KVCache"]
 
 EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any query
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class KVCache:
     r"""The keys and values of the tokens so far, each with its position.

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = [
     "Cost",
@@ -25,6 +26,7 @@ __all__ = [
 Tokens = Float[np.ndarray, "n d"]
 
 
+@validated
 class Cost(NamedTuple):
     """What one run of a layer took."""
 
@@ -57,6 +59,7 @@ class _Counted(np.ndarray):
             self.ledger, self.steps = parent.ledger, parent.steps
 
 
+@validated
 def convolution(
     x: Tokens, kernel: Float[np.ndarray, "k d d"], *, dilation: int = 1
 ) -> Tokens:
@@ -92,6 +95,7 @@ def convolution(
     return sum(padded[m * dilation : m * dilation + n] @ kernel[m] for m in range(k))
 
 
+@validated
 def recurrence(
     x: Tokens,
     input_weight: Float[np.ndarray, "d d"],
@@ -123,6 +127,7 @@ def recurrence(
     return rows
 
 
+@validated
 def self_attention(
     x: Tokens,
     query_weight: Float[np.ndarray, "d d"],
@@ -155,6 +160,7 @@ def self_attention(
     return weights @ (x @ value_weight) @ output_weight
 
 
+@validated
 def measure(layer: Callable, x: Tokens) -> Cost:
     """Run a layer and count its matrix products.
 
@@ -177,6 +183,7 @@ def measure(layer: Callable, x: Tokens) -> Cost:
     return Cost(sum(counted.ledger), steps)
 
 
+@validated
 def reads(layer: Callable, x: Tokens) -> Bool[np.ndarray, "n n"]:
     """Find out which outputs depend on which inputs, by making one input after another NaN.
 
@@ -201,6 +208,7 @@ def reads(layer: Callable, x: Tokens) -> Bool[np.ndarray, "n n"]:
     return np.stack(columns, axis=-1)
 
 
+@validated
 def layers_to_connect(graphs: Iterable[Bool[np.ndarray, "n n"]]) -> int:
     """Count the layers after which every two inputs have met: some output depends on both.
 
@@ -238,6 +246,7 @@ def layers_to_connect(graphs: Iterable[Bool[np.ndarray, "n n"]]) -> int:
     raise ValueError("graphs must connect all positions, but the layers end before")
 
 
+@validated
 def path_length(graphs: Iterable[Bool[np.ndarray, "n n"]]) -> int:
     """Count the layers on the longest way from an input to an output that depends on it.
 
@@ -280,6 +289,7 @@ def path_length(graphs: Iterable[Bool[np.ndarray, "n n"]]) -> int:
     return layers
 
 
+@validated
 def convolution_operations(n: int, dim: int, kernel_size: int) -> int:
     r"""The operations of a convolution that reads $k$ tokens for each of $n$: $2knd^2$.
 
@@ -305,6 +315,7 @@ def convolution_operations(n: int, dim: int, kernel_size: int) -> int:
     return 2 * contract.integer("kernel_size", kernel_size, least=1) * n * dim**2
 
 
+@validated
 def recurrence_operations(n: int, dim: int) -> int:
     r"""The operations of a recurrent layer: $4nd^2$, for the input and for the state.
 
@@ -327,6 +338,7 @@ def recurrence_operations(n: int, dim: int) -> int:
     return 4 * n * dim**2
 
 
+@validated
 def self_attention_operations(n: int, dim: int) -> int:
     r"""The operations of self-attention: $4n^2d$ for scores and sums, $8nd^2$ for four projections.
 

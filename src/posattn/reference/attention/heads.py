@@ -4,10 +4,12 @@ import numpy as np
 from jaxtyping import Num
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["merge_heads", "split_heads"]
 
 
+@validated
 def split_heads(
     x: Num[np.ndarray, "*batch n d"], num_heads: int
 ) -> Num[np.ndarray, "*batch h n d_h"]:
@@ -41,6 +43,7 @@ def split_heads(
     return np.swapaxes(x.reshape(*batch, n, num_heads, d // num_heads), -3, -2)
 
 
+@validated
 def merge_heads(x: Num[np.ndarray, "*batch h n d_h"]) -> Num[np.ndarray, "*batch n d"]:
     r"""Put the heads back side by side: the inverse of `split_heads`.
 

@@ -8,10 +8,12 @@ from jaxtyping import Bool, Inexact, Integer
 
 from posattn import contract
 from posattn.reference.attention.cache import EMPTY, following, seen
+from posattn.reference.validated import validated
 
 __all__ = ["LatentCache"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class LatentCache:
     r"""The latent vectors of the tokens so far, each with its position.

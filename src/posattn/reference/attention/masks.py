@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Integer, Num, Real
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["Chunk", "Window", "causal_mask", "length_mask", "window_mask"]
 
@@ -20,6 +21,7 @@ def _distances(n_q: int, n_k: int | None) -> Integer[np.ndarray, "n_q n_k"]:
     return np.arange(n_k) - np.arange(n_k - n_q, n_k)[:, None]
 
 
+@validated
 def causal_mask(n_q: int, n_k: int | None = None) -> Bool[np.ndarray, "n_q n_k"]:
     r"""Let each query attend to its own position and to the past.
 
@@ -53,6 +55,7 @@ def causal_mask(n_q: int, n_k: int | None = None) -> Bool[np.ndarray, "n_q n_k"]
     return _distances(n_q, n_k) <= 0
 
 
+@validated
 def length_mask(
     lengths: Integer[np.ndarray, "batch"] | Integer[np.ndarray, "batch n_q"], n_k: int
 ) -> Bool[np.ndarray, "batch _ n_k"]:
@@ -84,6 +87,7 @@ def length_mask(
     return np.arange(n_k) < per_query[..., None]
 
 
+@validated
 def window_mask(n_q: int, n_k: int, window: int) -> Bool[np.ndarray, "n_q n_k"]:
     r"""Let each query attend to the keys nearer than `window` positions, on both sides.
 
@@ -119,6 +123,7 @@ def window_mask(n_q: int, n_k: int, window: int) -> Bool[np.ndarray, "n_q n_k"]:
     return np.abs(_distances(n_q, n_k)) < window
 
 
+@validated
 @dataclass(frozen=True)
 class Window:
     r"""Let each query attend to the keys nearer than `window` positions, on both sides.
@@ -170,6 +175,7 @@ class Window:
         return np.abs(relative_positions(query_positions, key_positions)) < self.window
 
 
+@validated
 @dataclass(frozen=True)
 class Chunk:
     r"""Let each query attend to the keys of its own chunk of `size` positions.

@@ -5,12 +5,14 @@ from jaxtyping import Inexact
 
 from posattn import contract
 from posattn.reference.attention.attention import _double
+from posattn.reference.validated import validated
 
 __all__ = ["first_token_score", "induction_score", "previous_token_score"]
 
 Weights = Inexact[np.ndarray, "*batch h n n"]
 
 
+@validated
 def previous_token_score(
     weights: Weights, distance: int = 1
 ) -> Inexact[np.ndarray, "*batch h"]:
@@ -45,6 +47,7 @@ def previous_token_score(
     return _back(weights, distance).mean(axis=-1)
 
 
+@validated
 def induction_score(weights: Weights, period: int) -> Inexact[np.ndarray, "*batch h"]:
     r"""The mean weight from a repeated token to the token after its earlier occurrence.
 
@@ -80,6 +83,7 @@ def induction_score(weights: Weights, period: int) -> Inexact[np.ndarray, "*batc
     return _back(weights, period - 1)[..., 1:].mean(axis=-1)
 
 
+@validated
 def first_token_score(weights: Weights) -> Inexact[np.ndarray, "*batch h"]:
     r"""The mean weight that the other tokens put on the first: what a sink receives.
 

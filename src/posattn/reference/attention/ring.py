@@ -15,12 +15,14 @@ from posattn.reference.attention.attention import (
     zero_unattended,
 )
 from posattn.reference.attention.masks import of_pairs
+from posattn.reference.validated import validated
 
 __all__ = ["balanced_order", "ring_attention"]
 
 Bias = contract.PositionBias | contract.ContentBias
 
 
+@validated
 def balanced_order(n: int, workers: int) -> Integer[np.ndarray, " n"]:
     r"""The order in which tokens are spread over workers so that causal attention costs each the same.
 
@@ -56,6 +58,7 @@ def balanced_order(n: int, workers: int) -> Integer[np.ndarray, " n"]:
     return np.concatenate([pieces[:workers], pieces[: workers - 1 : -1]], axis=1).reshape(n)
 
 
+@validated
 def ring_attention(
     query: Inexact[np.ndarray, "*batch n_q d"],
     key: Inexact[np.ndarray, "*groups n_k d"],

@@ -12,6 +12,7 @@ from posattn.reference.attention.cache import KVCache
 from posattn.reference.attention.masks import Every
 from posattn.reference.models.block import Block, FeedForward, Norm, applied
 from posattn.reference.models.multi_head import Bias, MultiHeadAttention, Rotate
+from posattn.reference.validated import validated
 
 __all__ = ["Decoder"]
 
@@ -21,6 +22,7 @@ CallMask = Bool[np.ndarray, "*#batch #n n_k"] | contract.PositionMask
 LayerOptions = Mapping[str, Any] | Callable[[int], Mapping[str, Any] | None]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class Decoder:
     r"""A language model: what it says of each next token depends only on the tokens before it.

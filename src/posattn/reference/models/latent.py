@@ -15,12 +15,14 @@ from posattn.reference.attention.attention import (
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import all_of, for_heads
+from posattn.reference.validated import validated
 
 __all__ = ["LatentAttention"]
 
 CallMask = Bool[np.ndarray, "*#batch_and_heads #n n_k"] | contract.PositionMask
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class LatentAttention:
     r"""Self-attention whose keys and values come from one narrow vector per token, so that a cache is small.

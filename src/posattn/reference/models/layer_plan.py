@@ -3,10 +3,12 @@
 from posattn import configs
 from posattn.reference.position.axial import RotaryAxes
 from posattn.reference.position.rotary import Rotary
+from posattn.reference.validated import validated
 
 __all__ = ["rope_from_config"]
 
 
+@validated
 def rope_from_config(
     config, *, layer: int = 0, length: int | None = None
 ) -> Rotary | RotaryAxes | None:

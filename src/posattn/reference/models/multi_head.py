@@ -25,6 +25,7 @@ from posattn.reference.models.projections import (
     sinks_and_cap,
     values,
 )
+from posattn.reference.validated import validated
 
 __all__ = ["MultiHeadAttention"]
 
@@ -37,6 +38,7 @@ CallBias = (
 Rotate = contract.Rotation | Sequence[contract.Rotation | None]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class MultiHeadAttention:
     r"""Several attentions side by side, each in its own projection of the input.

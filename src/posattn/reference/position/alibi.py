@@ -7,10 +7,12 @@ from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.validated import validated
 
 __all__ = ["ALiBi", "alibi_slopes"]
 
 
+@validated
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     r"""How steeply each head of ALiBi falls with the distance.
 
@@ -51,6 +53,7 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " h"]:
     return 2.0 ** -np.array([*exponents, *between][:num_heads])
 
 
+@validated
 @dataclass(frozen=True)
 class ALiBi:
     r"""A linear penalty on distance, with its own slope in each head.

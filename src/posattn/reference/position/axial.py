@@ -9,6 +9,7 @@ from jaxtyping import Float, Inexact, Integer, Real
 from posattn import contract
 from posattn.reference.position.rotary import turn
 from posattn.reference.position.sinusoidal import frequencies as sinusoidal_frequencies
+from posattn.reference.validated import validated
 
 __all__ = [
     "MixedRotary",
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 
+@validated
 def rotate_axes(
     x: Inexact[np.ndarray, "*batch n d"],
     coordinates: Real[np.ndarray, "*#batch n c"],
@@ -84,6 +86,7 @@ def rotate_axes(
     return turn(x, factor * np.cos(angles), factor * np.sin(angles), layout)
 
 
+@validated
 @dataclass(frozen=True)
 class RotaryAxes:
     r"""`rotate_axes` with its frequencies, as a value that a layer takes and a checkpoint keeps.
@@ -153,6 +156,7 @@ class RotaryAxes:
         )
 
 
+@validated
 def axial_frequencies(
     dim: int, num_axes: int = 2, *, base: float = 100.0
 ) -> Float[np.ndarray, "c m"]:
@@ -196,6 +200,7 @@ def axial_frequencies(
     return np.kron(np.eye(num_axes), sinusoidal_frequencies(dim // num_axes, base=base))
 
 
+@validated
 def grid_coordinates(height: int, width: int) -> Integer[np.ndarray, "n c"]:
     r"""Row and column of each cell of a grid, row by row.
 
@@ -224,6 +229,7 @@ def grid_coordinates(height: int, width: int) -> Integer[np.ndarray, "n c"]:
     return np.indices((height, width)).reshape(2, -1).T
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class MixedRotary:
     r"""Turn queries and keys by row and column, with learned frequencies for both in every pair.

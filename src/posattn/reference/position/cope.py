@@ -7,10 +7,12 @@ import numpy as np
 from jaxtyping import Inexact, Num
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["CoPE"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class CoPE:
     r"""Contextual position encoding: gates count the tokens between a query and a key.

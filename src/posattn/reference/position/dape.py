@@ -8,10 +8,12 @@ import numpy as np
 from jaxtyping import Inexact, Num
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["DAPE"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class DAPE:
     r"""A bias, corrected by a network that sees the scores and the bias of all heads.

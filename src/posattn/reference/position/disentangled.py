@@ -10,10 +10,12 @@ from jaxtyping import Inexact, Integer
 from posattn import contract
 from posattn.reference.attention.heads import split_heads
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.validated import validated
 
 __all__ = ["DisentangledBias", "deberta_bucket"]
 
 
+@validated
 def deberta_bucket(
     relative_position: Integer[np.ndarray, "*shape"],
     *,
@@ -72,6 +74,7 @@ def _starts(alone, max_distance):
     return (*range(1, alone + 1), *first)
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class DisentangledBias:
     r"""DeBERTa's terms of the score: content to position, and position to content.

@@ -7,12 +7,14 @@ from jaxtyping import Inexact, Real
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.validated import validated
 
 __all__ = ["FIRE"]
 
 EPSILON = 1e-6  # of the authors, beside a divisor that may be 0
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class FIRE:
     r"""A learned function of the distance, divided by the distance to the first token.

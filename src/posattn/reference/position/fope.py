@@ -8,10 +8,12 @@ from jaxtyping import Float, Inexact, Real
 from posattn import contract
 from posattn.reference.position.rotary import turn
 from posattn.reference.position.sinusoidal import frequencies as sinusoidal_frequencies
+from posattn.reference.validated import validated
 
 __all__ = ["fope", "fope_frequencies"]
 
 
+@validated
 def fope_frequencies(
     head_dim: int, *, base: float = 10000.0, trained_length: int
 ) -> Float[np.ndarray, " k"]:
@@ -47,6 +49,7 @@ def fope_frequencies(
     return kept[kept > 2 * math.pi / trained_length]
 
 
+@validated
 def fope(
     x: Inexact[np.ndarray, "*batch h n d"],
     positions: Real[np.ndarray, "*#batch_and_heads n"] | None = None,

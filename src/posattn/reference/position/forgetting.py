@@ -8,10 +8,12 @@ import numpy as np
 from jaxtyping import Inexact
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["ForgettingGate", "forgetting_bias", "tiled_forgetting_bias"]
 
 
+@validated
 def forgetting_bias(
     log_gates: Inexact[np.ndarray, "*batch h n_k"], n_q: int | None = None
 ) -> Inexact[np.ndarray, "*batch h n_q n_k"]:
@@ -83,6 +85,7 @@ def forgetting_bias(
     return np.cumsum(steps[..., ::-1], axis=-1)[..., ::-1]
 
 
+@validated
 def tiled_forgetting_bias(log_gates: Inexact[np.ndarray, "*batch h n"]) -> Callable:
     r"""The bias of the Forgetting Transformer as a function of positions, for sequences of any length.
 
@@ -149,6 +152,7 @@ def _tile(bias, query_positions, key_positions):
     return np.take_along_axis(bias, columns[..., None, :], axis=-1)
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class ForgettingGate:
     r"""A gate per token and head, as its logarithm.

@@ -7,12 +7,14 @@ from jaxtyping import Inexact, Real
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.validated import validated
 
 __all__ = ["KerpleLog", "KerplePower"]
 
 LEAST, MOST = 0.01, np.inf  # a parameter outside counts as the nearer of these
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class KerpleLog:
     r"""A penalty that grows with the logarithm of the distance, with learned strengths for each head.
@@ -100,6 +102,7 @@ class KerpleLog:
         return -_wide(r1) * np.log1p(_wide(r2) * distances)
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class KerplePower:
     r"""A penalty that grows with a power of the distance, with learned strengths for each head.

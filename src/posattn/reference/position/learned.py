@@ -6,10 +6,12 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["LearnedPositionalEncoding"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class LearnedPositionalEncoding:
     r"""Add to each token a learned vector that belongs to its position.

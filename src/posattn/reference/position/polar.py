@@ -8,10 +8,12 @@ from jaxtyping import Inexact, Real
 
 from posattn import contract
 from posattn.reference.position.sinusoidal import frequencies
+from posattn.reference.validated import validated
 
 __all__ = ["PolarKey", "polar_query"]
 
 
+@validated
 def polar_query(
     x: Inexact[np.ndarray, "*batch n d"],
     positions: Real[np.ndarray, "*#batch n"] | None = None,
@@ -70,6 +72,7 @@ def polar_query(
     return _turned(x, positions, base, 0)
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class PolarKey:
     r"""Make each entry of a key the length of an arrow, which position and a learned angle turn.

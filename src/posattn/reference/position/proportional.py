@@ -5,10 +5,12 @@ from jaxtyping import Float
 
 from posattn import contract
 from posattn.reference.position.sinusoidal import frequencies
+from posattn.reference.validated import validated
 
 __all__ = ["proportional_frequencies"]
 
 
+@validated
 def proportional_frequencies(
     head_dim: int, *, base: float = 10000.0, rotary_dim: int, factor: float = 1.0
 ) -> Float[np.ndarray, " m"]:

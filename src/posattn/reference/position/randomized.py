@@ -4,10 +4,12 @@ import numpy as np
 from jaxtyping import Integer
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["randomized_positions"]
 
 
+@validated
 def randomized_positions(
     length: int, max_len: int, *, rng: np.random.Generator
 ) -> Integer[np.ndarray, " n"]:

@@ -7,10 +7,12 @@ from jaxtyping import Inexact, Integer
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.validated import validated
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class ShawRelative:
     r"""Shaw's relative representations: each offset has a vector that is added to keys, and one for values.
@@ -150,6 +152,7 @@ class ShawRelative:
         return np.einsum("...hij,...ijd->...hid", weights, self.value_table[rows])
 
 
+@validated
 def skew(x: Inexact[np.ndarray, "*batch n n"]) -> Inexact[np.ndarray, "*batch n n"]:
     r"""Move products with a table of distances to the keys at those distances.
 
@@ -191,6 +194,7 @@ def skew(x: Inexact[np.ndarray, "*batch n n"]) -> Inexact[np.ndarray, "*batch n 
     return padded.reshape(*batch, n + 1, n)[..., 1:, :]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class RelativeGlobalAttention:
     r"""The relative attention of the Music Transformer: each head has a vector for each distance.

@@ -9,6 +9,7 @@ from jaxtyping import Float, Inexact, Real, Shaped
 
 from posattn import contract
 from posattn.reference.position import sinusoidal
+from posattn.reference.validated import validated
 
 __all__ = [
     "Rotary",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@validated
 def rotate(
     x: Inexact[np.ndarray, "*batch n d"],
     positions: Real[np.ndarray, "*#batch n"] | None = None,
@@ -107,6 +109,7 @@ def rotate(
     return turn(x, factor * np.cos(angles), factor * np.sin(angles), layout)
 
 
+@validated
 @dataclass(frozen=True, kw_only=True)
 class Rotary:
     r"""`rotate` with its options, as a value that a layer takes and a checkpoint keeps.
@@ -188,6 +191,7 @@ def turn(x, cos, sin, layout):
     return np.concatenate([rotated.reshape(*x.shape[:-1], 2 * m), x[..., 2 * m :]], axis=-1)
 
 
+@validated
 def to_half(x: Shaped[np.ndarray, "*batch d"]) -> Shaped[np.ndarray, "*batch d"]:
     r"""Put the even columns before the odd ones: from the layout `"interleaved"` to `"half"`.
 
@@ -222,6 +226,7 @@ def to_half(x: Shaped[np.ndarray, "*batch d"]) -> Shaped[np.ndarray, "*batch d"]
     return np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 
+@validated
 def to_interleaved(x: Shaped[np.ndarray, "*batch d"]) -> Shaped[np.ndarray, "*batch d"]:
     r"""Alternate the columns of the first half with those of the second: the inverse of `to_half`.
 
@@ -243,6 +248,7 @@ def to_interleaved(x: Shaped[np.ndarray, "*batch d"]) -> Shaped[np.ndarray, "*ba
     return x[..., np.argsort(to_half(np.arange(x.shape[-1])))]
 
 
+@validated
 def weight_to_half(
     weight: Inexact[np.ndarray, "*d_in d_out"],
     num_heads: int,
@@ -282,6 +288,7 @@ def weight_to_half(
     return _of_each_head(to_half, weight, num_heads, rotary_dim)
 
 
+@validated
 def weight_to_interleaved(
     weight: Inexact[np.ndarray, "*d_in d_out"],
     num_heads: int,

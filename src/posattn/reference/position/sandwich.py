@@ -7,10 +7,12 @@ from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
+from posattn.reference.validated import validated
 
 __all__ = ["sandwich_bias"]
 
 
+@validated
 def sandwich_bias(num_heads: int, *, dim: int = 128, base: float = 10000.0) -> Callable:
     r"""The inner product of two sinusoidal encodings, scaled differently in each head.
 

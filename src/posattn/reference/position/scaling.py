@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from posattn import contract
 from posattn.reference.position.sinusoidal import frequencies
+from posattn.reference.validated import validated
 
 __all__ = [
     "dynamic_ntk",
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 
+@validated
 def position_interpolation(
     dim: int, *, base: float = 10000.0, factor: float
 ) -> Float[np.ndarray, " m"]:
@@ -54,6 +56,7 @@ def position_interpolation(
     return frequencies(_even(dim), base=base) / factor
 
 
+@validated
 def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.ndarray, " m"]:
     r"""Use a larger base, which slows the slow pairs down and leaves the fast ones almost as they are.
 
@@ -91,6 +94,7 @@ def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.nda
     return frequencies(dim, base=contract.larger_base(base, factor, _exponent(dim), factor))
 
 
+@validated
 def dynamic_ntk(
     dim: int,
     *,
@@ -146,6 +150,7 @@ def dynamic_ntk(
     )
 
 
+@validated
 def yarn(
     dim: int,
     *,
@@ -241,6 +246,7 @@ def yarn(
     return ramp * plain / factor + (1 - ramp) * plain, over / under
 
 
+@validated
 def longrope(
     dim: int,
     *,
@@ -307,6 +313,7 @@ def longrope(
     return frequencies(dim, base=base) / slowing, attention_factor
 
 
+@validated
 def llama3(
     dim: int,
     *,

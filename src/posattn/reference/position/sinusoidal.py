@@ -7,10 +7,12 @@ from jaxtyping import Float, Inexact, Real
 
 from posattn import contract
 from posattn.reference.attention.attention import dropout
+from posattn.reference.validated import validated
 
 __all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]
 
 
+@validated
 def frequencies(dim: int, *, base: float = 10000.0) -> Float[np.ndarray, " m"]:
     r"""The frequencies of a sinusoidal encoding, from fast to slow.
 
@@ -41,6 +43,7 @@ def frequencies(dim: int, *, base: float = 10000.0) -> Float[np.ndarray, " m"]:
     return np.array([base ** (-j / dim) for j in range(0, dim, 2)])
 
 
+@validated
 def sinusoidal_encoding(
     length_or_positions: int | Real[np.ndarray, "*batch n"],
     dim: int,
@@ -105,6 +108,7 @@ def sinusoidal_encoding(
     return pairs.reshape(*positions.shape, 2 * angles.shape[-1])[..., :dim]
 
 
+@validated
 def shift_matrix(
     offset: float, dim: int, *, base: float = 10000.0
 ) -> Float[np.ndarray, "d d"]:
@@ -146,6 +150,7 @@ def shift_matrix(
     return shift
 
 
+@validated
 @dataclass(frozen=True)
 class PositionalEncoding:
     r"""Add to each token the sinusoidal encoding of its position.

@@ -7,10 +7,12 @@ import numpy as np
 from jaxtyping import Inexact, Num
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["StickBreaking"]
 
 
+@validated
 @dataclass(frozen=True)
 class StickBreaking:
     r"""The bias that turns a softmax into breaking a stick, from the newest key to the oldest.

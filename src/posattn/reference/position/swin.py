@@ -6,10 +6,12 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
+from posattn.reference.validated import validated
 
 __all__ = ["SwinBias"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class SwinBias:
     r"""A learned bias for each head and each displacement inside a two-dimensional window.

@@ -7,10 +7,12 @@ from jaxtyping import Inexact, Integer
 
 from posattn import contract
 from posattn.reference.position.swin import SwinBias
+from posattn.reference.validated import validated
 
 __all__ = ["SwinV2Bias"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class SwinV2Bias:
     r"""A learned function of the displacement inside a window, which also works for a larger window.

@@ -8,10 +8,12 @@ from jaxtyping import Inexact, Integer
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.validated import validated
 
 __all__ = ["T5Bias", "t5_bucket"]
 
 
+@validated
 def t5_bucket(
     relative_position: Integer[np.ndarray, "*shape"],
     *,
@@ -82,6 +84,7 @@ def _starts(one_way, max_distance):
     return [*range(1, exact), *first]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class T5Bias:
     r"""A learned bias for each head and each bucket of relative positions.

@@ -7,10 +7,12 @@ from jaxtyping import Inexact, Real
 
 from posattn import contract
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
+from posattn.reference.validated import validated
 
 __all__ = ["TransformerXLBias"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class TransformerXLBias:
     r"""Transformer-XL's terms of the score: relative position, and preferences of every query.

@@ -7,10 +7,12 @@ from jaxtyping import Inexact, Integer
 
 from posattn import contract
 from posattn.reference.attention.heads import split_heads
+from posattn.reference.validated import validated
 
 __all__ = ["TUPEBias"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class TUPEBias:
     r"""TUPE's term of the score: absolute positions attend to each other, apart from the content.

@@ -6,10 +6,12 @@ from jaxtyping import Inexact, Real
 from posattn import contract
 from posattn.reference.position.rotary import turn
 from posattn.reference.position.sinusoidal import frequencies
+from posattn.reference.validated import validated
 
 __all__ = ["xpos_key", "xpos_query"]
 
 
+@validated
 def xpos_query(
     x: Inexact[np.ndarray, "*batch n d"],
     positions: Real[np.ndarray, "*#batch n"] | None = None,
@@ -76,6 +78,7 @@ def xpos_query(
     return _fading(x, positions, base, gamma, scale_base, layout, 1)
 
 
+@validated
 def xpos_key(
     x: Inexact[np.ndarray, "*batch n d"],
     positions: Real[np.ndarray, "*#batch n"] | None = None,

@@ -10,6 +10,7 @@ from posattn.torch.attention import definition, fused, tiled
 from posattn.torch.attention.call import checked
 from posattn.torch.attention.definition import masked_softmax
 from posattn.torch.attention.random import Rng, dropout
+from posattn.torch.validated import validated
 
 __all__ = ["attention_weights", "dropout", "masked_softmax", "scaled_dot_product_attention"]
 
@@ -18,6 +19,7 @@ PairMask = Bool[Tensor, "*#batch #n_q n_k"] | contract.PositionMask
 Bias = Float[Tensor, "*#batch #n_q n_k"] | contract.PositionBias | contract.ContentBias
 
 
+@validated
 def attention_weights(
     query: Float[Tensor, "*batch n_q d"],
     key: Float[Tensor, "*groups n_k d"],
@@ -82,6 +84,7 @@ def attention_weights(
     return definition.weights(call)
 
 
+@validated
 def scaled_dot_product_attention(
     query: Float[Tensor, "*batch n_q d"],
     key: Float[Tensor, "*groups n_k d"],

@@ -10,6 +10,7 @@ from torch.utils._pytree import GetAttrKey, register_pytree_node
 
 from posattn import contract
 from posattn.torch.attention.masks import readable, transformed
+from posattn.torch.validated import validated
 
 __all__ = ["KVCache"]
 
@@ -17,6 +18,7 @@ ARRAYS = ("key", "value", "positions")
 EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any query
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class KVCache:
     """The keys and values of the tokens so far, each with its position.

@@ -9,6 +9,7 @@ from torch import Tensor
 from posattn import contract
 from posattn.torch.attention.call import changes_values, total_bias, visible, without_hidden
 from posattn.torch.attention.random import thin
+from posattn.torch.validated import validated
 
 __all__ = ["masked_softmax"]
 
@@ -16,6 +17,7 @@ Scores = Float[Tensor, "*batch n_q n_k"]
 Mask = Bool[Tensor, "*#batch #n_q n_k"]
 
 
+@validated
 def masked_softmax(scores: Scores, mask: Mask | None = None) -> Scores:
     """Normalise scores over the keys that may be attended to.
 

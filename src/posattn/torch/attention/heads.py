@@ -4,10 +4,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["merge_heads", "split_heads"]
 
 
+@validated
 def split_heads(
     x: Float[Tensor, "*batch n d"], num_heads: int
 ) -> Float[Tensor, "*batch h n d_h"]:
@@ -34,6 +36,7 @@ def split_heads(
     return x.unflatten(-1, (num_heads, x.shape[-1] // num_heads)).transpose(-3, -2)
 
 
+@validated
 def merge_heads(x: Float[Tensor, "*batch h n d_h"]) -> Float[Tensor, "*batch n d"]:
     """Put the heads back side by side: the inverse of `split_heads`.
 

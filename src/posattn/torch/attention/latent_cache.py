@@ -11,10 +11,12 @@ from torch.utils._pytree import GetAttrKey, register_pytree_node
 from posattn import contract
 from posattn.torch.attention.cache import EMPTY, following, seen
 from posattn.torch.attention.masks import readable
+from posattn.torch.validated import validated
 
 __all__ = ["LatentCache"]
 
 
+@validated
 @dataclass(frozen=True, eq=False)
 class LatentCache:
     """The latent vectors of the tokens so far, each with its position.

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Integer, Real
 from torch import Tensor
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["Chunk", "Window", "causal_mask", "length_mask", "window_mask"]
 
@@ -33,6 +34,7 @@ def transformed():
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+@validated
 def causal_mask(
     n_q: int, n_k: int | None = None, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "n_q n_k"]:
@@ -57,6 +59,7 @@ def causal_mask(
     return keys <= queries
 
 
+@validated
 def length_mask(
     lengths: Integer[Tensor, "batch"] | Integer[Tensor, "batch n_q"], n_k: int
 ) -> Bool[Tensor, "batch _ n_k"]:
@@ -88,6 +91,7 @@ def length_mask(
     return torch.arange(n_k, device=lengths.device) < per_query[..., None]
 
 
+@validated
 def window_mask(
     n_q: int, n_k: int, window: int, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "n_q n_k"]:
@@ -115,6 +119,7 @@ def window_mask(
     return (keys < queries + window) & (keys > queries - window)
 
 
+@validated
 @dataclass(frozen=True)
 class Window:
     """Let each query attend to the keys nearer than `window` positions, on both sides.
@@ -153,6 +158,7 @@ class Window:
         return relative_positions(query_positions, key_positions).abs() < self.window
 
 
+@validated
 @dataclass(frozen=True)
 class Chunk:
     """Let each query attend to the keys of its own chunk of `size` positions.

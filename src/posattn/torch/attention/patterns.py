@@ -4,12 +4,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["first_token_score", "induction_score", "previous_token_score"]
 
 Weights = Float[Tensor, "*batch h n n"]
 
 
+@validated
 def previous_token_score(weights: Weights, distance: int = 1) -> Float[Tensor, "*batch h"]:
     """The mean weight on the token a fixed distance before each token.
 
@@ -34,6 +36,7 @@ def previous_token_score(weights: Weights, distance: int = 1) -> Float[Tensor, "
     return _back(weights, distance).mean(-1)
 
 
+@validated
 def induction_score(weights: Weights, period: int) -> Float[Tensor, "*batch h"]:
     """The mean weight from a repeated token to the token after its earlier occurrence.
 
@@ -57,6 +60,7 @@ def induction_score(weights: Weights, period: int) -> Float[Tensor, "*batch h"]:
     return _back(weights, period - 1)[..., 1:].mean(-1)
 
 
+@validated
 def first_token_score(weights: Weights) -> Float[Tensor, "*batch h"]:
     """The mean weight that the other tokens put on the first: what a sink receives.
 

@@ -9,12 +9,14 @@ from torch import Tensor
 from torch.utils.module_tracker import ModuleTracker
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["dropout"]
 
 Rng = torch.Generator | int | Integer[Tensor, ""]
 
 
+@validated
 def dropout(
     x: Float[Tensor, "*shape"], dropout_rate: float, rng: Rng | None = None
 ) -> Float[Tensor, "*shape"]:

@@ -22,6 +22,7 @@ from posattn.torch.attention.call import biases, total_bias
 from posattn.torch.attention.definition import by_head
 from posattn.torch.attention.masks import of_pairs, readable, zero_unattended
 from posattn.torch.attention.query_tiles import learned_by, wide_dtype
+from posattn.torch.validated import validated
 
 __all__ = ["balanced_order", "ring_attention"]
 
@@ -32,6 +33,7 @@ MESSAGE = 1024  # bytes in which a worker describes its call
 Bias = contract.PositionBias | contract.ContentBias
 
 
+@validated
 def balanced_order(
     n: int, workers: int, *, device: torch.device | str | None = None
 ) -> Integer[Tensor, " n"]:
@@ -56,6 +58,7 @@ def balanced_order(
     return torch.cat([pieces[:workers], pieces[workers:].flip(0)], dim=1).flatten()
 
 
+@validated
 def ring_attention(
     query: Float[Tensor, "*batch n_q d"],
     key: Float[Tensor, "*groups n_k d"],

@@ -15,6 +15,7 @@ from posattn.torch.attention.random import Rng, seed
 from posattn.torch.models.block import Block, FeedForward, applied, norm_of
 from posattn.torch.models.decoder_plan import from_config
 from posattn.torch.models.multi_head import Bias, MultiHeadAttention, Rotate
+from posattn.torch.validated import validated
 
 __all__ = ["Decoder"]
 
@@ -24,6 +25,7 @@ CallMask = Bool[Tensor, "*#batch #n n_k"] | contract.PositionMask
 LayerOptions = Mapping[str, Any] | Callable[[int], Mapping[str, Any] | None]
 
 
+@validated
 class Decoder(nn.Module):
     """A language model: what it says of each next token depends only on the tokens before it.
 

@@ -17,12 +17,14 @@ from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import all_of, for_heads
 from posattn.torch.models.layer_plan import state_of, turn
 from posattn.torch.models.projections import autocasts, floating_weight, made_by
+from posattn.torch.validated import validated
 
 __all__ = ["LatentAttention"]
 
 CallMask = Bool[Tensor, "*#batch_and_heads #n n_k"] | contract.PositionMask
 
 
+@validated
 class LatentAttention(nn.Module):
     """Self-attention whose keys and values come from one narrow vector per token, so that a cache is small.
 

@@ -14,6 +14,7 @@ from posattn.torch.position.alibi import ALiBi
 from posattn.torch.position.axial import RotaryAxes
 from posattn.torch.position.rotary import Rotary
 from posattn.torch.position.t5 import T5Bias
+from posattn.torch.validated import validated
 
 __all__ = ["rope_from_config"]
 
@@ -21,6 +22,7 @@ PROJECTIONS = ("query", "key", "value", "output", "gate")
 ROWS = 256  # of a file, read at a time
 
 
+@validated
 def rope_from_config(
     config, *, layer: int = 0, length: int | None = None
 ) -> Rotary | RotaryAxes | None:

@@ -24,6 +24,7 @@ from posattn.torch.models.projections import (
     sinks_and_cap,
     values,
 )
+from posattn.torch.validated import validated
 
 __all__ = ["MultiHeadAttention"]
 
@@ -78,6 +79,7 @@ def as_given(schemes):
     return [s.scheme if isinstance(s, Given) else s for s in schemes]
 
 
+@validated
 class MultiHeadAttention(nn.Module):
     """Several attentions side by side, each in its own projection of the input.
 

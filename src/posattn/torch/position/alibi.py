@@ -9,10 +9,12 @@ from torch import Tensor
 from posattn import contract
 from posattn.torch.attention.masks import relative_positions
 from posattn.torch.position.tables import doubles, table
+from posattn.torch.validated import validated
 
 __all__ = ["ALiBi", "alibi_slopes"]
 
 
+@validated
 def alibi_slopes(
     num_heads: int,
     *,
@@ -43,6 +45,7 @@ def alibi_slopes(
     return doubles(slopes, device=device).to(dtype or torch.float64)
 
 
+@validated
 @dataclass(frozen=True, repr=False)
 class ALiBi:
     """A linear penalty on distance, with its own slope in each head.

@@ -12,6 +12,7 @@ from posattn import contract
 from posattn.torch.position.rotary import turn
 from posattn.torch.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.torch.position.tables import doubles, table
+from posattn.torch.validated import validated
 
 __all__ = [
     "MixedRotary",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 
+@validated
 def rotate_axes(
     x: Float[Tensor, "*batch n d"],
     coordinates: Real[Tensor, "*#batch n c"],
@@ -69,6 +71,7 @@ def rotate_axes(
     return turn(x, cos, sin, layout)
 
 
+@validated
 @dataclass(frozen=True)
 class RotaryAxes:
     """`rotate_axes` with its frequencies, as a value that a layer takes and a checkpoint keeps.
@@ -124,6 +127,7 @@ class RotaryAxes:
         )
 
 
+@validated
 def axial_frequencies(
     dim: int,
     num_axes: int = 2,
@@ -157,6 +161,7 @@ def axial_frequencies(
     return torch.block_diag(*[share] * num_axes).to(device, dtype)
 
 
+@validated
 def grid_coordinates(
     height: int, width: int, *, device: torch.device | str | None = None
 ) -> Integer[Tensor, "n c"]:
@@ -183,6 +188,7 @@ def grid_coordinates(
     return torch.cartesian_prod(rows, columns)
 
 
+@validated
 class MixedRotary(nn.Module):
     """Turn queries and keys by row and column, with learned frequencies for both in every pair.
 

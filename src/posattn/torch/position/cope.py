@@ -7,10 +7,12 @@ from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["CoPE"]
 
 
+@validated
 class CoPE(nn.Module):
     """Contextual position encoding: gates count the tokens between a query and a key.
 

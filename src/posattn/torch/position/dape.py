@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["DAPE"]
 
 
+@validated
 class DAPE(nn.Module):
     r"""A bias, corrected by a network that sees the scores and the bias of all heads.
 

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from posattn import contract
 from posattn.torch.attention.heads import split_heads
 from posattn.torch.position.relative import offsets, pick
+from posattn.torch.validated import validated
 
 __all__ = ["DisentangledBias", "deberta_bucket"]
 
 
+@validated
 def deberta_bucket(
     relative_position: Integer[Tensor, "*shape"],
     *,
@@ -64,6 +66,7 @@ def _searched(alone, max_distance):
     return (*range(1, alone + 1), *first)
 
 
+@validated
 class DisentangledBias(nn.Module):
     r"""DeBERTa's terms of the score: content to position, and position to content.
 

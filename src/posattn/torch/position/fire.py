@@ -8,12 +8,14 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch.attention.masks import relative_positions
+from posattn.torch.validated import validated
 
 __all__ = ["FIRE"]
 
 EPSILON = 1e-6  # of the authors, beside a divisor that may be 0
 
 
+@validated
 class FIRE(nn.Module):
     """A learned function of the distance, divided by the distance to the first token.
 

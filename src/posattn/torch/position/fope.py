@@ -10,10 +10,12 @@ from torch.nn import functional
 from posattn import contract
 from posattn.torch.position.rotary import turn
 from posattn.torch.position.sinusoidal import frequencies as sinusoidal_frequencies
+from posattn.torch.validated import validated
 
 __all__ = ["fope", "fope_frequencies"]
 
 
+@validated
 def fope_frequencies(
     head_dim: int,
     *,
@@ -46,6 +48,7 @@ def fope_frequencies(
     return kept[kept > 2 * math.pi / trained_length].to(device, dtype)
 
 
+@validated
 def fope(
     x: Float[Tensor, "*batch h n d"],
     positions: Real[Tensor, "*#batch_and_heads n"] | None = None,

@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["ForgettingGate", "forgetting_bias", "tiled_forgetting_bias"]
 
 SHUT = -1e4  # no dtype tells the weight behind such a gate from 0
 
 
+@validated
 def forgetting_bias(
     log_gates: Float[Tensor, "*batch h n_k"], n_q: int | None = None
 ) -> Float[Tensor, "*batch h n_q n_k"]:
@@ -45,6 +47,7 @@ def forgetting_bias(
     return steps.flip(-1).cumsum(-1).flip(-1).to(log_gates.dtype)
 
 
+@validated
 def tiled_forgetting_bias(log_gates: Float[Tensor, "*batch h n"]) -> Callable:
     r"""The bias of the Forgetting Transformer as a function of positions, for sequences of any length.
 
@@ -97,6 +100,7 @@ class _Tiles(nn.Module):
         return bias.masked_fill(behind, -math.inf).masked_fill(future, 0).to(self.dtype)
 
 
+@validated
 class ForgettingGate(nn.Module):
     """A gate per token and head, as its logarithm.
 

@@ -8,12 +8,14 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch.attention.masks import relative_positions
+from posattn.torch.validated import validated
 
 __all__ = ["KerpleLog", "KerplePower"]
 
 LEAST, MOST = 0.01, math.inf  # a parameter outside counts as the nearer of these
 
 
+@validated
 class KerpleLog(nn.Module):
     """A penalty that grows with the logarithm of the distance, with learned strengths for each head.
 
@@ -86,6 +88,7 @@ class KerpleLog(nn.Module):
         return (-r1 * torch.log1p(r2 * distances)).to(self.r1.dtype)
 
 
+@validated
 class KerplePower(nn.Module):
     """A penalty that grows with a power of the distance, with learned strengths for each head.
 

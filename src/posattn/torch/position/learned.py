@@ -5,10 +5,12 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["LearnedPositionalEncoding"]
 
 
+@validated
 class LearnedPositionalEncoding(nn.Module):
     r"""Add to each token a learned vector that belongs to its position.
 

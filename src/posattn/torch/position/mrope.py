@@ -8,10 +8,12 @@ from torch import Tensor
 
 from posattn import contract
 from posattn.torch.position.sinusoidal import frequencies
+from posattn.torch.validated import validated
 
 __all__ = ["mrope_frequencies", "mrope_positions"]
 
 
+@validated
 def mrope_frequencies(
     dim: int,
     sections: Sequence[int],
@@ -57,6 +59,7 @@ def mrope_frequencies(
     return torch.where(ours, frequencies(dim, base=base), 0.0).to(device, dtype)
 
 
+@validated
 def mrope_positions(
     segments: Sequence[int | Sequence[int | float]],
     *,

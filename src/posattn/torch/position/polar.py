@@ -9,10 +9,12 @@ from torch.nn import functional
 
 from posattn import contract
 from posattn.torch.position.sinusoidal import frequencies
+from posattn.torch.validated import validated
 
 __all__ = ["PolarKey", "polar_query"]
 
 
+@validated
 def polar_query(
     x: Float[Tensor, "*batch n d"],
     positions: Real[Tensor, "*#batch n"] | None = None,
@@ -41,6 +43,7 @@ def polar_query(
     return _turned(x, positions, base, 0)
 
 
+@validated
 class PolarKey(nn.Module):
     r"""Make each entry of a key the length of an arrow, which position and a learned angle turn.
 

@@ -6,10 +6,12 @@ from torch import Tensor
 
 from posattn import contract
 from posattn.torch.position.sinusoidal import frequencies
+from posattn.torch.validated import validated
 
 __all__ = ["proportional_frequencies"]
 
 
+@validated
 def proportional_frequencies(
     head_dim: int,
     *,

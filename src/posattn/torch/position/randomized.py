@@ -5,10 +5,12 @@ from jaxtyping import Integer
 from torch import Tensor
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["randomized_positions"]
 
 
+@validated
 def randomized_positions(
     length: int,
     max_len: int,

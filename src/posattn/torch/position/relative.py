@@ -9,10 +9,12 @@ from torch.nn import functional
 
 from posattn import contract
 from posattn.torch.attention.masks import relative_positions
+from posattn.torch.validated import validated
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
 
 
+@validated
 class ShawRelative(nn.Module):
     """Shaw's relative representations: each offset has a vector that is added to keys, and one for values.
 
@@ -138,6 +140,7 @@ class ShawRelative(nn.Module):
         return (totals @ self.value_table.to(wide)).to(weights.dtype)
 
 
+@validated
 def skew(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     r"""Move products with a table of distances to the keys at those distances.
 
@@ -159,6 +162,7 @@ def skew(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     return functional.pad(x, (1, 0)).reshape(*batch, n + 1, n)[..., 1:, :]
 
 
+@validated
 class RelativeGlobalAttention(nn.Module):
     r"""The relative attention of the Music Transformer: each head has a vector for each distance.
 

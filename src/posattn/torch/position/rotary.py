@@ -12,6 +12,7 @@ from posattn import contract
 from posattn.torch.attention.masks import transformed
 from posattn.torch.position import sinusoidal
 from posattn.torch.position.tables import doubles, table
+from posattn.torch.validated import validated
 
 __all__ = [
     "Rotary",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@validated
 def rotate(
     x: Float[Tensor, "*batch n d"],
     positions: Real[Tensor, "*#batch n"] | None = None,
@@ -67,6 +69,7 @@ def rotate(
     return turn(x, *_waves(x, positions, frequencies, factor), layout)
 
 
+@validated
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Rotary:
     """`rotate` with its options, as a value that a layer takes and a checkpoint keeps.
@@ -234,6 +237,7 @@ def _product(pairs, cos, sin):
     return torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos, sin))
 
 
+@validated
 def to_half(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
     """Put the even columns before the odd ones: from the layout `"interleaved"` to `"half"`.
 
@@ -253,6 +257,7 @@ def to_half(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
     return torch.cat([x[..., 0::2], x[..., 1::2]], dim=-1)
 
 
+@validated
 def to_interleaved(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
     """Alternate the columns of the first half with those of the second: the inverse of `to_half`.
 
@@ -272,6 +277,7 @@ def to_interleaved(x: Shaped[Tensor, "*batch d"]) -> Shaped[Tensor, "*batch d"]:
     return x[..., to_half(torch.arange(x.shape[-1], device=x.device)).argsort()]
 
 
+@validated
 def weight_to_half(
     weight: Float[Tensor, "d_out *d_in"], num_heads: int, rotary_dim: int | None = None
 ) -> Float[Tensor, "d_out *d_in"]:
@@ -296,6 +302,7 @@ def weight_to_half(
     return _of_each_head(to_half, weight, num_heads, rotary_dim)
 
 
+@validated
 def weight_to_interleaved(
     weight: Float[Tensor, "d_out *d_in"], num_heads: int, rotary_dim: int | None = None
 ) -> Float[Tensor, "d_out *d_in"]:

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from posattn import contract
 from posattn.torch.position.sinusoidal import sinusoidal_encoding
+from posattn.torch.validated import validated
 
 __all__ = ["sandwich_bias"]
 
 
+@validated
 def sandwich_bias(
     num_heads: int,
     *,

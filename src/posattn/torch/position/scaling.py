@@ -9,6 +9,7 @@ from torch import Tensor
 
 from posattn import contract
 from posattn.torch.position.sinusoidal import frequencies
+from posattn.torch.validated import validated
 
 __all__ = [
     "dynamic_ntk",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@validated
 def position_interpolation(
     dim: int,
     *,
@@ -50,6 +52,7 @@ def position_interpolation(
     return (frequencies(_even(dim), base=base) / factor).to(device, dtype)
 
 
+@validated
 def ntk_aware(
     dim: int,
     *,
@@ -81,6 +84,7 @@ def ntk_aware(
     return frequencies(dim, base=base, dtype=dtype, device=device)
 
 
+@validated
 def dynamic_ntk(
     dim: int,
     *,
@@ -119,6 +123,7 @@ def dynamic_ntk(
     return frequencies(dim, base=base, dtype=dtype, device=device)
 
 
+@validated
 def yarn(
     dim: int,
     *,
@@ -183,6 +188,7 @@ def yarn(
     return slowed.to(device, dtype), over / under
 
 
+@validated
 def longrope(
     dim: int,
     *,
@@ -230,6 +236,7 @@ def longrope(
     return (frequencies(dim, base=base) / slowing).to(device, dtype), attention_factor
 
 
+@validated
 def llama3(
     dim: int,
     *,

@@ -6,10 +6,12 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch.attention.random import Rng, dropout, warn_of_no_dropout
+from posattn.torch.validated import validated
 
 __all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]
 
 
+@validated
 def frequencies(
     dim: int,
     *,
@@ -41,6 +43,7 @@ def frequencies(
     return (base**-exponents).to(torch.float64 if dtype is None else dtype)
 
 
+@validated
 def sinusoidal_encoding(
     length_or_positions: int | Real[Tensor, "*batch n"],
     dim: int,
@@ -82,6 +85,7 @@ def sinusoidal_encoding(
     )
 
 
+@validated
 def shift_matrix(
     offset: float,
     dim: int,
@@ -119,6 +123,7 @@ def shift_matrix(
     )
 
 
+@validated
 class PositionalEncoding(nn.Module):
     """Add to each token the sinusoidal encoding of its position.
 

@@ -9,10 +9,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["StickBreaking"]
 
 
+@validated
 @dataclass(frozen=True)
 class StickBreaking:
     """The bias that turns a softmax into breaking a stick, from the newest key to the oldest.

@@ -5,10 +5,12 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from posattn import contract
+from posattn.torch.validated import validated
 
 __all__ = ["SwinBias"]
 
 
+@validated
 class SwinBias(nn.Module):
     """A learned bias for each head and each displacement inside a two-dimensional window.
 

@@ -6,10 +6,12 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch.position.swin import look_up
+from posattn.torch.validated import validated
 
 __all__ = ["SwinV2Bias"]
 
 
+@validated
 class SwinV2Bias(nn.Module):
     """A learned function of the displacement inside a window, which also works for a larger window.
 

@@ -8,10 +8,12 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch.attention.masks import relative_positions
+from posattn.torch.validated import validated
 
 __all__ = ["T5Bias", "t5_bucket"]
 
 
+@validated
 def t5_bucket(
     relative_position: Integer[Tensor, "*shape"],
     *,
@@ -59,6 +61,7 @@ def _starts(one_way, max_distance):
 _starts._dynamo_marked_constant = True
 
 
+@validated
 class T5Bias(nn.Module):
     """A learned bias for each head and each bucket of relative positions.
 

@@ -8,10 +8,12 @@ from torch import Tensor, nn
 
 from posattn import contract
 from posattn.torch.position.sinusoidal import sinusoidal_encoding
+from posattn.torch.validated import validated
 
 __all__ = ["TransformerXLBias"]
 
 
+@validated
 class TransformerXLBias(nn.Module):
     r"""Transformer-XL's terms of the score: relative position, and preferences of every query.
 

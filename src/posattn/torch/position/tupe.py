@@ -7,10 +7,12 @@ from torch.nn import functional
 
 from posattn import contract
 from posattn.torch.attention.heads import split_heads
+from posattn.torch.validated import validated
 
 __all__ = ["TUPEBias"]
 
 
+@validated
 class TUPEBias(nn.Module):
     r"""TUPE's term of the score: absolute positions attend to each other, apart from the content.
 

@@ -7,10 +7,12 @@ from torch import Tensor
 from posattn import contract
 from posattn.torch.position.rotary import turn
 from posattn.torch.position.sinusoidal import frequencies
+from posattn.torch.validated import validated
 
 __all__ = ["xpos_key", "xpos_query"]
 
 
+@validated
 def xpos_query(
     x: Float[Tensor, "*batch n d"],
     positions: Real[Tensor, "*#batch n"] | None = None,
@@ -45,6 +47,7 @@ def xpos_query(
     return _fading(x, positions, base, gamma, scale_base, layout, 1)
 
 
+@validated
 def xpos_key(
     x: Float[Tensor, "*batch n d"],
     positions: Real[Tensor, "*#batch n"] | None = None,
