@@ -520,7 +520,7 @@ def test_a_function_may_write_where_the_check_talks(module, capsys):
 
 @pytest.mark.slow
 def test_a_module_that_hangs_on_import_is_told(module, capsys, monkeypatch):
-    monkeypatch.setattr(apart, "IMPORT_LIMIT", 2.0)
+    monkeypatch.setattr(isolation, "IMPORT_LIMIT", 2.0)
     name = module("import time\ntime.sleep(99)")
     code, out, err = run(capsys, "check", f"{name}:rope", "--scheme", "rotary")
     assert (code, out) == (2, "")
