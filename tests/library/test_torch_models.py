@@ -145,7 +145,6 @@ VALUES = {
     ),
     "RotaryAxes": lambda: RotaryAxes(torch.eye(2)),
     "ALiBi": lambda: ALiBi(2, dtype=torch.float64),
-    "ALiBi": lambda: ALiBi(2),
     "sandwich_bias": lambda: sandwich_bias(2, dim=4),
     "StickBreaking": lambda: StickBreaking(),
     "Window": lambda: Window(3),

@@ -230,7 +230,7 @@ def test_files_are_read_a_few_rows_at_once(column, tmp_path, monkeypatch):
 
 def building(column):
     name = "torch" if column is torch_column else "jax"
-    return importlib.import_module(f"posattn.{name}.models.building")
+    return importlib.import_module(f"posattn.{name}.models.layer_plan")
 
 
 def test_what_was_read_can_be_read_again(tmp_path, monkeypatch):
