@@ -101,12 +101,6 @@ def test_grammar_comes_before_telling_nouns_apart(page):
     assert np.allclose(p[30][verbs - 1], [0.90, 0.79], atol=0.01)
     right = p[30][nouns - 1]
     assert 0.4 - 0.005 < min(right) < max(right) < 0.5 + 0.005
-    before = torch.from_numpy(text[None, :-1])
-    logits, _ = names.decoder_torch(before, names.history_torch[30])
-    dog, cat = encode("dog cat")
-    other = np.where(text[nouns] == dog, cat, dog)
-    wrong = logits[0].softmax(-1).numpy()[nouns - 1, other]
-    assert 0.2 - 0.005 < min(wrong) < max(wrong) < 0.35 + 0.005
     assert np.allclose(p[200][[0, 1, 3, 5]], [1 / 8, 1 / 4, 1 / 7, 0.78], atol=0.05)
     assert min(p[200][nouns - 1]) > 0.95
     assert p[50][5] == pytest.approx(1 / 2, abs=0.05)
