@@ -36,11 +36,9 @@ WITHOUT_PAGE = re.findall(
 
 
 def test_every_concept_is_shown_by_its_source():
-    texts = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    shown = set(re.findall(r"\{twins\} (\w+):", texts))
-    modules = {
-        path.stem for path in (ROOT / "src" / "posattn" / "reference").rglob("[a-z]*.py")
-    }
+    shown = set(re.findall(r"\{twins\} (\w+):", TEXT))
+    source = ROOT / "src" / "posattn" / "reference"
+    modules = {path.stem for path in source.rglob("[a-z]*.py")}
     assert sorted(modules - shown) == WITHOUT_PAGE
 
 
@@ -54,32 +52,23 @@ def test_the_glossary_has_a_sentence_or_two_and_a_link_for_each_word():
         assert len(re.findall(r"\. (?=[A-Z])", said[0])) <= 1, word
 
 
-ROWS = [
-    line
-    for line in (ROOT / "docs" / "sources.md").read_text(encoding="utf-8").splitlines()
-    if line.startswith("| ") and "| Here |" not in line
-]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+ROWS = re.findall(
+    r"^\| (?!.*\| Here \|$).*", (ROOT / "docs" / "sources.md").read_text("utf-8"), re.M
+)
 
 
 def exists(target):
     """Whether a role of a row points at something that a page defines, or its path at a file or test."""
     role, name = target
-    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    path, _, test = name.partition("::")
     return {
-        "doc": lambda: any(
-            (ROOT / "docs" / f"{name}.{kind}").is_file() for kind in ("md", "rst")
-        ),
-        "ref": lambda: f"({name})=\n" in text,
-        "eq": lambda: f"$$ ({name})\n" in text,
-        "numref": lambda: (
-            re.search(rf"(name:|\{{caption\}}) {name}[,}}\n]", text) is not None
-        ),
-        "prf:ref": lambda: f":label: {name}\n" in text,
-        "test": lambda: re.search(
-            rf"^def {name.partition('::')[2]}\(",
-            (ROOT / name.partition("::")[0]).read_text(),
-            re.M,
-        ),
+        "doc": lambda: any((ROOT / "docs").glob(f"{name}.*")),
+        "ref": lambda: f"({name})=\n" in TEXT,
+        "eq": lambda: f"$$ ({name})\n" in TEXT,
+        "numref": lambda: re.search(rf"(name:|\{{caption\}}) {name}[,}}\n]", TEXT),
+        "prf:ref": lambda: f":label: {name}\n" in TEXT,
+        "test": lambda: f"\ndef {test}(" in (ROOT / path).read_text("utf-8"),
         "path": lambda: (ROOT / name).is_file(),
     }[role]()
 
