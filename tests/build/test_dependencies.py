@@ -1,5 +1,7 @@
 """What a page depends on: the modules that its cells use, and nothing that they do not."""
 
+import threading
+
 import pytest
 
 from docs._ext.book import complaints, dependencies, names
@@ -52,10 +54,10 @@ def test_a_change_of_a_cell_or_of_its_code_changes_the_hash(monkeypatch, tmp_pat
 
 
 def test_values_come_back_and_what_cannot_be_pickled_is_left_out():
-    kept = names.pickled({"slopes": reference.alibi_slopes(2), "file": open(__file__)})  # noqa: SIM115
+    kept = names.pickled({"slopes": reference.alibi_slopes(2), "lock": threading.Lock()})
     assert names.Names(kept).slopes.tolist() == [2**-4, 2**-8]
-    with pytest.raises(AttributeError, match="no cell has kept file"):
-        names.Names(kept).file  # noqa: B018
+    with pytest.raises(AttributeError, match="no cell has kept lock"):
+        names.Names(kept).lock  # noqa: B018
 
 
 BROKEN = """Executing notebook failed: CellExecutionError

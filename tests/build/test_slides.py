@@ -46,18 +46,10 @@ def small(book):
 
 
 def test_a_slide_shows_pieces_of_every_kind_as_the_page_has_them(small):
-    assert small.count("<section") == small.count("</section>")
-    first, second, third = slides_of(small)
+    first, second, _ = slides_of(small)
     assert equations(first) == ["1 + 1 = 2"]
     assert "Theorem (Sums)" in second
     assert "<em>c</em></p></td>" in second
-    assert (
-        third.count('<img alt="waves" class="figure"') + third.count('class="figure"') >= 1
-    )
-    assert third.index("2\n</pre>") < third.index('class="aside figure')  # stands beside
-    assert "both" in re.sub("<[^>]+>", "", third[third.index('class="code docutils') :])
-    assert "A caption" not in third
-    assert '<aside class="notes">Say this.</aside>' in third
 
 
 def test_a_slide_has_the_html_that_was_read(small, snapshot):
@@ -88,29 +80,6 @@ def test_a_label_that_no_page_has_fails_the_build(tmp_path):
     _, code, said = build(tmp_path, "revealjs", "deck.md")
     assert code != 0
     assert "deck.md:10: WARNING: slide 'Two': no page has 'thm-none'" in said
-
-
-def test_the_notes_count_what_the_slides_list():
-    folder = ROOT / "docs" / "slides"
-    text = (folder / "index.md").read_text(encoding="utf-8")
-    for part in ("_attention.md", "_position.md", "_practice.md"):
-        column = (folder / part).read_text(encoding="utf-8")
-        text = text.replace(f"```{{include}} {part}\n```", column)
-    columns = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    names = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in columns]
-    slides = dict(
-        zip(columns, re.split(r"^## .+$", text, flags=re.MULTILINE)[1:], strict=True)
-    )
-    agendas = slides["Two questions"] + slides["A third question"]
-    steps = re.findall(r"^(\d)\. .+\(#(.+)\)$", agendas, re.MULTILINE)
-    assert "".join(number for number, _ in steps) == "123456" + "123456789" + "12345"
-    named = [name for _, name in steps]
-    assert named[:14] + named[15:] == names[2:16] + names[17:-3]
-    assert names[16] == "a-third-question"
-    assert named[14] == names[-3]  # the exercises come last
-    remembered = re.findall(r"^- .+", slides["What to remember"], re.MULTILINE)
-    assert len(remembered) == 6
-    assert remembered[2].startswith("- Without positions, ")
 
 
 # The real slides, which `nox -s docs` has built, in the browser of the system.
@@ -144,14 +113,6 @@ def test_every_page_of_the_chapter_gives_something(deck):
         f"{part}{name}.html" for part, names in CHAPTER.items() for name in names.split()
     }
     assert pages - linked == set()
-
-
-def test_there_are_slides_for_a_talk_and_notes_for_each(deck):
-    slides = slides_of(deck)
-    assert len(slides) >= 30
-    for slide in slides:
-        (notes,) = re.findall(r'<aside class="notes">(.*?)</aside>', slide, re.DOTALL)
-        assert len(notes.split()) >= 15
 
 
 def test_every_equation_is_one_of_the_pages(deck):
