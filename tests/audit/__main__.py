@@ -1,7 +1,7 @@
 """Look at the built site as its readers do: `nox -s audit`, or `nox -s audit -- position/sinusoidal`.
 
-With `--changed`, which CI runs, it looks at the longest page of each folder, whose pages are made alike, and at
-those whose source changed in the day before the last commit. Each night it looks at all.
+With `--changed`, which CI runs, it looks at the longest page of each folder, whose pages are made alike, and
+at those whose source changed in the day before the last commit. Each night it looks at all.
 
 Prints a table of pages and checks, then every fault, and fails if there is one.
 Lighthouse looks at the longest page of each folder, or at all that are named, and so does axe at the pages
@@ -65,7 +65,7 @@ def measured(addresses):
 
 
 def audit(folder, wanted, named):
-    """Run all checks, and Lighthouse on what is named; give the scores, the weights and the faults of each page."""
+    """Run all checks, and Lighthouse on what is named; give scores, weights and faults of each page."""
     pages = site.pages(folder, wanted)
     scores, weights, faults = {}, {}, {}
     for name, path in pages.items():
@@ -125,7 +125,9 @@ def main():
     parser.add_argument(
         "pages", nargs="*", metavar="page", help="such as position/sinusoidal"
     )
-    parser.add_argument("--changed", action="store_true", help="what is new, and one of each")
+    parser.add_argument(
+        "--changed", action="store_true", help="what is new, and one of each"
+    )
     parser.add_argument("--site", type=Path, default=Path("build", "html"))
     arguments = parser.parse_args()
     if not arguments.site.is_dir():

@@ -47,7 +47,9 @@ def longest(found):
 def changed(found):
     """The pages whose source changed in the day before the last commit, or is not committed."""
     last = int(git("log", "-1", "--format=%ct"))
-    names = git("log", f"--since={last - 24 * 3600}", "--name-only", "--format=", "--", "docs")
+    names = git(
+        "log", f"--since={last - 24 * 3600}", "--name-only", "--format=", "--", "docs"
+    )
     names += git("status", "--porcelain", "--", "docs")
     sources = re.findall(r"docs/(\S+)\.(?:md|rst)$", names, re.MULTILINE)
     return {name for name in sources if name in found}

@@ -1,7 +1,6 @@
 """Builds: one at a time, whole or not at all, the same bytes, and nothing from a network."""
 
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,9 +22,7 @@ def script(name):
     return module
 
 
-builds, reproduce, budgets, parts = map(
-    script, ("builds", "reproduce", "budgets", "parts")
-)
+builds, reproduce, budgets, parts = map(script, ("builds", "reproduce", "budgets", "parts"))
 SECOND = f"""
 import sys
 sys.path.insert(0, {str(ROOT / ".ci")!r})
@@ -103,29 +100,6 @@ def test_files_of_two_builds_that_differ_are_named(tmp_path):
     assert "more.html" in said
 
 
-@pytest.mark.slow
-def test_packages_that_npm_cannot_fetch_are_an_error_in_a_line_and_leave_nothing(tmp_path):
-    code = (
-        "import pathlib\nfrom tests.audit import npm\n"
-        f"npm.HOME = pathlib.Path({str(tmp_path / 'home')!r})\nnpm.install()\n"
-    )
-    nowhere = {"npm_config_registry": "http://127.0.0.1:9", "npm_config_fetch_retries": "0"}
-    nowhere |= {"npm_config_cache": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=os.environ | nowhere,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("npm could not fetch the packages: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "home").exists()
-
-
 def test_the_style_is_of_the_katex_that_renders():
     style = (ROOT / "docs" / "_static" / "katex" / "katex.min.css").read_text("utf-8")
     assert f'content:"{katex.katex_version}"' in style
@@ -156,9 +130,9 @@ def test_a_budget_that_is_exceeded_fails_and_says_by_how_much(monkeypatch, capsy
 
 
 def test_parts_run_until_one_fails_and_memory_is_seen(monkeypatch, capsys):
-    code = "import time; held = bytearray(200 * 2**20); time.sleep(5)"
+    code = "import time; held = bytearray(200 * 2**20); time.sleep(3)"
     _, seconds, memory = parts.watched([sys.executable, "-c", code])
-    assert seconds > 4
+    assert seconds > 2
     assert 0.15 < memory < 1
     monkeypatch.setattr(parts, "watched", lambda command: ("docs" in command, 60.0, 1.0))
     assert parts.main(["lint", "docs", "tests"])

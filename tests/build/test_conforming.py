@@ -1,4 +1,4 @@
-"""The records of other libraries: each adapter has an entry, and each failure a reason that anybody can run."""
+"""The records of other libraries: each adapter has an entry, each failure a reason to be run."""
 
 import json
 import re

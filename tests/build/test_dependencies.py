@@ -10,7 +10,10 @@ from posattn import reference
 
 def stems(*sources):
     """The names of the files that some cells depend on."""
-    return {path.relative_to(dependencies.PACKAGE).as_posix() for path in dependencies.of(sources)}
+    return {
+        path.relative_to(dependencies.PACKAGE).as_posix()
+        for path in dependencies.of(sources)
+    }
 
 
 @pytest.mark.parametrize(
@@ -31,7 +34,9 @@ def test_a_name_depends_on_the_module_that_defines_it(code):
 
 
 def test_imports_of_imports_and_data_are_followed():
-    assert "torch/attention/cache.py" in stems("from posattn.torch import MultiHeadAttention")
+    assert "torch/attention/cache.py" in stems(
+        "from posattn.torch import MultiHeadAttention"
+    )
     assert "stories/model.safetensors" in stems("from posattn.stories import CHECKPOINT")
 
 
@@ -40,7 +45,9 @@ def test_a_package_that_is_passed_on_counts_as_a_whole():
 
 
 def test_a_page_that_starts_a_process_depends_on_everything():
-    assert "torch/position/t5.py" in stems("import subprocess\nfrom posattn import reference")
+    assert "torch/position/t5.py" in stems(
+        "import subprocess\nfrom posattn import reference"
+    )
 
 
 def test_a_change_of_a_cell_or_of_its_code_changes_the_hash(monkeypatch, tmp_path):
@@ -73,4 +80,7 @@ ModuleNotFoundError: No module named 'nowhere'
 
 
 def test_a_broken_cell_is_told_in_one_line():
-    assert complaints.told(BROKEN) == "cell 7, line 2: ModuleNotFoundError: No module named 'nowhere'"
+    assert (
+        complaints.told(BROKEN)
+        == "cell 7, line 2: ModuleNotFoundError: No module named 'nowhere'"
+    )

@@ -38,7 +38,9 @@ def ran(code):
 def test_node_says_what_is_wrong_and_ends_when_the_build_is_killed():
     done = ran(KILLED)
     assert (done.returncode, done.stdout.endswith("renders\n")) == (-9, True), done.stderr
-    assert r"Undefined control sequence: \notacommand" in done.stdout  # an error is an error
+    assert (
+        r"Undefined control sequence: \notacommand" in done.stdout
+    )  # an error is an error
 
 
 def test_node_that_listens_late_is_started_again(tmp_path):

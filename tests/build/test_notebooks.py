@@ -36,7 +36,9 @@ def test_a_page_links_to_one_notebook_for_each_of_its_frameworks(notebooks, site
     assert 'href="_notebooks/pair-jax.ipynb" download' in page
     place = "someone/posattn/blob/notebooks/pair-jax.ipynb"
     assert f'href="https://colab.research.google.com/github/{place}"' in page
-    assert f'href="https://kaggle.com/kernels/welcome?src=https://github.com/{place}"' in page
+    assert (
+        f'href="https://kaggle.com/kernels/welcome?src=https://github.com/{place}"' in page
+    )
 
 
 @pytest.mark.parametrize(

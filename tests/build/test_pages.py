@@ -140,6 +140,12 @@ def test_a_signature_names_types_as_users_know_them_with_their_shapes(site):
         assert said in text
 
 
+def test_a_long_signature_has_no_list_in_its_term(site):
+    page = BeautifulSoup(article(site, "api/rotary"), "html.parser")
+    assert page.select("dt.sig.long > em.sig-param")
+    assert not page.select("dt dl")
+
+
 def test_dollars_in_a_docstring_are_mathematics(site):
     html = article(site, "api/rotary")
     assert "$" not in words(re.sub(r"<annotation.*?</annotation>", "", html))

@@ -69,15 +69,19 @@ def listen(app):
 def read_again(app, env, added, changed, removed):
     """Name the pages that warned when they were last read, so that their warnings come again."""
     path = Path(app.doctreedir, SEEN)
-    return json.loads(path.read_text()) if path.is_file() else []
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
 
 
 def remember(app, env):
     """Keep the names of the pages that have warned; a build that is ended earlier reads them again anyway."""
-    Path(app.doctreedir, SEEN).write_text(json.dumps(sorted(app.complaints.pages & env.found_docs)))
+    warned = json.dumps(sorted(app.complaints.pages & env.found_docs))
+    Path(app.doctreedir, SEEN).write_text(warned, encoding="utf-8")
     for page, more in app.complaints.broken.items():
         if more:
-            print(f"{page}: {more} more warnings, which may follow from its broken cell", flush=True)
+            print(
+                f"{page}: {more} more warnings, which may follow from its broken cell",
+                flush=True,
+            )
 
 
 def setup(app):

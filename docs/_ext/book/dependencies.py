@@ -25,7 +25,7 @@ def of(sources):
         sources: the code of the cells.
 
     Returns:
-        Paths, sorted: modules of the library, the data beside them, and the book's records if a cell names them.
+        Paths, sorted: modules of the library, the data beside them, and the records that a cell names.
     """
     code = "\n".join(sources)
     found = set(RECORDS.rglob("*.json")) if "_records" in code else set()
@@ -33,7 +33,7 @@ def of(sources):
         return sorted(found | {path for path in PACKAGE.rglob("*") if kept(path)})
     modules = imported(code)
     if modules:
-        modules |= {path for path in CONTRACT.glob("*.py")}
+        modules |= set(CONTRACT.glob("*.py"))
     awaited = sorted(modules)
     while awaited:
         path = awaited.pop()
@@ -72,8 +72,13 @@ def imported(text):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "posattn":
-                    modules[alias.asname or "posattn"] = alias.name if alias.asname else "posattn"
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "posattn":
+                    modules[alias.asname or "posattn"] = (
+                        alias.name if alias.asname else "posattn"
+                    )
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").split(".")[0] == "posattn"
+        ):
             for alias in node.names:
                 if (inner := file(f"{node.module}.{alias.name}")) is None:
                     found.add(home(node.module, alias.name))

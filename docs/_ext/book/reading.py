@@ -26,9 +26,18 @@ from sphinx_proof.domain import ProofDomain
 from . import cells, dependencies, names
 
 HANDS = 6  # for each process
-FORKS = hasattr(os, "fork") and sys.platform != "darwin"  # where system libraries may hang in a fork
+FORKS = (
+    hasattr(os, "fork") and sys.platform != "darwin"
+)  # where system libraries may hang in a fork
 launch_kernel = local_provisioner.launch_kernel
-UNREAD = {"site.py", "paper.py", "ebook.py", "slides.py", "notebooks.py", "names.py"}  # which only write
+UNREAD = {
+    "site.py",
+    "paper.py",
+    "ebook.py",
+    "slides.py",
+    "notebooks.py",
+    "names.py",
+}  # which only write
 COMPILER = (  # most code for JAX runs once, and takes longer to compile than to run
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_parallel_codegen_split_count=1"
@@ -57,7 +66,9 @@ class Forked:
 def run(argv, env, cwd):
     """Be the kernel: a group of its own, since jupyter_client signals the group, and a loop of its own."""
     os.setpgid(0, 0)
-    signal.set_wakeup_fd(-1)  # or a signal to this process would wake the loop of the one that it left
+    signal.set_wakeup_fd(
+        -1
+    )  # or a signal to this process would wake the loop of the one that it left
     os.environ.update(env)
     os.environ["XLA_FLAGS"] = f"{COMPILER} {os.environ.get('XLA_FLAGS', '')}"
     os.chdir(cwd)
@@ -72,7 +83,10 @@ def launch(command, env=None, cwd=None, **options):
     """Start a kernel that keeps its names, as a fork where there is one."""
     command = [*command, f"--IPKernelApp.extra_extensions={names.__name__}"]
     if not FORKS:
-        places = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        places = [
+            str(Path(__file__).parents[1]),
+            *filter(None, [os.environ.get("PYTHONPATH")]),
+        ]
         env = {**(env or os.environ), "PYTHONPATH": os.pathsep.join(places)}
         return launch_kernel(command, env=env, cwd=cwd, **options)
     given = command[command.index("-f") :], env or {}, cwd or "."
@@ -106,7 +120,11 @@ def depend_on_code(app, doctree):
     """Read a page again when code that its cells use changes, or the book's own, so that nothing is stale."""
     sources = [cell.source for cell in cells.cells(app.env, app.env.docname).values()]
     own = [p for p in Path(__file__).parent.glob("*.py") if p.name not in UNREAD]
-    for path in [*dependencies.of(sources), *own, *Path(app.srcdir, "_ports").rglob("*.json")]:
+    for path in [
+        *dependencies.of(sources),
+        *own,
+        *Path(app.srcdir, "_ports").rglob("*.json"),
+    ]:
         app.env.note_dependency(str(path))
 
 

