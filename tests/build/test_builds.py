@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
-import pytest
 from sphinxcontrib import katex
 
 from docs._ext.book import cells, reading
@@ -76,17 +75,6 @@ def test_a_result_replaces_the_last_one_as_a_whole(tmp_path):
     builds.publish(made, place)
     assert files(place) == {"a.html": "second"}  # and nothing for Sphinx only
     assert sorted(path.name for path in tmp_path.iterdir()) == ["html", "work"]
-
-
-def test_a_result_that_cannot_be_copied_leaves_the_last_one(tmp_path, monkeypatch):
-    made, place = filled(tmp_path / "work", "first"), tmp_path / "html"
-    builds.publish(made, place)
-    before = files(place)
-    (made / "a.html").write_text("second")
-    monkeypatch.setattr(builds.shutil, "copytree", MagicMock(side_effect=OSError))
-    with pytest.raises(OSError):  # noqa: PT011
-        builds.publish(made, place)
-    assert files(place) == before
 
 
 def test_files_of_two_builds_that_differ_are_named(tmp_path):

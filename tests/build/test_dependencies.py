@@ -76,7 +76,7 @@ import nowhere
 \x1b[31mModuleNotFoundError\x1b[39m Traceback (most recent call last)
 \x1b[36mCell\x1b[39m\x1b[36m In[7]\x1b[39m\x1b[32m, line 2\x1b[39m
 ModuleNotFoundError: No module named 'nowhere'
-"""
+ [mystnb.exec]"""
 
 
 def test_a_broken_cell_is_told_in_one_line():

@@ -42,7 +42,11 @@ FAULTS = {  # the text of a page, and what is said of it
         ":::{place}\n:::\n",
         "8: {place} stands on a page that no toctree of index lists",
     ),
-    "wrong": (cell("assert 1 == 2"), "cell 1, line 1: AssertionError: "),
+    "wrong": (cell("1 / 0"), "cell 1, line 1: ZeroDivisionError: division by zero"),
+    "deck": (
+        "## Two\n\n```{from-page} thm-none\n```\n",
+        "10: slide 'Two': no page has 'thm-none'",
+    ),
     "stale": (
         cell("print(1)", "torch") + cell("print(1)", "jax"),
         "9: PyTorch and MLX print different text",

@@ -1,13 +1,9 @@
-"""The site around the pages: policy, weight, fonts, search, thumbnails, map, and the switch."""
+"""The site around the pages: policy, weight, fonts, search, map, and the switch."""
 
-import io
 import re
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from posattn import figures
 from posattn.stories import CHECKPOINT
 from tests.build.books import ADDRESS, ROOT
 
@@ -117,6 +113,8 @@ def test_a_known_address_stands_in_map_pages_and_picture(site):
     assert f"{ADDRESS}/sitemap.xml" in (site / "robots.txt").read_text()
     head = read(site, "chapter")
     assert f'<link rel="canonical" href="{ADDRESS}/chapter.html"' in head
+    assert 'og:description" content="A chapter with &quot;quotes&quot;">' in head
+    assert "og:description" not in read(site, "pair")  # which has none
     (picture,) = re.findall(rf'<meta property="og:image" content="{ADDRESS}/([^"]*)"', head)
     assert (site / picture).is_file()
     assert '<p class="caption" role="heading" aria-level="2">' in head
@@ -174,24 +172,3 @@ def test_a_phone_shows_its_own_figure_and_nothing_leaves_its_width(site, browser
     assert not page.locator("figure svg.wide").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     page.close()
-
-
-def order():
-    """The figure of the first page, as its cell draws it, in the size of a picture for links."""
-    page = (ROOT / "docs" / "index.md").read_text("utf-8")
-    known = {}
-    cell = page[page.index("import numpy") : page.index("figures.order(")]
-    exec(cell, known)
-    outputs = {kind: tuple(pair) for kind, pair in known["outputs"].items()}
-    figure = figures.order(known["words"], known["other"], outputs)
-    figure.set_size_inches(8, 4.2)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=150, facecolor="white")
-    return Image.open(drawn).convert("RGB")
-
-
-def test_the_picture_for_links_is_the_figure_of_the_first_page():
-    kept = Image.open(STATIC / "order.png").convert("RGB")
-    assert kept.size == (1200, 630)
-    apart = np.abs(np.asarray(kept, float) - np.asarray(order(), float))
-    assert apart.mean() < 0.5, "order().save(STATIC / 'order.png')"

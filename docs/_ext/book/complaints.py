@@ -50,7 +50,7 @@ class Complaints(logging.Filter):
 
 def told(message):
     """In one line which cell broke, on which of its lines, and why."""
-    message = COLOR.sub("", message).strip()
+    message = COLOR.sub("", message).removesuffix(" [mystnb.exec]").strip()
     place = FAILED.search(message)
     why = message.rpartition("\n")[2]
     if place is None:
