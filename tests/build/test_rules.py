@@ -119,6 +119,7 @@ def page(text, printed=""):
 
 def test_a_typed_number_must_stand_on_its_page():
     good = "---\nquantities: 7\n---\nThere are 12, 1,000, 7 and $3$ of 3.\n"
+    assert rules.every_typed_number_is_on_the_page in rules.FOR_EVERY_PAGE
     rules.every_typed_number_is_on_the_page(page(good, "1000"))
     with pytest.raises(
         AssertionError, match=r"none\.md: 13 in line 1, 0\.5 in line 2: no cell"
