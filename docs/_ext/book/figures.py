@@ -40,7 +40,7 @@ METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 NAME = re.compile(
     r' id="(?:figure|axes|patch|image|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"'
 )
-NAMED = re.compile(  # outlines of letters, and frames
+SHARED = re.compile(  # outlines of letters, and frames
     r'<path id="([^"]+)"[^>]*/>|<clipPath id="([^"]+)">.*?</clipPath>', re.DOTALL
 )
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
@@ -117,7 +117,7 @@ class InlineFigures(SphinxPostTransform):
             svg = inline(wide, label, "wide" if small else "")
             if small:
                 svg += inline(small, label, "phone")
-            html = f'<div class="drawing">{only_first(NAMED, svg, known)}</div>'
+            html = f'<div class="drawing">{only_first(SHARED, svg, known)}</div>'
             image.replace_self(nodes.raw(html, html, format="html"))
 
 

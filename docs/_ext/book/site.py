@@ -90,7 +90,7 @@ def lighten(app, pagename, templatename, context, doctree):
 
 
 class Cards(SphinxPostTransform):
-    """Put a box around each item of a list of class `chapters`, for which HTML knows no other element."""
+    """Put a box around each chapter in a list of class `chapters`."""
 
     default_priority = 300
     builders = ("html", "dirhtml")
