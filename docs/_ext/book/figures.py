@@ -40,9 +40,7 @@ METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 NAME = re.compile(
     r' id="(?:figure|axes|patch|image|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"'
 )
-SHARED = re.compile(  # outlines of letters, and frames
-    r'<path id="([^"]+)"[^>]*/>|<clipPath id="([^"]+)">.*?</clipPath>', re.DOTALL
-)
+OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
 logger = logging.getLogger(__name__)
 
@@ -111,13 +109,13 @@ class InlineFigures(SphinxPostTransform):
     formats = ("html",)
 
     def run(self, **kwargs):
-        """Replace every image that a cell drew; all of a page share what has a name."""
+        """Replace every image that a cell drew; all of a page share the outlines of letters."""
         known = set()
         for image, label, wide, small in drawings(self.app, self.document):
             svg = inline(wide, label, "wide" if small else "")
             if small:
                 svg += inline(small, label, "phone")
-            html = f'<div class="drawing">{only_first(SHARED, svg, known)}</div>'
+            html = f'<div class="drawing">{only_first(OUTLINE, svg, known)}</div>'
             image.replace_self(nodes.raw(html, html, format="html"))
 
 
@@ -144,13 +142,12 @@ def themed(svg):
 
 
 def only_first(pattern, text, known):
-    """Take away what a pattern finds whose name, its group, is known, and learn the other names."""
+    """Take away what a pattern finds whose name, its first group, is known, and learn the other names."""
 
     def kept(found):
-        name = found[found.lastindex]
-        if name in known:
+        if found[1] in known:
             return ""
-        known.add(name)
+        known.add(found[1])
         return found[0]
 
     return pattern.sub(kept, text)
