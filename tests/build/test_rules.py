@@ -34,7 +34,7 @@ WITHOUT_PAGE = re.findall(
     r"\w+",
     "axial block cope dape decoder disentangled fire fope forgetting kerple latent latent_cache layer_plan "
     "mrope polar projections proportional randomized sandwich scaling stick_breaking swin swin_v2 "
-    "transformer_xl tupe xpos",
+    "transformer_xl tupe validated xpos",
 )
 
 

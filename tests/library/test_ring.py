@@ -217,7 +217,7 @@ def test_no_derivative_of_a_derivative_is_claimed(ring, unchecked):
 @pytest.mark.slow
 def test_no_tile_is_large(ring, unchecked):
     """Forward and backward, nothing is made that grows with the square of the length."""
-    arrays = arrays_of(96)
+    arrays = arrays_of(192)
     with Largest() as largest:
         out = ours.ring_attention(*arrays, across=ring.alone, bias=ours.T5Bias(2))
         out.sum().backward()
