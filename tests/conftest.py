@@ -270,6 +270,13 @@ def precise_twin(request):
     yield from _in_mode(request.param)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forgotten():
+    """Let go of what JAX has compiled for a file: no other file runs it, and it takes gigabytes."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def torch_column():
     """PyTorch in float64."""
