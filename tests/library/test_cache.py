@@ -43,7 +43,7 @@ def decode(column, layer, cache, x, sizes):
         ({}, 2, (4, 1, 1, 1)),
         ({"rotated": False}, 2, (2, 3, 0, 2)),
         ({"window": 3}, 2, (2, 3, 0, 2)),
-        ({"window": 2}, 4, (1,) * 7),
+        ({"window": 2}, 4, (2, 1, 1, 1, 1, 1)),
         ({"window": 20}, 1, (4, 1, 1, 1)),
     ],
     ids=str,
@@ -99,6 +99,17 @@ def test_a_mask_of_the_call_hides_slots_as_well(column):
     out, _ = layer(x[6:], mask=column.array(seen), cache=cache)
     want = layer(x[6:], x, mask=column.array(np.arange(N)[None] != 2))
     assert_close(column, out, column.numpy(want))
+
+
+def test_of_a_chunk_longer_than_a_window_the_last_positions_stay(column):
+    backwards = np.arange(6)[::-1].copy()
+    tokens = np.broadcast_to(1.0 * backwards[:, None], (1, 6, DIM // HEADS))
+    cache = room(column, batch=(), groups=1, window=3)
+    tokens = column.array(tokens)
+    cache, _ = cache.append(tokens, tokens, column.positions(backwards))
+    places = column.numpy(cache.positions)[:3]
+    assert sorted(places) == [3, 4, 5]
+    assert np.array_equal(column.numpy(cache.key)[0, :3, 0], places)
 
 
 def test_torch_attends_only_to_slots_that_were_reached(torch_column):

@@ -130,13 +130,3 @@ def test_gradients_pass_through_a_cache():
     want = jax.grad(partial(loss, lambda layer: layer(x, causal=True)))(layer)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert error(np.asarray(a), np.asarray(b)) <= 2e-5
-
-
-@pytest.mark.slow
-def test_of_a_chunk_longer_than_a_window_the_last_positions_stay():
-    cache = ours.KVCache.init((), 1, 9, WIDTH, window=3)
-    backwards = jnp.arange(6)[::-1]
-    tokens = jnp.broadcast_to(backwards[:, None], (1, 6, WIDTH)).astype("float32")
-    cache, _ = cache.append(tokens, tokens, backwards)
-    assert np.array_equal(cache.positions, [3, 4, 5])
-    assert np.array_equal(cache.key[0, :, 0], [3, 4, 5])
