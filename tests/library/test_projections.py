@@ -23,24 +23,22 @@ def heads_by_hand(x, weight):
 
 def test_queries_and_keys_are_columns_of_projected_tokens(column):
     layer, x = layer_of(column, WEIGHTS, HEADS, key_norm=lambda k: 2 * k), column.array(X)
-    q, k, value, where = projections(column).queries_and_keys(
-        layer, x, None, None, None, None
-    )
-    assert_close(column, q, heads_by_hand(X, WEIGHTS[0]))
-    assert_close(column, k, 2 * heads_by_hand(X, WEIGHTS[1]))
-    assert value is x
-    assert [column.numpy(p).tolist() for p in where] == [[0, 1, 2, 3, 4]] * 2
+    found = projections(column)
+    heads = found.project(layer, found.Inputs(x))
+    assert_close(column, heads.query, heads_by_hand(X, WEIGHTS[0]))
+    assert_close(column, heads.key, 2 * heads_by_hand(X, WEIGHTS[1]))
+    assert_close(column, heads.value, heads_by_hand(X, WEIGHTS[2]))
+    assert [column.numpy(p).tolist() for p in heads.positions] == [[0, 1, 2, 3, 4]] * 2
 
 
 def test_values_are_the_keys_and_a_sequence_of_its_own_begins_at_0(column):
     layer, x = layer_of(column, WEIGHTS, HEADS), column.array(X)
     at = column.positions(np.arange(N) + 7)
-    *_, value, where = projections(column).queries_and_keys(
-        layer, x, x[:, 1:], None, at, None
-    )
-    assert value.shape == (3, N - 1, DIM)
-    assert column.numpy(where[0])[0] == 7
-    assert column.numpy(where[1]).tolist() == [0, 1, 2, 3]
+    found = projections(column)
+    heads = found.project(layer, found.Inputs(x, x[:, 1:], query_positions=at))
+    assert_close(column, heads.value, heads_by_hand(X, WEIGHTS[2])[:, :, 1:])
+    assert column.numpy(heads.positions.query)[0] == 7
+    assert column.numpy(heads.positions.key).tolist() == [0, 1, 2, 3]
 
 
 def test_values_are_columns_of_projected_tokens_and_may_be_normalised(column):
