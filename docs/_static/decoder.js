@@ -43,7 +43,7 @@
     return powers.map((power) => power / total);
   }
 
-  function turn(rows, positions, width, method, factor) {
+  function rotate(rows, positions, width, method, factor) {
     const slow = Math.ceil(width * Math.log(TRAINED / (2 * Math.PI)) / (2 * Math.log(1e4)));
     const sharper = method === "YaRN" ? 0.1 * Math.log(factor) + 1 : 1;
     for (let j = 0; j < width / 2; j += 1) { // no pair makes 32 turns in training: YaRN's blend begins at pair 0
@@ -65,7 +65,7 @@
     for (let layer = 0; layer < MAPS / HEADS; layer += 1) {
       const part = (name) => weight(`model.layers.${layer}.${name}`), normed = norm(x, part("input_layernorm"));
       const [query, key, value] = ["q", "k", "v"].map((role) => project(normed, part(`self_attn.${role}_proj`)));
-      if (scheme === "rotary") for (const rows of [query, key]) turn(rows, positions, width, method, factor);
+      if (scheme === "rotary") for (const rows of [query, key]) rotate(rows, positions, width, method, factor);
       const mixed = x.map(() => new Float64Array(dim));
       for (let head = 0; head < HEADS; head += 1) {
         const own = (rows) => rows.map((row) => row.subarray(head * width, (head + 1) * width));

@@ -106,7 +106,7 @@
   // --- Rotary: the score of a query and a key when both move by the same shift.
   function rotary(panel) {
     const Q = [1, 0, 0.5, 0.5], K = [0.8, 0.6, 0.6, -0.2], WIDTH = 4, BASE = 10000, SHIFTS = 64;
-    const turned = (x, p) => {
+    const rotated = (x, p) => {
       const y = [];
       for (let j = 0; j < WIDTH / 2; j += 1) {
         const angle = p * frequency(j, WIDTH, BASE), [a, b] = [x[2 * j], x[2 * j + 1]];
@@ -144,7 +144,7 @@
 
     function draw() {
       const s = shift(), offset = distance(), [i, j] = [s + 8, s + 8 - offset];
-      const [q, k] = [turned(Q, i), turned(K, j)];
+      const [q, k] = [rotated(Q, i), rotated(K, j)];
       for (const face of faces) {
         const c = 2 * face.j;
         const [lq, lk] = [Math.hypot(q[c], q[c + 1]), Math.hypot(k[c], k[c + 1])];
@@ -157,9 +157,9 @@
         const at = (angle) => `${(20 * Math.cos(angle)).toFixed(2)} ${(-20 * Math.sin(angle)).toFixed(2)}`;
         face.arc.setAttribute("d", `M ${at(from)} A 20 20 0 0 ${between > 0 ? 0 : 1} ${at(from + between)}`);
       }
-      results.rotary.set(score(turned, i, j));
+      results.rotary.set(score(rotated, i, j));
       results.additive.set(score(added, i, j));
-      [added, turned].forEach((encode, n) => {
+      [added, rotated].forEach((encode, n) => {
         const points = Array.from({ length: SHIFTS }, (_, t) =>
           `${x(t).toFixed(1)} ${y(score(encode, t + 8, t + 8 - offset)).toFixed(1)}`);
         lines[n].setAttribute("d", `M ${points.join(" L ")}`);

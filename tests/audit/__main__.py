@@ -65,7 +65,7 @@ def measured(addresses):
 
 
 def audit(folder, wanted, named):
-    """Run all checks, Lighthouse on what is named; give scores, weights and faults of each page."""
+    """Run all checks, and Lighthouse on what is named; give scores, weights and faults of each page."""
     pages = site.pages(folder, wanted)
     scores, weights, faults = {}, {}, {}
     for name, path in pages.items():

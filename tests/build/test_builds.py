@@ -1,14 +1,12 @@
 """Builds: one at a time, whole or not at all, the same bytes, and nothing from a network."""
 
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
-import pytest
 from sphinxcontrib import katex
 
 from docs._ext.book import cells, reading
@@ -79,17 +77,6 @@ def test_a_result_replaces_the_last_one_as_a_whole(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["html", "work"]
 
 
-def test_a_result_that_cannot_be_copied_leaves_the_last_one(tmp_path, monkeypatch):
-    made, place = filled(tmp_path / "work", "first"), tmp_path / "html"
-    builds.publish(made, place)
-    before = files(place)
-    (made / "a.html").write_text("second")
-    monkeypatch.setattr(builds.shutil, "copytree", MagicMock(side_effect=OSError))
-    with pytest.raises(OSError):  # noqa: PT011
-        builds.publish(made, place)
-    assert files(place) == before
-
-
 def test_files_of_two_builds_that_differ_are_named(tmp_path):
     one, other = (filled(tmp_path / name, "first\n") for name in "ab")
     (one / "work").mkdir()
@@ -99,29 +86,6 @@ def test_files_of_two_builds_that_differ_are_named(tmp_path):
     said = reproduce.difference(one, other)
     assert f"{other}/inner/b.html differ" in said
     assert "more.html" in said
-
-
-@pytest.mark.slow
-def test_packages_that_npm_cannot_fetch_are_an_error_in_a_line_and_leave_nothing(tmp_path):
-    code = (
-        "import pathlib\nfrom tests.audit import npm\n"
-        f"npm.HOME = pathlib.Path({str(tmp_path / 'home')!r})\nnpm.install()\n"
-    )
-    nowhere = {"npm_config_registry": "http://127.0.0.1:9", "npm_config_fetch_retries": "0"}
-    nowhere |= {"npm_config_cache": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=os.environ | nowhere,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("npm could not fetch the packages: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "home").exists()
 
 
 def test_the_style_is_of_the_katex_that_renders():
@@ -154,9 +118,9 @@ def test_a_budget_that_is_exceeded_fails_and_says_by_how_much(monkeypatch, capsy
 
 
 def test_parts_run_until_one_fails_and_memory_is_seen(monkeypatch, capsys):
-    code = "import time; held = bytearray(200 * 2**20); time.sleep(5)"
+    code = "import time; held = bytearray(200 * 2**20); time.sleep(3)"
     _, seconds, memory = parts.watched([sys.executable, "-c", code])
-    assert seconds > 4
+    assert seconds > 2
     assert 0.15 < memory < 1
     monkeypatch.setattr(parts, "watched", lambda command: ("docs" in command, 60.0, 1.0))
     assert parts.main(["lint", "docs", "tests"])

@@ -62,9 +62,7 @@ def shown(page, explorer, name):
     )
 
 
-@pytest.mark.parametrize(
-    ("position", "choice"), [(0, 0), (1, 1), (6, 2), (45, 3), (63, 2), (45, 0)]
-)
+@pytest.mark.parametrize(("position", "choice"), [(6, 2), (45, 0)])
 def test_the_clocks_show_the_encoding(page, position, choice):
     move(page, "clocks-position", position)
     move(page, "clocks-base", choice)
@@ -74,10 +72,9 @@ def test_the_clocks_show_the_encoding(page, position, choice):
             full, printed = shown(page, "clocks", f"{hand}-{j}")
             assert full == pytest.approx(wanted, abs=1e-12)
             assert printed == pytest.approx(wanted, abs=5.1e-5)
-    tips = page.locator(".explorer-clocks .tip")
-    for j in range(4):
-        point = [float(tips.nth(j).get_attribute(name)) / 40 for name in ("cx", "cy")]
-        assert point == pytest.approx([row[2 * j], -row[2 * j + 1]], abs=2e-4)
+    tip = page.locator(".explorer-clocks .tip").nth(1)
+    point = [float(tip.get_attribute(name)) / 40 for name in ("cx", "cy")]
+    assert point == pytest.approx([row[2], -row[3]], abs=2e-4)
     assert "".join(page.locator(".bit").all_inner_texts()) == f"{position:06b}"
 
 
@@ -89,9 +86,7 @@ def scores(shift, offset):
     return {"rotary": rotary.item(), "additive": additive.item()}
 
 
-@pytest.mark.parametrize(
-    ("shift", "offset"), [(0, -8), (17, 0), (17, 3), (63, 3), (63, -8)]
-)
+@pytest.mark.parametrize(("shift", "offset"), [(17, 3), (63, -8)])
 def test_the_scores_are_those_of_the_library(page, shift, offset):
     move(page, "rotary-offset", offset)
     move(page, "rotary-shift", shift)
@@ -99,15 +94,6 @@ def test_the_scores_are_those_of_the_library(page, shift, offset):
         full, printed = shown(page, "rotary", name)
         assert full == pytest.approx(wanted, abs=1e-12)
         assert printed == pytest.approx(wanted, abs=5.1e-5)
-
-
-def test_a_common_shift_changes_the_additive_score_alone(page):
-    seen = []
-    for shift in (0, 40):
-        move(page, "rotary-shift", shift)
-        seen.append([shown(page, "rotary", name)[0] for name in ("rotary", "additive")])
-    assert seen[0][0] == pytest.approx(seen[1][0], abs=1e-12)
-    assert abs(seen[0][1] - seen[1][1]) > 0.1
 
 
 def added(scheme, setting):
@@ -127,8 +113,10 @@ def added(scheme, setting):
     return head - head[0]
 
 
-@pytest.mark.parametrize("scheme", range(5))
-@pytest.mark.parametrize(("setting", "distance"), [(1, 0), (4, 16), (4, 113), (8, 127)])
+@pytest.mark.parametrize(
+    ("scheme", "setting", "distance"),
+    [(0, 4, 113), (1, 4, 16), (2, 8, 127), (3, 4, 113), (4, 1, 16)],
+)
 def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
     move(page, "biases-scheme", scheme)
     move(page, "biases-setting", setting)
@@ -146,14 +134,6 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
         full, printed = shown(page, "biases", name)
         assert full == pytest.approx(value, abs=1e-11)
         assert printed == pytest.approx(value, abs=last_digit)
-
-
-def test_another_scheme_renames_its_setting(page):
-    assert "slope 1/16" in page.inner_text(".explorer-biases .controls")
-    page.focus("#explorer-biases-scheme")
-    page.keyboard.press("ArrowRight")
-    assert "0.50 a bucket" in page.inner_text(".explorer-biases .controls")
-    assert page.inner_text(".explorer-biases .said").startswith("T5, 0.50 a bucket: a key")
 
 
 LENGTHS = [2**power for power in range(11, 18)]
@@ -185,9 +165,7 @@ def slowed_by(method, base, factor, trained):
         ("position interpolation", 2, 3, 2),
         ("NTK-aware", 2, 2, 0),
         ("dynamic NTK", 1, 1, 1),
-        ("YaRN", 2, 2, 0),
         ("YaRN", 6, 5, 4),
-        ("llama3", 2, 3, 2),
         ("llama3", 0, 5, 3),
     ],
 )
@@ -214,43 +192,30 @@ def test_the_wavelengths_are_those_of_the_library(page, method, trained, factor,
     for line, angles in zip(lines.all(), (seen, reached), strict=True):
         points = line.get_attribute("d").removeprefix("M ").split(" L ")
         heights = [float(point.split()[1]) for point in points]
-        turns = angles / (2 * np.pi)
-        assert heights == pytest.approx(15 * (6 - np.log10(turns)), abs=0.006)
+        rotations = angles / (2 * np.pi)
+        assert heights == pytest.approx(15 * (6 - np.log10(rotations)), abs=0.006)
     assert page.locator(".explorer-wavelengths circle.new").count() == wanted["leaving"]
 
 
-def test_a_key_chooses_another_method(page):
+def test_keys_move_a_slider_and_choose_a_method(page):
     page.focus("#explorer-wavelengths-method")
     page.keyboard.press("N")
     assert "NTK-aware" in page.inner_text(".explorer-wavelengths .said")
-
-
-def test_arrow_keys_move_a_slider(page):
     page.focus("#explorer-clocks-position")
     page.keyboard.press("ArrowRight")
     assert "Position 6 is 000110" in page.inner_text(".explorer-clocks .said")
 
 
-def test_an_explorer_fits_a_phone(page):
+def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
-
-
-def test_paper_shows_the_twin(page):
     assert not page.is_visible("text=clocks on paper")
     page.emulate_media(media="print")
     assert page.is_visible("text=clocks on paper")
     assert not page.is_visible(".explorer-clocks .live")
-
-
-def test_without_script_the_twin_stands(browser, folder):
-    page = browser.new_page(java_script_enabled=False)
-    page.goto((folder / "index.html").as_uri())
-    assert page.is_visible("text=rotary on paper")
-    page.close()
-
-
-def test_the_scripts_of_the_explorers_are_small():
-    assert (STATIC / "explorers.js").stat().st_size < 20 * 1024
+    plain = browser.new_page(java_script_enabled=False)
+    plain.goto((folder / "index.html").as_uri())
+    assert plain.is_visible("text=rotary on paper")
+    plain.close()
 
 
 PLACE = re.compile(
@@ -263,6 +228,7 @@ def test_each_place_of_an_explorer_holds_a_twin_and_names_one_that_the_script_ha
     places = [place for page in pages for place in PLACE.findall(page)]
     assert len(places) == sum(page.count("explorer explorer-") for page in pages) > 1
     script = (STATIC / "explorers.js").read_text("utf-8")
+    assert len(script) < 20 * 1024
     known = re.search(r"const builders = \{ (.*?) \}", script)[1].split(", ")
     assert sorted(name for name, _ in places) == sorted(known)
     assert all(twin.strip() for _, twin in places)

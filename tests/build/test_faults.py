@@ -1,5 +1,6 @@
 """What a build says of the faults of a page, and of which line: each fails the build."""
 
+import json
 import re
 
 import pytest
@@ -41,7 +42,23 @@ FAULTS = {  # the text of a page, and what is said of it
         ":::{place}\n:::\n",
         "8: {place} stands on a page that no toctree of index lists",
     ),
-    "wrong": (cell("assert 1 == 2"), "cell 1, line 1: AssertionError: "),
+    "wrong": (cell("1 / 0"), "cell 1, line 1: ZeroDivisionError: division by zero"),
+    "deck": (
+        "## Two\n\n```{from-page} thm-none\n```\n",
+        "10: slide 'Two': no page has 'thm-none'",
+    ),
+    "stale": (
+        cell("print(1)", "torch") + cell("print(1)", "jax"),
+        "9: PyTorch and MLX print different text",
+    ),
+    "fewer": (
+        cell("print(1)", "torch") + cell("print(1)", "jax"),
+        "9: _ports/fewer/mlx.py has 2 cells, and its page 1 pairs",
+    ),
+}
+PORTS = {  # cells of a port, and what they printed when they were recorded
+    "stale": (["print(one)"], ["2\n"]),
+    "fewer": (["print(one)", "print(one)"], ["1\n", "1\n"]),
 }
 SAID = re.compile(r"/(\w+)\.md:(\d*):? (?:WARNING|ERROR): (.*?)(?: \[[\w.]+\])*$", re.M)
 SPHINX = re.compile("Notebook exception traceback|document isn't included in any toctree")
@@ -52,6 +69,12 @@ def said(tmp_path_factory):
     """What a build says of all of them."""
     folder = tmp_path_factory.mktemp("faults")
     books.write(folder, {name: text for name, (text, _) in FAULTS.items()})
+    for name, (cells, printed) in PORTS.items():
+        script = folder / "_ports" / name / "mlx.py"
+        script.parent.mkdir(parents=True)
+        script.write_text("".join(f"# %%\n{code}\n" for code in cells))
+        recorded = {"printed": printed, "versions": {"mlx": "1"}}
+        script.with_suffix(".json").write_text(json.dumps(recorded))
     _, code, said = books.build(folder)
     assert code != 0
     return said
@@ -70,16 +93,14 @@ def test_a_fault_is_named_with_its_line_and_nothing_else_is_said(said, name):
 @pytest.mark.parametrize(
     ("text", "builder", "line"),
     [
-        ("$\\notacommand{x}$\n", "html", "Undefined control sequence: \\notacommand"),
         (cell("import os\nos._exit(3)"), "html", "DeadKernelError"),
-        ("{cite:p}`missing2024`\n", "html", 'could not find bibtex key "missing2024"'),
         (
             cell("1") + "A note.[^1]\n\n[^1]: Its text.\n",
             "notebooks",
             "page.md:18: WARNING: a notebook cannot hold the node footnote\n",
         ),
     ],
-    ids=["formula", "dead", "citation", "footnote"],
+    ids=["dead", "footnote"],
 )
 def test_a_fault_that_ends_the_build_or_belongs_to_one_form_is_named(
     tmp_path, text, builder, line

@@ -1,14 +1,11 @@
 """The notebooks: what is seen, and nothing else, runs where the other framework is missing."""
 
-import subprocess
-import sys
-
 import nbformat
 import pytest
 from nbformat import v4 as notebook
 
-from tests.build import books
-from tests.build.books import ADDRESS, ROOT
+from tests.build.books import ADDRESS
+from tests.nightly import rerun
 
 pytestmark = pytest.mark.slow  # small books
 
@@ -31,25 +28,17 @@ def text(folder, name):
     return "\n\n".join(cell.source for cell in cells(folder, name, "markdown"))
 
 
-def test_a_page_has_one_notebook_for_each_of_its_frameworks(notebooks, site):
+def test_a_page_links_to_one_notebook_for_each_of_its_frameworks(notebooks, site):
     names = {path.name for path in notebooks.glob("*.ipynb")}
     assert {"pair-pytorch.ipynb", "pair-jax.ipynb", "chapter-numpy.ipynb"} <= names
     assert not [name for name in names if name.startswith(("other", "cards"))]
-    assert 'href="_notebooks/pair-jax.ipynb" download' in (site / "pair.html").read_text()
-
-
-def test_where_the_repository_is_known_notebooks_open_elsewhere(tmp_path):
-    known = 'repository = "https://github.com/someone/posattn"\n'
-    books.write(tmp_path, {"one": books.cell("1")}, settings=known)
-    out, code, said = books.build(tmp_path)
-    assert code == 0, said
-    page = (out / "one.html").read_text()
-    place = "someone/posattn/blob/notebooks/one-numpy.ipynb"
-    for start in (
-        "https://colab.research.google.com/github/",
-        "https://kaggle.com/kernels/welcome?src=https://github.com/",
-    ):
-        assert f'href="{start}{place}"' in page
+    page = (site / "pair.html").read_text()
+    assert 'href="_notebooks/pair-jax.ipynb" download' in page
+    place = "someone/posattn/blob/notebooks/pair-jax.ipynb"
+    assert f'href="https://colab.research.google.com/github/{place}"' in page
+    assert (
+        f'href="https://kaggle.com/kernels/welcome?src=https://github.com/{place}"' in page
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +50,9 @@ def test_visible_cells_of_one_framework_are_there_with_what_they_printed(
 ):
     install, own, both = cells(notebooks, f"pair-{name}.ipynb", "code")
     assert install.metadata.tags == ["install"]
-    assert install.source == f'%pip install --quiet "posattn[{module},figures,weights]"'
+    source = "git+https://github.com/someone/posattn"
+    wanted = f'%pip install --quiet "posattn[{module},figures,weights] @ {source}"'
+    assert install.source == wanted
     assert code in own.source
     assert own.outputs[0] == notebook.new_output("stream", text="2\n")
     assert own.outputs[1].data["image/svg+xml"].startswith("<svg")
@@ -102,49 +93,33 @@ def test_references_are_text_and_what_they_name_is_numbered(notebooks, snapshot)
     assert pieces == snapshot
 
 
-def written(folder, name, framework, code, printed):
-    """Write a notebook of one cell, below the one that installs."""
-    output = [notebook.new_output("stream", text=printed)] if printed else []
+def ran(folder, framework, code, printed):
+    """What is reported of a notebook of one cell that should print this."""
+    output = [notebook.new_output("stream", text=printed)]
     install = notebook.new_code_cell("%pip", metadata={"tags": ["install"]})
     cell = notebook.new_code_cell(code, outputs=output, id="one")
     made = notebook.new_notebook(cells=[install, cell])
     made.metadata = {"posattn": {"framework": framework}}
-    nbformat.write(made, folder / f"{name}.ipynb")
+    nbformat.write(made, folder / "made.ipynb")
+    return rerun.run_notebook(folder / "made.ipynb")[1]
 
 
-def rerun(folder):
-    """What the command says that runs notebooks as their readers do."""
-    command = [sys.executable, "-m", "tests.build.rerun", str(folder)]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    return done.returncode, done.stdout
+def test_a_notebook_that_prints_what_its_page_shows_agrees(tmp_path):
+    assert ran(tmp_path, "numpy", "print(6 * 7)", "42\n") is None
 
 
-def test_the_notebooks_of_a_page_print_what_it_shows(notebooks):
-    code, said = rerun(notebooks)
-    assert code == 0, said
-    assert said.count("agrees") == len(list(notebooks.rglob("*.ipynb")))
+def test_what_a_reader_lacks_is_reported(tmp_path):
+    said = ran(tmp_path, "torch", "import jax", "42\n")
+    assert "on the page:\n    42\n" in said
+    assert "here:\n    ModuleNotFoundError: No module named 'jax'" in said
 
 
-def test_what_a_reader_lacks_or_sees_otherwise_is_reported(tmp_path):
-    draws = "from posattn import figures\nfigures.offsets([1, 2, 3])"
-    written(tmp_path, "crossed", "torch", "import jax", "")
-    written(tmp_path, "hidden", "numpy", "print(glued)", "2\n")
-    written(tmp_path, "other", "numpy", "1 + 2", "2\n")
-    written(tmp_path, "book", "numpy", "import myst_nb", "")
-    written(tmp_path, "figure", "numpy", draws, "")
-    written(tmp_path, "right", "numpy", "print(6 * 7)", "42\n")
-    code, said = rerun(tmp_path)
-    assert code == 1
-    assert "ModuleNotFoundError: No module named 'jax'" in said
-    assert "ModuleNotFoundError: No module named 'myst_nb'" in said
-    assert "NameError: name 'glued' is not defined" in said
-    assert "other.ipynb, cell one:\n  on the page:\n    2\n  here:\n    3\n" in said
+def test_a_figure_that_only_the_reader_sees_is_reported():
+    drawing = notebook.new_output("display_data", data={"image/svg+xml": "<svg/>"})
+    seen = rerun.shown(notebook.new_code_cell("", outputs=[drawing]))
+    said = rerun.difference("a.ipynb, cell one:", ("", False), seen)
     assert "on the page:\n    (nothing)\n  here:\n    (a figure)" in said
-    assert said.count("differs") == 5
-    assert said.count("agrees") == 1
 
 
 def test_no_notebooks_are_no_success(tmp_path):
-    assert rerun(tmp_path) == (1, f"no notebooks in {tmp_path}\n")
+    assert rerun.main(tmp_path) == 1

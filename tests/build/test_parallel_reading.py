@@ -1,9 +1,11 @@
-"""A book that two processes read is the one that a single process reads."""
+"""A book that two processes read, in kernels that are forks, is the one that a single process reads."""
 
+import html
 import os
 
 import pytest
 
+from docs._ext.book import reading
 from tests.build.books import build, cell, words, write
 from tests.conftest import need
 
@@ -29,6 +31,7 @@ x_{{\\text{{{name}}}}}
 $$ (eq_{name})
 
 {run}
+{looked}
 {drawn}
 
 ```{{doctest}}
@@ -47,7 +50,10 @@ Which?
 
 {solved}
 """
-NAMES = ("one", "two", "three", "four")
+LOOK = """import os, sys
+print("matplotlib" in sys.modules, hasattr(sys, "mark"), os.environ["XLA_FLAGS"])
+sys.mark = 1"""
+NAMES = ("one", "two")
 
 
 def page(number, name):
@@ -59,10 +65,12 @@ def page(number, name):
         number=number,
         after=number + 1,
         run=cell(glued),
+        looked=cell(LOOK),
         solved=cell(f"print({number})"),
         drawn=cell(DRAW.format(number)).replace(
             "  image:", f"  figure: {{name: fig-{name}, caption: A caption}}\n  image:"
-        ),
+        )
+        + "As it should be: False.\n",
     )
 
 
@@ -92,6 +100,12 @@ def test_two_processes_make_the_files_that_one_makes(books):
 
 def test_a_page_knows_what_the_others_hold(books):
     texts = {name: words(books[1][f"{name}.html"].decode()) for name in ("two", "all")}
-    assert "[4] has (1), Theorem 1 and Fig. 1. It has 2 of 1. Theorem 2" in texts["two"]
-    assert "Chapter 1: one Of one Chapter 2: two Of two Chapter 3: three" in texts["all"]
-    assert "[3] three Nobody. Three. 2024. [4] two Nobody. Two. 2024." in texts["all"]
+    assert "[2] has (1), Theorem 1 and Fig. 1. It has 2 of 1. Theorem 2" in texts["two"]
+    assert "Chapter 1: one Of one Chapter 2: two Of two" in texts["all"]
+    assert "[1] one Nobody. One. 2024. [2] two Nobody. Two. 2024." in texts["all"]
+
+
+def test_a_page_begins_with_what_it_imports_in_a_process_of_its_own(books):
+    for name in NAMES:
+        text = html.unescape(words(books[0][f"{name}.html"].decode()))
+        assert f"True False {reading.COMPILER}" in text

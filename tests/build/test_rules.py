@@ -1,10 +1,13 @@
 """The book's own rules: its front matter, its cells, its sources, its glossary."""
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.build.books import ROOT
+from tests.pages import conftest as rules
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -29,18 +32,16 @@ def test_every_page_keeps_the_rules(page):
 # schemes whose reference docstring is their article until a page of their own follows
 WITHOUT_PAGE = re.findall(
     r"\w+",
-    "axial block building cope dape decoder disentangled fire fope forgetting kerple latent latent_cache "
+    "axial block cope dape decoder disentangled fire fope forgetting kerple latent latent_cache layer_plan "
     "mrope polar projections proportional randomized sandwich scaling stick_breaking swin swin_v2 "
     "transformer_xl tupe xpos",
 )
 
 
 def test_every_concept_is_shown_by_its_source():
-    texts = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    shown = set(re.findall(r"\{twins\} (\w+):", texts))
-    modules = {
-        path.stem for path in (ROOT / "src" / "posattn" / "reference").rglob("[a-z]*.py")
-    }
+    shown = set(re.findall(r"\{twins\} (\w+):", TEXT))
+    source = ROOT / "src" / "posattn" / "reference"
+    modules = {path.stem for path in source.rglob("[a-z]*.py")}
     assert sorted(modules - shown) == WITHOUT_PAGE
 
 
@@ -54,32 +55,23 @@ def test_the_glossary_has_a_sentence_or_two_and_a_link_for_each_word():
         assert len(re.findall(r"\. (?=[A-Z])", said[0])) <= 1, word
 
 
-ROWS = [
-    line
-    for line in (ROOT / "docs" / "sources.md").read_text(encoding="utf-8").splitlines()
-    if line.startswith("| ") and "| Here |" not in line
-]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+ROWS = re.findall(
+    r"^\| (?!.*\| Here \|$).*", (ROOT / "docs" / "sources.md").read_text("utf-8"), re.M
+)
 
 
 def exists(target):
     """Whether a role of a row points at something that a page defines, or its path at a file or test."""
     role, name = target
-    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    path, _, test = name.partition("::")
     return {
-        "doc": lambda: any(
-            (ROOT / "docs" / f"{name}.{kind}").is_file() for kind in ("md", "rst")
-        ),
-        "ref": lambda: f"({name})=\n" in text,
-        "eq": lambda: f"$$ ({name})\n" in text,
-        "numref": lambda: (
-            re.search(rf"(name:|\{{caption\}}) {name}[,}}\n]", text) is not None
-        ),
-        "prf:ref": lambda: f":label: {name}\n" in text,
-        "test": lambda: re.search(
-            rf"^def {name.partition('::')[2]}\(",
-            (ROOT / name.partition("::")[0]).read_text(),
-            re.M,
-        ),
+        "doc": lambda: any((ROOT / "docs").glob(f"{name}.*")),
+        "ref": lambda: f"({name})=\n" in TEXT,
+        "eq": lambda: f"$$ ({name})\n" in TEXT,
+        "numref": lambda: re.search(rf"(name:|\{{caption\}}) {name}[,}}\n]", TEXT),
+        "prf:ref": lambda: f":label: {name}\n" in TEXT,
+        "test": lambda: f"\ndef {test}(" in (ROOT / path).read_text("utf-8"),
         "path": lambda: (ROOT / name).is_file(),
     }[role]()
 
@@ -102,3 +94,35 @@ def test_a_place_that_does_not_exist_is_noticed():
     test = "tests/build/test_rules.py::test_no"
     row = f"| x | {{doc}}`no_page`, {{eq}}`eq_no`, `{test}`, `docs/no.md` |"
     assert not any(exists(target) for target in targets(row))
+
+
+def page(text, printed=""):
+    """A page as its tests see it, of one cell that printed this."""
+    ran = SimpleNamespace(code="x = 12", printed=printed, tags=set())
+    code = SimpleNamespace(cell_type="code", source=ran.code)
+    prose = SimpleNamespace(cell_type="markdown", source=text)
+    return SimpleNamespace(
+        path=Path("none.md"), text=text, cells=[ran], notebook=[prose, code]
+    )
+
+
+def test_a_typed_number_must_stand_on_its_page():
+    good = "---\nquantities: 7\n---\nThere are 12, 1,000, 7 and $3$ of 3.\n"
+    assert rules.every_typed_number_is_on_the_page in rules.FOR_EVERY_PAGE
+    rules.every_typed_number_is_on_the_page(page(good, "1000"))
+    with pytest.raises(
+        AssertionError, match=r"none\.md: 13 in line 1, 0\.5 in line 2: no cell"
+    ):
+        rules.every_typed_number_is_on_the_page(page("There are 12 and 13,\nand 0.5.\n"))
+
+
+def test_a_printed_nan_must_be_explained():
+    rules.what_looks_like_a_fault_is_explained(page("A row of NaN.", "nan"))
+    with pytest.raises(AssertionError, match="prints nan, and no word"):
+        rules.what_looks_like_a_fault_is_explained(page("A row.", "nan"))
+
+
+def test_a_labelled_equation_must_have_a_test():
+    rules.every_labelled_equation_has_a_test(page("$$x$$"))
+    with pytest.raises(AssertionError, match="eq_x has no test"):
+        rules.every_labelled_equation_has_a_test(page("$$x$$ (eq_x)"))

@@ -1,35 +1,19 @@
 """The slides: their pieces are the pages' own, nothing on them is cut, and nothing is fetched."""
 
-import html
 import re
 from collections import Counter
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.audit import chromium
-from tests.build.books import ROOT, build, write
+from tests.build.books import ROOT
 from tests.conftest import need
 
 pytestmark = pytest.mark.slow  # small books
 
 SITE = (ROOT / "build" / "html").resolve()
 DECK = SITE / "slides" / "index.html"
-CHAPTER = {
-    "attention/": "pooling scaled_dot_product masking multi_head self_attention complexity",
-    "position/": "permutation sinusoidal relative rotary longer_contexts biases learned",
-    "": "index exercises",
-}
-
-
-def equations(text):
-    """The TeX of the displayed equations, without the stops of the sentences around them."""
-    displayed = re.findall(r'<math [^>]*display="block">.*?</math>', text, re.DOTALL)
-    tex = [re.search(r"<annotation[^>]*>(.*?)<", math, re.DOTALL)[1] for math in displayed]
-    return [
-        re.sub(r"[.,]\s*(\\end\{aligned\})?\s*$", r"\1", html.unescape(t)).strip()
-        for t in tex
-    ]
 
 
 def slides_of(text):
@@ -46,18 +30,10 @@ def small(book):
 
 
 def test_a_slide_shows_pieces_of_every_kind_as_the_page_has_them(small):
-    assert small.count("<section") == small.count("</section>")
-    first, second, third = slides_of(small)
-    assert equations(first) == ["1 + 1 = 2"]
+    first, second, _ = slides_of(small)
+    assert first.count("1 + 1 = 2</annotation>") == 1
     assert "Theorem (Sums)" in second
     assert "<em>c</em></p></td>" in second
-    assert (
-        third.count('<img alt="waves" class="figure"') + third.count('class="figure"') >= 1
-    )
-    assert third.index("2\n</pre>") < third.index('class="aside figure')  # stands beside
-    assert "both" in re.sub("<[^>]+>", "", third[third.index('class="code docutils') :])
-    assert "A caption" not in third
-    assert '<aside class="notes">Say this.</aside>' in third
 
 
 def test_a_slide_has_the_html_that_was_read(small, snapshot):
@@ -80,37 +56,6 @@ def test_no_name_stands_twice_on_the_slides(small):
     names = Counter(re.findall(r' id="([^"]*)"', small))
     assert len(names) >= 3
     assert max(names.values()) == 1
-
-
-def test_a_label_that_no_page_has_fails_the_build(tmp_path):
-    deck = "## Two\n\n```{from-page} thm-none\n```\n"
-    write(tmp_path, {"deck": deck, "page": "$$\nx .\n$$ (eq_x)\n"})
-    _, code, said = build(tmp_path, "revealjs", "deck.md")
-    assert code != 0
-    assert "deck.md:10: WARNING: slide 'Two': no page has 'thm-none'" in said
-
-
-def test_the_notes_count_what_the_slides_list():
-    folder = ROOT / "docs" / "slides"
-    text = (folder / "index.md").read_text(encoding="utf-8")
-    for part in ("_attention.md", "_position.md", "_practice.md"):
-        column = (folder / part).read_text(encoding="utf-8")
-        text = text.replace(f"```{{include}} {part}\n```", column)
-    columns = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    names = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in columns]
-    slides = dict(
-        zip(columns, re.split(r"^## .+$", text, flags=re.MULTILINE)[1:], strict=True)
-    )
-    agendas = slides["Two questions"] + slides["A third question"]
-    steps = re.findall(r"^(\d)\. .+\(#(.+)\)$", agendas, re.MULTILINE)
-    assert "".join(number for number, _ in steps) == "123456" + "123456789" + "12345"
-    named = [name for _, name in steps]
-    assert named[:14] + named[15:] == names[2:16] + names[17:-3]
-    assert names[16] == "a-third-question"
-    assert named[14] == names[-3]  # the exercises come last
-    remembered = re.findall(r"^- .+", slides["What to remember"], re.MULTILINE)
-    assert len(remembered) == 6
-    assert remembered[2].startswith("- Without positions, ")
 
 
 # The real slides, which `nox -s docs` has built, in the browser of the system.
@@ -138,47 +83,6 @@ def page(browser, deck, request):
     page.close()
 
 
-def test_every_page_of_the_chapter_gives_something(deck):
-    linked = set(re.findall(r'href="\.\./([^"#]*)', deck))
-    pages = {
-        f"{part}{name}.html" for part, names in CHAPTER.items() for name in names.split()
-    }
-    assert pages - linked == set()
-
-
-def test_there_are_slides_for_a_talk_and_notes_for_each(deck):
-    slides = slides_of(deck)
-    assert len(slides) >= 30
-    for slide in slides:
-        (notes,) = re.findall(r'<aside class="notes">(.*?)</aside>', slide, re.DOTALL)
-        assert len(notes.split()) >= 15
-
-
-def test_every_equation_is_one_of_the_pages(deck):
-    shown = equations(deck)
-    known = {
-        tex
-        for page in SITE.rglob("*.html")
-        if page != DECK
-        for tex in equations(page.read_text(encoding="utf-8"))
-    }
-    assert len(shown) > 10
-    assert [tex for tex in shown if tex not in known] == []
-
-
-def test_every_link_of_the_slides_ends_in_the_site(deck):
-    links = re.findall(r' (?:href|src)="([^"]+)"', deck)
-    assert len(links) > 100
-    for link in links:
-        parts = urlsplit(html.unescape(link))
-        assert (parts.scheme, parts.netloc) == ("", "")
-        target = (DECK.parent / unquote(parts.path)).resolve() if parts.path else DECK
-        assert target.is_file(), link
-        assert target.is_relative_to(SITE)
-        if parts.fragment:
-            assert f'id="{parts.fragment}"' in target.read_text(encoding="utf-8"), link
-
-
 FAULTS = """() => {
   const slide = Reveal.getCurrentSlide(), body = slide.querySelector(".body"), faults = [];
   const say = (e, what) => faults.push(`${e.tagName}.${e.className.baseVal ?? e.className} ${what}`);
@@ -195,13 +99,6 @@ FAULTS = """() => {
   for (const e of [slide, ...seen].filter(e => e.matches(boxes)))
     if (e.scrollWidth > e.clientWidth + 4 || e.scrollHeight > e.clientHeight + 4) say(e, "scrolls");
   return faults;
-}"""
-SIZES = """() => {
-  const slide = Reveal.getCurrentSlide(), size = e => parseFloat(getComputedStyle(e).fontSize);
-  const scale = e => 96 / 72 * Math.min(e.width / e.naturalWidth, e.height / e.naturalHeight);
-  return {code: [...slide.querySelectorAll("pre, code")].map(size),
-          words: [...slide.querySelectorAll("p, li")].map(size),
-          figures: [...slide.querySelectorAll("img.figure")].map(scale)};
 }"""
 
 
@@ -222,12 +119,6 @@ def test_nothing_is_cut_and_nothing_scrolls(page):
     assert {slide: fault for slide, fault in faults.items() if fault} == {}
 
 
-def test_everything_can_be_read_from_the_last_row(page):
-    for slide, sizes in on_every_slide(page, SIZES).items():
-        assert all(size >= 16 for size in sizes["code"] + sizes["words"]), slide
-        assert all(scale >= 1.4 for scale in sizes["figures"]), slide  # pixels for a point
-
-
 def test_the_slides_fetch_nothing_and_complain_about_nothing(page):
     on_every_slide(page, "0")
     assert page.trouble == []
@@ -237,7 +128,7 @@ def test_the_slides_fetch_nothing_and_complain_about_nothing(page):
     )
 
 
-def test_the_keyboard_turns_slides_shows_all_and_opens_the_notes(page, deck):
+def test_keys_show_the_next_slide_all_and_the_notes(page, deck):
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**/index.html#/without-positions-equal-tokens-look-alike")
     assert page.inner_text(".slide-number").split() == ["2", "/", str(len(slides_of(deck)))]

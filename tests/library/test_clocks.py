@@ -33,17 +33,6 @@ def test_every_hand_points_where_its_pair_says(axes):
         assert np.allclose(end - start, 0.9 * dial.radius * pair)
 
 
-def test_dials_are_round_stand_in_a_grid_and_do_not_touch(axes):
-    dials = [p for p in axes.patches if isinstance(p, Circle)]
-    centers = np.array([d.center for d in dials]).reshape(5, 4, 2)
-    assert np.allclose(centers[..., 0], centers[0, :, 0])
-    assert np.allclose(centers[..., 1], centers[:, :1, 1])
-    assert np.diff(centers[0, :, 0]).min() > 2 * dials[0].radius
-    assert -np.diff(centers[:, 0, 1]).max() > 2 * dials[0].radius
-    inches = axes.figure.get_size_inches()
-    assert np.allclose([axes.get_xlim()[1], axes.get_ylim()[1]], inches)
-
-
 def test_each_step_of_a_clock_shades_the_same_angle_up_to_its_hand(axes):
     wedges = [p for p in axes.patches if isinstance(p, Wedge)]
     spans = np.array([w.theta2 - w.theta1 for w in wedges]).reshape(4, 4)
@@ -85,9 +74,3 @@ def test_rows_and_columns_are_named(axes):
 def test_bad_input_is_named(encoding, tokens, message):
     with pytest.raises(ValueError, match=message):
         figures.clocks(encoding, tokens)
-
-
-def test_one_position_has_one_bit_and_no_step():
-    (axes,) = figures.clocks(ENCODING[:1], ["the"]).axes
-    assert len([p for p in axes.patches if isinstance(p, Rectangle)]) == 1
-    assert not [p for p in axes.patches if isinstance(p, Wedge)]

@@ -32,23 +32,18 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "layer", "words"), WORDS, ids=lambda part: part if len(part) < 20 else ""
-)
-def test_a_layer_says_in_words_what_it_does(name, layer, words):
+@pytest.mark.parametrize("name", sorted({name for name, *_ in WORDS}))
+def test_a_layer_says_in_words_what_it_does(name):
     plan = configs.plan(RECORDS / f"{name}.json")
-    assert str(plan.layers[int(layer)]) == f"layer {layer}: {words}"
-    count = len(plan.layers)
-    assert plan.describe(int(layer)) == f"layer {layer} of {count}: {words}"
+    assert record(name)["_source"]
+    for layer, words in (line[1:] for line in WORDS if line[0] == name):
+        assert str(plan.layers[int(layer)]) == f"layer {layer}: {words}"
+        count = len(plan.layers)
+        assert plan.describe(int(layer)) == f"layer {layer} of {count}: {words}"
 
 
 def test_every_recorded_configuration_has_its_words():
     assert {path.stem for path in RECORDS.glob("*.json")} == {name for name, _, _ in WORDS}
-
-
-def test_every_recorded_configuration_says_where_it_is_from():
-    for path in RECORDS.glob("*.json"):
-        assert record(path.stem)["_source"], path
 
 
 def test_a_plan_prints_each_kind_of_layer_once():
@@ -77,11 +72,8 @@ def test_a_plan_prints_each_kind_of_layer_once():
     [
         ([1, 3, 5, 7, 9], "0, 2, 4, …, 8", "1, 3, 5, …, 9"),
         ([1, 3, 5], "0, 2, 4, 6-9", "1, 3, 5"),
-        ([4], "0-3, 5-9", "4"),
         ([2, 4, 5, 7, 8], "0-1, 3, 6, 9", "2, 4-5, 7-8"),
-        ([1, 2, 4, 6, 8], "0, 3, 5, 7, 9", "1-2, 4, 6, 8"),
         ([1], "0, 2-9", "1"),
-        ([2, 4, 6, 8], "0-1, 3, 5, 7, 9", "2, 4, 6, 8"),
     ],
 )
 def test_a_plan_names_layers_by_ranges(full, first, second):
@@ -89,13 +81,6 @@ def test_a_plan_names_layers_by_ranges(full, first, second):
     changes = {"layer_types": kinds, "num_hidden_layers": 10}
     lines = str(configs.plan(record("gpt-oss") | changes)).splitlines()
     assert [line.split("  ")[0] for line in lines[1:]] == [first, second]
-
-
-def test_the_last_range_may_be_cut_by_the_end_of_the_stack():
-    gemma = record("gemma-3")
-    gemma["text_config"]["num_hidden_layers"] = 32
-    lines = str(configs.plan(gemma)).splitlines()
-    assert lines[1].startswith("0-4, 6-10, 12-16, …, 30-31  sliding")
 
 
 def test_a_configuration_is_a_dictionary_a_path_a_folder_or_an_object(tmp_path):
@@ -301,36 +286,24 @@ CONTRADICTIONS = [
         "rope_type = 'linear' and type = 'yarn', which contradict"),
     ("llama-3.1", {"original_max_position_embeddings": 4096}, "original_max_position_embeddings = 8192"),
     ("llama-3", {"num_key_value_heads": 5}, "num_key_value_heads = 5 must divide"),
-    ("llama-3", {"hidden_size": 4095}, "hidden_size = 4095 must be a multiple"),
     ("llama-3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1, since"),
     ("llama-3", {"sliding_window": 4096}, "sliding_window = 4096 is no key that this"),
-    ("llama-3", {"qk_norm": True}, "qk_norm = True is no key"),
     ("llama-3", {"rope_scaling": {"full_attention": {"type": "linear"}}}, "must hold numbers, since"),
     ("gpt-oss", {"layer_types": ["full_attention"]}, "layer_types must hold 24 entries, got 1"),
-    ("gpt-oss", {"layer_types": ["full"] * 24}, r"layer_types\[0\] must be one of .*got 'full'"),
     ("gpt-oss", {"sliding_window": None}, "sliding_window is null, but layer_types has layers"),
     ("qwen2", {"layer_types": ["sliding_attention"] * 28}, "sliding_window is missing, but|sliding_window"),
-    ("mistral-0.3", {"layer_types": ["sliding_attention"] * 32}, r"layer_types\[0\] must be one"),
     ("smollm3", {"no_rope_layers": [2] * 36}, r"no_rope_layers\[0\] must be 0 or 1, got 2"),
-    ("smollm3", {"no_rope_layers": "all"}, "no_rope_layers must be a list, got 'all'"),
     ("olmo-3", {"rope_parameters": None, "rope_theta": 1e4}, "rope_theta = 10000 would turn full"),
     ("olmo-3", {"rope_parameters": {"rope_theta": 1e4}}, r"rope_parameters\['\w+'\] is missing"),
     ("phi-3", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "must be 'default' or 'longrope'"),
-    ("phi-4-mini", {"partial_rotary_factor": 0.5}, "short_factor must hold 32 numbers.*got 48"),
     ("deepseek-v3", {"num_key_value_heads": 64}, "num_key_value_heads = 64 must be num_attention_heads"),
-    ("deepseek-v3", {"head_dim": 56}, "head_dim is known only as 64"),
-    ("deepseek-v3.2", {"q_lora_rank": None}, "q_lora_rank is null"),
     ("deepseek-v3", {"rope_scaling": {"type": "yarn", "factor": None, "mscale_all_dim": 1.0,
         "original_max_position_embeddings": 4096}}, "factor is missing beside mscale_all_dim"),
     ("deepseek-v4-flash", {"compress_ratios": [0] * 9}, "must hold 43 entries or more, got 9"),
-    ("deepseek-v4-flash", {"compress_ratios": [8] * 43}, r"compress_ratios\[0\] must be 0, 4 or 128"),
     ("deepseek-v4-flash", {"partial_rotary_factor": 0.5}, "qk_rope_head_dim = 64 and partial_rotary"),
-    ("deepseek-v4-flash", {"qk_rope_head_dim": None}, "qk_rope_head_dim or partial_rotary_factor is"),
     ("deepseek-v4-flash", {"compress_ratios": None, "layer_types": ["sliding_attention"] * 43,
         "compress_rates": {"compressed_sparse_attention": 8}}, "is known only as 4, got 8"),
-    ("gpt-neox", {"rotary_pct": None}, "rotary_pct or partial_rotary_factor is null"),
     ("gpt2", {"hidden_size": 64}, "n_embd = 768 and hidden_size = 64 contradict"),
-    ("gemma-2", {"use_bidirectional_attention": True}, "use_bidirectional_attention is known only as"),
 ]  # fmt: skip
 
 
@@ -338,21 +311,6 @@ CONTRADICTIONS = [
 def test_what_contradicts_itself_is_an_error(name, change, match):
     with pytest.raises((TypeError, ValueError), match=match):
         configs.plan(record(name) | change)
-
-
-def test_a_nested_truncation_that_transformers_does_not_read_is_an_error():
-    olmo = record("olmo-3")
-    olmo["rope_parameters"]["full_attention"]["truncate"] = False
-    with pytest.raises(
-        ValueError, match="truncate = False, which transformers does not read"
-    ):
-        configs.plan(olmo)
-
-
-def test_a_configuration_may_say_a_thing_twice():
-    assert configs.plan(record("gpt2") | {"hidden_size": 768}) == configs.plan(
-        record("gpt2")
-    )
 
 
 ROPE = configs.rope({"rope_theta": 100.0, "mrope_section": [2, 1, 1]}, 8)

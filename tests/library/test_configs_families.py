@@ -130,13 +130,3 @@ def test_what_the_layer_lacks_is_refused(name):
     values = falcon if "with" in name else changed(name)
     with pytest.raises(ValueError, match="which MultiHeadAttention does not build"):
         as_heads(configs.plan(values).layers[0])
-
-
-def test_a_latent_layer_is_sent_to_where_it_can_be_built():
-    with pytest.raises(ValueError, match=r"see LatentAttention\.from_config$"):
-        as_heads(configs.plan(changed("deepseek-v3")).layers[0])
-
-
-def test_plain_layers_and_usual_slopes_are_not_refused():
-    for name in ("llama-3", "mpt", "t5"):
-        as_heads(configs.plan(changed(name)).layers[0])

@@ -139,29 +139,26 @@ SAID = {  # what says something else and is no mistake
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_broken_configuration_is_an_error_or_the_right_plan(name, change):
-    right = configs.plan(record(name)[0])
-    for key, values in broken(name, change):
-        try:
-            plan = configs.plan(values)
-        except (TypeError, ValueError) as error:
-            message = str(error)
-            assert named(key, message), f"{key}: {message}"
-            assert "\n" not in message
-            assert len(message) < 700, message
-        else:
-            said = key in SAID.get(change, ())
-            assert plan == right or said, f"{key} changes the plan in silence"
+def test_a_broken_configuration_is_an_error_or_right(name):
+    right, tried = configs.plan(record(name)[0]), 0
+    for change in CHANGES:
+        for key, values in broken(name, change):
+            tried += 1
+            try:
+                plan = configs.plan(values)
+            except (TypeError, ValueError) as error:
+                message = str(error)
+                assert named(key, message), f"{key} {change}: {message}"
+                assert "\n" not in message
+                assert len(message) < 700, message
+            else:
+                said = key in SAID.get(change, ())
+                assert plan == right or said, f"{key} {change} changes the plan in silence"
+    assert tried > 20
 
 
-def test_there_are_more_than_two_hundred_of_them():
-    cases = [key for name in NAMES for change in CHANGES for key, _ in broken(name, change)]
-    assert len(cases) > 200
-
-
-def test_a_huge_number_is_named_but_not_written_out():
+def test_a_huge_number_is_not_written_out():
     values, _ = record("llama-3")
     with pytest.raises(
         ValueError, match=r"rope_theta must be .* got a whole number of more"

@@ -86,35 +86,25 @@ def test_the_value_says_what_it_was_made_from():
 
 WRONG = [
     ({"rope_type": "yarnn"}, ValueError, "rope_type must be one of .* got 'yarnn'"),
-    ({"rope_type": ["yarn"]}, TypeError, "rope_type must be one of"),
     ({"rope_theta": None}, ValueError, "rope_theta is null"),
     ({"rope_theta": 1.0}, ValueError, "rope_theta must be a finite number above 1, got 1.0"),
     ({"rope_theta": 10**400}, ValueError, "rope_theta must be a finite number"),
-    ({"rope_theta": "10000"}, TypeError, "rope_theta must be .* got '10000'"),
-    ({"rope_theta": True}, TypeError, "rope_theta must be .* got True"),
     ({"factor": 2.0}, ValueError, "factor = 2.0 has no meaning without rope_type, and that is missing"),
     ({"rope_type": "default", "factor": 2.0}, ValueError, "with rope_type 'default', which knows no options"),
     ({"rope_type": "linear"}, ValueError, "factor is missing"),
-    ({"rope_type": "linear", "factor": 0}, ValueError, "factor must be a finite number above 0, got 0"),
     ({"rope_type": "linear", "factor": math.nan}, ValueError, "factor must be .* got nan"),
     ({"rope_type": "linear", "factor": 2.0, "beta_fast": 3}, ValueError, "beta_fast = 3 has no meaning"),
     ({"partial_rotary_factor": 1.5}, ValueError, "partial_rotary_factor must be at most 1, got 1.5"),
     ({"partial_rotary_factor": 0.3}, ValueError, "even number of entries of a head must turn, got 19"),
     ({"rope_type": "mrope"}, ValueError, "mrope_section is missing"),
     ({"mrope_section": [1, 2, 3]}, ValueError, "mrope_section must hold three numbers whose sum is 32"),
-    ({"mrope_section": [1, 2.0, 3]}, TypeError, "mrope_section must be a whole number, got 2.0"),
     ({"rope_type": "dynamic", "factor": 2.0}, ValueError, "max_position_embeddings is missing"),
     ({"rope_type": "ntk", "factor": 1e300}, ValueError, "the base that factor leads to must be finite|base"),
-    ({"rope_type": "ntk", "factor": 1e-9}, ValueError, "the base that factor leads to"),
     ({"rope_type": "yarn", "factor": 2.0}, ValueError, "original_max_position_embeddings is missing .trans"),
-    ({"rope_type": "yarn", TRAINED: 512}, ValueError, "factor is missing"),
     ({"rope_type": "yarn", "factor": None, TRAINED: 512}, ValueError,
         "max_position_embeddings is missing, as is factor"),
-    ({"rope_type": "yarn", "factor": 2, TRAINED: 512.0}, TypeError, "must be a whole number, got 512.0"),
     ({"rope_type": "yarn", "factor": 2, TRAINED: 512, "beta_fast": 0.5}, ValueError, "beta_fast = 0.5 must"),
     ({"rope_type": "yarn", "factor": 2, TRAINED: 3}, ValueError, "leaves no pair between 1 and 32 turns"),
-    ({"rope_type": "yarn", "factor": 2, TRAINED: 10**12}, ValueError, "leaves no pair between"),
-    ({"rope_type": "yarn", "factor": 2, TRAINED: 512, "mscale": -1}, ValueError, "mscale must be"),
     ({"rope_type": "yarn", "factor": 2, TRAINED: 512, "truncate": 0}, TypeError, "truncate must be true or"),
     ({"rope_type": "longrope", "short_factor": [1] * 32, "long_factor": [1] * 31, "factor": 2,
         TRAINED: 512}, ValueError, "long_factor must hold 32 numbers.* got 31"),
@@ -132,12 +122,3 @@ WRONG = [
 def test_wrong_parameters_are_named(parameters, kind, match):
     with pytest.raises(kind, match=match):
         rope({"rope_theta": 10000.0} | parameters, 64)
-
-
-def test_sizes_are_checked():
-    with pytest.raises(TypeError, match=r"head_dim must be a whole number, got 64.0"):
-        rope({"rope_theta": 1e4}, 64.0)
-    with pytest.raises(ValueError, match="head_dim must be a whole number from 1 to 65536"):
-        rope({"rope_theta": 1e4}, 10**9)
-    with pytest.raises(TypeError, match="length must be a whole number, got '9'"):
-        rope({"rope_theta": 1e4}, 64, length="9")

@@ -1,4 +1,4 @@
-"""The vectors are what the reference computes, fit their schema, and are repeated by every column."""
+"""The vectors are what the reference computes, fit their schema, and pass in every column."""
 
 import functools
 import inspect
@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from posattn.conformance import UsageError, assert_conforms, check, load, names
+from posattn.conformance import UsageError, check, generate, load, names
 from posattn.conformance.cases.masks import segments
 from posattn.conformance.faults.registry import half_precision
-from posattn.conformance.generate import SCHEMES, encode, main, make, to_json
+from posattn.conformance.generate import SCHEMES, STEP, TOLERANCE
 from posattn.conformance.vectors import FOLDER, decode
-from tests.conftest import REFERENCE, TWINS, error
+from tests.conftest import REFERENCE, TWINS, draw, error
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
 
@@ -204,23 +204,20 @@ def constructed(column, name, method, arguments, keywords):
     return getattr(layer, method)(*arguments)
 
 
-def assert_passes(column, scheme, **options):
+def assert_passes(column, scheme, most=None, **options):
+    """Each case, or some from the last on, passes where the dtype holds its numbers."""
+    vectors = load(scheme)
+    if most is not None:
+        vectors["cases"] = vectors["cases"][:: -(1 + len(vectors["cases"]) // most)]
+    options |= {"framework": column.name, "dtype": column.dtype}
     if SCHEMES[scheme].exact and column.dtype in ("float16", "bfloat16"):
         with pytest.raises(UsageError, match=f"{column.dtype} cannot hold the numbers"):
-            check(of(column, scheme), scheme, framework=column.name, dtype=column.dtype)
+            check(of(column, scheme), vectors, **options)
         return
-    framework = {"reference": "numpy"}.get(column.name, column.name)
     with column.mode():
-        report = check(
-            of(column, scheme), scheme, framework=framework, dtype=column.dtype, **options
-        )
+        report = check(of(column, scheme), vectors, **options)
     assert not report.failures, str(report)
     assert not report.skipped, str(report)
-
-
-@every_scheme
-def test_the_reference_passes(scheme):
-    assert_passes(REFERENCE, scheme)
 
 
 @of_the_columns
@@ -231,23 +228,25 @@ def test_pytorch_passes(scheme, twin):
 
 @pytest.mark.slow
 @of_the_columns
-def test_jax_passes(scheme):
-    assert_passes(TWINS[3], scheme, gradients=scheme in ("masked_softmax", "rotary"))
+def test_jax_passes_some_cases(scheme):
+    assert_passes(TWINS[3], scheme, most=2, gradients=scheme == "masked_softmax")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["sinusoidal", "rotary"])
 @pytest.mark.parametrize("twin", TWINS[1::4], ids=str)
-def test_jax_passes_in_other_dtypes(scheme, twin):
-    assert_passes(twin, scheme)
+def test_jax_rotates_in_other_dtypes(twin):
+    assert_passes(twin, "rotary", most=2, gradients=twin.dtype == "float64")
 
 
-def test_every_scheme_has_a_file():
+def test_every_scheme_has_a_file(tmp_path, monkeypatch):
     assert names() == sorted(SCHEMES)
+    monkeypatch.setattr(generate, "FOLDER", tmp_path)
+    monkeypatch.setattr(generate, "make", lambda name: {"cases": []})
+    generate.main()
+    assert sorted(path.stem for path in tmp_path.iterdir()) == names()
 
 
 def test_every_definition_is_covered():
-    public = set(REFERENCE.__all__)
     covered = {load(scheme)["function"] for scheme in names()}
     without_vectors = {
         *("Cost", "convolution", "convolution_operations", "layers_to_connect", "measure"),
@@ -261,19 +260,10 @@ def test_every_definition_is_covered():
         "Decoder",  # a whole model, of layers that have vectors
         "rope_from_config",  # reads a configuration, no arrays
         *("balanced_order", "ring_attention"),  # as many programs as workers
-        *(
-            "Chunk",
-            "Window",
-            "causal_mask",
-            "length_mask",
-            "window_mask",
-            "shift_matrix",
-            "grid_coordinates",
-            "mrope_positions",
-        ),
-        *("balanced_order", "ring_attention"),  # as many programs as workers
+        *("Chunk", "Window", "causal_mask", "length_mask", "window_mask", "shift_matrix"),
+        *("grid_coordinates", "mrope_positions"),
     }
-    assert public - without_vectors <= covered
+    assert set(REFERENCE.__all__) - without_vectors <= covered
 
 
 @every_scheme
@@ -281,32 +271,24 @@ def test_a_file_fits_the_schema_and_is_small(scheme):
     text = (FOLDER / f"{scheme}.json").read_text(encoding="utf-8")
     SCHEMA.validate(json.loads(text))
     assert len(text) < 225_000
-
-
-@every_scheme
-def test_a_source_is_in_the_bibliography(scheme):
-    key = load(scheme)["source"].partition(",")[0]
-    assert re.search(
-        rf"^@\w+\{{{re.escape(key)},", (ROOT / "references.bib").read_text(), re.M
-    )
-
-
-@every_scheme
-def test_case_names_are_unique(scheme):
     found = [case["name"] for case in load(scheme)["cases"]]
     assert len(set(found)) == len(found) or scheme == "dynamic_ntk"
+
+
+def test_a_source_is_in_the_bibliography():
+    keys = re.findall(r"^@\w+\{(.*),$", (ROOT / "references.bib").read_text("utf-8"), re.M)
+    assert {load(scheme)["source"].partition(",")[0] for scheme in names()} <= set(keys)
 
 
 @every_scheme
 def test_all_dtypes_start_from_the_same_numbers(scheme):
     vectors = load(scheme)
-    parameters = vectors["parameters"]
+    data = {p["name"]: p["data"] for p in vectors["parameters"]}
     for case in vectors["cases"]:
-        given = dict(zip((p["name"] for p in parameters), case["arguments"], strict=False))
-        for name, value in {**given, **case["keywords"]}.items():
+        given = {**dict(zip(data, case["arguments"], strict=False)), **case["keywords"]}
+        for name, value in given.items():
             if getattr(value, "dtype", None) == np.float64:
-                data = next(p["data"] for p in parameters if p["name"] == name)
-                rounded = half_precision("bfloat16") if data else np.float32
+                rounded = half_precision("bfloat16") if data[name] else np.float32
                 finite = value[np.isfinite(value)]
                 assert np.array_equal(rounded(finite), finite), (case["name"], name)
 
@@ -318,7 +300,6 @@ def assert_same(got, want, bound):
         assert list(got) == list(want)
         got, want = list(got.values()), list(want.values())
     if isinstance(got, list):
-        assert len(got) == len(want)
         for a, b in zip(got, want, strict=True):
             assert_same(a, b, bound)
     elif isinstance(got, np.ndarray):
@@ -330,51 +311,38 @@ def assert_same(got, want, bound):
         assert got == want
 
 
+def along(scheme, arguments, keywords, moving, cotangent):
+    """Each gradient along one direction: a single complex step for all of its entries."""
+    names = list(inspect.signature(scheme.function).parameters)[: len(arguments)]
+    slopes = {}
+    for name, x in moving.items():
+        moved = {other: y.astype(complex) for other, y in moving.items()}
+        moved[name] += 1j * STEP * draw(0, *x.shape)
+        given = {**dict(zip(names, arguments, strict=True)), **keywords, **moved}
+        first = [given.pop(other) for other in names]
+        value = scheme.function(*first, **given)
+        slopes[name] = np.asarray(np.sum(cotangent * value.imag) / STEP)
+    return slopes
+
+
 @every_scheme
-def test_a_file_holds_what_the_reference_computes(scheme):
-    written, made = load(scheme), json.loads(to_json(make(scheme)), object_hook=decode)
-    assert [c["name"] for c in written["cases"]] == [c["name"] for c in made["cases"]]
+def test_a_file_holds_what_the_reference_computes(scheme, monkeypatch):
+    monkeypatch.setattr(generate, "gradients", along)
+    text = generate.to_json(generate.make(scheme))
+    written, made = load(scheme), json.loads(text, object_hook=decode)
     for case, again in zip(written.pop("cases"), made.pop("cases"), strict=True):
+        for name, x in case.get("gradients", {}).items():
+            case["gradients"][name] = np.asarray(np.sum(x * draw(0, *x.shape)))
         assert_same(case, again, case["tolerance"]["float64"])
     assert written == made
 
 
-def test_the_generator_writes_all_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("posattn.conformance.generate.FOLDER", tmp_path)
-    monkeypatch.setattr("posattn.conformance.generate.gradients", lambda *_: {})  # slow
-    main()
-    assert sorted(path.stem for path in tmp_path.iterdir()) == names()
+def test_gradients_are_made_entry_by_entry():
+    written = load("masked_softmax")["cases"][0]["gradients"]
+    made = generate.make("masked_softmax")["cases"][0]["gradients"]
+    assert_same(made, written, TOLERANCE["float64"])
 
 
 def test_what_json_cannot_hold_is_refused():
     with pytest.raises(TypeError, match="value must be an array, got set"):
-        encode({1})
-
-
-def test_a_scheme_without_vectors_names_those_like_it():
-    with pytest.raises(UsageError, match=r"scheme must be .*such as rotary, got 'rotry'"):
-        load("rotry")
-    with pytest.raises(UsageError, match=r"scheme must be .*such as rotary, got 3"):
-        load(3)
-
-
-def test_the_published_numbers_are_in_the_vectors():
-    sine = load("sinusoidal")["cases"][1]["expected"]
-    published = [0.17689219, 0.98423023, 0.09983342, 0.99500417]
-    assert np.allclose(sine[1, 6:10], published, atol=1e-8)
-    yarn = {case["name"]: case["expected"][1] for case in load("yarn")["cases"]}
-    assert np.isclose(yarn["factor 16, trained length 4096"], 1.2773, atol=5e-5)
-    slopes = {case["name"]: case["expected"] for case in load("alibi_slopes")["cases"]}
-    more = [-0.5, -1.5, -2.5, -3.5]
-    assert np.allclose(np.log2(slopes["12 heads"]), [*range(-1, -9, -1), *more])
-
-
-def test_the_helper_passes_and_fails():
-    assert_conforms(REFERENCE.rotate, "rotary", settings={"layout": "half"})
-    with pytest.raises(
-        AssertionError,
-        match=r"cases fail, \d+ skipped\n\nfailing case .*\n(.*\n)*.*likely cause",
-    ):
-        assert_conforms(
-            lambda x: REFERENCE.rotate(x, layout="half"), "rotary", framework="numpy"
-        )
+        generate.encode({1})

@@ -22,8 +22,8 @@ UNSEEN = {
     "soft_cap": ELSEWHERE - {"soft_cap"},
 }
 REPLACED = {"rotary": [{"frequencies", "base"}, {"frequencies", "rotary_dim"}]}
-ONE_ROW = {(scheme, "first example") for scheme in ("swin", "swin_v2")}
-ALONE = {("latent", "decoding at 0")}  # a token that attends to itself only
+SAME = {("swin", "first example"), ("swin_v2", "first example")}  # one row of positions
+SAME |= {("latent", "decoding at 0")}  # a token that attends to itself only
 every_scheme = pytest.mark.parametrize("scheme", names())
 
 
@@ -41,34 +41,27 @@ def passes(function, vectors):
     return True
 
 
-def options_of(vectors):
-    """The defaults of the options that some case gives."""
-    given = {name for case in vectors["cases"] for name in case["keywords"]}
-    return {name: value for name, value in defaults_of(vectors).items() if name in given}
-
-
 @every_scheme
-def test_options_that_no_case_gives_are_those_of_another_scheme(scheme):
-    vectors = load(scheme)
-    unseen = {*defaults_of(vectors)} - {*options_of(vectors)}
-    assert unseen == UNSEEN.get(scheme, set())
-
-
-@every_scheme
-def test_an_option_is_not_lost(scheme):
+def test_an_option_is_neither_lost_nor_kept(scheme):
     vectors, definition = load(scheme), SCHEMES[scheme].function
-    for name, default in options_of(vectors).items():
+    given = {name for case in vectors["cases"] for name in case["keywords"]}
+    defaults = defaults_of(vectors)
+    assert {*defaults} - given == UNSEEN.get(scheme, set())  # those of another scheme
+    options = {name: x for name, x in defaults.items() if name in given}
+    for name, default in options.items():
+        kept = {}
 
         def loses(*arguments, name=name, default=default, **keywords):
             return definition(*arguments, **{**keywords, name: default})
 
+        def keeps(*arguments, name=name, default=default, kept=kept, **keywords):
+            value = kept.setdefault(name, keywords.get(name, default))
+            return definition(*arguments, **{**keywords, name: value})
+
         assert not passes(loses, vectors), name
-
-
-@every_scheme
-def test_an_option_is_not_lost_beside_another(scheme):
-    vectors, definition = load(scheme), SCHEMES[scheme].function
-    for (name, default), (other, _) in permutations(options_of(vectors).items(), 2):
+        if (scheme, name) != ("shaw_values", "value_table"):  # a parameter
+            assert not passes(keeps, vectors), name
+    for (name, default), (other, _) in permutations(options.items(), 2):
 
         def loses(*arguments, name=name, default=default, other=other, **keywords):
             lost = {name: default} if other in keywords else {}
@@ -78,23 +71,18 @@ def test_an_option_is_not_lost_beside_another(scheme):
             assert not passes(loses, vectors), (name, other)
 
 
-@every_scheme
-def test_an_option_of_the_first_call_is_not_kept(scheme):
-    vectors, definition = load(scheme), SCHEMES[scheme].function
-    for name, default in options_of(vectors).items():
-        kept = {}
-
-        def keeps(*arguments, name=name, default=default, kept=kept, **keywords):
-            value = kept.setdefault(name, keywords.get(name, default))
-            return definition(*arguments, **{**keywords, name: value})
-
-        if (scheme, name) != ("shaw_values", "value_table"):  # a parameter
-            assert not passes(keeps, vectors), name
+def at_wrong_places(where, wrong):
+    """Positions as somebody takes them who does not look at all of them."""
+    if wrong == "first example":
+        return np.broadcast_to(where[(slice(1),) * (where.ndim - 1)], where.shape)
+    if wrong == "decoding at 0":
+        return where * (where.shape[-1] != 1)
+    return where[..., :1] + np.arange(where.shape[-1])
 
 
 @every_scheme
 @pytest.mark.parametrize("wrong", ["first example", "decoding at 0", "counted on"])
-def test_positions_count_in_each_example_and_for_each_token(scheme, wrong):
+def test_positions_count_in_each_example_and_token(scheme, wrong):
     vectors, definition = load(scheme), SCHEMES[scheme].function
     known = [p["name"] for p in vectors["parameters"] if not p["keyword"]]
     for name in {"positions", "query_positions"} & {*known}:
@@ -106,16 +94,4 @@ def test_positions_count_in_each_example_and_for_each_token(scheme, wrong):
                 given[k] = at_wrong_places(given[k], wrong)
             return definition(*given, **keywords)
 
-        if (scheme, wrong) not in ONE_ROW | ALONE:
-            assert not passes(moved, vectors), name
-
-
-def at_wrong_places(where, wrong):
-    """Positions as somebody takes them who does not look at all of them."""
-    if wrong == "first example":
-        return np.broadcast_to(
-            where[tuple(slice(0, 1) for _ in where.shape[:-1])], where.shape
-        )
-    if wrong == "decoding at 0":
-        return where * (where.shape[-1] != 1)
-    return where[..., :1] + np.arange(where.shape[-1])
+        assert passes(moved, vectors) == ((scheme, wrong) in SAME), name

@@ -2,21 +2,17 @@
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.conftest import BOUND, REFERENCE, assert_close, assert_twin_agrees, draw, error
+from tests.conftest import REFERENCE, TWINS, assert_close, assert_twin_agrees, draw
 
 DIM, HEADS, HEAD_DIM, N, MAX_LEN = 6, 2, 3, 5, 4
 TABLE = draw(130, MAX_LEN, HEAD_DIM)
 PROJECTIONS = [draw(131 + i, DIM, DIM) / 2 for i in range(4)]
 OPEN = 80.0  # a score whose gate a float32 cannot tell from 1
-LONG = 2**20
+LONG = 2**16
 # of a count to 63 over LONG keys, relative to it
 COUNT = {"float64": 1e-12, "float32": 2e-6}
 PER_EXAMPLE = np.array([np.arange(N), 3 + 2 * np.arange(N)])
@@ -26,19 +22,12 @@ AT = np.array([[1, 2], [7, 9]])
 # batch axes, n_q, rows of the table, query positions, key positions
 CASES = {
     "no batch axis": ((), N, MAX_LEN, np.arange(N), np.arange(N)),
-    "batch axes": ((2, 2), N, MAX_LEN, np.arange(N), np.arange(N)),
-    "last queries": ((2,), 2, MAX_LEN, np.arange(N - 2, N), np.arange(N)),
-    "one row": ((2,), N, 1, np.arange(N), np.arange(N)),
     "two rows": ((2,), N, 2, np.arange(N), np.arange(N)),
     "more rows than keys": ((2,), N, 3 * N, np.arange(N), np.arange(N)),
     "offset and gaps": ((2,), 2, MAX_LEN, np.array([2.5, 9]), np.array([-4, 0, 2.5, 8, 9])),
     "per example": ((2,), 2, MAX_LEN, AT, PER_EXAMPLE),
-    "packed": ((2,), 2, MAX_LEN, np.array([0, 1]), np.array([0, 1, 2, 0, 1])),
-    "no queries": ((2,), 0, MAX_LEN, np.arange(0), np.arange(N)),
     "no keys": ((2,), 2, MAX_LEN, np.arange(2), np.arange(0)),
-    "empty batch": ((0,), N, MAX_LEN, np.arange(N), np.arange(N)),
 }  # fmt: skip
-every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def arrays(case):
@@ -77,7 +66,7 @@ def naive(table, query, key, query_positions, key_positions):
     return out
 
 
-@every_case
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_scores_are_those_of_counting_pair_by_pair(column, case):
     table, query, key = arrays(case)
     batch, n_q, _, query_positions, key_positions = case
@@ -94,18 +83,22 @@ def test_scores_are_those_of_counting_pair_by_pair(column, case):
     assert_close(column, got, want)
 
 
-@every_case
-def test_scores_and_their_gradients_agree_with_the_reference(twin, case):
-    def compute(column, *inputs):
-        return scores(column, case, *inputs)
+def test_scores_and_their_gradients_agree_with_the_reference(twin):
+    case = CASES["per example"]
+    assert_twin_agrees(twin, lambda column, *xs: scores(column, case, *xs), *arrays(case))
 
-    assert_twin_agrees(twin, compute, *arrays(case))
+
+@pytest.fixture(params=TWINS[:2], ids=lambda twin: twin.name)
+def exact(request):
+    """PyTorch and JAX in float64."""
+    with request.param.mode():
+        yield request.param
 
 
 @pytest.mark.parametrize("gate", [0, OPEN])
-def test_gradients_at_whole_counts_agree_with_the_reference(twin, gate):
+def test_gradients_at_whole_counts_agree_with_the_reference(exact, gate):
     """Gates of 1/2 or 1 give whole counts, where the interpolation has a corner."""
-    case = CASES["batch axes"]
+    case = CASES["no batch axis"]
     table, query, key = arrays(case)
     query[..., 0], key[...] = 2, 0
     key[..., 0] = gate
@@ -113,7 +106,7 @@ def test_gradients_at_whole_counts_agree_with_the_reference(twin, gate):
     def compute(column, *inputs):
         return scores(column, case, *inputs)
 
-    assert_twin_agrees(twin, compute, table, query, key)
+    assert_twin_agrees(exact, compute, table, query, key)
 
 
 def gated(column, gates, max_len=MAX_LEN):
@@ -137,72 +130,24 @@ def test_open_gates_count_tokens_until_the_table_ends(column):
     assert np.allclose(got, [30, 30, 30, 30, 20, 10], rtol=1e-12, atol=0)
 
 
-def test_shut_gates_count_nothing(column):
-    assert np.allclose(gated(column, [0.0] * 6), 0, atol=1e-30)
-
-
-@pytest.mark.slow
-@given(st.lists(st.floats(0.01, 0.99), min_size=1, max_size=6))
-def test_a_count_is_the_sum_of_the_gates_from_the_key_on(column, gates):
-    want = 10 * np.minimum(np.cumsum(gates[::-1])[::-1], MAX_LEN - 1)
-    assert np.allclose(gated(column, gates), want, rtol=1e-12, atol=0)
-
-
-@given(
-    st.integers(-(2**20), 2**20),
-    st.lists(st.integers(1, 2**16), min_size=N, max_size=N),
-)
-def test_only_the_order_of_positions_matters(column, start, gaps):
-    case = CASES["last queries"]
-    inputs = [column.array(x) for x in arrays(case)]
-    where = start + np.cumsum(gaps)
-    moved = (*case[:3], where[N - 2 :], where)
-    straight, shifted = (column.numpy(scores(column, c, *inputs)) for c in (case, moved))
-    assert np.array_equal(straight, shifted)
-
-
-@pytest.mark.slow
-def test_a_count_over_a_million_keys_is_right(precise_twin):
+def test_a_count_over_many_keys_is_right(precise_twin):
     gates = np.full(LONG, 63.5 / LONG)
     gates[-7] = 0.25
     want = gated(REFERENCE, gates, max_len=65)
     got = gated(precise_twin, gates, max_len=65)
-    assert want[0] / 10 == pytest.approx(63.75, rel=1e-6)
+    assert want[0] / 10 == pytest.approx(63.75, rel=1e-4)
     assert np.max(np.abs(got / want - 1)) <= COUNT[precise_twin.dtype]
 
 
-@pytest.mark.parametrize("row", range(MAX_LEN))
-def test_changing_each_row_changes_the_scores(column, row):
-    case = CASES["more rows than keys"]
-    _, query, key = arrays(case)
-    other = TABLE.copy()
-    other[row] += 1
-    before, after = (
-        column.numpy(scores(column, case, *map(column.array, (t, query, key))))
-        for t in (TABLE, other)
-    )
-    assert error(after, before) > 1e-3
-
-
-def test_counts_that_reached_the_end_have_no_gradient(twin):
-    case = CASES["last queries"]
+def test_counts_that_reached_the_end_have_no_gradient(exact):
+    case = CASES["no batch axis"]
     table, query, key = arrays(case)
+    query, case = query[:, -2:], ((), 2, 2, np.arange(N - 2, N), np.arange(N))
     query[..., 0], key[..., 0] = 4, OPEN  # from the last but two keys on, counts end
-    _, (_, _, slope) = twin.value_and_gradients(
-        lambda *inputs: scores(twin, case, *inputs), (table[:2], query, key)
+    _, (_, _, slope) = exact.value_and_gradients(
+        lambda *inputs: scores(exact, case, *inputs), (table[:2], query, key)
     )
     assert np.abs(slope).max() < 1e-3
-
-
-def test_the_authors_training_code_divides_the_table(column):
-    """There, gates are `sigmoid(q k / sqrt(d))` and attention is `softmax((q k + b) / sqrt(d))`."""
-    table, query, key = arrays(CASES["batch axes"])
-    where = [column.positions(np.arange(N))] * 2
-    ours = cope(column, column.array(table / math.sqrt(HEAD_DIM)))
-    inputs = column.array(query), column.array(key)
-    ours = ours.scores(*inputs, *where)
-    theirs = cope(column, column.array(table)).scores(*inputs, *where)
-    assert_close(column, ours, column.numpy(theirs) / math.sqrt(HEAD_DIM))
 
 
 def layer_of(column, table=TABLE):
@@ -210,36 +155,8 @@ def layer_of(column, table=TABLE):
     return column.multi_head([column.array(w) for w in PROJECTIONS], HEADS, bias=bias)
 
 
-def test_a_layer_adds_them_to_the_scaled_scores(column):
-    x = draw(143, 2, N, DIM)
-    q, k, v = (REFERENCE.split_heads(x @ w, HEADS) for w in PROJECTIONS[:3])
-    where = np.arange(N)
-    bias = REFERENCE.CoPE(TABLE).scores(q, k, where, where)
-    heads = REFERENCE.scaled_dot_product_attention(q, k, v, causal=True, bias=bias)
-    want = REFERENCE.merge_heads(heads) @ PROJECTIONS[3]
-    got = layer_of(column)(*[column.array(x)] * 3, causal=True)
-    assert_close(column, got, want)
-
-
-def test_the_whole_layer_and_its_gradients_agree_with_the_reference(twin):
-    def layer(column, x, table, *projections):
-        attention = column.multi_head(list(projections), HEADS, bias=cope(column, table))
-        return attention(x, x, x, causal=True)
-
-    x = draw(144, 2, N, DIM) / 2
-    assert_twin_agrees(twin, layer, x, TABLE / 2, *(w / 2 for w in PROJECTIONS))
-
-
-@pytest.mark.parametrize("n_q", [1, 3])
-def test_decoding_with_cached_keys_repeats_prefill(column, n_q):
-    layer, x = layer_of(column), column.array(draw(145, 2, N, DIM))
-    whole = column.numpy(layer(x, x, x, causal=True))
-    assert_close(column, layer(x[:, N - n_q :], x, x, causal=True), whole[:, N - n_q :])
-
-
-@pytest.mark.parametrize("pad", [1, 4])
-def test_left_padding_changes_nothing(column, pad):
-    layer, x = layer_of(column), draw(146, 2, N, DIM)
+def test_left_padding_changes_nothing(column):
+    layer, x, pad = layer_of(column), draw(146, 2, N, DIM), 2
     alone = column.numpy(layer(*[column.array(x)] * 3, causal=True))
     padding = np.full((2, pad, DIM), np.nan)
     padded = column.array(np.concatenate([padding, x], axis=1))
@@ -271,47 +188,3 @@ def test_fresh_tables_are_normal_and_repeat_with_their_rng(column):
     assert abs(table.std() / 0.02 - 1) < 0.05
     assert abs(table.mean()) < 1e-3
     assert np.array_equal(column.numpy(fresh(column)), table)
-
-
-@pytest.mark.slow
-def test_bfloat16_heads_stay_bfloat16_beside_a_float32_table():
-    from posattn import jax as jax_column
-    from posattn import torch as torch_column
-
-    where = np.arange(N)
-    x = torch.zeros(HEADS, N, HEAD_DIM, dtype=torch.bfloat16)
-    out = torch_column.CoPE(MAX_LEN, HEAD_DIM).scores(x, x, *[torch.tensor(where)] * 2)
-    assert out.dtype == torch.bfloat16
-    x = jnp.zeros((HEADS, N, HEAD_DIM), "bfloat16")
-    table = jax_column.CoPE.init(jax.random.key(0), MAX_LEN, HEAD_DIM)
-    assert table.scores(x, x, *[jnp.asarray(where)] * 2).dtype == "bfloat16"
-
-
-@pytest.mark.slow
-def test_jax_tables_are_pytrees(jax_single):
-    bias = jax_single.CoPE.init(jax_single.rng(), MAX_LEN, HEAD_DIM)
-    layer = jax_single.MultiHeadAttention.init(jax_single.rng(1), DIM, HEADS, bias=bias)
-    assert len(jax.tree.leaves(layer)) == 5
-    x = jax_single.array(draw(148, 2, N, DIM))
-    want = np.asarray(layer(x, x, x, causal=True))
-
-    def run(layer, x):
-        return layer(x, x, x, causal=True)
-
-    assert_close(jax_single, jax.jit(run)(layer, x), want)
-    assert_close(jax_single, jax.vmap(run, (None, 0))(layer, x), want)
-    slope = jax.grad(lambda layer: run(layer, x).sum())(layer)
-    assert np.abs(slope.bias.table).max() > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_torch_compiles_the_layer_in_one_graph(torch_column, unchecked, backend):
-    torch.compiler.reset()
-    bias = torch_column.CoPE(MAX_LEN, HEAD_DIM, dtype=torch.float64)
-    layer = torch_column.MultiHeadAttention(DIM, HEADS, bias=bias, dtype=torch.float64)
-    assert "bias.table" in layer.state_dict()
-    x = torch_column.array(draw(149, 2, N, DIM))
-    got = torch.compile(layer, fullgraph=True, backend=backend)(x, x, x, causal=True)
-    want = layer(x, x, x, causal=True)
-    assert error(got.detach().numpy(), want.detach().numpy()) <= BOUND["float64"]

@@ -69,11 +69,6 @@ def test_words_name_queries_and_keys(panels):
     assert titles == ["call 1: 3 tokens", "call 2: 1 token", "call 3: 1 token"]
 
 
-def test_one_call_has_one_picture():
-    figure = figures.decoding([3], WORDS[:3])
-    assert [axes.get_title() for axes in figure.axes] == ["call 1: 3 tokens"]
-
-
 @pytest.mark.parametrize(
     ("sizes", "words", "message"),
     [

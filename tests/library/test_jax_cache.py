@@ -1,4 +1,4 @@
-"""The cache of the JAX column, as a decoder uses it: under jit, in a scan, padded, with a window."""
+"""The cache of the JAX column, as a decoder uses it: under jit, in a scan, with biases that read content."""
 
 from functools import partial
 
@@ -12,42 +12,36 @@ from tests.conftest import BOUND, draw, error
 
 N, DIM, HEADS, WIDTH = 9, 8, 4, 2
 KEY = jax.random.key(0)
+ROTARY = {"rotate": ours.Rotary()}
 SCHEMES = {
-    "none": {},
-    "rotary": {"rotate": ours.Rotary()},
-    "half": {"rotate": ours.Rotary(layout="half", rotary_dim=2)},
     "xPos": {"rotate": (ours.xpos_query, ours.xpos_key)},
-    "ALiBi": {"bias": ours.ALiBi(HEADS)},
-    "T5": {"bias": ours.T5Bias.init(KEY, HEADS, bidirectional=False)},
-    "KERPLE": {"bias": ours.KerpleLog.init(KEY, HEADS)},
-    "FIRE": {"bias": ours.FIRE.init(KEY, HEADS)},
     "Shaw": {"bias": ours.ShawRelative.init(KEY, 4, WIDTH)},
     "Music": {"bias": ours.RelativeGlobalAttention.init(KEY, N, HEADS, WIDTH)},
     "Transformer-XL": {"bias": ours.TransformerXLBias.init(KEY, DIM, HEADS)},
     "CoPE": {"bias": ours.CoPE.init(KEY, 6, WIDTH)},
-    "two": {"rotate": ours.Rotary(), "bias": (ours.ALiBi(HEADS), ours.T5Bias.init(KEY, HEADS))},
+    "two": {"rotate": ours.Rotary(), "bias": (ours.ALiBi(HEADS), ours.FIRE.init(KEY, HEADS))},
 }  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def layer_of(scheme, **options):
     return ours.MultiHeadAttention.init(KEY, DIM, HEADS, use_bias=True, **scheme, **options)
 
 
-def tokens(*batch, n=N):
-    return jnp.asarray(draw(7, *batch, n, DIM), "float32")
+def tokens():
+    return jnp.asarray(draw(7, 2, N, DIM), "float32")
 
 
-@jax.jit
-def stepped(layer, x, cache):
-    """One token, compiled once for all tests with such a layer and cache."""
-    return layer(x, cache=cache)
+def room(max_len=N, **options):
+    return ours.KVCache.init((2,), HEADS, max_len, WIDTH, **options)
 
 
-def decoded(layer, x, cache, *, first=4, step=stepped):
+def decoded(layer, x, cache, step):
     """The outputs of a sequence that enters the cache in one chunk and then token by token."""
-    out, cache = layer(x[..., :first, :], cache=cache)
+    out, cache = layer(x[..., :4, :], cache=cache)
     outs = [out]
-    for i in range(first, x.shape[-2]):
+    for i in range(4, x.shape[-2]):
         out, cache = step(layer, x[..., i : i + 1, :], cache)
         outs.append(out)
     return jnp.concatenate(outs, axis=-2), cache
@@ -58,93 +52,28 @@ def close(got, want):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "shared"), [*((name, 2) for name in SCHEMES), ("two", HEADS), ("Shaw", 1)]
-)
-def test_prefill_and_steps_are_the_whole_sequence(unchecked, name, shared):
-    layer = layer_of(SCHEMES[name], num_kv_heads=shared)
-    x = tokens(2)
-    cache = ours.KVCache.init((2,), shared, N + 3, WIDTH)
-    got, cache = decoded(layer, x, cache)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_one_program_of_a_step_serves_all_of_them(name):
+    layer, x, traces = layer_of(SCHEMES[name]), tokens(), []
+    step = jax.jit(lambda layer, x, cache: traces.append(1) or layer(x, cache=cache))
+    got, cache = decoded(layer, x, room(N + 3), step)
     assert close(got, layer(x, causal=True))
     assert np.array_equal(cache.next_positions(2), [[N, N + 1]] * 2)
+    assert len(traces) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [1, 2, 8])
-@pytest.mark.parametrize(
-    ("name", "rotated"),
-    [("rotary", True), ("rotary", False), ("ALiBi", True), ("Shaw", True)],
-)
-def test_a_window_holds_what_a_query_sees(unchecked, name, rotated, first):
-    layer, x = layer_of(SCHEMES[name]), tokens(2)
-    cache = ours.KVCache.init((2,), HEADS, 99, WIDTH, window=3, rotated=rotated)
-    assert cache.key.shape == (2, HEADS, 3, WIDTH)
-    got, _ = decoded(layer, x, cache, first=first)
-    assert close(got, layer(x, causal=True, mask=ours.window_mask(N, N, 3)))
-
-
-@pytest.mark.slow
-def test_a_window_larger_than_the_cache_still_ends_with_it(unchecked):
-    layer, x = layer_of(SCHEMES["rotary"]), tokens(1)
-    cache = ours.KVCache.init((1,), HEADS, N, WIDTH, window=2 * N)
-    got, cache = decoded(layer, x, cache)
-    assert close(got, layer(x, causal=True))
-    with pytest.raises(ValueError, match=f"must be less than max_len = {N}"):
-        layer(x[:, :1], cache=cache)
-
-
-@pytest.mark.slow
-def test_keys_may_be_turned_at_each_call(unchecked):
-    layer, x = layer_of(SCHEMES["rotary"]), tokens(2)
-    got, cache = decoded(layer, x, ours.KVCache.init((2,), HEADS, N, WIDTH, rotated=False))
-    assert close(got, layer(x, causal=True))
+def test_keys_may_be_kept_as_they_are():
+    layer, x = layer_of(ROTARY), tokens()
+    _, cache = layer(x, cache=room(rotated=False))
     plain = x @ layer.key_weight + layer.key_bias
     assert close(cache.key, ours.split_heads(plain, HEADS))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 3])
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_rows_may_have_lengths_of_their_own(unchecked, side, window):
-    layer, x = layer_of(SCHEMES["two"]), tokens(2)
-    lengths, n = [5, 2], 5
-    positions = np.full((2, n), -1)
-    rows = np.array(x[:, :n])
-    for row, length in enumerate(lengths):
-        place = slice(n - length, n) if side == "left" else slice(length)
-        positions[row, place] = np.arange(length)
-        rows[row] = np.nan
-        rows[row, place] = x[row, :length]
-    cache = ours.KVCache.init((2,), HEADS, N, WIDTH, window=window)
-    outs, cache = layer(
-        jnp.asarray(rows), cache=cache, query_positions=jnp.asarray(positions)
-    )
-    one, _ = jax.jit(layer)(x[:, 5:6], cache=cache)
-    for row, length in enumerate(lengths):
-        alone = jnp.concatenate([x[row, :length], x[row, 5:6]])
-        mask = None if window is None else ours.window_mask(length + 1, length + 1, window)
-        want = layer(alone, causal=True, mask=mask)
-        assert close(outs[row][positions[row] >= 0], want[:-1])
-        assert close(one[row], want[-1:])
-
-
-@pytest.mark.slow
-def test_one_compilation_serves_all_steps(unchecked):
-    layer, x = layer_of(SCHEMES["two"]), tokens(2)
-    traces = []
-    step = jax.jit(lambda layer, x, cache: traces.append(1) or layer(x, cache=cache))
-    decoded(layer, x, ours.KVCache.init((2,), HEADS, N, WIDTH), step=step)
-    decoded(
-        layer_of(SCHEMES["two"]), x, ours.KVCache.init((2,), HEADS, N, WIDTH), step=step
-    )
-    assert len(traces) == 1
-
-
-@pytest.mark.parametrize("window", [None, 3])
-def test_a_scan_decodes(unchecked, window):
-    layer, x = layer_of(SCHEMES["rotary"]), tokens(2)
-    cache = ours.KVCache.init((2,), HEADS, N, WIDTH, window=window)
+def test_a_scan_decodes(window):
+    layer, x, cache = layer_of(ROTARY), tokens(), room(window=window)
+    assert cache.key.shape == (2, HEADS, window or N, WIDTH)
 
     def step(cache, token):
         out, cache = layer(token[:, None], cache=cache)
@@ -156,9 +85,8 @@ def test_a_scan_decodes(unchecked, window):
     assert jax.tree.structure(end) == jax.tree.structure(cache)
 
 
-def test_buffers_that_are_given_away_are_written_in_place(unchecked):
-    layer, x = layer_of(SCHEMES["rotary"]), tokens(2)
-    cache = ours.KVCache.init((2,), HEADS, N, WIDTH)
+def test_buffers_that_are_given_away_are_written_in_place():
+    layer, x, cache = layer_of(ROTARY), tokens(), room()
     step = jax.jit(lambda x, cache: layer(x, cache=cache), donate_argnums=1)
     place = cache.key.unsafe_buffer_pointer()
     _, new = step(x[:, :1], cache)
@@ -167,11 +95,10 @@ def test_buffers_that_are_given_away_are_written_in_place(unchecked):
 
 
 @pytest.mark.slow
-def test_a_token_without_a_slot_is_an_error_or_nan_and_is_not_stored(unchecked):
-    layer, x = layer_of(SCHEMES["rotary"]), tokens(2)
-    cache = ours.KVCache.init((2,), HEADS, 4, WIDTH)
-    message = "must be less than max_len = 4 of the cache, got 4"
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("window", [None, 9])
+def test_a_token_without_a_slot_is_an_error_or_nan_and_is_not_stored(window):
+    layer, x, cache = layer_of(ROTARY), tokens(), room(4, window=window)
+    with pytest.raises(ValueError, match="less than max_len = 4 of the cache, got 4"):
         layer(x[:, :5], cache=cache)
     out, full = jax.jit(layer)(x[:, :5], cache=cache)
     assert close(out[:, :4], layer(x[:, :4], causal=True))
@@ -181,65 +108,25 @@ def test_a_token_without_a_slot_is_an_error_or_nan_and_is_not_stored(unchecked):
 
 
 @pytest.mark.slow
-def test_a_mask_of_the_call_hides_slots(unchecked):
-    layer, x = layer_of({}), tokens(2)
-    cache = ours.KVCache.init((2,), HEADS, N, WIDTH)
-    hidden = jnp.arange(N) != 1
-    out, _ = layer(x, cache=cache, mask=hidden[None])
-    assert close(out, layer(x, causal=True, mask=hidden[None]))
-    each = jnp.broadcast_to(hidden, (2, HEADS, N, N))
-    assert close(layer(x, cache=cache, mask=each)[0], out)
-
-
-@pytest.mark.slow
-def test_a_cache_takes_several_batch_axes_or_none(unchecked):
-    layer = layer_of(SCHEMES["rotary"])
-    for batch in [(), (2, 3)]:
-        x = tokens(*batch)
-        cache = ours.KVCache.init(batch, HEADS, N, WIDTH)
-        got, _ = decoded(layer, x, cache)
-        assert close(got, layer(x, causal=True))
-        assert layer(x[..., :0, :], cache=cache)[0].shape == (*batch, 0, DIM)
-
-
-@pytest.mark.slow
-def test_a_cache_may_be_mapped_over(unchecked):
-    layer, x = layer_of(SCHEMES["rotary"]), tokens(3)
-    cache = ours.KVCache.init((3,), HEADS, N, WIDTH)
-    out, _ = jax.vmap(lambda x, cache: layer(x, cache=cache))(x, cache)
-    assert close(out, layer(x, causal=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_cache_has_the_dtype_of_the_layer(unchecked, dtype):
-    layer = layer_of(SCHEMES["rotary"], dtype=dtype)
-    x = tokens(2).astype(dtype)
-    got, cache = decoded(layer, x, ours.KVCache.init((2,), HEADS, N, WIDTH, dtype=dtype))
-    assert got.dtype == cache.key.dtype == jnp.dtype(dtype)
-    want = layer(x, causal=True).astype("float32")
-    assert error(np.asarray(got, "float32"), np.asarray(want)) <= BOUND["bfloat16"]
+def test_a_cache_has_the_dtype_of_the_layer():
+    layer, x = layer_of(ROTARY, dtype="bfloat16"), tokens().astype("bfloat16")
+    got, cache = layer(x, cache=room(dtype="bfloat16"))
+    assert got.dtype == cache.key.dtype == jnp.bfloat16
     with pytest.raises(TypeError, match="dtype of the cache, float32"):
-        layer(x, cache=ours.KVCache.init((2,), HEADS, N, WIDTH))
-
-
-def test_a_memory_of_its_own_and_a_cache_exclude_each_other(unchecked):
-    layer, x = layer_of({}), tokens(2)
-    with pytest.raises(
-        ValueError, match=r"^key must be None where a cache is given, got shape \(2, 9, 8\)"
-    ):
-        layer(x, x, cache=ours.KVCache.init((2,), HEADS, N, WIDTH))
+        layer(x, cache=room())
 
 
 @pytest.mark.slow
-def test_gradients_pass_through_a_cache(unchecked):
-    layer, x = layer_of(SCHEMES["two"]), tokens(2)
-    cache = ours.KVCache.init((2,), HEADS, N, WIDTH)
+def test_gradients_pass_through_a_cache():
+    layer, x = layer_of(SCHEMES["two"]), tokens()[:, :6]
+
+    def stepwise(layer):
+        return decoded(layer, x, room(), lambda layer, x, cache: layer(x, cache=cache))[0]
 
     def loss(run, layer):
         return jnp.sum(run(layer) ** 2)
 
-    got = jax.grad(partial(loss, lambda layer: decoded(layer, x, cache)[0]))(layer)
+    got = jax.grad(partial(loss, stepwise))(layer)
     want = jax.grad(partial(loss, lambda layer: layer(x, causal=True)))(layer)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert error(np.asarray(a), np.asarray(b)) <= 2e-5

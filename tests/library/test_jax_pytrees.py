@@ -106,7 +106,6 @@ PLUGGED = {
     "norms": (lambda: {"query_norm": norm, "key_norm": partial(norm, power=2)}, True),
 }  # fmt: skip
 every_kind = pytest.mark.parametrize(("plugged", "equal"), PLUGGED.values(), ids=PLUGGED)
-equal_kinds = [kind for kind in PLUGGED if PLUGGED[kind][1]]
 
 
 def layer_of(seed=0, **plugged):
@@ -122,21 +121,33 @@ def close(got, want):
 
 
 @every_kind
-def test_fresh_layers_are_equal_trees_and_compile_once(unchecked, plugged, equal):
+def test_fresh_layers_are_equal_trees(unchecked, plugged, equal):
+    """Also a layer whose parts were replaced, or given to the class."""
+    fresh, bare = plugged(), layer_of(2)
+    weights = bare.query_weight, bare.key_weight, bare.value_weight, bare.output_weight
+    layers = [
+        layer_of(1, **plugged()),
+        replace(bare, **plugged()),
+        ours.MultiHeadAttention(*weights, num_heads=HEADS, **plugged()),
+    ]
+    first, *others = map(jax.tree.structure, [layer_of(0, **fresh), *layers])
+    for other in others:
+        assert (first == other) == equal
+        assert not equal or hash(first) == hash(other)
+    for layer in layers:
+        leaves = jax.tree.leaves(jax.tree.map(lambda leaf: object(), layer))
+        assert not any(map(callable, leaves))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["list", "method of a pytree"])
+def test_equal_layers_are_compiled_once_and_scanned(unchecked, kind):
     traced = []
     run = jax.jit(lambda layer, x: (traced.append(layer), layer(x))[1])
-    layers = [layer_of(seed, **plugged()) for seed in (0, 1)]
+    layers = [layer_of(seed, **PLUGGED[kind][0]()) for seed in range(3)]
     for layer in layers:
         assert close(run(layer, tokens()), layer(tokens()))
-    first, second = map(jax.tree.structure, layers)
-    assert (first == second) == equal
-    assert len(traced) == (1 if equal else 2)
-    assert not equal or hash(first) == hash(second)
-
-
-@pytest.mark.parametrize("kind", equal_kinds)
-def test_layers_are_stacked_and_scanned(unchecked, kind):
-    layers = [layer_of(seed, **PLUGGED[kind][0]()) for seed in range(3)]
+    assert len(traced) == 1
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
     got, _ = jax.lax.scan(lambda x, layer: (x + layer(x), None), tokens(), stacked)
     want = tokens()
@@ -145,26 +156,18 @@ def test_layers_are_stacked_and_scanned(unchecked, kind):
     assert close(got, want)
 
 
-@pytest.mark.parametrize("kind", equal_kinds)
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_states_of_an_optimizer_survive_pickling(unchecked, kind, again):
-    if kind == "bound method":
-        again = copy.deepcopy  # another object is not equal
-    state = jax.tree.map(jnp.ones_like, layer_of(**PLUGGED[kind][0]()))
-    added = jax.tree.map(jnp.add, layer_of(**PLUGGED[kind][0]()), again(state))
-    assert close(added.query_weight, layer_of().query_weight + 1)
-
-
 @every_kind
-def test_replaced_and_constructed_layers_are_wrapped(unchecked, plugged, equal):
-    bare, fresh = layer_of(), plugged()
-    want = layer_of(**fresh)(tokens())
-    weights = bare.query_weight, bare.key_weight, bare.value_weight, bare.output_weight
-    made = ours.MultiHeadAttention(*weights, num_heads=HEADS, **fresh)
-    for layer in (replace(bare, **fresh), made):
-        assert close(jax.jit(lambda layer: layer(tokens()))(layer), want)
-        leaves = jax.tree.leaves(jax.tree.map(lambda leaf: object(), layer))
-        assert not any(map(callable, leaves))
+def test_states_of_an_optimizer_survive_pickling(plugged, equal):
+    if not equal:
+        return  # another object is not equal
+    layer = layer_of(**plugged())
+    state = jax.tree.map(jnp.ones_like, layer)
+    copies = [copy.deepcopy(state)]
+    if plugged is not PLUGGED["bound method"][0]:
+        copies.append(pickle.loads(pickle.dumps(state)))
+    for again in copies:
+        added = jax.tree.map(jnp.add, layer, again)
+        assert close(added.query_weight, layer.query_weight + 1)
 
 
 @pytest.mark.slow
@@ -188,9 +191,7 @@ HIDING = {
 
 @pytest.mark.parametrize("hiding", HIDING.values(), ids=HIDING)
 def test_what_would_not_be_trained_is_rejected(hiding):
-    with pytest.raises(
-        TypeError, match="because it holds arrays that would not be trained"
-    ):
+    with pytest.raises(TypeError, match="it holds arrays that would not be trained"):
         layer_of(rotate=hiding)
 
 
@@ -219,17 +220,6 @@ def test_constants_differ_where_their_values_do():
         assert [one == other for other in fresh] == [i == j for j in range(len(fresh))]
 
 
-@pytest.mark.slow
-def test_a_partial_of_a_traced_array_works_where_it_is_made(unchecked):
-    def loss(speeds):
-        layer = layer_of(rotate=partial(ours.rotate, frequencies=speeds))
-        assert layer.rotate == layer.rotate
-        assert layer.rotate != layer_of(rotate=partial(ours.rotate, frequencies=speeds + 1))
-        return (layer(tokens()) ** 2).sum()
-
-    assert np.abs(jax.grad(loss)(jnp.array(SPEEDS))).max() > 0
-
-
 def test_what_is_plugged_in_prints_as_itself_and_has_no_more_attributes():
     layer = layer_of(rotate=partial(shift), bias=Content())
     assert repr(layer.rotate) == repr(partial(shift))
@@ -248,42 +238,16 @@ def test_layers_of_different_classes_are_different_trees():
 
 @pytest.mark.parametrize("value", [
     ours.Rotary(rotary_dim=4, base=5e5, layout="half", attention_factor=1.5),
-    ours.Rotary(frequencies=SPEEDS),
-    ours.ALiBi(3),
+    ours.Rotary(frequencies=jnp.array(SPEEDS)),
     ours.ALiBi(3, dtype=jnp.bfloat16),
     ours.PositionalEncoding(DIM),
     ours.Window(3),
-    ours.Chunk(3),
 ])  # fmt: skip
 def test_schemes_without_parameters_are_values(value):
     assert jax.tree.leaves(value) == []
     names = {**vars(ours), "dtype": jnp.dtype, "bfloat16": jnp.bfloat16}
-    printed = eval(repr(value), names)
-    for again in (
-        pickle.loads(pickle.dumps(value)),
-        copy.deepcopy(value),
-        replace(value),
-        printed,
-    ):
+    printed, pickled = eval(repr(value), names), pickle.loads(pickle.dumps(value))
+    for again in (pickled, copy.deepcopy(value), replace(value), printed):
         assert again == value
         assert hash(again) == hash(value)
         assert jax.tree.structure(again) == jax.tree.structure(value)
-
-
-@pytest.mark.slow
-def test_rotary_is_rotate_with_its_options():
-    x, where = jnp.asarray(draw(9, 3, N, 6), "float32"), jnp.arange(N) + 70000
-    rotated = ours.Rotary(frequencies=SPEEDS, layout="half", attention_factor=2.0)(x, where)
-    want = ours.rotate(x, where, frequencies=SPEEDS, layout="half", attention_factor=2.0)
-    assert np.array_equal(rotated, want)
-    assert ours.Rotary(frequencies=jnp.array(SPEEDS)).frequencies == (1.0, 0.25)
-    part = ours.Rotary(rotary_dim=4, base=100.0)(x)
-    assert np.array_equal(part[..., :4], ours.rotate(x[..., :4], base=100.0))
-    assert np.array_equal(part[..., 4:], x[..., 4:])
-
-
-def test_a_jitted_function_without_a_name_is_pickled_as_far_as_jax_can():
-    layer = layer_of(rotate=jax.jit(lambda x, positions: x))
-    assert copy.deepcopy(layer).rotate == layer.rotate
-    with pytest.raises(AttributeError):
-        pickle.dumps(layer)

@@ -49,23 +49,12 @@ def test_the_bars_are_the_outputs_on_one_scale(panels):
         np.testing.assert_allclose(bars / bars.max(), outputs / outputs.max())
 
 
-def test_a_phone_has_the_panels_below_each_other():
-    phone = figures.order(WORDS, OTHER, LAYERS).phone
-    assert phone.get_figwidth() <= 3.4
-    upper, lower = (axes.get_position() for axes in phone.axes)
-    assert lower.y1 <= upper.y0
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (([], [], LAYERS), r"words must not be empty, got \[\]"),
         ((WORDS, [0, 0, 1], LAYERS), "each index below 3 once, got \\[0, 0, 1\\]"),
         ((WORDS, OTHER, {}), "outputs must not be empty"),
-        (
-            (WORDS, OTHER, {"a": (FIRST[:2], FIRST)}),
-            r"outputs\['a'\] must have shape \(3, d\)",
-        ),
         ((WORDS, OTHER, {"a": (FIRST, FIRST[:, :1])}), r"must have shape \(3, 2\)"),
     ],
 )

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.conftest import BOUND
 
@@ -20,15 +18,14 @@ def random_weights(column, *shape, seed=0):
     return column.array(weights / weights.sum(-1, keepdims=True))
 
 
-@given(st.integers(2, 9), st.data())
-def test_scores_are_means_of_what_they_name(column, n, data):
-    weights = random_weights(column, 1, n, seed=n)
+def test_scores_are_means_of_what_they_name(column):
+    weights = random_weights(column, 1, 7)
     w = column.numpy(weights)[0].astype(float)
-    r, p = data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, n - 1))
     wanted = [
-        (column.previous_token_score(weights, r), [w[i, i - r] for i in range(r, n)]),
-        (column.induction_score(weights, p), [w[i, i - p + 1] for i in range(p, n)]),
-        (column.first_token_score(weights), [w[i, 0] for i in range(1, n)]),
+        (column.previous_token_score(weights), [w[i, i - 1] for i in range(1, 7)]),
+        (column.previous_token_score(weights, 3), [w[i, i - 3] for i in range(3, 7)]),
+        (column.induction_score(weights, 3), [w[i, i - 2] for i in range(3, 7)]),
+        (column.first_token_score(weights), [w[i, 0] for i in range(1, 7)]),
     ]
     for score, entries in wanted:
         assert abs(float(score[0]) - np.mean(entries)) <= BOUND[column.dtype]
@@ -56,11 +53,3 @@ def test_each_head_of_each_text_has_its_score(column, name, arguments):
     assert tuple(scores.shape) == (2, 3)
     alone = getattr(column, name)(weights[1, 2:], *arguments)
     assert abs(float(scores[1, 2]) - float(alone[0])) <= BOUND[column.dtype]
-
-
-def test_before_without_a_distance_is_right_before(column):
-    weights = random_weights(column, 2, 5)
-    assert np.array_equal(
-        column.numpy(column.previous_token_score(weights)),
-        column.numpy(column.previous_token_score(weights, 1)),
-    )

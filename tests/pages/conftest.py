@@ -27,6 +27,11 @@ FAULT = re.compile(r"\b(?:False|NaN)\b", re.IGNORECASE)
 TYPED = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?(?![\w%])(?!\.\d)")
 ANY = re.compile(r"\d+(?:\.\d+)?")
 APART = re.compile(r"(?<=\d)(?:,|\\,|\{,\}|_)(?=\d{3})")  # between thousands
+FRAMEWORKS = {"torch", "jax"}
+EXERCISES = re.compile(
+    r"^(##+) [^\n]*exercises\n(.*?)(?=^##? |\Z)", re.I | re.M | re.DOTALL
+)
+RUN = re.compile(r"^`{3,}\{(?:code-cell|doctest)\}|^>>> ", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +124,89 @@ def every_labelled_equation_has_a_test(page):
         assert asserts, f"{name} asserts nothing"
 
 
+def tags(cell):
+    """The tags of a cell."""
+    return {*cell.metadata.get("tags", ())}
+
+
+def given(tree):
+    """The names that a cell gives: its functions, or else its variables."""
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    return functions or {name for node in assigned for name in named(node, ast.Store)}
+
+
+def named(tree, context):
+    """The names that code loads or stores."""
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, context)}
+
+
+def imported(tree):
+    """The names that a cell imports from the library."""
+    return {
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and "posattn" in ast.unparse(node)
+        for alias in node.names
+    }
+
+
+def code_from_scratch_is_short_and_compared(page):
+    """A cell tagged `scratch` is code that a reader could type: at most 15 lines, without annotations.
+
+    Before the next heading a cell tagged `compare`, in the same framework, asserts that the library agrees.
+    """
+    cells = page.notebook
+    for place, cell in enumerate(cells):
+        if "scratch" not in tags(cell):
+            continue
+        tree, later, compares = ast.parse(cell.source), set(), []
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        assert len(lines) <= 15, "code from scratch has at most 15 lines"
+        for node in ast.walk(tree):
+            hints = getattr(node, "annotation", None) or getattr(node, "returns", None)
+            assert not hints, "code from scratch has no annotations"
+        for after in cells[place + 1 :]:
+            if after.cell_type == "markdown":
+                if re.search("^#", after.source, re.MULTILINE):
+                    break
+            elif tags(after) & FRAMEWORKS == tags(cell) & FRAMEWORKS:
+                code = ast.parse(after.source)
+                later |= named(code, ast.Load) if "scratch" in tags(after) else set()
+                compares += [code] if "compare" in tags(after) else []
+        own = given(tree)
+        agree = [
+            code
+            for code in compares
+            if imported(code) - own
+            and own & (later | named(code, ast.Load))
+            and any(isinstance(node, ast.Assert) for node in ast.walk(code))
+        ]
+        assert agree, (
+            f"before the next heading a cell tagged compare must import from posattn, use "
+            f"{' or '.join(sorted(own))}, and assert that they agree"
+        )
+        hidden = {name for code in agree for name in imported(code) & own}
+        assert not hidden, f"{' and '.join(hidden)} hides the library's name"
+
+
+def exercises_have_numbers_and_solutions_that_run(page):
+    """They are the sections of a section whose title ends in "exercises"."""
+    for level, body in EXERCISES.findall(page.text):
+        _, *exercises = re.split(rf"^{level}# (?=\S)", body, flags=re.MULTILINE)
+        assert exercises, "no exercise: write sections `### 1. Name`, `### 2. Name`"
+        for number, exercise in enumerate(exercises, 1):
+            title, _, rest = exercise.partition("\n")
+            assert title.startswith(f"{number}. "), f"{title} must begin with {number}."
+            solution = rest.partition("{.solution}\n")[2]
+            assert RUN.search(solution), f"{title} has no solution that the build runs"
+
+
 FOR_EVERY_PAGE = (
     what_looks_like_a_fault_is_explained,
     every_typed_number_is_on_the_page,
     every_labelled_equation_has_a_test,
+    code_from_scratch_is_short_and_compared,
+    exercises_have_numbers_and_solutions_that_run,
 )

@@ -10,6 +10,7 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `reading`: `ProofDomain.merge_domaindata` does nothing, until sphinx-proof's domain has such a method:
   without it Sphinx reads pages one after the other.
 - `api`: a port's class has the signature of its source, until autodoc sees it behind a mocked base class.
+- `api`, `LongSignatures`: until Sphinx puts no `dl` into the `dt` of one (sphinx-doc/sphinx#11011).
 - `slides`: sphinx-revealjs is declared safe for reading in parallel, until it says so itself; code is
   highlighted as on the site, until it has a setting for that; the last column of its slides is closed, until
   its writer does so; viewcode is kept out of the deck, until viewcode asks whether a builder wants it.
@@ -31,9 +32,7 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `site`: the log is configured, until accessible-pygments leaves that to others.
 - `site`, `MENDS`: until furo names its two `aside` and gives the search page a heading, and docutils writes
   no `role="doc-biblioentry"`, which DPUB-ARIA 1.1 deprecates.
-- `site`, `SIGNATURE`: until Sphinx puts no `dl` into the `dt` of a long signature (sphinx-doc/sphinx#11011).
 - `site`, `NAMED`: until Sphinx, sphinx-design and sphinx-proof give no name twice on a page.
-- `site`, `OUTLINE`: until Matplotlib's figures can stand on one page without sharing names of letters.
 """
 
 from . import (

@@ -50,7 +50,7 @@ class Complaints(logging.Filter):
 
 def told(message):
     """In one line which cell broke, on which of its lines, and why."""
-    message = COLOR.sub("", message).strip()
+    message = COLOR.sub("", message).removesuffix(" [mystnb.exec]").strip()
     place = FAILED.search(message)
     why = message.rpartition("\n")[2]
     if place is None:
@@ -69,14 +69,13 @@ def listen(app):
 def read_again(app, env, added, changed, removed):
     """Name the pages that warned when they were last read, so that their warnings come again."""
     path = Path(app.doctreedir, SEEN)
-    return json.loads(path.read_text("utf-8")) if path.is_file() else []
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
 
 
 def remember(app, env):
     """Keep the names of the pages that have warned; a build that is ended earlier reads them again anyway."""
-    Path(app.doctreedir, SEEN).write_text(
-        json.dumps(sorted(app.complaints.pages & env.found_docs)), "utf-8"
-    )
+    warned = json.dumps(sorted(app.complaints.pages & env.found_docs))
+    Path(app.doctreedir, SEEN).write_text(warned, encoding="utf-8")
     for page, more in app.complaints.broken.items():
         if more:
             print(

@@ -25,7 +25,7 @@ def of(sources):
         sources: the code of the cells.
 
     Returns:
-        Sorted paths: modules of the library, data beside them, and the book's records if a cell names them.
+        Paths, sorted: modules of the library, the data beside them, and the records that a cell names.
     """
     code = "\n".join(sources)
     found = set(RECORDS.rglob("*.json")) if "_records" in code else set()
@@ -86,30 +86,19 @@ def imported(text):
                     modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 else:
                     found.add(inner)
-    chained = set()
-    for node in ast.walk(tree):  # reference.sinusoidal_encoding, posattn.torch.rotate
-        if (
-            isinstance(node, ast.Attribute)
-            and (names := chain(node))
-            and names[0] in modules
-        ):
-            chained.add(id(root(node)))
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if id(node) in inner or not (names := chain(node)) or names[0] not in modules:
+            continue
+        if len(names) > 1:  # reference.sinusoidal_encoding, posattn.torch.rotate
             found.add(followed(modules[names[0]], names[1:]))
-    for node in ast.walk(tree):  # a package that is passed on
-        if isinstance(node, ast.Name) and node.id in modules and id(node) not in chained:
-            found |= whole(modules[node.id])
+        else:  # a package that is passed on
+            found |= whole(modules[names[0]])
     return found
 
 
-def root(node):
-    """The name that a chain of attributes begins with."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node
-
-
 def chain(node):
-    """The names of a chain of attributes, or none."""
+    """The names of a chain of attributes, or of a name alone, or none."""
     names = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)

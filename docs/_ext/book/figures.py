@@ -38,8 +38,9 @@ COLORS = {INK: "currentColor"} | {
 PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
 METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 NAME = re.compile(
-    r' id="(?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"'
+    r' id="(?:figure|axes|patch|image|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"'
 )
+OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
 logger = logging.getLogger(__name__)
 
@@ -108,12 +109,13 @@ class InlineFigures(SphinxPostTransform):
     formats = ("html",)
 
     def run(self, **kwargs):
-        """Replace every image that a cell drew."""
+        """Replace every image that a cell drew; all of a page share the outlines of letters."""
+        known = set()
         for image, label, wide, small in drawings(self.app, self.document):
             svg = inline(wide, label, "wide" if small else "")
             if small:
                 svg += inline(small, label, "phone")
-            html = f'<div class="drawing">{svg}</div>'
+            html = f'<div class="drawing">{only_first(OUTLINE, svg, known)}</div>'
             image.replace_self(nodes.raw(html, html, format="html"))
 
 
@@ -137,6 +139,18 @@ def themed(svg):
     svg = NAME.sub("", METADATA.sub("", svg))
     svg = svg.replace('class="phone" display="none" ', "", 1)
     return svg.replace("<svg", '<svg fill="currentColor"', 1)
+
+
+def only_first(pattern, text, known):
+    """Take away what a pattern finds whose name, its first group, is known, and learn the other names."""
+
+    def kept(found):
+        if found[1] in known:
+            return ""
+        known.add(found[1])
+        return found[0]
+
+    return pattern.sub(kept, text)
 
 
 def inline(svg, label, kind):

@@ -16,7 +16,7 @@ import cloudpickle
 from . import dependencies
 
 FOLDER = "BOOK_NAMES"  # the environment variable that says where
-MOST = 2**20  # bytes of one value
+MOST = 2**22  # bytes of one value
 OURS = {"In", "Out", "exit", "get_ipython", "open", "quit"}  # which IPython names
 kept = None
 

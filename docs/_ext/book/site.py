@@ -1,4 +1,4 @@
-"""The site around the pages: lean pages, equations, a content security policy, thumbnails, a map.
+"""The site around the pages: lean pages, equations, thumbnails, a content security policy, a map.
 
 What a page's head says besides stands in `docs/_templates/page.html`.
 """
@@ -19,6 +19,8 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinxcontrib import katex
 
 from posattn.stories import CHECKPOINT
+
+from .figures import only_first
 
 # Files that extensions want on every page: book.css says the little that pages need of these styles, ...
 UNUSED = r"mystnb\.|proof\.css|sphinx-design|furo-extensions|katex-math|copybutton\.css"
@@ -43,14 +45,13 @@ MENDS = (
     (' role="doc-biblioentry"', ' role="listitem"'),  # the former is out of use
     ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
 )
-SIGNATURE = re.compile(
-    r'<dl>\s*((?:<dd><em class="sig-param">(?:(?!</dd>).)*</dd>\s*)+)</dl>', re.DOTALL
-)
-OUTLINE = re.compile(r'<path id="([^"]+)" d="[^"]*"[^>]*/>')  # of a letter
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex"}
 SVG = "http://www.w3.org/2000/svg"
-LETTER = {"scale(0.015625)", "scale(.15625)"}  # on such an outline, by Matplotlib and by us
+LETTER = {
+    "scale(0.015625)",
+    "scale(.15625)",
+}  # on the outline of a letter, by Matplotlib and by us
 # Node ends with the build, however that ends: then nobody holds the other side of its input.
 ENDS = "data:text/javascript,process.stdin.on('end',()=>process.exit()).resume()"
 
@@ -157,9 +158,7 @@ def finish(app, error):
     if app.builder.name != "html" or error:
         return
     site, address = Path(app.outdir), app.config.html_baseurl.rstrip("/")
-    rotary = (
-        site / "_static" / "decoders" / "rotary"
-    )  # beside the others; the library carries it
+    rotary = site / "_static" / "decoders" / "rotary"  # which the library carries
     rotary.mkdir(parents=True, exist_ok=True)
     shutil.copy(CHECKPOINT / "model.safetensors", rotary)
     for page in site.rglob("*.html"):
@@ -189,28 +188,10 @@ def guard(text):
 
 
 def mend(text):
-    """Name landmarks, give each name to one element, share letters, take lists out of signatures."""
+    """Name landmarks, and give each name to one element."""
     for wrong, right in MENDS:
         text = text.replace(wrong, right)
-
-    def lines(match):
-        items = match[1].replace("<dd>", '<span class="sig-line">')
-        return f'<span class="sig-lines">{items.replace("</dd>", "</span>")}</span>'
-
-    return SIGNATURE.sub(lines, only_first(NAMED, only_first(OUTLINE, text)))
-
-
-def only_first(pattern, text):
-    """Take away what a pattern finds where it names, as its first group, what stood before."""
-    seen = set()
-
-    def kept(match):
-        if match[1] in seen:
-            return ""
-        seen.add(match[1])
-        return match[0]
-
-    return pattern.sub(kept, text)
+    return only_first(NAMED, text, set())
 
 
 def setup(app):

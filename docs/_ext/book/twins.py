@@ -27,7 +27,6 @@ from sphinx_design.shared import create_component
 
 from .cells import is_cell
 
-DOCS = Path(__file__).parents[2]
 PORTS = ("tensorflow", "mlx", "mxnet")
 LABELS = {
     "reference": "NumPy reference",
@@ -102,7 +101,7 @@ class Twins(SphinxDirective):
         """Read the definitions of all columns and put them into tabs, below what is said of them."""
         name = self.arguments[0].partition(":")[2]
         blocks = {}
-        ports = [path.stem for path in scripts(self.env.docname)]
+        ports = [path.stem for path in scripts(self.env)]
         for column in self.options.get("columns", " ".join(["torch jax", *ports])).split():
             path = home(column, name)
             self.env.note_dependency(str(path))
@@ -141,7 +140,7 @@ class TwinCells(SphinxTransform):
 
     def apply(self, **kwargs):
         """Replace every pair by a tab set and the figure that both drew."""
-        ports = scripts(self.env.docname)
+        ports = scripts(self.env)
         cells = list(self.document.findall(lambda node: is_cell(node, "torch")))
         ported = [c for c in cells if not (is_cell(c, "scratch") or is_cell(c, "compare"))]
         for cell in cells:
@@ -157,11 +156,14 @@ class TwinCells(SphinxTransform):
                 logger.warning("PyTorch and JAX draw different figures", location=cell)
             tabs = {"torch": [cell.deepcopy()], "jax": [twin]}
             for script in ports if cell in ported else ():
-                try:
-                    tabs[script.stem] = recorded(script, ported.index(cell), len(ported))
-                except ValueError as error:
-                    logger.warning("%s", error, location=cell)
+                code = script.read_text(encoding="utf-8").split("# %%\n")[1:]
+                if len(code) != len(ported):
+                    name = script.relative_to(self.env.srcdir)
+                    said = f"{name} has {len(code)} cells, and its page {len(ported)} pairs"
+                    logger.warning("%s", said, location=cell)
                     continue
+                number = ported.index(cell)
+                tabs[script.stem] = recorded(script, code[number].strip(), number)
                 if tabs[script.stem][0][-1].astext() != printed(cell).rstrip():
                     said = "PyTorch and %s print different text"
                     logger.warning(said, LABELS[script.stem], location=cell)
@@ -184,20 +186,16 @@ class TwinCells(SphinxTransform):
             cell.replace_self([tabs, *drawn])
 
 
-def scripts(docname):
-    """The cells of the ports for a page, in the order of the tabs."""
-    folder = DOCS / "_ports" / Path(docname).name
+def scripts(env):
+    """The cells of the ports for the page that is read, in the order of the tabs."""
+    folder = Path(env.srcdir, "_ports", Path(env.docname).name)
     return [path for port in PORTS if (path := folder / f"{port}.py").is_file()]
 
 
-def recorded(script, number, count):
+def recorded(script, code, number):
     """A cell of a port, what it printed when `nox -s ports` ran it, and with which versions."""
-    _, *cells = script.read_text(encoding="utf-8").split("# %%\n")
-    if len(cells) != count:
-        name = script.relative_to(DOCS)
-        raise ValueError(f"{name} has {len(cells)} cells, and its page {count} pairs")
     recording = json.loads(script.with_suffix(".json").read_text(encoding="utf-8"))
-    code, text = cells[number].strip(), recording["printed"][number].rstrip()
+    text = recording["printed"][number].rstrip()
     source = nodes.literal_block(code, code, language="python")
     output = nodes.literal_block(text, text, language="none")
     with_versions = ", ".join(" ".join(item) for item in recording["versions"].items())

@@ -48,7 +48,7 @@ def passes(call, sizes):
     query, masks, parts = call.query, parts_of(call.mask), call.biases
 
     def query_tile(i):
-        """Where queries lie; those of two tiles weigh twice all that they see, and so nothing changes."""
+        """Where queries lie; the last tile begins earlier, so that it is whole."""
         return jnp.minimum(i * rows, n_q - rows), rows
 
     def key_tile(j):
@@ -101,6 +101,8 @@ def passes(call, sizes):
             seen = [past(row, column, n_q, n_k)] if call.causal else []
             if n_k % columns:  # the last tile begins earlier, so that it is whole
                 seen.append(column[0] + jnp.arange(columns) >= j * columns)
+            if n_q % rows:  # what its queries see was counted before, and a sink only once
+                seen.append((row[0] + jnp.arange(rows) >= i * rows)[:, None])
             if masks:
                 seen.append(see(tile_of(given, row, column)))
             seen = reduce(jnp.logical_and, seen) if seen else None

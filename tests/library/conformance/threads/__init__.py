@@ -1,37 +1,23 @@
-"""Public threads as functions: which of them the checker catches, and which cause it names."""
+"""Public threads as functions: which of them the checker catches, and which cause it names.
 
-from typing import NamedTuple
+`python -m tests.library.conformance.threads` writes the table that the page on checking includes.
+"""
 
-from tests.library.conformance.threads import attention, biases, masks, rotations, scaling
-from tests.library.conformance.threads.entered import THREADS
+from pathlib import Path
 
-__all__ = ["THREADS", "Row", "attention", "biases", "masks", "rotations", "rows", "scaling"]
+from tests.library.conformance.examples import THREADS
+from tests.library.conformance.threads import attention, biases, rotations, scaling
 
+__all__ = ["THREADS", "WRITTEN", "attention", "biases", "rotations", "scaling", "table"]
 
-class Row(NamedTuple):
-    """What the checker says of one thread.
-
-    Args:
-        thread: the repository and the number.
-        what: what the function does, in the words of whoever re-created it.
-        scheme: the scheme that it should be.
-        failed: how many cases fail.
-        run: how many cases were run.
-        cause: the sentence of the report, or nothing if it knows none.
-    """
-
-    thread: str
-    what: str
-    scheme: str
-    failed: int
-    run: int
-    cause: str
+WRITTEN = Path(__file__).parents[4] / "docs" / "_records" / "conformance" / "threads.txt"
 
 
-def rows():
-    """A row for each thread, by checking it."""
-    for name, example in sorted(THREADS, key=lambda entry: entry.name.lower()):
-        report = example.check()
-        cause = report.causes[0].sentence if report.causes else ""
-        what = example.make.__doc__.splitlines()[0]
-        yield Row(name, what, example.scheme, len(report.failures), len(report.runs), cause)
+def table(reports):
+    """A row of Markdown for each thread, from its report: the cases that fail, and the cause."""
+    rows = [
+        f"| {name} | {len(report.failures)} of {len(report.runs)} cases fail. "
+        f"{report.causes[0].sentence if report.causes else ''} |"
+        for name, report in sorted(reports, key=lambda pair: pair[0].lower())
+    ]
+    return "\n".join(["| Thread | The report says |", "|---|---|", *rows, ""])

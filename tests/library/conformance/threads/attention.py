@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from posattn import reference
 from posattn.conformance import gallery
-from tests.library.conformance.threads.entered import thread
+from posattn.conformance.generate import SCHEMES
+from tests.library.conformance.examples import thread
 
 thread(
     "pytorch/pytorch #103749",
@@ -76,6 +76,19 @@ def bounds_that_are_inclusive(query_positions, key_positions, *, window):
     return (apart >= 0) & (apart <= window)
 
 
+@thread(
+    "NVIDIA-NeMo/Megatron-Bridge #5259",
+    scheme="causal_mask",
+    framework="torch",
+    cause="aligned_to_the_start",
+)
+def local_index_of_a_query(query_positions, key_positions):
+    """The index of a query within its block is compared with that of a key in the whole cache."""
+    n_q, n_k = query_positions.shape[-1], key_positions.shape[-1]
+    batch = torch.broadcast_shapes(query_positions.shape[:-1], key_positions.shape[:-1])
+    return (torch.arange(n_k) <= torch.arange(n_q)[:, None]).expand(*batch, n_q, n_k)
+
+
 @thread("ROCm/rocm-libraries #12227", scheme="sinks", cause="sinks_again_after_hidden_keys")
 def sink_of_two_splits(
     query, key, value, *, mask=None, causal=False, bias=None, scale=None, sinks=None
@@ -98,53 +111,8 @@ def sink_of_two_splits(
 
 
 @thread("ollama/ollama #13893", scheme="latent", cause="latent_scaled_by_rank")
-def scale_of_absorbed_weights(
-    x,
-    positions=None,
-    *,
-    query_weight,
-    kv_down_weight,
-    kv_norm_weight,
-    key_weight,
-    value_weight,
-    output_weight,
-    num_heads,
-    query_down_weight=None,
-    query_norm_weight=None,
-    mask=None,
-    causal=False,
-    base=10000.0,
-    layout="interleaved",
-    scale=None,
-    eps=1e-6,
-):
+def scale_of_absorbed_weights(x, positions=None, *, scale=None, **options):
     """Queries meet the latent vector, and the scale is that of its width and the rotary part."""
-
-    def norm(x, weight):
-        return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
-
-    def rotated(x):
-        return reference.rotate(x, where[..., None, :], base=base, layout=layout)
-
-    def per_head(weight):
-        return weight.reshape(len(weight), num_heads, -1)
-
-    n = x.shape[-2]
-    where = np.arange(n) if positions is None else positions
-    both, rank = x @ kv_down_weight, len(kv_norm_weight)
-    latent = norm(both[..., :rank], kv_norm_weight)
-    if query_down_weight is not None:
-        x = norm(x @ query_down_weight, query_norm_weight)
-    query = np.einsum("bne,ehd->bhnd", x, per_head(query_weight))
-    content = per_head(key_weight).shape[-1]
-    absorbed = np.einsum("bhnd,rhd->bhnr", query[..., :content], per_head(key_weight))
-    query = np.concatenate([absorbed, rotated(query[..., content:])], axis=-1)
-    shared = rotated(both[:, None, :, rank:])
-    key = np.concatenate([latent[:, None], shared], axis=-1)
-    scores = query @ np.swapaxes(key, -1, -2) * (scale or query.shape[-1] ** -0.5)
-    seen = np.tri(n, n, dtype=bool) if causal else np.ones((n, n), bool)
-    scores = np.where(seen if mask is None else seen & mask[:, None], scores, -1e30)
-    exp = np.exp(scores - scores.max(-1, keepdims=True)) * (scores > -1e30)
-    weights = exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300)
-    values = np.einsum("bhnr,rhd->bnhd", weights @ latent[:, None], per_head(value_weight))
-    return values.reshape(*values.shape[:2], -1) @ output_weight
+    width = options["kv_down_weight"].shape[1]
+    attend = SCHEMES["latent"].function
+    return attend(x, positions, scale=scale or width**-0.5, **options)

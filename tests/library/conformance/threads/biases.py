@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from posattn.conformance import gallery
-from tests.library.conformance.threads.entered import thread
+from tests.library.conformance.examples import thread
 
 thread("ml-explore/mlx #343", scheme="alibi_slopes", cause="slopes_for_powers_of_two")(
     gallery.alibi_by_the_formula

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from posattn.conformance import gallery
-from tests.library.conformance.threads.entered import thread
+from tests.library.conformance.examples import thread
 
 HALF, NEIGHBORS = {"layout": "half"}, {"layout": "interleaved"}
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from posattn.conformance import gallery
-from tests.library.conformance.threads.entered import thread
+from tests.library.conformance.examples import thread
 
 
 def plain(dim, base):
