@@ -208,7 +208,7 @@ def refuse(call, compiled):
         raise ValueError(
             f"dropout_rate must be 0 with FlexAttention, which drops no weights, got {call.dropout_rate}"
         )
-    pair = [x[..., :1] for x in call.where]
+    pair = [x[..., :1] for x in call.positions]
     shape = (*call.query.shape[:-2], *(x.shape[-1] for x in pair))
     for part in map(of_positions_alone, call.biases):
         if isinstance(part, Tensor):

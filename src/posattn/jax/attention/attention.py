@@ -74,7 +74,7 @@ def attention_weights(
     call = checked(
         query,
         key,
-        masks=[mask],
+        mask=mask,
         causal=causal,
         bias=bias,
         query_positions=query_positions,
@@ -149,7 +149,7 @@ def scaled_dot_product_attention(
         query,
         key,
         value,
-        masks=[mask],
+        mask=mask,
         causal=causal,
         bias=bias,
         query_positions=query_positions,

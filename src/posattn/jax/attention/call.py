@@ -2,19 +2,26 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
 from posattn import contract
-from posattn.jax.attention.masks import all_of, causal_mask, zero_unattended
+from posattn.jax.attention.masks import all_of, causal_mask, of_pairs, zero_unattended
 from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 
 __all__ = []
 
 STATIC = {"static": True}  # part of the structure: compiled code is for one value
+
+
+class Positions(NamedTuple):
+    """Where queries and keys stand: of each `(n)`, or one row for each example."""
+
+    query: Any
+    key: Any
 
 
 @register
@@ -26,9 +33,9 @@ class Call:
         query: `(*batch, h, n_q, d)`.
         key: `(*batch, h_kv, n_k, d)`.
         value: `(*batch, h_kv, n_k, d_v)`; None where only the weights are asked for.
-        masks: which pairs may attend, arrays or functions of positions that all have to agree.
+        mask: which pairs may attend, an array or a function of positions, or `Every` of several; all if None.
         biases: what is added to the scores.
-        where: the positions of queries and of keys.
+        positions: where queries and keys stand.
         scale: the factor on the scores.
         causal: hide the future as well.
         dropout_rate: probability of dropping a weight.
@@ -41,9 +48,9 @@ class Call:
     query: Any
     key: Any
     value: Any
-    masks: list
+    mask: Any
     biases: list
-    where: tuple
+    positions: Positions
     scale: float = field(metadata=STATIC)
     causal: bool = field(default=False, metadata=STATIC)
     dropout_rate: float = field(default=0.0, metadata=STATIC)
@@ -53,16 +60,22 @@ class Call:
     soft_cap: float | None = field(default=None, metadata=STATIC)
 
 
-def checked(
+def checked(query, key, value=None, *, query_positions=None, key_positions=None, **options):
+    """Check the arguments of an attention, and make them a call."""
+    contract.attention(query, key, value, grouped=True)
+    positions = positions_of(query, key, query_positions, key_positions)
+    return call_at(positions, query, key, value, **options)
+
+
+def call_at(
+    positions,
     query,
     key,
     value=None,
     *,
-    masks=(),
+    mask=None,
     causal=False,
     bias=None,
-    query_positions=None,
-    key_positions=None,
     scale=None,
     sinks=None,
     soft_cap=None,
@@ -70,17 +83,16 @@ def checked(
     rng=None,
     finite=False,
 ):
-    """Check the arguments of an attention, and make them a call."""
-    contract.attention(query, key, value, grouped=True)
+    """The call of heads whose positions are known to be good; the other arguments are checked."""
     contract.sinks(sinks, query)
     contract.rng(rng, rng is None or is_key(rng), "JAX key")
     return Call(
         query=query,
         key=key,
         value=value,
-        masks=[mask for mask in masks if mask is not None],
+        mask=mask,
         biases=biases(bias),
-        where=positions_of(query, key, query_positions, key_positions),
+        positions=positions,
         scale=1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale),
         causal=causal,
         dropout_rate=contract.dropout_rate(dropout_rate),
@@ -101,19 +113,23 @@ def positions_of(query, key, query_positions, key_positions):
             if key_positions is None
             else key_positions[..., n_k - n_q :]
         )
-    return query_positions, jnp.arange(n_k) if key_positions is None else key_positions
+    key_positions = jnp.arange(n_k) if key_positions is None else key_positions
+    return Positions(query_positions, key_positions)
 
 
 def visible(call):
-    """Which key each query may attend to, masks and `causal` in one array; None if it is all."""
+    """Which key each query may attend to, mask and `causal` in one array; None if it is all."""
     n_q, n_k = call.query.shape[-2], call.key.shape[-2]
-    past = [causal_mask(n_q, n_k)] if call.causal else []
-    return all_of([*call.masks, *past], call.where, (*call.query.shape[:-1], n_k))
+    past = causal_mask(n_q, n_k) if call.causal else None
+    mask = all_of([call.mask, past])
+    return of_pairs(mask, call.positions, (*call.query.shape[:-1], n_k))
 
 
 def without_hidden(x, call, seen):
     """Keys or values of a call, zero where nobody attends to them."""
-    if call.finite or not call.masks:  # without a mask the last query attends to all keys
+    if (
+        call.finite or call.mask is None
+    ):  # without a mask the last query attends to all keys
         return x
     return zero_unattended(x, seen)
 

@@ -72,7 +72,9 @@ def attend(call):
     key, value = (without_hidden(x, call, seen) for x in (call.key, call.value))
     kept = dropout(weigh(replace(call, key=key), seen), call.dropout_rate, call.rng)
     changing = (part for part in call.biases if changes_values(part))
-    return sum((part.values(kept, *call.where) for part in changing), by_head(kept, value))
+    return sum(
+        (part.values(kept, *call.positions) for part in changing), by_head(kept, value)
+    )
 
 
 def weigh(call, seen):
@@ -91,9 +93,9 @@ def score(call):
         scores = call.soft_cap * jnp.tanh(scores / call.soft_cap)
     for part in call.biases:
         if hasattr(part, "scores"):
-            part = part.scores(query, for_each_head(key, query), *call.where)
+            part = part.scores(query, for_each_head(key, query), *call.positions)
         elif callable(part):
-            part = part(*call.where)
+            part = part(*call.positions)
         contract.array("bias", part)
         contract.bias(part, scores.shape)
         scores = scores + part.astype(wide)

@@ -212,7 +212,7 @@ def _exact(query_positions, key_positions):
 @register
 @dataclass(frozen=True, eq=False)
 class Every:
-    """What several masks that are functions of positions let see together."""
+    """What several masks let see together; a function of positions if all of them are."""
 
     masks: tuple[Any, ...]
 
@@ -236,29 +236,39 @@ def where_not_cached(mask, cache):
     return None if known else mask
 
 
-def of_pairs(mask, where, shape):
+def of_pairs(mask, positions, shape):
     """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, also of one that is a function of positions."""
+    if isinstance(mask, Every):
+        each = [of_pairs(part, positions, shape) for part in mask.masks]
+        return reduce(jnp.logical_and, each)
     if callable(mask):
-        mask = mask(*where)
+        mask = mask(*positions)
         contract.array("mask", mask)
-        heads = max(len(x.shape) for x in where) > 1  # all heads of an example stand alike
+        heads = (
+            max(len(x.shape) for x in positions) > 1
+        )  # all heads of an example stand alike
         mask = jnp.asarray(mask)[..., None, :, :] if heads else jnp.asarray(mask)
     contract.mask(mask, shape)
     return mask
 
 
-def all_of(masks, where, shape):
-    """What masks for scores of `shape` let see together, some of them functions of positions."""
-    masks = [of_pairs(mask, where, shape) for mask in masks if mask is not None]
-    return reduce(jnp.logical_and, masks) if masks else None
+def all_of(masks):
+    """What masks let see together, None if they hide nothing."""
+    given = tuple(part for mask in masks for part in parts_of(mask))
+    return Every(given) if len(given) > 1 else next(iter(given), None)
 
 
-def together(masks, where, shape):
-    """The same for a function that takes one mask: a function of positions if all of them are."""
-    given = tuple(mask for mask in masks if mask is not None)
-    if len(given) < 2:
-        return given[0] if given else None
-    return Every(given) if all(map(callable, given)) else all_of(given, where, shape)
+def for_one_argument(mask, positions, shape):
+    """A mask as functions outside take it: an array, unless it is a function of positions as a whole."""
+    whole = all(map(callable, parts_of(mask)))
+    return mask if whole else of_pairs(mask, positions, shape)
+
+
+def parts_of(mask):
+    """The masks that one is made of, each an array or a function of positions."""
+    if isinstance(mask, Every):
+        return mask.masks
+    return () if mask is None else (mask,)
 
 
 def for_heads(mask, shape):

@@ -15,7 +15,8 @@ from jax import Array, lax
 
 from posattn import contract
 from posattn.jax.attention import definition
-from posattn.jax.attention.masks import all_of, zero_unattended
+from posattn.jax.attention.call import Positions
+from posattn.jax.attention.masks import all_of, of_pairs, parts_of, zero_unattended
 
 __all__ = []
 
@@ -42,8 +43,9 @@ def passes(call, sizes):
     n_q, n_k = call.query.shape[-2], call.key.shape[-2]
     rows, columns = sizes
     wide = _wide(call.query)
-    call = _alike(replace(call, where=tuple(map(jnp.asarray, call.where))))
-    query, masks, parts = call.query, call.masks, call.biases
+    positions = Positions(*map(jnp.asarray, call.positions))
+    call = _alike(replace(call, positions=positions))
+    query, masks, parts = call.query, parts_of(call.mask), call.biases
 
     def query_tile(i):
         """Where queries lie; the last tile begins earlier, so that it is whole."""
@@ -71,16 +73,18 @@ def passes(call, sizes):
         return tile._replace(query=query, key=key, value=value)
 
     def see(tile):
-        every, where = _filled(masks, tile.masks), tile[3:5]
-        return all_of(every, where, (*query.shape[:-2], rows, columns))
+        mask = all_of(_filled(masks, tile.masks))
+        positions = tile.query_positions, tile.key_positions
+        return of_pairs(mask, positions, (*query.shape[:-2], rows, columns))
 
     def score(tile):
-        every, where = _filled(parts, tile.biases), tile[3:5]
-        some = replace(call, query=tile.query, key=tile.key, biases=every, where=where)
-        return definition.score(some)
+        tokens = {"query": tile.query, "key": tile.key}
+        positions = Positions(tile.query_positions, tile.key_positions)
+        every = _filled(parts, tile.biases)
+        return definition.score(replace(call, **tokens, positions=positions, biases=every))
 
     arrays = (tuple(filter(is_array, xs)) for xs in (masks, parts))
-    given = Given(query, call.key, call.value, *call.where, *arrays, call.sinks)
+    given = Given(query, call.key, call.value, *call.positions, *arrays, call.sinks)
     first = tile_of(given, (0, rows), (0, columns))
     see, of_masks = _opened(see, first, 0)
     score, of_biases = _opened(score, first, 1)

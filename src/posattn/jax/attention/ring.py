@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Integer, Real
 
 from posattn import contract
 from posattn.jax.attention import online, tiled
-from posattn.jax.attention.call import Call, biases
+from posattn.jax.attention.call import Call, Positions, biases
+from posattn.jax.attention.masks import all_of
 from posattn.jax.validated import validated
 
 __all__ = ["balanced_order", "ring_attention"]
@@ -113,10 +114,9 @@ def ring_attention(
     contract.shard_positions(query_positions, key_positions, batch, n_q, n_k)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     contract.mesh_axis(across, jax.sharding.get_abstract_mesh().manual_axes)
-    where = _places(query, key, query_positions, key_positions, across)
-    masks = [_past] if causal else []
-    masks += [] if mask is None else [mask]
-    call = Call(query, key, value, masks, parts, where, scale)
+    positions = _places(query, key, query_positions, key_positions, across)
+    mask = all_of([_past if causal else None, mask])
+    call = Call(query, key, value, mask, parts, positions, scale)
     tiled.check(call)
     if 0 in (n_q, n_k):
         return jnp.zeros_like(query, shape=(*query.shape[:-1], value.shape[-1]))
@@ -161,7 +161,7 @@ def _places(query, key, query_positions, key_positions, across):
         )
     if key_positions is None:
         key_positions = rank * n_k + jnp.arange(n_k)
-    return query_positions, key_positions
+    return Positions(query_positions, key_positions)
 
 
 def _past(query_positions, key_positions):

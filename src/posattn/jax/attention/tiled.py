@@ -15,7 +15,8 @@ from jax import Array, lax
 
 from posattn import contract
 from posattn.jax.attention import definition
-from posattn.jax.attention.masks import all_of, zero_unattended
+from posattn.jax.attention.call import Positions
+from posattn.jax.attention.masks import all_of, of_pairs, parts_of, zero_unattended
 from posattn.jax.attention.online import (
     attention_of,
     cut,
@@ -40,7 +41,7 @@ def at_once(call):
     sizes = *call.query.shape[:-1], call.key.shape[-2]
     if any(map(contract.is_symbolic, sizes)) or sizes[-2] * sizes[-1] <= SMALL:
         return True
-    known = (p for p in call.where if isinstance(p, np.ndarray))
+    known = (p for p in call.positions if isinstance(p, np.ndarray))
     return any((p.astype(jax.dtypes.canonicalize_dtype(p.dtype)) != p).any() for p in known)
 
 
@@ -53,15 +54,15 @@ def attend(call):
     by_rows = thinned or any(map(needs_all_keys, call.biases))
     sizes = sizes_of(call.query, call.key, by_rows)
     run = _rows if by_rows else _tiles
-    plugged = call.masks, call.biases
+    plugged = call.mask, call.biases
     if all(isinstance(leaf, Array | np.ndarray) for leaf in jax.tree.leaves(plugged)):
         return run(call, sizes=sizes)
-    masks, parts = plugged  # functions that JAX cannot compare
+    mask, parts = plugged  # functions that JAX cannot compare
 
     def once(call):
-        return run.__wrapped__(replace(call, masks=masks, biases=parts), sizes=sizes)
+        return run.__wrapped__(replace(call, mask=mask, biases=parts), sizes=sizes)
 
-    return jax.jit(once)(replace(call, masks=[], biases=[]))
+    return jax.jit(once)(replace(call, mask=None, biases=[]))
 
 
 def needs_all_keys(part):
@@ -84,17 +85,20 @@ def sizes_of(query, key, by_rows):
 def check(call):
     """Reject masks and biases that do not fit, as the definition does, by one query and by one key."""
     shape = *call.query.shape[:-1], call.key.shape[-2]
-    for mask in filter(is_array, call.masks):
+    masks = parts_of(call.mask)
+    for mask in filter(is_array, masks):
         contract.mask(mask, shape)
     for part in filter(is_array, call.biases):
         contract.bias(part, shape)
-    masks, parts = (list(filterfalse(is_array, x)) for x in (call.masks, call.biases))
+    mask = all_of(filterfalse(is_array, masks))
+    parts = list(filterfalse(is_array, call.biases))
     for rows, columns in [(slice(1), slice(None)), (slice(None), slice(1))]:
         q, k = call.query[..., rows, :], call.key[..., columns, :]
-        at = call.where[0][..., rows], call.where[1][..., columns]
+        query_positions, key_positions = call.positions
+        at = Positions(query_positions[..., rows], key_positions[..., columns])
         shape = *q.shape[:-1], k.shape[-2]
-        few = replace(call, biases=parts, where=at)
-        jax.eval_shape(lambda at, shape=shape: all_of(masks, at, shape), at)
+        few = replace(call, biases=parts, positions=at)
+        jax.eval_shape(lambda at, shape=shape: of_pairs(mask, at, shape), at)
         jax.eval_shape(
             lambda q, k, few=few: definition.score(replace(few, query=q, key=k)), q, k
         )
@@ -106,43 +110,43 @@ def _rows(call, *, sizes):
     n_q, n_k = call.query.shape[-2], call.key.shape[-2]
     rows, _ = sizes
     blocks = -(-n_q // rows)
-    query_positions, key_positions = map(jnp.asarray, call.where)
+    query_positions, key_positions = map(jnp.asarray, call.positions)
 
     def place(i):
         return jnp.minimum(i * rows, n_q - rows), rows
 
     def at(i):
-        return cut(query_positions, {-1: place(i)}), key_positions
+        return Positions(cut(query_positions, {-1: place(i)}), key_positions)
 
     def cut_rows(x, row):
         return cut(x, pair_place(x, row, (0, n_k))) if is_array(x) else x
 
     def seen(i):
         row = place(i)
-        tiles = [cut_rows(mask, row) for mask in call.masks]
+        tiles = [cut_rows(mask, row) for mask in parts_of(call.mask)]
         if call.causal:
             tiles.append(past(row, (0, n_k), n_q, n_k))
-        return all_of(tiles, at(i), (*call.query.shape[:-2], rows, n_k))
+        return of_pairs(all_of(tiles), at(i), (*call.query.shape[:-2], rows, n_k))
 
     def attended(i):
         return jnp.any(seen(i), axis=-2, keepdims=True)
 
     key, value = call.key, call.value
-    if call.masks and not call.finite:
+    if call.mask is not None and not call.finite:
         by_anybody = lax.fori_loop(1, blocks, lambda i, x: x | attended(i), attended(0))
         key, value = (zero_unattended(x, by_anybody) for x in (key, value))
 
     @jax.checkpoint
     def block(i):
-        row, mask = place(i), seen(i)
+        row = place(i)
         some = replace(
             call,
             query=cut(call.query, {-2: row}),
             key=key,
             value=value,
-            masks=[] if mask is None else [mask],
+            mask=seen(i),
             biases=[cut_rows(part, row) for part in call.biases],
-            where=at(i),
+            positions=at(i),
             rng=None if call.rng is None else jax.random.fold_in(call.rng, i),
             causal=False,
             finite=True,

@@ -14,11 +14,12 @@ from jaxtyping import Bool, Float, Real
 from posattn import contract
 from posattn.configs.latents import as_latent, latent_weights
 from posattn.configs.reading import chosen
-from posattn.jax.attention.attention import attend, attention_weights
-from posattn.jax.attention.call import checked, positions_of
+from posattn.jax.attention import definition
+from posattn.jax.attention.attention import attend
+from posattn.jax.attention.call import Positions, call_at, positions_of
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
-from posattn.jax.attention.masks import for_heads
+from posattn.jax.attention.masks import all_of, for_heads
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.layer_plan import state_of, turn
 from posattn.jax.trees import as_pytree, register
@@ -27,7 +28,7 @@ from posattn.jax.validated import validated
 __all__ = ["LatentAttention"]
 
 CallMask = Bool[Array, "... #n n_k"] | contract.PositionMask
-Positions = Real[Array | np.ndarray, "*#batch n"] | None
+QueryPositions = Real[Array | np.ndarray, "*#batch n"] | None
 STATIC = {"static": True}
 
 
@@ -230,7 +231,7 @@ class LatentAttention:
         *,
         mask: CallMask | None = None,
         causal: bool = False,
-        query_positions: Positions = None,
+        query_positions: QueryPositions = None,
         cache: LatentCache | None = None,
     ) -> Float[Array, "*batch n d"] | tuple[Float[Array, "*batch n d"], LatentCache]:
         """Let each token attend to the others, or to those in a cache.
@@ -256,10 +257,11 @@ class LatentAttention:
         widths = self._widths(x)
         if cache is not None and query_positions is None:
             query_positions = cache.next_positions(x.shape[-2])
-        content, rotated, latent, where = self._projected(x, query_positions, widths)
+        content, rotated, latent, positions = self._projected(x, query_positions, widths)
         if cache is not None:
-            cache = cache.append(latent, where[0])
-            latent, where, causal = cache.latent, (where[0], cache.positions), False
+            cache = cache.append(latent, positions.query)
+            latent, causal = cache.latent, False
+            positions = Positions(positions.query, cache.positions)
         per_query = 2 * widths.rank - widths.content - widths.value  # what absorbing adds
         absorbed = cache is not None and (
             x.shape[-2] * per_query < widths.rank * (widths.content + widths.value)
@@ -272,22 +274,21 @@ class LatentAttention:
             key, value = self._keys_and_values(latent, widths)
         query = jnp.concatenate([content, rotated], axis=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        masks = [mask] if cache is None else [as_pytree(cache.mask), mask]
-        call = checked(
+        held = None if cache is None else as_pytree(cache.mask)
+        call = call_at(
+            positions,
             query,
             key,
             value,
-            masks=masks,
+            mask=all_of([held, mask]),
             causal=causal,
-            query_positions=where[0],
-            key_positions=where[1],
             scale=self._scale(widths),
             finite=cache is not None and mask is None,  # what is kept was attended to
         )
         heads = attend(call)
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
         if cache is not None:
-            lost = jnp.asarray(where[0]) >= cache.positions.shape[-1]
+            lost = jnp.asarray(positions.query) >= cache.positions.shape[-1]
             heads = jnp.where(lost[..., None, :, None], jnp.nan, heads)
         out = merge_heads(heads) @ self.output_weight
         return out if cache is None else (out, cache)
@@ -298,7 +299,7 @@ class LatentAttention:
         *,
         mask: CallMask | None = None,
         causal: bool = False,
-        query_positions: Positions = None,
+        query_positions: QueryPositions = None,
     ) -> Float[Array, "*batch h n n"]:
         """How much each query attends to each key, in each head.
 
@@ -314,18 +315,13 @@ class LatentAttention:
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         widths = self._widths(x)
-        content, rotated, latent, where = self._projected(x, query_positions, widths)
+        content, rotated, latent, positions = self._projected(x, query_positions, widths)
         query = jnp.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
-        return attention_weights(
-            query,
-            key,
-            mask=for_heads(mask, (*query.shape[:-1], key.shape[-2])),
-            causal=causal,
-            query_positions=where[0],
-            key_positions=where[1],
-            scale=self._scale(widths),
-        )
+        mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
+        scale = self._scale(widths)
+        call = call_at(positions, query, key, mask=mask, causal=causal, scale=scale)
+        return definition.weights(call)
 
     def _widths(self, x):
         """The widths of the layer, whose weights and input are good."""
@@ -340,13 +336,13 @@ class LatentAttention:
         if self.query_down_weight is not None:
             narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
         query = split_heads(narrow @ self.query_weight, self.num_heads)
-        where = positions_of(query, query, query_positions, query_positions)
+        positions = positions_of(query, query, query_positions, query_positions)
         content, rotation = jnp.split(query, [widths.content], axis=-1)
         latent, key = jnp.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
         latent = _norm(latent, self.kv_norm_weight, self.eps)
-        key = self._turn(key[..., None, :, :], where[1])[..., 0, :, :]
+        key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
         latent = jnp.concatenate([latent, key], axis=-1)
-        return content, self._turn(rotation, where[0]), latent, where
+        return content, self._turn(rotation, positions.query), latent, positions
 
     def _turn(self, x, positions):
         """Rotate `(*batch, h, n, d_r)`."""

@@ -12,21 +12,23 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Real
 
 from posattn import contract
-from posattn.jax.attention.attention import attend, attention_weights
+from posattn.jax.attention import attention, definition
 from posattn.jax.attention.cache import KVCache, beyond
-from posattn.jax.attention.call import biases, checked
+from posattn.jax.attention.call import Positions, call_at
 from posattn.jax.attention.heads import merge_heads
-from posattn.jax.attention.masks import for_heads, span, together, where_not_cached
+from posattn.jax.attention.masks import for_one_argument, span
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.layer_plan import from_config
 from posattn.jax.models.projections import (
+    Inputs,
     affine,
     drawn,
     gated,
+    mask_of,
+    project,
     queries_and_keys,
     rotated,
     sinks_and_cap,
-    values,
 )
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
@@ -279,44 +281,17 @@ class MultiHeadAttention:
             `(*batch, n_q, d)`; the offset of the output projection (or zero) where a query may attend
             to nothing. With a cache, this and the new cache.
         """
-        if cache is None:
-            contract.placed(query_positions, self.rotate, self.attention)
-        else:
-            contract.cached(key=key, value=value, key_positions=key_positions)
-            if query_positions is None:
-                query_positions = cache.next_positions(query.shape[-2])
-            key_positions = query_positions
-        q, k, value, where = queries_and_keys(
-            self, query, key, value, query_positions, key_positions
-        )
-        contract.layer_coordinates(coordinates, query.shape, key, cache)
-        v = values(self, value)
-        q = rotated(self.rotate, 0, q, where[0], coordinates)
-        if cache is None or cache.rotated:
-            k = rotated(self.rotate, 1, k, where[1], coordinates)
+        at = query_positions, key_positions, coordinates
+        heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
-            cache, held = cache.append(k, v, query_positions)
-            k, v, where = held.key, held.value, (query_positions, held.positions)
-            k = k if cache.rotated else rotated(self.rotate, 1, k, held.positions)
-        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        masks, finite = [where_not_cached(self.mask, cache), mask], False
+            heads, cache = remember(self, heads, cache)
+        mixed = attend(self, heads, rng)
         if cache is not None:
-            finite = masks == [None, None] and held is cache  # what is kept was attended to
-            masks, causal = [as_pytree(held.mask), *masks], False
-        options = self._options(causal, bias, where)
-        if rng is not None:
-            options |= {"dropout_rate": self.dropout_rate, "rng": rng}
-        if self.attention is None:
-            heads = attend(checked(q, k, v, masks=masks, finite=finite, **options))
-        else:
-            mask = together(masks, where, (*q.shape[:-1], k.shape[-2]))
-            heads = self.attention(q, k, v, mask=mask, **options)
-        if cache is not None:
-            lost = beyond(cache, query_positions)[..., None, :, None]
-            heads = jnp.where(lost, jnp.nan, heads)
-        heads = gated(self, merge_heads(heads), query)
+            lost = beyond(cache, heads.positions.query)[..., None, :, None]
+            mixed = jnp.where(lost, jnp.nan, mixed)
+        mixed = gated(self, merge_heads(mixed), query)
         alike = jax.typeof(query).sharding  # what heads on several devices add up to
-        out = affine(heads, self.output_weight, self.output_bias, alike)
+        out = affine(mixed, self.output_weight, self.output_bias, alike)
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -348,18 +323,52 @@ class MultiHeadAttention:
         Returns:
             The weights, `(*batch, h, n_q, n_k)`, before dropout.
         """
-        q, k, _, where = queries_and_keys(
-            self, query, key, None, query_positions, key_positions
-        )
-        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        contract.layer_coordinates(coordinates, query.shape, key, None)
-        mask = together([self.mask, mask], where, (*q.shape[:-1], k.shape[-2]))
-        q, k = (rotated(self.rotate, i, (q, k)[i], where[i], coordinates) for i in (0, 1))
-        return attention_weights(q, k, mask=mask, **self._options(causal, bias, where))
+        at = query_positions, key_positions, coordinates
+        inputs = Inputs(query, key, None, mask, causal, bias, *at)
+        heads = queries_and_keys(self, inputs)
+        return definition.weights(call_of(heads, options_of(self, heads)))
 
-    def _options(self, causal, bias, where):
-        """What an attention is told, the layer's own bias included."""
-        named = dict(zip(("query_positions", "key_positions"), where, strict=True))
-        parts = [*biases(self.bias), *biases(bias)]
-        said = {"causal": causal, "bias": parts, "scale": self.scale}
-        return named | said | sinks_and_cap(self)
+
+def remember(layer, heads, cache):
+    """Keep the tokens of a call, and let its queries attend to all that is kept up to their own place."""
+    cache, seen = cache.append(heads.key, heads.value, heads.positions.query)
+    finite = seen is cache and all(mask is None for mask in heads.masks)
+    key = seen.key
+    if not cache.rotated:
+        key = rotated(layer.rotate, 1, key, seen.positions)
+    heads = heads._replace(
+        key=key,
+        value=seen.value,
+        positions=Positions(heads.positions.query, seen.positions),
+        masks=(as_pytree(seen.mask), *heads.masks),
+        causal=False,
+        finite=finite,  # a cache hides nothing but zeros
+    )
+    return heads, cache
+
+
+def attend(layer, heads, rng):
+    """Mix the values of the heads, by the layer's own attention if it has one."""
+    options = options_of(layer, heads)
+    if rng is not None:
+        options |= {"dropout_rate": layer.dropout_rate, "rng": rng}
+    if layer.attention is None:
+        return attention.attend(call_of(heads, options))
+    shape = *heads.query.shape[:-1], heads.key.shape[-2]
+    options["mask"] = for_one_argument(options["mask"], heads.positions, shape)
+    at = heads.positions
+    options |= {"query_positions": at.query, "key_positions": at.key}
+    return layer.attention(heads.query, heads.key, heads.value, **options)
+
+
+def options_of(layer, heads):
+    """What an attention is told, but for positions."""
+    said = {"mask": mask_of(heads), "causal": heads.causal, "bias": heads.biases}
+    return said | {"scale": layer.scale} | sinks_and_cap(layer)
+
+
+def call_of(heads, options):
+    """The call of heads, which norms and rotations may have left in any shape."""
+    arrays = heads.query, heads.key, heads.value
+    contract.attention(*arrays, grouped=True)
+    return call_at(heads.positions, *arrays, finite=heads.finite, **options)

@@ -1,19 +1,59 @@
-"""The projections of a layer of attention: drawn, applied to its input, and rotated, head by head."""
+"""The projections of a layer of attention: from what it is called with to heads, rotated by position."""
 
 import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posattn import contract
-from posattn.jax.attention.call import positions_of
+from posattn.jax.attention.call import Positions, biases, positions_of
 from posattn.jax.attention.heads import split_heads
+from posattn.jax.attention.masks import all_of, for_heads, where_not_cached
 
 __all__ = []
 
 
 ROLES = ("query", "key", "value", "output", "gate")
+
+
+class Inputs(NamedTuple):
+    """What a layer is called with, as its call describes it."""
+
+    query: Any
+    key: Any = None
+    value: Any = None
+    mask: Any = None
+    causal: bool = False
+    bias: Any = None
+    query_positions: Any = None
+    key_positions: Any = None
+    coordinates: Any = None
+
+
+class Heads(NamedTuple):
+    """What heads attend with.
+
+    Args:
+        query: `(*batch, h, n_q, d_h)`.
+        key: `(*batch, h_kv, n_k, d_h)`.
+        value: `(*batch, h_kv, n_k, d_h)`; None where only the weights are asked for.
+        positions: where queries and keys stand.
+        causal: hide the future.
+        masks: of a cache, of the layer and of the call; one that hides nothing is None.
+        biases: what is added to the scores.
+        finite: the keys and values to which nobody attends hold no NaN and no infinity.
+    """
+
+    query: Any
+    key: Any
+    value: Any
+    positions: Positions
+    causal: bool
+    masks: tuple
+    biases: list
+    finite: bool = False
 
 
 def drawn(rng, shapes, use_bias, use_output_bias, dtype):
@@ -43,12 +83,35 @@ def gated(layer, out, query):
     return out * jax.nn.sigmoid(affine(query, layer.gate_weight, layer.gate_bias))
 
 
-def queries_and_keys(layer, query, key, value, query_positions, key_positions):
-    """The heads of queries and keys, not yet rotated, what has the values, and where the first two stand."""
-    if key is None:
-        key = query
-        key_positions = query_positions if key_positions is None else key_positions
-    value = key if value is None else value
+def project(layer, inputs, cache=None):
+    """Make heads of queries, keys and values."""
+    if cache is None:
+        contract.placed(inputs.query_positions, layer.rotate, layer.attention)
+    else:
+        inputs = after(cache, inputs)
+    heads = queries_and_keys(layer, inputs, cache)
+    return heads._replace(value=values(layer, sequences(inputs)[2]))
+
+
+def after(cache, inputs):
+    """The inputs, whose tokens follow those of a cache if nothing else is given."""
+    memory = {"key": inputs.key, "value": inputs.value}
+    contract.cached(**memory, key_positions=inputs.key_positions)
+    if inputs.query_positions is not None:
+        return inputs
+    return inputs._replace(query_positions=cache.next_positions(inputs.query.shape[-2]))
+
+
+def sequences(inputs):
+    """What is projected: keys of the queries' sequence and values of the keys', if these are not given."""
+    query, key, value = inputs[:3]
+    key = query if key is None else key
+    return query, key, key if value is None else value
+
+
+def queries_and_keys(layer, inputs, cache=None):
+    """Make heads of queries and keys, and rotate them: not the keys that a cache keeps as they are."""
+    query, key, value = sequences(inputs)
     contract.layer_weights(layer)
     widths = layer.query_weight.shape[0], layer.key_weight.shape[0]
     contract.layer_inputs(query, key, value, *widths)
@@ -57,7 +120,16 @@ def queries_and_keys(layer, query, key, value, query_positions, key_positions):
     k = split_heads(affine(key, layer.key_weight, layer.key_bias), layer.num_kv_heads)
     q = q if layer.query_norm is None else layer.query_norm(q)
     k = k if layer.key_norm is None else layer.key_norm(k)
-    return q, k, value, positions_of(q, k, query_positions, key_positions)
+    at, key_at = inputs.query_positions, inputs.key_positions
+    key_at = at if key_at is None and inputs.key is None else key_at
+    positions = positions_of(q, k, at, key_at)
+    contract.layer_coordinates(inputs.coordinates, query.shape, inputs.key, cache)
+    q = rotated(layer.rotate, 0, q, positions.query, inputs.coordinates)
+    if cache is None or cache.rotated:
+        k = rotated(layer.rotate, 1, k, positions.key, inputs.coordinates)
+    masks = where_not_cached(layer.mask, cache), inputs.mask
+    added = [*biases(layer.bias), *biases(inputs.bias)]
+    return Heads(q, k, None, positions, inputs.causal, masks, added)
 
 
 def values(layer, value):
@@ -74,6 +146,12 @@ def rotated(rotate, which, x, positions, coordinates=None):
         return x
     at = positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
     return rotate(x, at)
+
+
+def mask_of(heads):
+    """What the masks of heads let see together."""
+    shape = *heads.query.shape[:-1], heads.key.shape[-2]
+    return all_of([for_heads(mask, shape) for mask in heads.masks])
 
 
 def sinks_and_cap(layer):

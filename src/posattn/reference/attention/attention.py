@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Inexact, Num
@@ -149,10 +150,11 @@ def attention_weights(
     contract.attention(query, key, grouped=True)
     contract.sinks(sinks, query)
     soft_cap = contract.soft_cap(soft_cap)
-    where = positions_of(query, key, query_positions, key_positions)
-    mask = visible(query, key, of_pairs(mask, query, key, where), causal)
+    positions = positions_of(query, key, query_positions, key_positions)
+    mask = of_pairs(mask, positions, (*query.shape[:-1], key.shape[-2]))
+    mask = visible(query, key, mask, causal)
     key = zero_unattended(key, mask)
-    bias = total_bias(bias, query, key, where)
+    bias = total_bias(bias, query, key, positions)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale)
     scores = by_head(_double(query), _double(key).mT) * scale
     if soft_cap is not None:
@@ -229,8 +231,9 @@ def scaled_dot_product_attention(
         :cite:t:`gemma2024gemma2`, and the sinks are those of :cite:t:`openai2025gptoss`.
     """
     contract.attention(query, key, value, grouped=True)
-    where = positions_of(query, key, query_positions, key_positions)
-    mask = visible(query, key, of_pairs(mask, query, key, where), causal)
+    positions = positions_of(query, key, query_positions, key_positions)
+    mask = of_pairs(mask, positions, (*query.shape[:-1], key.shape[-2]))
+    mask = visible(query, key, mask, causal)
     options = {
         "mask": mask,
         "bias": bias,
@@ -238,10 +241,12 @@ def scaled_dot_product_attention(
         "sinks": sinks,
         "soft_cap": soft_cap,
     }
-    options |= {"query_positions": where[0], "key_positions": where[1]}
+    options |= {"query_positions": positions.query, "key_positions": positions.key}
     weights = dropout(attention_weights(query, key, **options), dropout_rate, rng)
     out = by_head(weights, _double(zero_unattended(value, mask)))
-    return sum((b.values(weights, *where) for b in biases(bias) if changes_values(b)), out)
+    return sum(
+        (b.values(weights, *positions) for b in biases(bias) if changes_values(b)), out
+    )
 
 
 @validated
@@ -282,6 +287,13 @@ def dropout(
     return _double(x) * (rng.random(x.shape) >= rate) / (1 - rate)
 
 
+class Positions(NamedTuple):
+    """Where queries and keys stand: of each `(n)`, or one row for each example."""
+
+    query: np.ndarray
+    key: np.ndarray
+
+
 def positions_of(query, key, query_positions, key_positions):
     """Where queries and keys stand: the last query at the last key, unless something else is given."""
     n_q, n_k = query.shape[-2], key.shape[-2]
@@ -292,7 +304,8 @@ def positions_of(query, key, query_positions, key_positions):
             if key_positions is None
             else key_positions[..., n_k - n_q :]
         )
-    return query_positions, np.arange(n_k) if key_positions is None else key_positions
+    key_positions = np.arange(n_k) if key_positions is None else key_positions
+    return Positions(query_positions, key_positions)
 
 
 def visible(query, key, mask, causal):
@@ -315,14 +328,14 @@ def changes_values(bias):
     return hasattr(bias, "scores") and hasattr(bias, "values")
 
 
-def total_bias(bias, query, key, where):
+def total_bias(bias, query, key, positions):
     """Add up what the parts of a bias add to the scores, or give None."""
     total = None
     for part in biases(bias):
         if hasattr(part, "scores"):
-            part = part.scores(query, for_each_head(key, query), *where)
+            part = part.scores(query, for_each_head(key, query), *positions)
         elif callable(part):
-            part = part(*where)
+            part = part(*positions)
         contract.array("bias", part)
         contract.bias(part, (*query.shape[:-1], key.shape[-2]))
         total = part if total is None else total + part

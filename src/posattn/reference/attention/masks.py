@@ -268,27 +268,27 @@ def where_not_cached(mask, cache):
     return None if known else mask
 
 
-def of_pairs(mask, query, key, where):
-    """A mask of pairs of queries and keys, also of one that is a function of their positions, or several."""
+def of_pairs(mask, positions, shape):
+    """A mask for scores of `shape`, `(*batch, h, n_q, n_k)`, also of one that is a function of positions."""
     if isinstance(mask, Every):
-        return reduce(and_, (of_pairs(each, query, key, where) for each in mask.masks))
+        return reduce(and_, (of_pairs(each, positions, shape) for each in mask.masks))
     if not callable(mask):
         return mask
-    found = mask(*where)
+    found = mask(*positions)
     contract.array("mask", found)
-    heads = max(len(x.shape) for x in where) > 1  # all heads of an example stand alike
+    heads = max(len(x.shape) for x in positions) > 1  # all heads of an example stand alike
     found = found[..., None, :, :] if heads else found
-    contract.mask(found, (*query.shape[:-1], key.shape[-2]))
+    contract.mask(found, shape)
     return found
 
 
-def all_of(masks, query, key, where):
+def all_of(masks, positions, shape):
     """What masks let see together; a function of positions if all of them are, None if there are none."""
     given = tuple(mask for mask in masks if mask is not None)
     if len(given) < 2:
         return given[0] if given else None
     every = Every(given)
-    return every if all(map(callable, given)) else of_pairs(every, query, key, where)
+    return every if all(map(callable, given)) else of_pairs(every, positions, shape)
 
 
 def for_heads(mask, shape):

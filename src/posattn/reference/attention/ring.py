@@ -156,7 +156,7 @@ def ring_attention(
         (query, here), (key, value, there, known) = asking, held
         seen = known
         for rule in rules:
-            seen = seen & of_pairs(rule, query, key, (here, there))
+            seen = seen & of_pairs(rule, (here, there), (*query.shape[:-1], key.shape[-2]))
         key, value = zero_unattended(key, seen), zero_unattended(value, seen)
         scores = by_head(query, key.mT) * scale
         added = total_bias(parts, query, key, (here, there))

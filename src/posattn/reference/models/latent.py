@@ -8,6 +8,7 @@ from jaxtyping import Bool, Inexact, Real
 
 from posattn import contract
 from posattn.reference.attention.attention import (
+    Positions,
     attention_weights,
     positions_of,
     scaled_dot_product_attention,
@@ -222,10 +223,11 @@ class LatentAttention:
         widths = self._widths(x)
         if cache is not None and query_positions is None:
             query_positions = cache.next_positions(x.shape[-2])
-        content, rotated, latent, where = self._projected(x, query_positions, widths)
+        content, rotated, latent, positions = self._projected(x, query_positions, widths)
         if cache is not None:
-            cache = cache.append(latent, where[0])
-            latent, where, causal = cache.latent, (where[0], cache.positions), False
+            cache = cache.append(latent, positions.query)
+            latent, causal = cache.latent, False
+            positions = Positions(positions.query, cache.positions)
         per_query = 2 * widths.rank - widths.content - widths.value  # what absorbing adds
         absorbed = cache is not None and (
             x.shape[-2] * per_query < widths.rank * (widths.content + widths.value)
@@ -243,10 +245,10 @@ class LatentAttention:
             query,
             key,
             value,
-            mask=all_of(masks, query, key, where),
+            mask=all_of(masks, positions, (*query.shape[:-1], key.shape[-2])),
             causal=causal,
-            query_positions=where[0],
-            key_positions=where[1],
+            query_positions=positions.query,
+            key_positions=positions.key,
             scale=self._scale(widths),
         )
         heads = heads @ self._of_heads(self.value_weight) if absorbed else heads
@@ -277,17 +279,17 @@ class LatentAttention:
             ValueError: if shapes do not fit.
         """
         widths = self._widths(x)
-        content, rotated, latent, where = self._projected(x, query_positions, widths)
+        content, rotated, latent, positions = self._projected(x, query_positions, widths)
         query = np.concatenate([content, rotated], axis=-1)
         key, _ = self._keys_and_values(latent, widths)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         return attention_weights(
             query,
             key,
-            mask=all_of([mask], query, key, where),
+            mask=mask,
             causal=causal,
-            query_positions=where[0],
-            key_positions=where[1],
+            query_positions=positions.query,
+            key_positions=positions.key,
             scale=self._scale(widths),
         )
 
@@ -303,13 +305,13 @@ class LatentAttention:
         if self.query_down_weight is not None:
             narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)
         query = split_heads(narrow @ self.query_weight, self.num_heads)
-        where = positions_of(query, query, query_positions, query_positions)
+        positions = positions_of(query, query, query_positions, query_positions)
         content, rotation = np.split(query, [widths.content], axis=-1)
         latent, key = np.split(x @ self.kv_down_weight, [widths.rank], axis=-1)
         latent = _norm(latent, self.kv_norm_weight, self.eps)
-        key = self._turn(key[..., None, :, :], where[1])[..., 0, :, :]
+        key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
         latent = np.concatenate([latent, key], axis=-1)
-        return content, self._turn(rotation, where[0]), latent, where
+        return content, self._turn(rotation, positions.query), latent, positions
 
     def _turn(self, x, positions):
         """Rotate `(*batch, h, n, d_r)`."""

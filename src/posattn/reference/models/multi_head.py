@@ -9,21 +9,23 @@ from jaxtyping import Bool, Inexact, Num
 
 from posattn import contract
 from posattn.reference.attention.attention import (
+    Positions,
     attention_weights,
-    biases,
     scaled_dot_product_attention,
 )
 from posattn.reference.attention.cache import KVCache
 from posattn.reference.attention.heads import merge_heads
-from posattn.reference.attention.masks import all_of, for_heads, span, where_not_cached
+from posattn.reference.attention.masks import span
 from posattn.reference.models.projections import (
+    Inputs,
     affine,
     drawn,
     gated,
+    mask_of,
+    project,
     queries_and_keys,
     rotated,
     sinks_and_cap,
-    values,
 )
 from posattn.reference.validated import validated
 
@@ -303,50 +305,13 @@ class MultiHeadAttention:
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit, or the cache is full.
         """
-        if cache is None:
-            contract.placed(query_positions, self.rotate, self.attention)
-        else:
-            contract.cached(key=key, value=value, key_positions=key_positions)
-            key_positions = query_positions = (
-                cache.next_positions(query.shape[-2])
-                if query_positions is None
-                else query_positions
-            )
-        q, k, value, where = queries_and_keys(
-            self, query, key, value, query_positions, key_positions
-        )
-        contract.layer_coordinates(coordinates, query.shape, key, cache)
-        v = values(self, value)
-        q = rotated(self.rotate, 0, q, where[0], coordinates)
-        if cache is None or cache.rotated:
-            k = rotated(self.rotate, 1, k, where[1], coordinates)
+        at = query_positions, key_positions, coordinates
+        heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
-            cache, seen = cache.append(k, v, query_positions)
-            k, v, where = seen.key, seen.value, (query_positions, seen.positions)
-            k = k if cache.rotated else rotated(self.rotate, 1, k, seen.positions)
-        masks = [
-            where_not_cached(self.mask, cache),
-            for_heads(mask, (*q.shape[:-1], k.shape[-2])),
-        ]
-        if cache is not None:
-            masks, causal = [seen.mask, *masks], False
-        attend = self.attention or scaled_dot_product_attention
-        thinned = {"dropout_rate": self.dropout_rate, "rng": rng}
-        out = attend(
-            q,
-            k,
-            v,
-            mask=all_of(masks, q, k, where),
-            causal=causal,
-            bias=[*biases(self.bias), *biases(bias)],
-            query_positions=where[0],
-            key_positions=where[1],
-            scale=self.scale,
-            **sinks_and_cap(self),
-            **(thinned if rng is not None else {}),
-        )
-        out = gated(self, merge_heads(out), query)
-        out = affine(out, self.output_weight, self.output_bias)
+            heads, cache = remember(self, heads, cache)
+        mixed = attend(self, heads, rng)
+        mixed = gated(self, merge_heads(mixed), query)
+        out = affine(mixed, self.output_weight, self.output_bias)
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -381,19 +346,45 @@ class MultiHeadAttention:
             TypeError: if an array is missing or has a wrong or different dtype.
             ValueError: if shapes do not fit.
         """
-        q, k, _, where = queries_and_keys(
-            self, query, key, None, query_positions, key_positions
-        )
-        contract.layer_coordinates(coordinates, query.shape, key, None)
-        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        return attention_weights(
-            rotated(self.rotate, 0, q, where[0], coordinates),
-            rotated(self.rotate, 1, k, where[1], coordinates),
-            mask=all_of([self.mask, mask], q, k, where),
-            causal=causal,
-            bias=[*biases(self.bias), *biases(bias)],
-            query_positions=where[0],
-            key_positions=where[1],
-            scale=self.scale,
-            **sinks_and_cap(self),
-        )
+        at = query_positions, key_positions, coordinates
+        inputs = Inputs(query, key, None, mask, causal, bias, *at)
+        heads = queries_and_keys(self, inputs)
+        return attention_weights(heads.query, heads.key, **options_of(self, heads))
+
+
+def remember(layer, heads, cache):
+    """Keep the tokens of a call, and let its queries attend to all that is kept up to their own place."""
+    cache, seen = cache.append(heads.key, heads.value, heads.positions.query)
+    key = seen.key
+    if not cache.rotated:
+        key = rotated(layer.rotate, 1, key, seen.positions)
+    heads = heads._replace(
+        key=key,
+        value=seen.value,
+        positions=Positions(heads.positions.query, seen.positions),
+        masks=(seen.mask, *heads.masks),
+        causal=False,
+    )
+    return heads, cache
+
+
+def attend(layer, heads, rng):
+    """Mix the values of the heads, by the layer's own attention if it has one."""
+    options = options_of(layer, heads)
+    if rng is not None:
+        options |= {"dropout_rate": layer.dropout_rate, "rng": rng}
+    mix = layer.attention or scaled_dot_product_attention
+    return mix(heads.query, heads.key, heads.value, **options)
+
+
+def options_of(layer, heads):
+    """What an attention is told."""
+    said = {
+        "mask": mask_of(heads),
+        "causal": heads.causal,
+        "bias": heads.biases,
+        "query_positions": heads.positions.query,
+        "key_positions": heads.positions.key,
+        "scale": layer.scale,
+    }
+    return said | sinks_and_cap(layer)

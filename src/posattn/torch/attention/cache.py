@@ -19,12 +19,12 @@ EMPTY = 2**31 - 1  # the position of a slot that holds nothing: later than any q
 
 
 @validated
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class KVCache:
     """The keys and values of the tokens so far, each with its position.
 
     Twin of :class:`posattn.reference.KVCache`.
-    The next cache writes into the memory of the one before, which is not to be used any more.
+    `append` changes this cache and returns it; `copy.deepcopy(cache)` keeps an earlier state.
     A pytree whose leaves are the arrays, so that a step with it can be exported.
     There is one slot more than tokens: it takes padding, stays empty, and nobody attends to it.
     Where the values of positions are not at hand (on a device, in a compiled program) a token beyond
@@ -39,7 +39,7 @@ class KVCache:
 
     Examples:
         >>> cache = KVCache.init((), num_kv_heads=1, max_len=4, head_dim=2)
-        >>> cache, seen = cache.append(torch.ones(1, 3, 2), torch.ones(1, 3, 2), torch.arange(3))
+        >>> _, seen = cache.append(torch.ones(1, 3, 2), torch.ones(1, 3, 2), torch.arange(3))
         >>> cache.next_positions(1)
         tensor([3])
         >>> seen.mask(torch.tensor([1])).int()
@@ -111,7 +111,7 @@ class KVCache:
         value: Float[Tensor, "*batch h n d_h"],
         positions: Integer[Tensor, "*#batch n"],
     ) -> tuple["KVCache", "KVCache"]:
-        """Keep the tokens that come, and say what they may attend to.
+        """Keep the tokens that come in this cache, and say what they may attend to.
 
         Twin of :meth:`posattn.reference.KVCache.append`.
 
@@ -121,8 +121,8 @@ class KVCache:
             positions: where they stand, `(n)` or `(*batch, n)`; a negative one marks padding.
 
         Returns:
-            The next cache, and a cache that holds what these tokens may attend to. It is the same,
-            except where several tokens enter a cache with a window.
+            This cache, which has changed, and a cache that holds what these tokens may attend to. It is
+            the same, except where several tokens enter a cache with a window.
         """
         return appended(self, key, value, positions)
 
@@ -156,7 +156,7 @@ def following(cache, n):
 
 
 def appended(cache, key, value, positions):
-    """The next cache, and one that holds what the tokens that come may attend to."""
+    """The cache with the tokens that come written into it, and one that holds what these may attend to."""
     contract.cache_entry(key, value, positions, cache)
     slots = cache.positions.shape[-1] - 1
     place = _place(positions) if key.shape[-2] == 1 else None
@@ -185,8 +185,7 @@ def appended(cache, key, value, positions):
     slot, kept = (x[..., None, :, None].expand(key.shape) for x in (slot, kept))
     cache.key.scatter_(-2, slot, key.where(kept, 0))
     cache.value.scatter_(-2, slot, value.where(kept, 0))
-    new = KVCache(cache.key, cache.value, cache.positions, cache.window, cache.rotated)
-    return new, new if together is cache else together
+    return cache, together
 
 
 def _with_token(cache, key, value, position, slots):
@@ -199,8 +198,7 @@ def _with_token(cache, key, value, position, slots):
     cache.key[..., slot, :] = key[..., 0, :]
     cache.value[..., slot, :] = value[..., 0, :]
     cache.positions[..., slot] = position
-    new = KVCache(cache.key, cache.value, cache.positions, cache.window, cache.rotated)
-    return new, new
+    return cache, cache
 
 
 def seen(queries, keys, window=None):

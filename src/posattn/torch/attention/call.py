@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,13 @@ from posattn.torch.attention.random import seed
 __all__ = []
 
 FAINTEST = 2.0**-15  # the scale by which half precision can still divide a sink
+
+
+class Positions(NamedTuple):
+    """Where queries and keys stand: of each `(n)`, or one row for each example."""
+
+    query: Tensor
+    key: Tensor
 
 
 @no_type_check  # jaxtyping's check of a constructor is nothing that torch.compile traces
@@ -28,7 +35,7 @@ class Call:
         mask: which pairs may attend, an array or a function of positions; all if None.
         causal: hide the future as well.
         biases: what is added to the scores.
-        where: the positions of queries and of keys.
+        positions: where queries and keys stand.
         scale: the factor on the scores.
         dropout_rate: probability of dropping a weight.
         seed: fixes which weights are dropped; none if None.
@@ -45,7 +52,7 @@ class Call:
     mask: Tensor | contract.PositionMask | None
     causal: bool
     biases: list
-    where: tuple[Tensor, Tensor]
+    positions: Positions
     scale: float
     dropout_rate: float
     seed: int | Tensor | None
@@ -68,7 +75,16 @@ class Call:
         return changed or any(changes_values(part) for part in self.biases)
 
 
-def checked(
+def checked(query, key, value=None, *, query_positions=None, key_positions=None, **options):
+    """Check the arguments of an attention, and make them a call."""
+    contract.attention(query, key, value, grouped=True)
+    positions = positions_of(query, key, query_positions, key_positions)
+    aligned = query_positions is None and key_positions is None
+    return call_at(positions, query, key, value, aligned=aligned, **options)
+
+
+def call_at(
+    positions,
     query,
     key,
     value=None,
@@ -76,17 +92,15 @@ def checked(
     mask=None,
     causal=False,
     bias=None,
-    query_positions=None,
-    key_positions=None,
     scale=None,
     sinks=None,
     soft_cap=None,
     dropout_rate=0.0,
     rng=None,
+    aligned=False,
     finite=False,
 ):
-    """Check the arguments of an attention, and make them a call."""
-    contract.attention(query, key, value, grouped=True)
+    """The call of heads whose positions are known to be good; the other arguments are checked."""
     if not callable(mask):
         contract.mask(mask, (*query.shape[:-1], key.shape[-2]))
     contract.sinks(sinks, query)
@@ -97,11 +111,11 @@ def checked(
         mask=mask,
         causal=causal,
         biases=biases(bias),
-        where=positions_of(query, key, query_positions, key_positions),
+        positions=positions,
         scale=1 / math.sqrt(query.shape[-1]) if scale is None else contract.scale(scale),
         dropout_rate=contract.dropout_rate(dropout_rate),
         seed=seed(rng),
-        aligned=query_positions is None and key_positions is None,
+        aligned=aligned,
         finite=finite,
         sinks=sinks,
         soft_cap=contract.soft_cap(soft_cap),
@@ -120,14 +134,19 @@ def positions_of(query, key, query_positions, key_positions):
         )
     if key_positions is None:
         key_positions = torch.arange(n_k, device=device)
-    return query_positions, key_positions
+    return Positions(query_positions, key_positions)
+
+
+def positions_at(call, queries, keys):
+    """Where some queries and keys of a call stand, which slices tell."""
+    return Positions(call.positions.query[..., queries], call.positions.key[..., keys])
 
 
 def visible(call):
     """Which key each query may attend to, mask and `causal` in one array; None if it is all."""
-    mask = of_pairs(call.mask, call.query, call.key, call.where)
+    n_q, n_k = call.query.shape[-2], call.key.shape[-2]
+    mask = of_pairs(call.mask, call.positions, (*call.query.shape[:-1], n_k))
     if call.causal:
-        n_q, n_k = call.query.shape[-2], call.key.shape[-2]
         future_hidden = causal_mask(n_q, n_k, device=call.query.device)
         mask = future_hidden if mask is None else mask & future_hidden
     return mask
@@ -153,14 +172,14 @@ def changes_values(bias):
     return hasattr(bias, "scores") and hasattr(bias, "values")
 
 
-def total_bias(parts, query, key, where):
+def total_bias(parts, query, key, positions):
     """Add up what the parts of a bias add to the scores, or give None."""
     total = None
     for part in parts:
         if hasattr(part, "scores"):
-            part = part.scores(query, for_each_head(key, query), *where)
+            part = part.scores(query, for_each_head(key, query), *positions)
         elif callable(part):
-            part = part(*where)
+            part = part(*positions)
         contract.array("bias", part)
         contract.bias(part, (*query.shape[:-1], key.shape[-2]))
         total = part if total is None else total + part

@@ -71,7 +71,9 @@ def attend(call):
     key, value = (without_hidden(x, call, seen) for x in (call.key, call.value))
     kept = thin(weigh(call, key, seen), call.dropout_rate, call.seed, call.place)
     changing = (part for part in call.biases if changes_values(part))
-    return sum((part.values(kept, *call.where) for part in changing), by_head(kept, value))
+    return sum(
+        (part.values(kept, *call.positions) for part in changing), by_head(kept, value)
+    )
 
 
 def weigh(call, key, seen):
@@ -81,7 +83,7 @@ def weigh(call, key, seen):
     scores = by_head(query.to(wide), key.to(wide).mT) * call.scale
     if call.soft_cap is not None:
         scores = call.soft_cap * torch.tanh(scores / call.soft_cap)
-    bias = total_bias(call.biases, query, key, call.where)
+    bias = total_bias(call.biases, query, key, call.positions)
     if bias is not None:
         scores = scores + bias.to(wide)
     contract.mask(seen, scores.shape)

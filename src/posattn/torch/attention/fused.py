@@ -20,7 +20,7 @@ def attend(call):
         return run(query, key, value, None, True, call.scale)
     seen = visible(call)
     key, value = (without_hidden(x, call, seen) for x in (key, value))
-    bias = total_bias(call.biases, query, key, call.where)
+    bias = total_bias(call.biases, query, key, call.positions)
     if bias is not None:
         bias = bias.to(query.dtype)
         seen = bias if seen is None else torch.where(seen, bias, -math.inf)

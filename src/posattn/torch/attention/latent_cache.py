@@ -17,12 +17,12 @@ __all__ = ["LatentCache"]
 
 
 @validated
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LatentCache:
     """The latent vectors of the tokens so far, each with its position.
 
     Twin of :class:`posattn.reference.LatentCache`.
-    The next cache writes into the memory of the one before, which is not to be used any more.
+    `append` changes this cache and returns it; `copy.deepcopy(cache)` keeps an earlier state.
     A pytree whose leaves are the arrays, so that a step with it can be exported.
     There is one slot more than tokens: it takes padding, stays empty, and nobody attends to it.
     Where the values of positions are not at hand (on a device, in a compiled program) a token beyond
@@ -34,7 +34,7 @@ class LatentCache:
 
     Examples:
         >>> cache = LatentCache.init((), max_len=4, width=2)
-        >>> cache = cache.append(torch.ones(3, 2), torch.arange(3))
+        >>> _ = cache.append(torch.ones(3, 2), torch.arange(3))
         >>> cache.next_positions(1)
         tensor([3])
         >>> cache.mask(torch.tensor([1])).int()
@@ -96,7 +96,7 @@ class LatentCache:
         latent: Float[Tensor, "*batch n width"],
         positions: Integer[Tensor, "*#batch n"],
     ) -> "LatentCache":
-        """Keep the tokens that come.
+        """Keep the tokens that come in this cache.
 
         Twin of :meth:`posattn.reference.LatentCache.append`.
 
@@ -105,7 +105,7 @@ class LatentCache:
             positions: where they stand, `(n)` or `(*batch, n)`; a negative one marks padding.
 
         Returns:
-            The next cache.
+            This cache, which has changed.
         """
         contract.latent_entry(latent, positions, self)
         slots = self.positions.shape[-1] - 1
@@ -119,7 +119,7 @@ class LatentCache:
         self.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
         slot, kept = (x[..., None].expand(latent.shape) for x in (slot, kept))
         self.latent.scatter_(-2, slot, latent.where(kept, 0))
-        return LatentCache(self.latent, self.positions)
+        return self
 
     def mask(
         self,

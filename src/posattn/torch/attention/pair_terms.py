@@ -85,5 +85,5 @@ def placed(call):
     """Where the tokens of a call stand, as `score_mod` and `mask_mod` are told."""
     if call.aligned:
         return {"query_offset": call.key.shape[-2] - call.query.shape[-2]}
-    query, key = (x if x.ndim == 1 else x.flatten(0, -2) for x in call.where)
+    query, key = (x if x.ndim == 1 else x.flatten(0, -2) for x in call.positions)
     return {"query_positions": query, "key_positions": key}

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from posattn.torch.attention.call import positions_at
 from posattn.torch.attention.masks import of_pairs, readable, transformed, zero_unattended
 
 __all__ = []
@@ -58,7 +59,7 @@ def _cut(call, tiles, start, stop, keys):
         mask=_tile(call.mask, start, stop, keys) if tiles else seen_by(call, start, stop),
         causal=call.causal and tiles,
         biases=[_tile(part, start, stop, keys) for part in call.biases],
-        where=(call.where[0][..., start:stop], call.where[1][..., keys]),
+        positions=positions_at(call, slice(start, stop), keys),
         place=(start, keys.start, call.query.shape[-2], call.key.shape[-2]),
         finite=True,
     )
@@ -179,7 +180,7 @@ def _seen_only(call):
     """The call with zeros for keys that nobody sees, and blocks of queries with the keys that they see."""
     n_q, n_k = call.query.shape[-2], call.key.shape[-2]
     array = isinstance(call.mask, Tensor)
-    leads = [call.mask.shape[:-2]] if array else [x.shape[:-1] for x in call.where]
+    leads = [call.mask.shape[:-2]] if array else [x.shape[:-1] for x in call.positions]
     held = max(n_k * max(map(math.prod, leads)), 1)
     rows = max(min(BAND, ROWS, FEW // held), 1)
     blocks, anybody = [], None
@@ -210,9 +211,9 @@ def _in_parts(call, start, stop, keys):
 def _seen_by_some(call, start, stop):
     """For keys up to the end of the past, whether some query of a block sees them: `(..., 1, n)`, 0 or 1."""
     end = _end(call, True, stop)
-    query, key = call.query[..., start:stop, :], call.key[..., :end, :]
-    at = call.where[0][..., start:stop], call.where[1][..., :end]
-    seen = of_pairs(_tile(call.mask, start, stop, slice(0, end)), query, key, at)
+    positions = positions_at(call, slice(start, stop), slice(0, end))
+    shape = *call.query.shape[:-2], stop - start, end
+    seen = of_pairs(_tile(call.mask, start, stop, slice(0, end)), positions, shape)
     parts = [seen]
     if call.causal:
         offset = call.key.shape[-2] - call.query.shape[-2]
@@ -226,14 +227,13 @@ def _seen_by_some(call, start, stop):
 
 def seen_by(call, start, stop):
     """Which keys some of the queries may attend to."""
-    query, key = call.query[..., start:stop, :], call.key
-    at = call.where[0][..., start:stop], call.where[1]
-    mask = _tile(call.mask, start, stop, slice(0, key.shape[-2]))
-    seen = of_pairs(mask, query, key, at)
+    n_q, n_k, device = call.query.shape[-2], call.key.shape[-2], call.key.device
+    positions = positions_at(call, slice(start, stop), slice(0, n_k))
+    shape = *call.query.shape[:-2], stop - start, n_k
+    seen = of_pairs(_tile(call.mask, start, stop, slice(0, n_k)), positions, shape)
     if call.causal:
-        n_q, n_k = call.query.shape[-2], key.shape[-2]
-        ends = torch.arange(start, stop, device=key.device) + n_k - n_q
-        past = torch.arange(n_k, device=key.device) <= ends[:, None]
+        ends = torch.arange(start, stop, device=device) + n_k - n_q
+        past = torch.arange(n_k, device=device) <= ends[:, None]
         seen = past if seen is None else past & seen
     return seen
 

@@ -18,7 +18,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from posattn import contract
-from posattn.torch.attention.call import biases, total_bias
+from posattn.torch.attention.call import Positions, biases, total_bias
 from posattn.torch.attention.definition import by_head
 from posattn.torch.attention.masks import of_pairs, readable, zero_unattended
 from posattn.torch.attention.query_tiles import learned_by, wide_dtype
@@ -266,21 +266,21 @@ class _Ring:
             for columns, earliest, latest in keys:
                 if self.causal and earliest > last:
                     continue
-                where = here[..., rows], there[..., columns]
+                positions = Positions(here[..., rows], there[..., columns])
                 q, k, v = query[..., rows, :], key[..., columns, :], value[..., columns, :]
                 seen = None if known is None else known[..., columns]
                 rules = self.allowed, _past if self.causal and latest > first else None
                 for rule in (rule for rule in rules if rule is not None):
-                    found = of_pairs(rule, q, k, where)
+                    found = of_pairs(rule, positions, (*q.shape[:-1], k.shape[-2]))
                     seen = found if seen is None else seen & found
                 if seen is None or not readable(seen) or seen.any():
                     k, v = (zero_unattended(x.to(wide_dtype(x)), seen) for x in (k, v))
-                    yield rows, columns, where, seen, k, v
+                    yield rows, columns, positions, seen, k, v
 
-    def scores(self, query, key, where, seen, learned):
+    def scores(self, query, key, positions, seen, learned):
         """The scores of a tile, with this instead of what the bias learns."""
         scores = by_head(query * self.scale, key.mT)
-        added = functional_call(self.bias, learned, (query, key, *where))
+        added = functional_call(self.bias, learned, (query, key, *positions))
         scores = scores if added is None else scores + added.to(scores.dtype)
         return scores if seen is None else scores.masked_fill(~seen, -math.inf)
 
@@ -295,9 +295,9 @@ class _Attention(torch.autograd.Function):
         total = query.new_zeros((*query.shape[:-1], 1), dtype=wide)
         peak = torch.full_like(total, torch.finfo(wide).min)
         for shard in ring.around(key, value, there, known):
-            for rows, _, where, seen, k, v in ring.tiles(query, here, *shard):
+            for rows, _, positions, seen, k, v in ring.tiles(query, here, *shard):
                 q, top, sum_, mix = (x[..., rows, :] for x in (query, peak, total, mixed))
-                scores = ring.scores(q.to(wide), k, where, seen, {})
+                scores = ring.scores(q.to(wide), k, positions, seen, {})
                 larger = torch.maximum(top, scores.amax(-1, keepdim=True))
                 shrink, exp = torch.exp(top - larger), _exp(scores - larger)
                 sum_.mul_(shrink).add_(exp.sum(-1, keepdim=True))
@@ -323,11 +323,11 @@ class _Attention(torch.autograd.Function):
         travelled, work = (0, 0), []
         for shard in ring.around(key, value, there, known):
             grown = [torch.zeros_like(x, dtype=level.dtype) for x in shard[:2]]
-            for rows, columns, where, seen, k, v in ring.tiles(query, here, *shard):
+            for rows, columns, positions, seen, k, v in ring.tiles(query, here, *shard):
                 q, top, pull, pulled = (x[..., rows, :] for x in (query, level, grad, mean))
                 leaves = q.to(level.dtype).requires_grad_(), k.detach().requires_grad_()
                 with torch.enable_grad():
-                    scores = ring.scores(*leaves, where, seen, bias)
+                    scores = ring.scores(*leaves, positions, seen, bias)
                 weights = _exp(scores.detach() - top)
                 change = weights * (by_head(pull, v.mT) - pulled)
                 slopes = torch.autograd.grad(

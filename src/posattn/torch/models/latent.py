@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from posattn import contract
 from posattn.configs.latents import as_latent, latent_weights
 from posattn.configs.reading import chosen
-from posattn.torch.attention.attention import attend, attention_weights
-from posattn.torch.attention.call import checked, positions_of
+from posattn.torch.attention import definition
+from posattn.torch.attention.attention import attend
+from posattn.torch.attention.call import Positions, call_at, positions_of
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import all_of, for_heads
@@ -234,10 +235,11 @@ class LatentAttention(nn.Module):
         aligned = cache is None and query_positions is None
         if cache is not None and query_positions is None:
             query_positions = cache.next_positions(x.shape[-2])
-        content, rotated, latent, where = self._projected(x, query_positions)
+        content, rotated, latent, positions = self._projected(x, query_positions)
         if cache is not None:
-            cache = cache.append(latent, where[0])
-            latent, where, causal = cache.latent, (where[0], cache.positions), False
+            cache = cache.append(latent, positions.query)
+            latent, causal = cache.latent, False
+            positions = Positions(positions.query, cache.positions)
         absorbed = cache is not None and self._absorbs(x.shape[-2])
         if absorbed:
             content = content @ self._of_heads(self.key)
@@ -248,17 +250,17 @@ class LatentAttention(nn.Module):
         query = torch.cat([content, rotated], dim=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         if absorbed:
-            query, mask, where = _as_one_head(query, mask, where)
+            query, mask, positions = _as_one_head(query, mask, positions)
         masks = [mask] if cache is None else [cache.mask, mask]
-        call = checked(
+        call = call_at(
+            positions,
             query,
             key,
             value,
-            mask=all_of(masks, query, key, where),
+            mask=all_of(masks, positions, (*query.shape[:-1], key.shape[-2])),
             causal=causal,
-            query_positions=None if aligned else where[0],
-            key_positions=None if aligned else where[1],
             scale=self._scale(),
+            aligned=aligned,
             finite=cache is not None and mask is None,  # a cache hides nothing but zeros
         )
         heads = attend(call)
@@ -290,19 +292,13 @@ class LatentAttention(nn.Module):
             `(*batch, h, n, n)`; each row sums to 1, or is 0 if it may attend to nothing.
         """
         contract.sequence("x", x, self.dim)
-        content, rotated, latent, where = self._projected(x, query_positions)
+        content, rotated, latent, positions = self._projected(x, query_positions)
         query = torch.cat([content, rotated], dim=-1)
         key, _ = self._keys_and_values(latent)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        return attention_weights(
-            query,
-            key,
-            mask=all_of([mask], query, key, where),
-            causal=causal,
-            query_positions=where[0],
-            key_positions=where[1],
-            scale=self._scale(),
-        )
+        scale = self._scale()
+        call = call_at(positions, query, key, mask=mask, causal=causal, scale=scale)
+        return definition.weights(call)
 
     def _projected(self, x, query_positions):
         """Queries in two parts, latent vectors with the key that turns, and where the tokens stand."""
@@ -313,12 +309,12 @@ class LatentAttention(nn.Module):
         if self.query_norm is not None:
             narrow = _normed(self.query_norm, self.query_down(x))
         query = split_heads(self.query(narrow), self.num_heads)
-        where = positions_of(query, query, query_positions, query_positions)
+        positions = positions_of(query, query, query_positions, query_positions)
         content, rotation = query.split([self.content_dim, self.rotary_dim], dim=-1)
         latent, key = self.kv_down(x).split([self.kv_rank, self.rotary_dim], dim=-1)
-        key = self._turn(key[..., None, :, :], where[1])[..., 0, :, :]
+        key = self._turn(key[..., None, :, :], positions.key)[..., 0, :, :]
         latent = torch.cat([_normed(self.kv_norm, latent), key], dim=-1)
-        return content, self._turn(rotation, where[0]), latent, where
+        return content, self._turn(rotation, positions.query), latent, positions
 
     def _turn(self, x, positions):
         """Rotate `(*batch, h, n, d_r)`."""
@@ -353,10 +349,11 @@ def _normed(norm, x):
     return norm(x.to(norm.weight.dtype)).to(x.dtype)
 
 
-def _as_one_head(query, mask, where):
+def _as_one_head(query, mask, positions):
     """Make the queries of all heads those of one, which they share a key with: nothing is copied for each."""
     heads, n = query.shape[-3:-1]
-    at = where[0][..., None, :].expand(*where[0].shape[:-1], heads, n).flatten(-2)
+    at = positions.query[..., None, :]
+    at = at.expand(*at.shape[:-2], heads, n).flatten(-2)
     if not (mask is None or callable(mask)):
         mask = mask.expand(*mask.shape[:-3], heads, n, -1).flatten(-3, -2)[..., None, :, :]
-    return query.flatten(-3, -2)[..., None, :, :], mask, (at, where[1])
+    return query.flatten(-3, -2)[..., None, :, :], mask, Positions(at, positions.key)

@@ -8,21 +8,24 @@ from jaxtyping import Bool, Float, Real
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.attention.attention import attend, attention_weights
-from posattn.torch.attention.cache import KVCache, appended, following, visible_to
-from posattn.torch.attention.call import biases, checked
+from posattn.torch.attention import attention, definition
+from posattn.torch.attention.cache import KVCache, appended, visible_to
+from posattn.torch.attention.call import Positions, call_at
 from posattn.torch.attention.heads import merge_heads
-from posattn.torch.attention.masks import all_of, for_heads, span, where_not_cached
+from posattn.torch.attention.masks import span
 from posattn.torch.attention.random import Rng, warn_of_no_dropout
 from posattn.torch.models.layer_plan import from_config
 from posattn.torch.models.projections import (
+    Inputs,
+    as_given,
     gated,
     made_by,
+    mask_of,
+    project,
     queries_and_keys,
+    registered,
     rotated,
-    rotated_pair,
     sinks_and_cap,
-    values,
 )
 from posattn.torch.validated import validated
 
@@ -46,37 +49,6 @@ OPTIONS = (
     "mask",
     "soft_cap",
 )
-
-
-class Given(nn.Module):
-    """A scheme that is no module, in a list with others that are."""
-
-    def __init__(self, scheme):
-        super().__init__()
-        self.scheme = scheme
-
-    def forward(self, *arrays):
-        """Call it."""
-        return self.scheme(*arrays)
-
-    def extra_repr(self) -> str:
-        """What the layer was given."""
-        return repr(self.scheme)
-
-
-def registered(scheme):
-    """Make a list with modules in it a module, so that what they learn is trained, moved and saved."""
-    parts = scheme if isinstance(scheme, list | tuple) else ()
-    if not any(isinstance(part, nn.Module) for part in parts):
-        return scheme
-    return nn.ModuleList(s if isinstance(s, nn.Module) else Given(s) for s in scheme)
-
-
-def as_given(schemes):
-    """What `registered` was given."""
-    if not isinstance(schemes, nn.ModuleList):
-        return schemes
-    return [s.scheme if isinstance(s, Given) else s for s in schemes]
 
 
 @validated
@@ -285,49 +257,12 @@ class MultiHeadAttention(nn.Module):
             nothing. With a cache, that and the cache of all tokens so far.
         """
         warn_of_no_dropout(self, rng)
-        aligned = cache is None and query_positions is None and key_positions is None
-        if cache is None:
-            contract.placed(query_positions, self.rotate, self.attention)
-        else:
-            contract.cached(key=key, value=value, key_positions=key_positions)
-            if query_positions is None:
-                query_positions = following(cache, query.shape[-2])
-            key_positions = query_positions
-        q, k, value, where = queries_and_keys(
-            self, query, key, value, query_positions, key_positions
-        )
-        contract.layer_coordinates(coordinates, query.shape, key, cache)
-        v = values(self, value)
-        at_once = cache is None or cache.rotated
-        q, k = rotated_pair(as_given(self.rotate), q, k, where, coordinates, at_once)
-        own, added = where_not_cached(self.mask, cache), self._biases(bias)
-        held, finite = None, False
+        at = query_positions, key_positions, coordinates
+        heads = project(self, Inputs(query, key, value, mask, causal, bias, *at), cache)
         if cache is not None:
-            causal = False
-            cache, seen = appended(cache, k, v, query_positions)
-            # a cache hides nothing but zeros, and an array has a number for each slot
-            finite = mask is own is None and seen is cache
-            whole = any(isinstance(x, Tensor) for x in (mask, *added))
-            seen, held = (seen, seen.mask) if whole else visible_to(seen, query_positions)
-            k, v, where = seen.key, seen.value, (query_positions, seen.positions)
-            k = k if at_once else rotated(as_given(self.rotate), 1, k, seen.positions)
-        mask = all_of([own, for_heads(mask, (*q.shape[:-1], k.shape[-2]))], q, k, where)
-        mask = all_of([held, mask], q, k, where)
-        options = {
-            "mask": mask,
-            "causal": causal,
-            "bias": added,
-            "query_positions": None if aligned else where[0],
-            "key_positions": None if aligned else where[1],
-            "scale": self.scale,
-        } | sinks_and_cap(self)
-        if rng is not None:
-            options |= {"dropout_rate": self.dropout_rate, "rng": rng}
-        if self.attention is None:
-            heads = attend(checked(q, k, v, **options, finite=finite))
-        else:
-            heads = self.attention(q, k, v, **options)
-        out = self.output(gated(self, merge_heads(heads), query))
+            heads, cache = remember(self, heads, cache)
+        mixed = attend(self, heads, rng)
+        out = self.output(gated(self, merge_heads(mixed), query))
         return out if cache is None else (out, cache)
 
     def attention_weights(
@@ -360,23 +295,58 @@ class MultiHeadAttention(nn.Module):
             `(*batch, h, n_q, n_k)`; each row sums to 1, with sinks to less, or is 0 if it may attend to
             nothing.
         """
-        q, k, _, where = queries_and_keys(
-            self, query, key, None, query_positions, key_positions
-        )
-        contract.layer_coordinates(coordinates, query.shape, key, None)
-        mask = for_heads(mask, (*q.shape[:-1], k.shape[-2]))
-        return attention_weights(
-            rotated(as_given(self.rotate), 0, q, where[0], coordinates),
-            rotated(as_given(self.rotate), 1, k, where[1], coordinates),
-            mask=all_of([self.mask, mask], q, k, where),
-            causal=causal,
-            bias=self._biases(bias),
-            query_positions=where[0],
-            key_positions=where[1],
-            scale=self.scale,
-            **sinks_and_cap(self),
-        )
+        at = query_positions, key_positions, coordinates
+        inputs = Inputs(query, key, None, mask, causal, bias, *at)
+        heads = queries_and_keys(self, inputs)
+        return definition.weights(call_of(heads, options_of(self, heads)))
 
-    def _biases(self, bias):
-        """The layer's own biases, and those of a call."""
-        return [*biases(as_given(self.bias)), *biases(bias)]
+
+def remember(layer, heads, cache):
+    """Keep the tokens of a call, and let its queries attend to all that is kept up to their own place.
+
+    What nobody has reached yet is left out, unless an array has a number for each slot.
+    """
+    cache, seen = appended(cache, heads.key, heads.value, heads.positions.query)
+    queries = heads.positions.query
+    finite = seen is cache and all(mask is None for mask in heads.masks)
+    held = seen.mask
+    if not any(isinstance(x, Tensor) for x in (*heads.masks, *heads.biases)):
+        seen, held = visible_to(seen, queries)
+    key = seen.key
+    if not cache.rotated:
+        key = rotated(as_given(layer.rotate), 1, key, seen.positions)
+    heads = heads._replace(
+        key=key,
+        value=seen.value,
+        positions=Positions(queries, seen.positions),
+        masks=(held, *heads.masks),
+        causal=False,
+        finite=finite,  # a cache hides nothing but zeros
+    )
+    return heads, cache
+
+
+def attend(layer, heads, rng):
+    """Mix the values of the heads, by the layer's own attention if it has one."""
+    options = options_of(layer, heads)
+    if rng is not None:
+        options |= {"dropout_rate": layer.dropout_rate, "rng": rng}
+    if layer.attention is None:
+        return attention.attend(call_of(heads, options))
+    at = (None, None) if heads.aligned else heads.positions
+    options |= {"query_positions": at[0], "key_positions": at[1]}
+    return layer.attention(heads.query, heads.key, heads.value, **options)
+
+
+def options_of(layer, heads):
+    """What an attention is told, but for positions."""
+    said = {"mask": mask_of(heads), "causal": heads.causal, "bias": heads.biases}
+    return said | {"scale": layer.scale} | sinks_and_cap(layer)
+
+
+def call_of(heads, options):
+    """The call of heads, which norms and rotations may have left in any shape."""
+    arrays = heads.query, heads.key, heads.value
+    contract.attention(*arrays, grouped=True)
+    known = {"aligned": heads.aligned, "finite": heads.finite}
+    return call_at(heads.positions, *arrays, **options, **known)

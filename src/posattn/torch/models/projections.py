@@ -1,14 +1,139 @@
-"""The projections of a layer of attention: their dtypes, what they make of an input, and how it turns."""
+"""The projections of a layer of attention: from what it is called with to heads, rotated by position."""
+
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.attention.call import positions_of
+from posattn.torch.attention.cache import following
+from posattn.torch.attention.call import Positions, biases, positions_of
 from posattn.torch.attention.heads import split_heads
+from posattn.torch.attention.masks import all_of, for_heads, where_not_cached
 from posattn.torch.position.rotary import Rotary, rotate_alike
 
 __all__ = []
+
+
+class Inputs(NamedTuple):
+    """What a layer is called with, as its call describes it."""
+
+    query: Tensor
+    key: Tensor | None = None
+    value: Tensor | None = None
+    mask: Any = None
+    causal: bool = False
+    bias: Any = None
+    query_positions: Tensor | None = None
+    key_positions: Tensor | None = None
+    coordinates: Tensor | None = None
+
+
+class Heads(NamedTuple):
+    """What heads attend with.
+
+    Args:
+        query: `(*batch, h, n_q, d_h)`.
+        key: `(*batch, h_kv, n_k, d_h)`.
+        value: `(*batch, h_kv, n_k, d_h)`; None where only the weights are asked for.
+        positions: where queries and keys stand.
+        aligned: nobody said where: tokens stand at 0, 1, ..., and the queries are the last of them.
+        causal: hide the future.
+        masks: of a cache, of the layer and of the call; one that hides nothing is None.
+        biases: what is added to the scores.
+        finite: the keys and values to which nobody attends hold no NaN and no infinity.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor | None
+    positions: Positions
+    aligned: bool
+    causal: bool
+    masks: tuple
+    biases: list
+    finite: bool = False
+
+
+class Given(nn.Module):
+    """A scheme that is no module, in a list with others that are."""
+
+    def __init__(self, scheme):
+        super().__init__()
+        self.scheme = scheme
+
+    def forward(self, *arrays):
+        """Call it."""
+        return self.scheme(*arrays)
+
+    def extra_repr(self) -> str:
+        """What the layer was given."""
+        return repr(self.scheme)
+
+
+def registered(scheme):
+    """Make a list with modules in it a module, so that what they learn is trained, moved and saved."""
+    parts = scheme if isinstance(scheme, list | tuple) else ()
+    if not any(isinstance(part, nn.Module) for part in parts):
+        return scheme
+    return nn.ModuleList(s if isinstance(s, nn.Module) else Given(s) for s in scheme)
+
+
+def as_given(schemes):
+    """What `registered` was given."""
+    if not isinstance(schemes, nn.ModuleList):
+        return schemes
+    return [s.scheme if isinstance(s, Given) else s for s in schemes]
+
+
+def project(layer, inputs, cache=None):
+    """Make heads of queries, keys and values."""
+    if cache is None:
+        contract.placed(inputs.query_positions, layer.rotate, layer.attention)
+    else:
+        inputs = after(cache, inputs)
+    heads = queries_and_keys(layer, inputs, cache)
+    return heads._replace(value=values(layer, sequences(inputs)[2]))
+
+
+def after(cache, inputs):
+    """The inputs, whose tokens follow those of a cache if nothing else is given."""
+    memory = {"key": inputs.key, "value": inputs.value}
+    contract.cached(**memory, key_positions=inputs.key_positions)
+    if inputs.query_positions is not None:
+        return inputs
+    return inputs._replace(query_positions=following(cache, inputs.query.shape[-2]))
+
+
+def sequences(inputs):
+    """What is projected: keys of the queries' sequence and values of the keys', if these are not given."""
+    query, key, value = inputs[:3]
+    key = query if key is None else key
+    return query, key, key if value is None else value
+
+
+def queries_and_keys(layer, inputs, cache=None):
+    """Make heads of queries and keys, and rotate them: not the keys that a cache keeps as they are."""
+    query, key, value = sequences(inputs)
+    autocast = autocasts(query.device.type)
+    contract.layer_inputs(query, key, value, layer.dim, layer.kv_dim, mixed=autocast)
+    weight = floating_weight(layer.query)
+    if not (autocast or weight is None):
+        contract.floating("query", query, like=weight, owner="the weights")
+    q = split_heads(layer.query(query), layer.num_heads)
+    k = split_heads(layer.key(key), layer.num_kv_heads)
+    q = q if layer.query_norm is None else layer.query_norm(q).to(q.dtype)
+    k = k if layer.key_norm is None else layer.key_norm(k).to(k.dtype)
+    at, key_at = inputs.query_positions, inputs.key_positions
+    aligned = at is None and key_at is None
+    key_at = at if key_at is None and inputs.key is None else key_at
+    positions = positions_of(q, k, at, key_at)
+    contract.layer_coordinates(inputs.coordinates, query.shape, inputs.key, cache)
+    now = cache is None or cache.rotated
+    q, k = rotated_pair(layer, q, k, positions, inputs.coordinates, now)
+    masks = where_not_cached(layer.mask, cache), inputs.mask
+    added = [*biases(as_given(layer.bias)), *biases(inputs.bias)]
+    return Heads(q, k, None, positions, aligned, inputs.causal, masks, added)
 
 
 def autocasts(kind):
@@ -40,24 +165,6 @@ def gated(layer, out, query):
     return out if layer.gate is None else out * layer.gate(query).sigmoid()
 
 
-def queries_and_keys(layer, query, key, value, query_positions, key_positions):
-    """The heads of queries and keys, not yet rotated, what has the values, and where the first two stand."""
-    if key is None:
-        key = query
-        key_positions = query_positions if key_positions is None else key_positions
-    value = key if value is None else value
-    autocast = autocasts(query.device.type)
-    contract.layer_inputs(query, key, value, layer.dim, layer.kv_dim, mixed=autocast)
-    weight = floating_weight(layer.query)
-    if not (autocast or weight is None):
-        contract.floating("query", query, like=weight, owner="the weights")
-    q = split_heads(layer.query(query), layer.num_heads)
-    k = split_heads(layer.key(key), layer.num_kv_heads)
-    q = q if layer.query_norm is None else layer.query_norm(q).to(q.dtype)
-    k = k if layer.key_norm is None else layer.key_norm(k).to(k.dtype)
-    return q, k, value, positions_of(q, k, query_positions, key_positions)
-
-
 def values(layer, value):
     """The heads of values."""
     v = split_heads(layer.value(value), layer.num_kv_heads)
@@ -73,13 +180,21 @@ def rotated(rotate, which, x, positions, coordinates=None):
     return rotate(x, at)
 
 
-def rotated_pair(rotate, query, key, where, coordinates, keys):
+def rotated_pair(layer, query, key, positions, coordinates, keys):
     """The queries and keys of all heads, rotated: the keys too if they are to be rotated now."""
-    alike = coordinates is None and where[0] is where[1]
+    rotate = as_given(layer.rotate)
+    alike = coordinates is None and positions.query is positions.key
     if keys and alike and isinstance(rotate, Rotary):
-        return rotate_alike(rotate, query, key, where[0][..., None, :])
-    query = rotated(rotate, 0, query, where[0], coordinates)
-    return query, rotated(rotate, 1, key, where[1], coordinates) if keys else key
+        return rotate_alike(rotate, query, key, positions.query[..., None, :])
+    query = rotated(rotate, 0, query, positions.query, coordinates)
+    return query, rotated(rotate, 1, key, positions.key, coordinates) if keys else key
+
+
+def mask_of(heads):
+    """What the masks of heads let see together."""
+    shape = *heads.query.shape[:-1], heads.key.shape[-2]
+    masks = [for_heads(mask, shape) for mask in heads.masks]
+    return all_of(masks, heads.positions, shape)
 
 
 def sinks_and_cap(layer):
