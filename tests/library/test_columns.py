@@ -103,7 +103,8 @@ def test_what_holds_arrays_is_compared_by_identity_and_all_is_frozen(column):
     for name in NAMES:
         thing = getattr(load(column), name)
         if is_dataclass(thing):
-            assert thing.__dataclass_params__.frozen, name
+            written = column == "torch" and name in ("KVCache", "LatentCache")
+            assert thing.__dataclass_params__.frozen != written, name
             assert thing.__dataclass_params__.eq == (name in BY_VALUE), name
         elif column == "torch" and inspect.isclass(thing):  # a module, kept in dictionaries
             assert (thing.__eq__, thing.__hash__) == (object.__eq__, object.__hash__), name
