@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from posattn import atlas, configs, figures, reference
-from posattn.cards import CARDS
 from posattn.configs.reading import ATTENTION
-from posattn.schemes import LARGE, PROPERTIES, SCHEMES, properties
+from posattn.schemes import CARDS, LARGE, PROPERTIES, SCHEMES, properties
 from tests.records import PLANS
 
 ROOT = Path(__file__).parents[2]

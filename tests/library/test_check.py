@@ -784,8 +784,10 @@ def test_the_modules_run_as_programs(tmp_path, monkeypatch, capsys):
         runpy.run_path(command.__file__, run_name="__main__")
     assert left.value.code == 0
     monkeypatch.setattr("posattn.conformance.vectors.FOLDER", tmp_path)
-    for family in ("absolute", "attention", "axes", "bias", "content", "rotary"):
-        monkeypatch.setattr(f"posattn.conformance.cases.{family}.SCHEMES", {})
+    few = {"llama3": SCHEMES["llama3"]}
+    monkeypatch.setattr("posattn.reference.position.collect", lambda name: few)
+    for family in ("attention", "latent", "masks"):
+        monkeypatch.setattr(f"posattn.conformance.cases.{family}.CASES", {})
     runpy.run_path(generate.__file__, run_name="__main__")
     assert (tmp_path / "llama3.json").is_file()
 

@@ -8,35 +8,16 @@ import json
 
 import numpy as np
 
-from posattn.conformance.cases import (
-    absolute,
-    attention,
-    axes,
-    bias,
-    content,
-    draw,
-    latent,
-    masks,
-    rotary,
-    scaling,
-)
+from posattn.conformance.cases import attention, latent, masks
 from posattn.conformance.report import as_list
 from posattn.conformance.vectors import FOLDER
+from posattn.reference.cases import draw
+from posattn.reference.position import collect
 
 VERSION = 1
 STEP = 1e-30  # of complex differentiation, which subtracts nothing
 COTANGENT = 9  # a seed
-SCHEMES = {
-    **absolute.SCHEMES,
-    **attention.SCHEMES,
-    **axes.SCHEMES,
-    **bias.SCHEMES,
-    **content.SCHEMES,
-    **latent.SCHEMES,
-    **masks.SCHEMES,
-    **rotary.SCHEMES,
-    **scaling.SCHEMES,
-}
+SCHEMES = {**collect("CASES"), **attention.CASES, **latent.CASES, **masks.CASES}
 
 # arguments whose arrays must not be rounded to the dtype of the data
 EXACT = {
