@@ -19,12 +19,14 @@ COLUMNS = {"reference": "NumPy", "torch": "PyTorch", "jax": "JAX"}
 DERIVED = ".. Derived by docs/_ext/book/api.py from the names of the library.\n"
 PAGE = """
 .. meta::
-   :description: API of posattn, {title}: {names}, in NumPy, PyTorch and JAX, with formulas, shapes, types, errors and examples.
+   :description: API of posattn, {title}: {names}, in NumPy, PyTorch and JAX, with formulas, shapes, types, \
+errors and examples.
 
 {title}
 {line}
 
-The NumPy column has the formula, the shapes, the errors and the examples; the others keep to them, and say what differs.
+The NumPy column has the formula, the shapes, the errors and the examples; the others keep to them, \
+and say what differs.
 Import a name from ``posattn.reference``, ``posattn.torch`` or ``posattn.jax``.
 """
 FRAMEWORKS = re.compile(r"~(?=(numpy|torch|jax|tensorflow|keras|mlx|mxnet)\.)")
