@@ -32,13 +32,6 @@ VERIFIED = {  # what is not in that table, and where it was verified
     "FoX": "zhixuan-lin/forgetting-transformer, its README",
     "Swin V2": "checks_transformers.py, test_swin_v2_attention",
 }
-DIAGONAL = {  # whose scores are functions of the offset alone, for one token at all positions
-    *("none", "rotary", "rotary, partial", "rotary, proportional", "xPos"),
-    *("position interpolation", "NTK-aware"),
-    *("dynamic NTK", "YaRN", "LongRoPE", "Llama 3", "Shaw", "Music Transformer"),
-    *("Transformer-XL", "DeBERTa", "CoPE", "FoX", "ALiBi", "T5", "KERPLE, logarithmic"),
-    *("KERPLE, power", "Sandwich", "PoPE", "DAPE"),
-}
 EXPLAINED_IN_THE_FORMULA = {"none": {"d", "h"}, "PoPE": {"x"}, "Swin V2": {"g", "u"}}
 IMAGES = ["rotary, axial", "rotary, mixed", "M-RoPE", "Swin", "Swin V2"]
 REMAINING = ["stick-breaking"]  # on the diagonal stands what all keys before have left
@@ -69,7 +62,8 @@ def test_the_picture_shows_stripes_where_the_scores_see_the_offset_alone(name):
     scores = atlas.scores(name)
     assert scores.shape == (LARGE.trained, LARGE.trained)
     along = np.allclose(scores[1:, 1:], scores[:-1, :-1])
-    assert along == (name in DIAGONAL)
+    # for one token at all positions
+    assert along == (properties(name)["shift"] and name not in (*IMAGES, *REMAINING))
     shows = CARDS[name].shows
     assert ("noise" in shows or "waves" in shows or "fan" in shows) == (
         not along and name not in (*IMAGES, *REMAINING)

@@ -16,7 +16,6 @@ SOURCE = Path(posattn.__file__).parent
 WORKS = set(
     re.findall(r"^@\w+\{([^,\s]+),", (ROOT / "references.bib").read_text("utf-8"), re.M)
 )
-# what a module beside `x.py` may hold for it, and what the modules of schemes are made of
 MODULES = {path.stem for path in (SOURCE / "reference" / "position").glob("[a-z]*.py")}
 CONCEPTS = sorted({position.concept(name) for name in MODULES} - {"card"})
 
@@ -60,9 +59,8 @@ def test_a_scheme_has_all_its_files(concept):
         missing.append(f"write CARDS in {home}: a Card for each scheme, as in alibi.py")
     if cases is None:
         missing.append(f"write CASES in {home}: Cases for each function, as in alibi.py")
-    for name in cases or ():
-        if not (FOLDER / f"{name}.json").is_file():
-            missing.append("run python -m posattn.conformance.generate")
+    if not all((FOLDER / f"{name}.json").is_file() for name in cases or ()):
+        missing.append("run python -m posattn.conformance.generate, which writes vectors")
     cited = {key for card in (cards or {}).values() for key in card.cites}
     cited |= {case.source.partition(",")[0] for case in (cases or {}).values()}
     missing += [f"write {key} in references.bib" for key in sorted(cited - WORKS)]
