@@ -1,10 +1,10 @@
 """The atlas: a card, a picture of the scores and a row of properties for each scheme.
 
-It writes the Markdown of the page of all schemes. The sentences of the cards are in `posattn.cards`.
+It writes the Markdown of the page of all schemes. The sentences of a card are in the module of its scheme.
 """
 
-from posattn.cards import CARDS
 from posattn.schemes import (
+    CARDS,
     LARGE,
     LENGTHS,
     PROPERTIES,

@@ -1,237 +1,53 @@
 """All schemes in one view: where each of them acts, and which properties it has.
 
 A scheme changes attention in one of three places: the input, the query and key, or the scores.
-`SCHEMES` makes one instance of each. `properties` runs a check for each property on a small instance:
+Each has a card in its module of `posattn.reference.position`, which `CARDS` collects, and `SCHEMES` makes
+one instance of each. `properties` runs a check for each property on a small instance:
 2 heads of width 8, trained on 16 tokens, or on 8 if the scheme is meant to be extended beyond them.
 `posattn.atlas` explains what each scheme is.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from dataclasses import fields, is_dataclass
 
 import numpy as np
 
 from posattn import reference
+from posattn.reference.position import collect
+from posattn.reference.position.card import HEADS, SMALL, Card, Scheme, Sizes
 
-__all__ = ["PROPERTIES", "SCHEMES", "Scheme", "Sizes", "properties"]
+__all__ = ["CARDS", "PROPERTIES", "SCHEMES", "Card", "Scheme", "Sizes", "properties"]
 
-
-@dataclass(frozen=True)
-class Sizes:
-    """The size of an instance of a scheme.
-
-    Args:
-        head_dim: the width of each of the 2 heads.
-        trained: the length of training, or twice that length if a scheme is meant to extend it.
-        side: the side of the square that `trained` tokens make as an image.
-    """
-
-    head_dim: int
-    trained: int
-    side: int
-
-    @property
-    def dim(self):
-        """The width of a token."""
-        return HEADS * self.head_dim
-
-
-HEADS, SMALL, LARGE = 2, Sizes(8, 16, 4), Sizes(32, 64, 8)
+LARGE = Sizes(32, 64, 8)
 LENGTHS = (6, 12)  # within the length of training of all, and beyond that of some
 FAR = 2**20
+NONE = Card(
+    title="No encoding (NoPE)",
+    year=2022,
+    idea=(
+        "Add nothing. Under a causal mask a later token sees more tokens, and from "
+        "that a model can learn where it is."
+    ),
+    formula=r"s_{ij} = \mathbf{q}_i^\top\mathbf{k}_j / \sqrt{d_h}",
+    symbols="",
+    cites=("haviv2022transformer", "kazemnejad2023impact"),
+    function=None,
+    shows="one shade: all scores are equal",
+    models=(
+        "Jamba (whose other layers are recurrent)",
+        "Llama 4 (every fourth layer)",
+        "SmolLM3 (every fourth layer)",
+        "Cohere 2 (every fourth layer)",
+        "EXAONE 4 (every fourth layer)",
+    ),
+    page="permutation",
+    make=lambda n, z=SMALL: Scheme(),
+)
 
-
-@dataclass(frozen=True)
-class Scheme:
-    """One positional scheme, described by the places where it acts.
-
-    Args:
-        encode: the input, `(x, positions) -> x`.
-        rotate: queries and keys, `(x, positions) -> x` or a pair of such functions.
-        bias: the scores, a function of positions or an object with `scores`.
-        gate: the scores, computed from the tokens, `x -> log gates`.
-        scale: the factor on the products of queries and keys.
-        layer: the object that holds the parameters of `encode` or `rotate`.
-        positions: the positions of a sequence of `n` tokens.
-    """
-
-    encode: Callable | None = None
-    rotate: Callable | tuple | None = None
-    bias: object | None = None
-    gate: Callable | None = None
-    scale: float | None = None
-    layer: object | None = None
-    positions: Callable[[int], np.ndarray] = np.arange
-
-    @property
-    def place(self):
-        """The place where the scheme acts, or `nowhere`."""
-        if self.encode is not None:
-            return "input"
-        if self.rotate is not None:
-            return "query and key"
-        return "scores" if self.bias is not None or self.gate is not None else "nowhere"
-
-    def rotated(self, query, key, query_positions, key_positions):
-        """Queries and keys after the scheme has acted on them."""
-        turn_query, turn_key = (
-            self.rotate if isinstance(self.rotate, tuple) else (self.rotate, self.rotate)
-        )
-        return (
-            query if turn_query is None else turn_query(query, query_positions),
-            key if turn_key is None else turn_key(key, key_positions),
-        )
-
-    def added(self, query, key, query_positions, key_positions, gates):
-        """The bias that is added to the scores of all heads, or None."""
-        if hasattr(self.bias, "scores"):
-            return self.bias.scores(query, key, query_positions, key_positions)
-        if self.gate is not None:
-            return reference.forgetting_bias(gates, query.shape[-2])
-        return None if self.bias is None else self.bias(query_positions, key_positions)
-
-    def attend(self, query, key, value, query_positions, key_positions, *, gates, causal):
-        """Attention of heads whose queries and keys have been rotated already."""
-        added = self.added(query, key, query_positions, key_positions, gates)
-        weights = reference.attention_weights(
-            query, key, causal=causal, bias=added, scale=self.scale
-        )
-        out = weights @ value
-        if hasattr(self.bias, "values"):
-            out = out + self.bias.values(weights, query_positions, key_positions)
-        return out
-
-
-def _rng():
-    return np.random.default_rng(0)
-
-
-def _turn(frequencies, attention_factor=1.0):
-    return partial(
-        reference.rotate, frequencies=frequencies, attention_factor=attention_factor
-    )
-
-
-def _on_axes(frequencies, side):
-    """A rotation by row and column of a grid, and by time where there are frequencies for it too."""
-    axes = len(frequencies)
-    return lambda x, p: reference.rotate_axes(
-        x, np.stack([p // side] * (axes - 1) + [p % side], axis=-1), frequencies
-    )
-
-
-def _waves(z):
-    kept = reference.fope_frequencies(z.head_dim, trained_length=z.trained)
-    noise = _rng().normal(size=(2, 1, len(kept), len(kept))) / np.sqrt(len(kept))
-    cos, sin = np.eye(len(kept)) + 0.3 * noise
-    return partial(reference.fope, frequencies=kept, cos_weight=cos, sin_weight=sin)
-
-
-def _input(layer):
-    return Scheme(encode=lambda x, p: layer(x, positions=p), layer=layer)
-
-
-def _bias(kind, *sizes, **options):
-    bias = kind.init(_rng(), *sizes, **options)
-    return Scheme(bias=bias, scale=getattr(bias, "scale", None))
-
-
-def _mixed(z):
-    layer = reference.MixedRotary.init(_rng(), z.head_dim, HEADS, z.side)
-    return Scheme(rotate=layer, layer=layer)
-
-
-def _polar(z):
-    key, scale = reference.PolarKey.init(HEADS, z.head_dim), z.head_dim**-0.5
-    return Scheme(rotate=(reference.polar_query, key), layer=key, scale=scale)
-
-
-def _longrope(n, z):
-    return reference.longrope(
-        z.head_dim,
-        short_factors=[1.0] * (z.head_dim // 2),
-        long_factors=np.linspace(1, 3, z.head_dim // 2).tolist(),
-        length=n,
-        trained_length=z.trained // 2,
-        factor=4.0,
-    )
-
-
-def _dynamic(n, z):
-    half = z.trained // 2
-    return reference.dynamic_ntk(z.head_dim, factor=2.0, length=n, trained_length=half)
-
+#: Maps the name of a scheme to its card.
+CARDS = {"none": NONE, **collect("CARDS")}
 
 #: Maps the name of a scheme to a function that makes it for sequences of `n` tokens, in the given sizes.
-SCHEMES = {
-    "none": lambda n, z=SMALL: Scheme(),
-    "sinusoidal": lambda n, z=SMALL: _input(reference.PositionalEncoding(z.dim)),
-    "learned": lambda n, z=SMALL: _input(
-        reference.LearnedPositionalEncoding.init(_rng(), z.trained, z.dim)
-    ),
-    "randomized": lambda n, z=SMALL: Scheme(
-        encode=lambda x, p: reference.PositionalEncoding(z.dim)(x, positions=p),
-        positions=lambda n: reference.randomized_positions(
-            n, 1000, rng=np.random.default_rng(n)
-        ),
-    ),
-    "rotary": lambda n, z=SMALL: Scheme(rotate=reference.rotate),
-    "rotary, partial": lambda n, z=SMALL: Scheme(
-        rotate=_turn(reference.frequencies(z.head_dim // 2))
-    ),
-    "rotary, proportional": lambda n, z=SMALL: Scheme(
-        rotate=_turn(reference.proportional_frequencies(z.head_dim, rotary_dim=8))
-    ),
-    "FoPE": lambda n, z=SMALL: Scheme(rotate=_waves(z)),
-    "xPos": lambda n, z=SMALL: Scheme(rotate=(reference.xpos_query, reference.xpos_key)),
-    "PoPE": lambda n, z=SMALL: _polar(z),
-    "rotary, axial": lambda n, z=SMALL: Scheme(
-        rotate=_on_axes(reference.axial_frequencies(z.head_dim), z.side)
-    ),
-    "rotary, mixed": lambda n, z=SMALL: _mixed(z),
-    "M-RoPE": lambda n, z=SMALL: Scheme(
-        rotate=_on_axes(
-            reference.mrope_frequencies(z.head_dim, [z.head_dim // k for k in (8, 8, 4)]),
-            z.side,
-        )
-    ),
-    "position interpolation": lambda n, z=SMALL: Scheme(
-        rotate=_turn(reference.position_interpolation(z.head_dim, factor=4.0))
-    ),
-    "NTK-aware": lambda n, z=SMALL: Scheme(
-        rotate=_turn(reference.ntk_aware(z.head_dim, factor=4.0))
-    ),
-    "dynamic NTK": lambda n, z=SMALL: Scheme(rotate=_turn(_dynamic(n, z))),
-    "YaRN": lambda n, z=SMALL: Scheme(
-        rotate=_turn(*reference.yarn(z.head_dim, factor=4.0, trained_length=z.trained))
-    ),
-    "LongRoPE": lambda n, z=SMALL: Scheme(rotate=_turn(*_longrope(n, z))),
-    "Llama 3": lambda n, z=SMALL: Scheme(rotate=_turn(reference.llama3(z.head_dim))),
-    "Shaw": lambda n, z=SMALL: _bias(reference.ShawRelative, z.trained // 8, z.head_dim),
-    "Music Transformer": lambda n, z=SMALL: _bias(
-        reference.RelativeGlobalAttention, z.trained, HEADS, z.head_dim
-    ),
-    "Transformer-XL": lambda n, z=SMALL: _bias(reference.TransformerXLBias, z.dim, HEADS),
-    "DeBERTa": lambda n, z=SMALL: _bias(
-        reference.DisentangledBias, z.trained // 4, z.dim, HEADS
-    ),
-    "TUPE": lambda n, z=SMALL: _bias(reference.TUPEBias, z.trained, z.dim, HEADS),
-    "CoPE": lambda n, z=SMALL: _bias(reference.CoPE, z.trained, z.head_dim),
-    "FoX": lambda n, z=SMALL: Scheme(
-        gate=reference.ForgettingGate.init(_rng(), z.dim, HEADS)
-    ),
-    "stick-breaking": lambda n, z=SMALL: Scheme(bias=reference.StickBreaking()),
-    "DAPE": lambda n, z=SMALL: _bias(reference.DAPE, HEADS, reference.ALiBi(HEADS)),
-    "ALiBi": lambda n, z=SMALL: Scheme(bias=reference.ALiBi(HEADS)),
-    "T5": lambda n, z=SMALL: _bias(reference.T5Bias, HEADS),
-    "KERPLE, logarithmic": lambda n, z=SMALL: _bias(reference.KerpleLog, HEADS),
-    "KERPLE, power": lambda n, z=SMALL: _bias(reference.KerplePower, HEADS),
-    "Sandwich": lambda n, z=SMALL: Scheme(bias=reference.sandwich_bias(HEADS)),
-    "FIRE": lambda n, z=SMALL: _bias(reference.FIRE, HEADS, threshold=2.0),
-    "Swin": lambda n, z=SMALL: _bias(reference.SwinBias, HEADS, z.side, z.side),
-    "Swin V2": lambda n, z=SMALL: _bias(reference.SwinV2Bias, HEADS, z.side, z.side),
-}
+SCHEMES = {name: card.make for name, card in CARDS.items()}
 
 
 def maker(name):
@@ -354,7 +170,7 @@ def tiled(make):
     if scheme.gate is not None:  # a number per token, summed once, is all a block needs
         gates = scheme.gate(x)
         sums = np.cumsum(gates, axis=-1)
-        whole = reference.forgetting_bias(gates)[:, 5:n, columns]
+        whole = scheme.gate_bias(gates, n)[:, 5:n, columns]
         return _same(whole, sums[:, 5:n, None] - sums[:, None, columns])
     whole = scheme.added(q, k, where, where, None)
     if whole is None:

@@ -44,6 +44,10 @@ def test_a_package_that_is_passed_on_counts_as_a_whole():
     assert "jax/position/t5.py" in stems("from posattn import jax\ncolumns = [jax]")
 
 
+def test_a_package_that_goes_through_its_modules_depends_on_them():
+    assert "reference/position/t5.py" in stems("from posattn.schemes import properties")
+
+
 def test_a_page_that_starts_a_process_depends_on_everything():
     assert "torch/position/t5.py" in stems(
         "import subprocess\nfrom posattn import reference"

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from posattn import atlas, configs, reference
-from posattn.cards import CARDS
 from posattn.configs.reading import ATTENTION
-from posattn.schemes import LARGE, PROPERTIES, SCHEMES
+from posattn.schemes import CARDS, LARGE, PROPERTIES, SCHEMES
 from tests.records import PLANS
 
 ROOT = Path(__file__).parents[2]
@@ -32,15 +31,6 @@ VERIFIED = {  # what is not in that table, and where it was verified
     "FoX": "zhixuan-lin/forgetting-transformer, its README",
     "Swin V2": "checks_transformers.py, test_swin_v2_attention",
 }
-DIAGONAL = {  # whose scores are functions of the offset alone, for one token at all positions
-    *("none", "rotary", "rotary, partial", "rotary, proportional", "xPos"),
-    *("position interpolation", "NTK-aware"),
-    *("dynamic NTK", "YaRN", "LongRoPE", "Llama 3", "Shaw", "Music Transformer"),
-    *("Transformer-XL", "DeBERTa", "CoPE", "FoX", "ALiBi", "T5", "KERPLE, logarithmic"),
-    *("KERPLE, power", "Sandwich", "PoPE", "DAPE"),
-}
-
-
 IMAGES = ["rotary, axial", "rotary, mixed", "M-RoPE", "Swin", "Swin V2"]
 each_card = pytest.mark.parametrize("name", CARDS)
 
@@ -70,14 +60,15 @@ def test_the_picture_is_what_the_card_says(name):
         assert first[0] == pytest.approx(scores.max())
         assert first[-1] == pytest.approx(first.min(), abs=0.2 * np.ptp(first))
     moved = np.isclose(scores[1:, 1:], scores[:-1, :-1])
-    assert moved.all() == (name in DIAGONAL)
+    along = properties(name)["shift"] and name not in (*IMAGES, "stick-breaking")
+    assert moved.all() == along
     if name in IMAGES:
         assert np.allclose(scores[8:, 8:], scores[:-8, :-8])
         assert "blocks of 8 by 8" in shows
     elif name == "stick-breaking":
         assert moved[~np.eye(63, dtype=bool)].all()
         assert "the diagonal itself" in shows
-    elif name not in DIAGONAL:
+    elif not along:
         assert "noise" in shows or "waves" in shows or "fan" in shows
 
 

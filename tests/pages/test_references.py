@@ -4,7 +4,9 @@ import ast
 import re
 
 import pytest
+from sphinx.errors import ExtensionError
 
+from docs._ext.book import api
 from tests.pages.reading import DOCS, PAGES, Page, pages_with_tests
 
 COLUMNS = ("conformance", "figures", "jax", "reference", "torch")
@@ -24,9 +26,10 @@ def public_names(column):
 
 def documented():
     """The full names of what the reference documents."""
-    for path in (DOCS / "api").glob("*.rst"):
+    written = {path.name: path.read_text("utf-8") for path in (DOCS / "api").glob("*.rst")}
+    for text in (written | api.pages(DOCS)).values():
         module = ""
-        for kind, name in re.findall(r"^\.\. (\w+):: (\S+)", path.read_text("utf-8"), re.M):
+        for kind, name in re.findall(r"^\.\. (\w+):: (\S+)", text, re.M):
             if kind in ("currentmodule", "automodule", "module"):
                 module = f"{name}."
             elif kind.startswith("auto"):
@@ -38,6 +41,17 @@ def test_every_public_name_is_documented(column):
     known = {name.rpartition(".")[2] for name in documented() if f".{column}." in name}
     missing = public_names(column) - known
     assert not missing, f"docs/api says nothing of {', '.join(sorted(missing))}"
+
+
+def test_every_public_name_is_in_a_group_of_the_index(tmp_path):
+    api.check_index(DOCS)
+    (tmp_path / "api").mkdir()
+    index = (DOCS / "api" / "index.rst").read_text("utf-8")
+    (tmp_path / "api" / "index.rst").write_text(index.replace("alibi_slopes", ""), "utf-8")
+    with pytest.raises(
+        ExtensionError, match=r"index\.rst has no line for alibi_slopes: name"
+    ):
+        api.check_index(tmp_path)
 
 
 def test_a_page_with_cells_has_tests():

@@ -15,6 +15,7 @@ PACKAGE = Path(str(files("posattn")))
 CONTRACT = PACKAGE / "contract"  # which every public function asks
 RECORDS = PACKAGE.parents[1] / "docs" / "_records"
 UNREADABLE = re.compile(r"import_module|__import__|subprocess|runpy|posattn\.__main__")
+COLLECTS = "iter_modules(__path__)"  # a package that goes through its modules
 READS_DATA = re.compile(r"\bfiles\(|__file__")
 
 
@@ -62,7 +63,8 @@ def kept(path):
 def needs(path, time):
     """The modules that a module imports, and whether it reads data."""
     text = path.read_text(encoding="utf-8")
-    return imported(text), bool(READS_DATA.search(text))
+    collected = set(path.parent.glob("*.py")) if COLLECTS in text else set()
+    return imported(text) | collected, bool(READS_DATA.search(text))
 
 
 def imported(text):

@@ -5,38 +5,21 @@ The reference computes each expected output, and the gradients by complex step.
 
 import inspect
 import json
+import sys
+from dataclasses import replace
 
 import numpy as np
 
-from posattn.conformance.cases import (
-    absolute,
-    attention,
-    axes,
-    bias,
-    content,
-    draw,
-    latent,
-    masks,
-    rotary,
-    scaling,
-)
+from posattn.conformance.cases import attention, latent, masks
 from posattn.conformance.report import as_list
 from posattn.conformance.vectors import FOLDER
+from posattn.reference.cases import draw
+from posattn.reference.position import collect
 
 VERSION = 1
 STEP = 1e-30  # of complex differentiation, which subtracts nothing
 COTANGENT = 9  # a seed
-SCHEMES = {
-    **absolute.SCHEMES,
-    **attention.SCHEMES,
-    **axes.SCHEMES,
-    **bias.SCHEMES,
-    **content.SCHEMES,
-    **latent.SCHEMES,
-    **masks.SCHEMES,
-    **rotary.SCHEMES,
-    **scaling.SCHEMES,
-}
+COLLECTED = {**collect("CASES"), **attention.CASES, **latent.CASES, **masks.CASES}
 
 # arguments whose arrays must not be rounded to the dtype of the data
 EXACT = {
@@ -59,6 +42,15 @@ UNITS = {"float32": 96, "float16": 4, "bfloat16": 4}
 TOLERANCE = {"float64": 1e-12, **{name: UNITS[name] * UNIT[name] for name in UNITS}}
 LARGEST = {name: float(np.finfo(name).max) for name in ("float64", "float32", "float16")}
 LARGEST["bfloat16"] = LARGEST["float32"]
+
+
+def as_imported(cases):
+    """The cases of the function as users import it, with its checks: the column adds them at its end."""
+    home = sys.modules[cases.function.__module__]
+    return replace(cases, function=getattr(home, cases.function.__name__, cases.function))
+
+
+SCHEMES = {name: as_imported(cases) for name, cases in COLLECTED.items()}
 
 
 def make(name):

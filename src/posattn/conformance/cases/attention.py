@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.cases import Scheme, draw
+from posattn.reference.cases import Cases, draw
 
 
 def masked_softmax():
@@ -113,23 +113,23 @@ def soft_cap():
 
 
 PAPER = "Vaswani.Shazeer.Parmar.ea.2017"
-SCHEMES = {
-    "masked_softmax": Scheme(
+CASES = {
+    "masked_softmax": Cases(
         reference.masked_softmax,
         masked_softmax,
         f"{PAPER}, section 3.2",
     ),
-    "attention": Scheme(
+    "attention": Cases(
         reference.scaled_dot_product_attention,
         attention,
         f"{PAPER}, equation 1",
     ),
-    "sinks": Scheme(
+    "sinks": Cases(
         reference.scaled_dot_product_attention,
         sinks,
         "openai2025gptoss, and transformers' program",
     ),
-    "soft_cap": Scheme(
+    "soft_cap": Cases(
         reference.scaled_dot_product_attention,
         soft_cap,
         "gemma2024gemma2, and transformers' program",

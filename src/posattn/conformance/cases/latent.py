@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.cases import Scheme, draw
+from posattn.reference.cases import Cases, draw
 
 
 def layer(
@@ -94,6 +94,6 @@ def latent():
     )
 
 
-SCHEMES = {
-    "latent": Scheme(layer, latent, "deepseek2024v2, section 2.1", name="LatentAttention")
+CASES = {
+    "latent": Cases(layer, latent, "deepseek2024v2, section 2.1", name="LatentAttention")
 }

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.cases import Scheme
+from posattn.reference.cases import Cases
 
 PAIRS = {
     "six tokens": (np.arange(6), np.arange(6)),
@@ -165,29 +165,29 @@ def ids_mrope():
 
 VASWANI = "Vaswani.Shazeer.Parmar.ea.2017, section 3.2.3"
 MASK = {"results": "mask"}
-SCHEMES = {
-    "causal_mask": Scheme(causal, causal_mask, VASWANI, name="causal_mask", **MASK),
-    "window_mask": Scheme(
+CASES = {
+    "causal_mask": Cases(causal, causal_mask, VASWANI, name="causal_mask", **MASK),
+    "window_mask": Cases(
         window, window_mask, "jiang2023mistral, section 2", name="Window", **MASK
     ),
-    "chunk_mask": Scheme(
+    "chunk_mask": Cases(
         chunk, chunk_mask, f"{VASWANI}, in chunks as in Llama 4", name="Chunk", **MASK
     ),
-    "prefix_mask": Scheme(
+    "prefix_mask": Cases(
         prefix,
         prefix_mask,
         "raffel2020exploring, section 3.2.1",
         name="Prefix, which is this formula only",
         **MASK,
     ),
-    "length_mask": Scheme(reference.length_mask, length_mask, VASWANI, **MASK),
-    "ids_left_padding": Scheme(
+    "length_mask": Cases(reference.length_mask, length_mask, VASWANI, **MASK),
+    "ids_left_padding": Cases(
         left_padding, ids_left_padding, "black2022gptneox, as in transformers", name="ids"
     ),
-    "ids_packing": Scheme(
+    "ids_packing": Cases(
         packing, ids_packing, "raffel2020exploring, section 3.1", name="ids"
     ),
-    "ids_mrope": Scheme(
+    "ids_mrope": Cases(
         multimodal, ids_mrope, "wang2024qwen2vl, section 2.1", name="mrope_positions"
     ),
 }

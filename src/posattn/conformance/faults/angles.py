@@ -3,7 +3,6 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.cases.rotary import rotated
 from posattn.conformance.faults.registry import (
     Near,
     fault,
@@ -14,6 +13,7 @@ from posattn.conformance.faults.registry import (
     tokens,
 )
 from posattn.reference.position.rotary import to_half, turn
+from posattn.reference.position.rotary_cases import rotated
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated", "positional_encoding")
 CAST = "EleutherAI/gpt-neox #1003, huggingface/transformers #25681, #29496"

@@ -3,9 +3,9 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.cases.rotary import rotated
 from posattn.conformance.faults.registry import fault, tokens
 from posattn.reference.position.rotary import to_half, to_interleaved, turn
+from posattn.reference.position.rotary_cases import rotated
 
 OTHER = {"interleaved": "half", "half": "interleaved"}
 HEADS = (4, 8, 12, 16, 32)

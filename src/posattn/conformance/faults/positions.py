@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from posattn.conformance.cases.rotary import rotated
 from posattn.conformance.faults.registry import fault, half_precision, misuse, rows, tokens
 from posattn.reference.position.rotary import rotate
+from posattn.reference.position.rotary_cases import rotated
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated")

@@ -7,6 +7,8 @@ from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.cases import FRACTIONS, PAIRS, Cases, of_positions
+from posattn.reference.position.card import HEADS, SMALL, Card, Scheme
 from posattn.reference.validated import validated
 
 __all__ = ["ALiBi", "alibi_slopes"]
@@ -114,3 +116,41 @@ class ALiBi:
         """
         distances = np.abs(relative_positions(query_positions, key_positions))
         return -alibi_slopes(self.num_heads)[:, None, None] * distances[..., None, :, :]
+
+
+def alibi_slopes_cases():
+    """The slopes of ALiBi, for any number of heads."""
+    for num_heads in (8, 1, 2, 3, 5, 6, 7, 12, 16, 20, 32):
+        yield f"{num_heads} heads", (num_heads,), {}
+
+
+def alibi_cases():
+    """The bias of ALiBi in both directions: minus the slope times the distance."""
+    for name, pair in {**PAIRS, **FRACTIONS}.items():
+        yield name, pair, {"num_heads": 4}
+    for num_heads in (1, 3, 8, 12):
+        yield f"{num_heads} heads", PAIRS["six tokens"], {"num_heads": num_heads}
+
+
+CARDS = {
+    "ALiBi": Card(
+        title="ALiBi",
+        year=2021,
+        idea="Each head subtracts the distance times its own slope.",
+        formula=r"s_{ij} - \lambda\,|i - j|",
+        symbols=r"$\lambda$ is the slope of the head, which is not learned.",
+        cites=("press2022alibi",),
+        function="ALiBi",
+        shows="strongest on the diagonal, fading evenly to both sides",
+        models=("BLOOM", "MPT"),
+        page="biases",
+        make=lambda n, z=SMALL: Scheme(bias=ALiBi(HEADS)),
+    ),
+}
+
+CASES = {
+    "alibi_slopes": Cases(
+        alibi_slopes, alibi_slopes_cases, "press2022alibi, section 3", relative=True
+    ),
+    "alibi": of_positions(ALiBi, alibi_cases, "press2022alibi, section 3", relative=True),
+}

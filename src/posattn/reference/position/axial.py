@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Inexact, Integer, Real
 
 from posattn import contract
+from posattn.reference.position.card import Scheme
 from posattn.reference.position.rotary import turn
 from posattn.reference.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.reference.validated import validated
@@ -338,3 +339,13 @@ class MixedRotary:
         positions = np.arange(x.shape[-2]) if positions is None else positions
         coordinates = np.stack([positions // self.width, positions % self.width], axis=-1)
         return rotate_axes(x, coordinates, self.frequencies, layout=self.layout)
+
+
+def rotation_on_grid(frequencies, side):
+    """The scheme that rotates by row and column, and by time where there are frequencies for it too."""
+    axes = len(frequencies)
+    return Scheme(
+        rotate=lambda x, p: rotate_axes(
+            x, np.stack([p // side] * (axes - 1) + [p % side], axis=-1), frequencies
+        )
+    )

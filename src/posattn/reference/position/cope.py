@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Inexact, Num
 
 from posattn import contract
+from posattn.reference.cases import PAIRS, draw, everywhere, heads, of_content
+from posattn.reference.position.card import SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
 __all__ = ["CoPE"]
@@ -147,3 +149,37 @@ def _sigmoid(z):
     negative = z.real < 0
     exp = np.exp(np.where(negative, z, -z))
     return np.where(negative, exp, 1) / (1 + exp)
+
+
+def cope_cases():
+    """CoPE's term of the scores: the position of a key is a count by gates."""
+    yield from everywhere(table=draw(2, 4, 4))
+    yield "counts below the end", heads(*PAIRS["six tokens"]), {"table": draw(3, 9, 4)}
+
+
+CARDS = {
+    "CoPE": Card(
+        title="Contextual positions (CoPE)",
+        year=2024,
+        idea=(
+            "Count only what the query chooses to count, such as ends of sentences, and "
+            "use that count as the distance."
+        ),
+        formula=(
+            r"s_{ij} + \mathbf{q}_i^\top\mathbf{e}_{p_{ij}}, \quad p_{ij} = "
+            r"\textstyle\sum_{l=j}^{i} \sigma(s_{il})"
+        ),
+        symbols=(
+            r"$p_{ij}$ is the count, $\sigma$ the logistic function, and $\mathbf{e}_p$ a "
+            "learned vector, interpolated between whole numbers."
+        ),
+        cites=("golovneva2024contextual",),
+        function="CoPE",
+        shows="stripes below the diagonal, one shade above it",
+        make=lambda n, z=SMALL: learned_bias(CoPE, z.trained, z.head_dim),
+    ),
+}
+
+CASES = {
+    "cope": of_content(CoPE, cope_cases, "golovneva2024contextual, section 4"),
+}

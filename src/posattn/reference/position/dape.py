@@ -8,6 +8,9 @@ import numpy as np
 from jaxtyping import Inexact, Num
 
 from posattn import contract
+from posattn.reference.cases import PAIRS, Cases, draw, heads
+from posattn.reference.position.alibi import ALiBi
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
 __all__ = ["DAPE"]
@@ -142,3 +145,56 @@ class DAPE:
         hidden = features @ self.hidden_weight + self.hidden_bias
         hidden = np.where(hidden.real > 0, hidden, hidden / 100)
         return bias + np.moveaxis(hidden @ self.output_weight + self.output_bias, -1, -3)
+
+
+def dape_cases():
+    """A bias, given as numbers, and what a network of it and of the scores of all heads adds."""
+    network = {
+        "hidden_weight": draw(3, 6, 5) / 4,
+        "hidden_bias": draw(4, 5) / 4,
+        "output_weight": draw(5, 5, 3) / 4,
+        "output_bias": draw(6, 3) / 4,
+    }
+    for name in (
+        "six tokens",
+        "decoding: three queries, five keys",
+        "positions per example",
+    ):
+        query, key, *_ = heads(*PAIRS[name])
+        bias = draw(7, 3, query.shape[-2], key.shape[-2])
+        yield name, (query, key, bias), network
+    each = draw(8, *query.shape[:-1], key.shape[-2])
+    yield "a bias per example", (query, key, each), network
+
+
+def adapted(query, key, bias, *, hidden_weight, hidden_bias, output_weight, output_bias):
+    """DAPE, given the numbers of the bias that it adapts."""
+    network = hidden_weight, hidden_bias, output_weight, output_bias
+    where = np.arange(query.shape[-2]), np.arange(key.shape[-2])
+    return DAPE(lambda *positions: bias, *network).scores(query, key, *where)
+
+
+CARDS = {
+    "DAPE": Card(
+        title="Data-adaptive encoding (DAPE)",
+        year=2024,
+        idea=(
+            "A small network reads the scores and biases of all heads and corrects the "
+            "bias. In the picture the bias is ALiBi's."
+        ),
+        formula=r"s_{ij} + \beta_{ij} + f(\mathbf{s}_{ij}, \boldsymbol{\beta}_{ij})",
+        symbols=(
+            r"$\mathbf{s}_{ij}$ and $\boldsymbol{\beta}_{ij}$ hold the scores and the "
+            r"biases of all heads, $\beta_{ij}$ is the bias of this one, and $f$ is the "
+            "network."
+        ),
+        cites=("zheng2024dape",),
+        function="DAPE",
+        shows="fading evenly to both sides of the diagonal",
+        make=lambda n, z=SMALL: learned_bias(DAPE, HEADS, ALiBi(HEADS)),
+    ),
+}
+
+CASES = {
+    "dape": Cases(adapted, dape_cases, "zheng2024dape, section 3", name="DAPE"),
+}

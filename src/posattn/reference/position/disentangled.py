@@ -10,6 +10,8 @@ from jaxtyping import Inexact, Integer
 from posattn import contract
 from posattn.reference.attention.heads import split_heads
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.cases import PAIRS, Cases, draw, everywhere, heads, of_content
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
 __all__ = ["DisentangledBias", "deberta_bucket"]
@@ -245,3 +247,74 @@ class DisentangledBias:
 
 def _row(distance, reach):
     return np.clip(distance + reach, 0, 2 * reach - 1)
+
+
+def disentangled_cases():
+    """DeBERTa's content to position and position to content, at the scale of three terms."""
+    weights = {
+        "query_weight": draw(2, 6, 12),
+        "key_weight": draw(3, 6, 12),
+        "num_heads": 3,
+    }
+    yield from everywhere(table=draw(4, 4, 6), **weights)
+    yield (
+        "a longer table",
+        heads(*PAIRS["six tokens"]),
+        {"table": draw(5, 14, 6), **weights},
+    )
+    given = {"table": draw(6, 8, 6), **weights}
+    pair = heads(*PAIRS["six tokens"])
+    yield "both terms read the row of the query", pair, {**given, "same_row": True}
+    far = heads(np.array([9, 40]), np.array([0, 3, 6, 7, 9, 12, 40]))
+    given = {"table": draw(6, 12, 6), **weights}
+    options = {"same_row": True, "bucketed_to": 16}
+    yield "buckets of distances up to 15", far, {**given, **options}
+    yield "buckets and the paper's rows", far, {**given, "bucketed_to": 16}
+
+
+def deberta_bucket_cases():
+    """The bucket of a relative position in DeBERTa's second version, exact at the boundaries."""
+    ends = [127, 128, 129, 130, 131, 132, 133, 134, 499, 500, 505, 506, 511, 512, 2**20]
+    yield "near", (np.arange(-6, 7),), {}
+    yield "boundaries", (np.array(ends),), {}
+    yield "boundaries on the other side", (-np.array(ends),), {}
+    yield "a table of six tokens", (np.arange(6)[:, None] - np.arange(6),), {}
+    few = {"num_buckets": 8, "max_distance": 20}
+    yield "eight buckets", (np.arange(-25, 26),), few
+
+
+CARDS = {
+    "DeBERTa": Card(
+        title="Disentangled attention (DeBERTa)",
+        year=2020,
+        idea=(
+            "Compare the words with each other, each query with a vector for the offset, "
+            "and each key with another one."
+        ),
+        formula=(
+            r"\left(\mathbf{q}_i^\top\mathbf{k}_j + "
+            r"\mathbf{q}_i^\top\mathbf{k}^{(r)}_{i-j} + "
+            r"\mathbf{k}_j^\top\mathbf{q}^{(r)}_{j-i}\right) / \sqrt{3 d_h}"
+        ),
+        symbols=(
+            r"$\mathbf{q}^{(r)}$ and $\mathbf{k}^{(r)}$ are queries and keys made from a "
+            "learned vector for each offset."
+        ),
+        cites=("he2021deberta",),
+        function="DisentangledBias",
+        shows="a band of stripes along the diagonal, and one shade on each side of it",
+        models=("DeBERTa-v2",),
+        make=lambda n, z=SMALL: learned_bias(
+            DisentangledBias, z.trained // 4, z.dim, HEADS
+        ),
+    ),
+}
+
+CASES = {
+    "disentangled": of_content(
+        DisentangledBias, disentangled_cases, "he2021deberta, equations 3 and 4"
+    ),
+    "deberta_bucket": Cases(
+        deberta_bucket, deberta_bucket_cases, "he2021deberta, and the authors' program"
+    ),
+}

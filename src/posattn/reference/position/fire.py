@@ -7,6 +7,8 @@ from jaxtyping import Inexact, Real
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.cases import PAIRS, draw, of_positions
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
 __all__ = ["FIRE"]
@@ -143,3 +145,53 @@ class FIRE:
 
 def _absolute(x):
     return x * np.sign(x.real)
+
+
+def fire_cases():
+    """The bias of FIRE: a small network reads the normalised logarithm of the distance."""
+    weights = {
+        "c": np.array(0.125),
+        "multiplier": np.array(1.5),
+        "hidden_weight": draw(0, 5),
+        "hidden_bias": draw(1, 5),
+        "output_weight": draw(2, 5, 3),
+        "output_bias": draw(3, 3),
+    }
+    for name, pair in PAIRS.items():
+        yield name, pair, weights
+    yield "a threshold of 4", PAIRS["six tokens"], {**weights, "threshold": 4.0}
+    far = PAIRS["decoding: three queries, five keys"]
+    yield "decoding beyond a threshold of 2", far, {**weights, "threshold": 2.0}
+    negative = {**weights, "c": np.array(-0.125), "multiplier": np.array(-1.5)}
+    yield "negative c and multiplier", far, {**negative, "threshold": 2.0}
+    yield "a c of 0", PAIRS["six tokens"], {**weights, "c": np.array(0.0)}
+    yield "a multiplier of 0", PAIRS["six tokens"], {**weights, "multiplier": np.array(0.0)}
+
+
+CARDS = {
+    "FIRE": Card(
+        title="FIRE",
+        year=2023,
+        idea=(
+            "A small network reads the distance as a fraction of the query's position, "
+            "or of a learned threshold if that is larger."
+        ),
+        formula=(
+            r"s_{ij} + f\left(\psi(|i - j|) \,/\, \psi(\max(\ell, i))\right), \quad "
+            r"\psi(x) = \ln(1 + a\,x)"
+        ),
+        symbols=(
+            r"$f$ is the network, $\ell$ the threshold, and $\psi$ compresses large "
+            "numbers with a learned $a$."
+        ),
+        cites=("li2024fire",),
+        function="FIRE",
+        shows="stripes that open like a fan from the upper left",
+        page="biases",
+        make=lambda n, z=SMALL: learned_bias(FIRE, HEADS, threshold=2.0),
+    ),
+}
+
+CASES = {
+    "fire": of_positions(FIRE, fire_cases, "li2024fire"),
+}

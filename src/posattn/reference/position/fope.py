@@ -1,11 +1,14 @@
 """FoPE: each pair turns with a sum of waves, and the slowest pairs stand still."""
 
 import math
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Inexact, Real
 
 from posattn import contract
+from posattn.reference.cases import Cases, draw, single
+from posattn.reference.position.card import SMALL, Card, Scheme, generator
 from posattn.reference.position.rotary import turn
 from posattn.reference.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.reference.validated import validated
@@ -125,3 +128,73 @@ def fope(
     others = [(0, 0)] * (cos.ndim - 1) + [(0, x.shape[-1] // 2 - cos.shape[-1])]
     cos = np.pad(cos, others, constant_values=1)
     return turn(x, cos, np.pad(sin, others, constant_values=rest), layout)
+
+
+def _waves(z):
+    kept = fope_frequencies(z.head_dim, trained_length=z.trained)
+    noise = generator().normal(size=(2, 1, len(kept), len(kept))) / np.sqrt(len(kept))
+    cos, sin = np.eye(len(kept)) + 0.3 * noise
+    return Scheme(rotate=partial(fope, frequencies=kept, cos_weight=cos, sin_weight=sin))
+
+
+def fope_cases():
+    """FoPE: each pair turns with a sum of waves, and the pairs without waves stand still."""
+    x = draw(0, 2, 4, 5, 6)
+    given = {"frequencies": single(np.array([1.0, 0.3, 0.01]))}
+    given |= {"cos_weight": draw(1, 2, 3, 2), "sin_weight": draw(2, 2, 3, 2)}
+    yield "two sets of waves for four heads", (x,), given
+    yield "positions that do not begin at 0", (x, np.arange(7, 12)), given
+    apart = np.array([[[0, 0, 0, 1, 2]], [[5, 6, 8, 9, 13]]])
+    yield "positions per example", (x, apart), given
+    yield "decoding: one token", (x[:, :, :1], np.array([41])), given
+    yield "the pairs without waves stay as they are", (x,), given | {"rest_sine": 0.0}
+    yield "layout interleaved", (x,), given | {"layout": "interleaved"}
+    every = {"layout": "interleaved", "rest_sine": 0.0}
+    yield "all options at once", (x, apart), given | every
+    one = draw(1, 1, 3, 3)
+    yield (
+        "waves for every pair",
+        (x,),
+        given | {"cos_weight": one, "sin_weight": draw(3, 1, 3, 3)},
+    )
+
+
+def fope_frequencies_cases():
+    """FoPE keeps the frequencies that complete a turn within the trained length."""
+    yield "Intern-S1-Pro", (128,), {"base": 5e6, "trained_length": 262144}
+    yield "a short text", (16,), {"trained_length": 20}
+    yield "all complete a turn", (8,), {"base": 4.0, "trained_length": 512}
+    yield "none does", (8,), {"trained_length": 6}
+
+
+CARDS = {
+    "FoPE": Card(
+        title="Fourier position embedding (FoPE)",
+        year=2024,
+        idea=(
+            "Rotate each pair with a weighted sum of waves instead of one, and stop the pairs that "
+            "complete no turn in training."
+        ),
+        formula=r"\cos(i\,\omega_c) \mapsto {\textstyle\sum_l} A_{lc} \cos(i\,\omega_l)",
+        symbols=(
+            r"$\omega_l$ is a speed that completes a turn in training, and $A$ holds fixed weights near "
+            "the identity matrix. The sine has weights of its own."
+        ),
+        cites=("hua2025fourier",),
+        function="fope",
+        shows="the stripes of rotary with waves across them",
+        models=("Intern-S1-Pro",),
+        make=lambda n, z=SMALL: _waves(z),
+    ),
+}
+
+CASES = {
+    "fope": Cases(fope, fope_cases, "hua2025fourier"),
+    "fope_frequencies": Cases(
+        fope_frequencies,
+        fope_frequencies_cases,
+        "hua2025fourier",
+        relative=True,
+        exact=True,
+    ),
+}

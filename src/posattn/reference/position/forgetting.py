@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Inexact
 
 from posattn import contract
+from posattn.reference.cases import Cases, draw, flat
+from posattn.reference.position.card import HEADS, SMALL, Card, Scheme, generator
 from posattn.reference.validated import validated
 
 __all__ = ["ForgettingGate", "forgetting_bias", "tiled_forgetting_bias"]
@@ -229,3 +231,60 @@ class ForgettingGate:
         z = np.swapaxes(x @ self.weight + self.offset, -1, -2)
         negative = z.real < 0
         return np.where(negative, z, 0) - np.log1p(np.exp(np.where(negative, z, -z)))
+
+
+def forgetting_cases():
+    """The bias of the forgetting gate: the log gates between a key and a query."""
+    gates = -np.abs(draw(0, 2, 3, 6))
+    yield "two examples of three heads", (gates,), {}
+    yield "decoding: one query", (gates, 1), {}
+    yield "decoding: three queries", (gates, 3), {}
+    yield "open gates", (np.zeros((1, 4)),), {}
+    yield "gates that are nearly closed", (gates - 7,), {}
+    yield "a long past", (-np.abs(draw(1, 1, 500)) - 1, 2), {}
+
+
+def forgetting_gate_cases():
+    """The log gates of tokens, for each head."""
+    given = {"weight": draw(0, 6, 3), "offset": draw(1, 3)}
+    x = draw(2, 2, 4, 6)
+    yield "two examples of four tokens", (x,), given
+    yield "gates open and closed", (x * 8,), given
+    yield "one token", (x[:1, :1],), given
+
+
+CARDS = {
+    "FoX": Card(
+        title="Forgetting Transformer (FoX)",
+        year=2025,
+        idea=(
+            "Each token computes a gate between 0 and 1, and everything before the token "
+            "counts less by that factor."
+        ),
+        formula=(
+            r"s_{ij} + \textstyle\sum_{l=j+1}^{i} \log f_l, \quad f_l = "
+            r"\sigma(\mathbf{w}^\top\mathbf{x}_l + w_0)"
+        ),
+        symbols=(
+            r"$f_l$ is the gate of token $\mathbf{x}_l$, $\sigma$ the logistic function, "
+            r"and $\mathbf{w}$ and $w_0$ are learned."
+        ),
+        cites=("lin2025forgetting",),
+        function="ForgettingGate",
+        shows="strongest on and above the diagonal, fading evenly into the past",
+        models=("FoX (research checkpoints by the authors)",),
+        make=lambda n, z=SMALL: Scheme(
+            gate=ForgettingGate.init(generator(), z.dim, HEADS), gate_bias=forgetting_bias
+        ),
+    ),
+}
+
+CASES = {
+    "forgetting": Cases(forgetting_bias, forgetting_cases, "lin2025forgetting, section 3"),
+    "forgetting_gate": Cases(
+        flat(ForgettingGate, "x"),
+        forgetting_gate_cases,
+        "lin2025forgetting, section 3",
+        name="ForgettingGate",
+    ),
+}

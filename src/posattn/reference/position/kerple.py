@@ -7,6 +7,8 @@ from jaxtyping import Inexact, Real
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.cases import FRACTIONS, PAIRS, of_positions
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
 __all__ = ["KerpleLog", "KerplePower"]
@@ -217,3 +219,54 @@ def _distances(query_positions, key_positions):
     """For every head, `(*batch, 1, n_q, n_k)`."""
     distances = np.abs(relative_positions(query_positions, key_positions))
     return distances[..., None, :, :].astype(np.float64)
+
+
+def kerple_log_cases():
+    """The logarithmic kernel of KERPLE, with two parameters per head."""
+    given = {"r1": np.array([0.5, 1.0, 2.0]), "r2": np.array([1.0, 0.25, 0.0625])}
+    for name, pair in {**PAIRS, **FRACTIONS}.items():
+        yield name, pair, given
+
+
+def kerple_power_cases():
+    """The power kernel of KERPLE, with two parameters per head."""
+    given = {"r1": np.array([0.5, 1.0, 2.0]), "r2": np.array([1.0, 2.0, 0.5])}
+    for name, pair in {**PAIRS, **FRACTIONS}.items():
+        yield name, pair, given
+
+
+CARDS = {
+    "KERPLE, logarithmic": Card(
+        title="KERPLE, logarithmic",
+        year=2022,
+        idea="Subtract a penalty that grows with the logarithm of the distance.",
+        formula=r"s_{ij} - r_1 \ln(1 + r_2\,|i - j|)",
+        symbols="$r_1$ and $r_2$ are learned and positive.",
+        cites=("chi2022kerple",),
+        function="KerpleLog",
+        shows="strongest on the diagonal, fading to both sides, first fast and then slowly",
+        page="biases",
+        make=lambda n, z=SMALL: learned_bias(KerpleLog, HEADS),
+    ),
+    "KERPLE, power": Card(
+        title="KERPLE, power",
+        year=2022,
+        idea="Subtract a penalty that grows with a power of the distance.",
+        formula=r"s_{ij} - r_1\,|i - j|^{r_2}",
+        symbols="$r_1$ and $r_2$ are learned and positive.",
+        cites=("chi2022kerple",),
+        function="KerplePower",
+        shows="strongest on the diagonal, and faint right next to it",
+        page="biases",
+        make=lambda n, z=SMALL: learned_bias(KerplePower, HEADS),
+    ),
+}
+
+CASES = {
+    "kerple_log": of_positions(
+        KerpleLog, kerple_log_cases, "chi2022kerple, the logarithmic variant"
+    ),
+    "kerple_power": of_positions(
+        KerplePower, kerple_power_cases, "chi2022kerple, the power variant", relative=True
+    ),
+}

@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
+from posattn.reference.cases import Cases, draw
+from posattn.reference.position.card import SMALL, Card, generator, input_layer
 from posattn.reference.validated import validated
 
 __all__ = ["LearnedPositionalEncoding"]
@@ -90,3 +92,58 @@ class LearnedPositionalEncoding:
             return x + self.table[: x.shape[-2]]
         contract.table_rows(positions, max_len)
         return x + self.table[positions]
+
+
+def learned_cases():
+    """A learned table: its rows are added to tokens of shape `(*batch, n, d)`."""
+    x, table = draw(0, 3, 4, 6), {"table": draw(1, 9, 6)}
+    yield "three examples of four tokens", (x,), table
+    yield "as many examples as tokens", (draw(2, 4, 4, 6),), table
+    yield "as long as the table", (draw(3, 1, 9, 6),), table
+    yield "positions that do not begin at 0", (x, np.array([5, 6, 7, 8])), table
+    yield "an order of their own", (x, np.array([4, 0, 3, 3])), table
+    yield "decoding: one token", (x[:1, :1], np.array([5])), table
+    yield (
+        "left padding: positions per example",
+        (x[:2], np.array([[0, 0, 1, 2], [0, 1, 2, 3]])),
+        table,
+    )
+
+
+def add_learned(x, positions=None, *, table):
+    """The layer, as one function."""
+    return LearnedPositionalEncoding(table)(x, positions=positions)
+
+
+CARDS = {
+    "learned": Card(
+        title="Learned table",
+        year=2017,
+        idea=(
+            "Give each position its own row of parameters and add it to the token. The "
+            "table has a last row, and no text can be longer."
+        ),
+        formula=r"\mathbf{x}_i \mapsto \mathbf{x}_i + \mathbf{t}_i",
+        symbols=r"$\mathbf{t}_i$ is row $i$ of the table.",
+        cites=("gehring2017convolutional", "devlin2019bert"),
+        function="LearnedPositionalEncoding",
+        shows=(
+            "vertical and horizontal lines of noise, because the rows of the table are "
+            "random before training"
+        ),
+        models=("BERT", "GPT-2", "OPT"),
+        page="learned",
+        make=lambda n, z=SMALL: input_layer(
+            LearnedPositionalEncoding.init(generator(), z.trained, z.dim)
+        ),
+    ),
+}
+
+CASES = {
+    "learned": Cases(
+        add_learned,
+        learned_cases,
+        "gehring2017convolutional, section 3.1",
+        name="LearnedPositionalEncoding",
+    ),
+}

@@ -6,6 +6,9 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from posattn import contract
+from posattn.reference.cases import Cases
+from posattn.reference.position.axial import rotation_on_grid
+from posattn.reference.position.card import SMALL, Card
 from posattn.reference.position.sinusoidal import frequencies
 from posattn.reference.validated import validated
 
@@ -162,3 +165,71 @@ def mrope_positions(
             places.append(np.stack([time, row, column], axis=-1) + position)
             position += max(int(step * (t - 1)), h - 1, w - 1) + 1
     return np.concatenate(places), position
+
+
+def mrope_frequencies_cases():
+    """A section of the pairs of a text model for each axis."""
+    yield "Qwen2-VL", (128, [16, 24, 24]), {"base": 1e6}
+    yield "unequal sections", (8, [1, 1, 2]), {}
+    yield "one section", (8, [4]), {"base": 500.0}
+
+
+def mrope_interleaved_cases():
+    """Time, height and width take turns from pair to pair, and time has the pairs that are left."""
+    yield "Qwen3-VL", (128, [24, 20, 20]), {"base": 5e6}
+    yield "Qwen3.5: nothing is left", (64, [11, 11, 10]), {"base": 1e7}
+    yield "more for time", (16, [4, 2, 2]), {}
+    yield "another base", (12, [2, 2, 2]), {"base": 500.0}
+
+
+def interleaved_frequencies(dim, sections, *, base=10000.0):
+    """The sections of Qwen3-VL, as a function of their own."""
+    return mrope_frequencies(dim, sections, base=base, interleaved=True)
+
+
+CARDS = {
+    "M-RoPE": Card(
+        title="M-RoPE, for text, images and video",
+        year=2024,
+        idea=(
+            "The pairs are split into three "
+            "sections, which rotate with time, height and width."
+        ),
+        formula=(
+            r"\text{pair } c \text{ rotates by } t_i\,\omega_c,\ y_i\,\omega_c \text{ or "
+            r"} x_i\,\omega_c"
+        ),
+        symbols=(
+            "$t_i$, $y_i$ and $x_i$ are time, row and column of token $i$, which are "
+            r"equal for text, and $\omega_c$ is the speed of pair $c$."
+        ),
+        cites=("wang2024qwen2vl",),
+        function="mrope_frequencies",
+        shows=(
+            "blocks of 8 by 8, each of nearly one shade, because the columns get the "
+            "slowest pairs"
+        ),
+        models=("Qwen2-VL",),
+        make=lambda n, z=SMALL: rotation_on_grid(
+            mrope_frequencies(z.head_dim, [z.head_dim // k for k in (8, 8, 4)]), z.side
+        ),
+    ),
+}
+
+CASES = {
+    "mrope_frequencies": Cases(
+        mrope_frequencies,
+        mrope_frequencies_cases,
+        "wang2024qwen2vl, section 2.1",
+        relative=True,
+        exact=True,
+    ),
+    "mrope_interleaved": Cases(
+        interleaved_frequencies,
+        mrope_interleaved_cases,
+        "bai2025qwen3vl",
+        name="mrope_frequencies",
+        relative=True,
+        exact=True,
+    ),
+}

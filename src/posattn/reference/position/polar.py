@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Inexact, Real
 
 from posattn import contract
+from posattn.reference.cases import Cases, draw
+from posattn.reference.position.card import HEADS, SMALL, Card, Scheme
 from posattn.reference.position.sinusoidal import frequencies
 from posattn.reference.validated import validated
 
@@ -171,3 +173,79 @@ def _turned(x, positions, base, phase):
     positive = x.real > 0
     size = np.where(positive, x, 0) + np.log1p(np.exp(np.where(positive, -x, x)))
     return np.concatenate([size * np.cos(angles), size * np.sin(angles)], axis=-1)
+
+
+def _polar(z):
+    key, scale = PolarKey.init(HEADS, z.head_dim), z.head_dim**-0.5
+    return Scheme(rotate=(polar_query, key), layer=key, scale=scale)
+
+
+def polar_query_cases():
+    """The query of PoPE: each entry is the length of an arrow, which the position turns; cosines first."""
+    x, later = draw(0, 2, 3, 5, 4), np.arange(7, 12)
+    yield "positions that do not begin at 0", (x, later), {}
+    yield "no positions given", (x,), {}
+    yield "another base", (x, later), {"base": 500.0}
+    yield "an odd width", (x[..., :3], later), {}
+    yield "negative positions and fractions", (x, np.array([-700.5, -2.25, 0, 1, 512])), {}
+    yield (
+        "positions that bfloat16 cannot hold",
+        (x, np.array([257, 511, 999, 1021, 1500])),
+        {},
+    )
+    yield (
+        "positions per example",
+        (x, np.array([[[0, 0, 0, 1, 2]], [[0, 1, 2, 3, 4]]])),
+        {},
+    )
+    yield "decoding: one token", (x[:1, :, :1], np.array([41])), {}
+
+
+def polar_key_cases():
+    """The key of PoPE: as the query, and rotated by a learned angle of each head and entry."""
+    phase = -np.abs(draw(1, 3, 4)) / 4
+    for name, (x, *where), options in polar_query_cases():
+        yield name, (x, *where), {"phase": phase[:, : x.shape[-1]], **options}
+    beyond = draw(2, 3, 4) * 7
+    yield (
+        "angles beyond a turn",
+        (draw(0, 2, 3, 5, 4),),
+        {"phase": np.clip(beyond, -16, 16)},
+    )
+
+
+def rotated_key(x, positions=None, *, phase, base=10000.0):
+    """The layer, as one function."""
+    return PolarKey(phase, base)(x, positions)
+
+
+CARDS = {
+    "PoPE": Card(
+        title="Polar coordinates (PoPE)",
+        year=2025,
+        idea=(
+            "Read every entry of a query or key as the length of an arrow. Only the "
+            "position sets the angle of the arrow, plus a learned angle that says which "
+            "offset the entry prefers."
+        ),
+        formula=(
+            r"s_{ij} = \textstyle\sum_c \mu(q_{ic})\,\mu(k_{jc}) \cos\bigl((j - "
+            r"i)\,\omega_c + \varphi_c\bigr) / \sqrt{d_h}, \quad \mu(x) = \ln(1 + e^x)"
+        ),
+        symbols=(
+            r"$\omega_c$ is the speed of entry $c$, $\varphi_c$ its learned angle, and "
+            r"$\mu$ makes numbers positive."
+        ),
+        cites=("gopalakrishnan2025decoupling",),
+        function="PolarKey",
+        shows="stripes along the diagonal, strongest on it",
+        make=lambda n, z=SMALL: _polar(z),
+    ),
+}
+
+CASES = {
+    "polar_query": Cases(polar_query, polar_query_cases, "gopalakrishnan2025decoupling"),
+    "polar_key": Cases(
+        rotated_key, polar_key_cases, "gopalakrishnan2025decoupling", name="PolarKey"
+    ),
+}

@@ -4,6 +4,9 @@ import numpy as np
 from jaxtyping import Float
 
 from posattn import contract
+from posattn.reference.cases import Cases
+from posattn.reference.position.card import SMALL, Card
+from posattn.reference.position.rotary import rotation
 from posattn.reference.position.sinusoidal import frequencies
 from posattn.reference.validated import validated
 
@@ -58,3 +61,49 @@ def proportional_frequencies(
     rotation = contract.rotary_dim(rotary_dim, head_dim) // 2
     speeds = frequencies(head_dim, base=base) / contract.factor(factor)
     return np.where(np.arange(head_dim // 2) < rotation, speeds, 0.0)
+
+
+def proportional_cases():
+    """Proportional rotation: pairs across the whole head, of which the first ones turn."""
+    yield "a global head of Gemma 4", (512,), {"base": 1e6, "rotary_dim": 128}
+    yield "half of the pairs", (16,), {"rotary_dim": 8}
+    yield "all pairs turn", (8,), {"rotary_dim": 8}
+    yield "an odd number of pairs, another base", (20,), {"base": 500.0, "rotary_dim": 6}
+    yield "slowed down", (64,), {"rotary_dim": 32, "factor": 8.0}
+    every = {"base": 500.0, "rotary_dim": 8, "factor": 8.0}
+    yield "all options at once", (16,), every
+
+
+CARDS = {
+    "rotary, proportional": Card(
+        title="Proportional rotary",
+        year=2024,
+        idea="Form the pairs across the whole head, and rotate only the fast ones.",
+        formula=(
+            r"\text{pair } c \text{ rotates by } i\,\omega_c \text{ if } c < m, \text{ "
+            r"else not}, \quad \omega_c = b^{-2c/d_h}"
+        ),
+        symbols=(
+            r"$m$ is the number of pairs that rotate, and $\omega_c$ the speed that pair $c$ has "
+            "where all pairs rotate, with the base $b$ and heads of width $d_h$."
+        ),
+        cites=("barbero2025round",),
+        function="proportional_frequencies",
+        shows="fine stripes along the diagonal, without the slow pairs",
+        models=("Gemma 4",),
+        page="conventions",
+        make=lambda n, z=SMALL: rotation(
+            proportional_frequencies(z.head_dim, rotary_dim=8)
+        ),
+    ),
+}
+
+CASES = {
+    "proportional": Cases(
+        proportional_frequencies,
+        proportional_cases,
+        "barbero2025round, as in Gemma 4",
+        relative=True,
+        exact=True,
+    ),
+}

@@ -4,6 +4,8 @@ import numpy as np
 from jaxtyping import Integer
 
 from posattn import contract
+from posattn.reference.position.card import SMALL, Card, Scheme, input_layer
+from posattn.reference.position.sinusoidal import PositionalEncoding
 from posattn.reference.validated import validated
 
 __all__ = ["randomized_positions"]
@@ -69,3 +71,36 @@ def randomized_positions(
     length, max_len = contract.sample(length, max_len)
     contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
     return np.sort(rng.choice(max_len, length, replace=False, shuffle=False))
+
+
+def _drawn(n):
+    """The positions of `n` tokens, drawn from 1000."""
+    return randomized_positions(n, 1000, rng=np.random.default_rng(n))
+
+
+CARDS = {
+    "randomized": Card(
+        title="Randomized positions",
+        year=2023,
+        idea=(
+            "During training, draw increasing positions at random from a long range, so "
+            "that large positions are no surprise later."
+        ),
+        formula=(
+            r"\mathbf{x}_i \mapsto \mathbf{x}_i + \mathbf{p}_{r_i}, \quad r_0 < r_1 < "
+            r"\ldots \text{ drawn from } \{0, \ldots, n_{\max} - 1\}"
+        ),
+        symbols=(
+            r"$r_i$ is the position drawn for token $i$, $n_{\max}$ the end of the range, "
+            r"and $\mathbf{p}_r$ the sinusoidal encoding of position $r$."
+        ),
+        cites=("ruoss2023randomized",),
+        function="randomized_positions",
+        shows="the waves of the sinusoid, broken into noise because the positions jump",
+        make=lambda n, z=SMALL: Scheme(
+            encode=input_layer(PositionalEncoding(z.dim)).encode, positions=_drawn
+        ),
+    ),
+}
+
+CASES = {}  # what is drawn has no expected result

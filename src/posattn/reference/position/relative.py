@@ -7,6 +7,8 @@ from jaxtyping import Inexact, Integer
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.cases import PAIRS, Cases, draw, everywhere, flat, heads, of_content
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
 __all__ = ["RelativeGlobalAttention", "ShawRelative", "skew"]
@@ -292,3 +294,87 @@ class RelativeGlobalAttention:
         padded = np.pad(self.table, [(0, 0), (0, 1), (0, 0)])
         vectors = np.moveaxis(padded[:, rows], 0, -4)
         return np.einsum("...hid,...hijd->...hij", query / np.sqrt(head_dim), vectors)
+
+
+def shaw_cases():
+    """Shaw's term of the scores: a vector for each offset, clipped."""
+    yield from everywhere(key_table=draw(2, 5, 4))
+    yield "far apart", heads(*PAIRS["six tokens"]), {"key_table": draw(3, 21, 4)}
+    yield "one vector", heads(*PAIRS["six tokens"]), {"key_table": draw(4, 1, 4)}
+
+
+def shaw_values_cases():
+    """Shaw's addition to the output of the heads."""
+    for name, (query_positions, key_positions) in PAIRS.items():
+        shape = *query_positions.shape[:-1], 3, query_positions.shape[-1]
+        weights = np.abs(draw(0, *shape, key_positions.shape[-1]))
+        tables = {"key_table": draw(1, 5, 4), "value_table": draw(2, 5, 4)}
+        yield name, (weights, query_positions, key_positions), tables
+
+
+def skew_cases():
+    """The Music Transformer's skewing, the numbers above the diagonal included."""
+    yield "four tokens", (draw(0, 4, 4),), {}
+    yield "two examples of three heads", (draw(1, 2, 3, 5, 5),), {}
+    yield "one token", (draw(2, 1, 1),), {}
+
+
+def music_transformer_cases():
+    """The Music Transformer's term of the scores: a vector for each head and distance."""
+    yield from everywhere(table=draw(2, 3, 5, 4))
+
+
+CARDS = {
+    "Shaw": Card(
+        title="Relative embeddings of Shaw",
+        year=2018,
+        idea=(
+            "Learn a vector for each offset and add it to the key. A second set of "
+            "vectors is added to the values."
+        ),
+        formula=(
+            r"s_{ij} + \mathbf{q}_i^\top\mathbf{a}_{j-i} / \sqrt{d_h}, \quad |j - i| "
+            r"\text{ clipped}"
+        ),
+        symbols=r"$\mathbf{a}_{j-i}$ is the vector of the offset, and distant offsets share one.",
+        cites=("shaw2018self",),
+        function="ShawRelative",
+        shows="a band of stripes along the diagonal, and one shade on each side of it",
+        models=("w2v-BERT 2.0 (without the vectors on values)",),
+        page="relative",
+        make=lambda n, z=SMALL: learned_bias(ShawRelative, z.trained // 8, z.head_dim),
+    ),
+    "Music Transformer": Card(
+        title="Music Transformer",
+        year=2018,
+        idea=(
+            "Shaw's idea for the past only, with one vector for each distance and a "
+            "trick that saves memory."
+        ),
+        formula=r"s_{ij} + \mathbf{q}_i^\top\mathbf{e}_{i-j} / \sqrt{d_h}, \quad j \le i",
+        symbols=r"$\mathbf{e}_{i-j}$ is the learned vector of the distance.",
+        cites=("huang2019music",),
+        function="RelativeGlobalAttention",
+        shows="stripes below the diagonal, one shade above it",
+        models=("Music Transformer (by Magenta)",),
+        make=lambda n, z=SMALL: learned_bias(
+            RelativeGlobalAttention, z.trained, HEADS, z.head_dim
+        ),
+    ),
+}
+
+SHAW, MUSIC = "shaw2018self, equations 3 and 4", "huang2019music, the skewing procedure"
+CASES = {
+    "shaw": of_content(ShawRelative, shaw_cases, SHAW),
+    "shaw_values": Cases(
+        flat(ShawRelative, "weights", "query_positions", "key_positions", method="values"),
+        shaw_values_cases,
+        SHAW,
+        name="ShawRelative",
+        method="values",
+    ),
+    "skew": Cases(skew, skew_cases, MUSIC),
+    "music_transformer": of_content(
+        RelativeGlobalAttention, music_transformer_cases, MUSIC
+    ),
+}

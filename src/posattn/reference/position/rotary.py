@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ from jaxtyping import Float, Inexact, Real, Shaped
 
 from posattn import contract
 from posattn.reference.position import sinusoidal
+from posattn.reference.position.card import Scheme
 from posattn.reference.validated import validated
 
 __all__ = [
@@ -326,3 +328,9 @@ def _of_each_head(convert, weight, num_heads, rotary_dim):
     rotation = contract.rotary_dim(rotary_dim, heads.shape[-1])
     parts = [convert(heads[..., :rotation]), heads[..., rotation:]]
     return np.concatenate(parts, axis=-1).reshape(weight.shape)
+
+
+def rotation(frequencies, attention_factor=1.0):
+    """The scheme that rotates by these frequencies."""
+    options = {"frequencies": frequencies, "attention_factor": attention_factor}
+    return Scheme(rotate=partial(rotate, **options))

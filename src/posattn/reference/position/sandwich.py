@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from posattn import contract
+from posattn.reference.cases import FRACTIONS, PAIRS, of_positions
+from posattn.reference.position.card import HEADS, SMALL, Card, Scheme
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
 from posattn.reference.validated import validated
 
@@ -73,3 +75,37 @@ def sandwich_bias(num_heads: int, *, dim: int = 128, base: float = 10000.0) -> C
         return scales * (query @ key.mT)[..., None, :, :]
 
     return bias
+
+
+def sandwich_cases():
+    """The bias of Sandwich: products of sinusoids, scaled per head."""
+    for name, pair in {**PAIRS, **FRACTIONS}.items():
+        yield name, pair, {"num_heads": 3, "dim": 8}
+    yield "another base", PAIRS["six tokens"], {"num_heads": 3, "dim": 8, "base": 500.0}
+    yield "the default width", PAIRS["six tokens"], {"num_heads": 2}
+
+
+CARDS = {
+    "Sandwich": Card(
+        title="Sandwich",
+        year=2022,
+        idea=(
+            "Use the dot product of two rows of the sinusoid as a bias, with no word "
+            "vectors in it."
+        ),
+        formula=r"s_{ij} + \tfrac{H}{8h}\,\mathbf{p}_i^\top\mathbf{p}_j",
+        symbols=(
+            r"$\mathbf{p}_i$ is the sinusoidal encoding of position $i$, $H$ the number "
+            "of heads, and $h$ the number of this head, from 1."
+        ),
+        cites=("chi2023dissecting",),
+        function="sandwich_bias",
+        shows="strongest on the diagonal, fading to both sides in ripples",
+        page="biases",
+        make=lambda n, z=SMALL: Scheme(bias=sandwich_bias(HEADS)),
+    ),
+}
+
+CASES = {
+    "sandwich": of_positions(sandwich_bias, sandwich_cases, "chi2023dissecting"),
+}

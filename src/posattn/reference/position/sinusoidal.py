@@ -7,6 +7,8 @@ from jaxtyping import Float, Inexact, Real
 
 from posattn import contract
 from posattn.reference.attention.attention import dropout
+from posattn.reference.cases import Cases, draw
+from posattn.reference.position.card import SMALL, Card, input_layer
 from posattn.reference.validated import validated
 
 __all__ = ["PositionalEncoding", "frequencies", "shift_matrix", "sinusoidal_encoding"]
@@ -214,3 +216,99 @@ class PositionalEncoding:
         return dropout(
             x + sinusoidal_encoding(where, self.dim, base=self.base), self.dropout_rate, rng
         )
+
+
+def frequencies_cases():
+    """Plain frequencies, and those of a larger base."""
+    for dim in (128, 8, 2, 1, 7):
+        yield f"width {dim}", (dim,), {}
+    yield "the base of Llama 3", (128,), {"base": 500000.0}
+
+
+def sinusoidal_cases():
+    """The encoding itself, sine and cosine in turn: one row per position."""
+    yield "four columns", (4, 4), {}
+    yield "columns 6 to 9 of 60 positions", (60, 32), {}
+    yield "odd width, the last column is a sine", (5, 7), {}
+    yield "width 1", (3, 1), {}
+    yield "width 2", (3, 2), {}
+    yield "no positions", (0, 4), {}
+    yield "another base", (6, 8), {"base": 500.0}
+    yield "the first base again", (6, 8), {}
+    yield "positions given, in an order of their own", (np.array([4, 0, 2]), 8), {}
+    yield "large positions, up to 2**20", (np.array([7, 3, 2**20]), 6), {}
+    yield (
+        "positions that bfloat16 and float16 cannot hold",
+        (np.array([257, 2049, 4095]), 6),
+        {},
+    )
+    yield "positions per example", (np.array([[0, 1, 2], [5, 6, 7]]), 4), {}
+    yield "fractions and negative positions", (np.array([-2.5, 0.25, 1000.75]), 6), {}
+    yield "beyond a table of 1000", (np.arange(998, 1003), 8), {}
+    yield "large positions and an odd width", (np.array([7, 3, 2**20]), 5), {"base": 500.0}
+
+
+def sinusoidal_concatenated_cases():
+    """The encoding in the order of older code: all sines, then all cosines."""
+    yield from sinusoidal_cases()
+
+
+def positional_encoding_cases():
+    """The layer: the encoding is added to tokens of shape `(*batch, n, d)`."""
+    x, odd = draw(0, 3, 4, 6), draw(1, 2, 3, 5)
+    yield "three examples of four tokens", (x,), {}
+    yield "as many examples as tokens", (draw(2, 4, 4, 6),), {}
+    yield "one example", (x[:1],), {}
+    yield "no batch", (x[0],), {}
+    yield "odd width", (odd,), {}
+    yield "positions that do not begin at 0", (x, np.arange(7, 11)), {}
+    yield "an order of their own", (x, np.array([4, 0, 3, 3])), {}
+    yield "decoding: one token", (x[:1, :1], np.array([41])), {}
+    yield "left padding: positions per example", (odd, np.array([[0, 0, 1], [0, 1, 2]])), {}
+    yield "large positions, up to 2**20", (x, np.array([2**20, 1, 65537, 4095])), {}
+    yield "another base", (x,), {"base": 500.0}
+    yield "longer than before", (draw(3, 1, 9, 6),), {}
+
+
+def concatenated(length_or_positions, dim, *, base=10000.0):
+    """The encoding in the order of older code."""
+    rows = sinusoidal_encoding(length_or_positions, dim, base=base)
+    return np.concatenate([rows[..., ::2], rows[..., 1::2]], axis=-1)
+
+
+def encode(x, positions=None, *, base=10000.0):
+    """The layer without parameters, as one function."""
+    return PositionalEncoding(x.shape[-1], base=base)(x, positions=positions)
+
+
+CARDS = {
+    "sinusoidal": Card(
+        title="Sinusoidal encoding",
+        year=2017,
+        idea="Add sines and cosines of the position to the token, at speeds from fast to slow.",
+        formula=(
+            r"\mathbf{x}_i \mapsto \mathbf{x}_i + \mathbf{p}_i, \quad (p_{i,2c},\, "
+            r"p_{i,2c+1}) = (\sin i\,\omega_c,\, \cos i\,\omega_c)"
+        ),
+        symbols=(
+            r"$\mathbf{p}_i$ is the encoding of position $i$, and $\omega_c$ is the speed "
+            "of its pair $c$."
+        ),
+        cites=("Vaswani.Shazeer.Parmar.ea.2017",),
+        function="PositionalEncoding",
+        shows="waves along the rows and the columns, not only along the diagonal",
+        models=("Whisper (encoder)", "Marian"),
+        page="sinusoidal",
+        make=lambda n, z=SMALL: input_layer(PositionalEncoding(z.dim)),
+    ),
+}
+
+PAPER = "Vaswani.Shazeer.Parmar.ea.2017, section 3.5"
+CASES = {
+    "sinusoidal": Cases(sinusoidal_encoding, sinusoidal_cases, PAPER),
+    "sinusoidal_concatenated": Cases(concatenated, sinusoidal_concatenated_cases, PAPER),
+    "positional_encoding": Cases(
+        encode, positional_encoding_cases, PAPER, name="PositionalEncoding"
+    ),
+    "frequencies": Cases(frequencies, frequencies_cases, PAPER, relative=True, exact=True),
+}

@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Inexact, Num
 
 from posattn import contract
+from posattn.reference.cases import PAIRS, everywhere, heads, of_content
+from posattn.reference.position.card import SMALL, Card, Scheme
 from posattn.reference.validated import validated
 
 __all__ = ["StickBreaking"]
@@ -107,3 +109,45 @@ class StickBreaking:
 def _softplus(z):
     positive = z.real > 0
     return np.where(positive, z, 0) + np.log1p(np.exp(np.where(positive, -z, z)))
+
+
+def stick_breaking_cases():
+    """Stick-breaking, as what is added to the scores: each key takes a share of what is left."""
+    yield from everywhere()
+    query, key, *where = heads(*PAIRS["six tokens"])
+    yield "large scores", (query, 6 * np.round(key), *where), {}
+
+
+CARDS = {
+    "stick-breaking": Card(
+        title="Stick-breaking",
+        year=2024,
+        idea=(
+            "Break a stick of weight. From the newest key to the oldest, each takes a "
+            "share of what is left, so of equal keys the nearest gets most. The rest goes "
+            "to the query's own value."
+        ),
+        formula=(
+            r"s_{ij} + \textstyle\sum_{l=j}^{i-1} \ln\bigl(1 - \sigma(s_{il})\bigr), "
+            r"\quad j < i"
+        ),
+        symbols=(
+            r"$\sigma(s_{il})$ is the share that key $l$ takes, where $\sigma$ is the "
+            "logistic function."
+        ),
+        cites=("tan2025scaling",),
+        function="StickBreaking",
+        shows=(
+            "strongest next to the diagonal and evenly fainter into the past, with one "
+            "shade above; the diagonal itself, which holds the rest, gets fainter further "
+            "down"
+        ),
+        make=lambda n, z=SMALL: Scheme(bias=StickBreaking()),
+    ),
+}
+
+CASES = {
+    "stick_breaking": of_content(
+        StickBreaking, stick_breaking_cases, "tan2025scaling, the remainder kept"
+    ),
+}

@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
+from posattn.reference.cases import draw, of_positions
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
 __all__ = ["SwinBias"]
@@ -115,3 +117,47 @@ class SwinBias:
         y_key, x_key = np.divmod(key_positions.astype(np.int64)[..., None, :], width)
         row, column = y_query - y_key + height - 1, x_query - x_key + width - 1
         return np.moveaxis(self.table[row * (2 * width - 1) + column], -1, -3)
+
+
+def swin_cases():
+    """The bias of a window of an image, its cells numbered row by row."""
+    table, wide = draw(0, 15, 3), draw(1, 25, 2)
+    every = np.arange(6)
+    yield (
+        "two rows of three cells",
+        (every, every),
+        {"table": table, "height": 2, "width": 3},
+    )
+    yield (
+        "three rows of two cells",
+        (every, every),
+        {"table": table, "height": 3, "width": 2},
+    )
+    yield "a square", (np.arange(9), np.arange(9)), {"table": wide, "height": 3, "width": 3}
+    some = (np.array([4, 1]), np.array([0, 5, 2]))
+    yield "some of the cells", some, {"table": table, "height": 2, "width": 3}
+    one = np.array([4]), some[1]
+    yield "one query", one, {"table": table, "height": 2, "width": 3}
+
+
+CARDS = {
+    "Swin": Card(
+        title="Bias of Swin",
+        year=2021,
+        idea=(
+            "For images: learn one number for each displacement of two patches within a "
+            "window."
+        ),
+        formula=r"s_{ij} + t_{(y_i - y_j,\; x_i - x_j)}",
+        symbols="patch $i$ is in row $y_i$ and column $x_i$, and $t$ is a learned table.",
+        cites=("liu2021swin",),
+        function="SwinBias",
+        shows="blocks of 8 by 8 that repeat along the diagonals",
+        models=("Swin",),
+        make=lambda n, z=SMALL: learned_bias(SwinBias, HEADS, z.side, z.side),
+    ),
+}
+
+CASES = {
+    "swin": of_positions(SwinBias, swin_cases, "liu2021swin, section 3.2, equation 4"),
+}

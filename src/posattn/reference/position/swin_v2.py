@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Inexact, Integer
 
 from posattn import contract
+from posattn.reference.cases import draw, of_positions
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.position.swin import SwinBias
 from posattn.reference.validated import validated
 
@@ -163,3 +165,54 @@ def _coordinates(side, trained):
     trained = side if trained is None else trained
     steps = 8 * np.arange(1 - side, side) / max(trained - 1, 1)
     return np.sign(steps) * np.log2(1 + np.abs(steps)) / 3
+
+
+def swin_v2_cases():
+    """The bias of a window of an image as a network of its displacements, scaled by the trained window."""
+    cells = np.arange(6), np.arange(6)
+    given = {
+        "hidden_weight": draw(0, 2, 5),
+        "hidden_bias": draw(1, 5) / 4,
+        "output_weight": draw(2, 5, 3) / 4,
+        "height": 2,
+        "width": 3,
+    }
+    yield "two rows of three cells", cells, given
+    yield "three rows of two cells", cells, {**given, "height": 3, "width": 2}
+    larger = {**given, "trained_height": 3, "trained_width": 2}
+    yield "another window in training", cells, larger
+    yield "one row", cells, {**given, "height": 1, "width": 6, "trained_height": 4}
+    yield "some of the cells", (np.array([4, 1]), np.array([0, 5, 2])), given
+    yield "one query", (np.array([4]), np.array([0, 5, 2])), given
+
+
+CARDS = {
+    "Swin V2": Card(
+        title="Continuous bias of Swin V2",
+        year=2021,
+        idea=(
+            "For images: a small network turns the displacement of two patches into a "
+            "bias. It reads the displacement on a logarithmic scale, so it also serves "
+            "larger windows."
+        ),
+        formula=(
+            r"s_{ij} + 16\,\sigma\bigl(f(g(y_i - y_j),\, g(x_i - x_j))\bigr), \quad g(u) "
+            r"= \operatorname{sign}(u) \log_8(1 + 8\,|u| / (M - 1))"
+        ),
+        symbols=(
+            r"patch $i$ is in row $y_i$ and column $x_i$, $f$ is the network, $\sigma$ "
+            "the logistic function, and $M$ the side of the window in training."
+        ),
+        cites=("liu2022swin",),
+        function="SwinV2Bias",
+        shows="blocks of 8 by 8 that repeat along the diagonals",
+        models=("Swin V2",),
+        make=lambda n, z=SMALL: learned_bias(SwinV2Bias, HEADS, z.side, z.side),
+    ),
+}
+
+CASES = {
+    "swin_v2": of_positions(
+        SwinV2Bias, swin_v2_cases, "liu2022swin, section 3.3, as in the authors' program"
+    ),
+}

@@ -8,6 +8,8 @@ from jaxtyping import Inexact, Integer
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
+from posattn.reference.cases import PAIRS, Cases, draw, of_positions
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
 __all__ = ["T5Bias", "t5_bucket"]
@@ -185,3 +187,88 @@ class T5Bias:
             bidirectional=self.bidirectional,
         )
         return np.moveaxis(self.table[bucket], -1, -3)
+
+
+def t5_bucket_cases():
+    """The bucket of a relative position, key minus query, exact at the boundaries."""
+    fragile = [7, 8, 11, 12, 15, 16, 22, 23, 31, 32, 45, 46, 63, 64, 90, 91, 127, 128]
+    causal = [
+        15,
+        16,
+        18,
+        19,
+        20,
+        21,
+        23,
+        24,
+        26,
+        27,
+        30,
+        31,
+        34,
+        35,
+        39,
+        40,
+        45,
+        46,
+        51,
+        52,
+    ]
+    causal += [58, 59, 66, 67, 76, 77, 86, 87, 98, 99, 112, 113, 127, 128]
+    one_way = {"bidirectional": False}
+    yield "near, both directions", (np.arange(-12, 13),), {}
+    yield "boundaries in the past", (-np.array(fragile),), {}
+    yield "boundaries in the future", (np.array(fragile),), {}
+    yield "a table of six tokens", (np.arange(6) - np.arange(6)[:, None],), {}
+    yield "large distances, up to 2**20", (np.array([-(2**20), 2**20, 4095, -2049]),), {}
+    yield "causal, near", (np.arange(-20, 4),), one_way
+    yield "causal, boundaries", (-np.array(causal),), one_way
+    yield "causal, large distances, up to 2**20", (np.array([-(2**20), 2**20]),), one_way
+    few = {"num_buckets": 8, "max_distance": 20}
+    yield "eight buckets", (np.arange(-25, 26),), few
+    yield "eight buckets, causal", (np.arange(-25, 3),), {**few, **one_way}
+    yield "a maximal distance of 1024", (-(2 ** np.arange(11)),), {"max_distance": 1024}
+
+
+def t5_cases():
+    """The bias of T5: a learned number per head and bucket."""
+    table, one_way = draw(0, 32, 3), {"bidirectional": False}
+    for name, pair in PAIRS.items():
+        yield name, pair, {"table": table}
+    edges = (
+        np.array([200]),
+        200 - np.array([128, 127, 91, 64, 32, 16, 8, 7, 0, -8, -16, -64]),
+    )
+    yield "boundaries of buckets", edges, {"table": table}
+    yield "causal, six tokens", PAIRS["six tokens"], {"table": table, **one_way}
+    yield "causal, boundaries of buckets", edges, {"table": table, **one_way}
+    few = {"table": draw(1, 8, 5), "max_distance": 20}
+    fewer = np.array([30]), np.arange(0, 60, 3)
+    yield "eight buckets, five heads", fewer, few
+    yield "eight buckets, causal", fewer, {**few, "bidirectional": False}
+
+
+CARDS = {
+    "T5": Card(
+        title="Bias of T5",
+        year=2019,
+        idea=(
+            "Learn one number for each offset. Distant offsets share buckets, which get "
+            "wider with the distance."
+        ),
+        formula=r"s_{ij} + t_{\operatorname{bucket}(j - i)}",
+        symbols="$t_b$ is the learned number of bucket $b$.",
+        cites=("raffel2020exploring",),
+        function="T5Bias",
+        shows="stripes along the diagonal, narrow near it and broad far away",
+        models=("T5",),
+        page="biases",
+        make=lambda n, z=SMALL: learned_bias(T5Bias, HEADS),
+    ),
+}
+
+TABLE = "raffel2020exploring, section 2.1"
+CASES = {
+    "t5_bucket": Cases(t5_bucket, t5_bucket_cases, TABLE),
+    "t5": of_positions(T5Bias, t5_cases, TABLE),
+}

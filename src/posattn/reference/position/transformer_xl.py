@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Inexact, Real
 
 from posattn import contract
+from posattn.reference.cases import PAIRS, draw, everywhere, heads, of_content
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
 from posattn.reference.validated import validated
 
@@ -135,3 +137,47 @@ class TransformerXLBias:
         return (liked + np.einsum("...hid,...hijd->...hij", asked, away)) / np.sqrt(
             head_dim
         )
+
+
+def transformer_xl_cases():
+    """Transformer-XL's terms of the score beside that of query and key."""
+    given = {
+        "content_bias": draw(2, 3, 4),
+        "position_bias": draw(3, 3, 4),
+        "weight": draw(4, 6, 12),
+    }
+    yield from everywhere(**given)
+    yield "another base", heads(*PAIRS["six tokens"]), {**given, "base": 500.0}
+
+
+CARDS = {
+    "Transformer-XL": Card(
+        title="Transformer-XL",
+        year=2019,
+        idea=(
+            "Split the score into four terms, which compare a query or a learned vector "
+            "with a key or an encoding of the offset."
+        ),
+        formula=(
+            r"s_{ij} + \left(\mathbf{q}_i^\top\mathbf{r}_{i-j} + "
+            r"\mathbf{u}^\top\mathbf{k}_j + \mathbf{u}'^\top\mathbf{r}_{i-j}\right) / "
+            r"\sqrt{d_h}"
+        ),
+        symbols=(
+            r"$\mathbf{r}_{i-j}$ is a projected sinusoid of the offset, and $\mathbf{u}$ "
+            r"and $\mathbf{u}'$ are learned."
+        ),
+        cites=("dai2019transformerxl",),
+        function="TransformerXLBias",
+        shows="soft stripes along the diagonal",
+        models=("Transformer-XL", "XLNet"),
+        page="relative",
+        make=lambda n, z=SMALL: learned_bias(TransformerXLBias, z.dim, HEADS),
+    ),
+}
+
+CASES = {
+    "transformer_xl": of_content(
+        TransformerXLBias, transformer_xl_cases, "dai2019transformerxl, section 3.3"
+    ),
+}

@@ -7,6 +7,8 @@ from jaxtyping import Inexact, Integer
 
 from posattn import contract
 from posattn.reference.attention.heads import split_heads
+from posattn.reference.cases import PAIRS, draw, of_positions
+from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
 __all__ = ["TUPEBias"]
@@ -162,3 +164,45 @@ class TUPEBias:
         at_cls = (key_positions == 0)[..., None, None, :]
         scores = np.where(at_cls, to_cls, scores)
         return np.where((query_positions == 0)[..., None, :, None], from_cls, scores)
+
+
+def tupe_cases():
+    """TUPE's term of the score: positions attend to positions, at the scale of two terms."""
+    given = {
+        "table": draw(0, 10, 6),
+        "query_weight": draw(1, 6, 12),
+        "key_weight": draw(2, 6, 12),
+        "num_heads": 3,
+    }
+    reset = {**given, "cls_bias": draw(3, 2, 3)}
+    for name, pair in PAIRS.items():
+        if max(map(np.max, pair)) < len(given["table"]):
+            yield name, pair, given
+            yield f"{name}, with a reset", pair, reset
+    yield "an order of their own", (np.array([4, 0, 7]), np.array([1, 0, 5, 9])), given
+
+
+CARDS = {
+    "TUPE": Card(
+        title="Untied positions (TUPE)",
+        year=2020,
+        idea="Give positions queries and keys of their own, separate from those of the words.",
+        formula=(
+            r"\left(\mathbf{q}_i^\top\mathbf{k}_j + "
+            r"(\mathbf{U}^{(q)\top}\mathbf{t}_i)^\top(\mathbf{U}^{(k)\top}\mathbf{t}_j)\right) "
+            r"/ \sqrt{2 d_h}"
+        ),
+        symbols=(
+            r"$\mathbf{t}_i$ is a learned row for position $i$, and $\mathbf{U}^{(q)}$ "
+            r"and $\mathbf{U}^{(k)}$ are projections for positions only."
+        ),
+        cites=("ke2021rethinking",),
+        function="TUPEBias",
+        shows="noise, because the rows of the table are random before training",
+        make=lambda n, z=SMALL: learned_bias(TUPEBias, z.trained, z.dim, HEADS),
+    ),
+}
+
+CASES = {
+    "tupe": of_positions(TUPEBias, tupe_cases, "ke2021rethinking, sections 3.1 and 3.2"),
+}

@@ -4,6 +4,8 @@ import numpy as np
 from jaxtyping import Inexact, Real
 
 from posattn import contract
+from posattn.reference.cases import Cases, draw
+from posattn.reference.position.card import SMALL, Card, Scheme
 from posattn.reference.position.rotary import turn
 from posattn.reference.position.sinusoidal import frequencies
 from posattn.reference.validated import validated
@@ -133,3 +135,67 @@ def _fading(x, positions, base, gamma, scale_base, layout, sign):
     scale = zeta ** (sign * where / scale_base)
     angles = where * frequencies(d, base=base)
     return turn(x, scale * np.cos(angles), scale * np.sin(angles), layout)
+
+
+def xpos_query_cases():
+    """The query of xPos: rotation, and a factor that falls with the position."""
+    x, later = draw(0, 1, 5, 8), np.arange(7, 12)
+    fine = np.array([257, 511, 999, 1021, 1500])
+    both, per_example = draw(2, 2, 3, 8), np.array([[0, 0, 1], [5, 6, 7]])
+    heads = draw(1, 2, 2, 3, 6), np.array([[[5, 6, 7]], [[0, 0, 1]]])
+    for layout in ("interleaved", "half"):
+        said, options = "layout half, " * (layout == "half"), {}
+        if layout == "half":
+            options = {"layout": layout}
+        yield f"{said}positions that do not begin at 0", (x, later), options
+        yield f"{said}positions 0 to 4", (x, np.arange(5)), options
+        yield f"{said}no positions given", (x,), options
+        apart = np.array([-700.5, -2.25, 0, 1, 512])
+        yield f"{said}negative positions and fractions", (x, apart), options
+        yield f"{said}positions that bfloat16 cannot hold", (x, fine), options
+        yield f"{said}positions per example", (both, per_example), options
+        yield f"{said}two heads", heads, options
+        yield f"{said}another base", (x, later), {"base": 500.0, **options}
+        yield f"{said}another gamma", (x, later), {"gamma": 1.5, **options}
+        yield f"{said}another scale base", (x, later), {"scale_base": 64.0, **options}
+        every = {"base": 500.0, "gamma": 1.5, "scale_base": 64.0, **options}
+        yield f"{said}all options at once", (x, later), every
+        yield f"{said}decoding: one token", (x[:, :1], np.array([41])), options
+        one = both[:, :1], np.array([[41], [7]])
+        yield f"{said}decoding: one token of each example", one, options
+
+
+def xpos_key_cases():
+    """The key of xPos: rotation, and a factor that grows with the position."""
+    yield from xpos_query_cases()
+
+
+CARDS = {
+    "xPos": Card(
+        title="xPos",
+        year=2022,
+        idea=(
+            "Rotary that fades with distance. Queries shrink and keys grow with their "
+            "positions, so the score of a distant earlier key gets smaller."
+        ),
+        formula=(
+            r"\mathbf{q}_i \mapsto \zeta_c^{\,i/\tau}\,\mathbf{R}_i\,\mathbf{q}_i, \quad "
+            r"\mathbf{k}_j \mapsto \zeta_c^{-j/\tau}\,\mathbf{R}_j\,\mathbf{k}_j"
+        ),
+        symbols=(
+            r"$\mathbf{R}_i$ is the rotation of rotary, $\zeta_c$ a number below 1 for "
+            r"each pair, and $\tau$ the number of positions over which pair $c$ fades by "
+            r"$\zeta_c$."
+        ),
+        cites=("sun2023length",),
+        function="xpos_query",
+        shows="nearly the stripes of rotary, because little fades within 64 positions",
+        make=lambda n, z=SMALL: Scheme(rotate=(xpos_query, xpos_key)),
+    ),
+}
+
+SUN = "sun2023length, section 3.2, algorithm 1"
+CASES = {
+    "xpos_query": Cases(xpos_query, xpos_query_cases, SUN),
+    "xpos_key": Cases(xpos_key, xpos_key_cases, SUN),
+}

@@ -1,11 +1,12 @@
-"""Cases of the rotation of queries and keys, and of the conversions between its layouts."""
+"""The cards and cases of the rotation of queries and keys, and of its layouts."""
 
 import inspect
 
 import numpy as np
 
-from posattn.conformance.cases import PAIRS, Scheme, draw, single
+from posattn.reference.cases import PAIRS, Cases, draw, single
 from posattn.reference.position import rotary as definition
+from posattn.reference.position.card import SMALL, Card, Scheme
 from posattn.reference.position.sinusoidal import frequencies as plain
 
 FAR = np.array([2**20, 2**20 - 1, 2**19 + 1, 65537, 100003])
@@ -190,19 +191,92 @@ def weight_to_interleaved():
     yield from weight_to_half()
 
 
+CARDS = {
+    "rotary": Card(
+        title="Rotary (RoPE)",
+        year=2021,
+        idea=(
+            "Rotate each pair of entries of a query or a key by an angle that grows with "
+            "the position."
+        ),
+        formula=(
+            r"\mathbf{q}_i \mapsto \mathbf{R}_i\,\mathbf{q}_i, \quad \text{pair } c "
+            r"\text{ rotates by } i\,\omega_c"
+        ),
+        symbols=(
+            r"$\mathbf{R}_i$ rotates all pairs, and $\omega_c = b^{-2c/d_h}$ is the speed "
+            "of pair $c$ in radians per position, with the base $b$ = 10000."
+        ),
+        cites=("su2024roformer",),
+        function="rotate",
+        shows="stripes along the diagonal, because the score depends only on the offset",
+        models=(
+            "Llama",
+            "Llama 2",
+            "Llama 3",
+            "Llama 4 (Maverick)",
+            "Mistral 7B v0.1",
+            "Mixtral 8x7B",
+            "Qwen3",
+            "Gemma",
+            "Gemma 2",
+            "Gemma 3 (local layers)",
+            "Falcon",
+            "OLMo 2",
+            "OLMo 3 (local layers)",
+            "Command R",
+            "Cohere 2",
+            "SmolLM3",
+            "Helium",
+            "ModernBERT",
+            "Nomic BERT",
+            "RoFormer",
+            "ESM-2",
+        ),
+        page="rotary",
+        make=lambda n, z=SMALL: Scheme(rotate=definition.rotate),
+    ),
+    "rotary, partial": Card(
+        title="Partial rotary",
+        year=2021,
+        idea="Rotate only the first entries of each head. The others see only content.",
+        formula=(
+            r"\text{pair } c \text{ rotates by } i\,\omega_c \text{ if } c < m, \text{ "
+            "else not}"
+        ),
+        symbols=r"$m$ is the number of pairs that rotate, and $\omega_c$ is the speed of pair $c$.",
+        cites=("wang2021gptj", "black2022gptneox"),
+        function="rotate",
+        shows="fine and even stripes along the diagonal, without the slow pairs",
+        models=(
+            "GPT-J",
+            "GPT-NeoX-20B",
+            "Phi-2",
+            "StableLM",
+            "Persimmon",
+            "Nemotron",
+            "GLM-4",
+            "Qwen3-Next",
+            "DeepSeek-V3 (the last entries of a head)",
+        ),
+        page="conventions",
+        make=lambda n, z=SMALL: definition.rotation(plain(z.head_dim // 2)),
+    ),
+}
+
 LAYOUTS = "biderman2021rotary, the two layouts"
-SCHEMES = {
-    "rotary": Scheme(rotated, rotary, "su2024roformer, section 3.2.2", name="rotate"),
-    "inverse_rotation": Scheme(
+CASES = {
+    "rotary": Cases(rotated, rotary, "su2024roformer, section 3.2.2", name="rotate"),
+    "inverse_rotation": Cases(
         turned_back, inverse_rotation, "su2024roformer, section 3.2.2", name="rotate"
     ),
-    "rotary_scores": Scheme(
+    "rotary_scores": Cases(
         scores, rotary_scores, "su2024roformer, section 3.2.2", name="rotate"
     ),
-    "to_half": Scheme(definition.to_half, to_half, LAYOUTS),
-    "to_interleaved": Scheme(definition.to_interleaved, to_interleaved, LAYOUTS),
-    "weight_to_half": Scheme(definition.weight_to_half, weight_to_half, LAYOUTS),
-    "weight_to_interleaved": Scheme(
+    "to_half": Cases(definition.to_half, to_half, LAYOUTS),
+    "to_interleaved": Cases(definition.to_interleaved, to_interleaved, LAYOUTS),
+    "weight_to_half": Cases(definition.weight_to_half, weight_to_half, LAYOUTS),
+    "weight_to_interleaved": Cases(
         definition.weight_to_interleaved, weight_to_interleaved, LAYOUTS
     ),
 }
