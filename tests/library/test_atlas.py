@@ -8,7 +8,7 @@ import pytest
 
 from posattn import atlas, configs, reference
 from posattn.configs.reading import ATTENTION
-from posattn.schemes import CARDS, LARGE, PROPERTIES, SCHEMES
+from posattn.schemes import CARDS, LARGE, PROPERTIES, SCHEMES, properties
 from tests.records import PLANS
 
 ROOT = Path(__file__).parents[2]
