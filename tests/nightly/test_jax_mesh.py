@@ -84,24 +84,6 @@ def test_a_spread_attention_is_the_same(monkeypatch, put, along, name, small):
         assert x.sharding.is_equivalent_to(spread[0].sharding, x.ndim)
 
 
-@pytest.mark.parametrize("small", [0, N * N])
-@pytest.mark.parametrize("along", SPREAD)
-def test_sinks_that_are_not_spread_serve_heads_that_are(monkeypatch, put, along, small):
-    monkeypatch.setattr(tiled, "SMALL", small)
-    shapes = *((2, h, N, WIDTH) for h in (HEADS, GROUPS, GROUPS)), (HEADS,)
-    *inputs, sinks = (draw(i, *shape).astype("f") for i, shape in enumerate(shapes))
-
-    def run(query, key, value, sinks):
-        options = {"causal": True, "sinks": sinks, "soft_cap": 1.5}
-        return ours.scaled_dot_product_attention(query, key, value, **options)
-
-    want = value_and_gradients(run, *map(put, (*inputs, sinks)))
-    spread = (put(x, *SPREAD[along]) for x in inputs)
-    got = value_and_gradients(run, *spread, put(sinks))
-    for x, y in zip(got, want, strict=True):
-        assert error(x, np.asarray(y)) <= BOUND["float32"]
-
-
 @pytest.mark.parametrize("along", SPREAD)
 def test_a_layer_on_a_mesh_is_the_same(put, along):
     layer = ours.MultiHeadAttention.init(

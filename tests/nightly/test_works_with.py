@@ -13,9 +13,6 @@ import pytest
 SCHEMES = ("Rotary", "ALiBi", "T5Bias", "FIRE", "StickBreaking", "CoPE", "sinks")
 DIM, HEADS, LENGTH = 8, 2, 6
 
-# what is known not to work
-FAILS = {}
-
 
 def layer_in_torch(scheme):
     import torch
@@ -47,16 +44,6 @@ def gradients(layer, run, x):
 
 def alike(got, want, bound=1e-5):
     return all((a - b).abs().max() <= bound for a, b in zip(got, want, strict=True))
-
-
-def compiled(layer):
-    import torch
-
-    torch.compiler.reset()
-    fast = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
-    for x in map(sequence_in_torch, (LENGTH, 9)):
-        run, plain = (lambda x, f=f: f(x, causal=True) for f in (fast, layer))
-        assert alike(gradients(layer, run, x), gradients(layer, plain, x))
 
 
 def exported(layer):
@@ -189,15 +176,6 @@ def remade(layer):
     assert same(got, jax.grad(loss_in_jax)(layer, x))
 
 
-def exported_from_jax(layer):
-    import jax
-    from jax import export
-
-    x = sequence_in_jax()
-    run = jax.jit(lambda x: layer(x, causal=True))
-    assert same(export.export(run)(x).call(x), run(x))
-
-
 def meshed(layer):
     import jax
     from jax.sharding import PartitionSpec
@@ -212,7 +190,7 @@ def meshed(layer):
 
 
 TOOLS = {
-    "torch.compile": (layer_in_torch, compiled),
+    "torch.compile": None,  # test_compile.py
     "torch.export": (layer_in_torch, exported),
     "torch.autocast": (layer_in_torch, cast),
     "torch.utils.checkpoint": (layer_in_torch, checkpointed),
@@ -222,15 +200,15 @@ TOOLS = {
     "jax.jit": (layer_in_jax, jitted),
     "jax.vmap": (layer_in_jax, mapped_in_jax),
     "jax.checkpoint": (layer_in_jax, remade),
-    "jax.export": (layer_in_jax, exported_from_jax),
+    "jax.export": None,  # test_jax_export.py
     "jax.make_mesh": (layer_in_jax, meshed),
 }
 DISTRIBUTED = ("DistributedDataParallel", "fully_shard")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tool", TOOLS)
-def test_the_schemes_that_work_with_a_tool_are_those_of_the_table(tool, tmp_path):
+@pytest.mark.parametrize("tool", [tool for tool, tried in TOOLS.items() if tried])
+def test_every_scheme_works_with_the_tool(tool, tmp_path):
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     workers = [
         subprocess.Popen(
@@ -243,8 +221,7 @@ def test_the_schemes_that_work_with_a_tool_are_those_of_the_table(tool, tmp_path
     for worker in workers:
         printed, said = worker.communicate(timeout=600)
         assert worker.returncode == 0, said[-3000:]
-        failed = json.loads(printed.splitlines()[-1])
-        assert list(failed) == FAILS.get(tool, []), failed
+        assert json.loads(printed.splitlines()[-1]) == {}
 
 
 def main(tool, rank, meet):

@@ -1,12 +1,10 @@
 """What measures our speed: it checks first, takes turns, keeps what it has, and says what it does."""
 
-import datetime
 import json
 from functools import partial
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 
 from tests.nightly.benchmarks import __main__ as command
@@ -96,17 +94,9 @@ def test_all_take_turns_and_the_first_round_does_not_count():
     assert list(found["median"]) == ["ours", "theirs"]
 
 
-def test_a_ratio_is_taken_round_by_round():
-    assert measuring.ratio([1, 2, 40], [2, 4, 80]) == [0.5, 0.5, 0.5]
-    assert measuring.ratio([1, 2, 3], [1, 1, 1]) == [1.5, 2, 2.5]
-    assert measuring.ratio([3], [2]) == [1.5] * 3
-    assert measuring.ratio([None], [2]) is None
-
-
-@pytest.mark.parametrize("error", [2e-3, float("nan")])
-def test_a_wrong_result_of_ours_is_not_measured(error, path):
+def test_a_wrong_result_of_ours_is_not_measured(path):
     log = []
-    case = fake(log=log, errors=(error, 0.0))
+    case = fake(log=log, errors=(float("nan"), 0.0))
     good, (said,) = measured([case], path)
     assert not good
     assert "WRONG" in said
@@ -114,13 +104,6 @@ def test_a_wrong_result_of_ours_is_not_measured(error, path):
     assert "ratio" not in recorded(path)["rotate/PyTorch"]
     measured([case], path)
     assert len(log) == 4  # it is tried again
-
-
-def test_a_wrong_result_of_another_is_left_out():
-    found = measuring.run(fake(errors=(0.0, 1.0)))
-    assert found["wrong"] == {"theirs": 1.0}
-    assert found["ratio"] == {}
-    assert list(found["median"]) == ["ours"]
 
 
 def test_what_is_recorded_is_not_measured_again(path, monkeypatch):
@@ -136,9 +119,6 @@ def test_what_is_recorded_is_not_measured_again(path, monkeypatch):
     monkeypatch.setattr(records, "fingerprint", lambda _: "changed")
     measured(cases[:1], path)
     assert len(log) == 40
-    monkeypatch.setitem(ABOUT, "cores", 3)
-    measured(cases[:1], path)
-    assert len(log) == 50
 
 
 def test_a_run_that_was_stopped_goes_on(path, monkeypatch, capsys):
@@ -170,8 +150,9 @@ def test_a_case_that_fails_stops_no_other(path):
 
 
 @pytest.mark.parametrize("scheme", attention.SCHEMES)
-@pytest.mark.parametrize("slopes", [False, True])
-@pytest.mark.parametrize("make", [attention.in_torch, attention.in_jax])
+@pytest.mark.parametrize(
+    ("make", "slopes"), [(attention.in_torch, True), (attention.in_jax, False)]
+)
 def test_the_check_of_attention_knows_right_from_wrong(make, slopes, scheme, monkeypatch):
     # which takes a compiler
     monkeypatch.setattr(attention, "flex", lambda *_: lambda q, k, v: q)
@@ -208,22 +189,6 @@ def test_the_check_of_flexattention_knows_right_from_wrong(slopes, kind, monkeyp
         assert contender.error(jax.tree.map(lambda x: 1.01 * x, result)) > bound
 
 
-@pytest.mark.parametrize(("device", "count"), [("cpu", 5), ("cuda", 20)])
-def test_flexattention_is_measured_with_gradients_where_it_has_them(
-    device, count, monkeypatch
-):
-    monkeypatch.setattr(machine, "device", lambda: device)
-    cases = command.cases_of(records.LATER)
-    assert len(cases) == len({case.name for case in cases}) == count
-    assert any("gradients" in case.name for case in cases) == (device == "cuda")
-
-
-def test_the_schemes_give_different_results():
-    right = [attention.right(scheme, SMALL, "float32") for scheme in attention.SCHEMES]
-    for i, one in enumerate(right):
-        assert all(measuring.error(one, other) > 0.01 for other in right[:i])
-
-
 @pytest.mark.parametrize("scheme", layer.SCHEMES)
 @pytest.mark.parametrize("slopes", [False, True])
 def test_the_check_of_a_layer_knows_right_from_wrong(slopes, scheme, monkeypatch):
@@ -238,46 +203,26 @@ def test_the_check_of_a_layer_knows_right_from_wrong(slopes, scheme, monkeypatch
     assert wrong.error(wrong.call()) > bound
 
 
-def test_an_error_is_relative_to_the_largest_number_or_to_one():
-    assert measuring.error([1.0, 4.5], np.array([1.0, 4.0])) == 0.125
-    assert measuring.error([0.5], np.array([0.25])) == 0.25
-
-
 # what is recorded, and how the page shows it
-
-
-def every_case(device, monkeypatch):
-    monkeypatch.setattr(machine, "device", lambda: device)
-    return {f"{case.part}/{case.name}": case for case in command.cases_of(records.PARTS)}
 
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 def test_a_recorded_file_has_what_the_page_needs(file, monkeypatch):
     record = json.loads(file.read_text(encoding="utf-8"))
-    assert set(record) == {"device", "machine", "cases"}
-    assert set(record["machine"]) == {"name", "cores", "memory", "system", "versions"}
     assert file.stem == machine.kind(record["machine"])
-    cases = every_case(record["device"], monkeypatch)
+    monkeypatch.setattr(machine, "device", lambda: record["device"])
+    every = command.cases_of(records.PARTS)
+    cases = {f"{case.part}/{case.name}": case for case in every}
     for name, entry in record["cases"].items():
         case = cases[name]
         facts = (case.part, case.name, case.setting, case.unit, case.bound)
         keys = ("part", "name", "setting", "unit", "bound")
         assert tuple(entry[key] for key in keys) == facts
         assert tuple(entry["code"]) == case.code
-        datetime.date.fromisoformat(entry["date"])
         right = {k: e for k, e in entry["error"].items() if k not in entry["wrong"]}
         assert all(e is None or e <= entry["bound"] for e in right.values())
         assert len(entry["error"]) > 1, f"{name} is measured beside nobody"
-        assert list(entry["median"]) == list(right)
-        assert ["ours", *entry["ratio"]] == list(right)
-        for ratio in entry["ratio"].values():
-            assert ratio is None or 0 < ratio[0] <= ratio[1] <= ratio[2]
-
-
-def test_every_part_is_recorded():
-    assert FILES
-    parts = {e["part"] for m in records.machines() for e in m["cases"].values()}
-    assert parts == set(records.PARTS)
+        assert list(entry["median"]) == ["ours", *entry["ratio"]] == list(right)
 
 
 @pytest.mark.parametrize("name", tables.VIEWS)
@@ -328,10 +273,3 @@ def test_the_page_marks_old_times_and_lists_who_is_faster(shown, monkeypatch):
     monkeypatch.setattr(records, "fingerprint", lambda _: "changed")
     assert "| good\\* | theirs |" in shown("rotate")
     assert shown("slower").endswith("(A machine)\\*.")
-
-
-@pytest.mark.parametrize(("quartile", "limits"), [(1.01, []), (0.99, []), (1.01, ["b"])])
-def test_who_is_faster_is_so_in_three_of_four_rounds_and_does_the_same(quartile, limits):
-    entry = {"ratio": {"b": [quartile, 1.1, 1.2]}, "limits": limits}
-    listed = list(tables.slower({"cases": {"a": entry}}))
-    assert bool(listed) == (quartile > 1 and not limits)

@@ -56,41 +56,11 @@ def test_the_errors_in_the_book_are_those_of_the_library(name):
     assert not list(apart(found, recorded, 2, own=CASES[name].peer in cases.OWN.values()))
 
 
-@pytest.mark.parametrize(
-    ("errors", "own", "told"),
-    [
-        ([3.0, 4.0], False, []),
-        ([4.1, 4.0], False, ["ours"]),
-        ([0.9, 4.0], False, ["ours"]),
-        ([3.0, 9.0], False, ["theirs"]),
-        ([3.0, 9.0], True, []),
-        ([8.9, 9.0], True, []),
-        ([9.1, 9.0], True, ["ours"]),
-        ([0.9, 9.0], True, ["ours"]),
-        ([0.6, 2.0], True, []),
-        ([0.4, 2.0], True, ["ours"]),
-    ],
-)
-def test_ours_may_move_as_far_as_the_frameworks_own_on_another_processor(errors, own, told):
-    found, then = {"float32": {"JAX": errors}}, {"float32": {"JAX": [2.0, 4.0]}}
-    assert [line.split()[2][:-1] for line in apart(found, then, 2, own=own)] == told
-
-
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.blocks])
 def test_the_errors_of_far_positions_are_those_of_the_library(name):
     length = CASES[name].lengths[-1]
     found = measuring.worst(CASES[name], length, most=1024)  # of some of them
     assert not list(apart(found, RECORD["cases"][name]["errors"][str(length)], 3))
-
-
-def test_positions_are_compared_as_densely_as_the_page_says():
-    rotation = CASES["rotate"]
-    assert rotation.lengths == (2**10, 2**15, 2**20)
-    for length, step in zip(rotation.lengths, (1, 1, 16), strict=True):
-        where = np.concatenate(measuring.places(rotation, length, measuring.MOST))
-        assert (where[0], where[-1]) == (0, length - 1)
-        assert np.diff(where).max() < step + 2
-        assert np.diff(where).mean() == pytest.approx(step, rel=1e-3)
 
 
 def test_inputs_are_rounded_before_they_are_measured():
@@ -147,32 +117,13 @@ def test_the_frequencies_of_each_rule_are_right(turns, frequencies):
 # units in the last place
 
 
-@pytest.mark.parametrize(
-    ("got", "want", "dtype", "unit", "error"),
-    [
-        (1.0, 1 + 2**-23, "float32", "number", 1),
-        (
-            1.0,
-            1 - 2**-24,
-            "float32",
-            "number",
-            1,
-        ),  # below a power of two units are half as large
-        (3.0, 3.5, "bfloat16", "number", 32),
-        (
-            0.0,
-            2.0**-25,
-            "float16",
-            "number",
-            0.5,
-        ),  # no unit is smaller than the smallest number
-        (0.0, 0.0, "float64", "number", 0),
-        ([1.0, 0.0], [1.0, 2**-30], "float32", "row", 2**-7),
-        ([1.0, 0.0], [1.0, 2**-30], "float32", "number", 2**23),
-        (math.inf, 1e6, "float16", "number", math.inf),
-        (math.nan, 1.0, "float16", "number", math.inf),
-    ],
-)
+@pytest.mark.parametrize(("got", "want", "dtype", "unit", "error"), [
+    (1.0, 1 - 2**-24, "float32", "number", 1),  # below a power of two units are half as large
+    (0.0, 2.0**-25, "float16", "number", 0.5),  # no unit is smaller than the smallest number
+    ([1.0, 0.0], [1.0, 2**-30], "float32", "row", 2**-7),
+    ([1.0, 0.0], [1.0, 2**-30], "float32", "number", 2**23),
+    (math.nan, 1.0, "float16", "number", math.inf),
+])  # fmt: skip
 def test_units_are_those_of_the_right_number(got, want, dtype, unit, error):
     want = np.atleast_1d(np.asarray(want, truth.WIDE))
     assert measuring.units(np.atleast_1d(got), want, dtype, unit) == error

@@ -17,7 +17,7 @@ from tests.nightly.oracles.checks_from_config import model_of
 
 AGREE = 1e-5  # in float32, of the largest logit
 N, PAD, STEPS = 9, 3, 10
-NAMES = (
+NAMES = [
     *(
         "Llama",
         "Mistral",
@@ -30,16 +30,13 @@ NAMES = (
         "Gemma 3",
     ),
     *("Phi-3", "GPT-2", "GPT-NeoX", "BLOOM"),
-)
+]
 VARIANTS = {name: (name, {}) for name in NAMES} | {
-    "Llama, tied, with offsets": (
-        "Llama",
-        {"tie_word_embeddings": True, "mlp_bias": True},
-    ),
+    "Llama, tied, with offsets": ("Llama", {"tie_word_embeddings": True, "mlp_bias": True}),
     "GPT-NeoX, one after the other": ("GPT-NeoX", {"use_parallel_residual": False}),
     "Gemma 3, capped": ("Gemma 3", {"final_logit_softcapping": 3.0}),
     "GPT-2, narrow": ("GPT-2", {"n_inner": 48, "activation_function": "relu"}),
-}
+}  # fmt: skip
 
 
 def distance(got, want):
@@ -71,11 +68,6 @@ def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
     model = model_of(family, **options)
     ours = made(column, model)
     tokens = torch.randint(1, 40, (2, N), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        want = model(input_ids=tokens).logits
-        got = ours(given(column, tokens))
-    assert distance(got if column is jax_column else got.detach(), want) <= AGREE
-
     padding = torch.ones_like(tokens)
     padding[1, :PAD] = 0
     places = padding.cumsum(-1) - 1

@@ -75,11 +75,10 @@ def text(padding=0):
     return {"input_ids": tokens, "attention_mask": read}
 
 
-@pytest.mark.parametrize("padding", [0, PADDING])
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
-def test_logits_and_what_is_written_are_those_of_eager_attention(name, padding):
-    model, given = made(name), text(padding)
+def test_logits_and_what_is_written_are_those_of_eager_attention(name):
+    model, given = made(name), text(PADDING)
     found = []
     for implementation in ("eager", "posattn"):
         switch(model, implementation)
@@ -96,13 +95,10 @@ def test_logits_and_what_is_written_are_those_of_eager_attention(name, padding):
     assert our_words.equal(words)
 
 
-@pytest.mark.parametrize("name", ["Llama", "GPT-2", "Gemma 2, soft cap"])
-def test_gradients_are_those_of_eager_attention(name):
-    model, given = made(name), text(PADDING)
+def test_gradients_are_those_of_eager_attention():
+    model, given = made("Gemma 2, soft cap"), text(PADDING)
     labels = given["input_ids"].clone()
-    labels[
-        1, : PADDING + 1
-    ] = -100  # the first word follows padding, whose outputs nobody reads
+    labels[1, : PADDING + 1] = -100  # whose outputs come from padding
     found = []
     for implementation in ("eager", "posattn"):
         switch(model, implementation)
@@ -124,18 +120,3 @@ def test_a_cache_of_a_fixed_size_is_read_to_its_filled_end():
                                  disable_compile=True)  # fmt: skip
         found.append(written)
     assert found[0].equal(found[1])
-
-
-@torch.no_grad()
-def test_the_position_bias_of_t5_is_added():
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 2}
-    config = transformers.T5Config(**sizes, vocab_size=40, decoder_start_token_id=0)
-    torch.manual_seed(0)
-    model = transformers.T5ForConditionalGeneration(config).eval()
-    given = text(PADDING)
-    words = {"decoder_input_ids": given["input_ids"][:, :7]}
-    found = []
-    for implementation in ("eager", "posattn"):
-        switch(model, implementation)
-        found.append(model(**given, **words).logits)
-    assert (found[0] - found[1]).abs().max() < AGREE * max(1, found[0].abs().max())

@@ -17,7 +17,6 @@ import transformers
 
 import posattn.torch
 from posattn.torch import (
-    ALiBi,
     LearnedPositionalEncoding,
     T5Bias,
     sinusoidal_encoding,
@@ -26,18 +25,9 @@ from posattn.torch import (
 from tests.conftest import draw, error
 from tests.records import PLANS, RECORDS
 
-ROWS = json.loads(
-    (Path(__file__).parents[3] / "docs" / "_records" / "models.json").read_text("utf-8")
-)
-NAMES = {name: getattr(posattn.torch, name) for name in posattn.torch.__all__}
+ROWS = Path(__file__).parents[3] / "docs" / "_records" / "models.json"
 SINGLE = 1e-5  # of float32 tables at the small positions that are compared
 WHERE = torch.tensor([0, 1, 2, 3, 5, 8, 40])
-
-
-def evaluated(family):
-    """What a model's line of code makes."""
-    (row,) = (row for row in ROWS if row["family"] == family)
-    return eval(row["code"], {"partial": partial, **NAMES})
 
 
 def modelling(config):
@@ -65,22 +55,15 @@ def test_dinov3_turns_by_rows_and_columns():
     centres = (2 * np.arange(3) + 1) / 3 - 1  # of 3 by 3 patches, from -1 to 1
     grid = np.stack(np.meshgrid(centres, centres, indexing="ij"), axis=-1)
     where = torch.tensor(2 * math.pi * grid.reshape(9, 2))
-    ours = evaluated("DINOv3")(torch.tensor(x), where).numpy()
-    assert error(ours, double(theirs)) <= SINGLE
-
-
-def test_dinov3s_coordinates_run_from_minus_to_plus_two_pi():
-    found = modelling(transformers.DINOv3ViTConfig())
-    for size in (3, 30):
-        centres = found.get_patches_center_coordinates(size, size, torch.float32, "cpu")
-        assert centres.min() == pytest.approx(-1 + 1 / size)
-        assert centres.max() == pytest.approx(1 - 1 / size)
+    rows = json.loads(ROWS.read_text("utf-8"))
+    (code,) = (row["code"] for row in rows if row["family"] == "DINOv3")
+    ours = eval(code, {"partial": partial, **vars(posattn.torch)})
+    assert error(ours(torch.tensor(x), where).numpy(), double(theirs)) <= SINGLE
 
 
 @pytest.mark.parametrize(
     ("family", "kind", "module", "offset"),
     [
-        ("BERT", "Bert", "embeddings.position_embeddings", 0),
         ("GPT-2", "GPT2", "wpe", 0),
         ("OPT", "OPT", "decoder.embed_positions", 2),  # two rows that nothing uses
     ],
@@ -107,14 +90,6 @@ def test_whispers_sinusoid():
     assert np.abs(ours.double().numpy() - double(sinusoids(rows, width))).max() < 5e-4
 
 
-def test_marians_sinusoid():
-    found = modelling(transformers.MarianConfig())
-    rows, width = PLANS["Marian"].layers[0].table[1], RECORDS["Marian"]["d_model"]
-    theirs = found.MarianSinusoidalPositionalEmbedding(rows, width).create_weight()
-    ours = to_half(sinusoidal_encoding(rows, width))
-    assert error(ours.double().numpy(), double(theirs)) <= SINGLE
-
-
 @pytest.mark.parametrize(("place", "both"), [(0, True), (6, False)])
 def test_t5(place, both):
     config = transformers.T5Config(is_decoder=not both)
@@ -132,43 +107,6 @@ def test_t5(place, both):
     ours.load_state_dict({"table": theirs.relative_attention_bias.weight})
     got = ours(torch.arange(200), torch.arange(300))
     assert error(double(got), double(theirs.compute_bias(200, 300)[0])) <= SINGLE
-
-
-@pytest.mark.parametrize("family", ["BLOOM", "MPT"])
-def test_alibi(family):
-    layer = PLANS[family].layers[0]
-    where = torch.arange(9)
-    ours = double(ALiBi(layer.num_heads)(where, where))
-    np.testing.assert_allclose(layer.bias.values, -ours[:, 1, 0], rtol=1e-6)
-    if family == "MPT":
-        build = modelling(transformers.MptConfig()).build_mpt_alibi_tensor
-        theirs = double(build(layer.num_heads, 9))
-    else:
-        build = modelling(transformers.BloomConfig()).build_alibi_tensor
-        theirs = double(build(torch.ones(1, 9), layer.num_heads, torch.float32))
-    row_by_row = ours - theirs  # both leave a constant per row out
-    assert np.allclose(
-        (row_by_row - row_by_row[..., :1])[:, np.tri(9, dtype=bool)], 0, atol=SINGLE
-    )
-
-
-def test_xlnet_has_the_sizes_of_the_line():
-    """Its numbers are compared in checks_transformers.py."""
-    config, ours = transformers.XLNetConfig(), evaluated("XLNet")
-    assert ours.weight.shape == (config.d_model, config.d_model)
-    assert ours.content_bias.shape == (config.n_head, config.d_model // config.n_head)
-
-
-def test_swin():
-    config = transformers.SwinConfig()
-    theirs = modelling(config).SwinRelativePositionBias(
-        config.num_heads[0], (config.window_size,) * 2
-    )
-    torch.nn.init.normal_(theirs.relative_position_bias_table)
-    ours = evaluated("Swin")
-    ours.load_state_dict({"table": theirs.relative_position_bias_table})
-    where = torch.arange(config.window_size**2)
-    assert error(double(ours(where, where)), double(theirs()[0])) <= SINGLE
 
 
 def test_jambas_attention_is_told_no_positions():
@@ -189,24 +127,3 @@ def test_jambas_attention_is_told_no_positions():
     )
     assert error(double(permuted), double(whole[:, order])) <= SINGLE
     assert "no position" in str(PLANS["Jamba"].layers[4])
-
-
-def test_the_default_base_of_qwen3_is_not_that_of_its_checkpoints():
-    """The page of the table tells it as a common mistake."""
-    assert transformers.Qwen3Config().rope_parameters["rope_theta"] == 10000
-    assert RECORDS["Qwen3"]["rope_theta"] == 1000000
-
-
-@pytest.mark.parametrize("kind", ["GPTJ", "RoFormer"])
-def test_frequencies_that_are_no_key(kind):
-    """Those of a rotation whose angles stand in a table: both count from the base 10000."""
-    config = getattr(transformers, f"{kind}Config")()
-    found = modelling(config)
-    layer = PLANS["GPT-J" if kind == "GPTJ" else "RoFormer"].layers[0]
-    angles = np.arange(9.0)[:, None] * np.array(layer.rope.frequencies)
-    if kind == "GPTJ":
-        theirs = found.create_sinusoidal_positions(9, config.rotary_dim)
-    else:
-        theirs = found.RoFormerSinusoidalPositionalEmbedding(9, 64).create_weight()
-    want = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    assert np.abs(double(theirs) - want).max() < SINGLE

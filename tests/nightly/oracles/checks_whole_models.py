@@ -12,12 +12,8 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers.models.bloom.modeling_bloom import BloomAttention
 from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Attention
 from transformers.models.gemma3.modeling_gemma3 import Gemma3Attention
-from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
-from transformers.models.llama.modeling_llama import LlamaAttention
-from transformers.models.mistral.modeling_mistral import MistralAttention
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -36,15 +32,6 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": None,
     "tie_word_embeddings": False,  # or they repeat themselves
-}
-GROUPED = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
 }
 BASES = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
@@ -116,76 +103,28 @@ def tokens(*shape):
     return torch.randint(2, VOCABULARY, shape, generator=torch.Generator().manual_seed(1))
 
 
-# decoders
+# a decoder: Gemma 3, whose layers differ in their windows and their bases
 
 
-def plain(load, attention):
-    return InTheirPlace(load(attention))
-
-
-def windowed(load, attention):
-    """The window of a module's configuration, if it is for this kind of layer."""
-    sliding = getattr(attention, "layer_type", "sliding_attention") == "sliding_attention"
+def in_gemma3(attention):
+    """The window of the configuration, if it is for this kind of layer."""
+    sliding = attention.layer_type == "sliding_attention"
     window = attention.config.sliding_window if sliding else None
-    return InTheirPlace(load(attention), window=window)
-
-
-def with_residual(load, attention):
-    """BLOOM's module adds what its block came with."""
-    return InTheirPlace(
-        load(attention), answer=lambda out, x, residual: (out + residual, None)
-    )
-
-
-DECODERS = {
-    "Llama": (
-        transformers.LlamaConfig(rope_parameters=LLAMA3, **GROUPED),
-        LlamaAttention,
-        partial(plain, loading.from_llama),
-    ),
-    "Mistral": (
-        transformers.MistralConfig(sliding_window=5, **GROUPED),
-        MistralAttention,
-        partial(windowed, loading.from_mistral),
-    ),
-    "GPT-NeoX": (
-        transformers.GPTNeoXConfig(
-            rope_parameters={
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "partial_rotary_factor": 0.5,
-            },
-            **SIZES,
-        ),
-        GPTNeoXAttention,
-        partial(plain, loading.from_gpt_neox),
-    ),
-    "Gemma 3": (
-        transformers.Gemma3TextConfig(
-            sliding_window=5,
-            layer_types=["sliding_attention", "full_attention"],
-            rope_parameters=BASES,
-            query_pre_attn_scalar=12,
-            **GROUPED | {"num_hidden_layers": 2},
-        ),
-        Gemma3Attention,
-        partial(windowed, loading.from_gemma3),
-    ),
-    "BLOOM": (
-        transformers.BloomConfig(n_layer=3, n_head=4, **SIZES),
-        BloomAttention,
-        partial(with_residual, loading.from_bloom),
-    ),
-}
-each_decoder = pytest.mark.parametrize("name", DECODERS)
+    return InTheirPlace(loading.from_gemma3(attention), window=window)
 
 
 @pytest.fixture
-def pair(name):
+def gemma3():
     """Their model, and the same with our layers."""
-    config, kind, place = DECODERS[name]
+    config = transformers.Gemma3TextConfig(
+        sliding_window=5,
+        layer_types=["sliding_attention", "full_attention"],
+        rope_parameters=BASES,
+        query_pre_attn_scalar=12,
+        **SIZES | {"num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 2},
+    )
     theirs = random(transformers.AutoModelForCausalLM.from_config(config))
-    return theirs, replace(theirs, kind, place)
+    return theirs, replace(theirs, Gemma3Attention, in_gemma3)
 
 
 def distance(got, want):
@@ -197,29 +136,15 @@ def logits(model, **inputs):
     return model(**inputs, use_cache=False).logits
 
 
-@each_decoder
-def test_logits(pair, name):
-    theirs, model = pair
-    assert len(ours(model)) == theirs.config.num_hidden_layers
-    inputs = {"input_ids": tokens(2, PROMPT)}
-    assert distance(logits(model, **inputs), logits(theirs, **inputs)) <= LOGITS
-
-
-@each_decoder
-@pytest.mark.parametrize("part", ["rotate", "bias", "window", "query_norm", "scale"])
-def test_each_part_decides(pair, name, part):
+@pytest.mark.parametrize("part", [None, "rotate", "window", "query_norm", "scale"])
+def test_each_part_decides(gemma3, part):
     """Logits agree with all that a layer was given, and with nothing less."""
-    theirs, model = pair
-    changed = False
-    for place in ours(model):
-        holder = place if part == "window" else place.layer
-        changed |= getattr(holder, part) is not None
-        setattr(holder, part, None)
-    if part == "scale" and name != "Gemma 3":
-        changed = False  # it is the usual one
+    theirs, model = gemma3
+    for place in ours(model) if part else ():
+        setattr(place if part == "window" else place.layer, part, None)
     inputs = {"input_ids": tokens(2, PROMPT)}
     far = distance(logits(model, **inputs), logits(theirs, **inputs))
-    assert (far > 1e-3) == changed
+    assert far > 1e-3 if part else far <= LOGITS
 
 
 @torch.no_grad()
@@ -259,25 +184,14 @@ def assert_says_the_same(got, want):
     assert distance(got[1], want[1]) <= LOGITS
 
 
-@each_decoder
-def test_decoding_with_the_cache_is_generate(pair, name):
-    theirs, model = pair
-    prompt = tokens(2, PROMPT)
-    assert_says_the_same(decode(model, prompt), generate(theirs, prompt))
-
-
-@each_decoder
-def test_decoding_a_batch_that_is_padded_on_the_left(pair, name):
-    theirs, model = pair
+def test_decoding_a_batch_that_is_padded_on_the_left(gemma3):
+    theirs, model = gemma3
     prompt, paddings = tokens(3, PROMPT), (0, 3, 8)
     mask = torch.ones_like(prompt)
     for row, padding in enumerate(paddings):
         mask[row, :padding] = prompt[row, :padding] = 0
     want = generate(theirs, prompt, attention_mask=mask)
     assert_says_the_same(decode(model, prompt, attention_mask=mask), want)
-    for row, padding in enumerate(paddings):
-        alone = decode(model, prompt[row : row + 1, padding:])
-        assert_says_the_same(alone, [x[row : row + 1] for x in want])
 
 
 # T5: a bias that all layers of a stack share, and attention to what the encoder read
@@ -314,20 +228,10 @@ def t5():
     return theirs, replace(theirs, T5Attention, partial(place_in_t5, biases={}))
 
 
-def test_logits_of_t5(t5):
-    theirs, model = t5
-    assert len(ours(model)) == 6
-    inputs = {"input_ids": tokens(2, 30), "decoder_input_ids": tokens(2, 25)}
-    want = logits(theirs, **inputs)
-    assert distance(logits(model, **inputs), want) <= LOGITS
-    for place in ours(model):
-        place.layer.bias = None
-    assert distance(logits(model, **inputs), want) > 1e-2
-
-
 @torch.no_grad()
 def test_decoding_of_t5_is_generate(t5):
     theirs, model = t5
+    assert len(ours(model)) == 6
     prompt = tokens(2, 30)
     read = model.encoder(prompt)
     for place in ours(model.decoder):
@@ -378,11 +282,6 @@ def test_logits_of_deberta_v2():
     inputs["attention_mask"][1, 30:] = 0
     want = logits_of_words(theirs, **inputs)
     assert distance(logits_of_words(model, **inputs), want) <= LOGITS
-    for part in ("bias", "padded"):
-        changed = deepcopy(model)
-        for place in ours(changed):
-            setattr(place if part == "padded" else place.layer, part, None)
-        assert distance(logits_of_words(changed, **inputs), want) > 1e-2
 
 
 @torch.no_grad()
@@ -397,16 +296,14 @@ def logits_of_words(model, **inputs):
 IMAGE = 5  # the token in whose place the parts of an image come
 
 
+def in_qwen2_vl(attention):
+    return InTheirPlace(loading.from_qwen2_vl(attention))
+
+
 @pytest.fixture
 def qwen2_vl():
-    vision = {
-        "depth": 1,
-        "embed_dim": 16,
-        "hidden_size": 32,
-        "num_heads": 2,
-        "patch_size": 2,
-        "mlp_ratio": 2,
-    }
+    vision = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "num_heads": 2}
+    vision |= {"patch_size": 2, "mlp_ratio": 2}
     sections = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
     config = transformers.Qwen2VLConfig(
         text_config={**SIZES, "num_key_value_heads": 2, "rope_parameters": sections},
@@ -415,7 +312,7 @@ def qwen2_vl():
         tie_word_embeddings=False,
     )
     theirs = random(transformers.Qwen2VLForConditionalGeneration(config))
-    return theirs, replace(theirs, Qwen2VLAttention, partial(plain, loading.from_qwen2_vl))
+    return theirs, replace(theirs, Qwen2VLAttention, in_qwen2_vl)
 
 
 def seen_and_read():
@@ -443,23 +340,11 @@ def stand(model, inputs):
     return coordinates[..., :PROMPT]
 
 
-def test_logits_of_qwen2_vl(qwen2_vl):
-    theirs, model = qwen2_vl
-    assert len(ours(model)) == 3
-    inputs = seen_and_read()
-    places = stand(model, inputs)
-    assert not torch.equal(places[1], places[2])
-    want = logits(theirs, **inputs)
-    assert distance(logits(model, **inputs), want) <= LOGITS
-    for place in ours(model):
-        place.layer.rotate.coordinates = torch.arange(ROOM)[None, :, None].expand(-1, -1, 3)
-    assert distance(logits(model, **inputs), want) > 1e-3
-
-
 def test_decoding_of_qwen2_vl_is_generate(qwen2_vl):
     theirs, model = qwen2_vl
     inputs = seen_and_read()
-    stand(model, inputs)
+    places = stand(model, inputs)
+    assert not torch.equal(places[1], places[2])
     prompt = inputs.pop("input_ids")
     assert_says_the_same(
         decode(model, prompt, **inputs), generate(theirs, prompt, **inputs)

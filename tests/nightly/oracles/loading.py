@@ -8,12 +8,10 @@ import torch
 from torch import nn
 
 from posattn.torch import (
-    ALiBi,
     DisentangledBias,
     MultiHeadAttention,
     Rotary,
     T5Bias,
-    llama3,
     mrope_frequencies,
     position_interpolation,
     rotate_axes,
@@ -46,52 +44,11 @@ def projected(attention, **options):
     return with_weights(layer, *(part.state_dict() for part in parts))
 
 
-def unfused(linear, num_heads):
-    """The states of three projections in one, whose rows go head by head: query, key, value."""
-    rows = {
-        name: x.unflatten(0, (num_heads, 3, -1)) for name, x in linear.state_dict().items()
-    }
-    return [{name: x[:, i].flatten(0, 1) for name, x in rows.items()} for i in range(3)]
-
-
 def rms_norm(weight, eps):
     """A norm with this weight."""
     norm = nn.RMSNorm(len(weight), eps=eps)
     norm.load_state_dict({"weight": weight})
     return norm
-
-
-def from_llama(attention):
-    """Llama 3.1: grouped heads, halves that turn, slow pairs that are slowed down."""
-    rope = attention.config.rope_parameters
-    frequencies = llama3(
-        attention.head_dim,
-        base=rope["rope_theta"],
-        factor=rope["factor"],
-        low_frequency_factor=rope["low_freq_factor"],
-        high_frequency_factor=rope["high_freq_factor"],
-        trained_length=rope["original_max_position_embeddings"],
-    )
-    return projected(attention, rotate=Rotary(layout="half", frequencies=frequencies))
-
-
-def from_mistral(attention):
-    """Mistral: its window belongs to the mask of a call, or to the cache."""
-    base = attention.config.rope_parameters["rope_theta"]
-    return projected(attention, rotate=Rotary(layout="half", base=base))
-
-
-def from_gpt_neox(attention):
-    """GPT-NeoX: one projection for three, and the first entries of a head turn."""
-    config, base = attention.config, attention.config.rope_parameters["rope_theta"]
-    layer = MultiHeadAttention(
-        config.hidden_size,
-        config.num_attention_heads,
-        use_bias=config.attention_bias,
-        rotate=Rotary(layout="half", base=base, rotary_dim=attention.rotary_ndims),
-    )
-    parts = unfused(attention.query_key_value, config.num_attention_heads)
-    return with_weights(layer, *parts, attention.dense.state_dict())
 
 
 def from_gemma3(attention):
@@ -133,16 +90,6 @@ def from_t5(attention, bias):
     )
     parts = attention.q, attention.k, attention.v, attention.o
     return with_weights(layer, *(part.state_dict() for part in parts))
-
-
-def from_bloom(attention):
-    """BLOOM: one projection for three, and ALiBi."""
-    heads = attention.num_heads
-    layer = MultiHeadAttention(
-        attention.hidden_size, heads, use_bias=True, bias=ALiBi(heads)
-    )
-    parts = unfused(attention.query_key_value, heads)
-    return with_weights(layer, *parts, attention.dense.state_dict())
 
 
 def from_deberta_v2(attention, table):
