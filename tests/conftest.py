@@ -55,25 +55,12 @@ def need(there, reason):
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
 
 
-def pytest_configure(config):
-    """Leave what is slow to CI, unless files or marks are named."""
-    config.addinivalue_line("markers", "slow: takes a third of a second or more; run in CI")
-    named = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.markexpr
-    if not named and os.environ.get("CI") != "true":
-        config.option.markexpr = "not slow"
-
-
 def pytest_ignore_collect(collection_path):
     """Collect tests only: a helper has no examples, and may need what this folder's tests do not."""
     helper = collection_path.suffix == ".py" and not collection_path.name.startswith(
         "test_"
     )
     return helper or None
-
-
-def pytest_report_header(config):
-    """Say what does not run."""
-    return ["slow tests are left to CI: -m slow"] * (config.option.markexpr == "not slow")
 
 
 def pytest_collection_finish():

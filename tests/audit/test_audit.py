@@ -8,8 +8,6 @@ from tests.audit import __main__ as audit
 from tests.audit import browser, chromium, links, node, npm, site
 from tests.conftest import need
 
-pytestmark = pytest.mark.slow
-
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'"
 STYLE = """
 body { margin: 1rem; overflow-wrap: anywhere; } h1 { font-size: 1.5rem; }

@@ -17,8 +17,6 @@ from tests.audit.node import NODE
 from tests.audit.site import served
 from tests.build.books import ROOT
 
-pytestmark = pytest.mark.slow  # a browser
-
 STATIC = ROOT / "docs" / "_static"
 FOLDERS = {
     "rotary": CHECKPOINT,

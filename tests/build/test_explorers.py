@@ -9,8 +9,6 @@ import pytest
 from posattn import reference
 from tests.build.books import ROOT
 
-pytestmark = pytest.mark.slow  # small books
-
 STATIC = ROOT / "docs" / "_static"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css">

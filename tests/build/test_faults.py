@@ -8,8 +8,6 @@ import pytest
 from tests.build import books
 from tests.build.books import cell
 
-pytestmark = pytest.mark.slow  # small books
-
 DRAW = "from posattn import figures\nfigures.offsets([1, 2, {}])"
 FAULTS = {  # the text of a page, and what is said of it
     "text": (

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from docs._ext.book import site
 
 BEGIN = """
@@ -56,7 +54,6 @@ def test_node_that_listens_late_is_started_again(tmp_path):
     assert len({*tries}) == 2
 
 
-@pytest.mark.slow
 def test_node_that_does_not_listen_is_an_error(tmp_path):
     node = tmp_path / "node"
     node.write_text("#!/bin/sh\nexec cat\n")

@@ -7,8 +7,6 @@ from nbformat import v4 as notebook
 from tests.build.books import ADDRESS
 from tests.nightly import rerun
 
-pytestmark = pytest.mark.slow  # small books
-
 
 @pytest.fixture(scope="module")
 def notebooks(book):

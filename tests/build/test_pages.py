@@ -7,8 +7,6 @@ from bs4 import BeautifulSoup
 
 from tests.build.books import words
 
-pytestmark = pytest.mark.slow  # small books
-
 PIECES = {  # of which every line of HTML is ours: where they stand
     "a figure": ("pair", "figure"),
     "code from scratch": ("scratch", ".sd-tab-set .sd-tab-content"),

@@ -9,8 +9,6 @@ import pytest
 
 from tests.build.books import ROOT
 
-pytestmark = pytest.mark.slow  # small books
-
 
 @pytest.fixture(scope="module")
 def paper(book):

@@ -9,8 +9,6 @@ from docs._ext.book import reading
 from tests.build.books import build, cell, words, write
 from tests.conftest import need
 
-pytestmark = pytest.mark.slow  # small books
-
 WORK = "@misc{{{name}, title={{{name}}}, author={{Nobody, {name}}}, year={{2024}}}}\n"
 DRAW = "from posattn import figures\nfigures.offsets([1, 2, {}])"
 PAGE = """

@@ -83,7 +83,6 @@ SOURCES = {
 DATED = f"posattn-{posattn.__version__}"
 
 
-@pytest.mark.slow
 def test_wheel_and_sdist_have_the_library_and_nothing_else(made, wheel):
     licences = {"licenses/LICENSE", "licenses/src/posattn/figures/fonts/OFL.txt"}
     about = licences | {"METADATA", "WHEEL", "RECORD", "entry_points.txt"}

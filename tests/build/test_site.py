@@ -2,12 +2,8 @@
 
 import re
 
-import pytest
-
 from posattn.stories import CHECKPOINT
 from tests.build.books import ADDRESS, ROOT
-
-pytestmark = pytest.mark.slow  # small books
 
 STATIC = ROOT / "docs" / "_static"
 INJECT = """document.body.append(

@@ -10,8 +10,6 @@ from tests.audit import chromium
 from tests.build.books import ROOT
 from tests.conftest import need
 
-pytestmark = pytest.mark.slow  # small books
-
 SITE = (ROOT / "build" / "html").resolve()
 DECK = SITE / "slides" / "index.html"
 

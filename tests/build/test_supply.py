@@ -122,7 +122,6 @@ def test_a_workflow_may_read_its_jobs_that_write_are_named_and_its_actions_are_c
         assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("allowed", [True, False])
 def test_a_licence_that_is_not_allowed_is_named(tmp_path, allowed):
     (tmp_path / "pyproject.toml").write_text('[tool.pip-licenses]\nallow-only = "MIT"\n')

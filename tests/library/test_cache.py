@@ -36,7 +36,6 @@ def decode(column, layer, cache, x, sizes):
     return np.concatenate(outs, axis=-2), cache
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "groups", "sizes"),
     [
@@ -61,7 +60,6 @@ def test_prefill_and_steps_equal_the_whole_sequence(column, options, groups, siz
     assert slots == min(10, window)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "left", "lengths"),
     [(None, True, (4, 2)), (3, False, (1, 4)), (3, True, (0, 4))],
@@ -91,7 +89,6 @@ def test_padding_changes_nothing(column, window, left, lengths):
         assert error(rest[row], want[m:]) <= 1e-12
 
 
-@pytest.mark.slow
 def test_a_mask_of_the_call_hides_slots_as_well(column):
     layer, x = make(column), column.array(draw(914, N, DIM))
     _, cache = decode(column, layer, room(column, batch=()), x, (6,))

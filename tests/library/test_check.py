@@ -484,7 +484,6 @@ ENDS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("does", "message"), ENDS.values(), ids=ENDS)
 def test_a_function_that_ends_the_check_is_told(does, message, module, capsys):
     name = module(
@@ -501,7 +500,6 @@ def test_a_function_that_ends_the_check_is_told(does, message, module, capsys):
     assert (code, out) == (1, f"convert as to_half: {message} {in_case}\n")
 
 
-@pytest.mark.slow
 def test_a_function_may_write_where_the_check_talks(module, capsys):
     name = module(
         """
@@ -518,7 +516,6 @@ def test_a_function_may_write_where_the_check_talks(module, capsys):
     assert out.startswith("convert as to_half, numpy float64: ")
 
 
-@pytest.mark.slow
 def test_a_module_that_hangs_on_import_is_told(module, capsys, monkeypatch):
     monkeypatch.setattr(isolation, "IMPORT_LIMIT", 2.0)
     name = module("import time\ntime.sleep(99)")
@@ -528,7 +525,6 @@ def test_a_module_that_hangs_on_import_is_told(module, capsys, monkeypatch):
     assert err == f"posattn: {name} cannot be imported: {what}\n"
 
 
-@pytest.mark.slow
 def test_what_a_function_prints_stays_out_of_the_report(module):
     name = module(
         """

@@ -22,7 +22,6 @@ def axes(request):
     return figure.axes[0]
 
 
-@pytest.mark.slow
 def test_every_hand_points_where_its_pair_says(axes):
     dials = [p for p in axes.patches if isinstance(p, Circle)]
     hands = [line for line in axes.lines if line.get_linewidth() > 1]

@@ -9,13 +9,10 @@ import subprocess
 import sys
 from dataclasses import is_dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import pytest
 
 import posattn
-from tests.conftest import pytest_configure
 
 ROOT, TESTS = Path(posattn.__file__).parent, Path(__file__).parent
 TWINS = ("torch", "jax")
@@ -211,26 +208,6 @@ def test_every_concept_has_its_tests():
     assert not missing
 
 
-@pytest.mark.parametrize(
-    ("ci", "source", "marks", "run"),
-    [
-        ("false", "INVOCATION_DIR", "", "not slow"),
-        ("true", "TESTPATHS", "", ""),
-        ("", "ARGS", "", ""),  # files are named
-        ("", "TESTPATHS", "slow", "slow"),
-    ],
-)
-def test_slow_tests_are_left_to_ci_unless_they_are_named(
-    ci, source, marks, run, monkeypatch
-):
-    monkeypatch.setenv("CI", ci)
-    config = MagicMock(option=SimpleNamespace(markexpr=marks))
-    config.args_source = pytest.Config.ArgsSource[source]
-    pytest_configure(config)
-    assert config.option.markexpr == run
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("modules", "foreign"), FOREIGN.items(), ids=FOREIGN)
 def test_importing_a_column_imports_no_foreign_framework(modules, foreign):
     script = f"import sys, {modules}; print(*{set(foreign)!r} & set(sys.modules))"

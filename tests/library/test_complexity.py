@@ -110,7 +110,6 @@ def test_layers_read_what_their_definition_says():
     assert reference.layers_to_connect([memory]) == 1  # first and last token meet
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("n", "k", "layers"), CONNECTED_BY_CONVOLUTIONS)
 def test_convolutions_connect_in_the_published_number_of_layers(n, k, layers):
     assert reference.layers_to_connect(repeat(within(n, k))) == layers

@@ -226,13 +226,11 @@ def test_pytorch_passes(scheme, twin):
     assert_passes(twin, scheme, gradients=twin.dtype == "float64")
 
 
-@pytest.mark.slow
 @of_the_columns
 def test_jax_passes_some_cases(scheme):
     assert_passes(TWINS[3], scheme, most=2, gradients=scheme == "masked_softmax")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("twin", TWINS[1::4], ids=str)
 def test_jax_rotates_in_other_dtypes(twin):
     assert_passes(twin, "rotary", most=2, gradients=twin.dtype == "float64")

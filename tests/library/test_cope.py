@@ -165,7 +165,6 @@ def test_left_padding_changes_nothing(column):
     assert_close(column, out[:, pad:], alone)
 
 
-@pytest.mark.slow
 def test_packed_sequences_without_positions_are_as_if_alone(column):
     layer, x = layer_of(column), draw(147, N, DIM)
     owner = np.array([0, 0, 0, 1, 1])

@@ -149,7 +149,6 @@ def test_torch_resets_and_shows_a_module(torch_column):
     assert made.extra_repr() == "2, hidden_dim=3"
 
 
-@pytest.mark.slow
 def test_a_layer_adds_them_to_the_scaled_scores(column):
     x = draw(312, 2, N, DIM)
     q, k, v = (REFERENCE.split_heads(x @ w, HEADS) for w in PROJECTIONS[:3])

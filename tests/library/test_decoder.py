@@ -212,7 +212,6 @@ def test_gradients_of_embedding_and_head_agree(column):
     assert_twin_agrees(column, logits, source(case).embedding)
 
 
-@pytest.mark.slow
 @few("GPT-2", "windows")
 def test_steps_with_a_cache_are_the_whole(column, case):
     decoder, tokens = decoder_of(column, case), given(column, TOKENS)
@@ -240,7 +239,6 @@ def test_left_padding_with_positions_changes_nothing(column):
     assert error(column.numpy(got)[:, 2:], want) <= 1e-12
 
 
-@pytest.mark.slow
 @few("windows")
 def test_generated_tokens_are_the_likeliest(column, case):
     decoder = decoder_of(column, case)
@@ -251,7 +249,6 @@ def test_generated_tokens_are_the_likeliest(column, case):
         assert np.array_equal(text[:, n], logits[:, -1].argmax(-1))
 
 
-@pytest.mark.slow
 def test_texts_of_different_lengths_go_on(column):
     decoder = decoder_of(column, CASES["GPT-2"])
     positions = given(column, [np.arange(-3, 3), np.arange(6)])
@@ -260,7 +257,6 @@ def test_texts_of_different_lengths_go_on(column):
     assert np.array_equal(text[0, 3:], alone)
 
 
-@pytest.mark.slow
 def test_tokens_are_drawn_from_the_softmax(column):
     decoder = decoder_of(column, CASES["plain"])
     many = given(column, np.broadcast_to(TOKENS[0, :2], (2000, 2)))

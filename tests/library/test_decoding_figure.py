@@ -34,7 +34,6 @@ def panels(request):
     return (figure if request.param == "page" else figure.phone).axes
 
 
-@pytest.mark.slow
 def test_each_score_is_computed_in_one_call(panels):
     computed = [place for axes in panels for place in squares(axes, QUERY)]
     assert sorted(computed) == sorted((j, i) for i in range(5) for j in range(i + 1))
@@ -46,7 +45,6 @@ def test_each_score_is_computed_in_one_call(panels):
         assert axes.get_xlabel() == f"{len(squares(axes, QUERY))} scores"
 
 
-@pytest.mark.slow
 def test_keys_are_new_once_and_cached_from_then_on(panels):
     for axes, size, stop in zip(panels, SIZES, ENDS, strict=True):
         assert [j for j, _ in squares(axes, KEY)] == list(range(stop - size))
@@ -60,7 +58,6 @@ def test_keys_are_new_once_and_cached_from_then_on(panels):
         )
 
 
-@pytest.mark.slow
 def test_words_name_queries_and_keys(panels):
     first = panels[0]
     assert [text.get_text() for text in first.get_xticklabels()] == WORDS

@@ -111,7 +111,6 @@ SLOPES = """
 """
 
 
-@pytest.mark.slow
 def test_answers_are_graded_from_a_file(tmp_path, capsys):
     code, out, _ = run(capsys, "grade", written(tmp_path, "mine.py", SLOPES))
     assert code == 1

@@ -143,7 +143,6 @@ def test_every_public_function_is_called_here():
     assert sorted(CALLS) == sorted(figures.__all__)
 
 
-@pytest.mark.slow
 def test_neither_pyplot_nor_a_framework_is_imported():
     code = (
         "import sys, posattn.figures as f; f.self_attention_layer();"
@@ -155,7 +154,6 @@ def test_neither_pyplot_nor_a_framework_is_imported():
     assert run.stdout.split() == []
 
 
-@pytest.mark.slow
 @every_figure
 def test_a_page_can_recolour_the_ink_and_shows_through(draw):
     drawing = re.sub(r'"data:image[^"]*"|url\(#\w+\)|href="#[^"]+"', "", as_svg(draw))
@@ -189,7 +187,6 @@ def test_a_picture_keeps_its_pixels_and_numbers_its_colours_if_they_are_few(most
     assert np.array_equal(drawn[::-1].reshape(-1, 4), pixels)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("draw", SHARED[1:3], ids=["attention_weights", "binary_counting"])
 def test_two_calls_give_the_same_bytes_under_any_style(draw):
     before = settings()
@@ -256,7 +253,6 @@ def visible(figure):
     ]
 
 
-@pytest.mark.slow
 @every_look
 def test_a_page_and_a_phone_show_all_of_it_and_every_text_can_be_read(draw):
     figure = draw()
@@ -305,7 +301,6 @@ def test_block_diagrams_never_run_upwards_on_a_phone(draw):
     assert all(start >= end for _, start, _, end in edges(narrow.axes[0]))
 
 
-@pytest.mark.slow
 def test_text_is_set_in_the_fonts_of_the_book():
     drawing = CALLS["columns"]()._repr_svg_()
     families = {
@@ -334,7 +329,6 @@ def test_ink_on_a_colour_contrasts_on_light_and_dark_pages():
                 assert (light + 0.05) / (dark + 0.05) > 3.5
 
 
-@pytest.mark.slow
 def test_architectures_draw_the_matrices():
     skipping = STEP | np.eye(N, k=-3, dtype=bool)
     figure = figures.architectures([BAND, CAUSAL], skipping, CAUSAL)
@@ -359,7 +353,6 @@ def test_architectures_draw_the_matrices():
     assert [abs(a.xy[0] - a.xyann[0]) for a in bent] == [pytest.approx(3)] * 2
 
 
-@pytest.mark.slow
 def test_ways_colour_their_steps_and_units_and_nothing_else():
     figure = CALLS["ways"]()
     taken = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
@@ -436,7 +429,6 @@ def test_columns_are_the_columns_against_the_position():
         assert label.xy == pytest.approx((39, ENCODING[-1, index]))
 
 
-@pytest.mark.slow
 def test_binary_counting_shows_bits_beside_the_encoding():
     left, right = panels(figure := CALLS["binary_counting"]())
     assert np.array_equal(left.images[0].get_array(), BITS)
@@ -497,7 +489,6 @@ def test_a_bar_stands_only_where_no_numbers_do(cells, printed):
         assert bars == ([] if printed else [{"", "attention weight"}])
 
 
-@pytest.mark.slow
 def test_attention_weights_share_one_scale_and_print_their_values():
     figure = figures.attention_weights(WEIGHTS, titles=["a", "b", "c"])
     for axes, weights, title in zip(panels(figure), WEIGHTS, "abc", strict=True):
@@ -526,7 +517,6 @@ def test_masks_fill_what_is_true_and_dot_what_is_false():
     assert figure.axes[0].get_ylabel() == "query"
 
 
-@pytest.mark.slow
 def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
     figure = CALLS["offset_tables"]()
     for axes, title, most in zip(figure.axes, ("offsets", "clipped"), (4, 1), strict=True):
@@ -542,7 +532,6 @@ def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == WORDS
 
 
-@pytest.mark.slow
 def test_curves_are_the_series_each_in_its_own_look():
     figure = CALLS["curves"]()
     (axes,) = figure.axes

@@ -13,7 +13,6 @@ from posattn.torch import flex
 from posattn.torch.attention import block_masks
 
 pytestmark = [
-    pytest.mark.slow,  # PyTorch's compiler reads what acts on the scores, and no checks of annotations
     pytest.mark.usefixtures("unchecked"),
 ]
 

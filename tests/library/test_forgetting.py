@@ -190,7 +190,6 @@ def run(column, x, **options):
     return layer_of(column)(x, causal=True, bias=bias, **options)
 
 
-@pytest.mark.slow
 def test_a_layer_with_a_cache_is_given_the_gates_of_all_tokens(column):
     x = column.array(draw(117, 2, N, DIM))
     whole, gates, layer = column.numpy(run(column, x)), gate_of(column)(x), layer_of(column)

@@ -51,7 +51,6 @@ def close(got, want):
     return error(np.asarray(got), np.asarray(want)) <= BOUND["float32"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_one_program_of_a_step_serves_all_of_them(name):
     layer, x, traces = layer_of(SCHEMES[name]), tokens(), []
@@ -62,7 +61,6 @@ def test_one_program_of_a_step_serves_all_of_them(name):
     assert len(traces) == 1
 
 
-@pytest.mark.slow
 def test_keys_may_be_kept_as_they_are():
     layer, x = layer_of(ROTARY), tokens()
     _, cache = layer(x, cache=room(rotated=False))
@@ -94,7 +92,6 @@ def test_buffers_that_are_given_away_are_written_in_place():
     assert new.key.unsafe_buffer_pointer() == place
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 9])
 def test_a_token_without_a_slot_is_an_error_or_nan_and_is_not_stored(window):
     layer, x, cache = layer_of(ROTARY), tokens(), room(4, window=window)
@@ -107,7 +104,6 @@ def test_a_token_without_a_slot_is_an_error_or_nan_and_is_not_stored(window):
     assert np.isfinite(full.key).all()
 
 
-@pytest.mark.slow
 def test_a_cache_has_the_dtype_of_the_layer():
     layer, x = layer_of(ROTARY, dtype="bfloat16"), tokens().astype("bfloat16")
     got, cache = layer(x, cache=room(dtype="bfloat16"))
@@ -116,7 +112,6 @@ def test_a_cache_has_the_dtype_of_the_layer():
         layer(x, cache=room())
 
 
-@pytest.mark.slow
 def test_gradients_pass_through_a_cache():
     layer, x = layer_of(SCHEMES["two"]), tokens()[:, :6]
 

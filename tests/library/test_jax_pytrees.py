@@ -139,7 +139,6 @@ def test_fresh_layers_are_equal_trees(unchecked, plugged, equal):
         assert not any(map(callable, leaves))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["list", "method of a pytree"])
 def test_equal_layers_are_compiled_once_and_scanned(unchecked, kind):
     traced = []
@@ -170,7 +169,6 @@ def test_states_of_an_optimizer_survive_pickling(plugged, equal):
         assert close(added.query_weight, layer.query_weight + 1)
 
 
-@pytest.mark.slow
 def test_a_method_keeps_the_parameters_of_its_object_in_the_tree(unchecked):
     layer = layer_of(rotate=Gain(jnp.full((), 2.0)).turn)
     slope = jax.grad(lambda layer: (layer(tokens()) ** 2).sum())(layer)

@@ -92,7 +92,6 @@ CASES = {
 TRIED = [("float32", name) for name in CASES] + [("bfloat16", "window")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "name"), TRIED)
 def test_a_ring_gives_what_one_device_gives(jax_single, dtype, name):
     axes, options = CASES[name]
@@ -115,7 +114,6 @@ def in_shards(function, *inputs, mesh=None, specs=SHARDS, out=SHARDS, **options)
     return jax.jit(spread)(*inputs)
 
 
-@pytest.mark.slow
 def test_fewer_queries_stand_at_the_end(jax_single):
     inputs = arrays(n_q=32)
     options = {"causal": True, "bias": ours.ALiBi(HEADS)}
@@ -123,7 +121,6 @@ def test_fewer_queries_stand_at_the_end(jax_single):
     assert error(in_shards(ring, *inputs), on_one(*inputs, **options)) < BOUND["float32"]
 
 
-@pytest.mark.slow
 def test_positions_may_be_those_of_each_example_and_have_gradients(jax_single):
     inputs = arrays()
     places = jnp.arange(N) + 0.25 * jnp.arange(2.0)[:, None]
@@ -148,7 +145,6 @@ def test_positions_may_be_those_of_each_example_and_have_gradients(jax_single):
         assert error(x, y) <= 2 * BOUND["float32"]
 
 
-@pytest.mark.slow
 def test_what_nobody_attends_to_reaches_nothing(jax_single):
     query, key, value = arrays()
     hidden = jnp.arange(N) % 7 == 3
@@ -194,7 +190,6 @@ def tiles_of_each(order):
     return [count for _, count in sorted(Counter(seen).items())]
 
 
-@pytest.mark.slow
 def test_balanced_shards_cost_each_device_the_same():
     assert tiles_of_each(ours.balanced_order(N, 4)) == [9, 9, 9, 9]
     assert tiles_of_each(jnp.arange(N)) == [3, 7, 11, 15]
@@ -215,7 +210,6 @@ def planned(devices, n=1024):
     return plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
 
 
-@pytest.mark.slow
 def test_memory_is_that_of_a_shard(monkeypatch):
     monkeypatch.setattr(tiled, "SIDE", 64)
     two, four = (planned(devices) for devices in (2, 4))
@@ -249,7 +243,6 @@ def test_what_a_ring_cannot_do_is_named(jax_single, name):
         in_shards(ring, *arrays())
 
 
-@pytest.mark.slow
 def test_an_array_that_a_function_encloses_has_its_gradient_or_an_error():
     def loss(of, *, plugged=slope, **options):
         def one(query, key, value, of):

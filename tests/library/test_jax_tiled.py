@@ -51,7 +51,6 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_tiles_give_what_the_reference_gives(problem):
     dtype, batch, n_q, n_k, mask, causal = problem
@@ -99,7 +98,6 @@ SCHEMES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_each_kind_of_bias_gives_what_the_definition_gives(jax_single, monkeypatch, name):
     def run(query, key):
@@ -108,7 +106,6 @@ def test_each_kind_of_bias_gives_what_the_definition_gives(jax_single, monkeypat
     assert_tiles_change_nothing(monkeypatch, run, *single((), 35, 40)[:2])
 
 
-@pytest.mark.slow
 def test_gradients_reach_what_a_function_encloses(jax_single, monkeypatch):
     inputs = single((), 20, 20)
 
@@ -134,7 +131,6 @@ def by_head(query_positions, key_positions):
     return distance < jnp.array([1, 5, 9, 40])[:, None, None]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mask", "batch", "bias"),
     [
@@ -188,7 +184,6 @@ def test_a_far_key_whose_product_outweighs_its_bias_counts(jax_single):
     assert np.allclose(got, want, rtol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bias", [None, ours.StickBreaking()], ids=["tiles", "rows"])
 def test_what_nobody_attends_to_reaches_nothing(jax_single, bias):
     query, key, value = single((), 20, 40)
@@ -207,7 +202,6 @@ def test_what_nobody_attends_to_reaches_nothing(jax_single, bias):
     assert all(map(np.array_equal, (value, d_query, d_key, d_value), clean))
 
 
-@pytest.mark.slow
 def test_rows_draw_what_they_drop_for_themselves(jax_single):
     x, n = jnp.ones((1, 160, WIDTH)), 160
 
@@ -271,7 +265,6 @@ def test_positions_that_need_64_bits_keep_the_definition(jax_single):
         assert tiled.at_once(call) == wanted
 
 
-@pytest.mark.slow
 def test_prefilled_caches_attend_in_tiles(jax_single):
     layer = ours.MultiHeadAttention.init(
         KEY, 16, HEADS, num_kv_heads=2, bias=ours.ALiBi(HEADS)

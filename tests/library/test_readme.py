@@ -28,7 +28,6 @@ def test_its_python_prints_what_it_says(block):
     assert printed.getvalue().splitlines() == said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", OURS)
 def test_its_commands_of_the_library_work(command, tmp_path):
     (tmp_path / "mymodule.py").write_text("from posattn.torch import rotate as function\n")

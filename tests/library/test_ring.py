@@ -117,7 +117,6 @@ def gathered(results, order):
     return wholes + [sum(x) for x in named[4:]]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_processes_in_a_ring_compute_attention_and_its_gradients(ring, unchecked, case):
     _, dtype, order = CASES[case]
@@ -214,7 +213,6 @@ def test_no_derivative_of_a_derivative_is_claimed(ring, unchecked):
         torch.autograd.grad(out.sum(), arrays[0], create_graph=True)
 
 
-@pytest.mark.slow
 def test_no_tile_is_large(ring, unchecked):
     """Forward and backward, nothing is made that grows with the square of the length."""
     arrays = arrays_of(192)

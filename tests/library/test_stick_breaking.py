@@ -111,7 +111,6 @@ def layer_of(column):
     return column.multi_head(weights, HEADS, bias=column.StickBreaking())
 
 
-@pytest.mark.slow
 def test_a_layer_breaks_the_authors_sticks_also_step_by_step(column):
     """The empty slots of a cache stand after all queries, and break off nothing."""
     x = draw(331, 2, N, DIM)
@@ -126,7 +125,6 @@ def test_a_layer_breaks_the_authors_sticks_also_step_by_step(column):
         assert_close(column, out, want[:, part])
 
 
-@pytest.mark.slow
 def test_padding_at_positions_after_all_queries_changes_nothing(column):
     layer, x, pad = layer_of(column), draw(334, 2, N, DIM), 3
     alone = column.numpy(layer(*[column.array(x)] * 3, causal=True))

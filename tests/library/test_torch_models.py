@@ -37,7 +37,6 @@ from posattn.torch import (
 from posattn.torch.position import tables
 
 
-@pytest.mark.slow
 def test_importing_the_column_imports_no_compiler():
     """`torch._dynamo` brings sympy and 800 other modules, and takes a second or more."""
     script = (

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 import torch
 
 from tests.conftest import TWINS, draw
@@ -67,7 +66,6 @@ def curve(column):
     return np.array(losses)
 
 
-@pytest.mark.slow
 def test_a_scheme_learns_along_one_curve(unchecked):
     in_torch, in_jax = (curve(column) for column in TWINS[:2])
     assert np.abs(in_torch - in_jax).max() < 1e-9

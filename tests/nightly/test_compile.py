@@ -10,7 +10,7 @@ from torch import nn
 from posattn import torch as ours
 from posattn.torch.attention import query_tiles, tiled
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unchecked")]
+pytestmark = [pytest.mark.usefixtures("unchecked")]
 
 DIM, HEADS, WIDTH = 8, 4, 2
 LENGTHS = (5, 9)

@@ -14,7 +14,6 @@ from tests.nightly.signatures import alternatives
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("column", fuzz.COLUMNS)
 def test_hostile_input_is_refused_or_computed_alike(column):
     said = []
@@ -23,7 +22,6 @@ def test_hostile_input_is_refused_or_computed_alike(column):
     assert not found, "\n".join(said)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("column", fuzz.COLUMNS[1:])
 def test_the_smallest_number_is_the_same_in_every_column(column):
     tried = 0
@@ -45,7 +43,6 @@ def test_the_smallest_number_is_the_same_in_every_column(column):
     assert tried > 300
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("column", fuzz.COLUMNS[1:])
 def test_a_layer_has_the_dtype_that_it_is_made_with(column):
     made = []

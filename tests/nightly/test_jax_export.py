@@ -53,7 +53,6 @@ def exported(function, *shapes, constraints=()):
     return export.export(jax.jit(function))(*given).call
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_one_program_serves_a_layer_at_all_lengths(unchecked, name):
     layer = ours.MultiHeadAttention.init(KEY, DIM, HEADS, num_kv_heads=2, **SCHEMES[name])
@@ -67,7 +66,6 @@ def test_one_program_serves_a_layer_at_all_lengths(unchecked, name):
         assert close(run(x), want(x))
 
 
-@pytest.mark.slow
 def test_one_program_serves_attention_at_all_lengths(unchecked):
     bias = ours.ALiBi(HEADS), SCHEMES["T5"]["bias"]
 

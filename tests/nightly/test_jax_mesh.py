@@ -17,7 +17,7 @@ from tests.conftest import BOUND, draw, error
 N, HEADS, GROUPS, WIDTH, KEY = 40, 4, 2, 6, jax.random.key(0)
 SPREAD = {"batch": ["data"], "heads": [None, "data"]}
 
-pytestmark = [pytest.mark.usefixtures("unchecked", "jax_single"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("unchecked", "jax_single")]
 
 
 @pytest.fixture(autouse=True)

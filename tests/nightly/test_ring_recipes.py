@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import posattn
 from posattn.jax import MultiHeadAttention, Rotary
@@ -45,7 +44,6 @@ def recipe(framework):
     return dict(tabs)[framework]
 
 
-@pytest.mark.slow
 def test_devices_share_a_text(unchecked):
     found = {"text": TEXT}
     exec(recipe("jax"), found)  # the page's own lines
@@ -60,7 +58,6 @@ def test_devices_share_a_text(unchecked):
     assert np.allclose(found["out"], want, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_processes_share_a_text_and_learn_as_one(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(AROUND.format(text=TEXT.tolist(), recipe=recipe("torch")))

@@ -206,7 +206,6 @@ TOOLS = {
 DISTRIBUTED = ("DistributedDataParallel", "fully_shard")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tool", [tool for tool, tried in TOOLS.items() if tried])
 def test_every_scheme_works_with_the_tool(tool, tmp_path):
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"

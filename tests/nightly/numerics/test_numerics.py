@@ -47,7 +47,6 @@ def apart(found, recorded, factor, own=False):
                     yield f"{dtype}, {who}, {role}: {now:.3g}, and recorded {was:.3g}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_errors_in_the_book_are_those_of_the_library(name):
     length = CASES[name].lengths[0]
@@ -129,7 +128,6 @@ def test_units_are_those_of_the_right_number(got, want, dtype, unit, error):
     assert measuring.units(np.atleast_1d(got), want, dtype, unit) == error
 
 
-@pytest.mark.slow
 def test_a_result_that_is_off_is_seen_at_the_one_position_where_it_is():
     case = CASES["ALiBi"]
 
