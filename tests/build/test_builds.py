@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -52,6 +53,8 @@ def test_a_second_build_in_a_folder_is_told_to_wait(tmp_path, monkeypatch):
     (tmp_path / ".nox").mkdir()
     assert builds.alone() is None
     assert builds.alone() is None  # which a second session of the same command does
+    with ThreadPoolExecutor() as writers:
+        assert writers.submit(builds.alone).result() is None
 
     command = [sys.executable, "-c", SECOND]
     second = subprocess.run(command, capture_output=True, text=True, check=False)
