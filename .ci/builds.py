@@ -29,6 +29,8 @@ def settings(known):
 
 def alone():
     """Hold the folder until this process ends, or say why not."""
+    if LOCK.is_locked:
+        return None
     BUILD.mkdir(exist_ok=True)
     free = shutil.disk_usage(BUILD).free // MB
     if free < ROOM:
