@@ -10,9 +10,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 BUILD = Path("build")
-LOCK = FileLock(
-    Path(".nox", "lock"), timeout=0
-)  # let go by the system when this process ends
+# held by all threads of this process; the system lets it go when the process ends
+LOCK = FileLock(Path(".nox", "lock"), timeout=0, thread_local=False)
 BUSY = "another command builds in this folder: try again when it has ended"
 ROOM, MB = 500, 10**6  # what all builds together take, and some more
 NOT_FOR_READERS = shutil.ignore_patterns(".buildinfo*", ".doctrees")
