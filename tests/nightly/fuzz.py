@@ -82,11 +82,8 @@ class Outcome:
 
     def __str__(self):
         text = f"{type(self.value).__name__}: {self.value}".splitlines()[0]
-        return (
-            f"{self.kind}: {text[:160]}"
-            if isinstance(self.value, BaseException)
-            else self.kind
-        )
+        failed = isinstance(self.value, BaseException)
+        return f"{self.kind}: {text[:160]}" if failed else self.kind
 
 
 def alarm(*_):
@@ -146,9 +143,8 @@ def difference(ours, theirs):
         return "NaN in one only"
     with np.errstate(all="ignore"):
         for x, y in pairs:
-            if not np.all(
-                (x == y) | ~np.isfinite(x) | (abs(x - y) <= CLOSE * np.maximum(1, abs(y)))
-            ):
+            near = abs(x - y) <= CLOSE * np.maximum(1, abs(y))
+            if not np.all((x == y) | ~np.isfinite(x) | near):
                 return "other numbers"
     return None
 
@@ -171,9 +167,8 @@ def judge(target, column, call, changes):
     if "np." in values:  # which is the reference's own
         return ours, None
     theirs = run(target.text("reference", call))
-    if (
-        "complex" in values and theirs.kind == "computed"
-    ):  # it differentiates by complex numbers
+    # it differentiates by complex numbers
+    if "complex" in values and theirs.kind == "computed":
         return ours, None
     half = any(kind in str(call) for kind in ("float16", "float32", "complex64"))
     wrong = difference(ours, theirs)
@@ -185,9 +180,8 @@ def judge(target, column, call, changes):
     free = call.given.get("rng") or beyond
     if wrong in ("other numbers", "NaN in one only") and free:
         return ours, None
-    if column == "jax" and "must lie between" in str(
-        theirs
-    ):  # of values that it may not know
+    # of values that it may not know
+    if column == "jax" and "must lie between" in str(theirs):
         return ours, None
     if wrong == "refused in other words" and (
         len(changes) > 1 or any(kind in values for kind in ("array", "Warp", "rng"))
@@ -199,9 +193,8 @@ def judge(target, column, call, changes):
 @functools.cache
 def valid(target):
     """Calls that the reference computes."""
-    return calls(
-        target, lambda call: run(target.text("reference", call)).kind == "computed"
-    )
+    reference = functools.partial(target.text, "reference")
+    return calls(target, lambda call: run(reference(call)).kind == "computed")
 
 
 @functools.cache
@@ -212,28 +205,21 @@ def hostile(target, column):
 
 def varied(target, column, call):
     """This call, and hostile changes of it."""
-    sites = [("given", n) for n in target.signatures(column)[1] if n != "device"] + [
-        ("fields", n) for n in target.fields()
-    ]
-    one = st.one_of(
-        [
-            st.tuples(st.just(site), instead(call.given.get(site[1]) or "", site[0]))
-            for site in sites
-        ]
-    )
+    sites = [("given", n) for n in target.signatures(column)[1] if n != "device"]
+    sites += [("fields", n) for n in target.fields()]
+    one = st.one_of([
+        st.tuples(st.just(site), instead(call.given.get(site[1]) or "", site[0]))
+        for site in sites
+    ])  # fmt: skip
     return st.tuples(st.just(call), st.lists(one, min_size=1, max_size=2).map(dict))
 
 
 @functools.cache
 def instead(old, part):
     """Python for what an argument may become."""
-    old = (
-        "own.array([[1.0, 2.0], [3.0, 4.0]], dtype=own.float64)"
-        if part == "fields"
-        else old
-    )
     texts = list(VALUES)
     if part == "fields":
+        old = "own.array([[1.0, 2.0], [3.0, 4.0]], dtype=own.float64)"
         fit = [warp for warp in WARPS if "10**6" not in warp]  # 2**31 means an empty slot
         texts += 3 * [f"Warp(lambda x: {warp.replace('{}', 'x')})" for warp in fit]
     if "own.array" in old:
@@ -243,11 +229,8 @@ def instead(old, part):
     return st.sampled_from(texts) | NUMBERS
 
 
-NUMBERS = (
-    st.floats().map(repr)
-    | st.integers(-4, 9).map(str)
-    | st.integers(min_value=2**63).map(str)
-)
+WHOLE = st.integers(-4, 9) | st.integers(min_value=2**63)
+NUMBERS = st.floats().map(repr) | WHOLE.map(str)
 
 
 def with_changes(call, changes):
@@ -258,7 +241,7 @@ def with_changes(call, changes):
 
 
 def explore(target, column, seed, inputs, counts, found):
-    """Run hostile calls of a target; what is new among the faults is added to `found` and yielded."""
+    """Run hostile calls of a target; count its faults in `found`, and return the new ones."""
     fresh = []
 
     @hypothesis.seed(seed)
@@ -275,56 +258,42 @@ def explore(target, column, seed, inputs, counts, found):
         outcome, wrong = judge(target, column, call, changes)
         counts["inputs"] += 1
         counts[outcome.kind] += 1
-        if wrong:
-            if len(changes) > 1:  # the same with one of them
-                for site, text in changes.items():
-                    fewer = {site: text}
-                    if judge(target, column, call, fewer)[1] == wrong:
-                        changes = fewer
-                        break
-            counts["faults"] += 1
-            key = (
-                str(target),
-                wrong.partition(" (")[0],
-                tuple(sorted(name for _, name in changes)),
-            )
-            found[key] += 1
-            if found[key] == 1:
-                fresh.append(
-                    (
-                        key[1],
-                        target.text(column, with_changes(call, changes)),
-                        wrong,
-                        outcome,
-                    )
-                )
+        if not wrong:
+            return
+        for site in changes if len(changes) > 1 else ():  # the same with one of them
+            alone = {site: changes[site]}
+            if judge(target, column, call, alone)[1] == wrong:
+                changes = alone
+                break
+        names = sorted(name for _, name in changes)
+        key = str(target), wrong.partition(" (")[0], tuple(names)
+        found[key] += 1
+        if found[key] == 1:
+            text = target.text(column, with_changes(call, changes))
+            fresh.append((text, wrong, outcome))
 
     once()
     return fresh
 
 
-def rounds(column, *, inputs, seed=0, start=0, each=ROUND, only="", say=print):
+def rounds(column, *, inputs, seed=0, each=ROUND, only="", say=print):
     """Fuzz a column until so many inputs were tried; return the faults by target, kind and arguments."""
     counts, found, begin = Counter(), Counter(), time.monotonic()
     chosen = [target for target in targets() if only in str(target)]
     for target in chosen:
         assert valid(target), f"no valid call of {target} was found in its signature"
     chosen = [t for t in chosen if t.signatures(column)[1] or t.fields()]
-    for k in itertools.count(start):
+    for k in itertools.count():
         for target in chosen:
-            for _, text, wrong, outcome in explore(
-                target, column, seed + PRIME * k, each, counts, found
-            ):
+            new = explore(target, column, seed + PRIME * k, each, counts, found)
+            for text, wrong, outcome in new:
                 say(f"{target}: {wrong}\n  {text}\n  {outcome}")
             if counts["inputs"] >= inputs:
                 break
         rate = counts["inputs"] / (time.monotonic() - begin)
-        told = ", ".join(
-            f"{counts[name]} {name}" for name in ("inputs", "computed", "refused")
-        )
-        say(
-            f"{column}, round {k}: {told}, {sum(found.values())} faults, {rate:.0f} inputs a second"
-        )
+        kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("computed", "refused"))
+        told = f"{counts['inputs']} inputs, {kinds}, {sum(found.values())} faults"
+        say(f"{column}, round {k}: {told}, {rate:.0f} inputs a second")
         if counts["inputs"] >= inputs:
             return found
 
@@ -337,7 +306,6 @@ def main(arguments=None):
     )
     parser.add_argument("--inputs", type=int, default=100_000, help="to each column")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--start", type=int, default=0, help="the round to go on with")
     parser.add_argument("--only", default="", help="what has this in its name")
     chosen = vars(parser.parse_args(arguments))
     columns = chosen.pop("column") or COLUMNS

@@ -62,27 +62,20 @@ class Target:
     def fields(self):
         """The fields of the layer that hold arrays."""
         thing = getattr(posattn.reference, self.name)
-        known = (
-            dataclasses.fields(thing)
-            if self.method and dataclasses.is_dataclass(thing)
-            else ()
-        )
-        kinds = {
-            f.name: [k for k in alternatives(f.type) if k is not types.NoneType]
-            for f in known
-        }
+        if not self.method or not dataclasses.is_dataclass(thing):
+            return []
         return [
-            name
-            for name, allowed in kinds.items()
-            if all(hasattr(k, "dims") for k in allowed)
+            field.name
+            for field in dataclasses.fields(thing)
+            if all(
+                hasattr(k, "dims") or k is types.NoneType for k in alternatives(field.type)
+            )
         ]
 
     def text(self, column, call):
         """The call as Python of a column."""
-        home, thing = (
-            f"posattn.{column}.{self.name}",
-            getattr(getattr(posattn, column), self.name),
-        )
+        home = f"posattn.{column}.{self.name}"
+        thing = getattr(getattr(posattn, column), self.name)
         making, given, fields = (
             {n: t for n, t in part.items() if t is not None}
             for part in (call.making, call.given, call.fields)
@@ -91,9 +84,8 @@ class Target:
         if self.method:
             swapped = ", ".join(f"{name!r}: {text}" for name, text in fields.items())
             sizes = "".join(f", {n}={t}" for n, t in making.items() if n != "rng")
-            home = f"made({home}, {{{swapped}}}{sizes})" + (
-                "" if self.method == "__call__" else f".{self.method}"
-            )
+            home = f"made({home}, {{{swapped}}}{sizes})"
+            home += "" if self.method == "__call__" else f".{self.method}"
         elif hasattr(thing, "init"):
             home += ".init"
         return said(f"{home}({given})", column)
@@ -129,14 +121,10 @@ def targets():
         yield Target(name)
         thing = getattr(posattn.reference, name)
         for method, value in vars(thing).items() if inspect.isclass(thing) else ():
-            spoken = all(
-                hasattr(getattr(getattr(posattn, c), name), method) for c in COLUMNS
-            )
-            if (
-                inspect.isfunction(value)
-                and spoken
-                and (method == "__call__" or method[0] != "_")
-            ):
+            kinds = [getattr(getattr(posattn, c), name) for c in COLUMNS]
+            public = method == "__call__" or method[0] != "_"
+            spoken = public and all(hasattr(kind, method) for kind in kinds)
+            if inspect.isfunction(value) and spoken:
                 yield Target(name, method)
 
 
@@ -152,10 +140,8 @@ def parameters(function):
 
 def alternatives(annotation):
     """What a union allows."""
-    if (
-        isinstance(annotation, types.UnionType)
-        or typing.get_origin(annotation) is typing.Union
-    ):
+    union = isinstance(annotation, types.UnionType)
+    if union or typing.get_origin(annotation) is typing.Union:
         return [kind for part in typing.get_args(annotation) for kind in alternatives(part)]
     return [annotation]
 
@@ -166,29 +152,24 @@ def draw(chance, name, parameter, sizes):
         return "own.rng"
     if name == "cache" or (parameter.default is not EMPTY and chance.random() < 0.7):
         return None
-    kind = chance.choice(
-        [k for k in alternatives(parameter.annotation) if k is not types.NoneType]
-    )
+    kinds = alternatives(parameter.annotation)
+    kind = chance.choice([k for k in kinds if k is not types.NoneType])
     if hasattr(kind, "dims"):
         return array(chance, kind, sizes)
     origin, inside = typing.get_origin(kind) or kind, str(typing.get_args(kind))
-    return {
+    texts = {
         **{protocol: lambda text=text: text for protocol, text in PLUGS.items()},
         int: lambda: str(chance.choice([1, 2, 2, 2, 3, 4, 4, 6, 8, 16])),
         float: lambda: str(chance.choice([0.25, 0.5, 1.0, 2.0, 10.0])),
         bool: lambda: str(chance.random() < 0.5),
         str: lambda: chance.choice(["'interleaved'", "'half'"]),
         typing.Literal: lambda: repr(chance.choice(typing.get_args(kind))),
-    }.get(
-        origin,
-        lambda: (
-            "[2, 2]"
-            if "int" in inside
-            else "[1.0, 2.0]"
-            if "float" in inside
-            else "posattn.own.ALiBi(2)"
-        ),
-    )()
+    }
+    if origin in texts:
+        return texts[origin]()
+    if "int" in inside:
+        return "[2, 2]"
+    return "[1.0, 2.0]" if "float" in inside else "posattn.own.ALiBi(2)"
 
 
 def array(chance, kind, sizes):
@@ -205,10 +186,8 @@ def array(chance, kind, sizes):
     kinds = str(kind.dtypes)
     whole = "int64" in kinds and ("float64" not in kinds or chance.random() < 0.5)
     if whole:
-        x = np.broadcast_to(np.arange(shape[-1] if shape else 1), shape or (1,)).reshape(
-            shape
-        )
-        return literal(x, "int64")
+        x = np.broadcast_to(np.arange(shape[-1] if shape else 1), shape or (1,))
+        return literal(x.reshape(shape), "int64")
     if "bool" in kinds and "float64" not in kinds:
         return literal(np.arange(math.prod(shape)).reshape(shape) % 3 != 1, "bool")
     seed = chance.randrange(5)
@@ -226,12 +205,8 @@ def calls(target, computes, wanted=6, attempts=4000):
     signatures = target.signatures("reference")
     for _ in range(attempts):
         sizes = {}
-        call = Call(
-            *(
-                {n: draw(chance, n, p, sizes) for n, p in part.items()}
-                for part in signatures
-            )
-        )
+        drawn = ({n: draw(chance, n, p, sizes) for n, p in s.items()} for s in signatures)
+        call = Call(*drawn)
         if call not in found and computes(call):
             found.append(call)
         if len(found) == wanted:
@@ -258,9 +233,8 @@ def made(kind, fields, /, **sizes):
         layer = kind.init(**sizes)
     else:
         layer = copied(kind, twin, sizes) if hasattr(twin, "init") else kind(**sizes)
-    fields = {
-        n: x(getattr(layer, n)) if isinstance(x, Warp) else x for n, x in fields.items()
-    }
+    for name, value in fields.items():
+        fields[name] = value(getattr(layer, name)) if isinstance(value, Warp) else value
     if not isinstance(layer, torch.nn.Module):
         return dataclasses.replace(layer, **fields)
     for name, value in fields.items():
@@ -273,18 +247,14 @@ def copied(kind, twin, sizes):
     """A layer that has the numbers of the reference's."""
     wanted = parameters(twin.init)
     plain = {n: posattn.reference.ALiBi(2) if callable(x) else x for n, x in sizes.items()}
-    source = twin.init(
-        **({"rng": np.random.default_rng(0)} if "rng" in wanted else {}), **plain
-    )
+    rng = {"rng": np.random.default_rng(0)} if "rng" in wanted else {}
+    source = twin.init(**rng, **plain)
     if not issubclass(kind, torch.nn.Module):
-        array = {"reference": np.asarray, "torch": torch.tensor, "jax": jnp.asarray}[
-            kind.__module__.split(".")[1]
-        ]
+        makers = {"reference": np.asarray, "torch": torch.tensor, "jax": jnp.asarray}
+        array = makers[kind.__module__.split(".")[1]]
         held = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
-        held = {
-            n: array(x) if isinstance(x, np.ndarray | np.generic) else x
-            for n, x in held.items()
-        }
+        for name, x in held.items():
+            held[name] = array(x) if isinstance(x, np.ndarray | np.generic) else x
         return kind(**held | {n: x for n, x in sizes.items() if callable(x)})
     layer = kind(**sizes)
     for name, parameter in layer.named_parameters():

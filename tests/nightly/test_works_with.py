@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -36,10 +37,11 @@ def sequence_in_torch(length=LENGTH):
     return torch.randn(2, length, DIM, generator=generator)
 
 
-def gradients(layer, run, x):
+def gradients(layer, call=None):
+    """Those of the parameters, where the layer, or what calls it, reads a text."""
     layer.zero_grad()
-    run(x).square().sum().backward()
-    return [p.grad for p in layer.parameters()]
+    (call or layer)(sequence_in_torch(), causal=True).square().sum().backward()
+    return [p.grad.clone() for p in layer.parameters()]
 
 
 def alike(got, want, bound=1e-5):
@@ -71,11 +73,8 @@ def cast(layer):
 def checkpointed(layer):
     from torch.utils.checkpoint import checkpoint
 
-    x = sequence_in_torch().requires_grad_()
-    again = gradients(
-        layer, lambda x: checkpoint(layer, x, causal=True, use_reentrant=False), x
-    )
-    assert alike(again, gradients(layer, lambda x: layer(x, causal=True), x))
+    again = partial(checkpoint, layer, use_reentrant=False)
+    assert alike(gradients(layer, again), gradients(layer))
 
 
 def mapped(layer):
@@ -99,23 +98,17 @@ def mapped(layer):
 def replicated(layer):
     from torch.nn.parallel import DistributedDataParallel
 
-    x = sequence_in_torch()
-    want = gradients(layer, lambda x: layer(x, causal=True), x)
-    want = [g.clone() for g in want]
-    model = DistributedDataParallel(layer)
-    assert alike(gradients(layer, lambda x: model(x, causal=True), x), want)
+    want = gradients(layer)
+    assert alike(gradients(layer, DistributedDataParallel(layer)), want)
 
 
 def sharded(layer):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    x = sequence_in_torch()
-    want = gradients(layer, lambda x: layer(x, causal=True), x)
-    want = [g.clone() for g in want]
+    want = gradients(layer)
     fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
-    got = gradients(layer, lambda x: layer(x, causal=True), x)
-    assert alike([g.full_tensor() for g in got], want)
+    assert alike([g.full_tensor() for g in gradients(layer)], want)
 
 
 def layer_in_jax(scheme):

@@ -1,6 +1,5 @@
-"""Equinox and Flax beside our columns; `nox -s oracles` runs this with the pinned versions."""
+"""Flax and JAX beside our columns; `nox -s oracles` runs this with the pinned versions."""
 
-import equinox
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,41 +25,6 @@ def inputs():
         draw(371, BATCH, N_K, DIM),
         draw(372, BATCH, N_K, DIM),
     ]
-
-
-def tree(value):
-    """The parameters of an Equinox layer, whose weights are PyTorch's way around."""
-    names = ("query_proj", "key_proj", "value_proj", "output_proj")
-    return [getattr(getattr(value, n), part) for part in ("weight", "bias") for n in names]
-
-
-def equinox_layer():
-    layer = equinox.nn.MultiheadAttention(
-        HEADS, DIM, use_query_bias=True, use_key_bias=True, use_value_bias=True,
-        use_output_bias=True, key=jax.random.key(0),
-    )  # fmt: skip
-    new = [jnp.asarray(w.T) for w in WEIGHTS] + [jnp.asarray(o) for o in OFFSETS]
-    return equinox.tree_at(tree, layer, new)
-
-
-def test_equinoxs_layer_with_its_rotation(column):
-    rope = equinox.nn.RotaryPositionalEmbedding(WIDTH)
-    rotate = jax.vmap(rope, in_axes=1, out_axes=1)
-    x = inputs()[1]
-
-    def theirs(x):
-        def process(q, k, v):
-            return rotate(q), rotate(k), v
-
-        return equinox_layer()(x, x, x, process_heads=process)
-
-    layer = column.multi_head(
-        [column.array(w) for w in WEIGHTS + OFFSETS],
-        HEADS,
-        rotate=lambda x, positions: column.rotate(x, positions, layout="half"),
-    )
-    got = layer(*[column.array(x)] * 3)
-    assert_agree(column, got, jax.vmap(theirs)(jnp.asarray(x)))
 
 
 def test_flax_nnx_layer(column):

@@ -8,26 +8,16 @@ from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 from x_transformers import x_transformers
 
 from tests.conftest import REFERENCE, draw, error
+from tests.nightly.oracles.checks_transformers import (
+    SINGLE,
+    assert_agree,
+    double,
+    positions_of,
+    single,
+)
 
-SINGLE = 1e-5  # of float32 tables at the small positions that are compared
 BATCH, HEADS, N, WIDTH = 2, 3, 7, 8
 HEADED = (BATCH, HEADS, N, WIDTH)
-
-
-def single(x):
-    return torch.tensor(x, dtype=torch.float32)
-
-
-def double(x):
-    return x.detach().double().numpy()
-
-
-def assert_agree(column, ours, theirs, bound=SINGLE):
-    assert error(column.numpy(ours), double(theirs)) <= bound
-
-
-def positions_of(column, n_q=N, n_k=N):
-    return column.positions(np.arange(n_k - n_q, n_k)), column.positions(np.arange(n_k))
 
 
 # rotation

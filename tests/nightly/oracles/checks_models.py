@@ -11,23 +11,19 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 import transformers
 
 import posattn.torch
 from posattn.torch import (
-    LearnedPositionalEncoding,
-    T5Bias,
     sinusoidal_encoding,
     to_half,
 )
 from tests.conftest import draw, error
+from tests.nightly.oracles.checks_transformers import SINGLE, double, single
 from tests.records import PLANS, RECORDS
 
 ROWS = Path(__file__).parents[3] / "docs" / "_records" / "models.json"
-SINGLE = 1e-5  # of float32 tables at the small positions that are compared
-WHERE = torch.tensor([0, 1, 2, 3, 5, 8, 40])
 
 
 def modelling(config):
@@ -37,15 +33,7 @@ def modelling(config):
     )
 
 
-def single(x):
-    return torch.tensor(x, dtype=torch.float32)
-
-
-def double(x):
-    return x.detach().double().numpy()
-
-
-def test_dinov3_turns_by_rows_and_columns():
+def test_dinov3_rotates_by_rows_and_columns():
     config = transformers.DINOv3ViTConfig(image_size=8 * 3, patch_size=8)
     found = modelling(config)
     rope = found.DINOv3ViTRopePositionEmbedding(config).eval()
@@ -61,25 +49,12 @@ def test_dinov3_turns_by_rows_and_columns():
     assert error(ours(torch.tensor(x), where).numpy(), double(theirs)) <= SINGLE
 
 
-@pytest.mark.parametrize(
-    ("family", "kind", "module", "offset"),
-    [
-        ("GPT-2", "GPT2", "wpe", 0),
-        ("OPT", "OPT", "decoder.embed_positions", 2),  # two rows that nothing uses
-    ],
-)
-def test_learned_tables(family, kind, module, offset):
-    config = getattr(transformers, f"{kind}Config")(
-        num_hidden_layers=1, vocab_size=8, pad_token_id=1
-    )
-    theirs = transformers.AutoModel.from_config(config).get_submodule(module)
-    what, rows = PLANS[family].layers[0].table
-    assert (what, rows + offset) == ("learned", len(theirs.weight))
-    ours = LearnedPositionalEncoding(rows + offset, config.hidden_size)
-    ours.load_state_dict({"table": theirs.weight})
-    x = torch.zeros(len(WHERE), config.hidden_size)
-    got = ours(x, positions=WHERE + offset)
-    assert torch.equal(got, theirs.weight[WHERE + offset])
+def test_opts_table_has_two_rows_that_nothing_uses():
+    config = transformers.OPTConfig(num_hidden_layers=1, vocab_size=8, pad_token_id=1)
+    theirs = transformers.AutoModel.from_config(config).decoder.embed_positions
+    assert PLANS["OPT"].layers[0].table == ("learned", len(theirs.weight) - 2)
+    mask = torch.ones(1, 3, dtype=torch.long)
+    assert torch.equal(theirs(mask)[0], theirs.weight[2:5])
 
 
 def test_whispers_sinusoid():
@@ -88,25 +63,6 @@ def test_whispers_sinusoid():
     rows, width = PLANS["Whisper"].layers[0].table[1], RECORDS["Whisper"]["d_model"]
     ours = to_half(sinusoidal_encoding(rows, width, base=1e4 ** (width / (width - 2))))
     assert np.abs(ours.double().numpy() - double(sinusoids(rows, width))).max() < 5e-4
-
-
-@pytest.mark.parametrize(("place", "both"), [(0, True), (6, False)])
-def test_t5(place, both):
-    config = transformers.T5Config(is_decoder=not both)
-    theirs = modelling(config).T5Attention(
-        config, has_relative_attention_bias=True, layer_idx=0
-    )
-    bias = PLANS["T5"].layers[place].bias
-    assert bias.bidirectional == both
-    ours = T5Bias(
-        config.num_heads,
-        num_buckets=bias.count,
-        max_distance=bias.max_distance,
-        bidirectional=both,
-    )
-    ours.load_state_dict({"table": theirs.relative_attention_bias.weight})
-    got = ours(torch.arange(200), torch.arange(300))
-    assert error(double(got), double(theirs.compute_bias(200, 300)[0])) <= SINGLE
 
 
 def test_jambas_attention_is_told_no_positions():

@@ -1,7 +1,4 @@
-"""M-RoPE of Qwen's models that see, beside transformers; `nox -s oracles` runs this.
-
-Qwen2-VL as a whole is compared in checks_whole_models.py.
-"""
+"""Places of words, pictures and videos in Qwen2-VL, Qwen2.5-VL and Qwen3-VL (`nox -s oracles`)."""
 
 import importlib
 import math
@@ -10,53 +7,8 @@ from functools import partial
 
 import pytest
 import torch
-import transformers
-from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3_vl
 
-from posattn.torch import mrope_frequencies, mrope_positions
-from tests.nightly.oracles.loading import RotaryAtPlaces, projected, rms_norm
-
-N = 13
-
-
-def test_qwen3_vls_axes_take_turns():
-    sections = [4, 2, 2]
-    config = transformers.Qwen3VLTextConfig(
-        rope_parameters={
-            "rope_type": "default",
-            "rope_theta": 100.0,
-            "mrope_section": sections,
-        },
-        hidden_size=32,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-    )
-    config._attn_implementation = "eager"
-    attention = qwen3_vl.Qwen3VLTextAttention(config, layer_idx=0).eval()
-    rng = torch.Generator().manual_seed(0)
-    for p in attention.parameters():
-        p.data += 0.3 * torch.randn(p.shape, generator=rng)
-    places = torch.randint(0, 20, (3, 2, N), generator=rng)
-    x = torch.randn(2, N, 32, generator=rng)
-    rotate = RotaryAtPlaces(mrope_frequencies(16, sections, base=100.0, interleaved=True))
-    rotate.coordinates = places.movedim(0, -1)
-    norms = {
-        f"{role}_norm": rms_norm(norm.weight, norm.variance_epsilon)
-        for role, norm in (("query", attention.q_norm), ("key", attention.k_norm))
-    }
-    layer = projected(attention, rotate=rotate, **norms)
-    with torch.no_grad():
-        want, _ = attention(
-            hidden_states=x,
-            position_embeddings=qwen3_vl.Qwen3VLTextRotaryEmbedding(config)(x, places),
-            attention_mask=torch.full((N, N), torch.finfo(x.dtype).min).triu(1)[None, None],
-        )
-        got = layer(x, causal=True)
-    assert (got - want).abs().max() <= 1e-6 * want.abs().max()
-
-
-# places of words, pictures and videos: Qwen2-VL, Qwen2.5-VL and Qwen3-VL
+from posattn.torch import mrope_positions
 
 
 def their_places(name, parts, **options):

@@ -7,11 +7,12 @@ What each family's attention does is compared in checks_from_config.py, from its
 import math
 
 import numpy as np
+import pytest
 import torch
+import transformers
 from transformers import (
     DebertaConfig,
     LlamaConfig,
-    Qwen2VLTextConfig,
     XLNetConfig,
 )
 from transformers.models.deberta.modeling_deberta import (
@@ -19,6 +20,7 @@ from transformers.models.deberta.modeling_deberta import (
 )
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2_vl
+from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3_vl
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.configuration_swinv2 import Swinv2Config
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
@@ -62,18 +64,24 @@ def test_llama_rotates_halves(column):
     assert_agree(column, got, want)
 
 
-def test_qwen2_vl_rotates_sections(column):
-    x = draw(305, *HEADED, 16)
-    sections = [2, 3, 3]
+@pytest.mark.parametrize("name", ["Qwen2VL", "Qwen3VL"])
+def test_sections_of_qwen_rotate_or_take_turns(column, name):
+    x, interleaved = draw(305, *HEADED, 16), name == "Qwen3VL"
+    sections = [4, 2, 2] if interleaved else [2, 3, 3]
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections}
-    config = Qwen2VLTextConfig(
+    config = getattr(transformers, f"{name}TextConfig")(
         hidden_size=16 * HEADS, num_attention_heads=HEADS, rope_parameters=rope
+    )
+    config.head_dim = 16
+    found = qwen3_vl if interleaved else qwen2_vl
+    rotary = (
+        found.Qwen3VLTextRotaryEmbedding if interleaved else found.Qwen2VLRotaryEmbedding
     )
     places = np.random.default_rng(0).integers(0, 30, (N, 3))
     ids = torch.tensor(places.T)[:, None]
-    cos, sin = qwen2_vl.Qwen2VLRotaryEmbedding(config)(single(x), ids)
-    want, _ = qwen2_vl.apply_rotary_pos_emb(single(x), single(x), cos, sin)
-    frequencies = column.mrope_frequencies(16, sections, base=1e4)
+    cos, sin = rotary(config)(single(x), ids)
+    want, _ = found.apply_rotary_pos_emb(single(x), single(x), cos, sin)
+    frequencies = column.mrope_frequencies(16, sections, base=1e4, interleaved=interleaved)
     got = column.rotate_axes(
         column.array(x), column.positions(places), frequencies, layout="half"
     )
