@@ -113,15 +113,15 @@ def pdf(session: nox.Session) -> None:
     """Print book, reference and slides below build/pdf, in both frameworks, or `-- torch`."""
     if not (shutil.which("latexmk") and shutil.which("xelatex")):
         session.error(f"the PDF needs LaTeX. On Debian or Ubuntu: apt-get install {LATEX}")
+    deck, slides = BUILD / "html" / "slides" / "index.html", WORK / "slides.pdf"
+    if not deck.is_file():
+        session.error(f"{deck} is missing, which has the slides: run nox -s docs first")
     chosen = session.posargs or ["torch", "jax"]
     if "torch" in chosen:
         typeset(session, sphinx(session, "latex"), "posattn", "posattn-api")
     if "jax" in chosen:
         jax = sphinx(session, "latex", settings=["-t", "jax"])
         typeset(session, jax, "posattn-jax")
-    deck, slides = BUILD / "html" / "slides" / "index.html", WORK / "slides.pdf"
-    if not deck.is_file():
-        session.error(f"{deck} is missing: run nox -s docs first")
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         missing = "printing the slides needs Chromium: apt-get install chromium"
         session.error(missing) if os.environ.get("CI") == "true" else session.warn(missing)
