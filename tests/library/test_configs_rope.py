@@ -95,7 +95,7 @@ WRONG = [
     ({"rope_type": "linear", "factor": math.nan}, ValueError, "factor must be .* got nan"),
     ({"rope_type": "linear", "factor": 2.0, "beta_fast": 3}, ValueError, "beta_fast = 3 has no meaning"),
     ({"partial_rotary_factor": 1.5}, ValueError, "partial_rotary_factor must be at most 1, got 1.5"),
-    ({"partial_rotary_factor": 0.3}, ValueError, "even number of entries of a head must turn, got 19"),
+    ({"partial_rotary_factor": 0.3}, ValueError, "even number of entries of a head must rotate, got 19"),
     ({"rope_type": "mrope"}, ValueError, "mrope_section is missing"),
     ({"mrope_section": [1, 2, 3]}, ValueError, "mrope_section must hold three numbers whose sum is 32"),
     ({"rope_type": "dynamic", "factor": 2.0}, ValueError, "max_position_embeddings is missing"),

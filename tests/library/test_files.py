@@ -59,7 +59,7 @@ def test_an_engine_is_checked_by_files(sign, code, tmp_path, capsys):
     assert got == code
     assert out.startswith("out.npz as rotary, numpy float32: ")
     assert "skipped, since" in out
-    assert ("pairs turn clockwise" in out) == (code == 1)
+    assert ("pairs rotate clockwise" in out) == (code == 1)
     assert run(capsys, *usual, "--fail-on-skip")[0] == 1
     assert run(capsys, *usual, "--only", "partial")[0] == 2
     assert run(capsys, *usual, "--skip", "large", "--max-position", "50")[0] == code

@@ -284,7 +284,7 @@ def test_what_cannot_be_checked_is_one_line(vectors_of):
         ({"model_type": "lama"}, 0, "did you mean llama"),
         (RECORDS["Llama 3"], 99, "layer must be below"),
         (RECORDS["DeepSeek-V3"], 0, "has latent"),
-        (RECORDS["Qwen2.5-VL"], 0, "must turn with one position"),
+        (RECORDS["Qwen2.5-VL"], 0, "must rotate with one position"),
         (RECORDS["T5"], 0, "must have no learned bias"),
         ("nowhere.json", 0, "nowhere.json"),
     ):

@@ -21,18 +21,18 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Rope:
-    """How queries and keys turn.
+    """How queries and keys rotate.
 
     Args:
         base: of the frequencies before any scaling.
-        frequencies: in radians per position, a number for each pair that turns; 0 for a pair that stays.
+        frequencies: in radians per position, a number for each pair that rotates; 0 for a pair that stays.
         layout: `"half"` or `"interleaved"`.
         method: the `rope_type` of the configuration.
         numbers: the options of the method as the configuration names them, in its order.
-        attention_factor: on the entries that turn.
-        sections: how many pairs turn with time, height and width (M-RoPE); empty if all with one position.
+        attention_factor: on the entries that rotate.
+        sections: how many pairs rotate with time, height and width (M-RoPE); empty if all with one position.
         interleaved: whether the pairs of the sections alternate.
-        last: whether the last entries of a head turn, not the first.
+        last: whether the last entries of a head rotate, not the first.
     """
 
     base: float
@@ -47,12 +47,12 @@ class Rope:
 
     @property
     def rotary_dim(self):
-        """How many entries of a head turn."""
+        """How many entries of a head rotate."""
         return 2 * len(self.frequencies)
 
     @property
     def axis_frequencies(self):
-        """The frequencies of each axis where there are sections, 0 for pairs that turn with another axis."""
+        """The frequencies of each axis where there are sections, 0 for pairs that rotate with another."""
         axes = range(len(self.sections))
         if self.interleaved:
             places = {a: range(a, 3 * self.sections[a], 3) for a in axes if a > 0}
@@ -195,8 +195,8 @@ class Latent:
     Args:
         query_rank: the width of the queries' latent vector; None if there is none.
         kv_rank: the width of the latent vector of keys and values.
-        content_dim: how many entries of a query or key do not turn.
-        rotary_dim: how many turn.
+        content_dim: how many entries of a query or key do not rotate.
+        rotary_dim: how many rotate.
         value_dim: the width of a head's value.
         eps: of the root-mean-square norms of the latent vectors.
     """
@@ -223,7 +223,7 @@ class Layer:
         head_dim: the width of a head of queries and keys.
         causal: whether it hides the future.
         scale: on the products of queries and keys.
-        rope: how queries and keys turn; None if they don't.
+        rope: how queries and keys rotate; None if they don't.
         bias: what is added to the scores by position, `Slopes`, `Buckets`, `Disentangled` or `Profiles`; None
             if nothing is.
         table: how many learned or fixed rows are added to the input of the first layer, as `(what, rows)`;
@@ -241,7 +241,7 @@ class Layer:
         temperature: of the queries by their position; None if it stays.
         latent: the widths of latent attention; None for plain heads.
         shares_values: whether keys are the values, too, with no projection of their own.
-        turns_back: whether values turn with the keys, and the output turns back.
+        turns_back: whether values rotate with the keys, and the output rotates back.
         kv_layer: the layer whose keys and values it uses; None if it has its own.
         selected: how many keys a query sees at most, which an indexer chooses; None if it sees all.
         compressed: how many positions make one more key, beside those in the window; None if none do.
@@ -284,6 +284,21 @@ class Layer:
 
     def __str__(self):
         return f"layer {self.index}: {sentence(self)}"
+
+    def arguments(self):
+        """What `MultiHeadAttention` is made with that no framework has to make first."""
+        return {
+            "dim": self.dim,
+            "num_heads": self.num_heads,
+            "num_kv_heads": self.num_kv_heads,
+            "head_dim": self.head_dim,
+            "use_bias": any(self.use_bias),
+            "use_output_bias": self.use_output_bias,
+            "scale": self.scale,
+            "sinks": self.sinks,
+            "soft_cap": self.soft_cap,
+            "gate": self.gate,
+        }
 
 
 @dataclass(frozen=True)

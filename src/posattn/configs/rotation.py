@@ -45,7 +45,7 @@ def rope(
     layout="half",
     family="rope",
 ):
-    """Read how queries and keys turn from what a configuration says of it.
+    """Read how queries and keys rotate from what a configuration says of it.
 
     What transformers computes is right, also where its names differ from a paper's: `dynamic` counts from
     `max_position_embeddings` and ignores the original length, and a factor below 1 sharpens nothing.
@@ -191,14 +191,14 @@ def _turning(keys, method, head_dim, share):
     dim = head_dim if method == "proportional" else int(head_dim * share)
     if dim < 2 or dim % 2:
         raise keys.error(
-            f"an even number of entries of a head must turn, got {dim} "
+            f"an even number of entries of a head must rotate, got {dim} "
             f"(head_dim = {head_dim}, partial_rotary_factor = {share:g})"
         )
     return dim
 
 
 def _sections(keys, said, pairs):
-    """How many pairs turn with each axis, and whether they alternate."""
+    """How many pairs rotate with each axis, and whether they alternate."""
     sections = keys.sequence("mrope_section", absent=())
     interleaved = keys.flag("mrope_interleaved", absent=False)
     if said == "mrope" and not sections:
@@ -207,7 +207,7 @@ def _sections(keys, said, pairs):
     if sections and (len(sections) != 3 or sum(sections) != pairs):
         raise keys.error(
             f"mrope_section must hold three numbers whose sum is {pairs}, the pairs that "
-            f"turn, got {list(sections)}"
+            f"rotate, got {list(sections)}"
         )
     return sections, interleaved
 
@@ -309,7 +309,7 @@ def _longrope(options):
         if len(getattr(options, name)) != options.dim // 2:
             raise options.keys.error(
                 f"{name} must hold {options.dim // 2} numbers, one for each pair that "
-                f"turns by partial_rotary_factor, got {len(getattr(options, name))}"
+                f"rotates by partial_rotary_factor, got {len(getattr(options, name))}"
             )
     beyond = options.length is not None and options.length > trained
     slowing = options.long_factor if beyond else options.short_factor

@@ -116,7 +116,7 @@ def rotation_by_tables(apply, tables, *, key=False, head_axis=1):
 
 
 def rotation_of_cos_and_sin(tables):
-    """Make a rotation of tables alone, where nothing of yours turns by them.
+    """Make a rotation of tables alone, where nothing of yours rotates by them.
 
     Check it with the scheme `"rotary"`.
     Tables with a column for each pair fit both layouts; those with a column for each entry are made for
@@ -140,7 +140,7 @@ def rotation_of_cos_and_sin(tables):
     """
 
     def rope(x, positions, *, layout="interleaved", **base):
-        """Turn each pair by the columns of its two entries."""
+        """Rotate each pair by the columns of its two entries."""
         half = x.shape[-1] // 2
         cuts, axis = [slice(half), slice(half, None)], -2
         if layout == "interleaved":

@@ -15,7 +15,7 @@ def angles(positions, dim, base=10000.0):
 
 
 def rotated(x, by):
-    """Neighbors turn by angles: this is right."""
+    """Neighbors rotate by angles: this is right."""
     even, odd = x[..., 0::2], x[..., 1::2]
     pairs = [even * np.cos(by) - odd * np.sin(by), even * np.sin(by) + odd * np.cos(by)]
     return np.stack(pairs, -1).reshape(x.shape)

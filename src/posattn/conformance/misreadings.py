@@ -66,12 +66,12 @@ def misreadings(layer, plan):
 
 
 def of_the_rotation(layer, plan):
-    """Mistakes about how queries and keys turn."""
+    """Mistakes about how queries and keys rotate."""
     rope, others = layer.rope, {other.rope for other in plan.layers} - {layer.rope}
     for other in sorted(filter(None, others), key=lambda rope: rope.base):
         yield (
             f"rotation_of_base_{other.base:g}",
-            f"It turns as other layers of the model do, with the base {other.base:g}.",
+            f"It rotates as other layers of the model do, with the base {other.base:g}.",
             replace(layer, rope=other),
         )
     if rope is None:
@@ -111,12 +111,12 @@ def of_the_rotation(layer, plan):
     )
     yield (
         "turned_the_other_way",
-        "Queries and keys turn the other way.",
+        "Queries and keys rotate the other way.",
         rotation(layer, frequencies=-np.array(rope.frequencies)),
     )
     if rope.rotary_dim < layer.head_dim:
         whole = rotation(layer, frequencies=plain(layer.head_dim, rope.base))
-        yield "all_entries_turn", "All entries turn: only a part of a head should.", whole
+        yield "all_entries_turn", "All entries rotate: only a part of a head should.", whole
 
 
 def of_the_scaling(layer):

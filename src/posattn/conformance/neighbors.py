@@ -96,7 +96,7 @@ def other_rotations(layer):
     for factor in SHRINKING:
         for by, how in ((1 / factor, "slowly"), (factor, "fast")):
             turns = tuple(by * w for w in rope.frequencies)
-            what = f"All pairs turn {factor:g} times as {how} as the configuration says."
+            what = f"All pairs rotate {factor:g} times as {how} as the configuration says."
             other = replace(rope, frequencies=turns)
             yield f"{factor:g}_times_as_{how}", what, replace(layer, rope=other)
 

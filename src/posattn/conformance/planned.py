@@ -34,7 +34,7 @@ def planned(config, layer=0, *, length=None):
     with the keyword `sinks` if the layer has them.
     It is what stands between the projections, with norms of queries and keys before it: queries `(b, h,
     n_q, d)`, keys and values `(b, h_kv, n_k, d)`, not rotated yet, and positions `(n)` or `(b, n)`.
-    It turns queries and keys, scales, caps and masks the scores as the configuration says, and returns
+    It rotates queries and keys, scales, caps and masks the scores as the configuration says, and returns
     `(b, h, n_q, d)`.
     A query that may attend to nothing does not occur.
 
@@ -66,7 +66,7 @@ def planned(config, layer=0, *, length=None):
         raise UsageError(str(error)) from None
     if described.rope is not None and described.rope.sections:
         raise UsageError(
-            f"layer {layer} must turn with one position, and turns with several"
+            f"layer {layer} must rotate with one position, and rotates with several"
         )
     if not (described.bias is None or isinstance(described.bias, Slopes)):
         raise UsageError(f"layer {layer} must have no learned bias, got {described.bias!r}")
@@ -179,12 +179,12 @@ def attend(
     if layer.temperature is not None:
         query = query * growth(layer.temperature, where[0])[..., None]
     if layer.rope is not None:
-        turn = reference.Rotary(
+        rotary = reference.Rotary(
             layout=layer.rope.layout,
             frequencies=layer.rope.frequencies,
             attention_factor=layer.rope.attention_factor,
         )
-        query, key = turn(query, where[0]), turn(key, where[1])
+        query, key = rotary(query, where[0]), rotary(key, where[1])
     apart = where[0][..., :, None] - where[1][..., None, :]
     mask = seen(layer, *(where if order is None else order))
     bias = None

@@ -7,7 +7,7 @@ from posattn.contract.numbers import dtype, integer
 
 @runtime_checkable
 class Rotation(Protocol):
-    """What turns the queries or keys of heads by their positions."""
+    """What rotates the queries or keys of heads by their positions."""
 
     def __call__(self, x: Any, positions: Any, /) -> Any:
         """Return `x`, `(*batch, h, n, d_h)`, rotated by `positions`, `(n)` or `(*batch, 1, n)`."""

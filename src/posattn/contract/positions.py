@@ -148,7 +148,7 @@ def cached(**others):
 
 
 def placed(query_positions, rotate, attention):
-    """Reject tokens that turn as if they were all there are, where an attention may know others."""
+    """Reject tokens that rotate as if they were all there are, where an attention may know others."""
     if query_positions is None and None not in (rotate, attention):
         raise ValueError(
             "query_positions must be given where a layer has rotate and an attention of its own, "

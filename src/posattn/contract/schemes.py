@@ -164,7 +164,7 @@ def projection(value):
 
 
 def rotary_dim(value, head_dim):
-    """Return how many entries of a head turn, all if not given."""
+    """Return how many entries of a head rotate, all if not given."""
     value = head_dim if value is None else value
     value = integer("rotary_dim", value, least=1, even=True)
     if value > head_dim:

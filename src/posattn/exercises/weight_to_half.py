@@ -18,7 +18,7 @@ def weight_to_half(
         weight: `(d_in, num_heads * head_dim)`, used as `x @ weight`; or `(num_heads * head_dim,)`, its
             offset.
         num_heads: the number of heads.
-        rotary_dim: only the first `rotary_dim` entries of each head turn; None means all.
+        rotary_dim: only the first `rotary_dim` entries of each head rotate; None means all.
 
     Returns:
         The shape of `weight`.

@@ -1,4 +1,4 @@
-"""Queries and keys of width 2 as vectors that turn with their positions."""
+"""Queries and keys of width 2 as vectors that rotate with their positions."""
 
 from collections.abc import Sequence
 

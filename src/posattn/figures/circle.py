@@ -11,10 +11,10 @@ from posattn.figures.style import ARROW, INK, MARKERS, POSITION, Drawing, checke
 
 @drawn
 def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
-    r"""Draw how an offset turns the pairs of all positions by one and the same angle.
+    r"""Draw how an offset rotates the pairs of all positions by one and the same angle.
 
     The pair at position i is $(\cos \omega_c i, \sin \omega_c i)$: it starts on the right and
-    turns counterclockwise, and the offset $\delta$ turns it by $\delta \omega_c$.
+    rotates counterclockwise, and the offset $\delta$ rotates it by $\delta \omega_c$.
 
     Args:
         before: `(m, 2)`, pairs of length 1 at m positions.

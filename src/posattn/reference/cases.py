@@ -108,6 +108,12 @@ FRACTIONS = {
 }
 
 
+def anywhere(**parameters):
+    """The same parameters at all kinds of positions, fractions included."""
+    for name, pair in {**PAIRS, **FRACTIONS}.items():
+        yield name, pair, parameters
+
+
 def heads(query_positions, key_positions):
     """Queries and keys of three heads of width 4 at positions, and the positions."""
     batch = query_positions.shape[:-1]
@@ -119,6 +125,6 @@ def heads(query_positions, key_positions):
 
 
 def everywhere(**parameters):
-    """The same parameters at all kinds of positions."""
+    """The same parameters and heads at all kinds of positions."""
     for name, pair in PAIRS.items():
         yield name, heads(*pair), parameters

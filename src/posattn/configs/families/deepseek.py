@@ -18,13 +18,13 @@ COMPRESSED = {
 
 
 def latent(keys, *, grouped=None, ranked=None, interleaved=True):
-    """A layer of latent attention, whose last entries turn.
+    """A layer of latent attention, whose last entries rotate.
 
     Args:
         keys: of the configuration.
         grouped: as for `plain`.
         ranked: None if queries may do without a latent vector, `REQUIRED` if not.
-        interleaved: whether neighbors turn, not halves.
+        interleaved: whether neighbors rotate, not halves.
     """
     rank = keys.count("q_lora_rank", null=ranked, most=2**16)
     if rank is REQUIRED:
@@ -76,7 +76,7 @@ def deepseek_v2(keys):
 
 
 def deepseek_v3(keys):
-    """DeepSeek V3 and Kimi K2: the same, where halves may turn, too."""
+    """DeepSeek V3 and Kimi K2: the same, where halves may rotate, too."""
     interleaved = keys.flag("rope_interleave", absent=True)
     layer = latent(keys, grouped=REQUIRED, interleaved=interleaved)
     return stacked(keys, lambda place: layer)

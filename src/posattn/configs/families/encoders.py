@@ -47,7 +47,7 @@ def bert(keys):
 
 
 def roformer(keys):
-    """RoFormer: neighbors turn, by a base that is no key."""
+    """RoFormer: neighbors rotate, by a base that is no key."""
     layer = offset(both(keys))
     keys.only("rotary_value", False)
     keys.ignore("max_position_embeddings")
@@ -70,7 +70,7 @@ def esm(keys):
 
 
 def nomic_bert(keys):
-    """Nomic BERT: halves turn."""
+    """Nomic BERT: halves rotate."""
     layer = replace(plain(keys, grouped=False), causal=False)
     rotated = rotation(keys, layer.head_dim)
     return stacked(keys, lambda place: replace(layer, rope=rotated))

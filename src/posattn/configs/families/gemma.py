@@ -43,7 +43,7 @@ def gemma2(keys):
 
 
 def gemma3(keys):
-    """Gemma 3: five layers in six slide and turn by a base of their own; transformers caps nothing."""
+    """Gemma 3: five layers in six slide and rotate by a base of their own; transformers caps nothing."""
     keys.only("attn_logit_softcapping")
     keys.ignore("final_logit_softcapping")
     norm = rms(keys, plus_one=True)
@@ -75,7 +75,7 @@ def of_gemma3(keys, head_dim, kind):
 
 
 def gemma4(keys):
-    """Gemma 4: wider heads in global layers, which turn in part; norms of values; shared keys and values."""
+    """Gemma 4: wider heads in global layers, rotated in part; norms of values; shared keys and values."""
     norm = rms(keys)
     count = keys.count("num_hidden_layers", most=10_000)
     kind = kinds(keys)

@@ -99,7 +99,7 @@ def turning_of_olmo3(keys, head_dim, kind):
     base = keys.number("rope_theta", "rope_parameters", above=1)
     if base != 500_000:
         raise keys.error(
-            f"rope_theta = {base:g} would turn full layers only, and transformers turns "
+            f"rope_theta = {base:g} would rotate full layers only, and transformers rotates "
             "sliding ones by 500000; write rope_parameters for each"
         )
     return rotation(keys if kind == FULL else keys.without("rope_scaling"), head_dim)
@@ -116,7 +116,7 @@ def gpt_oss(keys):
 
 
 def phi3(keys):
-    """Phi-3 and Phi-4: a part of each head may turn, by LongRoPE under several names."""
+    """Phi-3 and Phi-4: a part of each head may rotate, by LongRoPE under several names."""
     layer = plain(keys)
     rope = rotation(
         keys,
@@ -168,7 +168,7 @@ def olmo(keys):
 
 
 def helium(keys):
-    """Helium: neighbors turn, and the output has no offset."""
+    """Helium: neighbors rotate, and the output has no offset."""
     layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
     layer = replace(biased(keys, layer), use_output_bias=False)
     return every(keys, layer, rotation(keys, layer.head_dim, layout="interleaved"))
@@ -183,7 +183,7 @@ def apertus(keys):
 
 
 def cohere(keys):
-    """Command R: neighbors turn, and each head may have a norm of its own."""
+    """Command R: neighbors rotate, and each head may have a norm of its own."""
     layer = biased(keys, plain(keys))
     normed = keys.flag("use_qk_norm", absent=False)
     eps = keys.number("layer_norm_eps", absent=REQUIRED if normed else None)
@@ -194,7 +194,7 @@ def cohere(keys):
 
 
 def ernie4_5(keys):
-    """ERNIE 4.5: neighbors turn, and `use_bias` is for all four projections."""
+    """ERNIE 4.5: neighbors rotate, and `use_bias` is for all four projections."""
     bias = keys.flag("use_bias", absent=False)
     layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
     layer = replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)

@@ -40,7 +40,7 @@ def smollm3(keys):
 
 
 def turns_of(keys, *, empty):
-    """Which layers turn: a 1 or 0 for each, or all but every so many if the list is absent (or `empty`)."""
+    """Which layers rotate: a 1 or 0 for each, or all but every so many if the list is absent (or `empty`)."""
     count = keys.count("num_hidden_layers", most=10_000)
     turns = keys.sequence("no_rope_layers", absent=None)
     turns = None if empty and turns == [] else turns
@@ -55,7 +55,7 @@ def turns_of(keys, *, empty):
 
 
 def cohere2(keys):
-    """Cohere 2: layers that slide turn, the others have no position."""
+    """Cohere 2: layers that slide rotate, the others have no position."""
     layer = biased(keys, plain(keys, head_dim=False))
     keys.only("head_dim", layer.head_dim)
     rope = rotation(keys, layer.head_dim, layout="interleaved")
@@ -74,7 +74,7 @@ def cohere2(keys):
 
 
 def exaone4(keys):
-    """EXAONE 4: with windows, likewise; without, all layers turn."""
+    """EXAONE 4: with windows, likewise; without, all layers rotate."""
     norm = rms(keys)
     layer = replace(plain(keys, grouped=REQUIRED), query_norm=norm, key_norm=norm)
     rope = rotation(keys, layer.head_dim)
@@ -107,7 +107,7 @@ def pattern_of_exaone(keys):
 
 
 def llama4(keys):
-    """Llama 4: layers that turn see their chunk only, with norms behind; queries of the others grow."""
+    """Llama 4: layers that rotate see their chunk only, with norms behind; queries of the others grow."""
     eps = keys.number("rms_norm_eps")
     layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
     rope = rotation(keys, layer.head_dim, layout="interleaved")

@@ -13,7 +13,7 @@ __all__ = ["bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", 
 
 
 def gpt_neox(keys):
-    """GPT-NeoX and Pythia: the first part of each head turns."""
+    """GPT-NeoX and Pythia: the first part of each head rotates."""
     layer = biased(keys, plain(keys, grouped=False, head_dim=False), absent=True)
     rope = rotation(
         keys,
@@ -84,7 +84,7 @@ def gpt_bigcode(keys):
 
 
 def gptj(keys):
-    """GPT-J: neighbors turn in the first part of each head, by a base that is no key."""
+    """GPT-J: neighbors rotate in the first part of each head, by a base that is no key."""
     layer = plain(keys, grouped=False, head_dim=False, dim=("n_embd", "hidden_size"))
     keys.ignore("n_positions", "max_position_embeddings", "n_ctx")
     keys.only("rotary", True)

@@ -1,4 +1,4 @@
-"""Decoders of whose heads a part turns: Phi, StableLM, Persimmon, Nemotron, GLM, MiniMax-M2."""
+"""Decoders of whose heads a part rotates: Phi, StableLM, Persimmon, Nemotron, GLM, MiniMax-M2."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ __all__ = ["glm", "glm4_moe", "minimax_m2", "nemotron", "persimmon", "phi", "sta
 
 
 def rotated(keys, layer, **options):
-    """A stack of equal layers, each of which turns a part of its heads that must be said."""
+    """A stack of equal layers, each of which rotates a part of its heads that must be said."""
     return every(keys, layer, rotation(keys, layer.head_dim, partial=REQUIRED, **options))
 
 
@@ -48,20 +48,20 @@ def persimmon(keys):
 
 
 def nemotron(keys):
-    """Nemotron: half of each head turns."""
+    """Nemotron: half of each head rotates."""
     names = ("partial_rotary_factor", "rope_percent", "rope_percentage")
     return rotated(keys, biased(keys, plain(keys)), share=names)
 
 
 def glm(keys):
-    """GLM-4: neighbors turn; no offset for the output."""
+    """GLM-4: neighbors rotate; no offset for the output."""
     layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
     layer = replace(biased(keys, layer, absent=REQUIRED), use_output_bias=False)
     return rotated(keys, layer, layout="interleaved")
 
 
 def glm4_moe(keys):
-    """GLM-4.5 to 4.7: halves turn, and there may be norms; no offset for the output."""
+    """GLM-4.5 to 4.7: halves rotate, and there may be norms; no offset for the output."""
     layer = biased(keys, plain(keys, grouped=REQUIRED))
     normed = keys.flag("use_qk_norm", absent=False)
     norm = rms(keys, absent=REQUIRED if normed else None) if normed else None
@@ -70,7 +70,7 @@ def glm4_moe(keys):
 
 
 def minimax_m2(keys):
-    """MiniMax-M2: norms over all heads at once; how many entries turn may stand as `rotary_dim`."""
+    """MiniMax-M2: norms over all heads at once; how many entries rotate may stand as `rotary_dim`."""
     norm = rms(keys, axes="width")
     layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
     layer = replace(layer, query_norm=norm, key_norm=norm)

@@ -85,7 +85,7 @@ def qwen3_moe(keys):
 
 
 def sectioned(keys, head_dim, alternating, **options):
-    """A rotation whose pairs turn with time, height and width, and must say how many of each."""
+    """A rotation whose pairs rotate with time, height and width, and must say how many of each."""
     rope = rotation(keys, head_dim, **options)
     if not rope.sections:
         raise keys.missing("mrope_section", why=" in rope_parameters or rope_scaling")
@@ -97,7 +97,7 @@ def sectioned(keys, head_dim, alternating, **options):
 
 
 def qwen2_vl(keys):
-    """Qwen2-VL and 2.5-VL: the language model, whose pairs turn with time, height and width."""
+    """Qwen2-VL and 2.5-VL: the language model, whose pairs rotate with time, height and width."""
     layer = replace(plain(keys, grouped=REQUIRED, head_dim=False), use_bias=(True,) * 3)
     window, kind = late_windows(keys)
     keys.ignore("vision_start_token_id", "vision_end_token_id", "vision_token_id")
@@ -135,7 +135,7 @@ def with_linear(keys, rope):
 
 
 def qwen3_next(keys):
-    """Qwen3-Next: a part of each head turns."""
+    """Qwen3-Next: a part of each head rotates."""
     return with_linear(keys, lambda layer: rotation(keys, layer.head_dim, partial=REQUIRED))
 
 

@@ -105,15 +105,15 @@ def rotation(
     layout="half",
     names=None,
 ):
-    """How queries and keys turn, from the newer form of the configuration or the older one.
+    """How queries and keys rotate, from the newer form of the configuration or the older one.
 
     Args:
         keys: of the configuration.
         head_dim: the width of a head.
         kind: which of several rotations, for a family that has one for each kind of layer.
         base: under which names the base stands outside of a dictionary.
-        share: likewise the part of a head that turns.
-        partial: whether the family can turn a part of a head, or `REQUIRED` if it must say which.
+        share: likewise the part of a head that rotates.
+        partial: whether the family can rotate a part of a head, or `REQUIRED` if it must say which.
         layout: of the pairs.
         names: methods under other names, as Phi-3's.
     """
@@ -122,7 +122,7 @@ def rotation(
         found, where = _of_kind(keys, found, where, kind)
     elif any(isinstance(value, dict) for value in found.values()):
         raise keys.error(
-            f"{where} must hold numbers, since all layers of this family turn alike, got {shown(found)}"
+            f"{where} must hold numbers, since all layers of this family rotate alike, got {shown(found)}"
         )
     _merge(keys, found, where, "rope_theta", base)
     _merge(keys, found, where, "partial_rotary_factor", share)
@@ -133,7 +133,7 @@ def rotation(
         raise keys.missing(*share)
     if not partial and part not in (None, 1):
         raise keys.error(
-            "partial_rotary_factor must be 1, since heads of this family turn as a whole, "
+            "partial_rotary_factor must be 1, since heads of this family rotate as a whole, "
             f"got {shown(part)}"
         )
     method = _method(keys, found, where, names or {})
@@ -170,7 +170,7 @@ def _of_kind(keys, found, where, kind):
     if found[kind].get("truncate") is False:
         raise keys.error(
             f"{where}[{kind!r}] has truncate = False, which transformers does not read "
-            "where layers turn in several ways"
+            "where layers rotate in several ways"
         )
     return dict(found[kind]), f"{where}[{kind!r}]"
 

@@ -1,4 +1,4 @@
-"""Cases of latent attention: one narrow vector per token, and entries of their own that turn."""
+"""Cases of latent attention: one narrow vector per token, and entries of their own that rotate."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def layer(
     scale=None,
     eps=1e-6,
 ):
-    """Latent attention whose last entries turn, as one function of tokens, positions and weights."""
+    """Latent attention whose last entries rotate, as one function of tokens, positions and weights."""
     made = reference.LatentAttention(
         query_weight,
         kv_down_weight,
@@ -67,7 +67,7 @@ def weights(rank=None):
 
 
 def latent():
-    """Multi-head latent attention, as in DeepSeek V2 and V3: a shared key that turns, and norms."""
+    """Multi-head latent attention, as in DeepSeek V2 and V3: a shared key that rotates, and norms."""
     x, made, narrow = draw(40, 2, 5, 6), weights(), weights(2)
     later = np.arange(7, 12)
     yield "positions that do not begin at 0", (x, later), made

@@ -12,7 +12,7 @@ from posattn.conformance.faults.registry import (
     rows,
     tokens,
 )
-from posattn.reference.position.rotary import to_half, turn
+from posattn.reference.position.rotary import rotate_by, to_half
 from posattn.reference.position.rotary_cases import rotated
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated", "positional_encoding")
@@ -33,7 +33,7 @@ def of_the_angles(*, seen=""):
             factor = keywords.get("attention_factor", 1.0)
             made = angles(tokens(x, positions), given, base)
             layout = keywords.get("layout", "interleaved")
-            return turn(x, factor * np.cos(made), factor * np.sin(made), layout)
+            return rotate_by(x, factor * np.cos(made), factor * np.sin(made), layout)
 
         def encoding(length_or_positions, dim, *, base=10000.0):
             made = angles(rows(length_or_positions), dim, base)
@@ -165,7 +165,7 @@ def float32_angles(definition, x, positions=None, **keywords):
 
 @fault("rotary")
 def turned_backwards(x, positions=None, **keywords):
-    """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
+    """The wrong sign: pairs rotate clockwise, (a cos + b sin, b cos - a sin)."""
     return rotated(x, -tokens(x, positions), **keywords)
 
 
@@ -177,7 +177,7 @@ def attention_factor_ignored(definition, x, *where, attention_factor=1.0, **keyw
 
 @misuse("rotary")
 def attention_factor_on_all(definition, x, *where, attention_factor=1.0, **keywords):
-    """The attention factor multiplies all entries: those that do not turn have none."""
+    """The attention factor multiplies all entries: those that do not rotate have none."""
     return attention_factor * definition(x, *where, **keywords)
 
 

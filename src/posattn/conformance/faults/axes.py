@@ -22,7 +22,7 @@ def query_and_key_exchanged(definition, x, *where, **keywords):
 
 @misuse(*XPOS)
 def turned_backwards(definition, x, positions=None, **keywords):
-    """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
+    """The wrong sign: pairs rotate clockwise, (a cos + b sin, b cos - a sin)."""
     return OTHER[definition](x, -tokens(x, positions), **keywords)
 
 
@@ -85,7 +85,7 @@ def coordinates_exchanged(x, coordinates, frequencies, **keywords):
 
 @fault("axial")
 def turned_backwards_by_coordinates(x, coordinates, frequencies, **keywords):
-    """The wrong sign: pairs turn clockwise, (a cos + b sin, b cos - a sin)."""
+    """The wrong sign: pairs rotate clockwise, (a cos + b sin, b cos - a sin)."""
     return rotate_axes(x, -coordinates, frequencies, **keywords)
 
 
@@ -200,7 +200,7 @@ def first_head_for_all(definition, x, *where, cos_weight, sin_weight, **keywords
 
 @misuse("fope")
 def one_wave_for_each_pair(definition, x, *where, frequencies, cos_weight, **keywords):
-    """The weights are ignored: each pair turns with its own frequency only."""
+    """The weights are ignored: each pair rotates with its own frequency only."""
     own = np.eye(*cos_weight.shape[1:])[None]
     keywords |= {"cos_weight": own, "sin_weight": own}
     return definition(x, *where, frequencies=frequencies, **keywords)

@@ -1,4 +1,4 @@
-"""Faults of latent attention: what turns, what is normalized, what the scores are divided by."""
+"""Faults of latent attention: what rotates, what is normalized, what the scores are divided by."""
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def naive(x, positions=None, *, normalize=normalized, but=None, **options):
     width = content.shape[-1]
     rotated = query[..., width:]
     rotated = rotated if but == "rotation of queries" else rotary(rotated, where)
-    shared = shared if but == "turn of keys" else rotary(shared, where)
+    shared = shared if but == "rotation of keys" else rotary(shared, where)
     shared = np.broadcast_to(shared, (*content.shape[:-1], shared.shape[-1]))
     mask = options.get("mask")
     weights = attention_weights(
@@ -57,7 +57,7 @@ def naive(x, positions=None, *, normalize=normalized, but=None, **options):
 
 @misuse("latent")
 def latent_in_the_other_layout(latent, *arguments, **options):
-    """The other layout: halves of the entries that turn are paired, not neighbors, or the reverse."""
+    """The other layout: halves of the entries that rotate are paired, not neighbors, or the reverse."""
     other = {"interleaved": "half", "half": "interleaved"}
     layout = other[options.get("layout", "interleaved")]
     return latent(*arguments, **{**options, "layout": layout})
@@ -65,7 +65,7 @@ def latent_in_the_other_layout(latent, *arguments, **options):
 
 @misuse("latent")
 def latent_scaled_by_content(latent, *arguments, **options):
-    """Scores are divided by the root of the content's width: the entries that turn are not counted."""
+    """Scores are divided by the root of the content's width: the entries that rotate are not counted."""
     content = options["key_weight"].shape[1] // options["num_heads"]
     return latent(*arguments, **{"scale": content**-0.5, **options})
 
@@ -79,14 +79,14 @@ def latent_scaled_by_rank(latent, *arguments, **options):
 
 @misuse("latent")
 def latent_scaled_by_turning(latent, *arguments, **options):
-    """Scores are divided by the root of the number of entries that turn: content counts too."""
+    """Scores are divided by the root of the number of entries that rotate: content counts too."""
     rotation = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
     return latent(*arguments, **{"scale": rotation**-0.5, **options})
 
 
 @misuse("latent")
 def latent_frequencies_of_the_head(latent, *arguments, base=10000.0, **options):
-    """Frequencies are those of the whole head: they should be of the entries that turn."""
+    """Frequencies are those of the whole head: they should be of the entries that rotate."""
     rotation = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
     whole = options["query_weight"].shape[1] // options["num_heads"]
     return latent(*arguments, base=base ** (rotation / whole), **options)
@@ -121,7 +121,7 @@ def latent_positions_ignored(latent, x, positions=None, **options):
 
 @misuse("latent")
 def latent_turns_first(latent, *arguments, **options):
-    """The first entries of a query turn, not the last."""
+    """The first entries of a query rotate, not the last."""
     content = options["key_weight"].shape[1] // options["num_heads"]
     weight = options["query_weight"]
     each = weight.reshape(len(weight), options["num_heads"], -1)
@@ -154,13 +154,13 @@ def latent_norm_over_all(x, positions=None, **options):
 
 @fault("latent")
 def latent_key_not_turned(x, positions=None, **options):
-    """The shared key does not turn, only the queries do."""
-    return naive(x, positions, but="turn of keys", **options)
+    """The shared key does not rotate, only the queries do."""
+    return naive(x, positions, but="rotation of keys", **options)
 
 
 @fault("latent")
 def latent_query_not_turned(x, positions=None, **options):
-    """The queries do not turn, only the shared key does."""
+    """The queries do not rotate, only the shared key does."""
     return naive(x, positions, but="rotation of queries", **options)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from posattn import reference
 from posattn.conformance.faults.registry import fault, tokens
-from posattn.reference.position.rotary import to_half, to_interleaved, turn
+from posattn.reference.position.rotary import rotate_by, to_half, to_interleaved
 from posattn.reference.position.rotary_cases import rotated
 
 OTHER = {"interleaved": "half", "half": "interleaved"}
@@ -23,7 +23,7 @@ def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, 
     )
     wrong = np.repeat(angles, 2, -1) if layout == "half" else np.tile(angles, 2)
     head, rest = x[..., : wrong.shape[-1]], x[..., wrong.shape[-1] :]
-    across = turn(head, 0 * angles, 1 + 0 * angles, layout)
+    across = rotate_by(head, 0 * angles, 1 + 0 * angles, layout)
     made = head * np.cos(wrong) + across * np.sin(wrong)
     return np.concatenate([keywords.get("attention_factor", 1) * made, rest], -1)
 
@@ -78,13 +78,13 @@ def across_the_whole_head(
 
 @fault("rotary")
 def all_entries_turn(x, positions=None, *, rotary_dim=None, **keywords):
-    """All entries turn: rotary_dim is ignored."""
+    """All entries rotate: rotary_dim is ignored."""
     return rotated(x, positions, **keywords)
 
 
 @fault("rotary")
 def last_entries_turn(x, positions=None, *, rotary_dim=None, **keywords):
-    """The last rotary_dim entries turn: here the first ones do."""
+    """The last rotary_dim entries rotate: here the first ones do."""
     if rotary_dim is None:
         return rotated(x, positions, **keywords)
     rest, tail = x[..., :-rotary_dim], x[..., -rotary_dim:]

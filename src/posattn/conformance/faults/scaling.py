@@ -104,13 +104,13 @@ def smaller_head(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
 
 @fault("proportional")
 def all_pairs_turn(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
-    """The slow pairs turn too: their frequencies should be 0."""
+    """The slow pairs rotate too: their frequencies should be 0."""
     return frequencies(head_dim, base=base) / factor
 
 
 @fault("proportional")
 def fast_pairs_stopped(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
-    """The fast pairs are stopped and the slow ones turn: it should be the other way round."""
+    """The fast pairs are stopped and the slow ones rotate: it should be the other way round."""
     made = frequencies(head_dim, base=base) / factor
     made[: (head_dim - rotary_dim) // 2] = 0
     return made

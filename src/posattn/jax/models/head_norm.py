@@ -58,21 +58,21 @@ class Steps:
     """A rotation of queries or keys with what comes before or after it.
 
     Args:
-        turn: the rotation, `(x, positions) -> x`; None if there is none.
+        rotation: the rotation, `(x, positions) -> x`; None if there is none.
         norm: acts on what has rotated; None if nothing does.
         temperature: a `posattn.configs.Temperature` of queries; None if they keep their length.
     """
 
-    turn: Any = None
+    rotation: Any = None
     norm: HeadNorm | None = None
     temperature: Any = field(default=None, metadata=STATIC)
 
     def __post_init__(self):
-        object.__setattr__(self, "turn", as_pytree(self.turn))
+        object.__setattr__(self, "rotation", as_pytree(self.rotation))
 
     def __call__(self, x, positions):
-        """Turn, normalise and scale `x`, `(*batch, h, n, d_h)`."""
-        x = x if self.turn is None else self.turn(x, positions)
+        """Rotate, normalise and scale `x`, `(*batch, h, n, d_h)`."""
+        x = x if self.rotation is None else self.rotation(x, positions)
         x = x if self.norm is None else self.norm(x)
         if self.temperature is None:
             return x

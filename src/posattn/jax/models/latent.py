@@ -21,7 +21,7 @@ from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import all_of, for_heads
 from posattn.jax.attention.random import is_key
-from posattn.jax.models.layer_plan import state_of, turn
+from posattn.jax.models.layer_plan import rotation, state_of
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -52,7 +52,7 @@ class LatentAttention:
         query_down_weight: `(d, query_rank)`; None if queries have no latent vector.
         query_norm_weight: the factors of its norm, `(query_rank)`; likewise.
         num_heads: the number of heads.
-        rotate: None, or a function `(x, positions) -> x` of the entries that turn, such as `Rotary()`.
+        rotate: None, or a function `(x, positions) -> x` of the entries that rotate, such as `Rotary()`.
         scale: the factor on the products of queries and keys, one over the root of `d_c + d_r` if None.
         eps: added to the mean square in the norms.
 
@@ -113,10 +113,10 @@ class LatentAttention:
             num_heads: the number of heads.
             query_rank: the width of the queries' latent vector; they have none if not given.
             kv_rank: the width of the latent vector of keys and values.
-            content_dim: how many entries of a query or key don't turn.
-            rotary_dim: how many entries turn, an even number.
+            content_dim: how many entries of a query or key don't rotate.
+            rotary_dim: how many entries rotate, an even number.
             value_dim: the width of a head's value; `content_dim` if not given.
-            rotate: acts on the entries that turn, `(x, positions) -> x`, such as `Rotary()`.
+            rotate: acts on the entries that rotate, `(x, positions) -> x`, such as `Rotary()`.
             scale: the factor on the products of queries and keys, one over the root of
                 `content_dim + rotary_dim` if not given.
             eps: added to the mean square in the norms.
@@ -187,7 +187,7 @@ class LatentAttention:
             described.dim,
             described.num_heads,
             **asdict(described.latent),
-            rotate=turn(described.rope),
+            rotate=rotation(described.rope),
             scale=described.scale,
             dtype=dtype,
         )
@@ -331,7 +331,7 @@ class LatentAttention:
         return widths
 
     def _projected(self, x, query_positions, widths):
-        """Queries in two parts, latent vectors with the key that turns, and where the tokens stand."""
+        """Queries in two parts, latent vectors with the key that rotates, and where the tokens stand."""
         narrow = x
         if self.query_down_weight is not None:
             narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)

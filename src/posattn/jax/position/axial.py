@@ -13,7 +13,7 @@ from jaxtyping import Float, Integer, Real
 
 from posattn import contract
 from posattn.jax.attention.random import is_key
-from posattn.jax.position.rotary import turn
+from posattn.jax.position.rotary import rotate_by
 from posattn.jax.position.sinusoidal import cos_sin
 from posattn.jax.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.jax.trees import register
@@ -37,7 +37,7 @@ def rotate_axes(
     layout: str = "interleaved",
     attention_factor: float = 1.0,
 ) -> Float[Array, "*batch n d"]:
-    """Turn each pair of entries of a token by an angle that is linear in the token's coordinates.
+    """Rotate each pair of entries of a token by an angle that is linear in the token's coordinates.
 
     Twin of :func:`posattn.reference.rotate_axes`, as exact as :func:`rotate`.
 
@@ -49,7 +49,7 @@ def rotate_axes(
             the heads of `x`, `(*batch, h, n, d)`; 2m <= d, and the rest of a token passes
             through.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
-        attention_factor: alpha, positive, on the entries that turn: it multiplies their part of the
+        attention_factor: alpha, positive, on the entries that rotate: it multiplies their part of the
             scores by alpha**2. A model whose frequencies YaRN has slowed needs it.
 
     Returns:
@@ -68,7 +68,7 @@ def rotate_axes(
     places = [coordinates[..., k, None] for k in range(len(frequencies))]
     wide = jnp.promote_types(x.dtype, jnp.float32)
     cos, sin = cos_sin(places, [omega[..., None, :] for omega in frequencies], wide)
-    return turn(x, factor * cos, factor * sin, layout)
+    return rotate_by(x, factor * cos, factor * sin, layout)
 
 
 @validated
@@ -83,13 +83,13 @@ class RotaryAxes:
         frequencies: omega in radians per step, `(c, m)`: an array, or a row of numbers for each axis;
             kept as Python numbers.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
-        attention_factor: positive, on the entries that turn.
+        attention_factor: positive, on the entries that rotate.
 
     Examples:
-        >>> turn = RotaryAxes([[1.0, 0.0], [0.0, 1.0]], layout="half")
-        >>> turn == RotaryAxes(np.eye(2), layout="half")
+        >>> rotary = RotaryAxes([[1.0, 0.0], [0.0, 1.0]], layout="half")
+        >>> rotary == RotaryAxes(np.eye(2), layout="half")
         True
-        >>> turn(jnp.ones((3, 4)), jnp.zeros((3, 2))).shape
+        >>> rotary(jnp.ones((3, 4)), jnp.zeros((3, 2))).shape
         (3, 4)
     """
 
@@ -109,7 +109,7 @@ class RotaryAxes:
         x: Float[Array, "*batch n d"],
         coordinates: Real[Array | np.ndarray, "*#batch n c"],
     ) -> Float[Array, "*batch n d"]:
-        """Turn the pairs of `x`.
+        """Rotate the pairs of `x`.
 
         Twin of calling :class:`posattn.reference.RotaryAxes`.
 
@@ -139,7 +139,7 @@ def axial_frequencies(
     Twin of :func:`posattn.reference.axial_frequencies`; a NumPy array in float64.
 
     Args:
-        dim: the number of entries that turn, d, a multiple of 2c.
+        dim: the number of entries that rotate, d, a multiple of 2c.
         num_axes: c, at least 1.
         base: b, positive.
 
@@ -183,7 +183,7 @@ def grid_coordinates(height: int, width: int) -> Integer[Array, "n c"]:
 @register
 @dataclass(frozen=True, eq=False)
 class MixedRotary:
-    """Turn queries and keys by row and column, with learned frequencies for both in every pair.
+    """Rotate queries and keys by row and column, with learned frequencies for both in every pair.
 
     Twin of :class:`posattn.reference.MixedRotary`; a pytree.
     In the 32-bit mode angles are products of learned frequencies in float32, and off by up to 6e-8
@@ -248,7 +248,7 @@ class MixedRotary:
         x: Float[Array, "*batch h n d"],
         positions: Integer[Array | np.ndarray, "*#batch_and_heads n"] | None = None,
     ) -> Float[Array, "*batch h n d"]:
-        """Turn the heads of a sequence of cells.
+        """Rotate the heads of a sequence of cells.
 
         Twin of calling :class:`posattn.reference.MixedRotary`.
 

@@ -1,4 +1,4 @@
-"""FoPE: each pair turns with a sum of waves, and the slowest pairs stand still."""
+"""FoPE: each pair rotates with a sum of waves, and the slowest pairs stand still."""
 
 import math
 
@@ -8,7 +8,7 @@ from jax import Array
 from jaxtyping import Float, Real
 
 from posattn import contract
-from posattn.jax.position.rotary import turn
+from posattn.jax.position.rotary import rotate_by
 from posattn.jax.position.sinusoidal import cos_sin
 from posattn.jax.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.jax.validated import validated
@@ -53,7 +53,7 @@ def fope(
     layout: str = "half",
     rest_sine: float = 1.0,
 ) -> Float[Array, "*batch h n d"]:
-    r"""Turn each pair of entries with a sum of waves instead of a single one.
+    r"""Rotate each pair of entries with a sum of waves instead of a single one.
 
     Twin of :func:`posattn.reference.fope`.
     Angles are as exact as those of :func:`rotate`; sines and cosines are weighted in the dtype of the
@@ -95,4 +95,4 @@ def fope(
     )
     others = [(0, 0)] * (cos.ndim - 1) + [(0, x.shape[-1] // 2 - cos.shape[-1])]
     cos = jnp.pad(cos, others, constant_values=1)
-    return turn(x, cos, jnp.pad(sin, others, constant_values=rest), layout)
+    return rotate_by(x, cos, jnp.pad(sin, others, constant_values=rest), layout)

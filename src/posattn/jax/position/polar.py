@@ -25,7 +25,7 @@ def polar_query(
     *,
     base: float = 10000.0,
 ) -> Float[Array, "*batch n 2*d"]:
-    r"""Make each entry of a query the length of an arrow, and let only the position turn the arrow.
+    r"""Make each entry of a query the length of an arrow, and let only the position rotate the arrow.
 
     Twin of :func:`posattn.reference.polar_query`.
     Angles are exact, also of traced positions in the 32-bit mode; half precision is rotated in
@@ -52,7 +52,7 @@ def polar_query(
 @register
 @dataclass(frozen=True, eq=False)
 class PolarKey:
-    r"""Make each entry of a key the length of an arrow, which position and a learned angle turn.
+    r"""Make each entry of a key the length of an arrow, which position and a learned angle rotate.
 
     Twin of :class:`posattn.reference.PolarKey`; a pytree.
 
@@ -104,7 +104,7 @@ class PolarKey:
         x: Float[Array, "*batch h n d"],
         positions: Real[Array | np.ndarray, "*#batch_and_heads n"] | None = None,
     ) -> Float[Array, "*batch h n 2*d"]:
-        r"""Turn the keys of all heads.
+        r"""Rotate the keys of all heads.
 
         Twin of calling :class:`posattn.reference.PolarKey`.
 

@@ -1,4 +1,4 @@
-"""Proportional rotation: pairs lie across the whole head, and only the fast ones turn."""
+"""Proportional rotation: pairs lie across the whole head, and only the fast ones rotate."""
 
 import numpy as np
 from jaxtyping import Float
@@ -21,9 +21,9 @@ def proportional_frequencies(
     Args:
         head_dim: the width of a head, $d$, even.
         base: $b$, positive.
-        rotary_dim: how many entries of a head turn, $r$, even and at most $d$. A configuration's
+        rotary_dim: how many entries of a head rotate, $r$, even and at most $d$. A configuration's
             `partial_rotary_factor` $f$ means $r = 2 \lfloor f d / 2 \rfloor$.
-        factor: $s$, how many times slower the pairs turn, at least 1.
+        factor: $s$, how many times slower the pairs rotate, at least 1.
 
     Returns:
         $\omega$ in radians per position, `(d / 2)`.

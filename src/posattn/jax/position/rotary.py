@@ -1,4 +1,4 @@
-"""Rotary position embedding: queries and keys turn with their position."""
+"""Rotary position embedding: queries and keys rotate with their position."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -41,12 +41,12 @@ class Rotary:
     call :func:`rotate`.
 
     Args:
-        rotary_dim: how many entries of a head turn, the first ones, an even number; if not given,
+        rotary_dim: how many entries of a head rotate, the first ones, an even number; if not given,
             all, or two for each of the frequencies.
         base: of the frequencies, positive; unused where `frequencies` are given.
         layout: which entries make a pair, `"interleaved"` or `"half"`.
         frequencies: in radians per position, `(m)`, an array or a sequence of numbers.
-        attention_factor: multiplies the entries that turn, positive.
+        attention_factor: multiplies the entries that rotate, positive.
 
     Examples:
         >>> Rotary(base=500000.0) == Rotary(base=500000.0)
@@ -74,14 +74,14 @@ class Rotary:
         x: Float[Array, "*batch n d"],
         positions: Real[Array | np.ndarray, "*#batch n"] | None = None,
     ) -> Float[Array, "*batch n d"]:
-        """Turn each pair of entries of a token by an angle that grows with the token's position.
+        """Rotate each pair of entries of a token by an angle that grows with the token's position.
 
         Twin of calling :class:`posattn.reference.Rotary`.
 
         Args:
             x: the queries or keys of each head, `(*batch, n, d)`.
             positions: where they stand, in tokens, any real numbers: `(n)`, or with batch axes of
-                which each is that of `x` or 1; from 0 on if not given. Negative ones turn `x` back.
+                which each is that of `x` or 1; from 0 on if not given. Negative ones rotate `x` back.
 
         Returns:
             `(*batch, n, d)`.
@@ -109,7 +109,7 @@ def rotate(
     layout: Layout = "interleaved",
     attention_factor: float = 1.0,
 ) -> Float[Array, "*batch n d"]:
-    """Turn each pair of entries of a token by an angle that grows with the token's position.
+    """Rotate each pair of entries of a token by an angle that grows with the token's position.
 
     Twin of :func:`posattn.reference.rotate`.
     Angles are exact, also in the 32-bit mode, so that float32 results are right to 5e-7 of the largest
@@ -124,12 +124,12 @@ def rotate(
     Args:
         x: the queries or keys of each head, `(*batch, n, d)`.
         positions: where they stand, in tokens, any real numbers: `(n)`, or with batch axes of which
-            each is that of `x` or 1; from 0 on if not given. Negative ones turn `x` back.
+            each is that of `x` or 1; from 0 on if not given. Negative ones rotate `x` back.
         frequencies: in radians per position, `(m)` with $2m$ at most $d$; the first $2m$ entries
-            turn.
+            rotate.
         base: of the frequencies, positive; unused where `frequencies` are given.
         layout: which entries make a pair, `"interleaved"` or `"half"`.
-        attention_factor: multiplies the entries that turn, positive.
+        attention_factor: multiplies the entries that rotate, positive.
 
     Returns:
         `(*batch, n, d)`.
@@ -161,7 +161,7 @@ def _rotated(x, positions, frequencies, factor, layout):
         cos, sin = _in_a_row(x.shape[-2], frequencies, wide)
     else:
         cos, sin = sinusoidal.cos_sin([positions[..., None]], [frequencies], wide)
-    return turn(x, factor * cos, factor * sin, layout)
+    return rotate_by(x, factor * cos, factor * sin, layout)
 
 
 # outside of a compiled program, one program where there were seven
@@ -180,7 +180,7 @@ def _in_a_row(n, frequencies, dtype):
 
 
 @partial(jax.jit, static_argnames="layout")
-def turn(x, cos, sin, layout):
+def rotate_by(x, cos, sin, layout):
     """Multiply the first pairs of `x` by rotations, as many as there are, and pass the rest through."""
     cos, sin = _computed_once(cos, sin)
     m = cos.shape[-1]
@@ -258,7 +258,7 @@ def weight_to_half(
     Args:
         weight: of the projection, `(d_in, d_out)`, or its offset, `(d_out)`.
         num_heads: number of heads, a divisor of `d_out`.
-        rotary_dim: how many entries of a head turn, an even number; all if not given.
+        rotary_dim: how many entries of a head rotate, an even number; all if not given.
 
     Returns:
         The converted weight, of the same shape.
@@ -281,7 +281,7 @@ def weight_to_interleaved(
     Args:
         weight: of the projection, `(d_in, d_out)`, or its offset, `(d_out)`.
         num_heads: number of heads, a divisor of `d_out`.
-        rotary_dim: how many entries of a head turn, an even number; all if not given.
+        rotary_dim: how many entries of a head rotate, an even number; all if not given.
 
     Returns:
         The converted weight, of the same shape.
@@ -294,7 +294,7 @@ def weight_to_interleaved(
 
 
 def _of_each_head(convert, weight, num_heads, rotary_dim):
-    """Convert the outputs of each head that turn."""
+    """Convert the outputs of each head that rotate."""
     contract.projection(weight)
     num_heads = contract.heads(num_heads, weight.shape[-1])
     *rows, width = weight.shape

@@ -33,7 +33,7 @@ def position_interpolation(
     Twin of :func:`posattn.reference.position_interpolation`; a NumPy array in float64.
 
     Args:
-        dim: the number of entries that turn, $d$: the width of a head, or the part of it; even.
+        dim: the number of entries that rotate, $d$: the width of a head, or the part of it; even.
         base: $b$, positive.
         factor: $s$, how many times longer the context becomes, at least 1.
 
@@ -60,7 +60,7 @@ def ntk_aware(
     Twin of :func:`posattn.reference.ntk_aware`; a NumPy array in float64.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         factor: $s$, how many times longer the context becomes, at least 1.
 
@@ -90,7 +90,7 @@ def dynamic_ntk(
     Twin of :func:`posattn.reference.dynamic_ntk`; a NumPy array in float64.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         factor: $s$, at least 1.
         length: $n$, the number of tokens up to the last one, cached ones included.
@@ -124,12 +124,12 @@ def yarn(
     mscale: float | None = None,
     mscale_all_dim: float | None = None,
 ) -> tuple[Float[np.ndarray, " m"], float]:
-    r"""Slow down the pairs that turn rarely within the trained length, and sharpen the scores.
+    r"""Slow down the pairs that rotate rarely within the trained length, and sharpen the scores.
 
     Twin of :func:`posattn.reference.yarn`; the frequencies are a NumPy array in float64.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, above 1.
         factor: $s$, how many times longer the context becomes, at least 1.
         trained_length: $L$, the longest length of training.
@@ -186,7 +186,7 @@ def longrope(
     Twin of :func:`posattn.reference.longrope`; the frequencies are a NumPy array in float64.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         short_factors: $\lambda$ within the trained length, `(d / 2)` positive numbers.
         long_factors: $\lambda$ beyond it, `(d / 2)` positive numbers.
@@ -224,12 +224,12 @@ def llama3(
     high_frequency_factor: float = 4.0,
     trained_length: int = 8192,
 ) -> Float[np.ndarray, " m"]:
-    r"""Slow down the pairs that turn rarely within the trained length: the frequencies of Llama 3.1.
+    r"""Slow down the pairs that rotate rarely within the trained length: the frequencies of Llama 3.1.
 
     Twin of :func:`posattn.reference.llama3`; a NumPy array in float64.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         factor: $s$, how much slower the slow pairs become, at least 1.
         low_frequency_factor: $\alpha$, positive.

@@ -7,7 +7,7 @@ from jax import Array
 from jaxtyping import Float, Real
 
 from posattn import contract
-from posattn.jax.position.rotary import turn
+from posattn.jax.position.rotary import rotate_by
 from posattn.jax.position.sinusoidal import cos_sin, frequencies
 from posattn.jax.validated import validated
 
@@ -24,7 +24,7 @@ def xpos_query(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Float[Array, "*batch n d"]:
-    """Turn each pair of entries of a query, and shrink it more the later it stands.
+    """Rotate each pair of entries of a query, and shrink it more the later it stands.
 
     Twin of :func:`posattn.reference.xpos_query`.
     Positions in a NumPy array are made into angles and powers in float64; others, in the 32-bit
@@ -60,7 +60,7 @@ def xpos_key(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Float[Array, "*batch n d"]:
-    """Turn each pair of entries of a key, and grow it more the later it stands.
+    """Rotate each pair of entries of a key, and grow it more the later it stands.
 
     Twin of :func:`posattn.reference.xpos_key`, as exact as the query.
 
@@ -83,7 +83,7 @@ def xpos_key(
 
 
 def _fading(x, positions, base, gamma, scale_base, layout, sign):
-    """Turn `x`, and multiply its pairs by the power `sign` of what makes them fade."""
+    """Rotate `x`, and multiply its pairs by the power `sign` of what makes them fade."""
     contract.sequence("x", x)
     contract.token_positions(positions, x.shape)
     contract.pair_frequencies(None, x.shape)
@@ -96,7 +96,7 @@ def _fading(x, positions, base, gamma, scale_base, layout, sign):
     wide = jnp.promote_types(x.dtype, jnp.float32)
     scale = _power(zeta, where, sign * scale_base, wide)
     cos, sin = cos_sin([where], [frequencies(d, base=base)], wide)
-    return turn(x, scale * cos, scale * sin, layout)
+    return rotate_by(x, scale * cos, scale * sin, layout)
 
 
 def _power(base, positions, period, dtype):

@@ -20,7 +20,7 @@ class LatentCache:
 
     A cache of keys and values keeps two vectors for each token and head.
     Latent attention computes all of them from one vector, and needs to keep only that one, followed by
-    the key that turns and that all heads share.
+    the key that rotates and that all heads share.
     A token at position $p$ stands in slot $p$; a negative position marks padding, which is not kept.
     So each example of a batch has its own length, and a query sees the slots whose positions go up to
     its own.

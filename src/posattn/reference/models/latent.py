@@ -34,9 +34,9 @@ class LatentAttention:
         \mathbf{V}_h = \mathbf{C}\mathbf{W}^{(v)}_h.
 
     Row $i$ of $\mathbf{C}$ is the latent vector of a token, with $r$ entries.
-    The $d_c$ entries of a key that a head computes from it carry content and don't turn: a rotation would
+    The $d_c$ entries of a key that a head computes from it carry content and don't rotate: a rotation would
     come between $\mathbf{W}^{(k)}_h$ and the query, which decoding must be able to join.
-    So position has $d_r$ entries of its own, $\mathbf{R}$, which turn and are the same for all heads.
+    So position has $d_r$ entries of its own, $\mathbf{R}$, which rotate and are the same for all heads.
     Queries have entries of both kinds,
 
     .. math:: \mathbf{Q}_h = [\mathbf{X}\mathbf{W}^{(q)}_h,
@@ -78,7 +78,7 @@ class LatentAttention:
         query_down_weight: $\mathbf{W}^{(a)}$, `(d, query_rank)`; None if queries have no latent vector.
         query_norm_weight: $\mathbf{g}$ of the queries' latent vector, `(query_rank)`; likewise.
         num_heads: $H$.
-        rotate: None, or a function `(x, positions) -> x` of the entries that turn, such as `Rotary()`.
+        rotate: None, or a function `(x, positions) -> x` of the entries that rotate, such as `Rotary()`.
         scale: the factor on $\mathbf{Q}_h\mathbf{K}_h^\top$, $1/\sqrt{d_c + d_r}$ if not given.
         eps: $\varepsilon$ of the norms.
 
@@ -137,10 +137,10 @@ class LatentAttention:
             num_heads: the number of heads $H$.
             query_rank: the width of the queries' latent vector; they have none if not given.
             kv_rank: the width $r$ of the latent vector of keys and values.
-            content_dim: how many entries $d_c$ of a query or key don't turn.
-            rotary_dim: how many entries $d_r$ turn, an even number.
+            content_dim: how many entries $d_c$ of a query or key don't rotate.
+            rotary_dim: how many entries $d_r$ rotate, an even number.
             value_dim: the width $d_v$ of a head's value; `content_dim` if not given.
-            rotate: acts on the entries that turn, `(x, positions) -> x`, such as `Rotary()`.
+            rotate: acts on the entries that rotate, `(x, positions) -> x`, such as `Rotary()`.
             scale: the factor on the products of queries and keys, $1/\sqrt{d_c + d_r}$ if not given.
             eps: added to the mean square in the norms.
 
@@ -300,7 +300,7 @@ class LatentAttention:
         return widths
 
     def _projected(self, x, query_positions, widths):
-        """Queries in two parts, latent vectors with the key that turns, and where the tokens stand."""
+        """Queries in two parts, latent vectors with the key that rotates, and where the tokens stand."""
         narrow = x
         if self.query_down_weight is not None:
             narrow = _norm(x @ self.query_down_weight, self.query_norm_weight, self.eps)

@@ -20,13 +20,13 @@ def rope_from_config(
     Args:
         config: a path to a `config.json`, a dictionary, a configuration of transformers, or a
             `posattn.configs.Plan`.
-        layer: the number of the layer, from 0 on: some models turn their layers differently.
+        layer: the number of the layer, from 0 on: some models rotate their layers differently.
         length: for how long a text, which matters to methods such as LongRoPE; within the trained length if
             not given.
 
     Returns:
-        A `Rotary`, or a `RotaryAxes` where pairs turn with time, height and width; None if the layer's
-        queries and keys don't turn.
+        A `Rotary`, or a `RotaryAxes` where pairs rotate with time, height and width; None if the layer's
+        queries and keys don't rotate.
 
     Raises:
         TypeError: if an argument is not of its kind.

@@ -94,9 +94,9 @@ class MultiHeadAttention:
         scale: the factor on $\mathbf{Q}_h\mathbf{K}_h^\top$, $1/\sqrt{d_h}$ if not given.
         num_kv_heads: $H_{kv}$, a divisor of $H$; $H$ if not given.
         query_norm: None, or a function of the queries of each head, `(*batch, H, n_q, d_h)`,
-            before they turn.
+            before they rotate.
         key_norm: the same for the keys, `(*batch, H_kv, n_k, d_h)`.
-        value_norm: the same for the values, which do not turn.
+        value_norm: the same for the values, which do not rotate.
         attention: computes the output of the heads, called as `scaled_dot_product_attention`, which it
             is if not given; such as `functools.partial(ring_attention, across=...)`.
         mask: None, or a function of positions that always holds, such as `Window` or `Chunk`; a call's
@@ -178,8 +178,8 @@ class MultiHeadAttention:
             kv_dim: the width of the sequence of keys and values; $d$ if not given.
             use_bias: give each projection an offset, which starts at zero.
             use_output_bias: whether the output's projection has one; as the others if not given.
-            query_norm: acts on the queries of each head before they turn.
-            key_norm: acts on the keys of each head before they turn.
+            query_norm: acts on the queries of each head before they rotate.
+            key_norm: acts on the keys of each head before they rotate.
             value_norm: acts on the values of each head.
             dropout_rate: probability in [0, 1) of dropping an attention weight.
             rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.

@@ -7,7 +7,7 @@ from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
-from posattn.reference.cases import FRACTIONS, PAIRS, Cases, of_positions
+from posattn.reference.cases import PAIRS, Cases, anywhere, of_positions
 from posattn.reference.position.card import HEADS, SMALL, Card, Scheme
 from posattn.reference.validated import validated
 
@@ -126,8 +126,7 @@ def alibi_slopes_cases():
 
 def alibi_cases():
     """The bias of ALiBi in both directions: minus the slope times the distance."""
-    for name, pair in {**PAIRS, **FRACTIONS}.items():
-        yield name, pair, {"num_heads": 4}
+    yield from anywhere(num_heads=4)
     for num_heads in (1, 3, 8, 12):
         yield f"{num_heads} heads", PAIRS["six tokens"], {"num_heads": num_heads}
 

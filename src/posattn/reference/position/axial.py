@@ -8,7 +8,7 @@ from jaxtyping import Float, Inexact, Integer, Real
 
 from posattn import contract
 from posattn.reference.position.card import Scheme
-from posattn.reference.position.rotary import turn
+from posattn.reference.position.rotary import rotate_by
 from posattn.reference.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.reference.validated import validated
 
@@ -30,7 +30,7 @@ def rotate_axes(
     layout: str = "interleaved",
     attention_factor: float = 1.0,
 ) -> Inexact[np.ndarray, "*batch n d"]:
-    r"""Turn each pair of entries of a token by an angle that is linear in the token's coordinates.
+    r"""Rotate each pair of entries of a token by an angle that is linear in the token's coordinates.
 
     .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
         \alpha \begin{bmatrix} \cos \varphi_j & -\sin \varphi_j \\
@@ -44,7 +44,7 @@ def rotate_axes(
     :func:`mrope_frequencies`, all of them in :class:`MixedRotary`.
 
     A layer takes it as a value, :class:`RotaryAxes`.
-    A token without a place, such as a class token, gets coordinates of zero and does not turn.
+    A token without a place, such as a class token, gets coordinates of zero and does not rotate.
 
     Args:
         x: the queries or keys of each head, `(*batch, n, d)`.
@@ -54,7 +54,7 @@ def rotate_axes(
             the heads of `x`, `(*batch, h, n, d)`; $2m \le d$, and the rest of a token passes
             through.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see :func:`rotate`.
-        attention_factor: $\alpha$, positive, on the entries that turn: it multiplies their part of the
+        attention_factor: $\alpha$, positive, on the entries that rotate: it multiplies their part of the
             scores by $\alpha^2$. A model whose frequencies YaRN has slowed needs it.
 
     Returns:
@@ -84,7 +84,7 @@ def rotate_axes(
         p[..., None] * omega[..., None, :]
         for p, omega in zip(places, frequencies, strict=True)
     )
-    return turn(x, factor * np.cos(angles), factor * np.sin(angles), layout)
+    return rotate_by(x, factor * np.cos(angles), factor * np.sin(angles), layout)
 
 
 @validated
@@ -106,17 +106,17 @@ class RotaryAxes:
         frequencies: $\omega$ in radians per step, `(c, m)`: an array, or a row of numbers for each axis;
             kept as Python numbers.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see :func:`rotate`.
-        attention_factor: positive, on the entries that turn.
+        attention_factor: positive, on the entries that rotate.
 
     Raises:
         TypeError: if an argument is not of its kind.
         ValueError: if rows differ in length, or a number lies outside its range.
 
     Examples:
-        >>> turn = RotaryAxes(np.pi / 2 * np.eye(2))
-        >>> turn == RotaryAxes(np.pi / 2 * np.eye(2))
+        >>> rotary = RotaryAxes(np.pi / 2 * np.eye(2))
+        >>> rotary == RotaryAxes(np.pi / 2 * np.eye(2))
         True
-        >>> turn(np.array([[1.0, 0.0, 1.0, 0.0]]), np.array([[1, 2]])).round(4)
+        >>> rotary(np.array([[1.0, 0.0, 1.0, 0.0]]), np.array([[1, 2]])).round(4)
         array([[ 0.,  1., -1.,  0.]])
     """
 
@@ -134,7 +134,7 @@ class RotaryAxes:
         x: Inexact[np.ndarray, "*batch n d"],
         coordinates: Real[np.ndarray, "*#batch n c"],
     ) -> Inexact[np.ndarray, "*batch n d"]:
-        """Turn the pairs of `x`.
+        """Rotate the pairs of `x`.
 
         Args:
             x: the queries or keys of each head, `(*batch, n, d)`.
@@ -166,7 +166,7 @@ def axial_frequencies(
     .. math:: \omega_{k,\,k d / 2c + j} = b^{-2cj/d}, \qquad j = 0, \ldots, d / 2c - 1,
         \qquad\text{and } 0 \text{ elsewhere}, \qquad k = 0, \ldots, c - 1.
 
-    The first $d/2c$ pairs turn with the first coordinate, the next with the second, and so on.
+    The first $d/2c$ pairs rotate with the first coordinate, the next with the second, and so on.
     A pair sees one axis, so no pair has a frequency along a diagonal of the image.
     :class:`MixedRotary` has such pairs.
 
@@ -177,7 +177,7 @@ def axial_frequencies(
     The base is small because the sides of an image are short.
 
     Args:
-        dim: the number of entries that turn, $d$, a multiple of $2c$.
+        dim: the number of entries that rotate, $d$, a multiple of $2c$.
         num_axes: $c$, at least 1.
         base: $b$, positive.
 
@@ -233,7 +233,7 @@ def grid_coordinates(height: int, width: int) -> Integer[np.ndarray, "n c"]:
 @validated
 @dataclass(frozen=True, eq=False)
 class MixedRotary:
-    r"""Turn queries and keys by row and column, with learned frequencies for both in every pair.
+    r"""Rotate queries and keys by row and column, with learned frequencies for both in every pair.
 
     .. math:: \varphi_{h,j} = p_0\,\omega_{0,h,j} + p_1\,\omega_{1,h,j}, \qquad
         (p_0, p_1) = (\lfloor p / w \rfloor,\; p \bmod w).
@@ -320,7 +320,7 @@ class MixedRotary:
         x: Inexact[np.ndarray, "*batch h n d"],
         positions: Integer[np.ndarray, "*#batch_and_heads n"] | None = None,
     ) -> Inexact[np.ndarray, "*batch h n d"]:
-        r"""Turn the heads of a sequence of cells.
+        r"""Rotate the heads of a sequence of cells.
 
         Args:
             x: the queries or keys of each head, `(*batch, H, n, d_h)`.

@@ -32,7 +32,7 @@ def axial_cases():
     yield "fractions and negative coordinates", (x, grid / 4 - 0.5, omega), {}
     yield "places per example", (x, np.stack([grid, grid[::-1]]), omega), {}
     yield (
-        "a class token that does not turn",
+        "a class token that does not rotate",
         (x, np.concatenate([grid[:1], grid[:-1]]), omega),
         {},
     )

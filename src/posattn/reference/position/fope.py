@@ -1,4 +1,4 @@
-"""FoPE: each pair turns with a sum of waves, and the slowest pairs stand still."""
+"""FoPE: each pair rotates with a sum of waves, and the slowest pairs stand still."""
 
 import math
 from functools import partial
@@ -9,7 +9,7 @@ from jaxtyping import Float, Inexact, Real
 from posattn import contract
 from posattn.reference.cases import Cases, draw, single
 from posattn.reference.position.card import SMALL, Card, Scheme, generator
-from posattn.reference.position.rotary import turn
+from posattn.reference.position.rotary import rotate_by
 from posattn.reference.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.reference.validated import validated
 
@@ -63,7 +63,7 @@ def fope(
     layout: str = "half",
     rest_sine: float = 1.0,
 ) -> Inexact[np.ndarray, "*batch h n d"]:
-    r"""Turn each pair of entries with a sum of waves instead of a single one.
+    r"""Rotate each pair of entries with a sum of waves instead of a single one.
 
     .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
         \begin{bmatrix} c & -s \\ s & c \end{bmatrix} \begin{bmatrix} u \\ v \end{bmatrix},
@@ -75,7 +75,7 @@ def fope(
     It acts on queries and keys. :func:`rotate` is the case where $\mathbf{A}_h$ and $\mathbf{B}_h$ are
     the identity matrix and `rest_sine` is 0.
 
-    The linear layers and activation functions around attention mix frequencies, so a pair that turns
+    The linear layers and activation functions around attention mix frequencies, so a pair that rotates
     with one frequency carries traces of others, say the authors.
     Sums of waves let the model expect that.
     Scores then depend on both positions, and not only on the difference between them.
@@ -127,7 +127,7 @@ def fope(
     sin = np.sin(angles) @ np.repeat(sin_weight, groups, axis=0)
     others = [(0, 0)] * (cos.ndim - 1) + [(0, x.shape[-1] // 2 - cos.shape[-1])]
     cos = np.pad(cos, others, constant_values=1)
-    return turn(x, cos, np.pad(sin, others, constant_values=rest), layout)
+    return rotate_by(x, cos, np.pad(sin, others, constant_values=rest), layout)
 
 
 def _waves(z):
@@ -138,7 +138,7 @@ def _waves(z):
 
 
 def fope_cases():
-    """FoPE: each pair turns with a sum of waves, and the pairs without waves stand still."""
+    """FoPE: each pair rotates with a sum of waves, and the pairs without waves stand still."""
     x = draw(0, 2, 4, 5, 6)
     given = {"frequencies": single(np.array([1.0, 0.3, 0.01]))}
     given |= {"cos_weight": draw(1, 2, 3, 2), "sin_weight": draw(2, 2, 3, 2)}

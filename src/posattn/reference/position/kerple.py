@@ -7,7 +7,7 @@ from jaxtyping import Inexact, Real
 
 from posattn import contract
 from posattn.reference.attention.masks import relative_positions
-from posattn.reference.cases import FRACTIONS, PAIRS, of_positions
+from posattn.reference.cases import anywhere, of_positions
 from posattn.reference.position.card import HEADS, SMALL, Card, learned_bias
 from posattn.reference.validated import validated
 
@@ -223,16 +223,12 @@ def _distances(query_positions, key_positions):
 
 def kerple_log_cases():
     """The logarithmic kernel of KERPLE, with two parameters per head."""
-    given = {"r1": np.array([0.5, 1.0, 2.0]), "r2": np.array([1.0, 0.25, 0.0625])}
-    for name, pair in {**PAIRS, **FRACTIONS}.items():
-        yield name, pair, given
+    yield from anywhere(r1=np.array([0.5, 1.0, 2.0]), r2=np.array([1.0, 0.25, 0.0625]))
 
 
 def kerple_power_cases():
     """The power kernel of KERPLE, with two parameters per head."""
-    given = {"r1": np.array([0.5, 1.0, 2.0]), "r2": np.array([1.0, 2.0, 0.5])}
-    for name, pair in {**PAIRS, **FRACTIONS}.items():
-        yield name, pair, given
+    yield from anywhere(r1=np.array([0.5, 1.0, 2.0]), r2=np.array([1.0, 2.0, 0.5]))
 
 
 CARDS = {

@@ -30,13 +30,13 @@ def mrope_frequencies(
 
     This is M-RoPE, with the axes time, height and width, for `rotate_axes(..., layout="half")`.
     The frequencies continue from section to section, whereas :func:`axial_frequencies` starts again.
-    The three coordinates of a word all equal its position, so :func:`rotate` would turn it the same way,
+    The three coordinates of a word all equal its position, so :func:`rotate` would rotate it the same way,
     and the model reads text as it did before it saw images.
 
     In Qwen2-VL and Qwen2.5-VL the sections are blocks: the first $n_0$ pairs belong to time, the next
     $n_1$ to height, the last $n_2$ to width, with `sections=(16, 24, 24)` for heads of width 128 and
     `base=1e6`.
-    So time turns fastest and width slowest.
+    So time rotates fastest and width slowest.
 
     In Qwen3-VL and Qwen3.5 the axes take turns (`interleaved=True`; `mrope_interleaved` in their
     configurations), with `sections=(24, 20, 20)` for heads of width 128 and `base=5e6`.
@@ -46,7 +46,7 @@ def mrope_frequencies(
     layout `"half"`.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         sections: $n_0, \ldots, n_{c-1}$, how many pairs belong to each axis, in the order of the
             coordinates; positive integers with sum $d/2$. Interleaved, an axis $k > 0$ has room for
             $\lceil (d/2 - k) / c \rceil$.

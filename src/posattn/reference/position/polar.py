@@ -22,7 +22,7 @@ def polar_query(
     *,
     base: float = 10000.0,
 ) -> Inexact[np.ndarray, "*batch n 2*d"]:
-    r"""Make each entry of a query the length of an arrow, and let only the position turn the arrow.
+    r"""Make each entry of a query the length of an arrow, and let only the position rotate the arrow.
 
     .. math:: x_c \mapsto \mu(x_c)
         \begin{bmatrix} \cos p\,\omega_c \\ \sin p\,\omega_c \end{bmatrix}, \qquad
@@ -33,7 +33,7 @@ def polar_query(
 
     .. math:: \sum_{c=0}^{d-1} \mu(q_c)\,\mu(k_c)\, \cos\bigl((j - i)\,\omega_c + \varphi_c\bigr) .
 
-    In rotary embedding a pair of entries has its own length and angle, and the position turns it
+    In rotary embedding a pair of entries has its own length and angle, and the position rotates it
     further, so content and position share one angle.
     Here an entry has only a length, so content scales the cosine and cannot shift it.
     Each of the $d$ entries has its own frequency, twice as many as in rotary embedding.
@@ -77,7 +77,7 @@ def polar_query(
 @validated
 @dataclass(frozen=True, eq=False)
 class PolarKey:
-    r"""Make each entry of a key the length of an arrow, which position and a learned angle turn.
+    r"""Make each entry of a key the length of an arrow, which position and a learned angle rotate.
 
     .. math:: x_c \mapsto \mu(x_c)
         \begin{bmatrix} \cos(p\,\omega_c + \varphi_c) \\ \sin(p\,\omega_c + \varphi_c) \end{bmatrix}
@@ -143,7 +143,7 @@ class PolarKey:
         x: Inexact[np.ndarray, "*batch h n d"],
         positions: Real[np.ndarray, "*#batch_and_heads n"] | None = None,
     ) -> Inexact[np.ndarray, "*batch h n 2*d"]:
-        r"""Turn the keys of all heads.
+        r"""Rotate the keys of all heads.
 
         Args:
             x: the keys of each head, `(*batch, h, n, d)`.
@@ -181,7 +181,7 @@ def _polar(z):
 
 
 def polar_query_cases():
-    """The query of PoPE: each entry is the length of an arrow, which the position turns; cosines first."""
+    """The query of PoPE: each entry is the length of an arrow, which the position rotates; cosines first."""
     x, later = draw(0, 2, 3, 5, 4), np.arange(7, 12)
     yield "positions that do not begin at 0", (x, later), {}
     yield "no positions given", (x,), {}

@@ -1,4 +1,4 @@
-"""Proportional rotation: pairs lie across the whole head, and only the fast ones turn."""
+"""Proportional rotation: pairs lie across the whole head, and only the fast ones rotate."""
 
 import numpy as np
 from jaxtyping import Float
@@ -28,7 +28,7 @@ def proportional_frequencies(
 
     Configurations call two different rotations partial, and both have a `partial_rotary_factor`.
     Here, as in the global layers of Gemma 4 (`"rope_type": "proportional"`), the exponent divides by
-    the whole width $d$, and in the layout `"half"` the pairs that turn join entry $j$ with entry
+    the whole width $d$, and in the layout `"half"` the pairs that rotate join entry $j$ with entry
     $j + d/2$.
     In GPT-NeoX, Phi and Qwen3-Next the first $r$ entries form a smaller head of their own.
     The exponent divides by $r$, and entry $j$ is joined with entry $j + r/2$: use
@@ -38,9 +38,9 @@ def proportional_frequencies(
     Args:
         head_dim: the width of a head, $d$, even.
         base: $b$, positive.
-        rotary_dim: how many entries of a head turn, $r$, even and at most $d$. A configuration's
+        rotary_dim: how many entries of a head rotate, $r$, even and at most $d$. A configuration's
             `partial_rotary_factor` $f$ means $r = 2 \lfloor f d / 2 \rfloor$.
-        factor: $s$, how many times slower the pairs turn, at least 1.
+        factor: $s$, how many times slower the pairs rotate, at least 1.
 
     Returns:
         $\omega$ in radians per position, `(d / 2)`.
@@ -64,10 +64,10 @@ def proportional_frequencies(
 
 
 def proportional_cases():
-    """Proportional rotation: pairs across the whole head, of which the first ones turn."""
+    """Proportional rotation: pairs across the whole head, of which the first ones rotate."""
     yield "a global head of Gemma 4", (512,), {"base": 1e6, "rotary_dim": 128}
     yield "half of the pairs", (16,), {"rotary_dim": 8}
-    yield "all pairs turn", (8,), {"rotary_dim": 8}
+    yield "all pairs rotate", (8,), {"rotary_dim": 8}
     yield "an odd number of pairs, another base", (20,), {"base": 500.0, "rotary_dim": 6}
     yield "slowed down", (64,), {"rotary_dim": 32, "factor": 8.0}
     every = {"base": 500.0, "rotary_dim": 8, "factor": 8.0}

@@ -1,4 +1,4 @@
-"""Rotary position embedding: queries and keys turn with their position."""
+"""Rotary position embedding: queries and keys rotate with their position."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def rotate(
     layout: Literal["interleaved", "half"] = "interleaved",
     attention_factor: float = 1.0,
 ) -> Inexact[np.ndarray, "*batch n d"]:
-    r"""Turn each pair of entries of a token by an angle that grows with the token's position.
+    r"""Rotate each pair of entries of a token by an angle that grows with the token's position.
 
     .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
         c \begin{bmatrix} \cos p\,\omega_j & -\sin p\,\omega_j \\
@@ -42,11 +42,11 @@ def rotate(
         \quad\text{for pair } j = 0, \ldots, m - 1 \text{ of a token at position } p.
 
     It acts on queries and keys, inside each head: `MultiHeadAttention(rotate=rotate)`.
-    Each turns by its own position, so the angle between them changes by the difference. Scores therefore
+    Each rotates by its own position, so the angle between them changes by the difference. Scores therefore
     depend on positions only through the offset, and keys can be cached once they are rotated.
-    With $c = 1$ vectors keep their lengths, and negative positions turn them back:
+    With $c = 1$ vectors keep their lengths, and negative positions rotate them back:
     `rotate(rotate(x, p), -p)` is `x`.
-    DeepSeek-V4 uses one vector as key and value, so its values are rotated too. It turns the output of
+    DeepSeek-V4 uses one vector as key and value, so its values are rotated too. It rotates the output of
     each query back by the query's position, and then the output depends only on offsets, as the scores do.
     Scores do not fall steadily with the distance. Beyond the trained length the slow pairs reach angles
     that training never showed: see :func:`position_interpolation`, :func:`yarn` and the other ways.
@@ -71,7 +71,7 @@ def rotate(
             $\omega_j = b^{-2j/d}$ with $m = d/2$, the paper's.
         base: $b$, positive; unused where `frequencies` are given.
         layout: `"interleaved"` or `"half"`.
-        attention_factor: $c$, positive, on the entries that turn: it multiplies their part of the
+        attention_factor: $c$, positive, on the entries that rotate: it multiplies their part of the
             scores by $c^2$. YaRN and LongRoPE need it.
 
     Returns:
@@ -81,7 +81,7 @@ def rotate(
         TypeError: if an argument is not of its kind; positions and frequencies in float16 or
             bfloat16 are rejected, because their angles are off by radians within a few thousand tokens.
         ValueError: if shapes do not fit, a number lies outside its range, or the width is odd and
-            no frequencies say which part turns.
+            no frequencies say which part rotates.
 
     Examples:
         >>> x = np.array([[1.0, 0.0, 1.0, 0.0]] * 2)
@@ -108,7 +108,7 @@ def rotate(
     if positions is None:
         positions = np.arange(x.shape[-2])
     angles = positions.astype(np.float64)[..., None] * frequencies
-    return turn(x, factor * np.cos(angles), factor * np.sin(angles), layout)
+    return rotate_by(x, factor * np.cos(angles), factor * np.sin(angles), layout)
 
 
 @validated
@@ -119,23 +119,23 @@ class Rotary:
     Two of them are equal if they were made equal, and they can be hashed, pickled, copied and printed.
 
     Args:
-        rotary_dim: how many entries of a head turn, a positive even number: twice the number of
+        rotary_dim: how many entries of a head rotate, a positive even number: twice the number of
             frequencies if they are given, otherwise all if not given.
         base: $b$ of $\omega_j = b^{-2j/m}$ for `rotary_dim` $m$, positive; unused where
             `frequencies` are given.
         layout: `"interleaved"` or `"half"`.
         frequencies: $\omega$ in radians per position, numbers or an array; kept as Python numbers.
-        attention_factor: $c$, positive, on the entries that turn.
+        attention_factor: $c$, positive, on the entries that rotate.
 
     Raises:
         TypeError: if an argument is not of its kind.
         ValueError: if a number lies outside its range, or `frequencies` are not half of `rotary_dim`.
 
     Examples:
-        >>> turn = Rotary(base=500000.0, layout="half")
-        >>> turn == Rotary(base=500000.0, layout="half")
+        >>> rotary = Rotary(base=500000.0, layout="half")
+        >>> rotary == Rotary(base=500000.0, layout="half")
         True
-        >>> turn(np.ones((2, 4))).shape
+        >>> rotary(np.ones((2, 4))).shape
         (2, 4)
         >>> Rotary(rotary_dim=2)(np.array([[1.0, 0.0, 7.0]]), np.array([1])).round(4)
         array([[0.5403, 0.8415, 7.    ]])
@@ -156,12 +156,12 @@ class Rotary:
         x: Inexact[np.ndarray, "*batch n d"],
         positions: Real[np.ndarray, "*#batch n"] | None = None,
     ) -> Inexact[np.ndarray, "*batch n d"]:
-        r"""Turn the pairs of `x`.
+        r"""Rotate the pairs of `x`.
 
         Args:
             x: the queries or keys of each head, `(*batch, n, d)`.
             positions: where the tokens stand, `(n)` or with batch axes, of which each is that of
-                `x` or 1; $0, \ldots, n - 1$ if not given. Negative ones turn `x` back.
+                `x` or 1; $0, \ldots, n - 1$ if not given. Negative ones rotate `x` back.
 
         Returns:
             `(*batch, n, d)`.
@@ -183,7 +183,7 @@ class Rotary:
         )
 
 
-def turn(x, cos, sin, layout):
+def rotate_by(x, cos, sin, layout):
     """Multiply the first pairs of `x` by rotations, as many as there are, and pass the rest through."""
     contract.layout(layout)
     m = cos.shape[-1]
@@ -202,7 +202,7 @@ def to_half(x: Shaped[np.ndarray, "*batch d"]) -> Shaped[np.ndarray, "*batch d"]
     It commutes with the rotation: `rotate(to_half(x), layout="half")` is `to_half(rotate(x))`.
     Convert both queries and keys. Scores then stay the same, because permuting both changes no inner
     product.
-    Where the rotation is partial, convert the entries that turn, `x[..., :2 * m]`.
+    Where the rotation is partial, convert the entries that rotate, `x[..., :2 * m]`.
 
     It also leads from the paper's sinusoidal encoding to the concatenated order of older code:
     see :func:`sinusoidal_encoding`.
@@ -268,7 +268,7 @@ def weight_to_half(
         weight: `(d_in, d_out)` for `x @ weight`, or an offset, `(d_out)`.
         num_heads: the number of heads in `weight`, which divides $d_{out}$; where queries share
             keys, the keys have fewer.
-        rotary_dim: how many entries of each head turn, even; all if not given.
+        rotary_dim: how many entries of each head rotate, even; all if not given.
 
     Returns:
         An array of the same shape and the same numbers.
@@ -303,7 +303,7 @@ def weight_to_interleaved(
     Args:
         weight: `(d_in, d_out)` for `x @ weight`, or an offset, `(d_out)`.
         num_heads: the number of heads in `weight`, which divides $d_{out}$.
-        rotary_dim: how many entries of each head turn, even; all if not given.
+        rotary_dim: how many entries of each head rotate, even; all if not given.
 
     Returns:
         An array of the same shape and the same numbers.
@@ -320,7 +320,7 @@ def weight_to_interleaved(
 
 
 def _of_each_head(convert, weight, num_heads, rotary_dim):
-    """Convert the outputs of each head that turn."""
+    """Convert the outputs of each head that rotate."""
     contract.projection(weight)
     num_heads = contract.heads(num_heads, weight.shape[-1])
     *rows, width = weight.shape

@@ -24,7 +24,7 @@ def rotary():
     for layout in ("interleaved", "half"):
         given = {**of_layout(layout), "frequencies": SLOW}
         said = named(layout, None)
-        yield f"{said}frequencies given: two pairs turn", (x, first), given
+        yield f"{said}frequencies given: two pairs rotate", (x, first), given
         odd = draw(3, 1, 5, 7), FINE
         yield f"{said}frequencies given, an odd width", odd, given
         factor = {**given, "attention_factor": 1.25}
@@ -42,7 +42,7 @@ def of_layout(layout):
 
 
 def places(layout, rotary_dim):
-    """Rotations at all kinds of positions, with one layout and one width of what turns."""
+    """Rotations at all kinds of positions, with one layout and one width of what rotates."""
     options = of_layout(layout) | ({} if rotary_dim is None else {"rotary_dim": rotary_dim})
     for name, arguments, keywords in turns(rotary_dim):
         yield named(layout, rotary_dim) + name, arguments, {**keywords, **options}
@@ -96,7 +96,7 @@ def rotated(
     attention_factor=1.0,
     rotary_dim=None,
 ):
-    """The rotation, of the first `rotary_dim` entries if not all turn."""
+    """The rotation, of the first `rotary_dim` entries if not all rotate."""
     if rotary_dim is not None:
         frequencies = plain(rotary_dim, base=base)
     return definition.rotate(
@@ -182,7 +182,7 @@ def weight_to_half():
     yield "two heads", (draw(0, 5, 12), 2), {}
     yield "three heads", (draw(1, 12, 12), 3), {}
     yield "one head", (draw(2, 4, 6), 1), {}
-    yield "partial: four of six entries turn", (draw(3, 4, 12), 2, 4), {}
+    yield "partial: four of six entries rotate", (draw(3, 4, 12), 2, 4), {}
     yield "an offset", (draw(4, 12), 3), {}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from posattn import contract
-from posattn.reference.cases import FRACTIONS, PAIRS, of_positions
+from posattn.reference.cases import PAIRS, anywhere, of_positions
 from posattn.reference.position.card import HEADS, SMALL, Card, Scheme
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
 from posattn.reference.validated import validated
@@ -79,8 +79,7 @@ def sandwich_bias(num_heads: int, *, dim: int = 128, base: float = 10000.0) -> C
 
 def sandwich_cases():
     """The bias of Sandwich: products of sinusoids, scaled per head."""
-    for name, pair in {**PAIRS, **FRACTIONS}.items():
-        yield name, pair, {"num_heads": 3, "dim": 8}
+    yield from anywhere(num_heads=3, dim=8)
     yield "another base", PAIRS["six tokens"], {"num_heads": 3, "dim": 8, "base": 500.0}
     yield "the default width", PAIRS["six tokens"], {"num_heads": 2}
 

@@ -34,7 +34,7 @@ def position_interpolation(
     angle, which costs accuracy on short texts and calls for fine-tuning.
 
     Args:
-        dim: the number of entries that turn, $d$: the width of a head, or the part of it; even.
+        dim: the number of entries that rotate, $d$: the width of a head, or the part of it; even.
         base: $b$, positive.
         factor: $s$, how many times longer the context becomes, at least 1.
 
@@ -72,7 +72,7 @@ def ntk_aware(dim: int, *, base: float = 10000.0, factor: float) -> Float[np.nda
     training with $b = 10^6$ and $b = 500\,000$. For that, use `frequencies(dim, base=...)`.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         factor: $s$, how many times longer the context becomes, at least 1.
 
@@ -119,7 +119,7 @@ def dynamic_ntk(
     $s = 1$ gives the one of :cite:t:`peng2024yarn`, where $n / L$ is the factor.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         factor: $s$, at least 1.
         length: $n$, the number of tokens up to the last one, cached ones included.
@@ -163,7 +163,7 @@ def yarn(
     mscale: float | None = None,
     mscale_all_dim: float | None = None,
 ) -> tuple[Float[np.ndarray, " m"], float]:
-    r"""Slow down the pairs that turn rarely within the trained length, and sharpen the scores.
+    r"""Slow down the pairs that rotate rarely within the trained length, and sharpen the scores.
 
     .. math:: \omega'_j = \gamma_j \frac{\omega_j}{s} + (1 - \gamma_j)\,\omega_j, \qquad
         \gamma_j = \operatorname{clip}\Bigl(\frac{j - j_f}{\max(j_s - j_f, 10^{-3})}, 0, 1\Bigr),
@@ -184,17 +184,17 @@ def yarn(
     $j_s = \min(j(\beta_s), d - 1)$, as in gpt-oss, whose frequencies would be up to 76 % higher
     with rounded ends.
 
-    DeepSeek weights the logarithm, with $m$ for the part that turns and $m'$ for the whole head:
+    DeepSeek weights the logarithm, with $m$ for the part that rotates and $m'$ for the whole head:
 
     .. math:: c = \frac{0.1\,m \ln s + 1}{0.1\,m' \ln s + 1},
 
     which is 1 where both are the same, as in DeepSeek-V3.
     Its attention then multiplies the scores by the square of the divisor, which sharpens the part that
-    does not turn as well: `scale=(0.1 * mscale_all_dim * math.log(factor) + 1) ** 2 / head_dim**0.5`.
+    does not rotate as well: `scale=(0.1 * mscale_all_dim * math.log(factor) + 1) ** 2 / head_dim**0.5`.
     As in Hugging Face's code, this applies only if both are given and neither is 0.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, above 1.
         factor: $s$, how many times longer the context becomes, at least 1.
         trained_length: $L$, the longest length of training.
@@ -273,7 +273,7 @@ def longrope(
     The paper also leaves the first few positions unscaled. These codes do not.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         short_factors: $\lambda$ within the trained length, `(d / 2)` positive numbers.
         long_factors: $\lambda$ beyond it, `(d / 2)` positive numbers.
@@ -323,7 +323,7 @@ def llama3(
     high_frequency_factor: float = 4.0,
     trained_length: int = 8192,
 ) -> Float[np.ndarray, " m"]:
-    r"""Slow down the pairs that turn rarely within the trained length: the frequencies of Llama 3.1.
+    r"""Slow down the pairs that rotate rarely within the trained length: the frequencies of Llama 3.1.
 
     .. math:: \omega'_j = (1 - \gamma_j)\,\frac{\omega_j}{s} + \gamma_j\,\omega_j, \qquad
         \gamma_j = \operatorname{clip}\Bigl(\frac{r_j - \alpha}{\beta - \alpha}, 0, 1\Bigr), \qquad
@@ -338,7 +338,7 @@ def llama3(
     The defaults are those of Llama 3.1. Llama 3.2 has `factor=32.0`.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         factor: $s$, how much slower the slow pairs become, at least 1.
         low_frequency_factor: $\alpha$, positive.

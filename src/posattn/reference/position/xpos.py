@@ -6,7 +6,7 @@ from jaxtyping import Inexact, Real
 from posattn import contract
 from posattn.reference.cases import Cases, draw
 from posattn.reference.position.card import SMALL, Card, Scheme
-from posattn.reference.position.rotary import turn
+from posattn.reference.position.rotary import rotate_by
 from posattn.reference.position.sinusoidal import frequencies
 from posattn.reference.validated import validated
 
@@ -23,7 +23,7 @@ def xpos_query(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Inexact[np.ndarray, "*batch n d"]:
-    r"""Turn each pair of entries of a query, and shrink it more the later it stands.
+    r"""Rotate each pair of entries of a query, and shrink it more the later it stands.
 
     .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
         \zeta_j^{\,p/\tau}
@@ -34,7 +34,7 @@ def xpos_query(
 
     The key has $\zeta_j^{-p/\tau}$, so that the product of a pair of the query at $p$ with that of
     a key at $p'$ has the factor $\zeta_j^{(p - p')/\tau}$: it depends only on the offset, and
-    falls with the distance to the past, fastest for the pairs that turn fastest.
+    falls with the distance to the past, fastest for the pairs that rotate fastest.
     Use both: `MultiHeadAttention(rotate=(xpos_query, xpos_key))`.
 
     It is made for causal attention, because scores grow toward keys in the future.
@@ -90,7 +90,7 @@ def xpos_key(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Inexact[np.ndarray, "*batch n d"]:
-    r"""Turn each pair of entries of a key, and grow it more the later it stands.
+    r"""Rotate each pair of entries of a key, and grow it more the later it stands.
 
     The other half of :func:`xpos_query`, with $\zeta_j^{-p/\tau}$ instead of
     $\zeta_j^{\,p/\tau}$.
@@ -122,7 +122,7 @@ def xpos_key(
 
 
 def _fading(x, positions, base, gamma, scale_base, layout, sign):
-    """Turn `x`, and multiply its pairs by the power `sign` of what makes them fade."""
+    """Rotate `x`, and multiply its pairs by the power `sign` of what makes them fade."""
     contract.sequence("x", x)
     contract.token_positions(positions, x.shape)
     contract.pair_frequencies(None, x.shape)
@@ -134,7 +134,7 @@ def _fading(x, positions, base, gamma, scale_base, layout, sign):
     zeta = (np.arange(0, d, 2) / d + gamma) / (1 + gamma)
     scale = zeta ** (sign * where / scale_base)
     angles = where * frequencies(d, base=base)
-    return turn(x, scale * np.cos(angles), scale * np.sin(angles), layout)
+    return rotate_by(x, scale * np.cos(angles), scale * np.sin(angles), layout)
 
 
 def xpos_query_cases():

@@ -40,24 +40,24 @@ class Steps(nn.Module):
     """A rotation of queries or keys with what comes before or after it.
 
     Args:
-        turn: the rotation, `(x, positions) -> x`; None if there is none.
+        rotation: the rotation, `(x, positions) -> x`; None if there is none.
         norm: acts on what has rotated; None if nothing does.
         temperature: a `posattn.configs.Temperature` of queries; None if they keep their length.
     """
 
-    def __init__(self, turn=None, norm=None, temperature=None):
+    def __init__(self, rotation=None, norm=None, temperature=None):
         super().__init__()
-        self.turn, self.norm, self.temperature = turn, norm, temperature
+        self.rotation, self.norm, self.temperature = rotation, norm, temperature
 
     def extra_repr(self) -> str:
         """What is no module."""
-        named = {"turn": self.turn, "temperature": self.temperature}
+        named = {"rotation": self.rotation, "temperature": self.temperature}
         shown = (f"{name}={value!r}" for name, value in named.items() if value is not None)
         return ", ".join(shown)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Turn, normalise and scale `x`, `(*batch, h, n, d_h)`."""
-        x = x if self.turn is None else self.turn(x, positions)
+        """Rotate, normalise and scale `x`, `(*batch, h, n, d_h)`."""
+        x = x if self.rotation is None else self.rotation(x, positions)
         x = x if self.norm is None else self.norm(x)
         if self.temperature is None:
             return x

@@ -16,7 +16,7 @@ from posattn.torch.attention.call import Positions, call_at, positions_of
 from posattn.torch.attention.heads import merge_heads, split_heads
 from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import all_of, for_heads
-from posattn.torch.models.layer_plan import state_of, turn
+from posattn.torch.models.layer_plan import rotation, state_of
 from posattn.torch.models.projections import autocasts, floating_weight, made_by
 from posattn.torch.validated import validated
 
@@ -39,10 +39,10 @@ class LatentAttention(nn.Module):
         num_heads: the number of heads.
         query_rank: the width of the queries' latent vector; they have none if not given.
         kv_rank: the width of the latent vector of keys and values.
-        content_dim: how many entries of a query or key don't turn.
-        rotary_dim: how many entries turn, an even number.
+        content_dim: how many entries of a query or key don't rotate.
+        rotary_dim: how many entries rotate, an even number.
         value_dim: the width of a head's value; `content_dim` if not given.
-        rotate: acts on the entries that turn, `(x, positions) -> x`, such as `Rotary()`.
+        rotate: acts on the entries that rotate, `(x, positions) -> x`, such as `Rotary()`.
         scale: the factor on the products of queries and keys, `1 / sqrt(content_dim + rotary_dim)` if not
             given.
         eps: added to the mean square in the norms.
@@ -141,7 +141,7 @@ class LatentAttention(nn.Module):
             described.dim,
             described.num_heads,
             **asdict(described.latent),
-            rotate=turn(described.rope),
+            rotate=rotation(described.rope),
             scale=described.scale,
             dtype=dtype,
             device=device,
@@ -301,7 +301,7 @@ class LatentAttention(nn.Module):
         return definition.weights(call)
 
     def _projected(self, x, query_positions):
-        """Queries in two parts, latent vectors with the key that turns, and where the tokens stand."""
+        """Queries in two parts, latent vectors with the key that rotates, and where the tokens stand."""
         weight = floating_weight(self.query)
         if not (autocasts(x.device.type) or weight is None):
             contract.floating("x", x, like=weight, owner="the weights")

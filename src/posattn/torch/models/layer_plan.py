@@ -33,13 +33,13 @@ def rope_from_config(
     Args:
         config: a path to a `config.json`, a dictionary, a configuration of transformers, or a
             `posattn.configs.Plan`.
-        layer: the number of the layer, from 0 on: some models turn their layers differently.
+        layer: the number of the layer, from 0 on: some models rotate their layers differently.
         length: for how long a text, which matters to methods such as LongRoPE; within the trained length if
             not given.
 
     Returns:
-        A `Rotary`, or a `RotaryAxes` where pairs turn with time, height and width; None if the layer's
-        queries and keys don't turn.
+        A `Rotary`, or a `RotaryAxes` where pairs rotate with time, height and width; None if the layer's
+        queries and keys don't rotate.
 
     Examples:
         >>> from posattn.torch import Rotary
@@ -48,10 +48,10 @@ def rope_from_config(
         >>> rope_from_config(config) == Rotary(layout="half", frequencies=[1.0, 0.01])
         True
     """
-    return turn(chosen(config, layer, length=length)[1].rope)
+    return rotation(chosen(config, layer, length=length)[1].rope)
 
 
-def turn(rope):
+def rotation(rope):
     """The rotation of a plan."""
     if rope is None:
         return None
@@ -118,29 +118,19 @@ def arguments(layer, **options):
             (layer.value_norm, layer.num_kv_heads),
         )
     ]
-    rotate = turn(layer.rope)
+    rotate = rotation(layer.rope)
     if layer.query_norm is not None and layer.query_norm.after:
         rotate = Steps(rotate, norms[0], layer.temperature), Steps(rotate, norms[1])
         norms = [None, None, norms[2]]
     elif layer.temperature is not None:
         rotate = Steps(rotate, None, layer.temperature), rotate
-    return {
-        "dim": layer.dim,
-        "num_heads": layer.num_heads,
-        "num_kv_heads": layer.num_kv_heads,
-        "head_dim": layer.head_dim,
-        "use_bias": any(layer.use_bias),
-        "use_output_bias": layer.use_output_bias,
+    return layer.arguments() | {
         "query_norm": norms[0],
         "key_norm": norms[1],
         "value_norm": norms[2],
         "rotate": rotate,
         "bias": added(layer, **options),
         "mask": seen(layer),
-        "scale": layer.scale,
-        "sinks": layer.sinks,
-        "soft_cap": layer.soft_cap,
-        "gate": layer.gate,
         **options,
     }
 

@@ -70,9 +70,9 @@ class MultiHeadAttention(nn.Module):
         kv_dim: the width of the sequence of keys and values; `dim` if not given.
         use_bias: give each projection an offset, which starts at zero.
         use_output_bias: whether the output's projection has one; as the others if not given.
-        query_norm: acts on the queries `(*batch, h, n_q, d_h)` before they turn, such as
+        query_norm: acts on the queries `(*batch, h, n_q, d_h)` before they rotate, such as
             :class:`torch.nn.RMSNorm`.
-        key_norm: acts on the keys `(*batch, h_kv, n_k, d_h)` before they turn.
+        key_norm: acts on the keys `(*batch, h_kv, n_k, d_h)` before they rotate.
         value_norm: acts on the values `(*batch, h_kv, n_k, d_h)`.
         dropout_rate: probability in [0, 1) of dropping an attention weight.
         rotate: acts on queries and keys, `(x, positions) -> x`, or a pair of functions.

@@ -9,7 +9,7 @@ from jaxtyping import Float, Integer, Real
 from torch import Tensor, nn
 
 from posattn import contract
-from posattn.torch.position.rotary import turn
+from posattn.torch.position.rotary import rotate_by
 from posattn.torch.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.torch.position.tables import doubles, table
 from posattn.torch.validated import validated
@@ -32,7 +32,7 @@ def rotate_axes(
     layout: str = "interleaved",
     attention_factor: float = 1.0,
 ) -> Float[Tensor, "*batch n d"]:
-    """Turn each pair of entries of a token by an angle that is linear in the token's coordinates.
+    """Rotate each pair of entries of a token by an angle that is linear in the token's coordinates.
 
     Twin of :func:`posattn.reference.rotate_axes`.
     Angles are float64 until sine and cosine are taken.
@@ -45,7 +45,7 @@ def rotate_axes(
             the heads of `x`, `(*batch, h, n, d)`; 2m <= d, and the rest of a token passes
             through.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
-        attention_factor: alpha, positive, on the entries that turn: it multiplies their part of the
+        attention_factor: alpha, positive, on the entries that rotate: it multiplies their part of the
             scores by alpha**2. A model whose frequencies YaRN has slowed needs it.
 
     Returns:
@@ -68,7 +68,7 @@ def rotate_axes(
     cos, sin = angles.cos(), angles.sin()
     if factor != 1:
         cos, sin = factor * cos, factor * sin
-    return turn(x, cos, sin, layout)
+    return rotate_by(x, cos, sin, layout)
 
 
 @validated
@@ -82,13 +82,13 @@ class RotaryAxes:
         frequencies: omega in radians per step, `(c, m)`: an array, or a row of numbers for each axis;
             kept as Python numbers.
         layout: which entries make a pair, `"interleaved"` or `"half"`: see `rotate`.
-        attention_factor: positive, on the entries that turn.
+        attention_factor: positive, on the entries that rotate.
 
     Examples:
-        >>> turn = RotaryAxes([[1.0, 0.0], [0.0, 1.0]], layout="half")
-        >>> turn == RotaryAxes(torch.eye(2), layout="half")
+        >>> rotary = RotaryAxes([[1.0, 0.0], [0.0, 1.0]], layout="half")
+        >>> rotary == RotaryAxes(torch.eye(2), layout="half")
         True
-        >>> turn(torch.ones(3, 4), torch.zeros(3, 2)).shape
+        >>> rotary(torch.ones(3, 4), torch.zeros(3, 2)).shape
         torch.Size([3, 4])
     """
 
@@ -106,7 +106,7 @@ class RotaryAxes:
         x: Float[Tensor, "*batch n d"],
         coordinates: Real[Tensor, "*#batch n c"],
     ) -> Float[Tensor, "*batch n d"]:
-        """Turn the pairs of `x`.
+        """Rotate the pairs of `x`.
 
         Twin of calling :class:`posattn.reference.RotaryAxes`.
 
@@ -141,7 +141,7 @@ def axial_frequencies(
     Twin of :func:`posattn.reference.axial_frequencies`; float64 by default.
 
     Args:
-        dim: the number of entries that turn, d, a multiple of 2c.
+        dim: the number of entries that rotate, d, a multiple of 2c.
         num_axes: c, at least 1.
         base: b, positive.
         dtype: of the result.
@@ -190,7 +190,7 @@ def grid_coordinates(
 
 @validated
 class MixedRotary(nn.Module):
-    """Turn queries and keys by row and column, with learned frequencies for both in every pair.
+    """Rotate queries and keys by row and column, with learned frequencies for both in every pair.
 
     Twin of :class:`posattn.reference.MixedRotary`.
     The frequencies are a parameter that weight decay should leave alone, as the authors do.
@@ -247,7 +247,7 @@ class MixedRotary(nn.Module):
         x: Float[Tensor, "*batch h n d"],
         positions: Integer[Tensor, "*#batch_and_heads n"] | None = None,
     ) -> Float[Tensor, "*batch h n d"]:
-        """Turn the heads of a sequence of cells.
+        """Rotate the heads of a sequence of cells.
 
         Twin of calling :class:`posattn.reference.MixedRotary`.
 

@@ -1,4 +1,4 @@
-"""FoPE: each pair turns with a sum of waves, and the slowest pairs stand still."""
+"""FoPE: each pair rotates with a sum of waves, and the slowest pairs stand still."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from posattn import contract
-from posattn.torch.position.rotary import turn
+from posattn.torch.position.rotary import rotate_by
 from posattn.torch.position.sinusoidal import frequencies as sinusoidal_frequencies
 from posattn.torch.validated import validated
 
@@ -59,7 +59,7 @@ def fope(
     layout: str = "half",
     rest_sine: float = 1.0,
 ) -> Float[Tensor, "*batch h n d"]:
-    r"""Turn each pair of entries with a sum of waves instead of a single one.
+    r"""Rotate each pair of entries with a sum of waves instead of a single one.
 
     Twin of :func:`posattn.reference.fope`.
     Angles are float64 until sine and cosine are taken; these are weighted in the dtype of the weights, at
@@ -99,4 +99,4 @@ def fope(
     )
     others = (0, x.shape[-1] // 2 - cos.shape[-1])
     cos = functional.pad(cos, others, value=1.0)
-    return turn(x, cos, functional.pad(sin, others, value=rest), layout)
+    return rotate_by(x, cos, functional.pad(sin, others, value=rest), layout)

@@ -28,7 +28,7 @@ def mrope_frequencies(
     Twin of :func:`posattn.reference.mrope_frequencies`; float64 by default.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         sections: $n_0, \ldots, n_{c-1}$, how many pairs belong to each axis, in the order of the
             coordinates; positive integers with sum $d/2$. Interleaved, an axis $k > 0$ has room for
             $\lceil (d/2 - k) / c \rceil$.

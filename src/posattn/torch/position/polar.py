@@ -21,7 +21,7 @@ def polar_query(
     *,
     base: float = 10000.0,
 ) -> Float[Tensor, "*batch n 2*d"]:
-    r"""Make each entry of a query the length of an arrow, and let only the position turn the arrow.
+    r"""Make each entry of a query the length of an arrow, and let only the position rotate the arrow.
 
     Twin of :func:`posattn.reference.polar_query`.
     Angles are float64 until sine and cosine are taken; half precision is rotated in float32 and
@@ -45,7 +45,7 @@ def polar_query(
 
 @validated
 class PolarKey(nn.Module):
-    r"""Make each entry of a key the length of an arrow, which position and a learned angle turn.
+    r"""Make each entry of a key the length of an arrow, which position and a learned angle rotate.
 
     Twin of :class:`posattn.reference.PolarKey`.
     The angles are a parameter that weight decay should leave alone.
@@ -96,7 +96,7 @@ class PolarKey(nn.Module):
         x: Float[Tensor, "*batch h n d"],
         positions: Real[Tensor, "*#batch_and_heads n"] | None = None,
     ) -> Float[Tensor, "*batch h n 2*d"]:
-        r"""Turn the keys of all heads.
+        r"""Rotate the keys of all heads.
 
         Twin of calling :class:`posattn.reference.PolarKey`.
 

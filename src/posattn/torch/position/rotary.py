@@ -1,4 +1,4 @@
-"""Rotary position embedding: queries and keys turn with their position."""
+"""Rotary position embedding: queries and keys rotate with their position."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -34,7 +34,7 @@ def rotate(
     layout: Literal["interleaved", "half"] = "interleaved",
     attention_factor: float = 1.0,
 ) -> Float[Tensor, "*batch n d"]:
-    """Turn each pair of entries of a token by an angle that grows with the token's position.
+    """Rotate each pair of entries of a token by an angle that grows with the token's position.
 
     Twin of :func:`posattn.reference.rotate`.
     Angles are float64 until sine and cosine are taken, so that float32 results are right to 2e-7 of
@@ -43,12 +43,12 @@ def rotate(
     Args:
         x: the queries or keys of each head, `(*batch, n, d)`.
         positions: p, any real numbers: `(n)`, or with batch axes of which each is that of `x`
-            or 1; 0, ..., n - 1 if not given. Negative ones turn `x` back.
+            or 1; 0, ..., n - 1 if not given. Negative ones rotate `x` back.
         frequencies: omega in radians per position, `(m)`, with 2m <= d. If not given, omega_j =
             b**(-2j/d) with m = d/2, the paper's.
         base: b, positive; unused where `frequencies` are given.
         layout: `"interleaved"` or `"half"`.
-        attention_factor: c, positive, on the entries that turn: it multiplies their part of the
+        attention_factor: c, positive, on the entries that rotate: it multiplies their part of the
             scores by c**2. YaRN and LongRoPE need it.
 
     Returns:
@@ -66,7 +66,7 @@ def rotate(
     factor = contract.positive("attention_factor", attention_factor)
     if frequencies is None:
         frequencies = sinusoidal.frequencies(x.shape[-1], base=base, device=x.device)
-    return turn(x, *_waves(x, positions, frequencies, factor), layout)
+    return rotate_by(x, *_waves(x, positions, frequencies, factor), layout)
 
 
 @validated
@@ -77,20 +77,20 @@ class Rotary:
     Twin of :class:`posattn.reference.Rotary`; it has no parameters and is no module.
 
     Args:
-        rotary_dim: how many entries of a head turn, a positive even number: twice the number of
+        rotary_dim: how many entries of a head rotate, a positive even number: twice the number of
             frequencies if they are given, otherwise all if not given.
         base: of the frequencies `base ** (-2 * j / rotary_dim)`; unused where `frequencies` are given.
         layout: `"interleaved"` or `"half"`.
         frequencies: in radians per position, numbers or an array; kept as Python numbers.
-        attention_factor: positive, on the entries that turn.
+        attention_factor: positive, on the entries that rotate.
 
     Examples:
-        >>> turn = Rotary(base=500000.0, layout="half")
-        >>> turn
+        >>> rotary = Rotary(base=500000.0, layout="half")
+        >>> rotary
         Rotary(base=500000.0, layout='half')
-        >>> turn == Rotary(base=500000.0, layout="half")
+        >>> rotary == Rotary(base=500000.0, layout="half")
         True
-        >>> turn(torch.ones(2, 4)).shape
+        >>> rotary(torch.ones(2, 4)).shape
         torch.Size([2, 4])
     """
 
@@ -115,28 +115,28 @@ class Rotary:
         x: Float[Tensor, "*batch n d"],
         positions: Real[Tensor, "*#batch n"] | None = None,
     ) -> Float[Tensor, "*batch n d"]:
-        """Turn the pairs of `x`.
+        """Rotate the pairs of `x`.
 
         Twin of calling :class:`posattn.reference.Rotary`.
 
         Args:
             x: the queries or keys of each head, `(*batch, n, d)`.
             positions: where the tokens stand, `(n)` or with batch axes, of which each is that of `x` or
-                1; 0 to `n - 1` if not given. Negative ones turn `x` back.
+                1; 0 to `n - 1` if not given. Negative ones rotate `x` back.
 
         Returns:
             `(*batch, n, d)`.
         """
         contract.sequence("x", x)
         contract.token_positions(positions, x.shape)
-        return turn(x, *_waves_of(self, x, positions), self.layout)
+        return rotate_by(x, *_waves_of(self, x, positions), self.layout)
 
 
 def rotate_alike(rotary, query, key, positions):
     """Queries and keys of the same tokens, rotated by a `Rotary` whose sines are computed once."""
     wide = torch.promote_types(query.dtype, torch.float32)
     waves = [wave.to(wide) for wave in _waves_of(rotary, query, positions)]
-    return tuple(turn(x, *waves, rotary.layout) for x in (query, key))
+    return tuple(rotate_by(x, *waves, rotary.layout) for x in (query, key))
 
 
 def _waves_of(rotary, x, positions):
@@ -159,7 +159,7 @@ def _waves(x, positions, frequencies, factor):
     return (cos, sin) if factor == 1 else (factor * cos, factor * sin)
 
 
-def turn(x, cos, sin, layout):
+def rotate_by(x, cos, sin, layout):
     """Multiply the first pairs of `x` by rotations, as many as there are, and pass the rest through."""
     contract.layout(layout)
     m = cos.shape[-1]
@@ -290,7 +290,7 @@ def weight_to_half(
         weight: `(d_in, d_out)` for `x @ weight`, or an offset, `(d_out)`.
         num_heads: the number of heads in `weight`, which divides d_out; where queries share
             keys, the keys have fewer.
-        rotary_dim: how many entries of each head turn, even; all if not given.
+        rotary_dim: how many entries of each head rotate, even; all if not given.
 
     Returns:
         An array of the same shape and the same numbers.
@@ -314,7 +314,7 @@ def weight_to_interleaved(
     Args:
         weight: `(d_in, d_out)` for `x @ weight`, or an offset, `(d_out)`.
         num_heads: the number of heads in `weight`, which divides d_out.
-        rotary_dim: how many entries of each head turn, even; all if not given.
+        rotary_dim: how many entries of each head rotate, even; all if not given.
 
     Returns:
         An array of the same shape and the same numbers.
@@ -327,7 +327,7 @@ def weight_to_interleaved(
 
 
 def _of_each_head(convert, weight, num_heads, rotary_dim):
-    """Convert the outputs of each head that turn."""
+    """Convert the outputs of each head that rotate."""
     contract.projection(weight)
     num_heads = contract.heads(num_heads, weight.shape[0])
     heads = weight.movedim(0, -1).unflatten(-1, (num_heads, -1))

@@ -35,7 +35,7 @@ def position_interpolation(
     Twin of :func:`posattn.reference.position_interpolation`; float64 by default.
 
     Args:
-        dim: the number of entries that turn, $d$: the width of a head, or the part of it; even.
+        dim: the number of entries that rotate, $d$: the width of a head, or the part of it; even.
         base: $b$, positive.
         factor: $s$, how many times longer the context becomes, at least 1.
         dtype: of the frequencies; float64 if not given.
@@ -66,7 +66,7 @@ def ntk_aware(
     Twin of :func:`posattn.reference.ntk_aware`; float64 by default.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         factor: $s$, how many times longer the context becomes, at least 1.
         dtype: of the frequencies; float64 if not given.
@@ -100,7 +100,7 @@ def dynamic_ntk(
     Twin of :func:`posattn.reference.dynamic_ntk`; float64 by default.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         factor: $s$, at least 1.
         length: $n$, the number of tokens up to the last one, cached ones included.
@@ -138,12 +138,12 @@ def yarn(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Float[Tensor, " m"], float]:
-    r"""Slow down the pairs that turn rarely within the trained length, and sharpen the scores.
+    r"""Slow down the pairs that rotate rarely within the trained length, and sharpen the scores.
 
     Twin of :func:`posattn.reference.yarn`; the frequencies are float64 by default.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, above 1.
         factor: $s$, how many times longer the context becomes, at least 1.
         trained_length: $L$, the longest length of training.
@@ -206,7 +206,7 @@ def longrope(
     Twin of :func:`posattn.reference.longrope`; the frequencies are float64 by default.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         short_factors: $\lambda$ within the trained length, `(d / 2)` positive numbers.
         long_factors: $\lambda$ beyond it, `(d / 2)` positive numbers.
@@ -248,12 +248,12 @@ def llama3(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, " m"]:
-    r"""Slow down the pairs that turn rarely within the trained length: the frequencies of Llama 3.1.
+    r"""Slow down the pairs that rotate rarely within the trained length: the frequencies of Llama 3.1.
 
     Twin of :func:`posattn.reference.llama3`; float64 by default.
 
     Args:
-        dim: the number of entries that turn, $d$, even.
+        dim: the number of entries that rotate, $d$, even.
         base: $b$, positive.
         factor: $s$, how much slower the slow pairs become, at least 1.
         low_frequency_factor: $\alpha$, positive.

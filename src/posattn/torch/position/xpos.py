@@ -5,7 +5,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from posattn import contract
-from posattn.torch.position.rotary import turn
+from posattn.torch.position.rotary import rotate_by
 from posattn.torch.position.sinusoidal import frequencies
 from posattn.torch.validated import validated
 
@@ -22,7 +22,7 @@ def xpos_query(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Float[Tensor, "*batch n d"]:
-    """Turn each pair of entries of a query, and shrink it more the later it stands.
+    """Rotate each pair of entries of a query, and shrink it more the later it stands.
 
     Twin of :func:`posattn.reference.xpos_query`.
     Angles and powers are float64 until they meet the query.
@@ -57,7 +57,7 @@ def xpos_key(
     scale_base: float = 512.0,
     layout: str = "interleaved",
 ) -> Float[Tensor, "*batch n d"]:
-    """Turn each pair of entries of a key, and grow it more the later it stands.
+    """Rotate each pair of entries of a key, and grow it more the later it stands.
 
     Twin of :func:`posattn.reference.xpos_key`.
     Angles and powers are float64 until they meet the key.
@@ -82,7 +82,7 @@ def xpos_key(
 
 
 def _fading(x, positions, base, gamma, scale_base, layout, sign):
-    """Turn `x`, and multiply its pairs by the power `sign` of what makes them fade."""
+    """Rotate `x`, and multiply its pairs by the power `sign` of what makes them fade."""
     contract.sequence("x", x)
     contract.token_positions(positions, x.shape)
     contract.pair_frequencies(None, x.shape)
@@ -95,4 +95,4 @@ def _fading(x, positions, base, gamma, scale_base, layout, sign):
     zeta = (even / d + gamma) / (1 + gamma)
     scale = zeta ** (sign * where / scale_base)
     angles = where * frequencies(d, base=base, device=device)
-    return turn(x, scale * angles.cos(), scale * angles.sin(), layout)
+    return rotate_by(x, scale * angles.cos(), scale * angles.sin(), layout)
