@@ -212,7 +212,10 @@ def matrix(session: nox.Session, oldest: bool) -> None:
     session.install("--upgrade", "--editable", ".", *versions, *groups)
     # what is old may itself use what is deprecated by now
     lenient = ["-W", "ignore::DeprecationWarning"] if oldest else []
-    named = session.posargs or ["--numprocesses=2", "tests/library", "tests/nightly", "src"]
+    compiled = [
+        f"tests/nightly/test_{name}.py" for name in ("compile", "jax_export", "jax_mesh")
+    ]
+    named = session.posargs or ["--numprocesses=2", "tests/library", "src", *compiled]
     session.run("python", "-m", "pytest", *lenient, *named)
 
 

@@ -123,10 +123,8 @@ def check_index(docs):
 def write_pages(app):
     """Write the derived pages that are not there yet as they should be, and let git ignore them."""
     docs = Path(app.srcdir)
-    if not (
-        docs / "api" / "index.rst"
-    ).is_file():  # another book, such as those of the tests
-        return
+    if not (docs / "api" / "index.rst").is_file():
+        return  # another book, such as those of the tests
     check_index(docs)
     derived = pages(docs)
     derived[".gitignore"] = "\n".join([".gitignore", *derived]) + "\n"

@@ -26,18 +26,11 @@ from sphinx_proof.domain import ProofDomain
 from . import cells, dependencies, names
 
 HANDS = 6  # for each process
-FORKS = (
-    hasattr(os, "fork") and sys.platform != "darwin"
-)  # where system libraries may hang in a fork
+# on macOS system libraries may hang in a fork
+FORKS = hasattr(os, "fork") and sys.platform != "darwin"
 launch_kernel = local_provisioner.launch_kernel
-UNREAD = {
-    "site.py",
-    "paper.py",
-    "ebook.py",
-    "slides.py",
-    "notebooks.py",
-    "names.py",
-}  # which only write
+# our own modules that change nothing of what is read
+WRITERS = {"complaints", "ebook", "names", "notebooks", "paper", "site", "slides"}
 COMPILER = (  # most code for JAX runs once, and takes longer to compile than to run
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_parallel_codegen_split_count=1"
@@ -66,9 +59,8 @@ class Forked:
 def run(argv, env, cwd):
     """Be the kernel: a group of its own, since jupyter_client signals the group, and a loop of its own."""
     os.setpgid(0, 0)
-    signal.set_wakeup_fd(
-        -1
-    )  # or a signal to this process would wake the loop of the one that it left
+    # or a signal to this process would wake the loop of the one that it left
+    signal.set_wakeup_fd(-1)
     os.environ.update(env)
     os.environ["XLA_FLAGS"] = f"{COMPILER} {os.environ.get('XLA_FLAGS', '')}"
     os.chdir(cwd)
@@ -119,7 +111,7 @@ def names_of(app):
 def depend_on_code(app, doctree):
     """Read a page again when code that its cells use changes, or the book's own, so that nothing is stale."""
     sources = [cell.source for cell in cells.cells(app.env, app.env.docname).values()]
-    own = [p for p in Path(__file__).parent.glob("*.py") if p.name not in UNREAD]
+    own = [p for p in Path(__file__).parent.glob("*.py") if p.stem not in WRITERS]
     for path in [
         *dependencies.of(sources),
         *own,
