@@ -1,5 +1,7 @@
 """The cache of keys and values: prefill, then steps, equal the whole sequence."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -130,6 +132,15 @@ def test_torch_attends_only_to_slots_that_were_reached(torch_column):
     every = torch.ones(51, dtype=torch.bool)
     layer(x[:, :1], cache=cache, mask=every[None])
     assert calls[5] == (51, False)  # a mask of all slots
+
+
+def test_append_writes_and_a_copy_keeps_what_was(torch_column):
+    cache, token = room(torch_column, ()), torch_column.array(draw(940, 2, 1, 2))
+    earlier = copy.deepcopy(cache)
+    after, _ = cache.append(token, token, torch.tensor([0]))
+    assert after is cache
+    assert cache.next_positions(1).tolist() == [1]
+    assert earlier.next_positions(1).tolist() == [0]
 
 
 def test_a_cache_is_a_tree_of_tensors_in_pytorch(torch_column):
