@@ -35,7 +35,6 @@ exclude_patterns = [
     "_static",
     "_templates",
     "slides/_*",
-    "build",
     "**/.ipynb_checkpoints",
 ]
 nitpicky = True

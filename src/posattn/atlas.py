@@ -103,7 +103,7 @@ def cards(place):
 
 def _card(name):
     card = CARDS[name]
-    links = [f"{{doc}}`/position/{card.page}`"] if card.page else []
+    links = [f"{{doc}}`/{card.page}`"] if card.page else []
     links += [f"{{py:obj}}`~posattn.reference.{card.function}`"] if card.function else []
     cited = f"{{cite:p}}`{','.join(card.cites)}`"
     return "\n".join(

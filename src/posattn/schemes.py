@@ -39,7 +39,7 @@ NONE = Card(
         "Cohere 2 (every fourth layer)",
         "EXAONE 4 (every fourth layer)",
     ),
-    page="permutation",
+    page="position/permutation",
     make=lambda n, z=SMALL: Scheme(),
 )
 

@@ -57,7 +57,7 @@ def test_what_only_a_screen_needs_and_pages_for_contributors_are_left_out(paper,
     assert "Press the button" not in paper
     assert "Press the button" not in ebook["pair.xhtml"]
     assert "for contributors" not in paper
-    assert "sources.xhtml" not in ebook
+    assert "reference/sources.xhtml" not in ebook
     assert not any(name.startswith("api/") for name in ebook)
 
 

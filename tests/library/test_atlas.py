@@ -47,7 +47,7 @@ def test_what_a_card_names_exists(name):
     assert card.year == (2000 + int(preprint[1]) if preprint else int(printed[1]))
     assert all(key in ENTRIES for key in card.cites)
     assert card.function is None or hasattr(reference, card.function)
-    assert card.page is None or (ROOT / "docs" / "position" / f"{card.page}.md").is_file()
+    assert card.page is None or (ROOT / "docs" / f"{card.page}.md").is_file()
 
 
 @each_card

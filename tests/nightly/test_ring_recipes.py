@@ -13,7 +13,7 @@ import posattn
 from posattn.jax import MultiHeadAttention, Rotary
 from tests.conftest import draw
 
-PAGE = Path(posattn.__file__).parents[2] / "docs" / "attention" / "ring.md"
+PAGE = Path(posattn.__file__).parents[2] / "docs" / "scale" / "ring.md"
 WORKERS = 4
 TEXT = draw(1, 2, 16, 64).astype(np.float32)
 AROUND = """

@@ -13,7 +13,7 @@ WORKS = """
 
 
 def test_the_eight_works_are_cited():
-    names = "attention/self_attention", "attention/complexity", "exercises"
+    names = "attention/self_attention", "scale/complexity", "reference/exercises"
     pages = "\n".join((DOCS / f"{name}.md").read_text("utf-8") for name in names)
     assert [work in pages for work in WORKS.split()] == 8 * [True]
 

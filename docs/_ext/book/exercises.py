@@ -77,8 +77,11 @@ def exercises(document):
     ]
 
 
-class FoldSolutions(SphinxPostTransform):
-    """Fold each section of class `solution` behind its title."""
+FOLDED = {"solution", "aside"}  # an aside is what a first reader skips
+
+
+class Fold(SphinxPostTransform):
+    """Fold each section of class `solution`, or `aside`, behind its title."""
 
     default_priority = 260
     builders = ("html", "dirhtml")
@@ -86,9 +89,9 @@ class FoldSolutions(SphinxPostTransform):
     def run(self, **kwargs):
         """Wrap the sections into `details` elements, which need no script."""
         for section in self.document.findall(nodes.section):
-            if "solution" in section["classes"]:
+            for kind in FOLDED.intersection(section["classes"]):
                 name = escape(section.pop(0).astext())
-                start = f'<details class="solution"><summary>{name}</summary>'
+                start = f'<details class="{kind}"><summary>{name}</summary>'
                 section.insert(0, nodes.raw("", start, format="html"))
                 section += nodes.raw("", "</details>", format="html")
 
@@ -102,6 +105,6 @@ def setup(app):
     """Register with Sphinx."""
     app.add_directive("exercises", Exercises)
     app.add_post_transform(FillIndex)
-    app.add_post_transform(FoldSolutions)
+    app.add_post_transform(Fold)
     app.connect("env-updated", rewrite)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

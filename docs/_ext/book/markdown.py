@@ -14,6 +14,7 @@ from sphinx import addnodes
 from sphinx.util import logging
 
 from .cells import is_cell
+from .exercises import FOLDED
 from .figures import PHONE
 
 NOTHING = (  # what a notebook has no use for
@@ -79,7 +80,7 @@ class Pieces:
 
     def _block_title(self, node):
         heading = f"{'#' * self.depth} {self.line(node)}"
-        return [Folded(heading) if "solution" in node.parent["classes"] else heading]
+        return [Folded(heading) if FOLDED.intersection(node.parent["classes"]) else heading]
 
     def _block_rubric(self, node):
         level = node.get("heading-level")

@@ -18,7 +18,7 @@ from .place import APPENDICES
 from .twins import LABELS, library
 
 APART = "api/"  # the reference of the library is a document of its own
-LEFT_OUT = ("404", "slides/", "sources")
+LEFT_OUT = ("404", "slides/", "reference/sources")
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
 BEGINNING = 7  # lines that stand before the first break of a longer one
 LONG = 12  # rows of a table that may run over pages

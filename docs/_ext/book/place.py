@@ -1,7 +1,7 @@
 """Where a reader is: the line `{place}`, with the chapter, the time it takes, and what it needs.
 
 The chapter's number comes from the toctrees of the root document, as in the PDF. The toctree with the
-caption "Appendices" counts in letters.
+caption "Reference" counts in letters.
 """
 
 import math
@@ -13,8 +13,9 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from .cells import is_cell
+from .exercises import FOLDED
 
-APPENDICES = "Appendices"
+APPENDICES = "Reference"
 WORDS = 200  # a minute
 EQUATION = CELL = 0.5  # minutes for a displayed equation, and for the code of a cell
 logger = logging.getLogger(__name__)
@@ -73,10 +74,10 @@ class NamePlace(SphinxPostTransform):
 
 
 def minutes(document):
-    """The time for all words, equations and cells but the solutions; of a pair one reads one cell."""
+    """The time for all words, equations and cells that are not folded; of a pair one reads one cell."""
     total = 0.0
-    solutions = [s for s in document.findall(nodes.section) if "solution" in s["classes"]]
-    unread = {id(node) for section in solutions for node in section.findall()}
+    folded = [s for s in document.findall(nodes.section) if FOLDED & {*s["classes"]}]
+    unread = {id(node) for section in folded for node in section.findall()}
     for node in document.findall(nodes.Element):
         if id(node) in unread:
             continue

@@ -13,7 +13,7 @@ from flax import linen
 from posattn.conformance import check
 from posattn.jax import rotate
 
-PAGE = Path(__file__).parents[3] / "docs" / "conformance.md"
+PAGE = Path(__file__).parents[3] / "docs" / "fix" / "conformance.md"
 HALF = {"layout": "half"}
 
 

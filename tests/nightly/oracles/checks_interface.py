@@ -11,7 +11,7 @@ from tests.nightly.oracles.checks_from_config import model_of
 AGREE = 1e-5  # in float32, of the largest logit or 1
 N, PADDING, WRITTEN = 13, 4, 6
 MODELS = ["Llama", "Qwen3", "Mistral", "Gemma 2", "Gemma 3", "GPT-2", "gpt-oss"]
-PAGE = Path(__file__).parents[3] / "docs" / "model.md"
+PAGE = Path(__file__).parents[3] / "docs" / "build" / "model.md"
 FENCED = re.compile(r"^```\{code-block\} python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 (LINES,) = [found for found in FENCED.findall(PAGE.read_text()) if "register()" in found]
 

@@ -187,7 +187,7 @@ CARDS = {
         cites=("li2024fire",),
         function="FIRE",
         shows="stripes that open like a fan from the upper left",
-        page="biases",
+        page="position/biases",
         make=lambda n, z=SMALL: learned_bias(FIRE, HEADS, threshold=2.0),
     ),
 }

@@ -241,7 +241,7 @@ CARDS = {
         cites=("chi2022kerple",),
         function="KerpleLog",
         shows="strongest on the diagonal, fading to both sides, first fast and then slowly",
-        page="biases",
+        page="position/biases",
         make=lambda n, z=SMALL: learned_bias(KerpleLog, HEADS),
     ),
     "KERPLE, power": Card(
@@ -253,7 +253,7 @@ CARDS = {
         cites=("chi2022kerple",),
         function="KerplePower",
         shows="strongest on the diagonal, and faint right next to it",
-        page="biases",
+        page="position/biases",
         make=lambda n, z=SMALL: learned_bias(KerplePower, HEADS),
     ),
 }

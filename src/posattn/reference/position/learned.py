@@ -132,7 +132,7 @@ CARDS = {
             "random before training"
         ),
         models=("BERT", "GPT-2", "OPT"),
-        page="learned",
+        page="position/learned",
         make=lambda n, z=SMALL: input_layer(
             LearnedPositionalEncoding.init(generator(), z.trained, z.dim)
         ),

@@ -91,7 +91,7 @@ CARDS = {
         function="proportional_frequencies",
         shows="fine stripes along the diagonal, without the slow pairs",
         models=("Gemma 4",),
-        page="conventions",
+        page="build/conventions",
         make=lambda n, z=SMALL: rotation(
             proportional_frequencies(z.head_dim, rotary_dim=8)
         ),

@@ -233,7 +233,7 @@ CARDS = {
             "RoFormer",
             "ESM-2",
         ),
-        page="rotary",
+        page="position/rotary",
         make=lambda n, z=SMALL: Scheme(rotate=definition.rotate),
     ),
     "rotary, partial": Card(
@@ -259,7 +259,7 @@ CARDS = {
             "Qwen3-Next",
             "DeepSeek-V3 (the last entries of a head)",
         ),
-        page="conventions",
+        page="build/conventions",
         make=lambda n, z=SMALL: definition.rotation(plain(z.head_dim // 2)),
     ),
 }

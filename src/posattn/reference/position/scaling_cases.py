@@ -113,7 +113,7 @@ CARDS = {
         function="position_interpolation",
         shows="the stripes of rotary, four times as broad",
         models=("Gemma 3 (global layers)",),
-        page="longer_contexts",
+        page="position/longer_contexts",
         make=lambda n, z=SMALL: rotation(
             scaling.position_interpolation(z.head_dim, factor=4.0)
         ),
@@ -133,7 +133,7 @@ CARDS = {
         cites=("bloc972023ntk", "peng2024yarn"),
         function="ntk_aware",
         shows="the fine stripes of rotary, over broader ones",
-        page="longer_contexts",
+        page="position/longer_contexts",
         make=lambda n, z=SMALL: rotation(scaling.ntk_aware(z.head_dim, factor=4.0)),
     ),
     "dynamic NTK": Card(
@@ -152,7 +152,7 @@ CARDS = {
         function="dynamic_ntk",
         shows="the fine stripes of rotary, over broader ones",
         models=("Qwen-7B (the first Qwen, with its own formula for the factor)",),
-        page="longer_contexts",
+        page="position/longer_contexts",
         make=lambda n, z=SMALL: rotation(
             scaling.dynamic_ntk(
                 z.head_dim, factor=2.0, length=n, trained_length=z.trained // 2
@@ -179,7 +179,7 @@ CARDS = {
         function="yarn",
         shows="the fine stripes of rotary, over broader ones",
         models=("gpt-oss", "OLMo 3 (global layers)", "DeepSeek-V3"),
-        page="longer_contexts",
+        page="position/longer_contexts",
         make=lambda n, z=SMALL: rotation(
             *scaling.yarn(z.head_dim, factor=4.0, trained_length=z.trained)
         ),
@@ -203,7 +203,7 @@ CARDS = {
         function="longrope",
         shows="stripes along the diagonal, a little broader than those of rotary",
         models=("Phi-3-mini-128k",),
-        page="longer_contexts",
+        page="position/longer_contexts",
         make=lambda n, z=SMALL: rotation(*_longrope(n, z)),
     ),
     "Llama 3": Card(
@@ -219,7 +219,7 @@ CARDS = {
         function="llama3",
         shows="stripes along the diagonal, over much broader ones from its base of 500000",
         models=("Llama 3.1", "Llama 4 (Scout)", "EXAONE 4", "Apertus"),
-        page="longer_contexts",
+        page="position/longer_contexts",
         make=lambda n, z=SMALL: rotation(scaling.llama3(z.head_dim)),
     ),
 }

@@ -298,7 +298,7 @@ CARDS = {
         function="PositionalEncoding",
         shows="waves along the rows and the columns, not only along the diagonal",
         models=("Whisper (encoder)", "Marian"),
-        page="sinusoidal",
+        page="position/sinusoidal",
         make=lambda n, z=SMALL: input_layer(PositionalEncoding(z.dim)),
     ),
 }

@@ -262,7 +262,7 @@ CARDS = {
         function="T5Bias",
         shows="stripes along the diagonal, narrow near it and broad far away",
         models=("T5",),
-        page="biases",
+        page="position/biases",
         make=lambda n, z=SMALL: learned_bias(T5Bias, HEADS),
     ),
 }

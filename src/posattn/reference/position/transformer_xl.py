@@ -171,7 +171,7 @@ CARDS = {
         function="TransformerXLBias",
         shows="soft stripes along the diagonal",
         models=("Transformer-XL", "XLNet"),
-        page="relative",
+        page="position/relative",
         make=lambda n, z=SMALL: learned_bias(TransformerXLBias, z.dim, HEADS),
     ),
 }
