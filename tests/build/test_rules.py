@@ -52,7 +52,9 @@ def test_the_glossary_has_a_sentence_or_two_and_a_link_for_each_word():
 
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 ROWS = re.findall(
-    r"^\| (?!.*\| Here \|$).*", (ROOT / "docs" / "reference" / "sources.md").read_text("utf-8"), re.M
+    r"^\| (?!.*\| Here \|$).*",
+    (ROOT / "docs" / "reference" / "sources.md").read_text("utf-8"),
+    re.M,
 )
 
 
