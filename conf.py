@@ -122,7 +122,6 @@ html_js_files = [
         for name in ("scrollers.js", "explorers.js", "decoder.js")
     ),
 ]
-html_search_scorer = "docs/_static/scorer.js"
 pygments_style = "github-light-high-contrast"  # of accessible-pygments, as furo's own
 pygments_dark_style = "github-dark-high-contrast"
 html_copy_source = False

@@ -27,7 +27,6 @@ html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
 html_js_files = [(name, {{"loading_method": "defer"}})
                  for name in ("framework.js", "scrollers.js", "explorers.js", "decoder.js")]
-html_search_scorer = {str(ROOT / "docs" / "_static" / "scorer.js")!r}
 html_baseurl = {ADDRESS!r}
 html_context = {{"site": {ADDRESS!r}}}
 templates_path = [{str(ROOT / "docs" / "_templates")!r}]

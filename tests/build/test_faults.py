@@ -10,6 +10,10 @@ from tests.build.books import cell
 
 DRAW = "from posattn import figures\nfigures.offsets([1, 2, {}])"
 FAULTS = {  # the text of a page, and what is said of it
+    "early": (
+        ":::{place}\n{doc}`text`\n:::\n",
+        "8: {place} needs text, which comes after early",
+    ),
     "text": (
         cell("print(1)", "torch") + cell("print(2)", "jax"),
         "9: PyTorch and JAX print different text",

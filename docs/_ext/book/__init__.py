@@ -19,7 +19,7 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `ebook`: `Epub3Builder` packs files of one date, writes one style sheet, and declares MathML, until Sphinx
   does; `sphinxcontrib.katex` renders MathML only, until its output is a setting for each builder; stray
   elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.
-- `place`: the captions of furo's sidebar have a level, until Sphinx writes one.
+- `place`: the parts in furo's sidebar fold, and have numbers, until furo folds captions.
 - `reading`: `jupyter_client`'s `launch_kernel` is a fork, until MyST-NB can reuse a kernel that has imported.
 - `site`: sphinxcontrib-katex has `throwOnError` in its defaults, until rendering at build time heeds
   `katex_options` (hagenw/sphinxcontrib-katex#65, #145).
@@ -29,9 +29,10 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `site`: pages with equations are written one after the other, until Node answers several processes.
 - `site`: pages lose styles and scripts that they do not need, until MyST-NB, sphinx-design, sphinx-proof,
   sphinx-copybutton and furo add them where they are needed, as Sphinx lets them (sphinx-doc/sphinx#8631).
+- `search`: `StandaloneHTMLBuilder.search` is off, until another index may take the place of Sphinx's.
 - `site`: the log is configured, until accessible-pygments leaves that to others.
-- `site`, `MENDS`: until furo names its two `aside` and gives the search page a heading, and docutils writes
-  no `role="doc-biblioentry"`, which DPUB-ARIA 1.1 deprecates.
+- `site`, `MENDS`: until furo names its two `aside`, and docutils writes no `role="doc-biblioentry"`, which
+  DPUB-ARIA 1.1 deprecates.
 - `site`, `NAMED`: until Sphinx, sphinx-design and sphinx-proof give no name twice on a page.
 """
 
@@ -46,13 +47,15 @@ from . import (
     paper,
     place,
     reading,
+    search,
     site,
     slides,
     twins,
 )
 
 PARTS = (
-    api, cells, complaints, ebook, exercises, figures, notebooks, paper, place, reading, slides, twins, site,
+    api, cells, complaints, ebook, exercises, figures, notebooks, paper, place, reading, search, slides,
+    twins, site,
 )  # fmt: skip
 
 

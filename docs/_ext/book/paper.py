@@ -14,7 +14,7 @@ from sphinx.util import docname_join
 from sphinx.util.texescape import escape
 from sphinx_proof.nodes import proof_node
 
-from .place import APPENDICES
+from .place import APPENDICES, question
 from .twins import LABELS, library
 
 APART = "api/"  # the reference of the library is a document of its own
@@ -78,15 +78,10 @@ def part_page(name, chapters):
     """The page before a part's chapters: its name, theirs, and the question that each asks."""
     lines = []
     for page, file in chapters:
-        title = file.next_node(nodes.title)
-        first = title.next_node(descend=False, siblings=True)
-        asks = isinstance(first, nodes.paragraph) and [*map(type, first)] == [
-            nodes.emphasis
-        ]
-        words = title.astext(), first.astext() if asks else ""
-        chapter, question = (escape(text, "xelatex") for text in words)
+        title = escape(file.next_node(nodes.title).astext(), "xelatex")
+        asks = escape(question(file), "xelatex")
         label = rf"\detokenize{{{page}::doc}}"
-        lines.append(rf"\partchapter{{{label}}}{{{chapter}}}{{{question}}}")
+        lines.append(rf"\partchapter{{{label}}}{{{title}}}{{{asks}}}")
     lines = [rf"\partpage{{{escape(name, 'xelatex')}}}{{", *lines, "}"]
     if name == APPENDICES:
         lines.insert(0, r"\appendix")

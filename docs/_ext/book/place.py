@@ -1,24 +1,55 @@
-"""Where a reader is: the line `{place}`, with the chapter, the time it takes, and what it needs.
+"""Where a reader is: the line `{place}`, the parts of the sidebar, and the chapters of a part.
 
-The chapter's number comes from the toctrees of the root document, as in the PDF. The toctree with the
-caption "Reference" counts in letters.
+Parts are the toctrees with a caption in the root document, and a chapter's number is its place in them, as in
+the PDF. The part "Reference" counts in letters. Nothing that `{place}` says a page needs may come after it.
 """
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
+from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.nodes import make_refnode
 
 from .cells import is_cell
 from .exercises import FOLDED
 
+CORE = ("Attention", "Position")
 APPENDICES = "Reference"
 WORDS = 200  # a minute
 EQUATION = CELL = 0.5  # minutes for a displayed equation, and for the code of a cell
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A page that the root document lists: its part, its number, and its place in the core, or None."""
+
+    part: str | None
+    number: str
+    core: int | None
+
+
+@lru_cache(1)
+def chapters(env):
+    """The chapters by page, in their order."""
+    root, found = env.config.root_doc, {}
+    listed = [
+        (toctree.get("caption"), page)
+        for toctree in env.get_doctree(root).findall(addnodes.toctree)
+        for page in toctree["includefiles"]
+    ]
+    core = [page for part, page in listed if part in CORE]
+    letters = [page for part, page in listed if part == APPENDICES]
+    for number, (part, page) in enumerate(listed, 1):
+        name = chr(ord("A") + letters.index(page)) if page in letters else str(number)
+        found[page] = Chapter(part, name, core.index(page) + 1 if page in core else None)
+    return found
 
 
 class Place(SphinxDirective):
@@ -45,27 +76,29 @@ class NamePlace(SphinxPostTransform):
 
     def run(self, **kwargs):
         """Put number and time before the links; on paper the line is in italics."""
-        root = self.config.root_doc
-        chapters = self.env.toctree_includes.get(root, [])
-        appendices = [
-            page
-            for toctree in self.env.get_doctree(root).findall(addnodes.toctree)
-            if toctree.get("caption") == APPENDICES
-            for page in toctree["includefiles"]
-        ]
+        known = chapters(self.env)
+        order = [*known]
+        core = sum(chapter.core is not None for chapter in known.values())
         for place in self.document.findall(nodes.paragraph):
-            if "place" not in place["classes"]:
+            if "place" not in place["classes"] or "page" not in place:
                 continue
             page = place["page"]
-            if page not in chapters:
+            if page not in known:
                 said = "{place} stands on a page that no toctree of %s lists"
-                logger.warning(said, root, location=place)
+                logger.warning(said, self.config.root_doc, location=place)
                 continue
-            words = [f"Chapter {chapters.index(page) + 1}"]
-            if page in appendices:
-                words = [f"Appendix {chr(ord('A') + appendices.index(page))}"]
+            for need in place.findall(addnodes.pending_xref):
+                needed = need["reftarget"].lstrip("/")
+                if needed in order and order.index(needed) >= order.index(page):
+                    said = "{place} needs %s, which comes after %s"
+                    logger.warning(said, needed, page, location=place)
+            chapter = known[page]
+            kind = "Appendix" if chapter.part == APPENDICES else "Chapter"
+            words = [f"{kind} {chapter.number}"]
+            if chapter.core:
+                words.append(f"core {chapter.core} of {core}")
             if "exercises" not in self.env.metadata[page]:  # which one works, not reads
-                time = max(1, math.ceil(minutes(self.env.get_doctree(page))))
+                time = minutes(self.env.get_doctree(page))
                 words.append(f"{time} minute{'s' * (time > 1)}")
             needs = "You need: " if place.children else "No other chapter is needed"
             place.insert(0, nodes.Text(" · ".join([*words, needs])))
@@ -87,20 +120,97 @@ def minutes(document):
             total += EQUATION
         elif is_cell(node, visible=True) and not is_cell(node, "jax"):
             total += CELL
-    return total
+    return max(1, math.ceil(total))
 
 
-def level_captions(app, pagename, templatename, context, doctree):
-    """Give the captions of the sidebar, which Sphinx calls headings, the level of headings."""
-    tree = context.get("furo_navigation_tree", "")
-    context["furo_navigation_tree"] = tree.replace(
-        'role="heading"', 'role="heading" aria-level="2"'
-    )
+class Part(SphinxDirective):
+    """Take the name of a part, and list its chapters."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        """Return a place for the list, which is written when all is read."""
+        return [nodes.container(classes=["chapters", "screen"], part=self.arguments[0])]
+
+
+class ListPart(SphinxPostTransform):
+    """Write the chapters of a part: the time of all, and each one's number, title, question and time."""
+
+    default_priority = 200
+    builders = ("html", "dirhtml")
+
+    def run(self, **kwargs):
+        """Fill the lists of this page."""
+        for place in self.document.findall(nodes.container):
+            if "part" in place:
+                self.fill(place)
+
+    def fill(self, place):
+        """Put one item for each chapter below the time of all."""
+        held = [p for p in chapters(self.env).items() if p[1].part == place["part"]]
+        if not held:
+            logger.warning("no toctree has the caption %s", place["part"], location=place)
+        items, total = nodes.definition_list(), 0
+        for page, chapter in held:
+            document, title = self.env.get_doctree(page), self.env.titles[page].astext()
+            time = minutes(document)
+            total += time
+            name = nodes.inline("", f"{chapter.number} {title}")
+            link = make_refnode(self.app.builder, self.env.docname, page, None, name)
+            asked = [nodes.emphasis("", question(document)), nodes.Text(" ")]
+            words = nodes.paragraph("", "", *asked * bool(asked[0].astext()))
+            words += nodes.inline("", f"{time} min", classes=["time"])
+            item = nodes.definition_list_item("", nodes.term("", "", link))
+            item += nodes.definition("", words)
+            items += item
+        hours = f"{total // 60} h {total % 60} min" if total >= 60 else f"{total} min"
+        core = "core · " * (place["part"] in CORE)
+        place += nodes.paragraph(
+            "", f"{core}{len(held)} chapters · {hours}", classes=["place"]
+        )
+        place += items
+
+
+def question(document):
+    """What a page asks below its title, or nothing."""
+    title = document.next_node(nodes.title)
+    first = title.next_node(descend=False, siblings=True) if title else None
+    asks = isinstance(first, nodes.paragraph) and [*map(type, first)] == [nodes.emphasis]
+    return first.astext() if asks else ""
+
+
+def fold_parts(app, pagename, templatename, context, doctree):
+    """Fold each part in the sidebar behind its name, and number its chapters; the reader's part is open."""
+    tree = BeautifulSoup(context.get("furo_navigation_tree", ""), "html.parser")
+    known = chapters(app.env)
+    labels = {
+        "#" if page == pagename else app.builder.get_relative_uri(pagename, page): chapter
+        for page, chapter in known.items()
+    }
+    for link in tree.select("li.toctree-l1 > a"):
+        chapter = labels.get(link["href"])
+        if chapter:
+            number = tree.new_tag("span", attrs={"class": "number"})
+            number.string = chapter.number
+            link.insert(0, number, " ")
+    for caption in tree.select("p.caption"):
+        name, pages = caption.get_text(), caption.find_next_sibling("ul")
+        part = tree.new_tag("details", attrs={"class": "part"})
+        summary = tree.new_tag("summary")
+        summary.string = f"{name} · core" if name in CORE else name
+        if pages.select_one(".current") or (pagename not in known and name in CORE):
+            part["open"] = ""
+        caption.replace_with(part)
+        part.extend([summary, pages.extract()])
+    context["furo_navigation_tree"] = str(tree)
 
 
 def setup(app):
     """Register with Sphinx."""
     app.add_directive("place", Place)
+    app.add_directive("part", Part)
     app.add_post_transform(NamePlace)
-    app.connect("html-page-context", level_captions, priority=900)
+    app.add_post_transform(ListPart)
+    app.connect("html-page-context", fold_parts, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -23,8 +23,10 @@ from posattn.stories import CHECKPOINT
 from .figures import only_first
 
 # Files that extensions want on every page: book.css says the little that pages need of these styles, ...
-UNUSED = r"mystnb\.|proof\.css|sphinx-design|furo-extensions|katex-math|copybutton\.css"
-ONLY_SEARCH = r"doctools\.js|sphinx_highlight\.js"
+UNUSED = (
+    r"mystnb\.|proof\.css|sphinx-design|furo-extensions|katex-math|copybutton\.css"
+    r"|doctools\.js|sphinx_highlight\.js"
+)
 NEEDED = {
     "katex": 'class="katex',
     "explorers": 'class="explorer',
@@ -33,7 +35,7 @@ NEEDED = {
 # Scripts run from files, or inline with these hashes. Styles need 'unsafe-inline', since KaTeX places
 # its boxes with style attributes and furo writes its colours into each page.
 POLICY = (
-    "default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
+    "default-src 'self'; script-src 'self' {scripts}{more}; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self'"
 )
 CHARSET = 'charset="utf-8">'
@@ -43,7 +45,6 @@ MENDS = (
     ('<aside class="sidebar-drawer', '<aside aria-label="Book" class="sidebar-drawer'),
     ('<aside class="toc-drawer', '<aside aria-label="Page" class="toc-drawer'),
     (' role="doc-biblioentry"', ' role="listitem"'),  # the former is out of use
-    ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
 )
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex"}
@@ -84,8 +85,6 @@ def lighten(app, pagename, templatename, context, doctree):
         return
     body = context.get("body", "")
     idle = [UNUSED, *(name for name, mark in NEEDED.items() if mark not in body)]
-    if pagename != "search":
-        idle.append(ONLY_SEARCH)
     idle = re.compile("|".join(idle))
     for kind in ("css_files", "script_files"):
         context[kind] = [
@@ -164,7 +163,8 @@ def finish(app, error):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         if "Content-Security-Policy" not in text and CHARSET in text:
-            page.write_text(mend(guard(text)), encoding="utf-8")
+            more = " 'wasm-unsafe-eval'" if page == site / "search.html" else ""
+            page.write_text(mend(guard(text, more)), encoding="utf-8")
     if address:
         pages = sorted(app.env.found_docs - HIDDEN)
         urls = [f"{address}/{app.builder.get_target_uri(page)}" for page in pages]
@@ -178,11 +178,11 @@ def finish(app, error):
         )
 
 
-def guard(text):
-    """Write into a page which scripts may run: files of the site, and its own inline ones by their hashes."""
+def guard(text, more=""):
+    """Write into a page which scripts may run: the site's, its own inline ones by their hashes, and more."""
     digests = {hashlib.sha256(code.encode()).digest() for code in INLINE.findall(text)}
     hashes = sorted(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    policy = POLICY.format(scripts=" ".join(hashes))
+    policy = POLICY.format(scripts=" ".join(hashes), more=more)
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     return text.replace(CHARSET, CHARSET + meta, 1)
 
