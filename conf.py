@@ -138,22 +138,12 @@ revealjs_script_files = ["slides.js"]
 revealjs_script_conf = "deck"
 revealjs_script_plugins = [{"name": "RevealNotes", "src": "revealjs/plugin/notes/notes.js"}]
 
-# The book on paper, of which paper_framework says the edition, and the reference apart.
+# The book on paper, of which paper_framework says the edition.
 framework = {"torch": "PyTorch", "jax": "JAX"}[paper_framework]
 edition = "" if paper_framework == "torch" else f"-{paper_framework}"
 latex_engine = "xelatex"
 latex_use_xindy = False
 latex_documents = [("index", f"posattn{edition}.tex", project, author, "manual", False)]
-if not edition:
-    reference = (
-        "index",
-        "posattn-api.tex",
-        "posattn: the reference",
-        author,
-        "manual",
-        True,
-    )
-    latex_documents.append(reference)
 latex_additional_files = ["docs/_ext/book/paper.sty"]
 latex_show_urls = "footnote"
 latex_domain_indices = False

@@ -1,6 +1,5 @@
 """Every command of the project. `nox -l` lists them; each sets itself up on its first run."""
 
-import functools
 import os
 import shutil
 import sys
@@ -110,7 +109,7 @@ def page(session: nox.Session) -> None:
 
 @more
 def pdf(session: nox.Session) -> None:
-    """Print book, reference and slides below build/pdf, in both frameworks, or `-- torch`."""
+    """Print book and slides below build/pdf, in both frameworks, or `-- torch`."""
     if not (shutil.which("latexmk") and shutil.which("xelatex")):
         session.error(f"the PDF needs LaTeX. On Debian or Ubuntu: apt-get install {LATEX}")
     deck, slides = BUILD / "html" / "slides" / "index.html", WORK / "slides.pdf"
@@ -118,7 +117,7 @@ def pdf(session: nox.Session) -> None:
         session.error(f"{deck} is missing, which has the slides: run nox -s docs first")
     chosen = session.posargs or ["torch", "jax"]
     if "torch" in chosen:
-        typeset(session, sphinx(session, "latex"), "posattn", "posattn-api")
+        typeset(session, sphinx(session, "latex"), "posattn")
     if "jax" in chosen:
         jax = sphinx(session, "latex", settings=["-t", "jax"])
         typeset(session, jax, "posattn-jax")
@@ -332,17 +331,13 @@ def run_beside(session: nox.Session, module: str, *arguments: str) -> None:
     )
 
 
-def typeset(session: nox.Session, folder: Path, *names: str) -> None:
-    """Run LaTeX in the folder, read its log, and put the PDFs where a reader finds them."""
+def typeset(session: nox.Session, folder: Path, name: str) -> None:
+    """Run LaTeX in the folder, read its log, and put the PDF where a reader finds it."""
     options = ["-pdfxe", "-interaction=nonstopmode", "-halt-on-error"]
-    latexmk = functools.partial(
-        session.run, "latexmk", *options, external=True, silent=True
-    )
-    with session.chdir(folder), ThreadPoolExecutor() as printers:
-        list(printers.map(latexmk, [f"{name}.tex" for name in names]))
-    for name in names:
-        run(session, Path(".ci", "proofread.py"), folder / f"{name}.log")
-        publish(folder / f"{name}.pdf", BUILD / "pdf" / f"{name}.pdf")
+    with session.chdir(folder):
+        session.run("latexmk", *options, f"{name}.tex", external=True, silent=True)
+    run(session, Path(".ci", "proofread.py"), folder / f"{name}.log")
+    publish(folder / f"{name}.pdf", BUILD / "pdf" / f"{name}.pdf")
 
 
 def sphinx(

@@ -57,11 +57,11 @@
 
   const frequency = (pair, width, base) => base ** (-2 * pair / width);
 
-  // --- Sinusoidal encoding: one dial for each clock, beside the binary counter.
-  function clocks(panel) {
+  // --- Sinusoidal encoding: one dial for each pair, beside the binary counter.
+  function pairs(panel) {
     const WIDTH = 8, BITS = 6, BASES = [10, 100, 1000, 10000];
     const controls = make("div", { class: "controls" });
-    controls.dataset.name = "clocks";
+    controls.dataset.name = "pairs";
     const bits = make("div", { class: "bits" });
     const dials = make("div", { class: "dials" });
     const cells = Array.from({ length: BITS }, () => make("span", { class: "bit" }));
@@ -69,21 +69,21 @@
     const faces = Array.from({ length: WIDTH / 2 }, (_, j) => {
       const svg = dial("position");
       const sin = number(`sin-${j}`), cos = number(`cos-${j}`);
-      const turn = make("span", { class: "turn" });
+      const period = make("span");
       dials.append(make("figure", {}, svg, make("figcaption", {},
-        make("strong", {}, `clock ${j}`), turn, make("span", {}, "sin ", sin), make("span", {}, "cos ", cos))));
-      return { move: svg.hand("position"), sin, cos, turn };
+        make("strong", {}, `pair ${j}`), period, make("span", {}, "sin ", sin), make("span", {}, "cos ", cos))));
+      return { move: svg.hand("position"), sin, cos, period };
     });
     const said = make("p", { class: "said", role: "status" });
 
     function draw() {
       const i = position(), base = BASES[choice()];
-      faces.forEach(({ move, sin, cos, turn }, j) => {
+      faces.forEach(({ move, sin, cos, period }, j) => {
         const angle = i * frequency(j, WIDTH, base);
         sin.set(Math.sin(angle));
         cos.set(Math.cos(angle));
         move(Math.sin(angle), Math.cos(angle));
-        turn.textContent = `a turn in ${(2 * Math.PI / frequency(j, WIDTH, base)).toFixed(1)}`;
+        period.textContent = `a circle in ${(2 * Math.PI / frequency(j, WIDTH, base)).toFixed(1)}`;
       });
       const binary = i.toString(2).padStart(BITS, "0");
       cells.forEach((cell, k) => {
@@ -91,7 +91,7 @@
         cell.classList.toggle("on", binary[k] === "1");
       });
       said.textContent = `Position ${i} is ${binary} in binary. `
-        + `The fastest clock has turned ${(i / (2 * Math.PI)).toFixed(2)} times.`;
+        + `Pair 0 has completed ${(i / (2 * Math.PI)).toFixed(2)} circles.`;
     }
     const position = slider(controls, "position", "position", { min: 0, max: 63, value: 5 }, draw);
     const choice = slider(controls, "base", "base", { min: 0, max: BASES.length - 1, value: BASES.length - 1,
@@ -241,7 +241,7 @@
     draw();
   }
 
-  // --- Longer contexts: how far each of 64 pairs turns, in training and at the wanted length.
+  // --- Longer contexts: how far each of 64 pairs rotates, in training and at the wanted length.
   function wavelengths(panel) {
     const WIDTH = 128, PAIRS = 64, LEFT = 44, STEP = 4.6, DECADE = 15, TURN = 2 * Math.PI;
     const LENGTHS = [2048, 4096, 8192, 16384, 32768, 65536, 131072];
@@ -270,7 +270,7 @@
     const y = (turns) => DECADE * (6 - Math.log10(turns)), x = (j) => LEFT + STEP * (j + 0.5);
     const width = LEFT + STEP * PAIRS;
     const plot = make("svg", { viewBox: `0 0 ${width} ${11 * DECADE}`, class: "plot", "aria-hidden": "true" });
-    for (const [turns, text] of [[1000, "1000"], [1, "1 turn"], [0.001, "0.001"]]) {
+    for (const [turns, text] of [[1000, "1000"], [1, "1 circle"], [0.001, "0.001"]]) {
       plot.append(make("line", { class: "now", x1: LEFT, x2: width, y1: y(turns), y2: y(turns) }),
         make("text", { class: "tick", x: LEFT - 4, y: y(turns) + 4, "text-anchor": "end" }, text));
     }
@@ -309,18 +309,18 @@
     method.addEventListener("input", draw);
     controls.append(make("div", { class: "control" }, make("label", { for: id }, "method"), method));
     panel.append(controls,
-      make("div", { class: "row" }, make("p", { class: "name" }, "turns of pairs 0 to 63",
+      make("div", { class: "row" }, make("p", { class: "name" }, "circles of pairs 0 to 63",
         make("span", { class: "key-to additive" }, "in training"),
         make("span", { class: "key-to rotary" }, "in the text"),
         make("span", { class: "key-to new" }, "new angles: ", results.leaving)), plot),
-      make("p", {}, "Pair 0 turns by ", results.step, " radians per token. Pair 63 turns by ", results.seen,
+      make("p", {}, "Pair 0 rotates by ", results.step, " radians per token. Pair 63 rotates by ", results.seen,
         "\u00b0 in training and by ", results.reached, "\u00b0 in the text. Attention factor ", results.attention, "."),
       said);
     draw();
   }
 
   // Built when they come near: a phone that opens the page has enough to do.
-  const builders = { clocks, rotary, biases, wavelengths };
+  const builders = { pairs, rotary, biases, wavelengths };
   const near = new IntersectionObserver((entries) => {
     for (const { target: box } of entries.filter((entry) => entry.isIntersecting)) {
       near.unobserve(box);

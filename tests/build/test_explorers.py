@@ -12,7 +12,7 @@ from tests.build.books import ROOT
 STATIC = ROOT / "docs" / "_static"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css">
-<div class="explorer explorer-clocks"><div class="figure">clocks on paper</div></div>
+<div class="explorer explorer-pairs"><div class="figure">pairs on paper</div></div>
 <div class="explorer explorer-rotary"><div class="figure">rotary on paper</div></div>
 <div class="explorer explorer-biases"><div class="figure">biases on paper</div></div>
 <div class="explorer explorer-wavelengths"><div class="figure">wavelengths on paper</div></div>
@@ -61,16 +61,16 @@ def shown(page, explorer, name):
 
 
 @pytest.mark.parametrize(("position", "choice"), [(6, 2), (45, 0)])
-def test_the_clocks_show_the_encoding(page, position, choice):
-    move(page, "clocks-position", position)
-    move(page, "clocks-base", choice)
+def test_the_pairs_show_the_encoding(page, position, choice):
+    move(page, "pairs-position", position)
+    move(page, "pairs-base", choice)
     row = reference.sinusoidal_encoding(64, 8, base=10.0 ** (choice + 1))[position]
     for j in range(4):
         for hand, wanted in (("sin", row[2 * j]), ("cos", row[2 * j + 1])):
-            full, printed = shown(page, "clocks", f"{hand}-{j}")
+            full, printed = shown(page, "pairs", f"{hand}-{j}")
             assert full == pytest.approx(wanted, abs=1e-12)
             assert printed == pytest.approx(wanted, abs=5.1e-5)
-    tip = page.locator(".explorer-clocks .tip").nth(1)
+    tip = page.locator(".explorer-pairs .tip").nth(1)
     point = [float(tip.get_attribute(name)) / 40 for name in ("cx", "cy")]
     assert point == pytest.approx([row[2], -row[3]], abs=2e-4)
     assert "".join(page.locator(".bit").all_inner_texts()) == f"{position:06b}"
@@ -199,17 +199,17 @@ def test_keys_move_a_slider_and_choose_a_method(page):
     page.focus("#explorer-wavelengths-method")
     page.keyboard.press("N")
     assert "NTK-aware" in page.inner_text(".explorer-wavelengths .said")
-    page.focus("#explorer-clocks-position")
+    page.focus("#explorer-pairs-position")
     page.keyboard.press("ArrowRight")
-    assert "Position 6 is 000110" in page.inner_text(".explorer-clocks .said")
+    assert "Position 6 is 000110" in page.inner_text(".explorer-pairs .said")
 
 
 def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
-    assert not page.is_visible("text=clocks on paper")
+    assert not page.is_visible("text=pairs on paper")
     page.emulate_media(media="print")
-    assert page.is_visible("text=clocks on paper")
-    assert not page.is_visible(".explorer-clocks .live")
+    assert page.is_visible("text=pairs on paper")
+    assert not page.is_visible(".explorer-pairs .live")
     plain = browser.new_page(java_script_enabled=False)
     plain.goto((folder / "index.html").as_uri())
     assert plain.is_visible("text=rotary on paper")
@@ -228,5 +228,5 @@ def test_each_place_of_an_explorer_holds_a_twin_and_names_one_that_the_script_ha
     script = (STATIC / "explorers.js").read_text("utf-8")
     assert len(script) < 20 * 1024
     known = re.search(r"const builders = \{ (.*?) \}", script)[1].split(", ")
-    assert sorted(name for name, _ in places) == sorted(known)
+    assert {name for name, _ in places} == {*known}
     assert all(twin.strip() for _, twin in places)

@@ -14,8 +14,6 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 - `slides`: sphinx-revealjs is declared safe for reading in parallel, until it says so itself; code is
   highlighted as on the site, until it has a setting for that; the last column of its slides is closed, until
   its writer does so; viewcode is kept out of the deck, until viewcode asks whether a builder wants it.
-- `paper`: `LaTeXBuilder.assemble_doctree` remembers which document it makes, until an entry of
-  `latex_documents` can say what it leaves out.
 - `ebook`: `Epub3Builder` packs files of one date, writes one style sheet, and declares MathML, until Sphinx
   does; `sphinxcontrib.katex` renders MathML only, until its output is a setting for each builder; stray
   elements in KaTeX's MathML are mended, until KaTeX passes epubcheck.

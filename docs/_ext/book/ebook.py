@@ -17,7 +17,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinxcontrib import katex
 
 from .figures import METADATA, PHONE
-from .paper import APART, LEFT_OUT
+from .paper import LEFT_OUT
 
 STYLE = Path(__file__).with_suffix(".css")
 ITEM = re.compile(r'(<item [^>]*href="([^"]+\.xhtml)"[^>]*) />')
@@ -120,7 +120,7 @@ class Unlink(SphinxPostTransform):
 
 def in_book(page):
     """Whether a page, or an address in it, is in the book."""
-    return not page.startswith((APART, *LEFT_OUT))
+    return not page.startswith(LEFT_OUT)
 
 
 def prepare(app):

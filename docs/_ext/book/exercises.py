@@ -13,6 +13,8 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
+from .chapters import chapters
+
 NUMBER = re.compile(r"\d+\. ")
 logger = logging.getLogger(__name__)
 
@@ -37,26 +39,25 @@ class FillIndex(SphinxPostTransform):
         """Put an entry for each page that has exercises into the list."""
         for index in self.document.findall(nodes.definition_list):
             if "exercise-index" in index["classes"]:
-                chapters = self.env.toctree_includes.get(self.config.root_doc, [])
-                for number, page in enumerate(chapters, start=1):
-                    index += self.entries(number, page)
+                for page, chapter in chapters(self.env).items():
+                    index += self.entries(chapter.name, page)
                 if not index.children:
                     logger.warning("{exercises} finds no exercise", location=index)
 
-    def entries(self, number, page):
+    def entries(self, name, page):
         """The entry of a page as a list, which is empty if the page has no exercises."""
         found = exercises(self.env.get_doctree(page))
         if not found:
             return []
-        term = nodes.term("", f"Chapter {number}: ")
+        term = nodes.term("", f"{name}: ")
         term += self.link(page, found[0].parent, self.env.titles[page].children)
-        names = nodes.enumerated_list(enumtype="arabic", prefix="", suffix=".")
+        listed = nodes.enumerated_list(enumtype="arabic", prefix="", suffix=".")
         for exercise in found:
             first, *others = exercise.next_node(nodes.title).children
-            name = [nodes.Text(NUMBER.sub("", first.astext(), count=1)), *others]
-            link = nodes.paragraph("", "", self.link(page, exercise, name))
-            names += nodes.list_item("", link)
-        return [nodes.definition_list_item("", term, nodes.definition("", names))]
+            title = [nodes.Text(NUMBER.sub("", first.astext(), count=1)), *others]
+            link = nodes.paragraph("", "", self.link(page, exercise, title))
+            listed += nodes.list_item("", link)
+        return [nodes.definition_list_item("", term, nodes.definition("", listed))]
 
     def link(self, page, section, content):
         """A link to a section of a page."""

@@ -8,31 +8,21 @@ import re
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx.builders.latex import LaTeXBuilder
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import docname_join
 from sphinx.util.texescape import escape
 from sphinx_proof.nodes import proof_node
 
-from .place import APPENDICES, question
+from .chapters import APPENDICES
+from .place import question
 from .twins import LABELS, library
 
-APART = "api/"  # the reference of the library is a document of its own
-LEFT_OUT = ("404", "slides/", "reference/sources")
+LEFT_OUT = ("404", "api/", "slides/", "reference/sources")
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
 BEGINNING = 7  # lines that stand before the first break of a longer one
 LONG = 12  # rows of a table that may run over pages
 WIDE = 8  # columns of a table that needs small type
 BREAKS = re.compile(r"(?<=[=(,_.])")  # where a line of code in a table may end
-
-
-class BookBuilder(LaTeXBuilder):
-    """Sphinx's builder, which also remembers whether it makes the book or the library's reference."""
-
-    def assemble_doctree(self, indexfile, toctree_only, appendices):
-        """Of the entries of `latex_documents`, the one with `toctree_only` is the reference."""
-        self.reference = toctree_only
-        return super().assemble_doctree(indexfile, toctree_only, appendices)
 
 
 class Select(SphinxPostTransform):
@@ -54,9 +44,9 @@ class Select(SphinxPostTransform):
         chapters = {
             file["docname"]: file for file in self.document.findall(addnodes.start_of_file)
         }
-        reference, left_out = self.app.builder.reference, set()
+        left_out = set()
         for page in list(chapters):
-            if page.startswith(LEFT_OUT) or page.startswith(APART) != bool(reference):
+            if page.startswith(LEFT_OUT):
                 file = chapters.pop(page)
                 file.parent.remove(file)
                 self.app.builder.docnames.discard(page)  # a reference to it is no link
@@ -68,7 +58,7 @@ class Select(SphinxPostTransform):
         root = self.env.get_doctree(self.config.root_doc)
         for toctree in root.findall(addnodes.toctree):
             held = [page for page in toctree["includefiles"] if page in chapters]
-            if held and toctree.get("caption") and not reference:
+            if held and toctree.get("caption"):
                 first = chapters[held[0]]
                 part = part_page(toctree["caption"], [(p, chapters[p]) for p in held])
                 first.parent.insert(first.parent.index(first), part)
@@ -223,7 +213,6 @@ def setup(app):
     """Register with Sphinx."""
     app.add_config_value("paper_framework", "torch", "", types=[str])
     app.connect("config-inited", check_edition)
-    app.add_builder(BookBuilder, override=True)
     for transform in (Select, OneFramework, Typeset):
         app.add_post_transform(transform)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

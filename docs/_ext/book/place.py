@@ -1,12 +1,9 @@
 """Where a reader is: the line `{place}`, the parts of the sidebar, and the chapters of a part.
 
-Parts are the toctrees with a caption in the root document, and a chapter's number is its place in them, as in
-the PDF. The part "Reference" counts in letters. Nothing that `{place}` says a page needs may come after it.
+Nothing that `{place}` says a page needs may come after it.
 """
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache
 
 from bs4 import BeautifulSoup
 from docutils import nodes
@@ -17,39 +14,12 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 from .cells import is_cell
+from .chapters import CORE, chapters
 from .exercises import FOLDED
 
-CORE = ("Attention", "Position")
-APPENDICES = "Reference"
 WORDS = 200  # a minute
 EQUATION = CELL = 0.5  # minutes for a displayed equation, and for the code of a cell
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """A page that the root document lists: its part, its number, and its place in the core, or None."""
-
-    part: str | None
-    number: str
-    core: int | None
-
-
-@lru_cache(1)
-def chapters(env):
-    """The chapters by page, in their order."""
-    root, found = env.config.root_doc, {}
-    listed = [
-        (toctree.get("caption"), page)
-        for toctree in env.get_doctree(root).findall(addnodes.toctree)
-        for page in toctree["includefiles"]
-    ]
-    core = [page for part, page in listed if part in CORE]
-    letters = [page for part, page in listed if part == APPENDICES]
-    for number, (part, page) in enumerate(listed, 1):
-        name = chr(ord("A") + letters.index(page)) if page in letters else str(number)
-        found[page] = Chapter(part, name, core.index(page) + 1 if page in core else None)
-    return found
 
 
 class Place(SphinxDirective):
@@ -93,8 +63,7 @@ class NamePlace(SphinxPostTransform):
                     said = "{place} needs %s, which comes after %s"
                     logger.warning(said, needed, page, location=place)
             chapter = known[page]
-            kind = "Appendix" if chapter.part == APPENDICES else "Chapter"
-            words = [f"{kind} {chapter.number}"]
+            words = [chapter.name]
             if chapter.core:
                 words.append(f"core {chapter.core} of {core}")
             if "exercises" not in self.env.metadata[page]:  # which one works, not reads
