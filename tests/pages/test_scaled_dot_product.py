@@ -28,7 +28,7 @@ def test_eq_softmax_QK_V():
 
 
 def test_eq_softmax_jacobian():
-    r"""$$ \frac{\partial \alpha_{ij}}{\partial s_{il}} = \alpha_{ij}\,\big([j = l] - \alpha_{il}\big) . $$"""
+    r"""$$ \frac{\partial \alpha_{ij}}{\partial s_{il}} = \alpha_{ij}\,\big([j = l] - \alpha_{il}\big), $$"""
     alpha = WEIGHTS[1]
     formula = [[alpha[j] * ((j == r) - alpha[r]) for j in range(3)] for r in range(3)]
     raised = SCORES[1] + 1j * STEP * np.eye(3)  # row l raises the score of key l
