@@ -140,16 +140,11 @@ def test_a_masked_diagonal_leaves_one_token_nothing():
 
 def test_by_hand():
     assert Q.tolist() == [[0, 1, 1, 0], [1, 0, 1, 0], [0, 1, 0, 1]]
-    scores = Q @ K.T
-    assert scores[1:].tolist() == [[3, 0, 2], [0, 2, 1]]
-    assert (scores[1:] / 4**0.5).tolist() == [[1.5, 0, 1], [0, 1, 0.5]]
-    weights = attention_weights(Q, K)
-    assert weights[1].round(2).tolist() == [0.55, 0.12, 0.33]
-    assert (weights @ V)[1].round(2).tolist() == [0.88, 0.12, 1.09, 0.66]
-    assert weights.argmax(1).tolist() == [1, 0, 1]
+    output = scaled_dot_product_attention(Q, K, V)[1]
+    assert output[2] > output[3]  # an animal more than a human
     frost = np.vstack([[1, 0, 0, 0], X[1:]])
     y = scaled_dot_product_attention(
         frost @ W_Q, frost * [2, 2, 1, 1], frost * [1, 1, 2, 2]
     )
     assert y[1, 2] == 0
-    assert y[1, 3] > (weights @ V)[1, 3]
+    assert y[1, 3] > output[3]
