@@ -101,7 +101,8 @@ def page(session: nox.Session) -> None:
         if not source.is_file():
             session.error(f"docs has no page {name}.md: name it as in its address")
         sphinx(session, "html", str(source), fresh=False, env={"BOOK_PAGE": name})
-        checks = Path("tests", "pages", f"test_{source.stem}.py")
+        about = source.parent.name if source.parent.name == "questions" else source.stem
+        checks = Path("tests", "pages", f"test_{about}.py")
         if checks.is_file():
             run(session, "pytest", "-q", "--no-header", checks)
         session.log(f"open {WORK / 'html' / name}.html")

@@ -34,11 +34,16 @@ EXERCISES = re.compile(
 RUN = re.compile(r"^`{3,}\{(?:code-cell|doctest)\}|^>>> ", re.MULTILINE)
 
 
+def built(found):
+    """A page with what the build computed."""
+    need(found.load(), f"{found.name} was not built as it is: nox -s page -- {found.name}")
+    return found
+
+
 @pytest.fixture(scope="module")
 def page(request):
     """The page with what the build computed, without the checks of annotations that tests switch on."""
-    found = page_of(request.module.__name__.rpartition("test_")[2])
-    need(found.load(), f"{found.name} was not built as it is: nox -s page -- {found.name}")
+    found = built(page_of(request.module.__name__.rpartition("test_")[2]))
     jaxtyping.config.update("jaxtyping_disable", True)
     yield found
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -99,7 +104,7 @@ def every_typed_number_is_on_the_page(page):
     """
     ran = [text for cell in page.cells for text in (cell.code, cell.printed)]
     known = numbers(*ran, *formulas(page.text), quantities(page.text))
-    known |= literals(page.path.stem)
+    known |= literals(page.tests)
     missing = [
         f"{number} in line {line}"
         for line, words in sentences(page.text)
@@ -114,7 +119,7 @@ def every_typed_number_is_on_the_page(page):
 
 def every_labelled_equation_has_a_test(page):
     """The test is named after the equation, quotes it, and asserts something."""
-    known = {function.name: function for function in functions_of(page.path.stem)}
+    known = {function.name: function for function in functions_of(page.tests)}
     for label, latex in equations(page.text).items():
         name = "test_" + label.replace("-", "_")
         assert name in known, f"{label} has no test: write {name} in tests/pages"

@@ -20,6 +20,7 @@ WORK = DOCS.parent / "build" / "work"
 TESTS = Path(__file__).parent
 HIDDEN = {"remove-cell", "remove-input"}
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.parent.name != "slides"]
+QUESTIONS = [path for path in PAGES if path.parent.name == "questions"]
 ROLE = re.compile(r"\{[\w:]+\}`([^`]*)`")
 EQUATION = re.compile(r"\$\$((?:(?!\$\$).)+)\$\$\s*\((eq_[^)\s]+)\)", re.DOTALL)
 GLUED = re.compile(r"\{glue:text\}`[^`]*`")
@@ -76,6 +77,11 @@ class Page:
         return self.path.relative_to(DOCS).with_suffix("").as_posix()
 
     @property
+    def tests(self):
+        """What its file of tests is called after; the questions share one."""
+        return self.path.parent.name if self.path in QUESTIONS else self.path.stem
+
+    @property
     def printed(self):
         """All that the visible cells printed, when they ran."""
         return "".join(cell.printed for cell in self.cells if cell.visible)
@@ -111,7 +117,9 @@ def page_of(name):
 
 def pages_with_tests():
     """The names of the pages that have tests."""
-    return [path.stem for path in PAGES if (TESTS / f"test_{path.stem}.py").is_file()]
+    return [
+        path.stem for path in PAGES if (TESTS / f"test_{Page(path).tests}.py").is_file()
+    ]
 
 
 def equations(text):

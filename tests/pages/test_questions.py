@@ -1,7 +1,5 @@
-"""Questions people ask."""
+"""Questions people ask: the overview, and a page for each, which all share this file."""
 
-import contextlib
-import io
 import re
 
 import jax
@@ -15,40 +13,37 @@ from posattn import reference
 from posattn.configs import plan
 from posattn.reference import frequencies, rotate
 from posattn.torch import ALiBi, MultiHeadAttention, flex
-from tests.nightly.studies import settings
+from tests.pages.conftest import FOR_EVERY_PAGE, built
+from tests.pages.reading import QUESTIONS, Page
 from tests.records import PLANS, RECORDS, ropes
 
 Q, K = np.random.default_rng(7).normal(size=(2, 12, 16))
 
 
-def test_seventeen_answers_name_a_chapter_and_threads(page):
-    text = page.text.partition("## Exercises")[0]
-    _, *answers = re.split(r"^### .*\?$", text, flags=re.MULTILINE)
-    assert len(answers) == 17
-    for answer in answers:
-        assert answer.strip().startswith("**")
-        _, cell, rest = answer.partition("```{code-cell}")
-        assert cell
-        assert re.search(
-            r"^\*Read on:\*.*\{(doc|ref)\}.*^\*Asked in:\*.*https://", rest, re.M | re.S
-        )
+@pytest.fixture(scope="module", params=QUESTIONS, ids=lambda path: path.stem)
+def question(request):
+    return built(Page(request.param))
 
 
-def test_every_answer_runs_by_itself(page):
-    for cell in page.cells[:-1]:
-        if cell.visible:
-            out = io.StringIO()
-            with contextlib.redirect_stdout(out):
-                exec(cell.code, {"__name__": "__main__"})
-            assert out.getvalue() == cell.printed
+@pytest.mark.parametrize("holds", FOR_EVERY_PAGE)
+def test_what_holds_for_every_page(question, holds):
+    holds(question)
 
 
-def test_settings_and_names_by_hand():
-    assert settings.TUNED.steps == 200
-    assert RECORDS[f"Llama {3.1}"]["rope_scaling"]["rope_type"] == "llama3"
-    quarter, ones, scales = np.array([[0, -1], [1, 0]]), np.ones(2), np.array([1, 2])
-    assert (quarter @ (scales * ones)).tolist() == [-2, 1]
-    assert (scales * (quarter @ ones)).tolist() == [-1, 2]
+@pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.stem)
+def test_a_question_is_answered_on_a_screen(path):
+    text = Page(path).text
+    assert re.search(r"^    keywords: .*, ", text, re.MULTILINE)
+    _, answer = re.split(r"^# .*\?(?: \(.*\))?$", text, maxsplit=1, flags=re.MULTILINE)
+    assert re.search(r"^\*\*", answer, re.MULTILINE)
+    assert re.search(r"^Chapter: .*\{(doc|ref)\}", answer, re.MULTILINE)
+    assert len(answer.split("*Asked in:*")[0].split()) < 500  # with its code
+
+
+def test_the_overview_links_every_question(page):
+    names = {f"questions/{path.stem}" for path in QUESTIONS}
+    listed = re.findall(r"^- \{doc\}`/(questions/\S+)` \S", page.text, re.MULTILINE)
+    assert set(listed) == names == set(re.findall(r"^questions/\S+$", page.text, re.M))
 
 
 def test_models_are_as_the_answers_say():
@@ -59,9 +54,11 @@ def test_models_are_as_the_answers_say():
     (still,) = (rope for rope in ropes("Gemma 4") if 0 in rope.frequencies)
     assert len(still.frequencies) == 512 / 2
     assert np.mean(np.array(still.frequencies) > 0) == 0.25
-    norms = [each.layers[0].query_norm for each in PLANS.values()]
-    after = [norm.after for norm in norms if norm is not None]
-    assert np.mean(after) < 1 / 2  # most normalize first
+    norms = {name: each.layers[0].query_norm for name, each in PLANS.items()}
+    after = [name for name, norm in norms.items() if norm is not None and norm.after]
+    assert after == ["Llama 4, Scout"]  # the others normalize first
+    assert not norms["Llama 4, Scout"].learned
+    assert PLANS["Llama 4, Scout"].layers[0].chunk == 8192
     without = [layer.rope is None for layer in PLANS["SmolLM3"].layers]
     assert without == [number % 4 == 3 for number in range(len(without))]
 
@@ -154,6 +151,18 @@ def test_packing_and_padding_need_a_mask_only():
     padded = {"query_positions": position_ids, "mask": attention_mask.bool().numpy()}
     real = made(Q[:7], causal=True, **padded)[3:]
     assert np.allclose(real, made(Q[3:7], causal=True))
+
+
+def test_an_image_takes_the_positions_of_its_larger_side():
+    places, _ = reference.mrope_positions([3, (1, 20, 30), 1])
+    assert len(places) == 3 + 600 + 1
+    assert places[-1].tolist() == [3 + 30] * 3
+
+
+def test_a_rounded_cosine_is_off_by_half_of_the_last_of_8_bits():
+    cosines = torch.linspace(-1, 1, 10_001, dtype=torch.float64)
+    error = (cosines.bfloat16().double() - cosines).abs().max()
+    assert error == pytest.approx(2.0 ** -(8 + 1), rel=0.05)
 
 
 def test_flex_attention_runs_a_bias():
