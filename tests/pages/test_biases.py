@@ -3,7 +3,6 @@
 import warnings
 
 import numpy as np
-import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
@@ -144,22 +143,8 @@ def test_flex_attention_takes_the_score_mod(page):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is slow without a compiler
         ours = flex_attention(q, k, v, score_mod=score_mod)
-        with pytest.raises(NotImplementedError, match="backward on CPU"):
-            flex_attention(q.clone().requires_grad_(), k, v, score_mod=score_mod)
     expected = scaled_dot_product_attention(q, k, v, bias=layer)
     assert torch.allclose(ours, expected, atol=1e-5)
-
-
-def test_gradients_of_a_bfloat16_table_are_summed_in_float32():
-    total, one = torch.zeros((), dtype=torch.bfloat16), torch.ones((), dtype=torch.bfloat16)
-    for _ in range(1000):
-        total = total + one
-    assert total == 256
-    layer = T5Bias(1, dtype=torch.bfloat16)
-    i = torch.arange(300)
-    layer(i, i).sum().backward()
-    counts = torch.bincount(t5_bucket_torch(i - i[:, None]).flatten(), minlength=32)
-    assert torch.allclose(layer.table.grad[:, 0].float(), counts.float(), rtol=0.01)
 
 
 def test_by_hand():
@@ -177,7 +162,3 @@ def test_by_hand():
     fire = reference.FIRE(np.array(0.1), np.array(1.0), *LINE)
     ratios = fire(np.array([1000]), np.array([990, 900, 0]))[0, 0]
     assert ratios.round(2).tolist() == [0.15, 0.52, 1]
-    kerple = reference.KerpleLog(np.ones(1), np.ones(1))
-    near, far = kerple(np.array([1000]), np.array([900, 0]))[0, 0]
-    assert round(near - far, 2) == 2.29
-    assert torch.tensor(257).bfloat16() == 256
