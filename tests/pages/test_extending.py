@@ -1,6 +1,5 @@
 """Extending a model: what to write, what it costs, and what goes wrong."""
 
-import inspect
 import json
 
 import numpy as np
@@ -60,14 +59,6 @@ def test_eq_bound_on_base():
         error = gain.sum(-1).std() / len(q) ** 0.5
         assert (total >= 0) == wins
         assert gain.sum(-1).mean() == pytest.approx(2 * total, abs=5 * error)
-
-
-def test_only_two_methods_ask_for_the_length():
-    methods = ("position_interpolation", "ntk_aware", "yarn", "llama3")
-    for name in methods:
-        assert "length" not in inspect.signature(getattr(reference, name)).parameters
-    for name in ("dynamic_ntk", "longrope"):
-        assert "length" in inspect.signature(getattr(reference, name)).parameters
 
 
 def test_the_configuration_of_qwen_is_read_as_the_page_says(page):

@@ -151,5 +151,3 @@ def test_angles_by_hand():
     slowing = OMEGA / repairs()["NTK-aware"]
     assert round(slowing[45], 2) == 2.69
     assert np.flatnonzero(UNFINISHED & (slowing < S - 1e-9))[-1] == 62
-    slowing = OMEGA / repairs()["dynamic NTK"]
-    assert slowing[[50, 63]].round(1).tolist() == [7.7, 13]
