@@ -1,4 +1,4 @@
-"""A pair of columns of an encoding as a point that turns on the unit circle."""
+"""A pair of columns of an encoding as a point that rotates on the unit circle."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
     Args:
         before: `(m, 2)`, pairs of length 1 at m positions.
         after: `(m, 2)`, the pairs at the same positions plus the offset.
-        angles: the angle of the turn in radians, positive for counterclockwise.
+        angles: the angle of the rotation in radians, positive for counterclockwise.
 
     Returns:
         A figure of the unit circle with one arc arrow per position.

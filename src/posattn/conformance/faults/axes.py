@@ -98,9 +98,9 @@ def rows_and_columns_exchanged(definition, x, *where, frequencies, **keywords):
 @fault("axial_frequencies")
 def axes_alternate(dim, num_axes=2, *, base=100.0):
     """The axes alternate from pair to pair, as in the paper's formula: the code gives each a block."""
-    speed = np.repeat(frequencies(dim // num_axes, base=base), num_axes)
+    omega = np.repeat(frequencies(dim // num_axes, base=base), num_axes)
     return np.where(
-        np.arange(dim // 2) % num_axes == np.arange(num_axes)[:, None], speed, 0.0
+        np.arange(dim // 2) % num_axes == np.arange(num_axes)[:, None], omega, 0.0
     )
 
 
@@ -167,13 +167,13 @@ def nothing_converted(definition, x):
 
 @fault("fope_frequencies")
 def slow_pairs_kept(head_dim, *, base=10000.0, trained_length):
-    """The slow pairs are kept too: those that complete no turn should be left out."""
+    """The slow pairs are kept too: those that complete no circle should be left out."""
     return frequencies(head_dim, base=base)
 
 
 @fault("fope_frequencies")
 def one_radian_is_enough(head_dim, *, base=10000.0, trained_length):
-    """A pair is kept from one radian on: a whole turn has 2 pi of them."""
+    """A pair is kept from one radian on: a full circle has 2 pi of them."""
     made = frequencies(head_dim, base=base)
     return made[made * trained_length > 1]
 

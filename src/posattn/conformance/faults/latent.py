@@ -20,7 +20,7 @@ def normalized(latent, both, eps):
 def naive(x, positions=None, *, normalize=normalized, but=None, **options):
     """Latent attention as it is written down, with `normalize(latent, both, eps)`.
 
-    What is named in `but` is left as it is: a query's norm, a turn, or the vector that values are from.
+    What is named in `but` is left as it is: a query's norm, a rotation, or the vector that values are from.
     """
     heads, weight = options["num_heads"], options["kv_norm_weight"]
     eps, rank = options.get("eps", 1e-6), len(weight)

@@ -9,7 +9,7 @@ from posattn.reference.position.sinusoidal import sinusoidal_encoding
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated")
 ADDED = ("positional_encoding", "learned")
-TURNED = ("rotary", "inverse_rotation", "xpos_query", "xpos_key")
+ROTATED = ("rotary", "inverse_rotation", "xpos_query", "xpos_key")
 BIASES = ("alibi", "fire", "kerple_log", "kerple_power", "sandwich", "swin", "t5", "tupe")
 DISTANCES = ("alibi", "kerple_log", "kerple_power", "sandwich")
 CONTENT = ("shaw", "music_transformer", "transformer_xl", "disentangled", "cope")
@@ -17,7 +17,7 @@ OTHER = {"interleaved": "half", "half": "interleaved"}
 
 
 @misuse(
-    *TURNED,
+    *ROTATED,
     "axial",
     "mixed_rotary",
     "rotary_scores",
@@ -49,13 +49,13 @@ def key_not_turned(definition, query, key, *where, **keywords):
     return rotate(query, where[0], **keywords) @ key.mT
 
 
-@misuse(*ADDED, *TURNED, "mixed_rotary", seen="huggingface/transformers #22161")
+@misuse(*ADDED, *ROTATED, "mixed_rotary", seen="huggingface/transformers #22161")
 def positions_ignored(definition, x, positions=None, **keywords):
     """The positions are ignored: tokens are counted from 0, so offsets and left padding are wrong."""
     return definition(x, tokens(x, None), **keywords)
 
 
-@misuse(*ADDED, *TURNED)
+@misuse(*ADDED, *ROTATED)
 def positions_of_the_first(definition, x, positions=None, **keywords):
     """The first example's positions are used for all: left padding and packing are wrong."""
     where = tokens(x, positions)
@@ -63,21 +63,21 @@ def positions_of_the_first(definition, x, positions=None, **keywords):
     return definition(x, np.broadcast_to(one, where.shape), **keywords)
 
 
-@misuse(*ADDED, *TURNED)
+@misuse(*ADDED, *ROTATED)
 def counted_anew_in_decoding(definition, x, positions=None, **keywords):
     """Positions begin anew in decoding: a single token is taken to stand at 0."""
     where = tokens(x, positions)
     return definition(x, 0 * where if where.shape[-1] == 1 else where, **keywords)
 
 
-@misuse(*ADDED, *TURNED)
+@misuse(*ADDED, *ROTATED)
 def offset_of_the_first(definition, x, positions=None, **keywords):
     """Only the first position counts, as an offset: the others are counted on from it."""
     where = tokens(x, positions)
     return definition(x, where[..., :1] + np.arange(x.shape[-2]), **keywords)
 
 
-@misuse(*ADDED, *TURNED, seen="AkiRusProd/numpy-transformer #1")
+@misuse(*ADDED, *ROTATED, seen="AkiRusProd/numpy-transformer #1")
 def wrong_axis(definition, x, positions=None, **keywords):
     """The wrong axis: positions run along the axis before the tokens, the batch or the heads."""
     flat = np.swapaxes(x, -3, -2)
@@ -85,7 +85,7 @@ def wrong_axis(definition, x, positions=None, **keywords):
     return np.swapaxes(made, -3, -2)
 
 
-@misuse("positional_encoding", *TURNED)
+@misuse("positional_encoding", *ROTATED)
 def counted_from_one(definition, x, positions=None, **keywords):
     """Positions are counted from 1."""
     return definition(x, tokens(x, positions) + 1, **keywords)
@@ -100,7 +100,7 @@ def rows_counted_from_one(definition, length_or_positions, dim, **keywords):
 @misuse(
     *ENCODINGS,
     "positional_encoding",
-    *TURNED,
+    *ROTATED,
     "rotary_scores",
     "sandwich",
     "transformer_xl",

@@ -313,7 +313,7 @@ def nothing_blended(dim, *, base=500000.0, factor=8.0, **keywords):
 
 @misuse("llama3")
 def ends_of_llama_31(definition, dim, **keywords):
-    """The ends are those of Llama 3.1, 1 and 4 turns, whatever was asked."""
+    """The ends are those of Llama 3.1, 1 and 4 circles, whatever was asked."""
     ends = "low_frequency_factor", "high_frequency_factor"
     return definition(dim, **{k: v for k, v in keywords.items() if k not in ends})
 
@@ -340,7 +340,7 @@ def turns_of_one_radian(
     high_frequency_factor=4.0,
     trained_length=8192,
 ):
-    """A turn has one radian: 2 pi is missing where frequencies become turns."""
+    """A circle has one radian: 2 pi is missing where frequencies become circles."""
     plain = frequencies(dim, base=base)
     above = trained_length * plain - low_frequency_factor
     blended = np.clip(above / ((high_frequency_factor - low_frequency_factor) or 1), 0, 1)

@@ -236,12 +236,14 @@ class MixedRotary:
         head_dim = contract.multiple("head_dim", head_dim, 4)
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.rng(rng, is_key(rng), "JAX key")
-        speed = sinusoidal_frequencies(head_dim // 2, base=base)
+        omega = sinusoidal_frequencies(head_dim // 2, base=base)
         direction = jax.random.uniform(rng, (num_heads, 1), maxval=math.tau)
         cos, sin = jnp.cos(direction), jnp.sin(direction)
-        turns = jnp.block([[cos * speed, -sin * speed], [sin * speed, cos * speed]])
+        rotations = jnp.block([[cos * omega, -sin * omega], [sin * omega, cos * omega]])
         dtype = jnp.result_type(float if dtype is None else dtype)
-        return cls(turns.reshape(2, num_heads, head_dim // 2).astype(dtype), width, layout)
+        return cls(
+            rotations.reshape(2, num_heads, head_dim // 2).astype(dtype), width, layout
+        )
 
     def __call__(
         self,

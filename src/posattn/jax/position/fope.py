@@ -20,7 +20,7 @@ __all__ = ["fope", "fope_frequencies"]
 def fope_frequencies(
     head_dim: int, *, base: float = 10000.0, trained_length: int
 ) -> Float[np.ndarray, " k"]:
-    r"""Keep the frequencies that complete a turn within the trained length.
+    r"""Keep the frequencies that complete a circle within the trained length.
 
     Twin of :func:`posattn.reference.fope_frequencies`; a NumPy array in float64.
 

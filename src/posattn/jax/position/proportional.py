@@ -34,5 +34,5 @@ def proportional_frequencies(
     """
     head_dim = contract.integer("head_dim", head_dim, least=1, even=True)
     rotation = contract.rotary_dim(rotary_dim, head_dim) // 2
-    speeds = frequencies(head_dim, base=base) / contract.factor(factor)
-    return np.where(np.arange(head_dim // 2) < rotation, speeds, 0.0)
+    omega = frequencies(head_dim, base=base) / contract.factor(factor)
+    return np.where(np.arange(head_dim // 2) < rotation, omega, 0.0)

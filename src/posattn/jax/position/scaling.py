@@ -133,8 +133,8 @@ def yarn(
         base: $b$, above 1.
         factor: $s$, how many times longer the context becomes, at least 1.
         trained_length: $L$, the longest length of training.
-        beta_fast: $\beta_f$, the number of turns from which a pair stays, above `beta_slow`.
-        beta_slow: $\beta_s$, the number of turns up to which a pair is interpolated, positive.
+        beta_fast: $\beta_f$, the number of circles from which a pair stays, above `beta_slow`.
+        beta_slow: $\beta_s$, the number of circles up to which a pair is interpolated, positive.
         truncate: whether the ends of the blend are rounded to whole pairs.
         mscale: $m$, not negative, or None.
         mscale_all_dim: $m'$, not negative, or None.

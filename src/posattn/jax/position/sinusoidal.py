@@ -1,4 +1,4 @@
-"""Sinusoidal positional encoding: each position becomes the hands of many clocks."""
+"""Sinusoidal positional encoding: each position becomes points on circles, from fast to slow."""
 
 import math
 from dataclasses import KW_ONLY, dataclass, field

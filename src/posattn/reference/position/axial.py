@@ -309,11 +309,11 @@ class MixedRotary:
         head_dim = contract.multiple("head_dim", head_dim, 4)
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
-        speed = sinusoidal_frequencies(head_dim // 2, base=base)
+        omega = sinusoidal_frequencies(head_dim // 2, base=base)
         direction = rng.uniform(0, 2 * np.pi, (num_heads, 1))
         cos, sin = np.cos(direction), np.sin(direction)
-        turns = np.block([[cos * speed, -sin * speed], [sin * speed, cos * speed]])
-        return cls(turns.reshape(2, num_heads, head_dim // 2), width, layout)
+        rotations = np.block([[cos * omega, -sin * omega], [sin * omega, cos * omega]])
+        return cls(rotations.reshape(2, num_heads, head_dim // 2), width, layout)
 
     def __call__(
         self,

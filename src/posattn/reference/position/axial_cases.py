@@ -86,7 +86,7 @@ CARDS = {
         ),
         formula=r"\text{pair } c \text{ rotates by } y_i\,\omega_c \text{ or by } x_i\,\omega_c",
         symbols=(
-            r"patch $i$ is in row $y_i$ and column $x_i$, and $\omega_c$ is the speed of "
+            r"patch $i$ is in row $y_i$ and column $x_i$, and $\omega_c$ is the frequency of "
             "pair $c$."
         ),
         cites=("heo2024rotary",),
@@ -108,7 +108,7 @@ CARDS = {
         ),
         symbols=(
             r"patch $i$ is in row $y_i$ and column $x_i$, and each pair $c$ has two learned "
-            r"speeds, $\omega_{0,c}$ and $\omega_{1,c}$."
+            r"frequencies, $\omega_{0,c}$ and $\omega_{1,c}$."
         ),
         cites=("heo2024rotary",),
         function="MixedRotary",

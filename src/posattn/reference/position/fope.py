@@ -20,11 +20,11 @@ __all__ = ["fope", "fope_frequencies"]
 def fope_frequencies(
     head_dim: int, *, base: float = 10000.0, trained_length: int
 ) -> Float[np.ndarray, " k"]:
-    r"""Keep the frequencies that complete a turn within the trained length.
+    r"""Keep the frequencies that complete a circle within the trained length.
 
     .. math:: \omega_l = b^{-2l/d} > \frac{2\pi}{L}, \qquad l = 0, \ldots, K - 1.
 
-    A slower pair never completes a turn in training, so a model has seen only a part of its angles.
+    A slower pair never completes a circle in training, so a model has seen only a part of its angles.
     :func:`fope` lets such pairs stand still.
 
     Args:
@@ -84,7 +84,7 @@ def fope(
     fixed. Intern-S1-Pro stores them in its checkpoint, a set for each head of keys.
 
     The authors set `rest_sine` to 1: the pairs that stand still are rotated by 45 degrees at every
-    position and grow by $\sqrt2$. Turning queries and keys alike changes no score, so all it does is
+    position and grow by $\sqrt2$. Rotating queries and keys alike changes no score, so all it does is
     double what these pairs add to it. With 0 they stay as they are.
     A model that was trained with one of them needs that one.
 
@@ -160,7 +160,7 @@ def fope_cases():
 
 
 def fope_frequencies_cases():
-    """FoPE keeps the frequencies that complete a turn within the trained length."""
+    """FoPE keeps the frequencies that complete a circle within the trained length."""
     yield "Intern-S1-Pro", (128,), {"base": 5e6, "trained_length": 262144}
     yield "a short text", (16,), {"trained_length": 20}
     yield "all complete a turn", (8,), {"base": 4.0, "trained_length": 512}
@@ -173,12 +173,12 @@ CARDS = {
         year=2024,
         idea=(
             "Rotate each pair with a weighted sum of waves instead of one, and stop the pairs that "
-            "complete no turn in training."
+            "complete no circle in training."
         ),
         formula=r"\cos(i\,\omega_c) \mapsto {\textstyle\sum_l} A_{lc} \cos(i\,\omega_l)",
         symbols=(
-            r"$\omega_l$ is a speed that completes a turn in training, and $A$ holds fixed weights near "
-            "the identity matrix. The sine has weights of its own."
+            r"$\omega_l$ is a frequency that completes a circle in training, and $A$ holds fixed weights "
+            "near the identity matrix. The sine has weights of its own."
         ),
         cites=("hua2025fourier",),
         function="fope",

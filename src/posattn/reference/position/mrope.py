@@ -201,7 +201,7 @@ CARDS = {
         ),
         symbols=(
             "$t_i$, $y_i$ and $x_i$ are time, row and column of token $i$, which are "
-            r"equal for text, and $\omega_c$ is the speed of pair $c$."
+            r"equal for text, and $\omega_c$ is the frequency of pair $c$."
         ),
         cites=("wang2024qwen2vl",),
         function="mrope_frequencies",

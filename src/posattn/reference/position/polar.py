@@ -84,10 +84,10 @@ class PolarKey:
 
     with $\mu$ and $\omega$ as in :func:`polar_query`, whose partner it is.
     The learned $\varphi$ of each head and entry decides which offset the entry prefers:
-    $j - i = -\varphi_c / \omega_c$, or any number of whole turns from it. At $\varphi = 0$ a key
+    $j - i = -\varphi_c / \omega_c$, or any number of full circles from it. At $\varphi = 0$ a key
     before the query counts the same as one after it.
 
-    A $\varphi$ outside $[-2\pi, 0]$, one whole turn, counts as the nearer end, and its gradient is
+    A $\varphi$ outside $[-2\pi, 0]$, one full circle, counts as the nearer end, and its gradient is
     zero there.
 
     Make a layer with `PolarKey.init(num_heads, head_dim)`, or from angles that exist.
@@ -233,7 +233,7 @@ CARDS = {
             r"i)\,\omega_c + \varphi_c\bigr) / \sqrt{d_h}, \quad \mu(x) = \ln(1 + e^x)"
         ),
         symbols=(
-            r"$\omega_c$ is the speed of entry $c$, $\varphi_c$ its learned angle, and "
+            r"$\omega_c$ is the frequency of entry $c$, $\varphi_c$ its learned angle, and "
             r"$\mu$ makes numbers positive."
         ),
         cites=("gopalakrishnan2025decoupling",),

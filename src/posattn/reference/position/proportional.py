@@ -59,8 +59,8 @@ def proportional_frequencies(
     """
     head_dim = contract.integer("head_dim", head_dim, least=1, even=True)
     rotation = contract.rotary_dim(rotary_dim, head_dim) // 2
-    speeds = frequencies(head_dim, base=base) / contract.factor(factor)
-    return np.where(np.arange(head_dim // 2) < rotation, speeds, 0.0)
+    omega = frequencies(head_dim, base=base) / contract.factor(factor)
+    return np.where(np.arange(head_dim // 2) < rotation, omega, 0.0)
 
 
 def proportional_cases():
@@ -84,7 +84,7 @@ CARDS = {
             r"else not}, \quad \omega_c = b^{-2c/d_h}"
         ),
         symbols=(
-            r"$m$ is the number of pairs that rotate, and $\omega_c$ the speed that pair $c$ has "
+            r"$m$ is the number of pairs that rotate, and $\omega_c$ the frequency that pair $c$ has "
             "where all pairs rotate, with the base $b$ and heads of width $d_h$."
         ),
         cites=("barbero2025round",),

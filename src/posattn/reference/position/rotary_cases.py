@@ -204,7 +204,7 @@ CARDS = {
             r"\text{ rotates by } i\,\omega_c"
         ),
         symbols=(
-            r"$\mathbf{R}_i$ rotates all pairs, and $\omega_c = b^{-2c/d_h}$ is the speed "
+            r"$\mathbf{R}_i$ rotates all pairs, and $\omega_c = b^{-2c/d_h}$ is the frequency "
             "of pair $c$ in radians per position, with the base $b$ = 10000."
         ),
         cites=("su2024roformer",),
@@ -244,7 +244,7 @@ CARDS = {
             r"\text{pair } c \text{ rotates by } i\,\omega_c \text{ if } c < m, \text{ "
             "else not}"
         ),
-        symbols=r"$m$ is the number of pairs that rotate, and $\omega_c$ is the speed of pair $c$.",
+        symbols=r"$m$ is the number of pairs that rotate, and $\omega_c$ is the frequency of pair $c$.",
         cites=("wang2021gptj", "black2022gptneox"),
         function="rotate",
         shows="fine and even stripes along the diagonal, without the slow pairs",

@@ -169,15 +169,15 @@ def yarn(
         \gamma_j = \operatorname{clip}\Bigl(\frac{j - j_f}{\max(j_s - j_f, 10^{-3})}, 0, 1\Bigr),
         \qquad c = 0.1 \ln s + 1.
 
-    Pair $j$, with the frequency $\omega_j = b^{-2j/d}$, makes $L\omega_j / 2\pi$ turns within the
-    trained length, that is $\beta$ turns at $j(\beta) = d \ln(L / 2\pi\beta) / (2 \ln b)$.
+    Pair $j$, with the frequency $\omega_j = b^{-2j/d}$, completes $L\omega_j / 2\pi$ circles within the
+    trained length, that is $\beta$ circles at $j(\beta) = d \ln(L / 2\pi\beta) / (2 \ln b)$.
     Pairs up to $j_f = \max(\lfloor j(\beta_f) \rfloor, 0)$ stay, pairs from
     $j_s = \min(\lceil j(\beta_s) \rceil, d - 1)$ on are interpolated, those between are blended.
     The attention factor $c$ multiplies rotated queries and keys, so their scores are multiplied by
     $c^2$. Longer contexts need a sharper softmax.
 
     This is the authors' code and that of Hugging Face. Both blend linearly in $j$, and round and
-    bound both ends. The paper's formula blends linearly in the number of turns.
+    bound both ends. The paper's formula blends linearly in the number of circles.
     If the bounds make the ends equal or cross, all pairs after $j_f$ are interpolated. Those two codes
     do so for equal ends, but interpolate the pairs before $j_f$ if the ends cross.
     With `truncate=False` the ends are not rounded, $j_f = \max(j(\beta_f), 0)$ and
@@ -198,8 +198,8 @@ def yarn(
         base: $b$, above 1.
         factor: $s$, how many times longer the context becomes, at least 1.
         trained_length: $L$, the longest length of training.
-        beta_fast: $\beta_f$, the number of turns from which a pair stays, above `beta_slow`.
-        beta_slow: $\beta_s$, the number of turns up to which a pair is interpolated, positive.
+        beta_fast: $\beta_f$, the number of circles from which a pair stays, above `beta_slow`.
+        beta_slow: $\beta_s$, the number of circles up to which a pair is interpolated, positive.
         truncate: whether the ends of the blend are rounded to whole pairs.
         mscale: $m$, not negative, or None.
         mscale_all_dim: $m'$, not negative, or None.
@@ -329,11 +329,11 @@ def llama3(
         \gamma_j = \operatorname{clip}\Bigl(\frac{r_j - \alpha}{\beta - \alpha}, 0, 1\Bigr), \qquad
         r_j = \frac{L\,\omega_j}{2\pi}.
 
-    Pair $j$, with the frequency $\omega_j = b^{-2j/d}$, makes $r_j$ turns within the trained
-    length. With at least $\beta$ turns it stays, with at most $\alpha$ it is interpolated.
-    It is the blend of :cite:t:`peng2024yarn`, section 3.2, linear in the number of turns, with other
+    Pair $j$, with the frequency $\omega_j = b^{-2j/d}$, completes $r_j$ circles within the trained
+    length. With at least $\beta$ circles it stays, with at most $\alpha$ it is interpolated.
+    It is the blend of :cite:t:`peng2024yarn`, section 3.2, linear in the number of circles, with other
     ends and no attention factor.
-    If $\alpha = \beta$ nothing is blended. A pair with at least $\beta$ turns stays and any other is
+    If $\alpha = \beta$ nothing is blended. A pair with at least $\beta$ circles stays and any other is
     interpolated, as in the model Llama 4 Scout.
     The defaults are those of Llama 3.1. Llama 3.2 has `factor=32.0`.
 

@@ -108,7 +108,7 @@ CARDS = {
             "of a short one."
         ),
         formula=r"\omega_c \mapsto \omega_c / s",
-        symbols=r"$\omega_c$ is the speed of pair $c$ of rotary, and $s$ the factor.",
+        symbols=r"$\omega_c$ is the frequency of pair $c$ of rotary, and $s$ the factor.",
         cites=("chen2023extending",),
         function="position_interpolation",
         shows="the stripes of rotary, four times as broad",
@@ -122,13 +122,13 @@ CARDS = {
         title="NTK-aware scaling",
         year=2023,
         idea=(
-            "Enlarge the base of rotary. The fast pairs keep their speed, and the "
+            "Enlarge the base of rotary. The fast pairs keep their frequency, and the "
             "slowest one is slowed down by the full factor."
         ),
         formula=r"b \mapsto b\,s^{d/(d-2)}, \quad \omega_c = b^{-2c/d}",
         symbols=(
             "$b$ is the base, $s$ the factor, $d$ the number of entries that rotate, and "
-            r"$\omega_c$ the speed of pair $c$."
+            r"$\omega_c$ the frequency of pair $c$."
         ),
         cites=("bloc972023ntk", "peng2024yarn"),
         function="ntk_aware",
@@ -152,7 +152,7 @@ CARDS = {
         function="dynamic_ntk",
         shows="the fine stripes of rotary, over broader ones",
         models=("Qwen-7B (the first Qwen, with its own formula for the factor)",),
-        page="position/longer_contexts",
+        page="build/extending",
         make=lambda n, z=SMALL: rotation(
             scaling.dynamic_ntk(
                 z.head_dim, factor=2.0, length=n, trained_length=z.trained // 2
@@ -172,8 +172,8 @@ CARDS = {
         ),
         symbols=(
             r"$\gamma_c$ is 1 for slow pairs, 0 for fast ones and in between for the "
-            r"rest. $\omega_c$ is the speed of pair $c$, $s$ the factor, and "
-            r"$\mathbf{R}_i$ the rotation with the new speeds."
+            r"rest. $\omega_c$ is the frequency of pair $c$, $s$ the factor, and "
+            r"$\mathbf{R}_i$ the rotation with the new frequencies."
         ),
         cites=("peng2024yarn",),
         function="yarn",
@@ -196,14 +196,14 @@ CARDS = {
             r"\le L, \text{ else long}"
         ),
         symbols=(
-            r"$\omega_c$ is the speed of pair $c$, $\lambda_c$ its factor, $n$ the length "
+            r"$\omega_c$ is the frequency of pair $c$, $\lambda_c$ its factor, $n$ the length "
             "of the text, and $L$ that of training."
         ),
         cites=("ding2024longrope",),
         function="longrope",
         shows="stripes along the diagonal, a little broader than those of rotary",
         models=("Phi-3-mini-128k",),
-        page="position/longer_contexts",
+        page="build/extending",
         make=lambda n, z=SMALL: rotation(*_longrope(n, z)),
     ),
     "Llama 3": Card(
@@ -212,8 +212,8 @@ CARDS = {
         idea="Slow the slow pairs down by a factor, keep the fast ones, and blend in between.",
         formula=r"\omega_c \mapsto \omega_c / s \text{ if slow}, \quad \omega_c \text{ if fast}",
         symbols=(
-            r"$\omega_c$ is the speed of pair $c$, and $s$ the factor. Fast pairs make at "
-            "least four turns within the length of training, slow ones at most one."
+            r"$\omega_c$ is the frequency of pair $c$, and $s$ the factor. Fast pairs make at "
+            "least four circles within the length of training, slow ones at most one."
         ),
         cites=("grattafiori2024llama",),
         function="llama3",

@@ -1,4 +1,4 @@
-"""Sinusoidal positional encoding: each position becomes the hands of many clocks."""
+"""Sinusoidal positional encoding: each position becomes points on circles, from fast to slow."""
 
 from dataclasses import KW_ONLY, dataclass
 
@@ -285,13 +285,13 @@ CARDS = {
     "sinusoidal": Card(
         title="Sinusoidal encoding",
         year=2017,
-        idea="Add sines and cosines of the position to the token, at speeds from fast to slow.",
+        idea="Add sines and cosines of the position to the token, at frequencies from fast to slow.",
         formula=(
             r"\mathbf{x}_i \mapsto \mathbf{x}_i + \mathbf{p}_i, \quad (p_{i,2c},\, "
             r"p_{i,2c+1}) = (\sin i\,\omega_c,\, \cos i\,\omega_c)"
         ),
         symbols=(
-            r"$\mathbf{p}_i$ is the encoding of position $i$, and $\omega_c$ is the speed "
+            r"$\mathbf{p}_i$ is the encoding of position $i$, and $\omega_c$ is the frequency "
             "of its pair $c$."
         ),
         cites=("Vaswani.Shazeer.Parmar.ea.2017",),

@@ -234,11 +234,11 @@ class MixedRotary(nn.Module):
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
-        speed = sinusoidal_frequencies(head_dim // 2, base=base, device=device)
+        omega = sinusoidal_frequencies(head_dim // 2, base=base, device=device)
         direction = torch.rand(num_heads, 1, generator=rng, device=device).double()
         cos, sin = (2 * math.pi * direction).cos(), (2 * math.pi * direction).sin()
-        rows = torch.cat([cos * speed, -sin * speed], dim=-1)
-        columns = torch.cat([sin * speed, cos * speed], dim=-1)
+        rows = torch.cat([cos * omega, -sin * omega], dim=-1)
+        columns = torch.cat([sin * omega, cos * omega], dim=-1)
         dtype = torch.get_default_dtype() if dtype is None else dtype
         self.frequencies = nn.Parameter(torch.stack([rows, columns]).to(dtype))
 

@@ -24,7 +24,7 @@ def fope_frequencies(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, " k"]:
-    r"""Keep the frequencies that complete a turn within the trained length.
+    r"""Keep the frequencies that complete a circle within the trained length.
 
     Twin of :func:`posattn.reference.fope_frequencies`; float64 by default.
 

@@ -43,6 +43,6 @@ def proportional_frequencies(
     """
     head_dim = contract.integer("head_dim", head_dim, least=1, even=True)
     rotation = contract.rotary_dim(rotary_dim, head_dim) // 2
-    speeds = frequencies(head_dim, base=base) / contract.factor(factor)
-    speeds[rotation:] = 0
-    return speeds.to(device, dtype)
+    omega = frequencies(head_dim, base=base) / contract.factor(factor)
+    omega[rotation:] = 0
+    return omega.to(device, dtype)

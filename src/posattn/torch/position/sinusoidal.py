@@ -1,4 +1,4 @@
-"""Sinusoidal positional encoding: each position becomes the hands of many clocks."""
+"""Sinusoidal positional encoding: each position becomes points on circles, from fast to slow."""
 
 import torch
 from jaxtyping import Float, Real
