@@ -17,7 +17,7 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from . import browser, chromium, links, node, npm, site
+from . import browser, chromium, links, node, npm, search, site
 
 FAST = 97
 SCORES = (
@@ -81,6 +81,9 @@ def audit(folder, wanted, named):
         for name, found in counted("browser", looked(addresses, chosen), len(pages)):
             weights[name] = found.pop("kib")
             faults[name] |= found
+        if "search" in pages:
+            with chromium.started() as started:
+                faults["search"]["answers"] = search.faults(started, home)
         found = measured([f"{home}/{name}.html" for name in chosen])
         found = ((addresses[line["url"]], line) for line in found)
         for name, line in counted("lighthouse", found, len(chosen)):
@@ -139,7 +142,7 @@ def main():
     folder, wanted = arguments.site.resolve(), arguments.pages
     if arguments.changed:
         found = site.pages(folder)
-        wanted = sorted({*wanted, *site.longest(found), *site.changed(found)})
+        wanted = sorted({*wanted, "search", *site.longest(found), *site.changed(found)})
     scores, weights, faults = audit(folder, wanted, arguments.pages)
     print("", table(scores, weights, faults), "", sep="\n")
     slow = [name for name, found in scores.items() if found["performance"] < FAST]

@@ -1,0 +1,57 @@
+"""What people type into the search, and the page, or section, that should be its first answer."""
+
+QUERIES = {  # each with one or several right answers, as their addresses begin
+    "alibi slopes": ("position/biases", "questions/alibi"),
+    "attention weights from sdpa": ("questions/attention-weights",),
+    "bfloat16": ("questions/rope-in-bfloat16", "fix/debugging#", "reference/measurements"),
+    "BOS token": ("fix/triage",),
+    "causal mask": ("attention/masking",),
+    "cu_seqlens": ("build/model", "questions/packing"),
+    "first token right then nonsense": ("fix/triage", "fix/debugging"),
+    "flash attention": ("scale/tiles",),
+    "garbage output after loading checkpoint": ("fix/triage", "fix/debugging"),
+    "GGUF": ("build/conventions", "fix/triage", "questions/rope-halves"),
+    "gpt-oss": ("reference/models", "build/configurations"),
+    "how to extend context": ("build/extending", "position/longer_contexts"),
+    "interleaved or half": ("build/conventions", "questions/rope-halves"),
+    "KeyError rope_theta": ("build/configurations", "questions/which-rope-theta"),
+    "kv cache": ("build/model", "build/conventions", "build/decoder"),
+    "learned position embeddings": ("position/learned",),
+    "left padding": ("questions/left-padding", "build/model"),
+    "MLA": ("reference/glossary", "reference/atlas", "build/"),
+    "multi head attention": ("attention/multi_head",),
+    "nan": ("questions/nan", "attention/masking"),
+    "out of memory": ("scale/tiles", "fix/triage"),
+    "permutation equivariance": ("position/permutation",),
+    "plan refuses": ("build/extending", "build/configurations", "fix/debugging"),
+    "qwen 2.5 128k": ("build/extending",),
+    "ring attention": ("scale/ring",),
+    "rope": ("position/rotary",),
+    "sinusoidal": ("position/sinusoidal",),
+    "sliding window": ("attention/masking", "questions/does-a-sliding-window"),
+    "softcap": ("build/configurations",),
+    "T5 bias": ("position/biases",),
+    "why divide by sqrt d": ("questions/why-divide", "attention/scaled_dot_product"),
+    "yarn": ("position/longer_contexts",),
+}
+HEAVY = 300  # KB, for one question and its answers
+BYTES = """performance.getEntriesByType("resource").filter((e) => e.name.includes("/pagefind/"))
+    .reduce((sum, e) => sum + e.transferSize, 0)"""
+
+
+def faults(browser, home):
+    """The questions whose first answer is another page, and those that load too much."""
+    found = []
+    for words, places in QUERIES.items():
+        tab = browser.new_page()
+        tab.goto(f"{home}/search.html?q={words}")
+        tab.wait_for_function("document.getElementById('search-said').textContent")
+        first = tab.locator("#search-results a").first
+        answer = first.get_attribute("href") if first.count() else "nothing"
+        if not answer.lstrip("/").startswith(places):
+            found.append(f"{words}: finds {answer} first, not {' or '.join(places)}")
+        kb = tab.evaluate(BYTES) / 1000
+        if kb > HEAVY:
+            found.append(f"{words}: loads {kb:.0f} KB, more than {HEAVY}")
+        tab.close()
+    return found
