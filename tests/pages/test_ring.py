@@ -92,7 +92,7 @@ def test_by_hand(page):
     assert pairs(np.arange(16), 4)[[0, 3]].tolist() == [10, 58]
     assert pairs(balanced_order(16, 4), 4).tolist() == [34] * 4
     assert 4 * 128 == 512
-    assert np.allclose(page.torch.compute[[0, -1]], [0.003, 176], rtol=0.11)
+    assert np.allclose(page.torch.compute[[0, -1]], [0.003, 42], rtol=0.16)
     for heads, tokens in ((32, 8000), (8, 2000)):
         send = 2 * tokens * heads * 128 * 2 / 50e9
         assert np.isclose(4 * tokens**2 * 32 * 128 / 400e12, send)
