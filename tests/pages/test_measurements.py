@@ -1,4 +1,4 @@
-"""How exact the library is."""
+"""How fast the library is, and how exact: claims that a new record could break."""
 
 import json
 import re
@@ -11,8 +11,12 @@ import torch
 
 from posattn.reference import frequencies, t5_bucket
 from posattn.torch import alibi_slopes, rotate
+from tests.nightly.benchmarks import records
 from tests.pages.reading import DOCS
 
+FILES = sorted((DOCS / "_records" / "benchmarks").glob("*.json"))
+MACHINE = json.loads(FILES[0].read_text("utf-8"))
+CASES = MACHINE["cases"]
 RECORD = json.loads((DOCS / "_records" / "numerics.json").read_text("utf-8"))["cases"]
 LENGTHS = 2**10, 2**15, 2**20
 HALF = ("bfloat16", "float16")
@@ -24,6 +28,21 @@ def errors(name, dtype, who="PyTorch"):
     """The largest errors by length: ours, and those of the other code."""
     at = RECORD[name]["errors"].values()
     return np.array([known[dtype][who] for known in at], dtype=float).T
+
+
+def ratio(case, other):
+    """Our time, divided by theirs: the median over the rounds."""
+    return CASES[case]["ratio"][other][1]
+
+
+def memory(framework, scheme, whose):
+    """Bytes from the shortest text to the longest, relative to inputs and output."""
+    start = f"memory/{framework}, {scheme}, n = "
+    lengths = sorted(int(name.removeprefix(start)) for name in CASES if start in name)
+    medians = [CASES[f"{start}{n}"]["median"] for n in lengths]
+    return np.array(
+        [(median[whose] or np.nan) / median["inputs and output"] for median in medians]
+    )
 
 
 def test_eq_unit_last_place():
@@ -61,11 +80,8 @@ def test_numbers_with_three_digits_by_hand(page):
 
 def test_binary_neighbors_by_hand():
     angle = np.float32(MILLION * PAIR)
-    assert angle == 749_894.1875
-    assert np.nextafter(angle, np.float32(np.inf)) == 749_894.25
+    assert np.nextafter(angle, np.float32(np.inf)) - angle == 1 / 16
     assert torch.linspace(560, 564, 101).bfloat16().unique().tolist() == [560, 564]
-    positions = torch.arange(4080, 4097).bfloat16().unique()
-    assert positions.tolist() == [4080, 4096]
     assert torch.tensor([4095]).bfloat16() == 4096
 
 
@@ -161,10 +177,70 @@ def test_softmax_and_attention_lose_with_the_length():
 
 
 def test_exercises_by_hand():
-    below = np.nextafter(np.float32(1), np.float32(0))
-    places = np.array([2**20 + 1, 2**21 + 1], dtype=np.float32)
-    off = abs((places * below).astype(float) - places.astype(float) * float(below))
-    assert off[0] < 0.1 < off[1]
     assert frequencies(64)[0] == 1
     assert np.float32(2**24) + np.float32(1) == 2**24
     assert ((frequencies(64) > 0.1).sum(), frequencies(64).size) == (8, 32)
+
+
+def test_our_memory_grows_no_faster_than_the_length():
+    for framework in ("PyTorch", "JAX"):
+        for scheme in ("no position", "ALiBi"):
+            ours = memory(framework, scheme, "ours")
+            assert len(ours) > 2
+            assert min(ours) > 0.99
+            assert ours[-1] <= ours[0]
+
+
+def test_written_scores_double_the_ratio():
+    theirs = memory("JAX", "no position", "jax.nn, no position")
+    known = theirs[np.isfinite(theirs)]
+    assert 2 < len(known) < len(theirs)  # until it needs too much
+    assert np.allclose(known[1:] / known[:-1], 2, atol=0.2)
+
+
+def test_positions_are_nearly_free():
+    schemes = ("rotary", "ALiBi", "T5")
+    costs = [ratio(f"attention/PyTorch, {s}", "SDPA, no position") for s in schemes]
+    assert costs == sorted(costs)
+    assert max(costs) < 1.3
+    for scheme in schemes:
+        assert str(8192) in CASES[f"attention/PyTorch, {scheme}"]["setting"]
+
+
+def test_a_compiler_surely_helps_halves_only():
+    cases = [f"rotate/PyTorch, {layout}" for layout in ("half", "interleaved")]
+    for case, apart in zip(cases, (True, False), strict=True):
+        low, middle, _ = CASES[case]["ratio"]["a copy"]
+        _, compiled, high = CASES[f"{case}, compiled"]["ratio"]["a copy"]
+        assert 1.5 < min(middle, compiled) < max(middle, compiled) < 4
+        assert (high < low) == apart
+    assert ratio(cases[0], "transformers") < 1
+
+
+def test_errors_of_transformers_are_those_of_float32_angles():
+    omega, positions = 10000.0 ** (-np.arange(0, 64, 2) / 64), np.arange(2048)[:, None]
+    angles = positions.astype("float32") * omega.astype("float32")
+    lost = abs(np.cos(angles.astype(float)) - np.cos(positions * omega)).max()
+    errors = CASES["rotate/PyTorch, half"]["error"]
+    assert 0.5 < errors["transformers"] / lost < 2
+    assert errors["ours"] < lost / 100
+
+
+def test_layers_keep_up_and_decoding_loses():
+    plain = "layer/PyTorch, no position"
+    assert ratio(plain, "PyTorch's layer") < 1.1
+    assert ratio(f"{plain}, with gradients", "PyTorch's layer") < 1.1
+    assert ratio("layer/PyTorch, rotary", "PyTorch's layer, no position") < 1.05
+    assert ratio("layer/JAX, no position", "ours in PyTorch") > 1
+    for other in ("Flax NNX", "Equinox"):
+        assert ratio("layer/JAX, no position", other) < 1
+    for cache in ("DynamicCache", "StaticCache"):
+        assert ratio("decoding/PyTorch", f"transformers, {cache}") > 1
+    assert ratio("decoding/PyTorch", "reading all again") < 1 / 10
+    assert ratio("decoding/JAX", "reading all again") < 1
+
+
+def test_one_machine_without_a_gpu_was_measured():
+    assert [path.stem.count("2-cores") for path in FILES] == [1]
+    assert "+cpu" in MACHINE["machine"]["versions"]["torch"]
+    assert np.mean([records.is_stale(case) for case in CASES.values()]) > 0.5
