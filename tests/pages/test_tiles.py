@@ -25,6 +25,18 @@ def state(s, v):
     return mu, Z, a
 
 
+class Memory:
+    """Main memory of 16-bit numbers, and what programs move between it and a processor."""
+
+    def __init__(self):
+        self.moved = 0
+
+    def run(self, program, *inputs):
+        result = program(*inputs).astype(np.float16)
+        self.moved += sum(x.nbytes for x in inputs) + result.nbytes
+        return result
+
+
 def gradients(q, k, v, g):
     """What autograd finds for queries, keys, values and, by a bias of zeros, scores."""
     leaves = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
@@ -32,6 +44,27 @@ def gradients(q, k, v, g):
     y = torch_attention(*(x[None] for x in leaves), bias=bias)
     y.backward(torch.tensor(g)[None])
     return [*(leaf.grad.numpy() for leaf in leaves), bias.grad[0].numpy()]
+
+
+def test_eq_roofline(page):
+    r"""$$ \text{time} \ge \max\left( \frac{\text{operations}}{F}, \; \frac{\text{bytes}}{B} \right) . $$"""
+    operations_a_second, bytes_a_second = 312e12, 2e12
+    jobs = [(10.0**9, 10.0**9 / intensity) for intensity in page.torch.per_byte]
+    times = [max(work / operations_a_second, size / bytes_a_second) for work, size in jobs]
+    (drawn,) = page.torch.roof.values()
+    assert np.allclose(10**9 / (drawn * 1e12), times)
+
+
+def test_eq_intensity():
+    r"""$$ \frac{4n^2d}{b\,(4n^2 + 4nd)} = \frac{d}{b} \cdot \frac{n}{n + d} . $$"""
+    n, d, b = 64, 16, 2
+    q, k, v = np.ones((3, n, d), np.float16) / 8
+    memory = Memory()
+    scores = memory.run(lambda q, k: q @ k.T, q, k)
+    weights = memory.run(lambda s: np.exp(s) / np.exp(s).sum(1, keepdims=True), scores)
+    memory.run(lambda a, v: a @ v, weights, v)
+    operations = reference.measure(lambda x: x @ k.T @ v, q).operations
+    assert np.isclose(operations / memory.moved, d / b * n / (n + d))
 
 
 def test_eq_tile_traffic():
@@ -175,10 +208,14 @@ def test_by_hand(page):
     assert 32 / 1.6 == (1 * 8 + 2 * 16 + 5 * 24) / 8 == 20
     slopes = np.array([1, 2, 5]) / 8 * (values - 20)
     assert slopes.tolist() == [-1.5, -1, 2.5]
-    assert 128 * 128 * 4 == 64 * 1024 < 192 * 1000
+    assert 128 * 128 * 4 == 64 * 1024 < 192 * 1024
     assert round(100 * (75.2 / 66.6 - 1)) == 13  # operations, in the paper's table
     assert 5.5 < 41.7 / 7.3 < 6
-    assert 312 / 2 == 156
+    F, B, n, d = page.torch.F, page.torch.B, 8192, 64
+    assert (F / 1e12, B / 1e12, F / B) == (312, 2, 156)
+    numbers = (4 * n**2 + 4 * n * d, 2 * n * d + n // 128 * 2 * n * d)
+    times = [max(4 * n**2 * d / F, 2 * moved / B) for moved in numbers]
+    assert np.round(np.multiply(times, 1e6), 2).tolist() == [270.53, 68.16]
     whole, tiles = np.array(list(page.torch.lines.values()))
     assert (round(whole[0]), round(whole[-1])) == (12, 65537)
     assert np.allclose(tiles[:3], 4, atol=0.6)
