@@ -68,14 +68,10 @@ def test_eq_far_enough():
     assert np.spacing(np.float32(0.75)) / 2 == 2**-25
 
 
-def test_numbers_with_three_digits_by_hand(page):
+def test_numbers_with_three_digits_by_hand():
     with localcontext(Context(prec=3)):
         assert (+Decimal("562.34"), +Decimal("0.018034")) == (562, Decimal("0.0180"))
         assert +Decimal("0.56234") * 1000 == 562
-        result = +Decimal("0.54340") - +Decimal("0.54160")
-    off = abs(result - Decimal("0.00180"))
-    assert page.glued["cancelled"] == pytest.approx(float(off / Decimal("0.00001")))
-    assert page.glued["in_row"] == pytest.approx(float(off / Decimal("0.001")))
 
 
 def test_binary_neighbors_by_hand():
