@@ -14,6 +14,13 @@ DRAWN = np.random.default_rng(1)
 Q, K, V = DRAWN.normal(size=(3, 6, 4))  # a head of width 4, six tokens
 
 
+def rotation(offset):
+    """The rotation of the rotary page, of which the library's matrix is the transpose."""
+    rotated = reference.rotate(np.eye(32)[:, None], np.array([offset]))[:, 0].T
+    assert np.allclose(rotated, shift_matrix(offset, 32).T)
+    return rotated
+
+
 def softmax(scores):
     """The softmax of each row."""
     e = np.exp(scores)
@@ -21,11 +28,11 @@ def softmax(scores):
 
 
 def test_eq_shift_all():
-    r"""$$ \mathbf{p}_{i+\delta} = \mathbf{R}_\delta\,\mathbf{p}_i \qquad \text{for every } i \in \mathbb{R}, $$"""
+    r"""$$ \mathbf{p}_{i+\delta} = \mathbf{R}_\delta^\top\,\mathbf{p}_i \qquad \text{for every } i \in \mathbb{R}. $$"""
     for delta in (7, -3, 0.5):
         for i in (0, 3, 41.5):
             here, there = sinusoid(np.array([i, i + delta]), 32)
-            assert np.allclose(there, shift_matrix(delta, 32) @ here)
+            assert np.allclose(there, rotation(delta).T @ here)
 
 
 def test_eq_shift():
@@ -36,7 +43,7 @@ def test_eq_shift():
     i, delta = 5, 7
     for c, omega in enumerate(OMEGA):
         pair = slice(2 * c, 2 * c + 2)
-        block = shift_matrix(delta, 32)[pair, pair]
+        block = rotation(delta)[pair, pair].T
         cos, sin = np.cos(delta * omega), np.sin(delta * omega)
         added = [
             cos * np.sin(i * omega) + sin * np.cos(i * omega),
@@ -50,9 +57,9 @@ def test_eq_shift():
 
 
 def test_eq_gram():
-    r"""$$ \begin{aligned} \mathbf{p}_i^\top \mathbf{p}_j &= \mathbf{p}_0^\top \mathbf{R}_{j-i}\,\mathbf{p}_0 \\ &= \sum_{c=0}^{d/2-1} \cos\left((i - j)\,\omega_c\right) =: g(i - j) . \end{aligned} $$"""
+    r"""$$ \begin{aligned} \mathbf{p}_i^\top \mathbf{p}_j &= \mathbf{p}_0^\top \mathbf{R}_{i-j}\,\mathbf{p}_0 \\ &= \sum_{c=0}^{d/2-1} \cos\left((i - j)\,\omega_c\right) =: g(i - j) . \end{aligned} $$"""
     for i, j in ((0, 5), (7, 2), (40, 40)):
-        assert np.isclose(P[i] @ P[j], P[0] @ shift_matrix(j - i, 32) @ P[0])
+        assert np.isclose(P[i] @ P[j], P[0] @ rotation(i - j) @ P[0])
         assert np.isclose(P[i] @ P[j], np.cos((i - j) * OMEGA).sum())
 
 
@@ -126,14 +133,6 @@ def test_middle_terms_change_when_the_text_moves():
         assert abs((there - here) @ C @ x.T).max() > 1
 
 
-def test_rotary_rotates_the_opposite_way():
-    q, k = DRAWN.normal(size=(2, 32))
-    for i, j in ((7, 3), (2, 9)):
-        rotated = [reference.rotate(x[None], np.array([p]))[0] for x, p in ((q, i), (k, j))]
-        assert np.allclose(rotated[0], shift_matrix(-i, 32) @ q)
-        assert np.isclose(rotated[0] @ rotated[1], q @ shift_matrix(i - j, 32) @ k)
-
-
 def test_far_words_look_alike_to_shaw():
     shaw = reference.ShawRelative.init(np.random.default_rng(0), 3, 4)
     places = np.array([0, 500, 896, 898])
@@ -145,9 +144,9 @@ def test_far_words_look_alike_to_shaw():
 
 def test_by_hand(page):
     points = sinusoid(103, 2)[:, ::-1]  # cosine first
-    rotation = shift_matrix(2, 2).T
+    two_ahead = page.torch.rotation
     assert points[[1, 3]].round(2).tolist() == [[0.54, 0.84], [-0.99, 0.14]]
-    assert np.allclose(points[[1, 100]] @ rotation.T, points[[3, 102]])
+    assert np.allclose(points[[1, 100]] @ two_ahead.T, points[[3, 102]])
     angles = OMEGA[3] * np.array([0, 9, 18])
     marks = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     assert np.allclose(page.torch.before, marks, atol=1e-3)
@@ -159,8 +158,6 @@ def test_by_hand(page):
         assert weights[6, 4].round(2) == weight
     assert page.torch.old.round(2) == 0.59
     assert page.torch.new.round(2) == 0.81
-    changes = [line.split()[-1] for line in page.printed.splitlines() if "by up to" in line]
-    assert changes[:3] == ["2.13", "2.13", "0.00"]
 
 
 def test_shaw_by_hand():
