@@ -48,7 +48,7 @@ CALLS = {
     "architectures": lambda: figures.architectures([BAND, BAND], STEP, FULL),
     "attention_weights": lambda: figures.attention_weights(WEIGHTS),
     "binary_counting": lambda: figures.binary_counting(BITS, ENCODING),
-    "clocks": lambda: figures.clocks(ENCODING[:3, 4:], ["dog", "bites", "man"]),
+    "pairs": lambda: figures.pairs(ENCODING[:3, 4:], ["dog", "bites", "man"]),
     "columns": lambda: figures.columns(ENCODING, [6, 7, 8, 9]),
     "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
     "dates": lambda: figures.dates({"lane": {"a": 2017.5}, "two": {"b": 2019.25}}),

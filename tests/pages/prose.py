@@ -3,11 +3,12 @@
 import re
 
 FRONT = re.compile(r"\A---\n(.*?)^---$", re.DOTALL | re.MULTILINE)
-LISTING = r"(?:code-cell|code-block|doctest|index|toctree|bibliography|glue:\w+)"
+LISTING = r"(?:code-cell|code-block|doctest|index|keywords|toctree|bibliography|glue:\w+)"
+PROSE = r"\{(?:table|glossary|revealjs-notes)\}"
 APART = (
     FRONT,
-    re.compile(rf"^(`{{3,}}|:{{3,}})\{{{LISTING}\}}.*?^\1$", re.DOTALL | re.MULTILINE),
-    re.compile(r"^(`{3,})(?!\{).*?^\1$", re.DOTALL | re.MULTILINE),
+    re.compile(rf"^(:{{3,}})\{{{LISTING}\}}.*?^\1$", re.DOTALL | re.MULTILINE),
+    re.compile(rf"^(`{{3,}})(?!{PROSE})[^`\n]*\n(?:.*?\n)??\1$", re.DOTALL | re.MULTILINE),
     re.compile(r"^(?:#|:[\w-]+:|[`:]{3,}|\([\w-]+\)=|\{\.|>>>).*$", re.MULTILINE),
 )
 FORMULA = re.compile(

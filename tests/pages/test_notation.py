@@ -44,7 +44,7 @@ def test_yarn_leaves_fast_pairs_and_slows_slow_ones():
     assert c > 1
 
 
-def test_an_odd_width_has_a_clock_more():
+def test_an_odd_width_has_a_pair_more():
     assert [len(reference.frequencies(d)) for d in (7, 8)] == [4, 4]
 
 

@@ -11,7 +11,6 @@ from posattn.figures.blocks import (
     transformer_block,
 )
 from posattn.figures.circle import rotation
-from posattn.figures.clocks import clocks
 from posattn.figures.dates import dates
 from posattn.figures.decoding import decoding
 from posattn.figures.heat_maps import (
@@ -23,6 +22,7 @@ from posattn.figures.heat_maps import (
 from posattn.figures.lines import columns, curves, offsets
 from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
+from posattn.figures.pairs import pairs
 from posattn.figures.ring import ring
 from posattn.figures.score_maps import score_map
 from posattn.figures.tiling import tiling
@@ -31,7 +31,6 @@ __all__ = [
     "architectures",
     "attention_weights",
     "binary_counting",
-    "clocks",
     "columns",
     "curves",
     "dates",
@@ -40,6 +39,7 @@ __all__ = [
     "offset_tables",
     "offsets",
     "order",
+    "pairs",
     "positional_encoding_layer",
     "ring",
     "rotated_vectors",

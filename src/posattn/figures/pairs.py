@@ -1,4 +1,4 @@
-"""An encoding as a wall of clocks: one row for each token, one dial for each pair of columns."""
+"""An encoding as a wall of dials: one row for each token, one dial for each pair of columns."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ _ROW, _HEAD, _BIT = 0.6, 0.4, 0.15  # inches
 
 
 @drawn
-def clocks(encoding: ArrayLike, tokens: Sequence[str]) -> Figure:
-    r"""Draw the hands of all clocks at the positions of a sentence, beside the positions in binary.
+def pairs(encoding: ArrayLike, tokens: Sequence[str]) -> Figure:
+    r"""Draw all pairs at the positions of a sentence as hands of dials, beside the positions in binary.
 
     A pair of columns $(\sin \omega_j i, \cos \omega_j i)$ is a hand that starts on top and runs
     clockwise; what it has passed over since the position before is shaded.
@@ -25,7 +25,7 @@ def clocks(encoding: ArrayLike, tokens: Sequence[str]) -> Figure:
         tokens: the n tokens.
 
     Returns:
-        A figure with one row per token and one dial per clock.
+        A figure with one row per token and one dial per pair.
 
     Raises:
         ValueError: if a shape is wrong, d is odd, a pair is not of length 1, or there are not n
@@ -55,7 +55,7 @@ def clocks(encoding: ArrayLike, tokens: Sequence[str]) -> Figure:
     top = height - _HEAD / 2
     _heading(axes, left + _BIT * (bits - 1) / 2, top, "binary")
     for j, x in enumerate(centers):
-        _heading(axes, x, top, f"clock\n{j}" if phone() else f"clock {j}")
+        _heading(axes, x, top, f"pair\n{j}" if phone() else f"pair {j}")
     angles = np.arctan2(hands[..., 0], hands[..., 1])
     for i, token in enumerate(tokens):
         y = height - _HEAD - _ROW * (i + 0.5)
@@ -96,7 +96,7 @@ def _dial(
     angle: float,
     passed: float,
 ) -> None:
-    """Draw one clock: its rim, a mark on top, what the hand passed over, and the hand."""
+    """Draw one dial: its rim, a mark on top, what the hand passed over, and the hand."""
     x, y = center
     end = 90 - np.degrees(angle)
     if passed:

@@ -1,4 +1,4 @@
-"""The wall of clocks: hands, shaded steps and bits are those of the encoding that went in."""
+"""The wall of dials: hands, shaded steps and bits are those of the encoding that went in."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ ENCODING = np.stack([np.sin(ANGLES), np.cos(ANGLES)], axis=-1).reshape(5, 8)
 
 @pytest.fixture(params=["paper", "phone"])
 def axes(request):
-    figure = figures.clocks(ENCODING, SENTENCE)
+    figure = figures.pairs(ENCODING, SENTENCE)
     figure = figure if request.param == "paper" else figure.phone
     assert figure.get_figwidth() <= {"paper": 6.5, "phone": 3.4}[request.param]
     return figure.axes[0]
@@ -32,7 +32,7 @@ def test_every_hand_points_where_its_pair_says(axes):
         assert np.allclose(end - start, 0.9 * dial.radius * pair)
 
 
-def test_each_step_of_a_clock_shades_the_same_angle_up_to_its_hand(axes):
+def test_each_step_of_a_pair_shades_the_same_angle_up_to_its_hand(axes):
     wedges = [p for p in axes.patches if isinstance(p, Wedge)]
     spans = np.array([w.theta2 - w.theta1 for w in wedges]).reshape(4, 4)
     assert np.allclose(spans, np.degrees(OMEGA))
@@ -56,8 +56,8 @@ def test_rows_and_columns_are_named(axes):
     said = [text.get_text() for text in axes.findobj(Text)]
     for word in [*SENTENCE, "binary", *map(str, range(5))]:
         assert word in said
-    assert [" ".join(s.split()) for s in said if s.startswith("clock")] == [
-        f"clock {j}" for j in range(4)
+    assert [" ".join(s.split()) for s in said if s.startswith("pair")] == [
+        f"pair {j}" for j in range(4)
     ]
 
 
@@ -72,4 +72,4 @@ def test_rows_and_columns_are_named(axes):
 )
 def test_bad_input_is_named(encoding, tokens, message):
     with pytest.raises(ValueError, match=message):
-        figures.clocks(encoding, tokens)
+        figures.pairs(encoding, tokens)
