@@ -1,7 +1,6 @@
 """Use it in a model."""
 
 import itertools
-import json
 import re
 
 import jax
@@ -13,7 +12,6 @@ import torch
 from posattn import jax as jax_column
 from posattn import reference
 from posattn import torch as torch_column
-from tests.pages.reading import DOCS
 
 RNG = np.random.default_rng(0)
 PARTS = ("query", "key", "value", "output")
@@ -66,15 +64,6 @@ def test_by_hand_running_sums():
     assert sum(range(1, 1001)) / 1000 == 500.5
     for m, n in ((100, 50), (3, 7)):
         assert sum(range(m, m + n)) == n * m + n * (n - 1) // 2
-
-
-def test_by_hand_a_slow_pair():
-    speed = 2 * np.pi / 8192
-    near, far = (np.array([n * speed, n * speed / 8]) for n in (10, 10000))
-    assert near.round(3).tolist() == [0.008, 0.001]
-    assert np.cos(near).round(2).tolist() == [1, 1]
-    assert far.round(2).tolist() == [7.67, 0.96]
-    assert np.cos(far).round(2).tolist() == [0.18, 0.57]
 
 
 def test_steps_equal_one_pass_however_cut():
@@ -142,18 +131,6 @@ def test_one_cache_cannot_branch_in_pytorch():
     assert torch.allclose(other, whole[2:], atol=1e-6)
 
 
-def test_frequencies_may_not_change_within_a_text():
-    x, scores = RNG.normal(size=(1, 8)), {}
-    for base in (20000.0, 10000.0):
-        there, later = (
-            reference.rotate(x, np.array([start + 80]), base=20000.0)
-            @ reference.rotate(x, np.array([start]), base=base).T
-            for start in (10, 1010)
-        )
-        scores[base] = abs(there - later).item()
-    assert scores[20000.0] < 1e-9 < 0.1 < scores[10000.0]
-
-
 def test_a_transposed_matrix_fits():
     x, query, key, value, output = torch.randn(
         5, 8, 8, generator=torch.Generator().manual_seed(0)
@@ -173,49 +150,19 @@ def test_a_transposed_matrix_fits():
         assert np.allclose(got, want.detach(), atol=1e-3) == right
 
 
-def llama(version):
-    """What its configuration says."""
-    path = DOCS / "_records/configs" / f"llama-{version}.json"
-    found = json.loads(path.read_text("utf-8"))
-    return {key: value for key, value in found.items() if not key.startswith("_")}
-
-
-def test_the_configuration_is_the_recorded_one(page):
-    assert page.torch.config | {"attention_bias": False} == llama(3.1)
-
-
-def test_llama_slows_its_slow_pairs_wherever_the_file_says_so():
-    config, plain = llama(3.1), 5e5 ** (-np.arange(64) / 64)
-    turns = 8192 * plain / (2 * np.pi)
-    newer = {k: v for k, v in config.items() if not k.startswith("rope")}
-    newer["rope_parameters"] = config["rope_scaling"] | {"rope_theta": 5e5}
-    older = config | {"rope_scaling": dict(config["rope_scaling"])}
-    older["rope_scaling"]["type"] = older["rope_scaling"].pop("rope_type")
-    for kind in (config, older, newer):
-        slower = plain / torch_column.rope_from_config(kind).frequencies
-        assert np.allclose(slower[turns > 4], 1)
-        assert np.allclose(slower[turns < 1], 8)
-        assert (slower > 1.001).sum() > 32
-
-
-def test_its_lines_load_a_layer(page):
-    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
-    config, rows = llama(3.1) | sizes, {"q": 64, "k": 32, "v": 32, "o": 64}
-    weights = {
-        f"model.layers.{layer}.self_attn.{role}_proj.weight": torch.randn(n, 64) / 8
-        for layer in (0, 1)
-        for role, n in rows.items()
-    }
-
-    class Theirs:
-        state_dict = staticmethod(lambda: weights)
-
-    Theirs.config = config
-    names = {"theirs": Theirs, "MultiHeadAttention": torch_column.MultiHeadAttention}
-    exec(block(page, "theirs.config"), names)
-    for part, role in zip(PARTS, rows, strict=True):
-        stored = weights[f"model.layers.0.self_attn.{role}_proj.weight"]
-        assert names["layer"].get_submodule(part).weight.equal(stored)
+def test_its_masks_in_flex_attention_hide_the_future(page):
+    query, key, value = torch.randn(3, 1, 8, 300, 16)
+    names = {"x": torch.randn(300, 64), "query": query, "key": key, "value": value}
+    options = {"bias": torch_column.ALiBi(8)}
+    masked = {"causal": True, "mask": torch_column.Window(100)}
+    own = torch_column.MultiHeadAttention(64, 8, **options)
+    with torch.no_grad():
+        exec(block(page, "attention=flex.attention"), names)
+        own.load_state_dict(names["layer"].state_dict())
+        assert torch.allclose(own(names["x"], **masked), names["y"], atol=1e-5)
+        exec(block(page, "create_block_mask"), names)
+    want = torch_column.scaled_dot_product_attention(query, key, value, **masked, **options)
+    assert torch.allclose(names["y"], want, atol=1e-5)
 
 
 def test_its_lines_save_what_was_learned(page, tmp_path):
