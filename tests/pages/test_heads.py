@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from posattn.reference import frequencies, previous_token_score
+from posattn.reference import frequencies
 from posattn.stories import CHECKPOINT, NOUNS, WORDS, encode, story
 from posattn.torch import ALiBi, Decoder, induction_score
 from tests.nightly.studies import heads
@@ -118,12 +118,27 @@ def test_removing_heads_hurts_collectors_most():
     assert share(decoder(without=[(1, 2), (1, 3)])) < 0.2 < min(left[1, 2], left[1, 3])
 
 
+def test_head_0_is_missed_at_periods_and_head_3_at_the_question():
+    whole, left = decoder(), {}
+    for head, token in ((head, token) for head in (0, 3) for token in ".?"):
+        less, found = decoder(without=[(0, head)]).blocks[0], []
+        for texts, answers, _ in asked().values():
+            x = whole.embedding(torch.from_numpy(texts))
+            chosen = torch.from_numpy(texts == WORDS.index(token))[..., None]
+            x = torch.where(chosen, less(x)[0], whole.blocks[0](x)[0])
+            logits = whole.head(whole.norm(whole.blocks[1](x)[0][:, -1]))
+            found.append(logits.argmax(-1).numpy() == answers)
+        left[head, token] = np.concatenate(found).mean()
+    assert left[0, "."] < left[0, "?"] - 0.1
+    assert left[3, "?"] < left[3, "."] - 0.1
+
+
 def test_fast_pairs_say_where_and_slow_ones_what(page):
     place, content = page.torch.near_and_far, page.torch.right_and_wrong
     assert place[[1, 2]].sum() > 0.95 * place.sum()
     assert content[3:].sum() > 0.98 * content.sum()
     six, back = (np.degrees(tokens * frequencies(16)) for tokens in (6, 23))
-    assert (round(six[0]), round(six[1]), round(back[3])) == (344, 109, 42)
+    assert (round(six[0]), round(six[1])) == (344, 109)
     assert max(six[4:]) < 4
     assert max(back[5:]) < 5
 
@@ -143,19 +158,13 @@ def test_heads_bring_both_nouns_and_layer_0_lowers_one(page):
         assert answer[5] > max(answer[:5])
 
 
-def test_no_head_is_an_induction_head_or_a_sink():
+def test_no_head_is_an_induction_head():
     half = np.stack([np.random.default_rng(i).permutation(len(WORDS)) for i in range(64)])
     repeated = torch.from_numpy(np.concatenate([half, half], axis=1))
     uniform = np.mean([1 / (i + 1) for i in range(22, 44)])
     for layer in decoder().attention_weights(repeated):
         assert abs(induction_score(layer, 22).mean(0) - uniform).max() < 0.025
     assert np.max(RECORD["induction"]) < 2 * uniform
-    texts, _, _ = asked()["who"]
-    maps = torch.stack(decoder().attention_weights(torch.from_numpy(texts))).numpy()
-    assert maps[..., 1:, 0].mean((1, 3)).max() < 0.2
-    scores = [previous_token_score(maps, back).mean(1) for back in range(1, 10)]
-    assert np.argmax(np.max(scores, axis=(1, 2))) + 1 == 4
-    assert np.argmax(scores[3]) == 3  # layer 0, head 3
 
 
 def test_collectors_and_readers_form_together():
