@@ -167,7 +167,7 @@
         + `<span class="bar" style="width: ${100 * probability}%"></span></li>`).join("");
       said.textContent = `Next word: ${list.firstChild.textContent}. `
         + `Words: ${words.length}, ${words.length > TRAINED ? "more than" : "within"} the ${TRAINED} of training.`
-        + (moved ? ` The shift changes no attention weight by more than ${change.toFixed(4)}.` : "");
+        + (moved ? ` The largest change of an attention weight is ${change.toFixed(2)}.` : "");
       canvases.forEach((canvas, h) => {
         canvas.width = canvas.height = words.length;
         const pen = canvas.getContext("2d");

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from posattn.reference import frequencies
-from posattn.stories import CHECKPOINT, NOUNS, VERBS, WORDS, encode, story
+from posattn.stories import CHECKPOINT, NOUNS, WORDS, encode, story
 from posattn.torch import ALiBi, Decoder, Rotary, yarn
 from tests.nightly.studies import language
 from tests.nightly.studies.settings import STORIES
@@ -45,7 +45,7 @@ def chances(made, text=STORY, shifts=(0,)):
 
 def test_training_and_distances_by_hand():
     assert (STORIES.steps, STORIES.batch, language.LENGTH) == (4000, 32, 48)
-    assert len(WORDS) == len(NOUNS) + 2 * len(VERBS) + 6 == 22
+    assert (len(WORDS), len(model("rotary").norm.weight)) == (22, 64)
     assert 100 / len(NOUNS) == 12.5
     words = STORY.split()
     mark, period = len(words) - 1, words.index("king") + 1
@@ -54,7 +54,6 @@ def test_training_and_distances_by_hand():
     assert mark + 34 == 57
     assert (np.array([47, 57]) * 4).tolist() == [188, 228]
     assert (57 * np.arange(2, 5)).tolist() == [114, 171, 228]
-    assert (np.array([1, 4, 7]) / 4).tolist() == [0.25, 1, 1.75]
 
 
 def test_the_panel_tells_the_story_of_the_page(page):
@@ -149,5 +148,3 @@ def test_more_facts_hurt_before_distance_does(page):
     )
     assert np.flatnonzero(rotary).tolist() == [0]
     assert np.flatnonzero(alibi).tolist() == [0, 1]
-    assert page.glued["swapped_least"] > 0.85
-    assert page.glued["swapped_rotary"] < 4
