@@ -90,8 +90,7 @@ def test_distances_by_hand(page):
         marks += [at for at, word in enumerate(words) if word == "?"]
     assert max(marks) == 45
     periods = np.arange(5, 48, 6)
-    assert (periods[3], periods[4], periods[7]) == (23, 29, 47)
-    assert np.degrees(29 * frequencies(16)[2]) < 180
+    assert (periods[3], periods[7]) == (23, 47)
     assert (page.torch.late.sum(), page.torch.late.size) == (29, 128)
 
 
@@ -143,11 +142,11 @@ def test_tables_jump_at_once_and_rotary_later():
     assert 240 - trained > 150
 
 
-def test_rotary_rises_steepest_at_half_a_turn():
+def test_rotary_rises_steepest_at_half_a_period():
     known = {"rotary": (16, 96, 128), "partial_rotary": (8, 288, 320)}
     for scheme, (entries, first, last) in known.items():
-        half_turns = np.pi / frequencies(entries)
-        assert first < half_turns[half_turns > topics.LENGTH].min() < last
+        half_periods = np.pi / frequencies(entries)
+        assert first < half_periods[half_periods > topics.LENGTH].min() < last
         rise = np.diff(by_letter(scheme)[:: topics.BLOCK])
         assert np.argmax(rise) * topics.BLOCK == first
 
@@ -233,4 +232,3 @@ def test_after_a_little_training_repairs_are_alike():
         tuned = repaired(method, "after", "4")
         assert abs(tuned.mean() - before) < 0.02
         assert above(none, tuned)
-        assert repaired(method, "after", "8").mean() > repaired("none", "after", "8").mean()
