@@ -5,12 +5,10 @@ import numpy as np
 from posattn import atlas, reference
 from posattn.schemes import PROPERTIES, SCHEMES, properties
 
-NAMES = ("none", "sinusoidal", "rotary", "ALiBi")
 
-
-def scores_by_hand(start):
+def scores_by_hand():
     """The scores of bites with both the, for each of the three places where a scheme can act."""
-    at = np.array([2, 0, 3]) + start  # where bites and both the stand
+    at = np.array([2, 0, 3])  # where bites and both the stand
     tokens = np.array([[1.0, 0.0]] * 3)
     added = tokens + reference.sinusoidal_encoding(at, 2)
     rotated = reference.rotate(tokens, at)
@@ -20,26 +18,6 @@ def scores_by_hand(start):
         "rotation": rotated[1:] @ rotated[0] / np.sqrt(2),
         "bias": tokens[1:] @ tokens[0] / np.sqrt(2) + bias,
     }
-
-
-def changes(name):
-    """How much dog differs between the sentences, and outputs when words stand in front."""
-    rng = np.random.default_rng(0)
-    words, weights = rng.normal(size=(4, 16)), rng.normal(size=(4, 16, 16)) / 4
-    options = {
-        "rotary": {"rotate": reference.rotate},
-        "ALiBi": {"bias": reference.ALiBi(2)},
-    }
-    layer = reference.MultiHeadAttention(*weights, num_heads=2, **options.get(name, {}))
-
-    def read(order, start):
-        x, at = words[order], np.arange(start, start + 5)
-        x = x + reference.sinusoidal_encoding(at, 16) if name == "sinusoidal" else x
-        return layer(x, x, x, key_positions=at)
-
-    first, other = read([0, 1, 2, 0, 3], 0), read([0, 3, 2, 0, 1], 0)
-    later = read([0, 1, 2, 0, 3], 1000)
-    return abs(first[1] - other[4]).max(), abs(later - first).max()
 
 
 def test_eq_three_places():
@@ -63,16 +41,6 @@ def test_eq_three_places():
             scores[query, key] = q @ k / np.sqrt(8) - abs(key - query) / 256
     alpha = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     assert np.allclose(layer(e, e, e), alpha @ e @ W_v @ W_o)
-
-
-def test_only_the_sinusoid_notices_what_stands_in_front():
-    found = {name: changes(name) for name in NAMES}
-    differs = {name: dog > 0.005 for name, (dog, _) in found.items()}
-    moves = {name: moved > 0.005 for name, (_, moved) in found.items()}
-    assert differs == {"none": False, "sinusoidal": True, "rotary": True, "ALiBi": True}
-    assert [name for name in NAMES if moves[name]] == ["sinusoidal"]
-    dog, moved = found["sinusoidal"]
-    assert moved > 4 * dog
 
 
 def test_stripes_on_a_card_mean_the_mark_shift():
@@ -116,15 +84,13 @@ def test_a_signed_offset_tells_sides_apart(page):
 
 
 def test_by_hand():
-    here, there = scores_by_hand(0), scores_by_hand(5)
-    assert here["input"].round(2).tolist() == [1.06, 1.83]
-    assert there["input"].round(2).tolist() == [0.2, 2.25]
-    for name, scores in (("rotation", [-0.29, 0.38]), ("bias", [-0.29, 0.21])):
-        assert here[name].round(2).tolist() == scores
-        assert np.allclose(there[name], here[name])
+    found = {name: scores.round(2).tolist() for name, scores in scores_by_hand().items()}
+    assert found == {
+        "input": [1.06, 1.83],
+        "rotation": [-0.29, 0.38],
+        "bias": [-0.29, 0.21],
+    }
     assert atlas.scores("rotary").shape == (64, 64)
-    assert round(changes("ALiBi")[0], 2) == 0.01
-    assert round(changes("sinusoidal")[1], 2) == 1.55
     stale = [
         reference.dynamic_ntk(8, factor=2.0, length=n, trained_length=8)[-1]
         for n in (7, 8, 9, 10)
