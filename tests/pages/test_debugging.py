@@ -47,6 +47,7 @@ def test_two_tokens_by_hand():
     assert speeds[0] == other[0] == 1
     assert round(abs(speeds - other).max(), 2) == 0.13
     assert diagnosis.FEWEST == 256 < 1000 < diagnosis.MOST
+    assert np.finfo(np.float16).max == 65504
 
 
 def test_one_token_tests_no_rotation_and_no_mask():
