@@ -30,7 +30,7 @@ def far():
 @because(
     "no tokens",
     whose="library",
-    why="an input without tokens raises an error, though there is nothing to turn",
+    why="an input without tokens raises an error, though there is nothing to rotate",
 )
 def empty():
     """A width that cannot be inferred."""

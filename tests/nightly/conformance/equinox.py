@@ -30,7 +30,7 @@ def far():
     "0 to 4",
     "order of their own",
     whose="library",
-    why="tables are kept by width and dtype alone, so a module may turn by the base of an earlier one",
+    why="tables are kept by width and dtype alone, so a module may rotate by the base of an earlier one",
 )
 def stale():
     """The second pair of four columns turns by a tenth per position."""

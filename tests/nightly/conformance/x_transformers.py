@@ -36,7 +36,7 @@ def pair():
 @because(
     "no tokens",
     whose="library",
-    why="an input without tokens raises an error, though there is nothing to turn",
+    why="an input without tokens raises an error, though there is nothing to rotate",
 )
 def empty():
     """The largest of no positions."""
