@@ -25,7 +25,7 @@ def test_nineteen_exhibits_have_symptom_cause_fix_and_thread(page):
     for exhibit in exhibits:
         told = re.findall(r"^\*\*(\w+)\.\*\*", exhibit, re.MULTILINE)
         assert told == ["Symptom", "Cause", "Fix", "Thread"]
-        assert exhibit.count("```{code-cell}") == 1
+        assert exhibit.partition("\n## ")[0].count("```{code-cell}") == 1
     labels = set(re.findall(r"^\((gallery_\w+)\)=\n### ", page.text, re.MULTILINE))
     assert labels == set(re.findall(r"\{ref\}`(gallery_\w+)`", start))
 
@@ -53,9 +53,9 @@ def test_coarse_numbers_by_hand():
     assert np.array_equal(kept[:257], whole[:257])
     assert np.all(kept[257:] % 2 == 0)
     assert kept[512] == 512
-    speed = frequencies(32)[1]
-    assert 1857 * speed == pytest.approx(1044.27, abs=0.005)
-    assert np.float16(1857) * np.float16(speed) == 1045
+    frequency = frequencies(32)[1]
+    assert 1857 * frequency == pytest.approx(1044.27, abs=0.005)
+    assert np.float16(1857) * np.float16(frequency) == 1045
 
 
 def test_factors_of_extensions_by_hand():
