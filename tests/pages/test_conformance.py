@@ -170,14 +170,3 @@ def test_powers_of_two_hide_the_slopes_of_alibi(page):
     for run in check(page.torch.slopes, "alibi_slopes", framework="numpy").runs:
         heads = len(run.case["expected"])
         assert run.failed == (heads & (heads - 1) != 0)
-
-
-def test_buckets_of_t5_are_rounded_down():
-    delta = np.arange(16, 500)
-    buckets = reference.t5_bucket(-np.arange(500), bidirectional=False)
-    steps = np.floor(16 * np.log(delta / 16) / np.log(128 / 16) + 1e-9)
-    assert buckets[:16].tolist() == list(range(16))
-    assert buckets[16:].tolist() == np.minimum(31, 16 + steps).tolist()
-    assert 16 * np.log(18 / 16) / np.log(128 / 16) == pytest.approx(0.91, abs=0.005)
-    rounded = gallery.t5_rounded(np.array([-18]), bidirectional=False)
-    assert (buckets[18], rounded) == (16, 17)
