@@ -17,7 +17,7 @@ from tests.nightly.conformance.adapting import against, because
     why="it makes large angles in float32, which rounds them",
 )
 def far():
-    """The second pair of eight columns turns by a tenth per position."""
+    """The second pair of eight columns rotates by a tenth per position."""
     import math
 
     import torch

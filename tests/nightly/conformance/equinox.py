@@ -14,7 +14,7 @@ from tests.nightly.conformance.adapting import against, because
     "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
 )
 def far():
-    """The second pair of eight columns turns by a tenth per position."""
+    """The second pair of eight columns rotates by a tenth per position."""
     import math
 
     import jax.numpy as jnp
@@ -33,7 +33,7 @@ def far():
     why="tables are kept by width and dtype alone, so a module may rotate by the base of an earlier one",
 )
 def stale():
-    """The second pair of four columns turns by a tenth per position."""
+    """The second pair of four columns rotates by a tenth per position."""
     import math
 
     import jax.numpy as jnp

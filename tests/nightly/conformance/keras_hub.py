@@ -13,7 +13,7 @@ from tests.nightly.conformance.adapting import against, because
     "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
 )
 def far():
-    """The second pair of eight columns turns by a tenth per position."""
+    """The second pair of eight columns rotates by a tenth per position."""
     import math
 
     import numpy as np
@@ -31,7 +31,7 @@ def far():
     why="it makes large angles in float32, which rounds them",
 )
 def wide():
-    """The second pair of eight columns turns by a tenth per position."""
+    """The second pair of eight columns rotates by a tenth per position."""
     import math
 
     import numpy as np

@@ -52,7 +52,7 @@ def empty():
     why="it makes angles and frequencies in float32",
 )
 def far():
-    """The second pair of four columns turns by a hundredth per position."""
+    """The second pair of four columns rotates by a hundredth per position."""
     import math
 
     import mlx.core as mx

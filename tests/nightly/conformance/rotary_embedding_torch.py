@@ -10,7 +10,7 @@ from tests.nightly.conformance.adapting import against, because
     "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
 )
 def far():
-    """The second pair of eight columns turns by a tenth per position."""
+    """The second pair of eight columns rotates by a tenth per position."""
     import math
 
     import torch
@@ -30,7 +30,7 @@ def pair():
 
 @against("rotary", far, pair, framework="torch", layout="interleaved")
 def rotated(x, positions=None, *, base=10000.0, rotary_dim=None):
-    """`RotaryEmbedding` makes angles, `apply_rotary_emb` turns."""
+    """`RotaryEmbedding` makes angles, `apply_rotary_emb` rotates."""
     if positions is None:
         positions = torch.arange(x.shape[-2])
     rotary = RotaryEmbedding(rotary_dim or x.shape[-1], theta=base)

@@ -22,7 +22,7 @@ def odd():
 
 @because("2**20", whose="precision", why="large angles in float32 are rounded")
 def far():
-    """The second pair of eight columns turns by a tenth per position."""
+    """The second pair of eight columns rotates by a tenth per position."""
     import math
 
     from timm.layers.pos_embed_sincos import freq_bands

@@ -23,7 +23,7 @@ from tests.nightly.conformance.adapting import against, because
     "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
 )
 def far():
-    """The second pair of eight columns turns by a tenth per position."""
+    """The second pair of eight columns rotates by a tenth per position."""
     import math
 
     import torch
@@ -38,7 +38,7 @@ def far():
 
 @against("rotary", far, framework="torch", layout="half")
 def llama(x, positions=None, *, base=10000.0):
-    """`LlamaRotaryEmbedding` makes tables, `apply_rotary_pos_emb` turns."""
+    """`LlamaRotaryEmbedding` makes tables, `apply_rotary_pos_emb` rotates."""
     places = torch.arange(x.shape[-2]) if positions is None else positions
     if places.ndim == 3:  # heads share them
         places = places[:, 0]

@@ -15,7 +15,7 @@ from tests.nightly.conformance.adapting import against, because
     "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
 )
 def far():
-    """The second pair of eight columns turns by a tenth per position."""
+    """The second pair of eight columns rotates by a tenth per position."""
     import math
 
     import torch
@@ -48,7 +48,7 @@ def empty():
 
 @against("rotary", far, pair, empty, framework="torch", layout="interleaved")
 def rotated(x, positions=None, *, base=10000.0, rotary_dim=None):
-    """`RotaryEmbedding` makes angles, `apply_rotary_pos_emb` turns."""
+    """`RotaryEmbedding` makes angles, `apply_rotary_pos_emb` rotates."""
     if positions is None:
         positions = torch.arange(x.shape[-2])
     if positions.ndim == 3:  # heads share them
