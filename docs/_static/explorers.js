@@ -169,7 +169,7 @@
       said.textContent = `Query at ${i}, key at ${j}: rotary score ${results.rotary.textContent}, `
         + `additive score ${results.additive.textContent}.`;
     }
-    const distance = slider(controls, "offset", "query minus key", { min: -8, max: 8, value: 3,
+    const distance = slider(controls, "offset", "query ahead of key by", { min: -8, max: 8, value: 3,
       write: (value) => String(value).replace("-", "\u2212") }, draw);
     const shift = slider(controls, "shift", "shift of both", { min: 0, max: SHIFTS - 1, value: 0 }, draw);
     panel.append(controls,

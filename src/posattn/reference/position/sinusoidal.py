@@ -116,10 +116,13 @@ def shift_matrix(
 ) -> Float[np.ndarray, "d d"]:
     r"""The rotation that takes each encoding to the one `offset` positions later.
 
-    .. math:: \mathbf{p}_{i+\delta} = \mathbf{R}_\delta\,\mathbf{p}_i \text{ for every } i, \qquad
-        \mathbf{R}_\delta = \operatorname{diag}_j
+    .. math:: \mathbf{p}_{i+\delta} = \mathbf{R}_\delta^\top\,\mathbf{p}_i \text{ for every } i, \qquad
+        \mathbf{R}_\delta^\top = \operatorname{diag}_j
         \begin{bmatrix} \cos\delta\omega_j & \sin\delta\omega_j \\
         -\sin\delta\omega_j & \cos\delta\omega_j \end{bmatrix}.
+
+    A pair here is sine and cosine, in this order, so the matrix is the transpose of the rotation
+    $\mathbf{R}_\delta$ of rotary embedding.
 
     Args:
         offset: $\delta$ in positions, any finite number.
@@ -127,7 +130,7 @@ def shift_matrix(
         base: $b$ of the frequencies $\omega_j = b^{-2j/d}$, positive.
 
     Returns:
-        $\mathbf{R}_\delta$, `(d, d)`. It is orthogonal and has determinant 1.
+        $\mathbf{R}_\delta^\top$, `(d, d)`. It is orthogonal and has determinant 1.
 
     Raises:
         TypeError: if an argument is not of its kind.
