@@ -1,4 +1,6 @@
-"""Notation: shapes and conventions."""
+"""Notation: shapes, conventions and names."""
+
+import re
 
 import numpy as np
 import pytest
@@ -6,6 +8,8 @@ import torch
 
 from posattn import reference
 from posattn.reference import attention_weights, split_heads
+from tests.pages.prose import sentences
+from tests.pages.reading import DOCS, PAGES
 
 RNG = np.random.default_rng(0)
 
@@ -84,3 +88,25 @@ def test_queries_sit_at_the_end_of_the_keys():
     seen = attention_weights(q, k, causal=True) > 0
     assert np.array_equal(seen, np.arange(10) <= stands[:, None])
     assert reference.causal_mask(2, 4).tolist() == [[True, True, True, False], 4 * [True]]
+
+
+OTHER_NAMES = re.compile(
+    r"(?<!o')\bclocks?\b(?! hand)|\b(?:speed|wavelength)s? of (?:a|all|each|every|the)\b.{0,9}\bpairs?\b"
+    r"|\bpairs? (?:\d+ )?(?:turn|spin)s?\b|\bturn(?:s|ed|ing)? (?:all |the )?(?:queries|keys|pairs)\b"
+    r"|\bat position [\w$\\{}-]+ turns\b"
+)
+
+
+def test_pages_and_docstrings_use_the_one_name_of_each_thing():
+    pages = [path for path in PAGES if path.stem != "notation"]
+    texts = {
+        path: "\n".join(line for _, line in sentences(path.read_text("utf-8")))
+        for path in pages
+    }
+    texts |= {path: path.read_text("utf-8") for path in (DOCS.parent / "src").rglob("*.py")}
+    found = [
+        f"{path}: {hit[0]}"
+        for path, text in texts.items()
+        for hit in OTHER_NAMES.finditer(text)
+    ]
+    assert not found, f"the table of {DOCS}/reference/notation.md has the names: {found}"

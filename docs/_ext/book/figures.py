@@ -2,10 +2,10 @@
 
 `{caption} fig-name` below a cell gives its drawing a number, a caption and alt text:
 
-    :::{caption} fig-clocks
+    :::{caption} fig-pairs
     :alt: Five rows of dials, whose hands turn clockwise.
 
-    The five positions on *four* clocks.
+    The five positions as *four* pairs.
     :::
 
 The cell may be hidden. Or there may be two cells, one for each framework, which draw the same.

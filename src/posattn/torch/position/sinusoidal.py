@@ -106,7 +106,7 @@ def shift_matrix(
         device: where the result lives.
 
     Returns:
-        R_delta, `(d, d)`. It is orthogonal and has determinant 1.
+        The transpose of R_delta, `(d, d)`. It is orthogonal and has determinant 1.
 
     Examples:
         >>> shift_matrix(1, 2)
