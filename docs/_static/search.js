@@ -47,7 +47,7 @@ async function start() {
     return;
   }
   const pagefind = await import("../pagefind/pagefind.js");
-  await pagefind.options({ ranking: { termSimilarity: 2 }, excerptLength: 30 });
+  await pagefind.options({ ranking: { termSimilarity: 2, pageLength: 0.4, metaWeights: { title: 0.5, asked: 1 } }, excerptLength: 30 });
   await search(pagefind);
   form.addEventListener("submit", (event) => event.preventDefault());
   input.addEventListener("input", () => {

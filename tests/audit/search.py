@@ -35,6 +35,7 @@ QUERIES = {  # each with one or several right answers, as their addresses begin
     "yarn": ("position/longer_contexts",),
 }
 HEAVY = 300  # KB, for one question and its answers
+DONE = "#search-said:text-matches('^Found|^Nothing')"
 BYTES = """performance.getEntriesByType("resource").filter((e) => e.name.includes("/pagefind/"))
     .reduce((sum, e) => sum + e.transferSize, 0)"""
 
@@ -45,7 +46,7 @@ def faults(browser, home):
     for words, places in QUERIES.items():
         tab = browser.new_page()
         tab.goto(f"{home}/search.html?q={words}")
-        tab.wait_for_function("document.getElementById('search-said').textContent")
+        tab.wait_for_selector(DONE)
         first = tab.locator("#search-results a").first
         answer = first.get_attribute("href") if first.count() else "nothing"
         if not answer.lstrip("/").startswith(places):

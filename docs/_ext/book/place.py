@@ -142,10 +142,10 @@ class ListPart(SphinxPostTransform):
 
 
 def question(document):
-    """What a page asks below its title, or nothing."""
+    """What a page asks in the first paragraph below its title, or nothing."""
     title = document.next_node(nodes.title)
-    first = title.next_node(descend=False, siblings=True) if title else None
-    asks = isinstance(first, nodes.paragraph) and [*map(type, first)] == [nodes.emphasis]
+    first = title and title.next_node(nodes.paragraph, descend=False, siblings=True)
+    asks = first is not None and [*map(type, first)] == [nodes.emphasis]
     return first.astext() if asks else ""
 
 

@@ -22,7 +22,8 @@ PASSED = (
     addnodes.index,
 )
 LISTS = {"genindex", "search", "404", "index", "reference/bibliography"}
-KEYWORDS = 10  # pagefind weighs a title with 7, a heading with 6 and a word of text with 1
+WEIGHTS = {"api/": 0.2, "questions/": 0.3}  # of words, beside those of chapters
+KEYWORDS = 10  # beside 7 for a title, 6 for a heading, and 1 for a word of text
 
 
 class keywords(nodes.Invisible, nodes.Element):
@@ -52,30 +53,30 @@ class Hide(SphinxPostTransform):
             node.parent.remove(node)
 
 
-def searched(words, weight=KEYWORDS):
-    """A paragraph that the index weighs."""
-    return f'<p data-pagefind-weight="{weight}">{escape(words)}.</p>'
-
-
-def pieces(node, level, plain):
+def pieces(node, level, weight):
     """What a node says, as headings with the addresses of sections, and paragraphs."""
     for child in node.children:
         if isinstance(child, nodes.section):
-            yield from pieces(child, level + 1, plain)
+            yield from pieces(child, level + 1, weight)
         elif isinstance(child, nodes.title) and isinstance(node, nodes.section):
-            weight = ' data-pagefind-weight="1"' if plain else ""
-            place = f'id="{node["ids"][0]}"{weight}'
-            yield f"<h{level} {place}>{escape(child.astext())}</h{level}>"
+            yield weighed(f"h{level}", child.astext(), (8 - level) * weight, node["ids"][0])
         elif isinstance(child, keywords):
-            yield searched(child["words"])
+            yield weighed("p", child["words"], KEYWORDS * weight)
         elif isinstance(child, addnodes.desc_signature):
-            yield f"<p>{escape(child.get('fullname', ''))}</p>"
+            yield weighed("p", child.get("fullname", ""), weight)
         elif "place" in child.get("classes", ()):
             continue
         elif isinstance(child, nodes.TextElement) and not isinstance(child, PASSED):
-            yield f"<p>{escape(text(child))}</p>"
+            yield weighed("p", text(child), weight)
         elif isinstance(child, nodes.Element) and not isinstance(child, PASSED):
-            yield from pieces(child, level, plain)
+            yield from pieces(child, level, weight)
+
+
+def weighed(tag, words, weight, place=""):
+    """An element that the index weighs, and whose place it knows."""
+    return (
+        f'<{tag} id="{place}" data-pagefind-weight="{weight:.2g}">{escape(words)}.</{tag}>'
+    )
 
 
 def text(node):
@@ -88,15 +89,19 @@ def text(node):
 
 
 def said(env, page):
-    """A page as the index reads it: its text and its authors' words, with little weight for the API."""
-    document, plain = env.get_doctree(page), page.startswith("api/")
+    """A page as the index reads it: its title, its authors' words, its text; a chapter's weigh most."""
+    document = env.get_doctree(page)
+    weight = next((w for start, w in WEIGHTS.items() if page.startswith(start)), 1)
     meta = (
         m["content"] for m in document.findall(nodes.meta) if m.get("name") == "keywords"
     )
-    body = "\n".join([*pieces(document, 0, plain), *map(searched, meta)])
-    weight = "0.3" if plain else "1"
-    start = f'<!doctype html><html lang="en"><body data-pagefind-weight="{weight}">'
-    return f"{start}{body}</body></html>"
+    title, *rest = pieces(document, 0, weight)
+    asked = ", ".join(meta)
+    known = weighed("p", asked, KEYWORDS * weight)
+    if weight == 1:  # then the words count as a second title
+        known += f'<p hidden data-pagefind-meta="asked">{escape(asked)}</p>'
+    body = "\n".join([title, known * bool(asked), *rest])
+    return f'<!doctype html><html lang="en"><body>{body}</body></html>'
 
 
 async def index(pages, folder):
