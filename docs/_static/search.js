@@ -5,6 +5,7 @@ const form = document.querySelector(".search-again");
 const said = document.getElementById("search-said");
 const list = document.getElementById("search-results");
 const input = form.elements.q;
+const SMALL = /^(an?|and|at|are|by|can|do|does|for|how|i|in|is|it|its|my|of|on|or|run|set|the|then|to|what|with|posattn|\w*Error:?)$/i;
 let asked = 0;
 
 function make(tag, options = {}, ...children) {
@@ -30,14 +31,36 @@ function entry({ sub_results: sections, meta }) {
   return item;
 }
 
+/* What has all words, or most of them: small words, and then others, are left out until something is found. */
+async function find(pagefind, asked) {
+  const all = asked.replace(/([a-z])(\d+\.\d)/gi, "$1 $2").split(/\s+/);
+  const { results } = await pagefind.search(all.join(" "));
+  if (results.length) return { results, left: [] };
+  let words = all.filter((word) => !SMALL.test(word));
+  if (!words.length) return { results, left: [] };
+  const left = all.filter((word) => SMALL.test(word));
+  for (;;) {
+    const { results } = await pagefind.search(words.join(" "));
+    if (results.length || words.length < 2) return { results, left };
+    const fewer = words.map((_, i) => words.filter((_, j) => j !== i));
+    const counts = await Promise.all(fewer.map(async (some) => (await pagefind.search(some.join(" "))).results.length));
+    const alone = await Promise.all(words.map(async (word) => (await pagefind.search(word)).results.length));
+    const most = Math.max(...counts);
+    const out = most ? counts.indexOf(most) : alone.indexOf(Math.min(...alone));
+    left.push(words[out]);
+    words = fewer[out];
+  }
+}
+
 async function search(pagefind) {
   const words = input.value.trim();
   const mine = ++asked;
-  const { results } = words ? await pagefind.search(words) : { results: [] };
+  const { results, left } = words ? await find(pagefind, words) : { results: [], left: [] };
   const found = await Promise.all(results.slice(0, PAGES).map((result) => result.data()));
   if (mine !== asked) return; // a later question was faster
   list.replaceChildren(...found.map(entry));
-  said.textContent = words && (found.length ? `Found on ${results.length} pages.` : `Nothing found for “${words}”.`);
+  const without = left.length ? ` without “${left.join("”, “")}”` : "";
+  said.textContent = words && (found.length ? `Found on ${results.length} pages${without}.` : `Nothing found for “${words}”.`);
 }
 
 async function start() {

@@ -211,7 +211,7 @@ def test_slowing_one_pair_brings_late_facts_back(page):
     assert len(found) == 2 * 8  # in PyTorch and in JAX
     for pair, share in found:
         assert float(share) > 0.65 if pair == "2" else float(share) < 0.3
-    assert page.glued["late others"] < 0.3 < 0.8 < page.glued["late periods"]
+    assert page.glued["late others"] < 0.3 < 0.8 < page.glued["late full"]
 
 
 def test_two_repairs_hold_at_four_times_the_length():
