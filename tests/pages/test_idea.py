@@ -6,6 +6,14 @@ import pytest
 from posattn import reference
 
 
+def test_matches_become_the_weight_in_the_corner():
+    asked = np.exp(np.array([1, 0, 1]) / np.sqrt(2))
+    assert np.allclose(
+        [*asked, asked.sum(), 2 * asked[0]], [2.03, 1, 2.03, 5.06, 4.06], atol=0.006
+    )
+    assert 2 * asked[0] / asked.sum() == pytest.approx(0.802, abs=5e-4)
+
+
 def test_rotation_keeps_the_angles(page):
     here, there = page.torch.rotated
     assert np.allclose(here, [(np.cos(p), np.sin(p)) for p in (2, 0, 3)])
