@@ -5,9 +5,11 @@ which a section of class `solution` has the answer.
 """
 
 import re
+from contextlib import suppress
 from html import escape
 
 from docutils import nodes
+from sphinx.errors import NoUri
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -40,7 +42,8 @@ class FillIndex(SphinxPostTransform):
         for index in self.document.findall(nodes.definition_list):
             if "exercise-index" in index["classes"]:
                 for page, chapter in chapters(self.env).items():
-                    index += self.entries(chapter.name, page)
+                    with suppress(NoUri):  # of a page that the document leaves out
+                        index += self.entries(chapter.name, page)
                 if not index.children:
                     logger.warning("{exercises} finds no exercise", location=index)
 
