@@ -17,7 +17,10 @@ from .chapters import APPENDICES
 from .place import question
 from .twins import LABELS, library
 
-LEFT_OUT = ("404", "api/", "slides/", "reference/sources")
+LEFT_OUT = (  # what is looked up, on the site: so it stands at the end of its part
+    *("404", "api/", "slides/", "fix/conforming", "questions"),
+    *(f"reference/{name}" for name in ("atlas", "models", "measurements", "sources")),
+)
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
 BEGINNING = 7  # lines that stand before the first break of a longer one
 LONG = 12  # rows of a table that may run over pages
@@ -51,10 +54,14 @@ class Select(SphinxPostTransform):
                 file.parent.remove(file)
                 self.app.builder.docnames.discard(page)  # a reference to it is no link
                 left_out.add(page)
+        labels = self.env.domains.standard_domain.labels
         for link in self.document.findall(addnodes.pending_xref):
             page = docname_join(link.get("refdoc", ""), link["reftarget"])
-            if link["reftype"] == "doc" and page in left_out and not link["refexplicit"]:
-                link.children[0][:] = [nodes.Text(self.env.titles[page].astext())]
+            title = self.env.titles[page].astext() if page in self.env.titles else ""
+            if link["reftype"] == "ref":
+                page, _, title = labels.get(link["reftarget"], ("", "", ""))
+            if page in left_out and not link["refexplicit"]:
+                link.children[0][:] = [nodes.Text(title)]
         root = self.env.get_doctree(self.config.root_doc)
         for toctree in root.findall(addnodes.toctree):
             held = [page for page in toctree["includefiles"] if page in chapters]
