@@ -1,6 +1,8 @@
 """Plans of real configurations, of the older forms and the newer ones, and what each says in words."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 import posattn
 from posattn import configs
 from posattn.__main__ import main
+from posattn.configs.families.stack import slopes
 from posattn.reference import alibi_slopes, frequencies, llama3, yarn
 
 RECORDS = Path(posattn.__file__).parents[2] / "docs" / "_records" / "configs"
@@ -122,14 +125,17 @@ def test_the_family_must_be_named_and_known():
         ValueError, match=r"model_type is missing.*did you mean it by model_typ"
     ):
         configs.plan({"model_typ": "llama"})
-    with pytest.raises(ValueError, match=r"model_type is missing, which names the family$"):
+    with pytest.raises(
+        ValueError, match=r"model_type is missing, which names the family; add it$"
+    ):
         configs.plan({})
     with pytest.raises(TypeError, match="model_type must be a string, got 3"):
         configs.plan({"model_type": 3})
     with pytest.raises(ValueError, match="'lama' is not known; did you mean llama"):
         configs.plan({"model_type": "lama"})
-    with pytest.raises(ValueError, match="'zzz' is not known; known are "):
-        configs.plan({"model_type": "zzz"})
+    for name in ("zzz", "glm4v2", "phi4"):  # near to a known one, with another attention
+        with pytest.raises(ValueError, match=f"'{name}' is not known; If its attention is"):
+            configs.plan({"model_type": name})
     with pytest.raises(TypeError, match="seer: text_config must be a dictionary, got 3"):
         configs.plan({"model_type": "seer", "text_config": 3})
     with pytest.raises(ValueError, match="text_config: model_type is missing"):
@@ -148,6 +154,46 @@ def test_the_command_prints_the_table(capsys):
     assert error.count("\n") == 1
 
 
+def test_a_plan_says_what_it_has_from_a_class_and_strict_refuses_it(capsys, tmp_path):
+    """Llama 2's file, as it was released, says nothing of the base."""
+    path = tmp_path / "config.json"
+    bare = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
+    path.write_text(json.dumps(bare | {"rope_scaling": None}), "utf-8")
+    plan = configs.plan(path)
+    assert plan == configs.plan(LLAMA)
+    assert plan.defaults == (("rope_theta", 10000.0),)
+    assert configs.plan(LLAMA).defaults == ()
+    told = "the defaults of LlamaConfig, transformers 5.23.0: rope_theta = 10000"
+    assert str(plan).splitlines()[-1] == f"from {told}"
+    assert main(["plan", str(path)]) == 0
+    assert told in capsys.readouterr().out
+    assert main(["plan", str(path), "--strict"]) == 2
+    error = capsys.readouterr().err
+    assert "LlamaConfig, transformers 5.23.0: rope_theta = 10000; add these keys" in error
+    assert configs.plan(LLAMA, strict=True) == plan
+
+
+def test_keys_that_nobody_reads_are_told_and_must_not_contradict():
+    stray = LLAMA | {"offset_alibi": 100, "head_dim": None, "kv_channels": 16}
+    plan = configs.plan(stray)
+    assert plan == configs.plan(LLAMA)
+    told = "not read: offset_alibi = 100, kv_channels = 16, which holds anyway"
+    assert str(plan).splitlines()[-1] == told
+    wrong = (
+        "llama: use_qk_norm = True is no key .* and its layers have False for it; remove"
+    )
+    with pytest.raises(ValueError, match=wrong):
+        configs.plan(LLAMA | {"use_qk_norm": True})
+
+
+def test_the_plan_is_made_without_any_array_library():
+    code = (
+        "import sys, posattn.configs; print({'numpy', 'torch', 'jax'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert found.stdout.split() == [b"set()"]
+
+
 def test_frequencies_are_the_references():
     wanted = llama3(128)
     np.testing.assert_array_equal(rope_of("llama-3.1").frequencies, wanted)
@@ -160,6 +206,8 @@ def test_frequencies_are_the_references():
     assert neox.rotary_dim == 24
     bloom = configs.plan(record("bloom")).layers[0]
     np.testing.assert_array_equal(bloom.bias.values, alibi_slopes(16))
+    heads = replace(bloom, num_heads=12)
+    np.testing.assert_array_equal(slopes(heads).values, alibi_slopes(12))
 
 
 def rope_of(name, layer=0, **options):
@@ -315,7 +363,7 @@ def test_what_contradicts_itself_is_an_error(name, change, match):
 
 ROPE = configs.rope({"rope_theta": 100.0, "mrope_section": [2, 1, 1]}, 8)
 PARTS = [
-    ({"kind": "state space"}, "state space, no attention of pairs"),
+    ({"kind": "state space"}, "state space, no position; not computed by posattn"),
     ({"kind": "chunked", "chunk": 9}, "attention in chunks of 9 positions, no position; 1 head"),
     ({"bias": configs.Buckets(32, 128, True)}, "32 buckets of offsets up to 128; 1 head"),
     ({"rope": ROPE}, "rotary base 100, halves, sections 2, 1, 1 for time, height and width"),

@@ -401,7 +401,7 @@ def test_what_is_no_attention_is_not_compared():
     ("change", "message"),
     [
         ({"model": print}, "model must be a torch.nn.Module"),
-        ({"config": {"model_type": "mistral"}}, "config is not clear"),
+        ({"config": {"model_type": "mistrals"}}, "config is not clear"),
         ({"inputs": 3.0}, "inputs must be tokens"),
         ({"inputs": 1}, "inputs must be at least 2 tokens, got 1"),
         ({"attention": "layers.0.self_attn"}, "attention must hold {} for the number"),

@@ -16,12 +16,18 @@ def add(commands):
         metavar="TOKENS",
         help="of a text, which LongRoPE and dynamic scaling look at",
     )
+    planning.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse what is left to the defaults of the family's class in transformers",
+    )
     planning.set_defaults(run=show_plan)
 
 
 def show_plan(chosen):
     """What a configuration says of each layer."""
     try:
-        return str(configs.plan(chosen.config, length=chosen.length)), DONE
+        found = configs.plan(chosen.config, length=chosen.length, strict=chosen.strict)
+        return str(found), DONE
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None

@@ -1,11 +1,10 @@
 """What a dense decoder has around its attention: norms, networks, embeddings, and where their weights are."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from posattn.configs.families import FAMILIES
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Plan
-from posattn.configs.reading import as_heads, opened
+from posattn.configs.reading import as_heads, layers_of, opened, planned
 from posattn.configs.weights import NAMES
 
 __all__ = ["DECODERS", "Family", "Model", "Source", "decoder", "read", "sources"]
@@ -159,7 +158,7 @@ def decoder(config, *, length=None):
         ValueError: if the configuration is not clear, or the family is not known to `Decoder`.
     """
     keys = opened(config, length=length, known=DECODERS)
-    layers = FAMILIES[keys.family](keys)
+    layers = layers_of(keys)
     family, dim = DECODERS[keys.family], layers[0].dim
     for layer in layers:
         as_heads(layer)
@@ -188,8 +187,7 @@ def decoder(config, *, length=None):
         embedding_scale=dim**0.5 if family.scaled else 1.0,
         logit_cap=cap,
     )
-    keys.finish()
-    return found
+    return replace(found, plan=planned(keys, layers))
 
 
 def sources(state, model):

@@ -6,9 +6,12 @@ import re
 import reprlib
 from numbers import Real
 
-__all__ = ["REQUIRED", "Keys", "shown"]
+__all__ = ["OPTIONAL", "REQUIRED", "Keys", "shown"]
 
-REQUIRED = object()  # for a key whose absence says nothing
+REQUIRED = (
+    object()
+)  # for a key that the file or the default of the family's class must have
+OPTIONAL = object()  # the same, but None where the class has no such key
 SAME = object()  # for a key where null says what absence says
 
 MATTERS = re.compile(
@@ -42,24 +45,27 @@ class Keys:
         values: the keys and what they hold.
         family: the model type, which opens every error.
         length: for how long a text the configuration is read, or None.
+        defaults: what the family's class sets where the configuration says nothing.
     """
 
-    def __init__(self, values, family, length=None):
+    def __init__(self, values, family, length=None, defaults=None):
         self.values = values
         self.family = family
         self.length = length
+        self.defaults = defaults or {}
         self.asked = set()
+        self.defaulted = {}
 
     def without(self, *names):
         """The same configuration with some keys taken out; what is asked there counts as asked here."""
         rest = {key: value for key, value in self.values.items() if key not in names}
-        fewer = Keys(rest, self.family, self.length)
-        fewer.asked = self.asked
+        fewer = Keys(rest, self.family, self.length, self.defaults)
+        fewer.asked, fewer.defaulted = self.asked, self.defaulted
         return fewer
 
-    def error(self, text, kind=ValueError):
-        """An error that says whose configuration is meant."""
-        return kind(f"{self.family}: {text}")
+    def error(self, text, kind=ValueError, do="correct it in the configuration"):
+        """An error that says whose configuration is meant, and what to do."""
+        return kind(f"{self.family}: {text}; {do}")
 
     def find(self, names):
         """The name among several of one thing that the configuration has, or None."""
@@ -70,20 +76,27 @@ class Keys:
             if self.values[other] != self.values[said[0]]:
                 raise self.error(
                     f"{said[0]} = {shown(self.values[said[0]])} and {other} = "
-                    f"{shown(self.values[other])} contradict each other"
+                    f"{shown(self.values[other])} contradict each other",
+                    do="keep the one that is meant",
                 )
         return (said or found or [None])[0]
 
-    def take(self, names, absent=REQUIRED, null=SAME):
+    def take(self, names, absent=REQUIRED, null=SAME, why=""):
         """The name under which the configuration has something, and what it holds."""
         name = self.find(names)
         if name is not None and self.values[name] is None and null is not SAME:
             return None, null
         if name is not None and self.values[name] is not None:
             return name, self.values[name]
-        if absent is REQUIRED:
-            raise self.missing(*names)
-        return None, absent
+        if absent not in (REQUIRED, OPTIONAL):
+            return None, absent
+        own = next((own for own in names if own in self.defaults), None)
+        if name is None and own is not None and self.defaults[own] is not None:
+            self.defaulted[own] = self.defaults[own]
+            return own, self.defaults[own]
+        if absent is OPTIONAL or (own is not None and null is not SAME):
+            return None, None if null is SAME else null
+        raise self.missing(*names, why=why)
 
     def missing(self, name, *others, why=""):
         """The error for a key that is not there, with the one that was perhaps meant."""
@@ -92,11 +105,11 @@ class Keys:
         near = [
             near for e in either for near in difflib.get_close_matches(e, rest, 1, NEAR)
         ]
-        hint = f"; did you mean it by {near[0]}?" if near else ""
+        do = f"add {name} to the configuration"
+        do = f"did you mean it by {near[0]}?" if near else do
         null = "null" if name in self.values else "missing"
-        return self.error(
-            f"{' or '.join(either)} is {null}{why}, and nothing is assumed in its place{hint}"
-        )
+        nor = ", and no default is known" * (null == "missing")
+        return self.error(f"{' or '.join(either)} is {null}{why}{nor}", do=do)
 
     def count(self, *names, absent=REQUIRED, null=SAME, least=1, most=2**24):
         """A whole number."""
@@ -184,15 +197,27 @@ class Keys:
         """Count keys as read that say nothing about this family's attention."""
         self.asked.update(names)
 
-    def finish(self):
-        """Reject a key that was not read and looks as if it changed attention."""
+    def unread(self):
+        """The keys that look as if they changed attention and were not read; none may be misspelt."""
+        found = {}
         for key, value in self.values.items():
             if key in self.asked or value is None or value is False or value in ([], {}):
                 continue
             unused = [name for name in self.asked if name not in self.values]
             near = difflib.get_close_matches(key, unused, 1, NEAR)
-            if near or (MATTERS.search(key) and not HARMLESS.search(key)):
-                hint = f"; did you mean {near[0]}?" if near else ""
+            if near:
                 raise self.error(
-                    f"{key} = {shown(value)} is no key that this family's attention reads{hint}"
+                    f"{key} = {shown(value)} is no key that this family's attention reads",
+                    do=f"did you mean {near[0]}?",
                 )
+            if MATTERS.search(key) and not HARMLESS.search(key):
+                found[key] = value
+        return found
+
+    def finish(self):
+        """Reject every key that was not read and looks as if it changed attention."""
+        for key, value in self.unread().items():
+            raise self.error(
+                f"{key} = {shown(value)} is no key that this family's attention reads",
+                do="remove it",
+            )

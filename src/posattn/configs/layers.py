@@ -1,6 +1,6 @@
 """What a layer of attention does, as a value: read from a configuration, and built by every column."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from posattn.configs.words import sentence, table
@@ -305,13 +305,19 @@ class Layer:
 class Plan:
     """What a model does with positions, layer by layer.
 
+    Plans are equal if their layers are, wherever the numbers come from.
+
     Args:
         model_type: as the configuration names it.
         layers: one for each layer of the stack.
+        defaults: what the configuration leaves out and the family's class in transformers defines, by name.
+        unread: keys of the configuration that this family's attention doesn't read, though they look like it.
     """
 
     model_type: str
     layers: tuple[Layer, ...]
+    defaults: tuple[tuple[str, object], ...] = field(default=(), compare=False)
+    unread: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self):
         return table(self)

@@ -7,10 +7,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from posattn import contract
+from posattn.configs.claims import agreeing
+from posattn.configs.defaults import defaults_of
 from posattn.configs.families import FAMILIES
+from posattn.configs.families.stack import slopes
 from posattn.configs.keys import Keys
-from posattn.configs.layers import Buckets, Plan, Slopes
-from posattn.reference.position.alibi import alibi_slopes
+from posattn.configs.layers import Buckets, Plan
+from posattn.configs.words import listed, origin
 
 __all__ = ["as_heads", "chosen", "plan"]
 
@@ -23,20 +26,21 @@ HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it
 NESTED = ("text_config", "llm_config")
 
 
-def plan(config, *, length=None):
+def plan(config, *, length=None, strict=False):
     """Read what each layer of a model does with positions from the model's configuration.
 
-    Nothing is assumed in silence. A key that changes attention and is missing, unknown, misspelt, of the
-    wrong kind or contradicted by another is an error that names it. Absent keys count only where their
-    absence says something, such as that of `num_key_value_heads` in Llama.
-    A `config.json` that relies on defaults of a class in transformers is complete as that class writes it:
-    give the object that `AutoConfig.from_pretrained` returns.
+    Every number comes from the configuration, from the default that the family's class in transformers has
+    for it, or from the family's code. The plan says which are of the second kind. What none of them defines
+    is an error, as is a key that is misspelt, of the wrong kind or contradicted by another.
+    Keys that this family's attention doesn't read are listed below the layers, and are an error only if the
+    layers are otherwise.
 
     Args:
         config: the path of a `config.json` or of its folder, its content as a dictionary, or a configuration
             object of transformers.
         length: for how long a text, which matters to methods such as LongRoPE; None is one within the
             trained length.
+        strict: whether the default of a class is an error, for those who convert checkpoints.
 
     Returns:
         A `Plan`, which prints as a table.
@@ -48,17 +52,42 @@ def plan(config, *, length=None):
     Examples:
         >>> small = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
         ...     "num_attention_heads": 4, "rope_theta": 10000.0}
-        >>> print(plan(small).layers[0])
-        layer 0: full attention, rotary base 10000, halves; 4 heads
+        >>> print(plan(small))
+        llama, 2 layers from 0 on
+        0-1  full attention, rotary base 10000, halves; 4 heads
+        >>> del small["rope_theta"]
+        >>> print(str(plan(small)).splitlines()[-1])
+        from the defaults of LlamaConfig, transformers 5.23.0: rope_theta = 10000
         >>> plan(small | {"head_dims": 16})
         Traceback (most recent call last):
             ...
         ValueError: llama: head_dims = 16 is no key that this family's attention reads; did you mean head_dim?
     """
     keys = opened(config, length=length)
-    layers = FAMILIES[keys.family](keys)
-    keys.finish()
-    return Plan(keys.family, layers)
+    found = planned(keys, layers_of(keys))
+    if strict and found.defaults:
+        raise keys.error(
+            f"the configuration leaves to {origin(found)}: {listed(found.defaults)}",
+            do="add these keys to it",
+        )
+    return found
+
+
+def planned(keys, layers):
+    """The plan of some layers; keys that nobody read must not contradict it."""
+    unread = agreeing(keys, layers)
+    return Plan(keys.family, layers, tuple(sorted(keys.defaulted.items())), unread)
+
+
+def layers_of(keys):
+    """The layers that the family reads; an error also says what the configuration left to the class."""
+    try:
+        return FAMILIES[keys.family](keys)
+    except ValueError as error:
+        if not keys.defaulted:
+            raise
+        name, given = defaults_of(keys.family)[0], listed(keys.defaulted.items())
+        raise ValueError(f"{error}. By default of {name}, {given}") from None
 
 
 def opened(config, *, length=None, known=FAMILIES):
@@ -75,18 +104,23 @@ def opened(config, *, length=None, known=FAMILIES):
         values = nested
     model_type = _model_type(values, f"{inner}: " if inner else "")
     if model_type not in known:
-        near = difflib.get_close_matches(model_type, known, 3, 0.6)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        near = [  # a letter twice or at another place, not another family
+            name
+            for name in difflib.get_close_matches(model_type, known)
+            if set(name) == set(model_type)
+        ]
         names = ", ".join(sorted(known))
-        if known is FAMILIES:
-            names = f"the {len(FAMILIES)} keys of posattn.configs.FAMILIES"
         if model_type in FAMILIES:
             raise ValueError(
                 f"model_type must be one of {names} for a Decoder, got {model_type!r}; "
                 "for its attention see MultiHeadAttention.from_config and LatentAttention.from_config"
             )
-        raise ValueError(f"model_type {model_type!r} is not known; {hint}known are {names}")
-    return Keys(values, model_type, length)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(
+            f"model_type {model_type!r} is not known; {hint}If its attention is that of one of the"
+            f" {len(FAMILIES)} keys of posattn.configs.FAMILIES, write that family in its place"
+        )
+    return Keys(values, model_type, length, defaults_of(model_type)[1])
 
 
 def chosen(config, layer, *, length=None):
@@ -116,10 +150,9 @@ def chosen(config, layer, *, length=None):
 
 def as_heads(layer):
     """Refuse a layer that `MultiHeadAttention` has no option for, so that nothing is left out in silence."""
-    usual = Slopes(tuple(map(float, alibi_slopes(layer.num_heads))))
     if (
         layer.bias is not None
-        and layer.bias != usual
+        and layer.bias != slopes(layer)
         and not isinstance(layer.bias, Buckets)
     ):
         raise ValueError(
@@ -144,8 +177,8 @@ def _model_type(values, where):
     found = values.get("model_type")
     if found is None:
         near = difflib.get_close_matches("model_type", values, 1, 0.8)
-        hint = f"; did you mean it by {near[0]}?" if near else ""
-        raise ValueError(f"{where}model_type is missing, which names the family{hint}")
+        do = f"did you mean it by {near[0]}?" if near else "add it"
+        raise ValueError(f"{where}model_type is missing, which names the family; {do}")
     if not isinstance(found, str):
         raise TypeError(f"{where}model_type must be a string, got {found!r}")
     return found

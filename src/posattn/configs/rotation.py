@@ -4,8 +4,6 @@ import math
 
 from posattn.configs.keys import Keys, shown
 from posattn.configs.layers import Rope
-from posattn.reference.position.scaling import llama3, yarn
-from posattn.reference.position.sinusoidal import frequencies
 
 __all__ = ["METHODS", "rope"]
 
@@ -73,7 +71,7 @@ def rope(
         >>> rope({"rope_type": "linear", "rope_theta": 1e6, "facto": 8.0}, 4)
         Traceback (most recent call last):
             ...
-        ValueError: rope: factor is missing, and nothing is assumed in its place; did you mean it by facto?
+        ValueError: rope: factor is missing, and no default is known; did you mean it by facto?
     """
     keys = Keys(parameters, family)
     head_dim = keys.whole("head_dim", head_dim, most=2**16)
@@ -93,7 +91,7 @@ def rope(
     sections, interleaved = _sections(keys, said, len(found))
     return Rope(
         base=base,
-        frequencies=tuple(map(float, found)),
+        frequencies=tuple(found),
         layout=layout,
         method=method,
         numbers=_numbers(keys, method),
@@ -142,7 +140,8 @@ class Options:
 
     def plain(self, base=None):
         """The frequencies before any scaling."""
-        return frequencies(self.dim, base=self.base if base is None else base)
+        base = self.base if base is None else base
+        return [base ** (-j / self.dim) for j in range(0, self.dim, 2)]
 
     def stretch(self):
         """The factor, or the quotient of the lengths in its place."""
@@ -227,13 +226,18 @@ def _default(options):
 
 
 def _linear(options):
-    return options.plain() / options.factor, 1.0
+    return slowed(options.plain(), options.factor), 1.0
+
+
+def slowed(found, factor):
+    """Frequencies divided by a factor."""
+    return [frequency / factor for frequency in found]
 
 
 def _proportional(options):
     share = options.keys.values.get("partial_rotary_factor") or 1.0
     rotation = int(share * options.dim // 2)
-    return options.plain()[:rotation] / (options.factor or 1.0), 1.0
+    return slowed(options.plain()[:rotation], options.factor or 1.0), 1.0
 
 
 def _ntk(options):
@@ -275,32 +279,28 @@ def _yarn(options):
             f"{TRAINED} = {trained} leaves no pair between {slow:g} and {fast:g} turns"
         )
 
-    def computed(factor):
-        return yarn(
-            options.dim,
-            base=options.base,
-            factor=factor,
-            trained_length=trained,
-            beta_fast=fast,
-            beta_slow=slow,
-            truncate=options.truncate is not False,
-            mscale=options.mscale,
-            mscale_all_dim=options.mscale_all_dim,
-        )
+    first, last = (
+        options.dim * (math.log(turns) - math.log(beta)) / (2 * math.log(options.base))
+        for beta in (fast, slow)
+    )
+    if options.truncate is not False:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, options.dim - 1)
+    places = range(options.dim // 2)
+    parts = [within((j - first) / max(last - first, 1e-3)) for j in places]
+    both = (options.mscale, options.mscale_all_dim)
+    over, under = (
+        0.1 * (weight if all(both) else given) * math.log(max(stretch, 1)) + 1
+        for weight, given in zip(both, (1, 0), strict=True)
+    )
+    blend = zip(parts, options.plain(), strict=True)
+    found = [part * w / stretch + (1 - part) * w for part, w in blend]
+    return found, options.attention_factor or over / under
 
-    found, sharpening = _whatever(computed, stretch, options.plain())
-    return found, options.attention_factor or sharpening
 
-
-def _whatever(computed, stretch, plain):
-    """Frequencies blended for any factor; the reference takes those of at least 1.
-
-    Below, transformers blends in the same shares, which the result for 2 shows, and sharpens nothing.
-    """
-    if stretch >= 1:
-        return computed(stretch)
-    stay = 2 * computed(2.0)[0] / plain - 1
-    return plain * ((1 - stay) / stretch + stay), 1.0
+def within(part):
+    """The number, or 0 or 1 if it lies beyond."""
+    return min(max(part, 0), 1)
 
 
 def _longrope(options):
@@ -319,7 +319,7 @@ def _longrope(options):
     elif sharpening is None:
         options.keys.whole(TRAINED, trained, least=2, most=2**62)
         sharpening = math.sqrt(1 + math.log(stretch) / math.log(trained))
-    return options.plain() / slowing, sharpening
+    return [w / s for w, s in zip(options.plain(), slowing, strict=True)], sharpening
 
 
 def _llama3(options):
@@ -329,18 +329,11 @@ def _llama3(options):
             f"high_freq_factor = {high:g} must be at least low_freq_factor = {low:g}"
         )
 
-    def computed(factor):
-        found = llama3(
-            options.dim,
-            base=options.base,
-            factor=factor,
-            low_frequency_factor=low,
-            high_frequency_factor=high,
-            trained_length=getattr(options, TRAINED),
-        )
-        return found, 1.0
-
-    return _whatever(computed, options.factor, options.plain())
+    plain, trained = options.plain(), getattr(options, TRAINED)
+    turns = [trained * w / (2 * math.pi) for w in plain]
+    stay = [1 if t >= high else within((t - low) / ((high - low) or 1)) for t in turns]
+    blend = zip(stay, plain, strict=True)
+    return [(1 - part) * w / options.factor + part * w for part, w in blend], 1.0
 
 
 COMPUTED = {

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from itertools import pairwise
 
+from posattn.configs.defaults import VERSION, defaults_of
+
 __all__ = ["sentence", "table"]
 
 MOST = 4  # of ranges that are all written
@@ -11,7 +13,8 @@ MOST = 4  # of ranges that are all written
 def sentence(layer):
     """What a layer does."""
     if layer.kind not in ("full", "sliding", "chunked"):
-        return f"{layer.kind}, no attention of pairs"
+        nowhere = "" if "position" in layer.kind else ", no position"
+        return f"{layer.kind}{nowhere}; not computed by posattn"
     parts = [_seen(layer)]
     if layer.table is not None:
         parts[0] += f", {layer.table[0]} table of {layer.table[1]} rows at the input"
@@ -151,7 +154,24 @@ def table(plan):
         f"{place.ljust(width)}  {sentence(layer)}"
         for place, layer in zip(named, found, strict=True)
     ]
+    if plan.defaults:
+        lines.append(f"from the defaults of {origin(plan)}: {listed(plan.defaults)}")
+    if plan.unread:
+        lines.append(f"not read: {', '.join(plan.unread)}")
     return "\n".join(lines)
+
+
+def origin(plan):
+    """The class that defines what the configuration leaves out."""
+    return f"{defaults_of(plan.model_type)[0]}, transformers {VERSION}"
+
+
+def listed(defaults):
+    """Names and values in a row."""
+    return ", ".join(
+        f"{name} = {_number(value) if type(value) is float else value}"
+        for name, value in defaults
+    )
 
 
 def _places(indices):

@@ -17,12 +17,11 @@ COMPRESSED = {
 }
 
 
-def latent(keys, *, grouped=None, ranked=None, interleaved=True):
+def latent(keys, *, ranked=None, interleaved=True):
     """A layer of latent attention, whose last entries rotate.
 
     Args:
         keys: of the configuration.
-        grouped: as for `plain`.
         ranked: None if queries may do without a latent vector, `REQUIRED` if not.
         interleaved: whether neighbors rotate, not halves.
     """
@@ -39,7 +38,7 @@ def latent(keys, *, grouped=None, ranked=None, interleaved=True):
     width = widths.content_dim + widths.rotary_dim
     keys.only("qk_head_dim", width)
     keys.only("head_dim", widths.rotary_dim)
-    layer = plain(keys, grouped=grouped, head_dim=False, each=width)
+    layer = plain(keys, head_dim=False, each=width)
     if layer.num_kv_heads != layer.num_heads:
         raise keys.error(
             f"num_key_value_heads = {layer.num_kv_heads} must be num_attention_heads = "
@@ -78,13 +77,13 @@ def deepseek_v2(keys):
 def deepseek_v3(keys):
     """DeepSeek V3 and Kimi K2: the same, where halves may rotate, too."""
     interleaved = keys.flag("rope_interleave", absent=True)
-    layer = latent(keys, grouped=REQUIRED, interleaved=interleaved)
+    layer = latent(keys, interleaved=interleaved)
     return stacked(keys, lambda place: layer)
 
 
 def deepseek_v32(keys):
     """DeepSeek V3.2: an indexer chooses the keys that a query sees."""
-    layer = latent(keys, grouped=REQUIRED, ranked=REQUIRED)
+    layer = latent(keys, ranked=REQUIRED)
     layer = replace(layer, selected=keys.count("index_topk"))
     of_indexer(keys)
     kinds(keys, lambda place: INDEXED, among=(INDEXED,))
@@ -99,7 +98,7 @@ def of_indexer(keys):
 
 def deepseek_v4(keys):
     """DeepSeek V4: a window and compressed keys; keys are values, so the output is rotated back."""
-    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = plain(keys)
     keys.only("num_key_value_heads", 1)
     keys.only("attention_bias", False)
     eps = keys.number("rms_norm_eps")

@@ -11,22 +11,23 @@ from posattn.configs.families.stack import (
     rotation,
     stacked,
     windowed,
+    with_groups,
 )
-from posattn.configs.keys import REQUIRED, Keys, shown
+from posattn.configs.keys import Keys, shown
 
 __all__ = ["gemma", "gemma2", "gemma3", "gemma4"]
 
 
 def gemma(keys):
     """Gemma: heads whose width is no equal share of the model's."""
-    layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
+    layer = biased(keys, plain(keys))
     keys.only("use_bidirectional_attention", False)
     return every(keys, layer, rotation(keys, layer.head_dim))
 
 
 def scaled(keys):
     """The layer, whose scale does not come from the width of its heads."""
-    layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
+    layer = biased(keys, plain(keys))
     return replace(layer, scale=keys.number("query_pre_attn_scalar") ** -0.5)
 
 
@@ -82,7 +83,7 @@ def gemma4(keys):
     if kind[-1] != FULL:
         raise keys.error(f"layer_types[{count - 1}] must be {FULL!r}, as the last layer's")
     both = keys.choice("use_bidirectional_attention", among=("all", "vision"), absent=None)
-    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = plain(keys)
     layer = replace(
         biased(keys, layer),
         scale=1.0,
@@ -142,11 +143,8 @@ def wider(keys, layer, kind, shared):
     elif not shared:
         groups = None  # which transformers then does not read
     groups = layer.num_kv_heads if groups is None else groups
-    if layer.num_heads % groups:
-        raise keys.error(
-            f"num_global_key_value_heads = {groups} must divide num_attention_heads = {layer.num_heads}"
-        )
-    return replace(layer, head_dim=width, num_kv_heads=groups)
+    layer = replace(layer, head_dim=width)
+    return with_groups(keys, layer, groups, "num_global_key_value_heads")
 
 
 def owner(keys, kind, place, own):

@@ -12,6 +12,7 @@ from posattn.configs.families.stack import (
     rotation,
     stacked,
     windowed,
+    with_groups,
 )
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Profiles, Temperature
@@ -23,7 +24,7 @@ NEAR, FAR = "hybrid_sliding", "hybrid"
 
 def jamba(keys):
     """Jamba: one layer in some attends, without position; the others are state spaces."""
-    layer = plain(keys, grouped=REQUIRED, head_dim=False)
+    layer = plain(keys, head_dim=False)
     period, start = (
         keys.count("attn_layer_period"),
         keys.count("attn_layer_offset", least=0),
@@ -42,14 +43,14 @@ def jamba(keys):
 
 def minimax(keys):
     """MiniMax: layers of linear attention between those that attend to pairs."""
-    layer = plain(keys, grouped=REQUIRED)
+    layer = plain(keys)
     keys.ignore("full_attn_alpha_factor", "full_attn_beta_factor")
     keys.ignore("linear_attn_alpha_factor", "linear_attn_beta_factor")
     window = sliding_window(keys, absent=None)
     kind = kinds(keys, among=(FULL, LINEAR))
     pairs = windowed(keys, layer, SLIDING if window else FULL, window)
     pairs = replace(pairs, rope=rotation(keys, layer.head_dim, partial=True))
-    linear = replace(layer, kind="linear")
+    linear = replace(layer, kind="linear attention")
     return stacked(keys, lambda place: linear if kind[place] == LINEAR else pairs)
 
 
@@ -73,7 +74,7 @@ def inkling(keys):
             convolved=convolved,
         )
 
-    far = made(plain(keys, grouped=REQUIRED, head_dim=REQUIRED), keys.count("rel_extent"))
+    far = made(plain(keys), keys.count("rel_extent"))
     if floor is not None:
         far = replace(far, temperature=Temperature(floor, scale, smooth=True))
     near = made(of_windows(keys), window)
@@ -92,9 +93,5 @@ def of_windows(keys):
     heads = keys.count("swa_num_attention_heads", most=2**16)
     groups = keys.count("swa_num_key_value_heads", most=2**16)
     each = keys.count("swa_head_dim", most=2**16)
-    if heads % groups:
-        raise keys.error(
-            f"swa_num_key_value_heads = {groups} must divide swa_num_attention_heads = {heads}"
-        )
-    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
-    return replace(layer, num_heads=heads, num_kv_heads=groups, head_dim=each)
+    layer = replace(plain(keys), head_dim=each)
+    return with_groups(keys, layer, groups, "swa_num_key_value_heads", heads)

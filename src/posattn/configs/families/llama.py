@@ -63,7 +63,7 @@ def llama(keys):
 
 def mistral(keys):
     """Mistral: every layer has the window; transformers ignores `layer_types`."""
-    layer = plain(keys, grouped=REQUIRED)
+    layer = plain(keys)
     window = sliding_window(keys)
     kind = SLIDING if window else FULL
     kinds(keys, lambda place: kind, among=(kind,))
@@ -107,7 +107,7 @@ def turning_of_olmo3(keys, head_dim, kind):
 
 def gpt_oss(keys):
     """gpt-oss: sinks, and a window in every other layer."""
-    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = plain(keys)
     rope = rotation(keys, layer.head_dim)
     layer = replace(biased(keys, layer, absent=REQUIRED), rope=rope, sinks=True)
     window = sliding_window(keys)
@@ -141,13 +141,13 @@ def slides_everywhere(keys, layer, **options):
 
 def mixtral(keys):
     """Mixtral: Mistral with experts."""
-    return slides_everywhere(keys, plain(keys, grouped=REQUIRED))
+    return slides_everywhere(keys, plain(keys))
 
 
 def starcoder2(keys):
     """StarCoder 2: `use_bias` on all four projections."""
     bias = keys.flag("use_bias")
-    layer = plain(keys, grouped=REQUIRED)
+    layer = plain(keys)
     return slides_everywhere(
         keys, replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
     )
@@ -169,7 +169,7 @@ def olmo(keys):
 
 def helium(keys):
     """Helium: neighbors rotate, and the output has no offset."""
-    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = plain(keys)
     layer = replace(biased(keys, layer), use_output_bias=False)
     return every(keys, layer, rotation(keys, layer.head_dim, layout="interleaved"))
 
@@ -196,7 +196,7 @@ def cohere(keys):
 def ernie4_5(keys):
     """ERNIE 4.5: neighbors rotate, and `use_bias` is for all four projections."""
     bias = keys.flag("use_bias", absent=False)
-    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = plain(keys)
     layer = replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
     return every(keys, layer, rotation(keys, layer.head_dim, layout="interleaved"))
 
@@ -212,6 +212,6 @@ def hunyuan(keys):
 
 def seed_oss(keys):
     """Seed-OSS: offsets on queries, keys and values, and for the output by a key of its own."""
-    layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED), absent=REQUIRED)
+    layer = biased(keys, plain(keys), absent=REQUIRED)
     layer = replace(layer, use_output_bias=keys.flag("attention_out_bias"))
     return every(keys, layer, rotation(keys, layer.head_dim))

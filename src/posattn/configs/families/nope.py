@@ -21,7 +21,7 @@ __all__ = ["cohere2", "exaone4", "llama4", "smollm3"]
 
 def smollm3(keys):
     """SmolLM3: every fourth layer has no position, and those have the window if it is used."""
-    layer = biased(keys, plain(keys, grouped=REQUIRED))
+    layer = biased(keys, plain(keys))
     rope = rotation(keys, layer.head_dim)
     turns = turns_of(keys, empty=False)
     used = keys.flag("use_sliding_window", absent=False)
@@ -76,7 +76,7 @@ def cohere2(keys):
 def exaone4(keys):
     """EXAONE 4: with windows, likewise; without, all layers rotate."""
     norm = rms(keys)
-    layer = replace(plain(keys, grouped=REQUIRED), query_norm=norm, key_norm=norm)
+    layer = replace(plain(keys), query_norm=norm, key_norm=norm)
     rope = rotation(keys, layer.head_dim)
     window = sliding_window(keys)
     pattern = pattern_of_exaone(keys) if window else None
@@ -109,7 +109,7 @@ def pattern_of_exaone(keys):
 def llama4(keys):
     """Llama 4: layers that rotate see their chunk only, with norms behind; queries of the others grow."""
     eps = keys.number("rms_norm_eps")
-    layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
+    layer = biased(keys, plain(keys))
     rope = rotation(keys, layer.head_dim, layout="interleaved")
     turns = turns_of(keys, empty=True)
     chunk = keys.count("attention_chunk_size", null=None, most=2**62)

@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 from posattn.configs.families.llama import biased, every
-from posattn.configs.families.stack import plain, rotation, stacked
+from posattn.configs.families.stack import plain, rotation, slopes, stacked, with_groups
 from posattn.configs.keys import REQUIRED, Keys
-from posattn.configs.layers import Slopes
 from posattn.configs.rotation import rope
-from posattn.reference.position.alibi import alibi_slopes
 
 __all__ = ["bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "opt"]
 
@@ -44,11 +42,6 @@ def gpt2(keys):
         keys,
         lambda place: replace(layer, scale=layer.scale / (place + 1 if by_place else 1)),
     )
-
-
-def slopes(layer, scale=1.0):
-    """ALiBi for the heads of a layer."""
-    return Slopes(tuple(scale * float(slope) for slope in alibi_slopes(layer.num_heads)))
 
 
 def bloom(keys):
@@ -147,13 +140,10 @@ def falcon(keys):
     grouped = keys.flag("new_decoder_architecture")
     one = keys.flag("multi_query", absent=False if grouped else REQUIRED)
     groups = few if grouped else 1 if one else layer.num_heads
-    if layer.num_heads % groups:
-        raise keys.error(
-            f"num_kv_heads = {groups} must divide num_attention_heads = {layer.num_heads}"
-        )
+    layer = with_groups(keys, layer, groups, "num_kv_heads")
     bias = keys.flag("bias")
     keys.ignore("parallel_attn", "num_ln_in_parallel_attn")
-    layer = replace(layer, num_kv_heads=groups, use_bias=(bias,) * 3, use_output_bias=bias)
+    layer = replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
     if keys.flag("alibi"):  # added before the scores are scaled
         keys.ignore(
             "rope_theta", "rope_parameters", "rope_scaling", "max_position_embeddings"

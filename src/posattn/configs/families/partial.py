@@ -34,7 +34,7 @@ def phi(keys):
 
 def stablelm(keys):
     """StableLM: each head has a norm of its own, if any."""
-    layer = plain(keys, grouped=REQUIRED, head_dim=False)
+    layer = plain(keys, head_dim=False)
     bias = keys.flag("use_qkv_bias", absent=False)
     layer = replace(layer, use_bias=(bias,) * 3)
     return rotated(keys, normed(keys, layer, absent=False, axes="heads"))
@@ -55,14 +55,14 @@ def nemotron(keys):
 
 def glm(keys):
     """GLM-4: neighbors rotate; no offset for the output."""
-    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = plain(keys)
     layer = replace(biased(keys, layer, absent=REQUIRED), use_output_bias=False)
     return rotated(keys, layer, layout="interleaved")
 
 
 def glm4_moe(keys):
     """GLM-4.5 to 4.7: halves rotate, and there may be norms; no offset for the output."""
-    layer = biased(keys, plain(keys, grouped=REQUIRED))
+    layer = biased(keys, plain(keys))
     normed = keys.flag("use_qk_norm", absent=False)
     norm = rms(keys, absent=REQUIRED if normed else None) if normed else None
     layer = replace(layer, query_norm=norm, key_norm=norm, use_output_bias=False)
@@ -72,7 +72,7 @@ def glm4_moe(keys):
 def minimax_m2(keys):
     """MiniMax-M2: norms over all heads at once; how many entries rotate may stand as `rotary_dim`."""
     norm = rms(keys, axes="width")
-    layer = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    layer = plain(keys)
     layer = replace(layer, query_norm=norm, key_norm=norm)
     keys.only("use_qk_norm", True)
     keys.only("qk_norm_type", "per_layer")

@@ -40,7 +40,7 @@ def late_windows(keys):
 
 def qwen2(keys):
     """Qwen2: offsets on queries, keys and values only."""
-    layer = replace(plain(keys, grouped=REQUIRED), use_bias=(True, True, True))
+    layer = replace(plain(keys), use_bias=(True, True, True))
     window, kind = late_windows(keys)
     layer = replace(layer, rope=rotation(keys, layer.head_dim))
     return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
@@ -49,7 +49,7 @@ def qwen2(keys):
 def qwen3(keys):
     """Qwen3: norms of queries and keys, each head by itself."""
     norm = rms(keys)
-    layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
+    layer = biased(keys, plain(keys))
     window, kind = late_windows(keys)
     rope = rotation(keys, layer.head_dim)
     layer = replace(layer, rope=rope, query_norm=norm, key_norm=norm)
@@ -58,7 +58,7 @@ def qwen3(keys):
 
 def qwen2_moe(keys):
     """Qwen2 with experts: windows, if they are used, in every other layer of the first ones."""
-    layer = plain(keys, grouped=REQUIRED)
+    layer = plain(keys)
     bias = keys.flag("qkv_bias", absent=True)
     used = keys.flag("use_sliding_window", absent=False)
     window = sliding_window(keys, absent=REQUIRED if used else None) if used else None
@@ -75,7 +75,7 @@ def qwen2_moe(keys):
 def qwen3_moe(keys):
     """Qwen3 with experts: the window, if it is used, in all layers."""
     norm = rms(keys)
-    layer = biased(keys, plain(keys, grouped=REQUIRED))
+    layer = biased(keys, plain(keys))
     used = keys.flag("use_sliding_window", absent=False)
     window = sliding_window(keys, absent=REQUIRED if used else None) if used else None
     keys.ignore("sliding_window", "max_window_layers")
@@ -84,11 +84,9 @@ def qwen3_moe(keys):
     return every(keys, layer, rotation(keys, layer.head_dim))
 
 
-def sectioned(keys, head_dim, alternating, **options):
-    """A rotation whose pairs rotate with time, height and width, and must say how many of each."""
-    rope = rotation(keys, head_dim, **options)
-    if not rope.sections:
-        raise keys.missing("mrope_section", why=" in rope_parameters or rope_scaling")
+def sectioned(keys, head_dim, sections, alternating=False, **options):
+    """A rotation whose pairs rotate with time, height and width: so many of each, if the keys say nothing."""
+    rope = rotation(keys, head_dim, sections=sections, **options)
     if not alternating and rope.interleaved:
         raise keys.error(
             "mrope_interleaved must be false, since sections of this family do not alternate"
@@ -98,25 +96,25 @@ def sectioned(keys, head_dim, alternating, **options):
 
 def qwen2_vl(keys):
     """Qwen2-VL and 2.5-VL: the language model, whose pairs rotate with time, height and width."""
-    layer = replace(plain(keys, grouped=REQUIRED, head_dim=False), use_bias=(True,) * 3)
+    layer = replace(plain(keys, head_dim=False), use_bias=(True,) * 3)
     window, kind = late_windows(keys)
     keys.ignore("vision_start_token_id", "vision_end_token_id", "vision_token_id")
-    layer = replace(layer, rope=sectioned(keys, layer.head_dim, alternating=False))
+    layer = replace(layer, rope=sectioned(keys, layer.head_dim, [16, 24, 24]))
     return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
 
 
 def qwen3_vl(keys):
     """Qwen3-VL, with experts or without: the sections alternate."""
     norm = rms(keys)
-    layer = biased(keys, plain(keys, grouped=REQUIRED, head_dim=REQUIRED))
+    layer = biased(keys, plain(keys))
     layer = replace(layer, query_norm=norm, key_norm=norm)
-    return every(keys, layer, sectioned(keys, layer.head_dim, alternating=True))
+    return every(keys, layer, sectioned(keys, layer.head_dim, [24, 20, 20], True))
 
 
 def with_linear(keys, rope):
     """Qwen3-Next: gated attention in some layers, a linear recurrence in the others."""
     norm = rms(keys, plus_one=True)
-    linear = plain(keys, grouped=REQUIRED, head_dim=REQUIRED)
+    linear = plain(keys)
     keys.only("attn_output_gate", True)
     keys.ignore("linear_key_head_dim", "linear_value_head_dim")
     keys.ignore("linear_num_key_heads", "linear_num_value_heads")
@@ -130,7 +128,7 @@ def with_linear(keys, rope):
     kind = kinds(
         keys, lambda place: LINEAR if (place + 1) % interval else FULL, among=(FULL, LINEAR)
     )
-    linear = replace(linear, kind="linear")
+    linear = replace(linear, kind="linear attention")
     return stacked(keys, lambda place: linear if kind[place] == LINEAR else layer)
 
 
@@ -143,5 +141,5 @@ def qwen3_5(keys):
     """Qwen3.5 and 3.6: likewise, with alternating sections."""
     return with_linear(
         keys,
-        lambda layer: sectioned(keys, layer.head_dim, alternating=True, partial=REQUIRED),
+        lambda layer: sectioned(keys, layer.head_dim, [11, 11, 10], True, partial=REQUIRED),
     )

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from posattn.configs.keys import REQUIRED, shown
-from posattn.configs.layers import Layer
+from posattn.configs.keys import OPTIONAL, REQUIRED, shown
+from posattn.configs.layers import Layer, Slopes
 from posattn.configs.rotation import METHODS, TRAINED, rope
 
 __all__ = [
@@ -14,8 +14,10 @@ __all__ = [
     "kinds",
     "plain",
     "rotation",
+    "slopes",
     "stacked",
     "windowed",
+    "with_groups",
 ]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -26,8 +28,8 @@ LONGEST = 2**62  # of positions, which no array is made of
 def plain(
     keys,
     *,
-    grouped=None,
-    head_dim=None,
+    grouped=True,
+    head_dim=True,
     dim=("hidden_size",),
     heads=("num_attention_heads", "n_head"),
     each=None,
@@ -36,31 +38,47 @@ def plain(
 
     Args:
         keys: of the configuration.
-        grouped: what an absent `num_key_value_heads` is: None for as many as queries have, `REQUIRED` if
-            the class of the family has a number of its own, or False if the family has no such key.
-        head_dim: likewise of `head_dim`, where None is an equal share of the width.
+        grouped: whether the family has `num_key_value_heads`; as many as queries have if nobody says.
+        head_dim: whether the family has `head_dim`; an equal share of the width if nobody says.
         dim: the names of the width.
         heads: the names of their number.
         each: the width of a head, where the family's keys say it in another way.
     """
     width = keys.count(*dim)
-    heads = keys.count(*heads, most=2**16)
-    groups = heads
-    if grouped is not False:
-        groups = keys.count("num_key_value_heads", absent=grouped, null=heads) or heads
-        if heads % groups:
-            raise keys.error(
-                f"num_key_value_heads = {groups} must divide num_attention_heads = {heads}"
-            )
-    if head_dim is not False:
-        each = keys.count("head_dim", absent=head_dim, null=None, most=2**16)
+    count = keys.count(*heads, most=2**16)
+    groups = count
+    if grouped:
+        groups = keys.count("num_key_value_heads", absent=OPTIONAL, null=count) or count
+    if head_dim:
+        each = keys.count("head_dim", absent=OPTIONAL, null=None, most=2**16)
     if each is None:
-        if width % heads:
+        if width % count:
             raise keys.error(
-                f"hidden_size = {width} must be a multiple of num_attention_heads = {heads}"
+                f"hidden_size = {width} must be a multiple of num_attention_heads = {count}"
             )
-        each = width // heads
-    return Layer(0, "full", width, heads, groups, each, scale=each**-0.5)
+        each = width // count
+    layer = Layer(0, "full", width, count, count, each, scale=each**-0.5)
+    return with_groups(keys, layer, groups)
+
+
+def with_groups(keys, layer, groups, name="num_key_value_heads", heads=None):
+    """The layer with so many heads of keys, which must divide those of queries."""
+    heads = layer.num_heads if heads is None else heads
+    if heads % groups:
+        raise keys.error(
+            f"{name} = {groups} must divide num_attention_heads = {heads}",
+            do="correct one of them",
+        )
+    return replace(layer, num_heads=heads, num_kv_heads=groups)
+
+
+def slopes(layer, scale=1.0):
+    """ALiBi for the heads of a layer."""
+    power = 2 ** (layer.num_heads.bit_length() - 1)
+    exponents = [8 * h / power for h in range(1, power + 1)]
+    between = [4 * h / power for h in range(1, 2 * power, 2)]
+    found = [2.0**-exponent for exponent in [*exponents, *between][: layer.num_heads]]
+    return Slopes(tuple(scale * slope for slope in found))
 
 
 def stacked(keys, change, *, names=("num_hidden_layers", "n_layer"), **options):
@@ -104,6 +122,7 @@ def rotation(
     partial=False,
     layout="half",
     names=None,
+    sections=None,
 ):
     """How queries and keys rotate, from the newer form of the configuration or the older one.
 
@@ -116,6 +135,7 @@ def rotation(
         partial: whether the family can rotate a part of a head, or `REQUIRED` if it must say which.
         layout: of the pairs.
         names: methods under other names, as Phi-3's.
+        sections: of the pairs, in the code of a family whose keys may leave them out.
     """
     found, where = _parameters(keys)
     if kind is not None:
@@ -127,15 +147,18 @@ def rotation(
     _merge(keys, found, where, "rope_theta", base)
     _merge(keys, found, where, "partial_rotary_factor", share)
     if found.get("rope_theta") is None:
-        raise keys.missing(*base, "rope_parameters", why=f" (nor is it in {where})")
+        _, found["rope_theta"] = keys.take(base, why=f" (nor is it in {where})")
+    if partial and found.get("partial_rotary_factor") is None:
+        _, part = keys.take(share, absent=REQUIRED if partial is REQUIRED else OPTIONAL)
+        found["partial_rotary_factor"] = part
     part = found.get("partial_rotary_factor")
-    if partial is REQUIRED and part is None:
-        raise keys.missing(*share)
     if not partial and part not in (None, 1):
         raise keys.error(
             "partial_rotary_factor must be 1, since heads of this family rotate as a whole, "
             f"got {shown(part)}"
         )
+    if sections is not None and found.get("mrope_section") is None:
+        found["mrope_section"] = sections
     method = _method(keys, found, where, names or {})
     if TRAINED in METHODS.get(method, ((),))[0]:
         _merge(keys, found, where, TRAINED, (TRAINED,))
@@ -158,6 +181,8 @@ def _parameters(keys):
         raise keys.error(
             f"rope_parameters = {shown(new)} and rope_scaling = {shown(old)} contradict each other"
         )
+    if not new and not old and "rope_parameters" not in keys.values:
+        new = keys.section("rope_parameters", absent=OPTIONAL)
     return (dict(new), "rope_parameters") if new else (dict(old or {}), "rope_scaling")
 
 

@@ -1,0 +1,61 @@
+"""Keys that a family's attention doesn't read: whether they say what its layers are anyway."""
+
+from posattn.configs.keys import shown
+from posattn.configs.layers import Slopes
+
+__all__ = ["agreeing"]
+
+CLAIMS = {  # what a layer would have to be for the key to be true of it
+    "use_qk_norm": lambda layer: layer.query_norm is not None,
+    "rotary_dim": lambda layer: layer.rope and layer.rope.rotary_dim,
+    "sliding_window": lambda layer: layer.window,
+    "chunk_size": lambda layer: layer.chunk,
+    "head_dim": lambda layer: layer.head_dim,
+    "num_key_value_heads": lambda layer: layer.num_kv_heads,
+    "attention_bias": lambda layer: layer.use_bias[0],
+    "attn_logit_softcapping": lambda layer: layer.soft_cap,
+    "rope_theta": lambda layer: layer.rope and layer.rope.base,
+    "use_mrope": lambda layer: bool(layer.rope and layer.rope.sections),
+    "alibi": lambda layer: isinstance(layer.bias, Slopes),
+}
+OTHER_NAMES = {
+    "qk_norm": "use_qk_norm",
+    "qk_layernorm": "use_qk_norm",
+    "sliding_window_size": "sliding_window",
+    "attention_chunk_size": "chunk_size",
+    "kv_channels": "head_dim",
+    "attention_head_dim": "head_dim",
+    "num_kv_heads": "num_key_value_heads",
+    "multi_query_group_num": "num_key_value_heads",
+    "qkv_bias": "attention_bias",
+    "use_qkv_bias": "attention_bias",
+    "rotary_emb_base": "rope_theta",
+}
+
+
+def agreeing(keys, layers):
+    """The keys that were not read, each with whether it is true of the layers; an error if it is not.
+
+    Args:
+        keys: of the configuration, after the family has read it.
+        layers: what it read.
+
+    Returns:
+        A tuple of words.
+
+    Raises:
+        ValueError: if such a key contradicts the layers, or is misspelt.
+    """
+    words = []
+    for key, value in keys.unread().items():
+        claim = CLAIMS.get(OTHER_NAMES.get(key, key))
+        found = [] if claim is None else [claim(layer) for layer in layers]
+        if found and value not in found:
+            said = " or ".join(sorted({shown(one) for one in found}))
+            raise keys.error(
+                f"{key} = {shown(value)} is no key that this family's attention reads, and its layers"
+                f" have {said} for it",
+                do="remove it, or correct model_type",
+            )
+        words.append(f"{key} = {shown(value)}" + ", which holds anyway" * bool(found))
+    return tuple(words)

@@ -1,0 +1,30 @@
+"""What transformers' configuration classes set where a file says nothing.
+
+The numbers are data, `defaults.json`, which tests/nightly/oracles/defaults.py reads out of the classes.
+"""
+
+import json
+from pathlib import Path
+
+__all__ = ["VERSION", "defaults_of"]
+
+READ = json.loads(Path(__file__).with_name("defaults.json").read_text("utf-8"))
+VERSION = READ["transformers"]
+SAME = {  # families that are read by the class of another
+    "kimi_k2": "deepseek_v3",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+}
+
+
+def defaults_of(family):
+    """The name of the family's class, and its defaults by their keys; None and nothing if it has none.
+
+    Args:
+        family: the model type.
+
+    Returns:
+        The name, and a dictionary.
+    """
+    found = READ["families"].get(SAME.get(family, family), {"class": None, "values": {}})
+    return found["class"], found["values"]

@@ -1,0 +1,83 @@
+"""The defaults that transformers' configuration classes have for the keys that posattn's families read.
+
+`python -m tests.nightly.oracles.defaults` writes src/posattn/configs/defaults.json; checks_configs.py
+compares it again.
+"""
+
+import ast
+import dataclasses
+import json
+from pathlib import Path
+
+import transformers
+
+from posattn import configs
+
+CONFIGS = Path(configs.__file__).parent
+FILE = CONFIGS / "defaults.json"
+BASES = {  # of classes that rotate each kind of layer by another: the keys of older files
+    "gemma3_text": {"rope_theta": "full_attention", "rope_local_base_freq": "sliding_attention"},
+    "modernbert": {"global_rope_theta": "full_attention", "local_rope_theta": "sliding_attention"},
+    "olmo3": {"rope_theta": "full_attention"},
+    "deepseek_v4": {"rope_theta": "main", "compress_rope_theta": "compress"},
+}  # fmt: skip
+
+
+def names_read():
+    """All strings that the families' code could take for the name of a key."""
+    files = [*CONFIGS.glob("families/*.py"), CONFIGS / "decoders.py"]
+    nodes = (
+        node for file in files for node in ast.walk(ast.parse(file.read_text("utf-8")))
+    )
+    found = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    return {name for name in found if isinstance(name, str) and name.isidentifier()}
+
+
+def rotation(model_type, config):
+    """The rope parameters of an empty file, under the keys of a file."""
+    found = getattr(config, "rope_parameters", None) or {}
+    nested = {kind: value for kind, value in found.items() if isinstance(value, dict)}
+    if model_type in BASES:
+        return {key: nested[kind]["rope_theta"] for key, kind in BASES[model_type].items()}
+    if nested or found.get("rope_type", found.get("type", "default")) != "default":
+        return {"rope_parameters": found}
+    return {
+        key: found[key] for key in ("rope_theta", "partial_rotary_factor") if key in found
+    }
+
+
+def defaults():
+    """What the file holds."""
+    names, families = names_read(), {}
+    for model_type in sorted(set(configs.FAMILIES) & set(transformers.CONFIG_MAPPING)):
+        known = transformers.CONFIG_MAPPING[model_type]
+        values = {
+            field.name: field.default
+            for field in dataclasses.fields(known)
+            if field.name in names - {"rope_parameters", "layer_types"}
+            and isinstance(field.default, bool | int | float | str | tuple | None)
+        }
+        values |= rotation(model_type, known())
+        families[model_type] = {
+            "class": known.__name__,
+            "values": dict(sorted(values.items())),
+        }
+    return {"transformers": transformers.__version__, "families": families}
+
+
+def written():
+    """The text of the file: a line for each family."""
+    found = defaults()
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(value)}"
+        for name, value in found["families"].items()
+    ]
+    return (
+        f'{{"transformers": "{found["transformers"]}", "families": {{\n'
+        + ",\n".join(lines)
+        + "\n}}\n"
+    )
+
+
+if __name__ == "__main__":
+    FILE.write_text(written(), "utf-8")
