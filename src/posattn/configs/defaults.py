@@ -11,6 +11,8 @@ __all__ = ["VERSION", "defaults_of"]
 READ = json.loads(Path(__file__).with_name("defaults.json").read_text("utf-8"))
 VERSION = READ["transformers"]
 SAME = {  # families that are read by the class of another
+    "deepseek_ref": "deepseek_v4",
+    "exaone4_5_text": "exaone4",
     "kimi_k2": "deepseek_v3",
     "qwen2_vl": "qwen2_vl_text",
     "qwen2_5_vl": "qwen2_5_vl_text",

@@ -151,8 +151,9 @@ class Keys:
         return number
 
     def flag(self, *names, absent=REQUIRED):
-        """True or False."""
-        name, value = self.take(names, absent)
+        """True or False; what is absent counts as `absent` unless the family's class says otherwise."""
+        otherwise = any(self.defaults.get(name) not in (None, absent) for name in names)
+        name, value = self.take(names, REQUIRED if otherwise else absent)
         if name is not None and not isinstance(value, bool):
             raise self.error(f"{name} must be true or false, got {shown(value)}", TypeError)
         return value

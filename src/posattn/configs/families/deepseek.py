@@ -7,7 +7,7 @@ from posattn.configs.families.stack import kinds, plain, rotation, stacked
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Latent, Norm
 
-__all__ = ["deepseek_v2", "deepseek_v3", "deepseek_v4", "deepseek_v32"]
+__all__ = ["FAMILIES"]
 
 INDEXED = "indexed_attention"
 COMPRESSED = {
@@ -179,3 +179,13 @@ def turning_of_v4(keys, head_dim, window_only):
         numbers = (*rope.numbers, ("attention_factor", 1.0))  # which DeepSeek leaves out
         rope = replace(rope, attention_factor=1.0, numbers=numbers)
     return replace(rope, last=True)
+
+
+FAMILIES = {
+    "deepseek_ref": deepseek_v4,
+    "deepseek_v2": deepseek_v2,
+    "deepseek_v3": deepseek_v3,
+    "deepseek_v32": deepseek_v32,
+    "deepseek_v4": deepseek_v4,
+    "kimi_k2": deepseek_v3,
+}

@@ -13,18 +13,7 @@ from posattn.configs.families.stack import (
 from posattn.configs.layers import Buckets, Disentangled
 from posattn.configs.rotation import rope
 
-__all__ = [
-    "bert",
-    "deberta",
-    "deberta_v2",
-    "esm",
-    "marian",
-    "modernbert",
-    "nomic_bert",
-    "roformer",
-    "t5",
-    "whisper",
-]
+__all__ = ["FAMILIES"]
 
 
 def offset(layer):
@@ -203,3 +192,18 @@ def marian(keys):
     decoder = replace(offset(heads_of(keys, "decoder")), table=table)
     keys.ignore("num_hidden_layers", "share_encoder_decoder_embeddings")
     return two(keys, encoder, decoder, ("encoder_layers", "decoder_layers"))
+
+
+FAMILIES = {
+    **dict.fromkeys(("bert", "camembert", "electra", "roberta", "xlm-roberta"), bert),
+    "deberta": deberta,
+    "deberta-v2": deberta_v2,
+    "esm": esm,
+    "marian": marian,
+    "modernbert": modernbert,
+    "mt5": t5,
+    "nomic_bert": nomic_bert,
+    "roformer": roformer,
+    "t5": t5,
+    "whisper": whisper,
+}

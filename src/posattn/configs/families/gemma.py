@@ -1,34 +1,22 @@
-"""Gemma: a scale of its own, capped scores, and windows in most layers."""
+"""Gemma 2 to 4: a scale of its own, capped scores, and windows in most layers."""
 
 from dataclasses import replace
 
-from posattn.configs.families.llama import biased, every, rms, sliding_window
+from posattn.configs.families.llama import RMS, layer_of
 from posattn.configs.families.stack import (
     FULL,
     SLIDING,
     kinds,
-    plain,
+    patterned,
     rotation,
+    sliding_window,
     stacked,
     windowed,
     with_groups,
 )
 from posattn.configs.keys import Keys, shown
 
-__all__ = ["gemma", "gemma2", "gemma3", "gemma4"]
-
-
-def gemma(keys):
-    """Gemma: heads whose width is no equal share of the model's."""
-    layer = biased(keys, plain(keys))
-    keys.only("use_bidirectional_attention", False)
-    return every(keys, layer, rotation(keys, layer.head_dim))
-
-
-def scaled(keys):
-    """The layer, whose scale does not come from the width of its heads."""
-    layer = biased(keys, plain(keys))
-    return replace(layer, scale=keys.number("query_pre_attn_scalar") ** -0.5)
+__all__ = ["FAMILIES", "every_other"]
 
 
 def gemma2(keys):
@@ -36,31 +24,36 @@ def gemma2(keys):
     cap = keys.number("attn_logit_softcapping", null=None)
     keys.only("use_bidirectional_attention", False)
     keys.ignore("final_logit_softcapping")
-    layer = replace(scaled(keys), soft_cap=cap)
-    layer = replace(layer, rope=rotation(keys, layer.head_dim))
-    window = sliding_window(keys)
-    kind = kinds(keys, lambda place: FULL if place % 2 else SLIDING)
-    return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
+    layer = layer_of(keys)
+    scale = keys.number("query_pre_attn_scalar") ** -0.5
+    rope = rotation(keys, layer.head_dim)
+    layer = replace(layer, soft_cap=cap, scale=scale)
+    return patterned(keys, layer, every_other, lambda kind: rope)
+
+
+def every_other(place):
+    """The kind of a layer where every second one sees all."""
+    return FULL if place % 2 else SLIDING
 
 
 def gemma3(keys):
     """Gemma 3: five layers in six slide and rotate by a base of their own; transformers caps nothing."""
     keys.only("attn_logit_softcapping")
     keys.ignore("final_logit_softcapping")
-    norm = rms(keys, plus_one=True)
     both = keys.flag("use_bidirectional_attention", absent=False)
-    layer = replace(scaled(keys), query_norm=norm, key_norm=norm, causal=not both)
+    layer = layer_of(keys, norm=RMS | {"plus_one": True})
+    scale = keys.number("query_pre_attn_scalar") ** -0.5
+    layer = replace(layer, scale=scale, causal=not both)
     window = sliding_window(keys)
     if both and window is not None:
         window = window // 2 + 1  # in each direction
     pattern = keys.count("sliding_window_pattern", "_sliding_window_pattern", absent=6)
-    kind = kinds(keys, lambda place: SLIDING if (place + 1) % pattern else FULL)
-    ropes = {name: of_gemma3(keys, layer.head_dim, name) for name in sorted(set(kind))}
-    return stacked(
+    return patterned(
         keys,
-        lambda place: windowed(
-            keys, replace(layer, rope=ropes[kind[place]]), kind[place], window
-        ),
+        layer,
+        lambda place: SLIDING if (place + 1) % pattern else FULL,
+        lambda kind: of_gemma3(keys, layer.head_dim, kind),
+        window,
     )
 
 
@@ -77,20 +70,17 @@ def of_gemma3(keys, head_dim, kind):
 
 def gemma4(keys):
     """Gemma 4: wider heads in global layers, rotated in part; norms of values; shared keys and values."""
-    norm = rms(keys)
     count = keys.count("num_hidden_layers", most=10_000)
     kind = kinds(keys)
     if kind[-1] != FULL:
         raise keys.error(f"layer_types[{count - 1}] must be {FULL!r}, as the last layer's")
     both = keys.choice("use_bidirectional_attention", among=("all", "vision"), absent=None)
-    layer = plain(keys)
+    layer = layer_of(keys, norm=RMS)
     layer = replace(
-        biased(keys, layer),
+        layer,
         scale=1.0,
         causal=both != "all",
-        query_norm=norm,
-        key_norm=norm,
-        value_norm=replace(norm, learned=False),
+        value_norm=replace(layer.key_norm, learned=False),
     )
     keys.ignore("final_logit_softcapping")
     window = sliding_window(keys)
@@ -157,3 +147,6 @@ def owner(keys, kind, place, own):
             f"num_kv_shared_layers = {len(kind) - own} leaves no {kind[place]!r} with keys of its own"
         )
     return found[-1]
+
+
+FAMILIES = {"gemma2": gemma2, "gemma3_text": gemma3, "gemma4_text": gemma4}

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from posattn.configs.families.llama import rms, sliding_window
+from posattn.configs.families.llama import RMS, layer_of, norm_of
 from posattn.configs.families.stack import (
     FULL,
     LINEAR,
@@ -10,6 +10,7 @@ from posattn.configs.families.stack import (
     kinds,
     plain,
     rotation,
+    sliding_window,
     stacked,
     windowed,
     with_groups,
@@ -17,7 +18,7 @@ from posattn.configs.families.stack import (
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Profiles, Temperature
 
-__all__ = ["inkling", "jamba", "minimax"]
+__all__ = ["FAMILIES"]
 
 NEAR, FAR = "hybrid_sliding", "hybrid"
 
@@ -46,7 +47,7 @@ def minimax(keys):
     layer = plain(keys)
     keys.ignore("full_attn_alpha_factor", "full_attn_beta_factor")
     keys.ignore("linear_attn_alpha_factor", "linear_attn_beta_factor")
-    window = sliding_window(keys, absent=None)
+    window = sliding_window(keys)
     kind = kinds(keys, among=(FULL, LINEAR))
     pairs = windowed(keys, layer, SLIDING if window else FULL, window)
     pairs = replace(pairs, rope=rotation(keys, layer.head_dim, partial=True))
@@ -56,7 +57,7 @@ def minimax(keys):
 
 def inkling(keys):
     """Inkling: each query mixes profiles over the distance; keys and values are convolved."""
-    norm = rms(keys)
+    norm = norm_of(keys, **RMS)
     keys.ignore("max_position_embeddings", "model_max_length")
     floor = keys.count("log_scaling_n_floor", null=None)
     scale = keys.number("log_scaling_alpha", absent=REQUIRED if floor else None)
@@ -95,3 +96,42 @@ def of_windows(keys):
     each = keys.count("swa_head_dim", most=2**16)
     layer = replace(plain(keys), head_dim=each)
     return with_groups(keys, layer, groups, "swa_num_key_value_heads", heads)
+
+
+def minimax_m2(keys):
+    """MiniMax-M2: norms over all heads at once; how many entries rotate may stand as `rotary_dim`."""
+    layer = layer_of(keys, bias=False, norm=RMS | {"axes": "width"})
+    keys.only("use_qk_norm", True)
+    keys.only("qk_norm_type", "per_layer")
+    kept = keys.sequence("attn_type_list", absent=[])
+    if any(kind != 1 for kind in kept):
+        raise keys.error(
+            f"attn_type_list is known only with 1 for each layer, got {kept!r:.60}"
+        )
+    rope = part_of(keys, layer)
+    return stacked(keys, lambda place: replace(layer, rope=rope))
+
+
+def part_of(keys, layer):
+    """The rotation of a part of each head, which may stand as `rotary_dim`, a share, or both."""
+    nested = keys.values.get("rope_parameters") or {}
+    share = keys.values.get("partial_rotary_factor", nested.get("partial_rotary_factor"))
+    absent = REQUIRED if share is None else None
+    turns = keys.count("rotary_dim", absent=absent, most=2**16)
+    if share is None:
+        return rotation(keys, turns)
+    rope = rotation(keys, layer.head_dim, partial=REQUIRED)
+    if turns not in (None, rope.rotary_dim):
+        raise keys.error(
+            f"rotary_dim = {turns} and partial_rotary_factor = {share!r} contradict each other",
+            do="keep the one that is meant",
+        )
+    return rope
+
+
+FAMILIES = {
+    "inkling_text": inkling,
+    "jamba": jamba,
+    "minimax": minimax,
+    "minimax_m2": minimax_m2,
+}

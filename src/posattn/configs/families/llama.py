@@ -1,6 +1,7 @@
-"""Decoders that are built like Llama, with grouped heads and a rotation of every head."""
+"""Decoders of equal layers: what one family's attention does otherwise than Llama's, as data."""
 
 from dataclasses import replace
+from functools import partial
 
 from posattn.configs.families.stack import (
     FULL,
@@ -8,210 +9,142 @@ from posattn.configs.families.stack import (
     kinds,
     plain,
     rotation,
+    sliding_window,
     stacked,
     windowed,
 )
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Norm
 
-__all__ = [
-    "apertus",
-    "cohere",
-    "ernie4_5",
-    "gpt_oss",
-    "granite",
-    "helium",
-    "hunyuan",
-    "llama",
-    "mistral",
-    "mixtral",
-    "olmo",
-    "olmo2",
-    "olmo3",
-    "phi3",
-    "seed_oss",
-    "starcoder2",
-]
+__all__ = ["FAMILIES", "LAYERNORM", "RMS", "decoder", "layer_of", "norm_of"]
+
+RMS = {"kind": "rms", "eps": "rms_norm_eps"}
+LAYERNORM = {"kind": "layer", "eps": "layer_norm_eps", "flag": "qk_layernorm"}
 
 
-def biased(keys, layer, absent=False):
-    """The layer with `attention_bias` on all four projections."""
-    bias = keys.flag("attention_bias", absent=absent)
-    return replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
+def layer_of(
+    keys, *, bias="attention_bias", output=None, norm=None, scale=None, clip=None, **sizes
+):
+    """A layer before it is told of positions.
+
+    Args:
+        keys: of the configuration.
+        bias: whether the projections of queries, keys and values have offsets, or the key that says so.
+        output: whether the output's has one, or the key; as the others if None.
+        norm: for `norm_of`, the norms of queries and keys.
+        scale: the key of the factor on scores.
+        clip: the key of the number at which projections are clipped.
+        sizes: for `plain`.
+    """
+    layer = plain(keys, **sizes)
+    offsets = keys.flag(bias, absent=False) if isinstance(bias, str) else bias
+    if isinstance(output, str):
+        output = keys.flag(output, absent=False)
+    norm = None if norm is None else norm_of(keys, **norm)
+    return replace(
+        layer,
+        use_bias=(offsets,) * 3,
+        use_output_bias=offsets if output is None else output,
+        query_norm=norm,
+        key_norm=norm,
+        scale=layer.scale if scale is None else keys.number(scale),
+        clip=None if clip is None else keys.number(clip, absent=None),
+    )
 
 
-def rms(keys, absent=REQUIRED, **options):
-    """A root-mean-square norm with the model's eps."""
-    return Norm("rms", keys.number("rms_norm_eps", absent=absent), **options)
+def norm_of(keys, *, kind, eps, flag=None, absent=False, **options):
+    """A norm of queries and keys, if no flag of the family says that there is none."""
+    keys.ignore(eps)
+    if flag is not None and not keys.flag(flag, absent=absent):
+        return None
+    return Norm(kind, keys.number(eps), **options)
 
 
-def every(keys, layer, rope):
-    """A stack of equal layers."""
+def decoder(keys, *, only=(), window=False, methods=None, rope=None, **options):
+    """A stack of equal layers that rotate.
+
+    Args:
+        keys: of the configuration.
+        only: keys that may be absent, and the value they must otherwise have.
+        window: whether all layers have the window, if there is one.
+        methods: the methods of scaling that the family knows, if not all.
+        rope: for `rotation`.
+        options: for `layer_of`.
+    """
+    for name, value in only:
+        keys.only(name, value)
+    layer = layer_of(keys, **options)
+    rope = rotation(keys, layer.head_dim, **(rope or {}))
+    if methods is not None and rope.method not in methods:
+        known = " or ".join(map(repr, methods))
+        raise keys.error(f"rope_type must be {known}, got {rope.method!r}")
+    if window:
+        size = sliding_window(keys)
+        kind = SLIDING if size else FULL
+        kinds(keys, lambda place: kind, among=(kind,))
+        layer = windowed(keys, layer, kind, size)
     return stacked(keys, lambda place: replace(layer, rope=rope))
 
 
-def sliding_window(keys, absent=REQUIRED):
-    """How many positions a query sees; null is no window."""
-    return keys.count("sliding_window", absent=absent, null=None, most=2**62)
+PART, NEIGHBORS = {"partial": REQUIRED}, {"layout": "interleaved"}
+GLM = partial(decoder, output=False, rope=PART | NEIGHBORS)
+HUNYUAN = partial(decoder, norm=RMS | {"after": True}, only=[("use_qk_norm", True)])
+NEMOTRON = PART | {"share": ("partial_rotary_factor", "rope_percent", "rope_percentage")}
+NEOX = {
+    "base": ("rotary_emb_base", "rope_theta"),
+    "share": ("rotary_pct", "partial_rotary_factor"),
+}
+ERNIE = partial(decoder, bias="use_bias", rope=NEIGHBORS)
+LONG = {"partial": True, "names": {"su": "longrope", "yarn": "longrope"}}
 
-
-def llama(keys):
-    """Llama: `attention_bias` on all four projections."""
-    layer = biased(keys, plain(keys))
-    return every(keys, layer, rotation(keys, layer.head_dim))
-
-
-def mistral(keys):
-    """Mistral: every layer has the window; transformers ignores `layer_types`."""
-    layer = plain(keys)
-    window = sliding_window(keys)
-    kind = SLIDING if window else FULL
-    kinds(keys, lambda place: kind, among=(kind,))
-    return every(keys, windowed(keys, layer, kind, window), rotation(keys, layer.head_dim))
-
-
-def olmo2(keys):
-    """OLMo 2: norms of queries and keys over all heads at once."""
-    norm = rms(keys, axes="width")
-    layer = replace(biased(keys, plain(keys)), query_norm=norm, key_norm=norm)
-    return every(keys, layer, rotation(keys, layer.head_dim))
-
-
-def olmo3(keys):
-    """OLMo 3: three layers in four slide, and only the others are scaled."""
-    norm = rms(keys, axes="width")
-    layer = replace(biased(keys, plain(keys)), query_norm=norm, key_norm=norm)
-    window = sliding_window(keys)
-    kind = kinds(keys, lambda place: FULL if (place + 1) % 4 == 0 else SLIDING)
-    ropes = {name: turning_of_olmo3(keys, layer.head_dim, name) for name in set(kind)}
-    return stacked(
-        keys,
-        lambda place: windowed(
-            keys, replace(layer, rope=ropes[kind[place]]), kind[place], window
-        ),
-    )
-
-
-def turning_of_olmo3(keys, head_dim, kind):
-    """The rotation of a kind of layer: nested, or in the older form, where sliding layers are not scaled."""
-    if keys.values.get("rope_parameters"):
-        return rotation(keys, head_dim, kind=kind)
-    base = keys.number("rope_theta", "rope_parameters", above=1)
-    if base != 500_000:
-        raise keys.error(
-            f"rope_theta = {base:g} would rotate full layers only, and transformers rotates "
-            "sliding ones by 500000; write rope_parameters for each"
-        )
-    return rotation(keys if kind == FULL else keys.without("rope_scaling"), head_dim)
-
-
-def gpt_oss(keys):
-    """gpt-oss: sinks, and a window in every other layer."""
-    layer = plain(keys)
-    rope = rotation(keys, layer.head_dim)
-    layer = replace(biased(keys, layer, absent=REQUIRED), rope=rope, sinks=True)
-    window = sliding_window(keys)
-    kind = kinds(keys, lambda place: FULL if place % 2 else SLIDING)
-    return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
-
-
-def phi3(keys):
-    """Phi-3 and Phi-4: a part of each head may rotate, by LongRoPE under several names."""
-    layer = plain(keys)
-    rope = rotation(
-        keys,
-        layer.head_dim,
-        partial=True,
-        names={"su": "longrope", "yarn": "longrope"},
-    )
-    if rope.method not in ("default", "longrope"):
-        raise keys.error(f"rope_type must be 'default' or 'longrope', got {rope.method!r}")
-    window = sliding_window(keys, absent=None)
-    kind = SLIDING if window else FULL
-    return every(keys, windowed(keys, layer, kind, window), rope)
-
-
-def slides_everywhere(keys, layer, **options):
-    """A stack whose layers all have the window, if there is one."""
-    window = sliding_window(keys, absent=None)
-    kind = SLIDING if window else FULL
-    rope = rotation(keys, layer.head_dim, **options)
-    return every(keys, windowed(keys, layer, kind, window), rope)
-
-
-def mixtral(keys):
-    """Mixtral: Mistral with experts."""
-    return slides_everywhere(keys, plain(keys))
-
-
-def starcoder2(keys):
-    """StarCoder 2: `use_bias` on all four projections."""
-    bias = keys.flag("use_bias")
-    layer = plain(keys)
-    return slides_everywhere(
-        keys, replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
-    )
-
-
-def granite(keys):
-    """Granite: scores times a number of its own."""
-    layer = biased(keys, plain(keys))
-    layer = replace(layer, scale=keys.number("attention_multiplier"))
-    return every(keys, layer, rotation(keys, layer.head_dim))
-
-
-def olmo(keys):
-    """OLMo: queries, keys and values may be clipped."""
-    layer = biased(keys, plain(keys))
-    layer = replace(layer, clip=keys.number("clip_qkv", absent=None))
-    return every(keys, layer, rotation(keys, layer.head_dim))
-
-
-def helium(keys):
-    """Helium: neighbors rotate, and the output has no offset."""
-    layer = plain(keys)
-    layer = replace(biased(keys, layer), use_output_bias=False)
-    return every(keys, layer, rotation(keys, layer.head_dim, layout="interleaved"))
-
-
-def apertus(keys):
-    """Apertus: norms of queries and keys, each head by itself."""
-    norm = rms(keys)
-    keys.only("qk_norm", True)
-    layer = replace(biased(keys, plain(keys)), query_norm=norm, key_norm=norm)
-    return every(keys, layer, rotation(keys, layer.head_dim))
-
-
-def cohere(keys):
-    """Command R: neighbors rotate, and each head may have a norm of its own."""
-    layer = biased(keys, plain(keys))
-    normed = keys.flag("use_qk_norm", absent=False)
-    eps = keys.number("layer_norm_eps", absent=REQUIRED if normed else None)
-    if normed:
-        norm = Norm("layer", eps, axes="heads")
-        layer = replace(layer, query_norm=norm, key_norm=norm)
-    return every(keys, layer, rotation(keys, layer.head_dim, layout="interleaved"))
-
-
-def ernie4_5(keys):
-    """ERNIE 4.5: neighbors rotate, and `use_bias` is for all four projections."""
-    bias = keys.flag("use_bias", absent=False)
-    layer = plain(keys)
-    layer = replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
-    return every(keys, layer, rotation(keys, layer.head_dim, layout="interleaved"))
-
-
-def hunyuan(keys):
-    """Hunyuan: norms after the rotation."""
-    norm = rms(keys, after=True)
-    keys.only("use_qk_norm", True)
-    layer = biased(keys, plain(keys))
-    rope = rotation(keys, layer.head_dim)
-    return every(keys, replace(layer, query_norm=norm, key_norm=norm), rope)
-
-
-def seed_oss(keys):
-    """Seed-OSS: offsets on queries, keys and values, and for the output by a key of its own."""
-    layer = biased(keys, plain(keys), absent=REQUIRED)
-    layer = replace(layer, use_output_bias=keys.flag("attention_out_bias"))
-    return every(keys, layer, rotation(keys, layer.head_dim))
+FAMILIES = {
+    "apertus": partial(decoder, norm=RMS, only=[("qk_norm", True)]),
+    "cohere": partial(
+        decoder,
+        norm=LAYERNORM | {"flag": "use_qk_norm", "axes": "heads"},
+        rope=NEIGHBORS,
+    ),
+    "ernie4_5": ERNIE,
+    "ernie4_5_moe": ERNIE,
+    "gemma": partial(decoder, only=[("use_bidirectional_attention", False)]),
+    "glm": GLM,
+    "glm4": GLM,
+    "glm4_moe": partial(
+        decoder, output=False, norm=RMS | {"flag": "use_qk_norm"}, rope=PART
+    ),
+    "gpt_neox": partial(decoder, grouped=False, head_dim=False, rope=PART | NEOX),
+    "granite": partial(decoder, scale="attention_multiplier"),
+    "granitemoe": partial(decoder, scale="attention_multiplier"),
+    "helium": partial(decoder, output=False, rope=NEIGHBORS),
+    "hunyuan_v1_dense": HUNYUAN,
+    "hunyuan_v1_moe": HUNYUAN,
+    "llama": decoder,
+    "mistral": partial(decoder, bias=False, window=True),
+    "mixtral": partial(decoder, bias=False, window=True),
+    "nemotron": partial(decoder, rope=NEMOTRON),
+    "olmo": partial(decoder, clip="clip_qkv"),
+    "olmo2": partial(decoder, norm=RMS | {"axes": "width"}),
+    "persimmon": partial(
+        decoder,
+        bias=True,
+        norm=LAYERNORM | {"absent": REQUIRED, "offset": True},
+        rope=PART,
+        grouped=False,
+        head_dim=False,
+    ),
+    "phi": partial(decoder, bias=True, norm=LAYERNORM | {"offset": True}, rope=PART),
+    "phi3": partial(
+        decoder, bias=False, window=True, methods=("default", "longrope"), rope=LONG
+    ),
+    "phimoe": partial(decoder, window=True, methods=("default",)),
+    "seed_oss": partial(decoder, output="attention_out_bias"),
+    "stablelm": partial(
+        decoder,
+        bias="use_qkv_bias",
+        output=False,
+        norm=LAYERNORM | {"axes": "heads"},
+        rope=PART,
+        head_dim=False,
+    ),
+    "starcoder2": partial(decoder, bias="use_bias", window=True),
+}

@@ -2,48 +2,45 @@
 
 from dataclasses import replace
 
-from posattn.configs.families.llama import biased, rms, sliding_window
+from posattn.configs.families.llama import RMS, layer_of
 from posattn.configs.families.stack import (
     CHUNKED,
     FULL,
     SLIDING,
     kinds,
-    plain,
+    patterned,
     rotation,
+    sliding_window,
     stacked,
     windowed,
 )
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Norm, Temperature
 
-__all__ = ["cohere2", "exaone4", "llama4", "smollm3"]
+__all__ = ["FAMILIES"]
 
 
 def smollm3(keys):
     """SmolLM3: every fourth layer has no position, and those have the window if it is used."""
-    layer = biased(keys, plain(keys))
+    layer = layer_of(keys)
     rope = rotation(keys, layer.head_dim)
-    turns = turns_of(keys, empty=False)
+    turns = turns_of(keys)
     used = keys.flag("use_sliding_window", absent=False)
-    window = sliding_window(keys, absent=None)
-    slides = used and window is not None
-    kind = kinds(keys, lambda place: SLIDING if slides and not turns[place] else FULL)
+    window = sliding_window(keys) if used else None
+    keys.ignore("sliding_window", "max_window_layers")
+    kind = kinds(keys, lambda place: SLIDING if window and not turns[place] else FULL)
     return stacked(
         keys,
         lambda place: windowed(
-            keys,
-            replace(layer, rope=rope if turns[place] else None),
-            kind[place],
-            window if used else None,
+            keys, replace(layer, rope=rope if turns[place] else None), kind[place], window
         ),
     )
 
 
-def turns_of(keys, *, empty):
-    """Which layers rotate: a 1 or 0 for each, or all but every so many if the list is absent (or `empty`)."""
+def turns_of(keys):
+    """Which layers rotate: a 1 or 0 for each, or all but every so many if the list is absent or empty."""
     count = keys.count("num_hidden_layers", most=10_000)
-    turns = keys.sequence("no_rope_layers", absent=None)
-    turns = None if empty and turns == [] else turns
+    turns = keys.sequence("no_rope_layers", absent=None) or None
     interval = keys.count("no_rope_layer_interval", absent=4 if turns else REQUIRED)
     if turns is None:
         return [(place + 1) % interval != 0 for place in range(count)]
@@ -56,40 +53,30 @@ def turns_of(keys, *, empty):
 
 def cohere2(keys):
     """Cohere 2: layers that slide rotate, the others have no position."""
-    layer = biased(keys, plain(keys, head_dim=False))
-    keys.only("head_dim", layer.head_dim)
+    layer = layer_of(keys, head_dim=False)
     rope = rotation(keys, layer.head_dim, layout="interleaved")
-    window = sliding_window(keys)
     pattern = keys.count("sliding_window_pattern", "_sliding_window_pattern", absent=4)
-    kind = kinds(keys, lambda place: SLIDING if (place + 1) % pattern else FULL)
-    return stacked(
+    return patterned(
         keys,
-        lambda place: windowed(
-            keys,
-            replace(layer, rope=rope if kind[place] == SLIDING else None),
-            kind[place],
-            window,
-        ),
+        layer,
+        lambda place: SLIDING if (place + 1) % pattern else FULL,
+        lambda kind: rope if kind == SLIDING else None,
     )
 
 
 def exaone4(keys):
     """EXAONE 4: with windows, likewise; without, all layers rotate."""
-    norm = rms(keys)
-    layer = replace(plain(keys), query_norm=norm, key_norm=norm)
+    layer = layer_of(keys, bias=False, norm=RMS)
     rope = rotation(keys, layer.head_dim)
     window = sliding_window(keys)
     pattern = pattern_of_exaone(keys) if window else None
     keys.ignore("sliding_window_pattern")
-    kind = kinds(keys, lambda place: SLIDING if pattern and pattern(place) else FULL)
-    return stacked(
+    return patterned(
         keys,
-        lambda place: windowed(
-            keys,
-            replace(layer, rope=None if window and kind[place] == FULL else rope),
-            kind[place],
-            window,
-        ),
+        layer,
+        lambda place: SLIDING if pattern and pattern(place) else FULL,
+        lambda kind: None if window and kind == FULL else rope,
+        window,
     )
 
 
@@ -109,9 +96,9 @@ def pattern_of_exaone(keys):
 def llama4(keys):
     """Llama 4: layers that rotate see their chunk only, with norms behind; queries of the others grow."""
     eps = keys.number("rms_norm_eps")
-    layer = biased(keys, plain(keys))
+    layer = layer_of(keys)
     rope = rotation(keys, layer.head_dim, layout="interleaved")
-    turns = turns_of(keys, empty=True)
+    turns = turns_of(keys)
     chunk = keys.count("attention_chunk_size", null=None, most=2**62)
     normed = keys.flag("use_qk_norm")
     norm = Norm("l2", eps, learned=False, after=True) if normed else None
@@ -152,3 +139,12 @@ def chunked(keys, layer, kind, chunk):
             "attention_chunk_size", why=", but layer_types has chunked layers"
         )
     return replace(layer, kind="chunked", chunk=chunk)
+
+
+FAMILIES = {
+    "cohere2": cohere2,
+    "exaone4": exaone4,
+    "exaone4_5_text": exaone4,
+    "llama4_text": llama4,
+    "smollm3": smollm3,
+}

@@ -2,25 +2,11 @@
 
 from dataclasses import replace
 
-from posattn.configs.families.llama import biased, every
 from posattn.configs.families.stack import plain, rotation, slopes, stacked, with_groups
 from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.rotation import rope
 
-__all__ = ["bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "opt"]
-
-
-def gpt_neox(keys):
-    """GPT-NeoX and Pythia: the first part of each head rotates."""
-    layer = biased(keys, plain(keys, grouped=False, head_dim=False), absent=True)
-    rope = rotation(
-        keys,
-        layer.head_dim,
-        base=("rotary_emb_base", "rope_theta"),
-        share=("rotary_pct", "partial_rotary_factor"),
-        partial=REQUIRED,
-    )
-    return every(keys, layer, rope)
+__all__ = ["FAMILIES"]
 
 
 def gpt2(keys):
@@ -150,4 +136,16 @@ def falcon(keys):
         )
         layer = replace(layer, bias=slopes(layer, layer.scale))
         return stacked(keys, lambda place: layer)
-    return every(keys, layer, rotation(keys, layer.head_dim))
+    rotated = rotation(keys, layer.head_dim)
+    return stacked(keys, lambda place: replace(layer, rope=rotated))
+
+
+FAMILIES = {
+    "bloom": bloom,
+    "falcon": falcon,
+    "gpt2": gpt2,
+    "gpt_bigcode": gpt_bigcode,
+    "gptj": gptj,
+    "mpt": mpt,
+    "opt": opt,
+}

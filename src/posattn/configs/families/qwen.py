@@ -1,87 +1,73 @@
 """Qwen: windows from some layer on, sections for pictures, and linear layers with gated ones between."""
 
 from dataclasses import replace
+from functools import partial
 
-from posattn.configs.families.llama import biased, every, rms, sliding_window
+from posattn.configs.families.llama import RMS, layer_of
 from posattn.configs.families.stack import (
     FULL,
     LINEAR,
     SLIDING,
     kinds,
-    plain,
+    patterned,
     rotation,
+    sliding_window,
     stacked,
     windowed,
 )
 from posattn.configs.keys import REQUIRED
 
-__all__ = [
-    "qwen2",
-    "qwen2_moe",
-    "qwen2_vl",
-    "qwen3",
-    "qwen3_5",
-    "qwen3_moe",
-    "qwen3_next",
-    "qwen3_vl",
-]
+__all__ = ["FAMILIES"]
 
 
-def late_windows(keys):
-    """Each layer's kind and the window, in Qwen2 and 3: if it is used, from `max_window_layers` on."""
+def used_window(keys):
+    """The window of a family that has one only where it is used, and the place where windows begin or end."""
     used = keys.flag("use_sliding_window", absent=False)
-    window = sliding_window(keys, absent=REQUIRED if used else None) if used else None
-    keys.ignore("sliding_window")
-    first = keys.count(
-        "max_window_layers", absent=REQUIRED if used else None, least=0, most=10**6
+    keys.ignore("sliding_window", "max_window_layers")
+    window = sliding_window(keys) if used else None
+    bound = keys.count("max_window_layers", least=0, most=10**6) if used else None
+    return window, bound
+
+
+def late(keys, layer, rope):
+    """A stack whose layers slide, if the window is used, from `max_window_layers` on."""
+    window, first = used_window(keys)
+    return patterned(
+        keys,
+        layer,
+        lambda place: SLIDING if window and place >= first else FULL,
+        lambda kind: rope,
+        window,
     )
-    return window, kinds(keys, lambda place: SLIDING if window and place >= first else FULL)
 
 
-def qwen2(keys):
-    """Qwen2: offsets on queries, keys and values only."""
-    layer = replace(plain(keys), use_bias=(True, True, True))
-    window, kind = late_windows(keys)
-    layer = replace(layer, rope=rotation(keys, layer.head_dim))
-    return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
-
-
-def qwen3(keys):
-    """Qwen3: norms of queries and keys, each head by itself."""
-    norm = rms(keys)
-    layer = biased(keys, plain(keys))
-    window, kind = late_windows(keys)
-    rope = rotation(keys, layer.head_dim)
-    layer = replace(layer, rope=rope, query_norm=norm, key_norm=norm)
-    return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
+def qwen2(keys, *, rope=None, **options):
+    """Qwen2 and 3: offsets on queries, keys and values only, or norms."""
+    layer = layer_of(keys, **options)
+    return late(keys, layer, rotation(keys, layer.head_dim, **(rope or {})))
 
 
 def qwen2_moe(keys):
     """Qwen2 with experts: windows, if they are used, in every other layer of the first ones."""
-    layer = plain(keys)
-    bias = keys.flag("qkv_bias", absent=True)
-    used = keys.flag("use_sliding_window", absent=False)
-    window = sliding_window(keys, absent=REQUIRED if used else None) if used else None
-    keys.ignore("sliding_window")
-    last = keys.count("max_window_layers", absent=REQUIRED if used else None, least=0)
-    kind = kinds(
-        keys, lambda place: SLIDING if used and place % 2 == 0 and place < last else FULL
-    )
+    layer = layer_of(keys, bias="qkv_bias", output=False)
     rope = rotation(keys, layer.head_dim)
-    layer = replace(layer, rope=rope, use_bias=(bias,) * 3)
-    return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
+    window, last = used_window(keys)
+    return patterned(
+        keys,
+        layer,
+        lambda place: SLIDING if window and place % 2 == 0 and place < last else FULL,
+        lambda kind: rope,
+        window,
+    )
 
 
 def qwen3_moe(keys):
     """Qwen3 with experts: the window, if it is used, in all layers."""
-    norm = rms(keys)
-    layer = biased(keys, plain(keys))
-    used = keys.flag("use_sliding_window", absent=False)
-    window = sliding_window(keys, absent=REQUIRED if used else None) if used else None
-    keys.ignore("sliding_window", "max_window_layers")
-    layer = replace(layer, query_norm=norm, key_norm=norm)
+    layer = layer_of(keys, norm=RMS)
+    window, _ = used_window(keys)
     layer = windowed(keys, layer, SLIDING if window else FULL, window)
-    return every(keys, layer, rotation(keys, layer.head_dim))
+    rope = rotation(keys, layer.head_dim)
+    return stacked(keys, lambda place: replace(layer, rope=rope))
 
 
 def sectioned(keys, head_dim, sections, alternating=False, **options):
@@ -96,35 +82,26 @@ def sectioned(keys, head_dim, sections, alternating=False, **options):
 
 def qwen2_vl(keys):
     """Qwen2-VL and 2.5-VL: the language model, whose pairs rotate with time, height and width."""
-    layer = replace(plain(keys, head_dim=False), use_bias=(True,) * 3)
-    window, kind = late_windows(keys)
+    layer = layer_of(keys, bias=True, output=False, head_dim=False)
     keys.ignore("vision_start_token_id", "vision_end_token_id", "vision_token_id")
-    layer = replace(layer, rope=sectioned(keys, layer.head_dim, [16, 24, 24]))
-    return stacked(keys, lambda place: windowed(keys, layer, kind[place], window))
+    return late(keys, layer, sectioned(keys, layer.head_dim, [16, 24, 24]))
 
 
 def qwen3_vl(keys):
     """Qwen3-VL, with experts or without: the sections alternate."""
-    norm = rms(keys)
-    layer = biased(keys, plain(keys))
-    layer = replace(layer, query_norm=norm, key_norm=norm)
-    return every(keys, layer, sectioned(keys, layer.head_dim, [24, 20, 20], True))
+    layer = layer_of(keys, norm=RMS)
+    rope = sectioned(keys, layer.head_dim, [24, 20, 20], True)
+    return stacked(keys, lambda place: replace(layer, rope=rope))
 
 
 def with_linear(keys, rope):
     """Qwen3-Next: gated attention in some layers, a linear recurrence in the others."""
-    norm = rms(keys, plus_one=True)
-    linear = plain(keys)
+    linear = layer_of(keys, norm=RMS | {"plus_one": True})
     keys.only("attn_output_gate", True)
     keys.ignore("linear_key_head_dim", "linear_value_head_dim")
     keys.ignore("linear_num_key_heads", "linear_num_value_heads")
-    layer = replace(
-        biased(keys, linear), gate=True, query_norm=norm, key_norm=norm, rope=rope(linear)
-    )
-    interval = keys.count("full_attention_interval", absent=None)
-    given = keys.values.get("layer_types") is not None
-    if interval is None and not given:
-        raise keys.missing("layer_types", "full_attention_interval")
+    layer = replace(linear, gate=True, rope=rope(linear))
+    interval = keys.count("full_attention_interval", absent=4)
     kind = kinds(
         keys, lambda place: LINEAR if (place + 1) % interval else FULL, among=(FULL, LINEAR)
     )
@@ -143,3 +120,20 @@ def qwen3_5(keys):
         keys,
         lambda layer: sectioned(keys, layer.head_dim, [11, 11, 10], True, partial=REQUIRED),
     )
+
+
+FAMILIES = {
+    "qwen2": partial(qwen2, bias=True, output=False),
+    "qwen2_5_vl": qwen2_vl,
+    "qwen2_5_vl_text": qwen2_vl,
+    "qwen2_moe": qwen2_moe,
+    "qwen2_vl": qwen2_vl,
+    "qwen2_vl_text": qwen2_vl,
+    "qwen3": partial(qwen2, norm=RMS),
+    "qwen3_5_moe_text": qwen3_5,
+    "qwen3_5_text": qwen3_5,
+    "qwen3_moe": qwen3_moe,
+    "qwen3_next": qwen3_next,
+    "qwen3_vl_moe_text": qwen3_vl,
+    "qwen3_vl_text": qwen3_vl,
+}

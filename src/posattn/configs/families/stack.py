@@ -12,8 +12,10 @@ __all__ = [
     "LINEAR",
     "SLIDING",
     "kinds",
+    "patterned",
     "plain",
     "rotation",
+    "sliding_window",
     "slopes",
     "stacked",
     "windowed",
@@ -101,6 +103,32 @@ def kinds(keys, pattern=None, among=(FULL, SLIDING), names=("layer_types",)):
                 f"got {kind!r}"
             )
     return given
+
+
+def sliding_window(keys):
+    """How many positions a query sees; null is no window."""
+    return keys.count("sliding_window", null=None, most=LONGEST)
+
+
+def patterned(keys, layer, pattern, rope, window=REQUIRED):
+    """A stack whose layers slide or see all, by `layer_types` or a pattern of the place.
+
+    Args:
+        keys: of the configuration.
+        layer: what all have in common.
+        pattern: as for `kinds`.
+        rope: makes the rotation of a kind of layer.
+        window: the window, if it is not that of the key.
+    """
+    window = sliding_window(keys) if window is REQUIRED else window
+    kind = kinds(keys, pattern)
+    ropes = {name: rope(name) for name in sorted(set(kind))}
+    return stacked(
+        keys,
+        lambda place: windowed(
+            keys, replace(layer, rope=ropes[kind[place]]), kind[place], window
+        ),
+    )
 
 
 def windowed(keys, layer, kind, window):
