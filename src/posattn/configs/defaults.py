@@ -14,8 +14,11 @@ SAME = {  # families that are read by the class of another
     "deepseek_ref": "deepseek_v4",
     "exaone4_5_text": "exaone4",
     "kimi_k2": "deepseek_v3",
+    "glm4v": "glm4v_text",
+    "minimax_m3": "minimax_m3_vl_text",
     "qwen2_vl": "qwen2_vl_text",
     "qwen2_5_vl": "qwen2_5_vl_text",
+    "step3p7": "step3p5",
 }
 
 

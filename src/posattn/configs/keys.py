@@ -21,7 +21,7 @@ MATTERS = re.compile(
 HARMLESS = re.compile(
     r"dropout|_pdrop|attn_drop|initializer|init_std|_impl|_kernel|return_|output_|quant"
     r"|classifier|lm_head|num_head_tokens|score_bias|mlp|ffn|feed_forward|expert|router"
-    r"|mamba|routing|use_cache|flash|sdpa|_config$|^_|token_id|pruned_heads|gradient|aux_|is_decoder"
+    r"|max_position_embeddings|^chunk_size$|conv_bias|norm_eps|block_size|mamba|routing|use_cache|flash|sdpa|_config$|^_|token_id|pruned_heads|gradient|aux_|is_decoder"
     r"|add_cross_attention|cross_attention_hidden_size|head_bias|layer_norm_bias|norm_bias"
 )
 NEAR = 0.85  # how alike two keys are of which one is taken for the other misspelt
@@ -57,11 +57,23 @@ class Keys:
         self.defaulted = {}
 
     def without(self, *names):
-        """The same configuration with some keys taken out; what is asked there counts as asked here."""
+        """The same configuration with some keys taken out."""
         rest = {key: value for key, value in self.values.items() if key not in names}
-        fewer = Keys(rest, self.family, self.length, self.defaults)
-        fewer.asked, fewer.defaulted = self.asked, self.defaulted
-        return fewer
+        return self._with(rest)
+
+    def changed(self, **values):
+        """The same configuration with some values in place of its own."""
+        return self._with(self.values | values)
+
+    def present(self):
+        """The same configuration without the keys that hold null."""
+        return self._with({key: v for key, v in self.values.items() if v is not None})
+
+    def _with(self, values):
+        """Other values, of which what is asked counts as asked here."""
+        other = Keys(values, self.family, self.length, self.defaults)
+        other.asked, other.defaulted = self.asked, self.defaulted
+        return other
 
     def error(self, text, kind=ValueError, do="correct it in the configuration"):
         """An error that says whose configuration is meant, and what to do."""

@@ -179,11 +179,13 @@ class Temperature:
         floor: positions within which nothing changes.
         scale: of the logarithm.
         smooth: whether the logarithm is `log(max((p + 1) / floor, 1))` (Inkling).
+        first: what the first position counts as, in place of the 1 above.
     """
 
     floor: float
     scale: float
     smooth: bool = False
+    first: int = 1
 
 
 @dataclass(frozen=True)
@@ -215,8 +217,8 @@ class Layer:
 
     Args:
         index: its place, from 0 on.
-        kind: `"full"`, `"sliding"`, `"chunked"`, or the name of what is no attention of pairs, such as
-            `"linear"` or `"state space"`; the rest then says nothing.
+        kind: `"full"`, `"sliding"`, `"chunked"`, or in words what is not computed here, such as
+            `"linear attention"` or `"state space"`; the rest then says nothing.
         dim: the width of its input.
         num_heads: of queries.
         num_kv_heads: of keys and values.
@@ -232,7 +234,8 @@ class Layer:
         chunk: the size of the chunks outside of which nothing is seen.
         soft_cap: c of `c * tanh(s / c)`; None if scores are not capped.
         sinks: whether each head has a learned score for nothing.
-        gate: whether the output of the heads is gated by a sigmoid.
+        gate: whether the output of the heads is gated by a sigmoid, each entry by its own.
+        head_gate: whether it is gated with one sigmoid for each head.
         query_norm: of the queries; None if there is none.
         key_norm: of the keys.
         value_norm: of the values.
@@ -240,10 +243,13 @@ class Layer:
         use_output_bias: whether the output's projection has one.
         temperature: of the queries by their position; None if it stays.
         latent: the widths of latent attention; None for plain heads.
+        value_dim: the width of a head's value; None if it is that of its query.
+        value_scale: on the values.
         shares_values: whether keys are the values, too, with no projection of their own.
         turns_back: whether values rotate with the keys, and the output rotates back.
         kv_layer: the layer whose keys and values it uses; None if it has its own.
         selected: how many keys a query sees at most, which an indexer chooses; None if it sees all.
+        block: how many neighboring keys the indexer chooses together.
         compressed: how many positions make one more key, beside those in the window; None if none do.
         clip: what queries, keys and values are clipped at before anything else; None if they are not.
         convolved: how many positions a convolution of keys and values mixes; None if there is none.
@@ -266,6 +272,7 @@ class Layer:
     soft_cap: float | None = None
     sinks: bool = False
     gate: bool = False
+    head_gate: bool = False
     query_norm: Norm | None = None
     key_norm: Norm | None = None
     value_norm: Norm | None = None
@@ -273,10 +280,13 @@ class Layer:
     use_output_bias: bool = False
     temperature: Temperature | None = None
     latent: Latent | None = None
+    value_dim: int | None = None
+    value_scale: float = 1.0
     shares_values: bool = False
     turns_back: bool = False
     kv_layer: int | None = None
     selected: int | None = None
+    block: int = 1
     compressed: int | None = None
     clip: float | None = None
     convolved: int | None = None

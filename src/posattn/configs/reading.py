@@ -23,7 +23,7 @@ HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it
     *("rope", "bias", "table", "window", "chunk", "soft_cap", "sinks", "gate"),
     *("query_norm", "key_norm", "value_norm", "use_bias", "use_output_bias", "temperature"),
 )
-NESTED = ("text_config", "llm_config")
+NESTED = ("text_config", "llm_config", "llm_cfg", "language_config")
 
 
 def plan(config, *, length=None, strict=False):

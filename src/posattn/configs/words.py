@@ -13,7 +13,8 @@ MOST = 4  # of ranges that are all written
 def sentence(layer):
     """What a layer does."""
     if layer.kind not in ("full", "sliding", "chunked"):
-        nowhere = "" if "position" in layer.kind else ", no position"
+        told = "position" in layer.kind or layer.kind.startswith("no attention")
+        nowhere = "" if told else ", no position"
         return f"{layer.kind}{nowhere}; not computed by posattn"
     parts = [_seen(layer)]
     if layer.table is not None:
@@ -30,6 +31,8 @@ def sentence(layer):
         heads += f", {layer.num_kv_heads} of keys"
     if layer.latent is not None:
         heads += f", keys and values from {layer.latent.kv_rank} numbers"
+    if layer.value_dim is not None:
+        heads += f", values of {layer.value_dim} numbers"
     if layer.shares_values:
         heads += ", one projection for keys and values"
     if layer.kv_layer is not None:
@@ -48,7 +51,8 @@ def _seen(layer):
         seen += f" and over a key for each {layer.compressed} positions before"
     if layer.selected is not None:
         of_them = "of those" if layer.compressed is not None else "of the keys"
-        seen += f", {layer.selected} {of_them} chosen by an indexer"
+        blocks = "" if layer.block == 1 else f" in blocks of {layer.block}"
+        seen += f", {layer.selected} {of_them}{blocks} chosen by an indexer"
     return seen
 
 
@@ -132,8 +136,10 @@ def _scored(layer):
         parts.append(f"queries grow beyond {_number(layer.temperature.floor)} positions")
     if layer.sinks:
         parts.append("sinks")
-    if layer.gate:
-        parts.append("gated output")
+    if layer.value_scale != 1:
+        parts.append(f"values times {layer.value_scale:.6g}")
+    if layer.gate or layer.head_gate:
+        parts.append("gated output" if layer.gate else "each head's output gated")
     return parts
 
 
@@ -188,7 +194,8 @@ def _places(indices):
             groups[-1].append(run)
         else:
             groups.append([run])
-    return ", ".join(_named(group) for group in groups)
+    named = [_named(group) for group in groups]
+    return ", ".join(named if len(named) <= 2 * MOST else [*named[:MOST], "…", named[-1]])
 
 
 def _recurs(group, run, last):

@@ -218,7 +218,7 @@ def seen(layer, queries, keys):
 
 def growth(temperature, positions):
     """The factor of queries by their positions."""
-    share = (positions + 1) / temperature.floor
+    share = (positions + temperature.first) / temperature.floor
     steps = np.maximum(share, 1) if temperature.smooth else 1 + np.floor(share)
     return 1 + temperature.scale * np.log(steps)
 

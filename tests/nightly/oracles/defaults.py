@@ -17,6 +17,8 @@ CONFIGS = Path(configs.__file__).parent
 FILE = CONFIGS / "defaults.json"
 BASES = {  # of classes that rotate each kind of layer by another: the keys of older files
     "gemma3_text": {"rope_theta": "full_attention", "rope_local_base_freq": "sliding_attention"},
+    "mimo_v2_flash": {"rope_theta": "full_attention", "swa_rope_theta": "sliding_attention"},
+    "step3p5": {"rope_theta": "full_attention"},
     "modernbert": {"global_rope_theta": "full_attention", "local_rope_theta": "sliding_attention"},
     "olmo3": {"rope_theta": "full_attention"},
     "deepseek_v4": {"rope_theta": "main", "compress_rope_theta": "compress"},
@@ -38,7 +40,9 @@ def rotation(model_type, config):
     found = getattr(config, "rope_parameters", None) or {}
     nested = {kind: value for kind, value in found.items() if isinstance(value, dict)}
     if model_type in BASES:
-        return {key: nested[kind]["rope_theta"] for key, kind in BASES[model_type].items()}
+        bases = {key: nested[kind]["rope_theta"] for key, kind in BASES[model_type].items()}
+        share = next(iter(nested.values())).get("partial_rotary_factor")
+        return bases if share is None else bases | {"partial_rotary_factor": share}
     if nested or found.get("rope_type", found.get("type", "default")) != "default":
         return {"rope_parameters": found}
     return {

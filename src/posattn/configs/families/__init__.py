@@ -9,11 +9,12 @@ from posattn.configs.families import (
     nope,
     older,
     qwen,
+    remote,
     windows,
 )
 
 __all__ = ["FAMILIES"]
 
-MODULES = (deepseek, encoders, gemma, hybrid, llama, nope, older, qwen, windows)
+MODULES = (deepseek, encoders, gemma, hybrid, llama, nope, older, qwen, remote, windows)
 #: The families that are known: from a `model_type` to the function that reads it.
 FAMILIES = {name: read for module in MODULES for name, read in module.FAMILIES.items()}

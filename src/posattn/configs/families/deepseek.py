@@ -17,13 +17,14 @@ COMPRESSED = {
 }
 
 
-def latent(keys, *, ranked=None, interleaved=True):
+def latent(keys, *, ranked=None, interleaved=True, turns=True):
     """A layer of latent attention, whose last entries rotate.
 
     Args:
         keys: of the configuration.
         ranked: None if queries may do without a latent vector, `REQUIRED` if not.
         interleaved: whether neighbors rotate, not halves.
+        turns: whether anything does.
     """
     rank = keys.count("q_lora_rank", null=ranked, most=2**16)
     if rank is REQUIRED:
@@ -45,17 +46,17 @@ def latent(keys, *, ranked=None, interleaved=True):
             f"{layer.num_heads}, since each head makes its keys from the latent vector"
         )
     bias = keys.flag("attention_bias", absent=False)
-    rope = rotation(
-        keys, widths.rotary_dim, layout="interleaved" if interleaved else "half"
-    )
-    return replace(
+    layer = replace(
         layer,
-        rope=replace(rope, last=True),
         latent=widths,
-        scale=layer.scale * sharpened(keys, rope) ** 2,
         use_bias=(bias and rank is not None, bias, bias),
         use_output_bias=bias,
     )
+    if not turns:
+        return layer
+    layout = "interleaved" if interleaved else "half"
+    rope = replace(rotation(keys, widths.rotary_dim, layout=layout), last=True)
+    return replace(layer, rope=rope, scale=layer.scale * sharpened(keys, rope) ** 2)
 
 
 def sharpened(keys, rope):
@@ -86,8 +87,17 @@ def deepseek_v32(keys):
     layer = latent(keys, ranked=REQUIRED)
     layer = replace(layer, selected=keys.count("index_topk"))
     of_indexer(keys)
-    kinds(keys, lambda place: INDEXED, among=(INDEXED,))
+    kinds(keys, lambda place: INDEXED, among=(INDEXED, "deepseek_sparse_attention"))
     return stacked(keys, lambda place: layer)
+
+
+def glm_moe_dsa(keys):
+    """GLM-5: the same, where layers may share what an indexer chose; `head_dim` says several things."""
+    keys.ignore("indexer_types", "index_topk_freq", "index_topk_pattern", "head_dim")
+    keys.ignore("index_skip_topk_offset", "index_share_for_mtp_iteration")
+    keys.ignore("indexer_rope_interleave")
+    keys.only("rope_interleave", True)
+    return deepseek_v32(keys.without("head_dim"))
 
 
 def of_indexer(keys):
@@ -187,5 +197,6 @@ FAMILIES = {
     "deepseek_v3": deepseek_v3,
     "deepseek_v32": deepseek_v32,
     "deepseek_v4": deepseek_v4,
+    "glm_moe_dsa": glm_moe_dsa,
     "kimi_k2": deepseek_v3,
 }

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+from posattn.configs.families.deepseek import latent
 from posattn.configs.families.llama import RMS, layer_of, norm_of
 from posattn.configs.families.stack import (
     FULL,
     LINEAR,
     SLIDING,
     kinds,
+    mixed,
     plain,
     rotation,
     sliding_window,
@@ -15,31 +17,129 @@ from posattn.configs.families.stack import (
     windowed,
     with_groups,
 )
-from posattn.configs.keys import REQUIRED
+from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.layers import Profiles, Temperature
 
 __all__ = ["FAMILIES"]
 
 NEAR, FAR = "hybrid_sliding", "hybrid"
+STATE_SPACES = {
+    **dict.fromkeys((FULL, "attention")),
+    **dict.fromkeys((LINEAR, "mamba"), "state space"),
+}
+SPARSE = "minimax_m3_sparse"
+LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 
 
 def jamba(keys):
     """Jamba: one layer in some attends, without position; the others are state spaces."""
     layer = plain(keys, head_dim=False)
-    period, start = (
-        keys.count("attn_layer_period"),
-        keys.count("attn_layer_offset", least=0),
-    )
+    period = keys.count("attn_layer_period")
+    start = keys.count("attn_layer_offset", least=0)
     keys.only("sliding_window")
     keys.ignore("max_position_embeddings")
-    names = {"attention": "full", "mamba": "state space"}
-    kind = kinds(
+    return mixed(
         keys,
-        lambda place: "attention" if place % period == start else "mamba",
-        among=tuple(names),
+        layer,
+        STATE_SPACES,
+        pattern=lambda place: "attention" if place % period == start else "mamba",
         names=("layers_block_type", "layer_types"),
     )
-    return stacked(keys, lambda place: replace(layer, kind=names[kind[place]]))
+
+
+def nemotron_h(keys):
+    """Nemotron-H and Nemotron 3: a few layers attend, without position; each network is a layer, too."""
+    layer = layer_of(
+        keys,
+        bias=False,
+        head_dim=False,
+        each=keys.count("head_dim", "attention_head_dim", most=2**16),
+    )
+    keys.ignore("rope_theta", "partial_rotary_factor", "attention_bias")
+    given = keys.values.get("hybrid_override_pattern")
+    keys.ignore("hybrid_override_pattern")
+    if isinstance(given, str):
+        if set(given) - set(LETTERS):
+            raise keys.error(
+                f"hybrid_override_pattern must be of M, E, * and -, got {given!r:.60}"
+            )
+        keys = keys.changed(layers_block_type=[LETTERS[letter] for letter in given])
+    elif keys.values.get("num_hidden_layers") is None:
+        listed = keys.sequence("layers_block_type", "layer_types")
+        keys = keys.changed(num_hidden_layers=len(listed))
+    network = "no attention, a network"
+    words = STATE_SPACES | {"moe": network, "mlp": network}
+    return mixed(keys, layer, words, names=("layers_block_type", "layer_types"))
+
+
+def granite_hybrid(keys):
+    """Granite 4: a few layers attend, with a rotation or without; the others are state spaces."""
+    layer = layer_of(keys, scale="attention_multiplier")
+    kind = keys.choice("position_embedding_type", among=("rope", "nope"), absent="nope")
+    keys.ignore("rope_theta", "rope_parameters", "rope_scaling")
+    rope = rotation(keys, layer.head_dim) if kind == "rope" else None
+    names = ("layer_types", "layers_block_type")
+    return mixed(keys, replace(layer, rope=rope), STATE_SPACES, names=names)
+
+
+def lfm2(keys):
+    """LFM2: some layers attend, with norms; the others are short convolutions."""
+    layer = layer_of(keys, bias=False, norm=RMS | {"eps": "norm_eps"})
+    keys.ignore("num_heads", "use_pos_enc")
+    chosen = keys.sequence("full_attn_idxs", absent=None)
+    words = {FULL: None, "conv": "short convolution"}
+    return mixed(
+        keys,
+        replace(layer, rope=rotation(keys, layer.head_dim)),
+        words,
+        pattern=lambda place: FULL if chosen is None or place in chosen else "conv",
+    )
+
+
+def mllama(keys):
+    """Llama 3.2 with vision: some layers attend to the picture only."""
+    layer = layer_of(keys, bias=False, head_dim=False)
+    layer = replace(layer, rope=rotation(keys, layer.head_dim))
+    across = keys.sequence("cross_attention_layers", absent=[3, 8, 13, 18, 23, 28, 33, 38])
+    words = {FULL: None, "cross": "cross attention to the image"}
+    pattern = lambda place: "cross" if place in across else FULL  # noqa: E731
+    return mixed(keys, layer, words, pattern=pattern)
+
+
+def kimi_linear(keys):
+    """Kimi Linear and K3: one layer in four attends, with latent vectors and no position."""
+    told = keys.section("linear_attn_config") or {}
+    inner = Keys(told, f"{keys.family}: linear_attn_config")
+    listed = inner.sequence("full_attn_layers", absent=None)
+    keys.ignore("num_key_value_heads", "mla_use_nope")
+    keys.only("mla_use_nope", True)
+    layer = latent(keys, turns=False)
+    layer = replace(layer, gate=keys.flag("mla_use_output_gate", absent=False))
+
+    def pattern(place):
+        attends = place + 1 in listed if listed is not None else place and place % 4 == 0
+        return FULL if attends else LINEAR
+
+    words = {FULL: None, LINEAR: "Kimi delta attention"}
+    return mixed(keys, layer, words, pattern=pattern)
+
+
+def nemotron_nas(keys):
+    """Llama-Nemotron: a search took the attention out of some layers, or changed its groups."""
+    layer = layer_of(keys.without("num_key_value_heads"))
+    layer = replace(layer, rope=rotation(keys, layer.head_dim))
+    count = keys.count("num_hidden_layers", most=10_000)
+    told = [block["attention"] for block in keys.sequence("block_configs", length=count)]
+
+    def made(place):
+        own = Keys(told[place], f"{keys.family}: block_configs[{place}]")
+        if own.flag("no_op", absent=False) or own.flag("replace_with_linear", absent=False):
+            return replace(layer, kind="no attention, a network")
+        for name in ("sparsify", "window_length", "num_sink_tokens"):
+            own.only(name)
+        return with_groups(keys, layer, layer.num_heads // own.count("n_heads_in_group"))
+
+    return stacked(keys, made)
 
 
 def minimax(keys):
@@ -48,11 +148,9 @@ def minimax(keys):
     keys.ignore("full_attn_alpha_factor", "full_attn_beta_factor")
     keys.ignore("linear_attn_alpha_factor", "linear_attn_beta_factor")
     window = sliding_window(keys)
-    kind = kinds(keys, among=(FULL, LINEAR))
     pairs = windowed(keys, layer, SLIDING if window else FULL, window)
     pairs = replace(pairs, rope=rotation(keys, layer.head_dim, partial=True))
-    linear = replace(layer, kind="linear attention")
-    return stacked(keys, lambda place: linear if kind[place] == LINEAR else pairs)
+    return mixed(keys, pairs, {FULL: None, LINEAR: "linear attention"})
 
 
 def inkling(keys):
@@ -112,6 +210,34 @@ def minimax_m2(keys):
     return stacked(keys, lambda place: replace(layer, rope=rope))
 
 
+def minimax_m3(keys):
+    """MiniMax-M3: norms of each head; in most layers an indexer chooses blocks of keys."""
+    keys.only("use_qk_norm", True)
+    keys.only("qk_norm_type", "per_head")
+    keys.only("use_gemma_norm", True)
+    keys.only("attention_output_gate", False)
+    layer = layer_of(keys, bias=False, norm=RMS | {"plus_one": True})
+    layer = replace(layer, rope=part_of(keys, layer))
+    told = keys.section("sparse_attention_config") or {}
+    older = keys.changed(
+        index_block_size=told.get("sparse_block_size", keys.values.get("index_block_size")),
+        index_topk_blocks=told.get(
+            "sparse_topk_blocks", keys.values.get("index_topk_blocks")
+        ),
+    ).present()
+    block = older.count("index_block_size")
+    chosen = older.count("index_topk_blocks") * block
+    keys.ignore("index_n_heads", "index_head_dim", "index_local_blocks")
+    sparse = replace(layer, selected=chosen, block=block)
+    often = told.get("sparse_attention_freq")
+    kind = kinds(
+        keys,
+        lambda place: SPARSE if often and often[place] else FULL,
+        among=(FULL, SPARSE),
+    )
+    return stacked(keys, lambda place: sparse if kind[place] == SPARSE else layer)
+
+
 def part_of(keys, layer):
     """The rotation of a part of each head, which may stand as `rotary_dim`, a share, or both."""
     nested = keys.values.get("rope_parameters") or {}
@@ -131,7 +257,15 @@ def part_of(keys, layer):
 
 FAMILIES = {
     "inkling_text": inkling,
+    "granitemoehybrid": granite_hybrid,
     "jamba": jamba,
+    "kimi_linear": kimi_linear,
+    "lfm2": lfm2,
     "minimax": minimax,
     "minimax_m2": minimax_m2,
+    "minimax_m3": minimax_m3,
+    "minimax_m3_vl_text": minimax_m3,
+    "mllama_text_model": mllama,
+    "nemotron-nas": nemotron_nas,
+    "nemotron_h": nemotron_h,
 }

@@ -1,4 +1,4 @@
-"""Decoders of equal layers: what one family's attention does otherwise than Llama's, as data."""
+"""Decoders of equal layers: what a family's attention does otherwise than Llama's, as data."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,8 @@ from posattn.configs.families.stack import (
     windowed,
 )
 from posattn.configs.keys import REQUIRED
-from posattn.configs.layers import Norm
+from posattn.configs.layers import Norm, Temperature
+from posattn.configs.rotation import TRAINED
 
 __all__ = ["FAMILIES", "LAYERNORM", "RMS", "decoder", "layer_of", "norm_of"]
 
@@ -86,6 +87,33 @@ def decoder(keys, *, only=(), window=False, methods=None, rope=None, **options):
     return stacked(keys, lambda place: replace(layer, rope=rope))
 
 
+def ministral3(keys):
+    """Ministral 3 and Devstral 2: the window of Mistral, and queries that grow with the position."""
+    options = dict(keys.section("rope_parameters", absent=REQUIRED))
+    scale, floor = options.pop("llama_4_scaling_beta", 0), options.get(TRAINED)
+    options.pop("max_position_embeddings", None)
+    inner = keys.changed(rope_parameters=options)
+    layers = decoder(inner, bias=False, window=True)
+    if not scale:
+        return layers
+    scale = keys.finite("llama_4_scaling_beta", scale)
+    growing = Temperature(keys.whole(TRAINED, floor), scale, first=0)
+    return tuple(replace(layer, temperature=growing) for layer in layers)
+
+
+def phimoe(keys):
+    """Phi-3.5-MoE: offsets on all projections; LongRoPE, whose attention factor stands there twice."""
+    given = keys.values.get("rope_scaling") or keys.values.get("rope_parameters") or {}
+    options = dict(given) if isinstance(given, dict) else {}
+    factors = options.pop("short_mscale", None), options.pop("long_mscale", None)
+    if factors != (None, None):
+        beyond = (keys.length or 0) > keys.count(TRAINED, absent=options.get(TRAINED, 4096))
+        options["attention_factor"] = factors[beyond]
+        name = "rope_scaling" if keys.values.get("rope_scaling") else "rope_parameters"
+        keys = keys.changed(**{name: options})
+    return decoder(keys, window=True, methods=("default", "longrope"))
+
+
 PART, NEIGHBORS = {"partial": REQUIRED}, {"layout": "interleaved"}
 GLM = partial(decoder, output=False, rope=PART | NEIGHBORS)
 HUNYUAN = partial(decoder, norm=RMS | {"after": True}, only=[("use_qk_norm", True)])
@@ -119,6 +147,7 @@ FAMILIES = {
     "hunyuan_v1_dense": HUNYUAN,
     "hunyuan_v1_moe": HUNYUAN,
     "llama": decoder,
+    "ministral3": ministral3,
     "mistral": partial(decoder, bias=False, window=True),
     "mixtral": partial(decoder, bias=False, window=True),
     "nemotron": partial(decoder, rope=NEMOTRON),
@@ -136,7 +165,7 @@ FAMILIES = {
     "phi3": partial(
         decoder, bias=False, window=True, methods=("default", "longrope"), rope=LONG
     ),
-    "phimoe": partial(decoder, window=True, methods=("default",)),
+    "phimoe": phimoe,
     "seed_oss": partial(decoder, output="attention_out_bias"),
     "stablelm": partial(
         decoder,

@@ -8,7 +8,7 @@ from posattn.configs.families.stack import (
     FULL,
     LINEAR,
     SLIDING,
-    kinds,
+    mixed,
     patterned,
     rotation,
     sliding_window,
@@ -96,17 +96,18 @@ def qwen3_vl(keys):
 
 def with_linear(keys, rope):
     """Qwen3-Next: gated attention in some layers, a linear recurrence in the others."""
-    linear = layer_of(keys, norm=RMS | {"plus_one": True})
+    layer = layer_of(keys, norm=RMS | {"plus_one": True})
     keys.only("attn_output_gate", True)
     keys.ignore("linear_key_head_dim", "linear_value_head_dim")
     keys.ignore("linear_num_key_heads", "linear_num_value_heads")
-    layer = replace(linear, gate=True, rope=rope(linear))
+    layer = replace(layer, gate=True, rope=rope(layer))
     interval = keys.count("full_attention_interval", absent=4)
-    kind = kinds(
-        keys, lambda place: LINEAR if (place + 1) % interval else FULL, among=(FULL, LINEAR)
+    return mixed(
+        keys,
+        layer,
+        {FULL: None, LINEAR: "linear attention"},
+        pattern=lambda place: LINEAR if (place + 1) % interval else FULL,
     )
-    linear = replace(linear, kind="linear attention")
-    return stacked(keys, lambda place: linear if kind[place] == LINEAR else layer)
 
 
 def qwen3_next(keys):
@@ -122,7 +123,19 @@ def qwen3_5(keys):
     )
 
 
+def glm4v(keys):
+    """GLM-4.1V: sections of neighbors, in a part of each head."""
+    layer = layer_of(keys, bias=True, output=False, head_dim=False)
+    keys.ignore("attention_bias")
+    options = {"partial": True, "layout": "interleaved"}
+    rope = sectioned(keys, layer.head_dim, [8, 12, 12], **options)
+    return stacked(keys, lambda place: replace(layer, rope=rope))
+
+
 FAMILIES = {
+    "glm4v": glm4v,
+    "glm4v_text": glm4v,
+    "mimo": partial(qwen2, output=False),
     "qwen2": partial(qwen2, bias=True, output=False),
     "qwen2_5_vl": qwen2_vl,
     "qwen2_5_vl_text": qwen2_vl,

@@ -12,6 +12,8 @@ __all__ = [
     "LINEAR",
     "SLIDING",
     "kinds",
+    "mixed",
+    "nested",
     "patterned",
     "plain",
     "rotation",
@@ -131,6 +133,26 @@ def patterned(keys, layer, pattern, rope, window=REQUIRED):
     )
 
 
+def mixed(keys, layer, words, **options):
+    """A stack in which some layers are another mechanism, which is told in words.
+
+    Args:
+        keys: of the configuration.
+        layer: one that attends, or a function that makes it of its place.
+        words: from a kind of layer to what it is; None if it attends.
+        options: for `kinds`.
+    """
+    kind = kinds(keys, among=tuple(words), **options)
+    made = layer if callable(layer) else lambda place: layer
+    bare = replace(made(0), rope=None)
+    return stacked(
+        keys,
+        lambda place: (
+            replace(bare, kind=words[kind[place]]) if words[kind[place]] else made(place)
+        ),
+    )
+
+
 def windowed(keys, layer, kind, window):
     """The layer with a window if it is of the kind that slides."""
     if kind != SLIDING:
@@ -200,6 +222,12 @@ def rotation(
         layout=layout,
         family=f"{keys.family}: {where}",
     )
+
+
+def nested(keys, kind):
+    """The kind of layer if `rope_parameters` has a dictionary for each, None if all share one."""
+    found = keys.values.get("rope_parameters")
+    return kind if isinstance(found, dict) and isinstance(found.get(kind), dict) else None
 
 
 def _parameters(keys):

@@ -1,10 +1,21 @@
-"""Decoders whose layers slide by a pattern, each kind with what is its own: gpt-oss and OLMo 3."""
+"""Decoders whose layers slide by a pattern, each kind with what is its own: gpt-oss, OLMo 3, MiMo, Step."""
 
 from dataclasses import replace
 
 from posattn.configs.families.gemma import every_other
 from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import FULL, SLIDING, patterned, rotation
+from posattn.configs.families.stack import (
+    FULL,
+    SLIDING,
+    kinds,
+    nested,
+    patterned,
+    rotation,
+    sliding_window,
+    stacked,
+    windowed,
+    with_groups,
+)
 
 __all__ = ["FAMILIES"]
 
@@ -41,4 +52,95 @@ def of_olmo3(keys, head_dim, kind):
     return rotation(keys if kind == FULL else keys.without("rope_scaling"), head_dim)
 
 
-FAMILIES = {"gpt_oss": gpt_oss, "olmo3": olmo3}
+def mimo_v2(keys):
+    """MiMo-V2-Flash: narrower values, scaled; layers that slide have sinks and more heads of keys."""
+    layer = layer_of(keys, output=False)
+    layer = replace(
+        layer,
+        value_dim=keys.count("v_head_dim", most=2**16),
+        value_scale=keys.number("attention_value_scale", null=1.0),
+    )
+    keys.ignore("sliding_window", "attention_chunk_size")
+    before = keys.count("sliding_window_size", absent=None, most=2**62)
+    window = sliding_window(keys) if before is None else before + 1  # with its own
+    few = keys.count("swa_num_key_value_heads", absent=2 * layer.num_kv_heads)
+    for name, value in (
+        ("swa_num_attention_heads", layer.num_heads),
+        ("swa_head_dim", layer.head_dim),
+        ("swa_v_head_dim", layer.value_dim),
+        ("add_swa_attention_sink_bias", True),
+        ("add_full_attention_sink_bias", False),
+    ):
+        keys.only(name, value)
+    given = keys.sequence("hybrid_layer_pattern", absent=None)
+    kind = kinds(
+        keys,
+        lambda place: (
+            (SLIDING if given[place] else FULL)
+            if given is not None
+            else FULL
+            if place == 0 or (place + 1) % 6 == 0
+            else SLIDING
+        ),
+    )
+    wide = replace(layer, rope=of_mimo(keys, layer.head_dim, FULL))
+    near = with_groups(keys, replace(layer, sinks=True), few, "swa_num_key_value_heads")
+    near = replace(near, rope=of_mimo(keys, layer.head_dim, SLIDING))
+    near = windowed(keys, near, SLIDING, window)
+    return stacked(keys, lambda place: near if kind[place] == SLIDING else wide)
+
+
+def of_mimo(keys, head_dim, kind):
+    """The rotation of a kind of layer: nested, or by two bases."""
+    base = ("rope_theta",) if kind == FULL else ("swa_rope_theta",)
+    return rotation(keys, head_dim, kind=nested(keys, kind), base=base, partial=True)
+
+
+def step3p5(keys):
+    """Step 3.5 and 3.7: norms, a gate for each head; layers that slide may have other heads and bases."""
+    layer = layer_of(keys, norm=RMS | {"plus_one": True})
+    keys.ignore("num_attention_groups")
+    scale = keys.number("query_pre_attn_scalar", absent=float(layer.head_dim)) ** -0.5
+    layer = replace(layer, scale=scale, head_gate=True)
+    other = keys.section("attention_other_setting") or {}
+    heads = keys.count("num_sliding_attention_heads", absent=None) or other.get(
+        "num_attention_heads", layer.num_heads
+    )
+    count = keys.count("num_hidden_layers", most=10_000)
+    listed = keys.sequence("layer_types", absent=[FULL] * count)[:count]
+    window = sliding_window(keys) if SLIDING in listed else None
+    keys.ignore("sliding_window", "yarn_only_types", "per_layer_config")
+
+    def made(kind):
+        inner, place = keys.changed(layer_types=listed), listed.index(kind)
+        for name, single in (
+            ("rope_theta",) * 2,
+            ("partial_rotary_factors", "partial_rotary_factor"),
+        ):
+            value = keys.values.get(name)
+            keys.ignore(name)
+            if isinstance(value, list):
+                inner = inner.changed(**{single: value[place]})
+        inner = inner if kind == FULL else inner.without("rope_scaling")
+        own = (
+            layer
+            if kind == FULL
+            else with_groups(keys, layer, layer.num_kv_heads, heads=heads)
+        )
+        own = replace(
+            own,
+            rope=rotation(inner, layer.head_dim, kind=nested(inner, kind), partial=True),
+        )
+        return windowed(keys, own, kind, window)
+
+    layers = {kind: made(kind) for kind in sorted(set(listed))}
+    return stacked(keys, lambda place: layers[listed[place]])
+
+
+FAMILIES = {
+    "gpt_oss": gpt_oss,
+    "mimo_v2_flash": mimo_v2,
+    "olmo3": olmo3,
+    "step3p5": step3p5,
+    "step3p7": step3p5,
+}

@@ -76,6 +76,8 @@ class Steps:
         x = x if self.norm is None else self.norm(x)
         if self.temperature is None:
             return x
-        floor, scale = self.temperature.floor, self.temperature.scale
-        grown = 1 + scale * jnp.log1p(jnp.floor((jnp.asarray(positions) + 1) / floor))
+        told = self.temperature
+        share = (jnp.asarray(positions) + told.first) / told.floor
+        steps = jnp.maximum(share, 1) if told.smooth else 1 + jnp.floor(share)
+        grown = 1 + told.scale * jnp.log(steps)
         return x * grown[..., None].astype(x.dtype)

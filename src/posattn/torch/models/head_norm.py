@@ -61,6 +61,8 @@ class Steps(nn.Module):
         x = x if self.norm is None else self.norm(x)
         if self.temperature is None:
             return x
-        floor, scale = self.temperature.floor, self.temperature.scale
-        grown = 1 + scale * ((positions.double() + 1) / floor).floor().log1p()
+        told = self.temperature
+        share = (positions.double() + told.first) / told.floor
+        steps = share.clamp(min=1).log() if told.smooth else share.floor().log1p()
+        grown = 1 + told.scale * steps
         return x * grown[..., None].to(x.dtype)

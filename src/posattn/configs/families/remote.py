@@ -1,0 +1,107 @@
+"""Decoders whose code came with their weights, and is in no transformers of today."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+from posattn.configs.families.llama import decoder
+from posattn.configs.families.stack import plain, slopes, stacked, with_groups
+from posattn.configs.layers import Temperature
+from posattn.configs.rotation import rope
+
+__all__ = ["FAMILIES"]
+
+BASE = {"rope_theta": 1e4}  # of those that have no key for it
+
+
+def baichuan(keys):
+    """Baichuan 2: the model of 7B rotates, that of 13B, whose file has no longest length, has ALiBi."""
+    layer = plain(keys, grouped=False, head_dim=False)
+    keys.ignore("model_max_length")
+    if keys.count("max_position_embeddings", absent=None) is None:
+        layer = replace(layer, bias=slopes(layer))
+    else:
+        layer = replace(layer, rope=rope(BASE, layer.head_dim, family=keys.family))
+    return stacked(keys, lambda place: layer)
+
+
+def chatglm(keys):
+    """ChatGLM 2 and 3, and the first GLM-4: neighbors rotate in the first half of each head."""
+    keys.only("original_rope", True)
+    keys.ignore("apply_query_key_layer_scaling", "attention_softmax_in_fp32")
+    layer = plain(
+        keys, grouped=False, head_dim=False, each=keys.count("kv_channels", most=2**16)
+    )
+    many = keys.flag("add_bias_linear", absent=False)
+    some = many or keys.flag("add_qkv_bias", absent=False)
+    if keys.flag("multi_query_attention", absent=False):
+        layer = with_groups(keys, layer, keys.count("multi_query_group_num"))
+    base = BASE["rope_theta"] * keys.number("rope_ratio", absent=1.0)
+    turned = rope(
+        {"rope_theta": base, "partial_rotary_factor": 0.5},
+        layer.head_dim,
+        layout="interleaved",
+        family=keys.family,
+    )
+    layer = replace(layer, rope=turned, use_bias=(some,) * 3, use_output_bias=many)
+    return stacked(keys, lambda place: layer, names=("num_layers", "num_hidden_layers"))
+
+
+def qwen(keys):
+    """The first Qwen: beyond the trained length the base grows with it, and queries with their position."""
+    layer = plain(
+        keys,
+        grouped=False,
+        head_dim=False,
+        dim=("hidden_size", "n_embd"),
+        each=keys.count("kv_channels", most=2**16),
+    )
+    keys.ignore("n_positions", "max_position_embeddings", "scale_attn_weights")
+    keys.only("pos_emb", "rotary")
+    trained = keys.count("seq_length", most=2**62)
+    parameters = {
+        "rope_theta": keys.number("rotary_emb_base", above=1),
+        "partial_rotary_factor": keys.number("rotary_pct"),
+    }
+    if keys.flag("use_dynamic_ntk") and (keys.length or 0) > trained:
+        octaves = (
+            keys.length - 1
+        ) // trained  # of the length over the trained one, rounded up
+        parameters |= {"rope_type": "ntk", "factor": 2.0 ** (octaves.bit_length() + 1) - 1}
+    layer = replace(
+        layer,
+        rope=rope(parameters, layer.head_dim, family=keys.family),
+        use_bias=(True,) * 3,
+        use_output_bias=not keys.flag("no_bias"),
+    )
+    if keys.flag("use_logn_attn"):
+        layer = replace(
+            layer, temperature=Temperature(trained, 1 / math.log(trained), smooth=True)
+        )
+    return stacked(keys, lambda place: layer)
+
+
+def yuan(keys):
+    """Yuan 2: a convolution mixes each token with those before it, for queries and keys only."""
+    layer = plain(keys, grouped=False, head_dim=False)
+    keys.ignore("causal_mask", "reset_attention_mask", "reset_position_ids")
+    kind = "attention behind a filter of neighboring tokens, rotary position of base 10000"
+    return stacked(keys, lambda place: replace(layer, kind=kind))
+
+
+FAMILIES = {
+    "baichuan": baichuan,
+    "chatglm": chatglm,
+    "internlm2": partial(decoder, bias="bias"),
+    "minicpm": decoder,
+    "minicpmv": partial(decoder, only=[("version", 4.0)]),
+    "molmo": partial(
+        decoder,
+        bias="qkv_bias",
+        output=False,
+        clip="clip_qkv",
+        only=[("attention_layer_norm", False)],
+    ),
+    "qwen": qwen,
+    "yuan": yuan,
+}
