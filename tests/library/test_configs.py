@@ -29,6 +29,7 @@ def record(name):
     return json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
 
 
+RELEASED = json.loads(Path(__file__).with_name("released.json").read_text("utf-8"))
 WORDS = [
     line.split(" | ")
     for line in (Path(__file__).parent / "plans.txt").read_text("utf-8").splitlines()
@@ -43,6 +44,14 @@ def test_a_layer_says_in_words_what_it_does(name):
         assert str(plan.layers[int(layer)]) == f"layer {layer}: {words}"
         count = len(plan.layers)
         assert plan.describe(int(layer)) == f"layer {layer} of {count}: {words}"
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_a_released_file_is_read_as_it_stands(name):
+    """Each was read by hand beside the code of its model, and has its source."""
+    told = RELEASED[name]
+    assert told["source"]
+    assert str(configs.plan(told["config"])).splitlines() == told["plan"]
 
 
 def test_every_recorded_configuration_has_its_words():

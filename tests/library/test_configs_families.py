@@ -86,7 +86,6 @@ def test_what_few_models_use_is_read(values, layer, words):
 
 WRONG = [
     (DEBERTA | {"pos_att_type": ["p2p"]}, "pos_att_type must name c2p, p2c or both, got"),
-    (changed("modernbert", layer_types=...), "layer_types or global_attn_every_n_layers is missing"),
     (changed("gemma-4", layer_types=[SLIDING] * 30), r"layer_types\[29\] must be 'full_attention'"),
     (changed("gemma-4", global_head_dim=...), "global_head_dim or per_layer_config is missing"),
     (changed("gemma-4", per_layer_config={"5": {"head_dim": 512}}), "must say the same of layers"),

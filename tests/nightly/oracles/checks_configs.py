@@ -11,15 +11,37 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers import CONFIG_MAPPING
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from posattn import configs
+from posattn.configs import FAMILIES
+from tests.nightly.oracles import defaults
 
-RECORDS = Path(__file__).parents[3] / "docs" / "_records" / "configs"
-NAMES = sorted(path.stem for path in RECORDS.glob("*.json"))
+ROOT = Path(__file__).parents[3]
+FILES = {
+    path.stem: json.loads(path.read_text("utf-8"))
+    for path in sorted((ROOT / "docs" / "_records" / "configs").glob("*.json"))
+}
+RELEASED = json.loads((ROOT / "tests" / "library" / "released.json").read_text("utf-8"))
+UNLIKE = {
+    "GLM4V-sophgo",  # whose partial_rotary_factor transformers drops, so that it cannot rotate
+    "Step-3.7-Flash-FP8",  # flat, where transformers reads a text_config
+    "Llama3_2-Vision-sophgo",  # whose text model AutoModel does not make
+}
+FILES |= {
+    name: told["config"]
+    for name, told in RELEASED.items()
+    if name not in UNLIKE and told["config"]["model_type"] in transformers.CONFIG_MAPPING
+}
+NAMES = sorted(FILES)
 SINGLE = 2e-5  # of frequencies in float32, relative
 # those whose layers do not know their place
 NO_PLACE = {"esm-2", "marian", "nomic-bert", "t5", "whisper"}
+ODD = {  # classes whose own defaults make no model, or whose layers a file must list
+    *("deepseek_v4", "gemma4_text", "glm4_moe", "glm4v", "glm4v_text", "granitemoehybrid"),
+    *("inkling_text", "minimax_m2", "nemotron_h", "step3p7"),
+}
 TABLES = {"gpt-j", "roformer"}  # of sines and cosines: see checks_models.py
 each = pytest.mark.parametrize("name", NAMES)
 
@@ -35,7 +57,7 @@ CALLED = {"kimi_k2": "deepseek_v3"}  # what transformers reads as another family
 
 def loaded(name):
     """A recorded configuration: its dictionary, transformers' object, and the text part of that."""
-    values = json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+    values = json.loads(json.dumps(FILES[name]))
     values["model_type"] = CALLED.get(values["model_type"], values["model_type"])
     known = transformers.CONFIG_MAPPING[values["model_type"]]
     whole = known.from_dict(json.loads(json.dumps(values)))
@@ -53,6 +75,17 @@ def module_of(config):
 def test_the_object_of_transformers_gives_the_plan_of_the_file(name):
     values, whole, _ = loaded(name)
     assert configs.plan(whole).layers == configs.plan(values).layers
+
+
+@pytest.mark.parametrize("model_type", sorted(set(FAMILIES) & set(CONFIG_MAPPING) - ODD))
+def test_an_empty_file_is_the_class_of_transformers(model_type):
+    bare, known = configs.plan({"model_type": model_type}), CONFIG_MAPPING[model_type]()
+    assert bare.layers == configs.plan(known).layers
+
+
+def test_the_defaults_are_those_of_the_release():
+    again = "run python -m tests.nightly.oracles.defaults"
+    assert defaults.FILE.read_text("utf-8") == defaults.written(), again
 
 
 QUERY_NORMS = ("q_norm", "qk_norm", "query_layernorm", "q_layernorm", "q_b_norm")
@@ -91,7 +124,7 @@ def test_a_layer_is_what_the_module_of_transformers_is(name):
             assert layer.window == module.sliding_window
         if getattr(module, "is_causal", None) is not None:
             assert layer.causal == module.is_causal
-        assert layer.sinks == hasattr(module, "sinks")
+        assert layer.sinks == (getattr(module, "sinks", None) is not None)
         assert (layer.query_norm is None) == (
             not any(hasattr(module, norm) for norm in QUERY_NORMS)
         )
@@ -107,7 +140,8 @@ def projections(layer, module):
     for name, count, bias in zip(("q", "k", "v"), heads, layer.use_bias, strict=True):
         projection = getattr(module, f"{name}_proj", None)
         if projection is not None:
-            rows = count * layer.head_dim * (2 if layer.gate and name == "q" else 1)
+            each = layer.head_dim if name != "v" else layer.value_dim or layer.head_dim
+            rows = count * each * (2 if layer.gate and name == "q" else 1)
             assert tuple(projection.weight.shape) == (rows, layer.dim)
             assert (projection.bias is not None) == bias
     for fused in ("qkv_proj", "query_key_value", "c_attn"):
@@ -154,7 +188,7 @@ def test_frequencies_are_those_of_transformers(name):
         if n.endswith("RotaryEmbedding") and "Vision" not in n
     ]
     if not any(layer.rope for layer in plan.layers):
-        assert not classes
+        assert not classes or config.position_embedding_type == "nope"
         return
     rotary = classes[-1](config)
     kinds = getattr(config, "layer_types", None)

@@ -6,6 +6,7 @@ from posattn.configs.families.stack import (
     FULL,
     SLIDING,
     kinds,
+    nested,
     plain,
     rotation,
     stacked,
@@ -71,18 +72,15 @@ def modernbert(keys):
     bias = keys.flag("attention_bias", absent=False)
     layer = replace(layer, causal=False, use_bias=(bias,) * 3, use_output_bias=bias)
     window = keys.count("local_attention", most=2**62) // 2 + 1
-    every = keys.count("global_attn_every_n_layers", absent=None)
-    if every is None and keys.values.get("layer_types") is None:
-        raise keys.missing("layer_types", "global_attn_every_n_layers")
+    every = keys.count("global_attn_every_n_layers", absent=3)
     kind = kinds(keys, lambda place: SLIDING if place % every else FULL)
     bases = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
     keys.ignore("decoder_bias", "max_position_embeddings")
-    nested = bool(keys.values.get("rope_parameters"))
     layers = {
         name: replace(
             layer,
             rope=rotation(
-                keys, layer.head_dim, kind=name if nested else None, base=(bases[name],)
+                keys, layer.head_dim, kind=nested(keys, name), base=(bases[name],)
             ),
             kind="full" if name == FULL else "sliding",
             window=None if name == FULL else window,
@@ -162,15 +160,17 @@ def t5(keys):
     return tuple(replace(layer, index=place) for place, layer in enumerate(layers))
 
 
-def heads_of(keys, part):
-    """A layer of an encoder or a decoder, each with a number of heads of its own."""
-    names = (f"{part}_attention_heads",)
-    return plain(keys, grouped=False, head_dim=False, dim=("d_model",), heads=names)
+def heads_of(keys, name):
+    """A layer of an encoder or a decoder, each with a key for its number of heads."""
+    return plain(keys, grouped=False, head_dim=False, dim=("d_model",), heads=(name,))
 
 
 def whisper(keys):
     """Whisper: sinusoids in the encoder, a learned table in the decoder; keys have no offset."""
-    encoder, decoder = heads_of(keys, "encoder"), heads_of(keys, "decoder")
+    encoder, decoder = (
+        heads_of(keys, "encoder_attention_heads"),
+        heads_of(keys, "decoder_attention_heads"),
+    )
     offsets = {"use_bias": (True, False, True), "use_output_bias": True}
     encoder = replace(
         encoder,
@@ -188,8 +188,10 @@ def whisper(keys):
 def marian(keys):
     """Marian: sinusoids on both sides."""
     table = ("sinusoidal", keys.count("max_position_embeddings"))
-    encoder = replace(offset(heads_of(keys, "encoder")), causal=False, table=table)
-    decoder = replace(offset(heads_of(keys, "decoder")), table=table)
+    encoder = replace(
+        offset(heads_of(keys, "encoder_attention_heads")), causal=False, table=table
+    )
+    decoder = replace(offset(heads_of(keys, "decoder_attention_heads")), table=table)
     keys.ignore("num_hidden_layers", "share_encoder_decoder_embeddings")
     return two(keys, encoder, decoder, ("encoder_layers", "decoder_layers"))
 

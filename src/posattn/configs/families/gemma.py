@@ -71,7 +71,7 @@ def of_gemma3(keys, head_dim, kind):
 def gemma4(keys):
     """Gemma 4: wider heads in global layers, rotated in part; norms of values; shared keys and values."""
     count = keys.count("num_hidden_layers", most=10_000)
-    kind = kinds(keys)
+    kind = kinds(keys, lambda k: SLIDING if (k + 1) % 6 and k + 1 < count else FULL)
     if kind[-1] != FULL:
         raise keys.error(f"layer_types[{count - 1}] must be {FULL!r}, as the last layer's")
     both = keys.choice("use_bidirectional_attention", among=("all", "vision"), absent=None)

@@ -150,7 +150,8 @@ def minimax(keys):
     window = sliding_window(keys)
     pairs = windowed(keys, layer, SLIDING if window else FULL, window)
     pairs = replace(pairs, rope=rotation(keys, layer.head_dim, partial=True))
-    return mixed(keys, pairs, {FULL: None, LINEAR: "linear attention"})
+    words = {FULL: None, LINEAR: "linear attention"}
+    return mixed(keys, pairs, words, pattern=lambda place: LINEAR if place % 2 else FULL)
 
 
 def inkling(keys):

@@ -100,7 +100,7 @@ def mpt(keys):
     )
     keys.ignore("learned_pos_emb", "max_seq_len")
     keys.only("no_bias", True)
-    inner = Keys(keys.section("attn_config", absent=REQUIRED), "mpt: attn_config")
+    inner = Keys(keys.section("attn_config") or {}, "mpt: attn_config")
     for name, only in (("alibi", True), ("alibi_bias_max", 8), ("qk_ln", False)):
         inner.only(name, only)
     inner.only("prefix_lm", False)

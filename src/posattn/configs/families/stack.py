@@ -227,7 +227,8 @@ def rotation(
 def nested(keys, kind):
     """The kind of layer if `rope_parameters` has a dictionary for each, None if all share one."""
     found = keys.values.get("rope_parameters")
-    return kind if isinstance(found, dict) and isinstance(found.get(kind), dict) else None
+    each = isinstance(found, dict) and any(isinstance(v, dict) for v in found.values())
+    return kind if each else None
 
 
 def _parameters(keys):
