@@ -267,7 +267,7 @@ CHECKS = [
      "p must lie between 0 and height * width - 1 = 5, got 6"),
     # caches
     (c.cache_shape, [(2,), 1, 4, 2, 3], [2, 1, 4, 2, 3], KIND,
-     "batch_shape must be a tuple of non-negative integers, got 2"),
+     "batch_shape must be a tuple of non-negative integers, such as (2,) for a batch of 2, got 2"),
     (c.cache_shape, [(), 1, 4, 2, None], [(-1,), 1, 4, 2, None], RANGE,
      "batch_shape[0] must be a non-negative integer, got -1"),
     (c.cache_arrays, [kv_cache()], [kv_cache(value=floats(2, 3, 5, 1))], RANGE,

@@ -251,11 +251,22 @@ def test_what_was_read_can_be_read_again(tmp_path, monkeypatch):
 
 
 @on_twins
+def test_text_needs_no_coordinates_where_pairs_rotate_with_three_axes(column):
+    sections = {"rope_theta": 1e4, "mrope_section": [1, 1, 0]}
+    config = LLAMA | {"model_type": "qwen2_vl_text", "rope_parameters": sections}
+    arrays = state() | {f"{PREFIX}{k}_proj.bias": draw(1, n).astype(np.float32)
+        for k, n in (("q", 16), ("k", 8), ("v", 8))}  # fmt: skip
+    layer = column.MultiHeadAttention.from_config(config, weights=given(column, arrays))
+    places = np.stack([np.arange(X.shape[-2])] * 3, axis=-1)
+    told = {"coordinates": given(column, {"x": places})["x"]}
+    want = output(column, layer, causal=True, **told)
+    np.testing.assert_array_equal(output(column, layer, causal=True), want)
+
+
+@on_twins
 def test_what_is_no_checkpoint_is_named(column, tmp_path, monkeypatch):
     make = column.MultiHeadAttention.from_config
-    with pytest.raises(
-        FileNotFoundError, match="weights must be a safetensors file or a folder"
-    ):
+    with pytest.raises(ValueError, match="weights must be a safetensors file or a folder"):
         make(LLAMA, weights=tmp_path / "nowhere")
     with pytest.raises(TypeError, match=r"^weights must be arrays by name.* got int$"):
         make(LLAMA, weights=3)
@@ -386,15 +397,18 @@ def test_values_are_normalised_as_the_plan_says(column):
 
 
 @on_twins
-def test_queries_of_layers_without_position_grow_with_it(column):
-    grows = configs.Temperature(floor=2.0, scale=0.5)
+@pytest.mark.parametrize(
+    ("options", "grown"),
+    [
+        ({}, lambda p: np.log1p(np.floor((p + 1) / 2))),
+        ({"first": 0}, lambda p: np.log1p(np.floor(p / 2))),
+        ({"smooth": True}, lambda p: np.log(np.maximum((p + 1) / 2, 1))),
+    ],
+)
+def test_queries_grow_with_their_position(column, options, grown):
+    grows = configs.Temperature(floor=2.0, scale=0.5, **options)
     layer = made(column, temperature=grows)
-    want = plain(
-        rotate=[
-            lambda x, p: x * (1 + 0.5 * np.log1p(np.floor((p + 1) / 2)))[..., None],
-            None,
-        ]
-    )
+    want = plain(rotate=[lambda x, p: x * (1 + 0.5 * grown(p))[..., None], None])
     assert np.allclose(output(column, layer, causal=True), want(X, causal=True), atol=1e-4)
 
 

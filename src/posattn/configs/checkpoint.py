@@ -31,9 +31,8 @@ class Checkpoint(Mapping):
 
     Raises:
         ImportError: if the package safetensors is not installed.
-        FileNotFoundError: if there is no such file, or a folder has none.
         TypeError: if `path` is no path.
-        ValueError: if a file is no safetensors file.
+        ValueError: if there is no such file, a folder has none, or a file is no safetensors file.
     """
 
     def __init__(self, path, read):
@@ -96,7 +95,7 @@ def _files(path):
         return [path / name for name in sorted(set(named.values()))]
     if (path / "model.safetensors").is_file():
         return [path / "model.safetensors"]
-    raise FileNotFoundError(
+    raise ValueError(
         f"weights must be a safetensors file or a folder with model.safetensors or {INDEX},"
-        f" got {str(path)!r}"
+        f" got {str(path)!r}; convert other files with transformers' save_pretrained"
     )

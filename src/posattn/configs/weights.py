@@ -228,9 +228,15 @@ LLAMA_LIKE = (
     "llama mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen2_vl_text"
     " qwen2_5_vl_text qwen3_vl_text gemma gemma2 gemma3_text gemma4_text gpt_oss smollm3 olmo2 olmo3"
     " cohere cohere2 glm glm4 glm4_moe exaone4 apertus helium granite granitemoe nemotron stablelm"
+    " ministral3 phimoe mimo exaone4_5_text granitemoehybrid glm4v glm4v_text mllama_text_model minicpm"
     " llama4_text qwen3_vl_moe_text minimax_m2 ernie4_5 ernie4_5_moe olmo seed_oss starcoder2"
 )
 NAMES = dict.fromkeys(LLAMA_LIKE.split(), LLAMA) | {
+    "lfm2": Names(
+        separate=("q_proj", "k_proj", "v_proj", "out_proj"),
+        norms=("q_layernorm", "k_layernorm"),
+    ),
+    "nemotron_h": Names("layers.{}.mixer.", ("model.", "backbone.", "")),
     "phi": Names(
         separate=("q_proj", "k_proj", "v_proj", "dense"),
         norms=("q_layernorm", "k_layernorm"),

@@ -104,7 +104,8 @@ def batch_axes(batch_shape):
     """Return the sizes of the batch axes of a cache."""
     if not isinstance(batch_shape, (list, tuple)):
         raise TypeError(
-            f"batch_shape must be a tuple of non-negative integers, got {batch_shape!r}"
+            "batch_shape must be a tuple of non-negative integers, such as (2,) for a batch of 2, "
+            f"got {batch_shape!r}"
         )
     return [integer(f"batch_shape[{i}]", size) for i, size in enumerate(batch_shape)]
 

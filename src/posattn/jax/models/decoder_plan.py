@@ -53,7 +53,6 @@ def from_config(
         TypeError: if an argument is not of its kind.
         ValueError: if the configuration is not clear, its family is not among those that a `Decoder` can be,
             or weights are missing or left over.
-        FileNotFoundError: if `weights` is the path of nothing that holds weights.
     """
     contract.rng(rng, rng is None or is_key(rng), "JAX key")
     model = decoders.decoder(config, length=length)

@@ -178,7 +178,6 @@ class LatentAttention:
             TypeError: if an argument is not of its kind.
             ValueError: if the configuration is not clear or not of latent attention, or weights of the
                 layer are missing or left over.
-            FileNotFoundError: if `weights` is the path of nothing that holds weights.
         """
         plan, described = chosen(config, layer, length=length)
         as_latent(described)

@@ -103,7 +103,6 @@ def from_config(
     Raises:
         TypeError: if an argument is not of its kind.
         ValueError: if the configuration is not clear, or weights of the layer are missing or left over.
-        FileNotFoundError: if `weights` is the path of nothing that holds weights.
     """
     plan, described = chosen(config, layer, length=length)
     as_heads(described)

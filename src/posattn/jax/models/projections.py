@@ -11,6 +11,7 @@ from posattn import contract
 from posattn.jax.attention.call import Positions, biases, positions_of
 from posattn.jax.attention.heads import split_heads
 from posattn.jax.attention.masks import all_of, for_heads, where_not_cached
+from posattn.jax.position.axial import RotaryAxes
 
 __all__ = []
 
@@ -144,7 +145,11 @@ def rotated(rotate, which, x, positions, coordinates=None):
     rotate = rotate[which] if isinstance(rotate, list | tuple) else rotate
     if rotate is None:
         return x
-    at = positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
+    if coordinates is not None:
+        return rotate(x, coordinates[..., None, :, :])
+    at = positions[..., None, :]
+    if isinstance(rotate, RotaryAxes):  # of text, which stands at one place on all axes
+        at = jnp.stack([at] * len(rotate.frequencies), axis=-1)
     return rotate(x, at)
 
 

@@ -8,6 +8,7 @@ from posattn import contract
 from posattn.reference.attention.attention import Positions, biases, positions_of
 from posattn.reference.attention.heads import split_heads
 from posattn.reference.attention.masks import all_of, for_heads, where_not_cached
+from posattn.reference.position.axial import RotaryAxes
 
 __all__ = []
 
@@ -136,7 +137,11 @@ def rotated(rotate, which, x, positions, coordinates=None):
     rotate = rotate[which] if isinstance(rotate, list | tuple) else rotate
     if rotate is None:
         return x
-    at = positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
+    if coordinates is not None:
+        return rotate(x, coordinates[..., None, :, :])
+    at = positions[..., None, :]
+    if isinstance(rotate, RotaryAxes):  # of text, which stands at one place on all axes
+        at = np.stack([at] * len(rotate.frequencies), axis=-1)
     return rotate(x, at)
 
 

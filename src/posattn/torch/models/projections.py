@@ -10,6 +10,7 @@ from posattn.torch.attention.cache import following
 from posattn.torch.attention.call import Positions, biases, positions_of
 from posattn.torch.attention.heads import split_heads
 from posattn.torch.attention.masks import all_of, for_heads, where_not_cached
+from posattn.torch.position.axial import RotaryAxes
 from posattn.torch.position.rotary import Rotary, rotate_alike
 
 __all__ = []
@@ -176,7 +177,11 @@ def rotated(rotate, which, x, positions, coordinates=None):
     rotate = rotate[which] if isinstance(rotate, list | tuple) else rotate
     if rotate is None:
         return x
-    at = positions[..., None, :] if coordinates is None else coordinates[..., None, :, :]
+    if coordinates is not None:
+        return rotate(x, coordinates[..., None, :, :])
+    at = positions[..., None, :]
+    if isinstance(rotate, RotaryAxes):  # of text, which stands at one place on all axes
+        at = at[..., None].expand(*at.shape, len(rotate.frequencies))
     return rotate(x, at)
 
 
