@@ -36,7 +36,11 @@ WIDER = {str(k): {"head_dim": 512, "num_key_value_heads": 4} for k in (1, 3, 5)}
 FALCON = {"alibi": True, "new_decoder_architecture": True, "num_kv_heads": 8}
 GLM45 = LLAMA | {"model_type": "glm4_moe", "partial_rotary_factor": 0.5}
 
+HUNYUAN = LLAMA | {"model_type": "hunyuan_v1_dense", "rope_theta": 1e4}
+STATIC = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
+
 READ = [
+    (HUNYUAN | {"rope_scaling": STATIC}, 0, "base 10000, halves, scaled by 1000 by NTK;"),
     (DEBERTA, 0, "terms p2c and c2p of offsets up to 512; scores times 0.144338"),
     (DEBERTA | {"position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}, 0,
         "offsets up to 512 in 256 buckets on each side"),

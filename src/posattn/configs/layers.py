@@ -28,7 +28,7 @@ class Rope:
         frequencies: in radians per position, a number for each pair that rotates; 0 for a pair that stays.
         layout: `"half"` or `"interleaved"`.
         method: the `rope_type` of the configuration.
-        numbers: the options of the method as the configuration names them, in its order.
+        numbers: the options of the method as the configuration names them.
         attention_factor: on the entries that rotate.
         sections: how many pairs rotate with time, height and width (M-RoPE); empty if all with one position.
         interleaved: whether the pairs of the sections alternate.

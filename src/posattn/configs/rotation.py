@@ -212,12 +212,12 @@ def _sections(keys, said, pairs):
 
 
 def _numbers(keys, method):
-    """The options of the method as they were given, in their order."""
-    known = {name for names in METHODS[method] for name in names}
+    """The options of the method as they were given, in the order of METHODS."""
+    given = ((name, keys.values.get(name)) for names in METHODS[method] for name in names)
     return tuple(
         (name, tuple(value) if isinstance(value, list) else value)
-        for name, value in keys.values.items()
-        if name in known and value is not None
+        for name, value in given
+        if value is not None
     )
 
 

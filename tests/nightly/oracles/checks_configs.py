@@ -77,6 +77,13 @@ def test_the_object_of_transformers_gives_the_plan_of_the_file(name):
     assert configs.plan(whole).layers == configs.plan(values).layers
 
 
+@each
+def test_what_transformers_saves_is_read_like_its_object(name):
+    _, whole, _ = loaded(name)
+    saved = json.loads(whole.to_json_string(use_diff=True))
+    assert configs.plan(saved).layers == configs.plan(whole).layers
+
+
 @pytest.mark.parametrize("model_type", sorted(set(FAMILIES) & set(CONFIG_MAPPING) - ODD))
 def test_an_empty_file_is_the_class_of_transformers(model_type):
     bare, known = configs.plan({"model_type": model_type}), CONFIG_MAPPING[model_type]()

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from posattn.configs.families.stack import kinds, plain, rotation, stacked
+from posattn.configs.families.stack import kinds, plain, rotation, section_of, stacked
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Latent, Norm
 
@@ -184,10 +184,11 @@ def turning_of_v4(keys, head_dim, window_only):
     older = keys.without("partial_rotary_factor")
     if window_only:
         older = older.without("rope_scaling", "rope_parameters")
+    name, told = section_of(older)
+    if "yarn" in (told.get("type"), told.get("rope_type")):
+        told.setdefault("attention_factor", 1.0)  # which DeepSeek leaves out
+        older = older.changed(**{name: told})
     rope = rotation(older, turns or int(head_dim * share), **options)
-    if rope.method == "yarn" and "attention_factor" not in dict(rope.numbers):
-        numbers = (*rope.numbers, ("attention_factor", 1.0))  # which DeepSeek leaves out
-        rope = replace(rope, attention_factor=1.0, numbers=numbers)
     return replace(rope, last=True)
 
 

@@ -9,6 +9,7 @@ from posattn.configs.families.stack import (
     kinds,
     plain,
     rotation,
+    section_of,
     sliding_window,
     stacked,
     windowed,
@@ -103,20 +104,30 @@ def ministral3(keys):
 
 def phimoe(keys):
     """Phi-3.5-MoE: offsets on all projections; LongRoPE, whose attention factor stands there twice."""
-    given = keys.values.get("rope_scaling") or keys.values.get("rope_parameters") or {}
-    options = dict(given) if isinstance(given, dict) else {}
+    name, options = section_of(keys)
     factors = options.pop("short_mscale", None), options.pop("long_mscale", None)
     if factors != (None, None):
         beyond = (keys.length or 0) > keys.count(TRAINED, absent=options.get(TRAINED, 4096))
         options["attention_factor"] = factors[beyond]
-        name = "rope_scaling" if keys.values.get("rope_scaling") else "rope_parameters"
         keys = keys.changed(**{name: options})
     return decoder(keys, window=True, methods=("default", "longrope"))
 
 
+def hunyuan(keys):
+    """Hunyuan: norms after the rotation, whose base grows by `alpha`, whatever the length."""
+    name, options = section_of(keys)
+    if options.get("alpha") and "dynamic" in (
+        options.get("rope_type"),
+        options.get("type"),
+    ):
+        kept = {key: options[key] for key in ("rope_theta",) if key in options}
+        kept |= {"rope_type": "ntk", "factor": options["alpha"]}
+        keys = keys.changed(**{name: kept})
+    return decoder(keys, norm=RMS | {"after": True}, only=[("use_qk_norm", True)])
+
+
 PART, NEIGHBORS = {"partial": REQUIRED}, {"layout": "interleaved"}
 GLM = partial(decoder, output=False, rope=PART | NEIGHBORS)
-HUNYUAN = partial(decoder, norm=RMS | {"after": True}, only=[("use_qk_norm", True)])
 NEMOTRON = PART | {"share": ("partial_rotary_factor", "rope_percent", "rope_percentage")}
 NEOX = {
     "base": ("rotary_emb_base", "rope_theta"),
@@ -144,8 +155,8 @@ FAMILIES = {
     "granite": partial(decoder, scale="attention_multiplier"),
     "granitemoe": partial(decoder, scale="attention_multiplier"),
     "helium": partial(decoder, output=False, rope=NEIGHBORS),
-    "hunyuan_v1_dense": HUNYUAN,
-    "hunyuan_v1_moe": HUNYUAN,
+    "hunyuan_v1_dense": hunyuan,
+    "hunyuan_v1_moe": hunyuan,
     "llama": decoder,
     "ministral3": ministral3,
     "mistral": partial(decoder, bias=False, window=True),

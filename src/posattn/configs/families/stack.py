@@ -17,6 +17,7 @@ __all__ = [
     "patterned",
     "plain",
     "rotation",
+    "section_of",
     "sliding_window",
     "slopes",
     "stacked",
@@ -229,6 +230,13 @@ def nested(keys, kind):
     found = keys.values.get("rope_parameters")
     each = isinstance(found, dict) and any(isinstance(v, dict) for v in found.values())
     return kind if each else None
+
+
+def section_of(keys):
+    """The name of the dictionary of rope parameters, of the older form or the newer, and a copy of it."""
+    name = "rope_scaling" if keys.values.get("rope_scaling") else "rope_parameters"
+    found = keys.values.get(name)
+    return name, dict(found) if isinstance(found, dict) else {}
 
 
 def _parameters(keys):
