@@ -110,6 +110,19 @@ def test_a_configuration_is_a_dictionary_a_path_a_folder_or_an_object(tmp_path):
         assert configs.plan({"model_type": "seer", name: Config()}) == plan
 
 
+def test_params_json_of_mistral_and_meta_is_read(tmp_path):
+    path = tmp_path / "params.json"  # Llama 3.1 8B, as Meta released it
+    sizes = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "norm_eps": 1e-05}
+    rope = {"rope_theta": 500000.0, "use_scaled_rope": True}
+    path.write_text(json.dumps(sizes | rope | {"multiple_of": 1024}), "utf-8")
+    halves = configs.plan(record("llama-3.1")).layers[0]
+    turned = replace(halves.rope, layout="interleaved")  # the same pairs at other places
+    for given in (tmp_path, path):
+        assert configs.plan(given).layers[0] == replace(halves, rope=turned)
+    mistral = sizes | {"head_dim": 128, "sliding_window": 4096}
+    assert configs.plan(mistral).layers[31].window == 4096
+
+
 def test_what_cannot_be_read_is_an_error(tmp_path):
     path = tmp_path / "config.json"
     with pytest.raises(ValueError, match=r"config.json' cannot be read: No such file"):

@@ -18,6 +18,10 @@ def as_latent(layer):
             f"layer {layer.index} must have a latent vector of keys and values, got heads of their own, "
             "which MultiHeadAttention builds"
         )
+    if layer.rope is None:
+        raise ValueError(
+            f"layer {layer.index} has no rotation, which LatentAttention does not build"
+        )
     refuse_others(layer, KNOWN, "LatentAttention")
 
 

@@ -144,7 +144,10 @@ def chosen(config, layer, *, length=None):
         raise ValueError(f"layer must be below {len(whole.layers)}, got {index}")
     found = whole.layers[index]
     if found.kind not in ATTENTION:
-        raise ValueError(f"layer {index} must be an attention of pairs, got {found.kind!r}")
+        raise ValueError(
+            f"layer {index} must be an attention of pairs, got {found.kind!r}; "
+            "the plan lists the layers that are"
+        )
     return whole, found
 
 
@@ -175,6 +178,8 @@ def refuse_others(layer, known, builder):
 def _model_type(values, where):
     """The family's name."""
     found = values.get("model_type")
+    if found is None and {"dim", "n_heads", "n_layers"} <= values.keys():
+        return "params.json"
     if found is None:
         near = difflib.get_close_matches("model_type", values, 1, 0.8)
         do = f"did you mean it by {near[0]}?" if near else "add it"
@@ -197,7 +202,10 @@ def _values(config):
         )
     path = Path(config)
     if path.is_dir():
-        path = path / "config.json"
+        names = ("config.json", "params.json")
+        path = next(
+            (path / name for name in names if (path / name).is_file()), path / names[0]
+        )
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

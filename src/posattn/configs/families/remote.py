@@ -5,12 +5,26 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.families.llama import decoder
-from posattn.configs.families.stack import plain, slopes, stacked, with_groups
+from posattn.configs.families.stack import (
+    FULL,
+    SLIDING,
+    plain,
+    sliding_window,
+    slopes,
+    stacked,
+    windowed,
+    with_groups,
+)
 from posattn.configs.layers import Temperature
 from posattn.configs.rotation import rope
 
 __all__ = ["FAMILIES"]
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+}
 BASE = {"rope_theta": 1e4}  # of those that have no key for it
 
 
@@ -89,6 +103,25 @@ def yuan(keys):
     return stacked(keys, lambda place: replace(layer, kind=kind))
 
 
+def params(keys):
+    """The params.json of Mistral and Meta, whose own weights keep neighbors where transformers has halves."""
+    layer = plain(keys, grouped=False, dim=("dim",), heads=("n_heads",))
+    many = keys.count("n_kv_heads", absent=layer.num_heads, null=layer.num_heads)
+    parameters = {"rope_theta": keys.number("rope_theta", absent=1e4, null=1e4, above=1)}
+    if keys.flag("use_scaled_rope", absent=False):
+        parameters |= LLAMA3 | {
+            "factor": keys.number("rope_scaling_factor", absent=8.0),
+            "high_freq_factor": keys.number("rope_high_freq_factor", absent=4.0),
+        }
+    for name in ("yarn", "llama_4_scaling", "qk_nope_head_dim"):
+        keys.only(name)
+    window = sliding_window(keys.changed(sliding_window=keys.values.get("sliding_window")))
+    turned = rope(parameters, layer.head_dim, layout="interleaved", family=keys.family)
+    layer = replace(with_groups(keys, layer, many, "n_kv_heads"), rope=turned)
+    layer = windowed(keys, layer, SLIDING if window else FULL, window)
+    return stacked(keys, lambda place: layer, names=("n_layers",))
+
+
 FAMILIES = {
     "baichuan": baichuan,
     "chatglm": chatglm,
@@ -102,6 +135,7 @@ FAMILIES = {
         clip="clip_qkv",
         only=[("attention_layer_norm", False)],
     ),
+    "params.json": params,
     "qwen": qwen,
     "yuan": yuan,
 }
