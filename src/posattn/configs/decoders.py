@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from posattn.configs.data import data
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Plan
 from posattn.configs.reading import as_heads, layers_of, opened, planned
@@ -24,27 +25,6 @@ NORMS = (
     "attention_post_norm",
     "feed_forward_post_norm",
 )
-BEFORE = {
-    "attention_norm": "input_layernorm",
-    "feed_forward_norm": "post_attention_layernorm",
-}
-AFTER = {
-    "attention_post_norm": "post_attention_layernorm",
-    "feed_forward_post_norm": "post_feedforward_layernorm",
-}
-AROUND = AFTER | {
-    "attention_norm": "input_layernorm",
-    "feed_forward_norm": "pre_feedforward_layernorm",
-}
-GATED = {
-    "feed_forward.gate": "mlp.gate_proj",
-    "feed_forward.up": "mlp.up_proj",
-    "feed_forward.down": "mlp.down_proj",
-}
-PLAIN = {
-    "feed_forward.up": "mlp.dense_h_to_4h",
-    "feed_forward.down": "mlp.dense_4h_to_h",
-}
 
 
 @dataclass(frozen=True)
@@ -281,74 +261,13 @@ def _source(model, part, name, half=None, *, transposed=False):
     }
 
 
-LLAMA = Family(BEFORE | GATED)
-GEMMA = {"plus_one": True, "tied": True, "scaled": True}
-DECODERS = {
-    "llama": Family(BEFORE | GATED, use_bias="mlp_bias"),
-    "mistral": LLAMA,
-    "qwen2": LLAMA,
-    "qwen3": LLAMA,
-    "smollm3": Family(BEFORE | GATED, use_bias="mlp_bias", tied=True),
-    "olmo2": Family(AFTER | GATED),
-    "gemma": Family(
-        BEFORE | GATED, **GEMMA, activation=("hidden_act", "hidden_activation")
-    ),
-    "gemma2": Family(
-        AROUND | GATED, **GEMMA, activation=("hidden_activation",), capped=True
-    ),
-    "gemma3_text": Family(
-        AROUND | GATED, **GEMMA, activation=("hidden_activation",), capped=True
-    ),
-    "phi3": Family(
-        BEFORE
-        | {
-            "feed_forward.gate": ("mlp.gate_up_proj", 0),
-            "feed_forward.up": ("mlp.gate_up_proj", 1),
-            "feed_forward.down": "mlp.down_proj",
-        }
-    ),
-    "gpt2": Family(
-        {
-            "attention_norm": "ln_1",
-            "feed_forward_norm": "ln_2",
-            "feed_forward.up": "mlp.c_fc",
-            "feed_forward.down": "mlp.c_proj",
-        },
-        {"embedding": "wte", "encoding": "wpe", "norm": "ln_f"},
-        "h.{}.",
-        norm="layer",
-        eps="layer_norm_epsilon",
-        activation=("activation_function",),
-        hidden="n_inner",
-        quadruple=True,
-        use_bias=True,
-        tied=True,
-        only=(("add_cross_attention", False),),
-    ),
-    "gpt_neox": Family(
-        BEFORE | PLAIN,
-        {"embedding": "embed_in", "norm": "final_layer_norm"},
-        norm="layer",
-        eps="layer_norm_eps",
-        use_bias=True,
-        head=("lm_head.weight", "embed_out.weight"),
-        parallel="use_parallel_residual",
-    ),
-    "bloom": Family(
-        BEFORE | PLAIN,
-        {
-            "embedding": "word_embeddings",
-            "embedding_norm": "word_embeddings_layernorm",
-            "norm": "ln_f",
-        },
-        "h.{}.",
-        norm="layer",
-        eps="layer_norm_epsilon",
-        activation=(),
-        hidden="n_inner",
-        quadruple=True,
-        use_bias=True,
-        tied=True,
-        only=(("apply_residual_connection_post_layernorm", False),),
-    ),
-}
+def made(parts, layer, **options):
+    """A family out of its data, where what many have alike is one of the parts."""
+    pieces = (parts[piece] if isinstance(piece, str) else piece for piece in layer)
+    return Family(
+        {ours: name for piece in pieces for ours, name in piece.items()}, **options
+    )
+
+
+READ = data("decoders.json")
+DECODERS = {name: made(READ["parts"], **told) for name, told in READ["families"].items()}

@@ -3,12 +3,11 @@
 The numbers are data, `defaults.json`, which tests/nightly/oracles/defaults.py reads out of the classes.
 """
 
-import json
-from pathlib import Path
+from posattn.configs.data import data
 
 __all__ = ["VERSION", "defaults_of"]
 
-READ = json.loads(Path(__file__).with_name("defaults.json").read_text("utf-8"))
+READ = data("defaults.json")
 VERSION = READ["transformers"]
 SAME = {  # families that are read by the class of another
     "deepseek_ref": "deepseek_v4",

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from posattn.configs.data import data
+
 __all__ = ["attention_weights"]
 
 ROLES = ("query", "key", "value", "output")
@@ -217,88 +219,10 @@ def _shape(role, layer):
     return (rows[part],) if kind == "bias" else (rows[part], columns)
 
 
-LLAMA = Names()
-GPT2 = {"roots": ("transformer.", ""), "module": "h.{}.attn."}
-BERT = Names(
-    "encoder.layer.{}.attention.",
-    ("bert.", "roberta.", "electra.", "roformer.", "esm.", "model.", ""),
-    ("self.query", "self.key", "self.value", "output.dense"),
-)
-LLAMA_LIKE = (
-    "llama mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen2_vl_text"
-    " qwen2_5_vl_text qwen3_vl_text gemma gemma2 gemma3_text gemma4_text gpt_oss smollm3 olmo2 olmo3"
-    " cohere cohere2 glm glm4 glm4_moe exaone4 apertus helium granite granitemoe nemotron stablelm"
-    " ministral3 phimoe mimo exaone4_5_text granitemoehybrid glm4v glm4v_text mllama_text_model minicpm"
-    " llama4_text qwen3_vl_moe_text minimax_m2 ernie4_5 ernie4_5_moe olmo seed_oss starcoder2"
-)
-NAMES = dict.fromkeys(LLAMA_LIKE.split(), LLAMA) | {
-    "lfm2": Names(
-        separate=("q_proj", "k_proj", "v_proj", "out_proj"),
-        norms=("q_layernorm", "k_layernorm"),
-    ),
-    "nemotron_h": Names("layers.{}.mixer.", ("model.", "backbone.", "")),
-    "phi": Names(
-        separate=("q_proj", "k_proj", "v_proj", "dense"),
-        norms=("q_layernorm", "k_layernorm"),
-    ),
-    **dict.fromkeys(
-        ("hunyuan_v1_dense", "hunyuan_v1_moe"),
-        Names(norms=("query_layernorm", "key_layernorm")),
-    ),
-    "gpt_bigcode": Names(
-        **GPT2, separate=("", "", "", "c_proj"), fused="c_attn", split=stacked
-    ),
-    "phi3": Names(fused="qkv_proj", split=stacked),
-    "persimmon": Names(
-        fused="query_key_value",
-        split=grouped,
-        separate=("", "", "", "dense"),
-        norms=("q_layernorm", "k_layernorm"),
-    ),
-    "gpt_neox": Names(
-        "layers.{}.attention.",
-        ("gpt_neox.", "model.", ""),
-        ("", "", "", "dense"),
-        fused="query_key_value",
-        split=grouped,
-    ),
-    "bloom": Names(
-        "h.{}.self_attention.",
-        ("transformer.", ""),
-        ("", "", "", "dense"),
-        fused="query_key_value",
-        split=grouped,
-    ),
-    "falcon": Names(
-        "h.{}.self_attention.",
-        ("transformer.", ""),
-        ("", "", "", "dense"),
-        fused="query_key_value",
-        split=grouped,
-    ),
-    "gpt2": Names(
-        **GPT2,
-        separate=("", "", "", "c_proj"),
-        fused="c_attn",
-        split=stacked,
-        transposed=True,
-    ),
-    "gptj": Names(**GPT2, separate=("q_proj", "k_proj", "v_proj", "out_proj")),
-    "mpt": Names(
-        "blocks.{}.attn.",
-        ("transformer.", ""),
-        ("", "", "", "out_proj"),
-        fused="Wqkv",
-        split=stacked,
-    ),
-    "opt": Names(
-        roots=("model.decoder.", "decoder."),
-        separate=("q_proj", "k_proj", "v_proj", "out_proj"),
-    ),
-    "modernbert": Names(
-        "layers.{}.attn.", ("model.", ""), ("", "", "", "Wo"), fused="Wqkv", split=stacked
-    ),
-    **dict.fromkeys(
-        ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "esm"), BERT
-    ),
+SPLITS = {"stacked": stacked, "grouped": grouped, None: None}
+NAMES = {
+    family: Names(**{**given, "split": SPLITS[given.get("split")]})
+    for families, given in data("weights.json").items()
+    for family in families.split()
 }
+LLAMA = NAMES["llama"]

@@ -7,6 +7,7 @@ compares it again.
 import ast
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import transformers
@@ -15,6 +16,7 @@ from posattn import configs
 
 CONFIGS = Path(configs.__file__).parent
 FILE = CONFIGS / "defaults.json"
+TABLES = ("equal.json", "decoders.json")
 BASES = {  # of classes that rotate each kind of layer by another: the keys of older files
     "gemma3_text": {"rope_theta": "full_attention", "rope_local_base_freq": "sliding_attention"},
     "mimo_v2_flash": {"rope_theta": "full_attention", "swa_rope_theta": "sliding_attention"},
@@ -26,13 +28,13 @@ BASES = {  # of classes that rotate each kind of layer by another: the keys of o
 
 
 def names_read():
-    """All strings that the families' code could take for the name of a key."""
-    files = [*CONFIGS.glob("families/*.py"), CONFIGS / "decoders.py"]
-    nodes = (
-        node for file in files for node in ast.walk(ast.parse(file.read_text("utf-8")))
-    )
-    found = {node.value for node in nodes if isinstance(node, ast.Constant)}
-    return {name for name in found if isinstance(name, str) and name.isidentifier()}
+    """All strings that the families' code and data could take for the name of a key."""
+    tables = " ".join((CONFIGS / name).read_text("utf-8") for name in TABLES)
+    found = set(re.findall(r'"(\w+)"', tables))
+    for file in [*CONFIGS.glob("families/*.py"), CONFIGS / "decoders.py"]:
+        nodes = ast.walk(ast.parse(file.read_text("utf-8")))
+        found |= {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    return found
 
 
 def rotation(model_type, config):

@@ -1,8 +1,9 @@
-"""Decoders of equal layers: what a family's attention does otherwise than Llama's, as data."""
+"""Decoders of equal layers; what a family does otherwise than Llama by its keys only is in equal.json."""
 
 from dataclasses import replace
 from functools import partial
 
+from posattn.configs.data import data
 from posattn.configs.families.stack import (
     FULL,
     SLIDING,
@@ -18,10 +19,9 @@ from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Norm, Temperature
 from posattn.configs.rotation import TRAINED
 
-__all__ = ["FAMILIES", "LAYERNORM", "RMS", "decoder", "layer_of", "norm_of"]
+__all__ = ["FAMILIES", "RMS", "decoder", "layer_of", "norm_of"]
 
 RMS = {"kind": "rms", "eps": "rms_norm_eps"}
-LAYERNORM = {"kind": "layer", "eps": "layer_norm_eps", "flag": "qk_layernorm"}
 
 
 def layer_of(
@@ -126,65 +126,17 @@ def hunyuan(keys):
     return decoder(keys, norm=RMS | {"after": True}, only=[("use_qk_norm", True)])
 
 
-PART, NEIGHBORS = {"partial": REQUIRED}, {"layout": "interleaved"}
-GLM = partial(decoder, output=False, rope=PART | NEIGHBORS)
-NEMOTRON = PART | {"share": ("partial_rotary_factor", "rope_percent", "rope_percentage")}
-NEOX = {
-    "base": ("rotary_emb_base", "rope_theta"),
-    "share": ("rotary_pct", "partial_rotary_factor"),
-}
-ERNIE = partial(decoder, bias="use_bias", rope=NEIGHBORS)
-LONG = {"partial": True, "names": {"su": "longrope", "yarn": "longrope"}}
+def told(options):
+    """The options of a family, where a table can only write `required` for what a class must define."""
+    if isinstance(options, dict):
+        return {name: told(value) for name, value in options.items()}
+    return REQUIRED if options == "required" else options
+
 
 FAMILIES = {
-    "apertus": partial(decoder, norm=RMS, only=[("qk_norm", True)]),
-    "cohere": partial(
-        decoder,
-        norm=LAYERNORM | {"flag": "use_qk_norm", "axes": "heads"},
-        rope=NEIGHBORS,
-    ),
-    "ernie4_5": ERNIE,
-    "ernie4_5_moe": ERNIE,
-    "gemma": partial(decoder, only=[("use_bidirectional_attention", False)]),
-    "glm": GLM,
-    "glm4": GLM,
-    "glm4_moe": partial(
-        decoder, output=False, norm=RMS | {"flag": "use_qk_norm"}, rope=PART
-    ),
-    "gpt_neox": partial(decoder, grouped=False, head_dim=False, rope=PART | NEOX),
-    "granite": partial(decoder, scale="attention_multiplier"),
-    "granitemoe": partial(decoder, scale="attention_multiplier"),
-    "helium": partial(decoder, output=False, rope=NEIGHBORS),
+    **{name: partial(decoder, **told(given)) for name, given in data("equal.json").items()},
     "hunyuan_v1_dense": hunyuan,
     "hunyuan_v1_moe": hunyuan,
-    "llama": decoder,
     "ministral3": ministral3,
-    "mistral": partial(decoder, bias=False, window=True),
-    "mixtral": partial(decoder, bias=False, window=True),
-    "nemotron": partial(decoder, rope=NEMOTRON),
-    "olmo": partial(decoder, clip="clip_qkv"),
-    "olmo2": partial(decoder, norm=RMS | {"axes": "width"}),
-    "persimmon": partial(
-        decoder,
-        bias=True,
-        norm=LAYERNORM | {"absent": REQUIRED, "offset": True},
-        rope=PART,
-        grouped=False,
-        head_dim=False,
-    ),
-    "phi": partial(decoder, bias=True, norm=LAYERNORM | {"offset": True}, rope=PART),
-    "phi3": partial(
-        decoder, bias=False, window=True, methods=("default", "longrope"), rope=LONG
-    ),
     "phimoe": phimoe,
-    "seed_oss": partial(decoder, output="attention_out_bias"),
-    "stablelm": partial(
-        decoder,
-        bias="use_qkv_bias",
-        output=False,
-        norm=LAYERNORM | {"axes": "heads"},
-        rope=PART,
-        head_dim=False,
-    ),
-    "starcoder2": partial(decoder, bias="use_bias", window=True),
 }
