@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from posattn.configs.families.stack import kinds, plain, rotation, section_of, stacked
+from posattn.configs.families import stack
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Latent, Norm
 
@@ -39,7 +39,7 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True):
     width = widths.content_dim + widths.rotary_dim
     keys.only("qk_head_dim", width)
     keys.only("head_dim", widths.rotary_dim)
-    layer = plain(keys, head_dim=False, each=width)
+    layer = stack.plain(keys, head_dim=False, each=width)
     if layer.num_kv_heads != layer.num_heads:
         raise keys.error(
             f"num_key_value_heads = {layer.num_kv_heads} must be num_attention_heads = "
@@ -55,7 +55,7 @@ def latent(keys, *, ranked=None, interleaved=True, turns=True):
     if not turns:
         return layer
     layout = "interleaved" if interleaved else "half"
-    rope = replace(rotation(keys, widths.rotary_dim, layout=layout), last=True)
+    rope = replace(stack.rotation(keys, widths.rotary_dim, layout=layout), last=True)
     return replace(layer, rope=rope, scale=layer.scale * sharpened(keys, rope) ** 2)
 
 
@@ -72,14 +72,14 @@ def sharpened(keys, rope):
 def deepseek_v2(keys):
     """DeepSeek V2: latent attention."""
     layer = latent(keys)
-    return stacked(keys, lambda place: layer)
+    return stack.stacked(keys, lambda place: layer)
 
 
 def deepseek_v3(keys):
     """DeepSeek V3 and Kimi K2: the same, where halves may rotate, too."""
     interleaved = keys.flag("rope_interleave", absent=True)
     layer = latent(keys, interleaved=interleaved)
-    return stacked(keys, lambda place: layer)
+    return stack.stacked(keys, lambda place: layer)
 
 
 def deepseek_v32(keys):
@@ -87,8 +87,8 @@ def deepseek_v32(keys):
     layer = latent(keys, ranked=REQUIRED)
     layer = replace(layer, selected=keys.count("index_topk"))
     of_indexer(keys)
-    kinds(keys, lambda place: INDEXED, among=(INDEXED, "deepseek_sparse_attention"))
-    return stacked(keys, lambda place: layer)
+    stack.kinds(keys, lambda place: INDEXED, among=(INDEXED, "deepseek_sparse_attention"))
+    return stack.stacked(keys, lambda place: layer)
 
 
 def glm_moe_dsa(keys):
@@ -108,7 +108,7 @@ def of_indexer(keys):
 
 def deepseek_v4(keys):
     """DeepSeek V4: a window and compressed keys; keys are values, so the output is rotated back."""
-    layer = plain(keys)
+    layer = stack.plain(keys)
     keys.only("num_key_value_heads", 1)
     keys.only("attention_bias", False)
     eps = keys.number("rms_norm_eps")
@@ -128,7 +128,7 @@ def deepseek_v4(keys):
     chosen = keys.count("index_topk")
     rates = rates_of_v4(keys)
     ropes = {main: turning_of_v4(keys, layer.head_dim, main) for main in (True, False)}
-    return stacked(
+    return stack.stacked(
         keys,
         lambda place: replace(
             layer,
@@ -154,7 +154,7 @@ def rates_of_v4(keys):
                 f"compress_ratios must hold {count} entries or more, got {len(given)}"
             )
         return given[:count]  # the rest is of layers that predict further tokens
-    kind = kinds(keys, among=tuple(COMPRESSED.values()))
+    kind = stack.kinds(keys, among=tuple(COMPRESSED.values()))
     rates = keys.section("compress_rates") or {}
     for rate, name in COMPRESSED.items():
         if rate and rates.get(name, rate) != rate:
@@ -179,16 +179,16 @@ def turning_of_v4(keys, head_dim, window_only):
         )
     options = {"base": base, "layout": "interleaved"}
     if "main" in (keys.values.get("rope_parameters") or {}):
-        rope = rotation(keys, head_dim, kind=kind, partial=True, **options)
+        rope = stack.rotation(keys, head_dim, kind=kind, partial=True, **options)
         return replace(rope, last=True)
     older = keys.without("partial_rotary_factor")
     if window_only:
         older = older.without("rope_scaling", "rope_parameters")
-    name, told = section_of(older)
+    name, told = stack.section_of(older)
     if "yarn" in (told.get("type"), told.get("rope_type")):
         told.setdefault("attention_factor", 1.0)  # which DeepSeek leaves out
         older = older.changed(**{name: told})
-    rope = rotation(older, turns or int(head_dim * share), **options)
+    rope = stack.rotation(older, turns or int(head_dim * share), **options)
     return replace(rope, last=True)
 
 

@@ -2,15 +2,8 @@
 
 from dataclasses import replace
 
-from posattn.configs.families.stack import (
-    FULL,
-    SLIDING,
-    kinds,
-    nested,
-    plain,
-    rotation,
-    stacked,
-)
+from posattn.configs.families import stack
+from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.layers import Buckets, Disentangled
 from posattn.configs.rotation import rope
 
@@ -24,7 +17,7 @@ def offset(layer):
 
 def both(keys):
     """A layer of an encoder, or of a decoder if it says so."""
-    layer = plain(keys, grouped=False, head_dim=False)
+    layer = stack.plain(keys, grouped=False, head_dim=False)
     return replace(layer, causal=keys.flag("is_decoder", absent=False))
 
 
@@ -33,7 +26,7 @@ def bert(keys):
     layer = offset(both(keys))
     keys.only("position_embedding_type", "absolute")
     rows = keys.count("max_position_embeddings")
-    return stacked(keys, lambda place: replace(layer, table=("learned", rows)))
+    return stack.stacked(keys, lambda place: replace(layer, table=("learned", rows)))
 
 
 def roformer(keys):
@@ -44,7 +37,7 @@ def roformer(keys):
     rotated = rope(
         {"rope_theta": 1e4}, layer.head_dim, layout="interleaved", family="roformer"
     )
-    return stacked(keys, lambda place: replace(layer, rope=rotated))
+    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
 
 
 def esm(keys):
@@ -54,40 +47,40 @@ def esm(keys):
     rows = keys.count("max_position_embeddings")
     if kind == "absolute":
         keys.ignore("rope_theta")
-        return stacked(keys, lambda place: replace(layer, table=("learned", rows)))
-    rotated = rotation(keys, layer.head_dim)
-    return stacked(keys, lambda place: replace(layer, rope=rotated))
+        return stack.stacked(keys, lambda place: replace(layer, table=("learned", rows)))
+    rotated = stack.rotation(keys, layer.head_dim)
+    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
 
 
 def nomic_bert(keys):
     """Nomic BERT: halves rotate."""
-    layer = replace(plain(keys, grouped=False), causal=False)
-    rotated = rotation(keys, layer.head_dim)
-    return stacked(keys, lambda place: replace(layer, rope=rotated))
+    layer = replace(stack.plain(keys, grouped=False), causal=False)
+    rotated = stack.rotation(keys, layer.head_dim)
+    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
 
 
 def modernbert(keys):
     """ModernBERT: every third layer sees all, by a base of its own."""
-    layer = plain(keys, grouped=False, head_dim=False)
+    layer = stack.plain(keys, grouped=False, head_dim=False)
     bias = keys.flag("attention_bias", absent=False)
     layer = replace(layer, causal=False, use_bias=(bias,) * 3, use_output_bias=bias)
     window = keys.count("local_attention", most=2**62) // 2 + 1
     every = keys.count("global_attn_every_n_layers", absent=3)
-    kind = kinds(keys, lambda place: SLIDING if place % every else FULL)
+    kind = stack.kinds(keys, lambda place: SLIDING if place % every else FULL)
     bases = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
     keys.ignore("decoder_bias", "max_position_embeddings")
     layers = {
         name: replace(
             layer,
-            rope=rotation(
-                keys, layer.head_dim, kind=nested(keys, name), base=(bases[name],)
+            rope=stack.rotation(
+                keys, layer.head_dim, kind=stack.nested(keys, name), base=(bases[name],)
             ),
             kind="full" if name == FULL else "sliding",
             window=None if name == FULL else window,
         )
         for name in sorted(set(kind))
     }
-    return stacked(keys, lambda place: layers[kind[place]])
+    return stack.stacked(keys, lambda place: layers[kind[place]])
 
 
 def deberta(keys):
@@ -107,14 +100,14 @@ def deberta_v2(keys):
 
 def disentangled(keys, count, shares, normed):
     """What the two have in common: the scale shrinks with the number of terms."""
-    layer = replace(offset(plain(keys, grouped=False, head_dim=False)), causal=False)
+    layer = replace(offset(stack.plain(keys, grouped=False, head_dim=False)), causal=False)
     longest = keys.count("max_position_embeddings")
     keys.only("talking_head", False)
     if keys.flag("position_biased_input"):
         layer = replace(layer, table=("learned", longest))
     if not keys.flag("relative_attention"):
         keys.ignore("max_relative_positions", "pos_att_type")
-        return stacked(keys, lambda place: layer)
+        return stack.stacked(keys, lambda place: layer)
     distance = keys.count("max_relative_positions", least=-1)
     _, terms = keys.take(["pos_att_type"])
     terms = terms.split("|") if isinstance(terms, str) else terms
@@ -124,13 +117,13 @@ def disentangled(keys, count, shares, normed):
         tuple(terms), longest if distance < 1 else distance, count, shares, normed
     )
     scale = (layer.head_dim * (1 + len(terms))) ** -0.5
-    return stacked(keys, lambda place: replace(layer, bias=bias, scale=scale))
+    return stack.stacked(keys, lambda place: replace(layer, bias=bias, scale=scale))
 
 
 def two(keys, encoder, decoder, names):
     """The layers of an encoder and, behind them, those of its decoder."""
-    first = stacked(keys, lambda place: encoder, names=names[:1])
-    second = stacked(keys, lambda place: decoder, names=names[1:])
+    first = stack.stacked(keys, lambda place: encoder, names=names[:1])
+    second = stack.stacked(keys, lambda place: decoder, names=names[1:])
     return tuple(
         replace(layer, index=place) for place, layer in enumerate((*first, *second))
     )
@@ -139,7 +132,7 @@ def two(keys, encoder, decoder, names):
 def t5(keys):
     """T5 and mT5: buckets of offsets, a table for all layers of a stack, and scores that are not scaled."""
     keys.only("is_decoder", False)
-    layer = plain(
+    layer = stack.plain(
         keys,
         grouped=False,
         head_dim=False,
@@ -162,7 +155,7 @@ def t5(keys):
 
 def heads_of(keys, name):
     """A layer of an encoder or a decoder, each with a key for its number of heads."""
-    return plain(keys, grouped=False, head_dim=False, dim=("d_model",), heads=(name,))
+    return stack.plain(keys, grouped=False, head_dim=False, dim=("d_model",), heads=(name,))
 
 
 def whisper(keys):

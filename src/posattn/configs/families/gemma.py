@@ -2,18 +2,9 @@
 
 from dataclasses import replace
 
+from posattn.configs.families import stack
 from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import (
-    FULL,
-    SLIDING,
-    kinds,
-    patterned,
-    rotation,
-    sliding_window,
-    stacked,
-    windowed,
-    with_groups,
-)
+from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.keys import Keys, shown
 
 __all__ = ["FAMILIES", "every_other"]
@@ -26,9 +17,9 @@ def gemma2(keys):
     keys.ignore("final_logit_softcapping")
     layer = layer_of(keys)
     scale = keys.number("query_pre_attn_scalar") ** -0.5
-    rope = rotation(keys, layer.head_dim)
+    rope = stack.rotation(keys, layer.head_dim)
     layer = replace(layer, soft_cap=cap, scale=scale)
-    return patterned(keys, layer, every_other, lambda kind: rope)
+    return stack.patterned(keys, layer, every_other, lambda kind: rope)
 
 
 def every_other(place):
@@ -44,11 +35,11 @@ def gemma3(keys):
     layer = layer_of(keys, norm=RMS | {"plus_one": True})
     scale = keys.number("query_pre_attn_scalar") ** -0.5
     layer = replace(layer, scale=scale, causal=not both)
-    window = sliding_window(keys)
+    window = stack.sliding_window(keys)
     if both and window is not None:
         window = window // 2 + 1  # in each direction
     pattern = keys.count("sliding_window_pattern", "_sliding_window_pattern", absent=6)
-    return patterned(
+    return stack.patterned(
         keys,
         layer,
         lambda place: SLIDING if (place + 1) % pattern else FULL,
@@ -61,17 +52,17 @@ def of_gemma3(keys, head_dim, kind):
     """The rotation of a kind of layer: nested, or in the older form with two bases."""
     if keys.values.get("rope_parameters"):
         names = {FULL: "rope_theta", SLIDING: "rope_local_base_freq"}
-        return rotation(keys, head_dim, kind=kind, base=(names[kind],))
+        return stack.rotation(keys, head_dim, kind=kind, base=(names[kind],))
     if kind == FULL:
-        return rotation(keys, head_dim)
+        return stack.rotation(keys, head_dim)
     keys = keys.without("rope_scaling")
-    return rotation(keys, head_dim, base=("rope_local_base_freq",))
+    return stack.rotation(keys, head_dim, base=("rope_local_base_freq",))
 
 
 def gemma4(keys):
     """Gemma 4: wider heads in global layers, rotated in part; norms of values; shared keys and values."""
     count = keys.count("num_hidden_layers", most=10_000)
-    kind = kinds(keys, lambda k: SLIDING if (k + 1) % 6 and k + 1 < count else FULL)
+    kind = stack.kinds(keys, lambda k: SLIDING if (k + 1) % 6 and k + 1 < count else FULL)
     if kind[-1] != FULL:
         raise keys.error(f"layer_types[{count - 1}] must be {FULL!r}, as the last layer's")
     both = keys.choice("use_bidirectional_attention", among=("all", "vision"), absent=None)
@@ -83,7 +74,7 @@ def gemma4(keys):
         value_norm=replace(layer.key_norm, learned=False),
     )
     keys.ignore("final_logit_softcapping")
-    window = sliding_window(keys)
+    window = stack.sliding_window(keys)
     if both == "all":
         window = window // 2 + 1  # in each direction
     shared = keys.flag("attention_k_eq_v", absent=False)
@@ -92,16 +83,16 @@ def gemma4(keys):
     layers = {SLIDING: layer, FULL: wide}
     for name in sorted(set(kind)):
         width = layers[name].head_dim
-        rope = rotation(keys, width, kind=name, partial=name == FULL)
+        rope = stack.rotation(keys, width, kind=name, partial=name == FULL)
         if rope.rotary_dim < width:
             raise keys.error(
                 "rope_type must be 'proportional' where partial_rotary_factor is below 1, "
                 f"got {rope.method!r}"
             )
         layers[name] = replace(layers[name], rope=rope)
-    return stacked(
+    return stack.stacked(
         keys,
-        lambda place: windowed(
+        lambda place: stack.windowed(
             keys,
             replace(layers[kind[place]], kv_layer=owner(keys, kind, place, own)),
             kind[place],
@@ -134,7 +125,7 @@ def wider(keys, layer, kind, shared):
         groups = None  # which transformers then does not read
     groups = layer.num_kv_heads if groups is None else groups
     layer = replace(layer, head_dim=width)
-    return with_groups(keys, layer, groups, "num_global_key_value_heads")
+    return stack.with_groups(keys, layer, groups, "num_global_key_value_heads")
 
 
 def owner(keys, kind, place, own):

@@ -2,21 +2,10 @@
 
 from dataclasses import replace
 
+from posattn.configs.families import stack
 from posattn.configs.families.deepseek import latent
 from posattn.configs.families.llama import RMS, layer_of, norm_of
-from posattn.configs.families.stack import (
-    FULL,
-    LINEAR,
-    SLIDING,
-    kinds,
-    mixed,
-    plain,
-    rotation,
-    sliding_window,
-    stacked,
-    windowed,
-    with_groups,
-)
+from posattn.configs.families.stack import FULL, LINEAR, SLIDING
 from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.layers import Profiles, Temperature
 
@@ -33,12 +22,12 @@ LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 
 def jamba(keys):
     """Jamba: one layer in some attends, without position; the others are state spaces."""
-    layer = plain(keys, head_dim=False)
+    layer = stack.plain(keys, head_dim=False)
     period = keys.count("attn_layer_period")
     start = keys.count("attn_layer_offset", least=0)
     keys.only("sliding_window")
     keys.ignore("max_position_embeddings")
-    return mixed(
+    return stack.mixed(
         keys,
         layer,
         STATE_SPACES,
@@ -69,7 +58,7 @@ def nemotron_h(keys):
         keys = keys.changed(num_hidden_layers=len(listed))
     network = "no attention, a network"
     words = STATE_SPACES | {"moe": network, "mlp": network}
-    return mixed(keys, layer, words, names=("layers_block_type", "layer_types"))
+    return stack.mixed(keys, layer, words, names=("layers_block_type", "layer_types"))
 
 
 def granite_hybrid(keys):
@@ -77,9 +66,9 @@ def granite_hybrid(keys):
     layer = layer_of(keys, scale="attention_multiplier")
     kind = keys.choice("position_embedding_type", among=("rope", "nope"), absent="nope")
     keys.ignore("rope_theta", "rope_parameters", "rope_scaling")
-    rope = rotation(keys, layer.head_dim) if kind == "rope" else None
+    rope = stack.rotation(keys, layer.head_dim) if kind == "rope" else None
     names = ("layer_types", "layers_block_type")
-    return mixed(keys, replace(layer, rope=rope), STATE_SPACES, names=names)
+    return stack.mixed(keys, replace(layer, rope=rope), STATE_SPACES, names=names)
 
 
 def lfm2(keys):
@@ -88,9 +77,9 @@ def lfm2(keys):
     keys.ignore("num_heads", "use_pos_enc")
     chosen = keys.sequence("full_attn_idxs", absent=None)
     words = {FULL: None, "conv": "short convolution"}
-    return mixed(
+    return stack.mixed(
         keys,
-        replace(layer, rope=rotation(keys, layer.head_dim)),
+        replace(layer, rope=stack.rotation(keys, layer.head_dim)),
         words,
         pattern=lambda place: FULL if chosen is None or place in chosen else "conv",
     )
@@ -99,11 +88,11 @@ def lfm2(keys):
 def mllama(keys):
     """Llama 3.2 with vision: some layers attend to the picture only."""
     layer = layer_of(keys, bias=False, head_dim=False)
-    layer = replace(layer, rope=rotation(keys, layer.head_dim))
+    layer = replace(layer, rope=stack.rotation(keys, layer.head_dim))
     across = keys.sequence("cross_attention_layers", absent=[3, 8, 13, 18, 23, 28, 33, 38])
     words = {FULL: None, "cross": "cross attention to the image"}
     pattern = lambda place: "cross" if place in across else FULL  # noqa: E731
-    return mixed(keys, layer, words, pattern=pattern)
+    return stack.mixed(keys, layer, words, pattern=pattern)
 
 
 def kimi_linear(keys):
@@ -121,13 +110,13 @@ def kimi_linear(keys):
         return FULL if attends else LINEAR
 
     words = {FULL: None, LINEAR: "Kimi delta attention"}
-    return mixed(keys, layer, words, pattern=pattern)
+    return stack.mixed(keys, layer, words, pattern=pattern)
 
 
 def nemotron_nas(keys):
     """Llama-Nemotron: a search took the attention out of some layers, or changed its groups."""
     layer = layer_of(keys.without("num_key_value_heads"))
-    layer = replace(layer, rope=rotation(keys, layer.head_dim))
+    layer = replace(layer, rope=stack.rotation(keys, layer.head_dim))
     count = keys.count("num_hidden_layers", most=10_000)
     told = [block["attention"] for block in keys.sequence("block_configs", length=count)]
 
@@ -137,21 +126,25 @@ def nemotron_nas(keys):
             return replace(layer, kind="no attention, a network")
         for name in ("sparsify", "window_length", "num_sink_tokens"):
             own.only(name)
-        return with_groups(keys, layer, layer.num_heads // own.count("n_heads_in_group"))
+        return stack.with_groups(
+            keys, layer, layer.num_heads // own.count("n_heads_in_group")
+        )
 
-    return stacked(keys, made)
+    return stack.stacked(keys, made)
 
 
 def minimax(keys):
     """MiniMax: layers of linear attention between those that attend to pairs."""
-    layer = plain(keys)
+    layer = stack.plain(keys)
     keys.ignore("full_attn_alpha_factor", "full_attn_beta_factor")
     keys.ignore("linear_attn_alpha_factor", "linear_attn_beta_factor")
-    window = sliding_window(keys)
-    pairs = windowed(keys, layer, SLIDING if window else FULL, window)
-    pairs = replace(pairs, rope=rotation(keys, layer.head_dim, partial=True))
+    window = stack.sliding_window(keys)
+    pairs = stack.windowed(keys, layer, SLIDING if window else FULL, window)
+    pairs = replace(pairs, rope=stack.rotation(keys, layer.head_dim, partial=True))
     words = {FULL: None, LINEAR: "linear attention"}
-    return mixed(keys, pairs, words, pattern=lambda place: LINEAR if place % 2 else FULL)
+    return stack.mixed(
+        keys, pairs, words, pattern=lambda place: LINEAR if place % 2 else FULL
+    )
 
 
 def inkling(keys):
@@ -174,18 +167,18 @@ def inkling(keys):
             convolved=convolved,
         )
 
-    far = made(plain(keys), keys.count("rel_extent"))
+    far = made(stack.plain(keys), keys.count("rel_extent"))
     if floor is not None:
         far = replace(far, temperature=Temperature(floor, scale, smooth=True))
     near = made(of_windows(keys), window)
-    near = windowed(keys, near, SLIDING, window)
+    near = stack.windowed(keys, near, SLIDING, window)
     local = keys.sequence("local_layer_ids", absent=None)
-    kind = kinds(
+    kind = stack.kinds(
         keys,
         None if local is None else lambda place: NEAR if place in local else FAR,
         among=(NEAR, FAR),
     )
-    return stacked(keys, lambda place: near if kind[place] == NEAR else far)
+    return stack.stacked(keys, lambda place: near if kind[place] == NEAR else far)
 
 
 def of_windows(keys):
@@ -193,8 +186,8 @@ def of_windows(keys):
     heads = keys.count("swa_num_attention_heads", most=2**16)
     groups = keys.count("swa_num_key_value_heads", most=2**16)
     each = keys.count("swa_head_dim", most=2**16)
-    layer = replace(plain(keys), head_dim=each)
-    return with_groups(keys, layer, groups, "swa_num_key_value_heads", heads)
+    layer = replace(stack.plain(keys), head_dim=each)
+    return stack.with_groups(keys, layer, groups, "swa_num_key_value_heads", heads)
 
 
 def minimax_m2(keys):
@@ -208,7 +201,7 @@ def minimax_m2(keys):
             f"attn_type_list is known only with 1 for each layer, got {kept!r:.60}"
         )
     rope = part_of(keys, layer)
-    return stacked(keys, lambda place: replace(layer, rope=rope))
+    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
 
 
 def minimax_m3(keys):
@@ -231,12 +224,12 @@ def minimax_m3(keys):
     keys.ignore("index_n_heads", "index_head_dim", "index_local_blocks")
     sparse = replace(layer, selected=chosen, block=block)
     often = told.get("sparse_attention_freq")
-    kind = kinds(
+    kind = stack.kinds(
         keys,
         lambda place: SPARSE if often and often[place] else FULL,
         among=(FULL, SPARSE),
     )
-    return stacked(keys, lambda place: sparse if kind[place] == SPARSE else layer)
+    return stack.stacked(keys, lambda place: sparse if kind[place] == SPARSE else layer)
 
 
 def part_of(keys, layer):
@@ -246,8 +239,8 @@ def part_of(keys, layer):
     absent = REQUIRED if share is None else None
     turns = keys.count("rotary_dim", absent=absent, most=2**16)
     if share is None:
-        return rotation(keys, turns)
-    rope = rotation(keys, layer.head_dim, partial=REQUIRED)
+        return stack.rotation(keys, turns)
+    rope = stack.rotation(keys, layer.head_dim, partial=REQUIRED)
     if turns not in (None, rope.rotary_dim):
         raise keys.error(
             f"rotary_dim = {turns} and partial_rotary_factor = {share!r} contradict each other",

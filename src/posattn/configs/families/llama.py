@@ -4,17 +4,8 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.data import data
-from posattn.configs.families.stack import (
-    FULL,
-    SLIDING,
-    kinds,
-    plain,
-    rotation,
-    section_of,
-    sliding_window,
-    stacked,
-    windowed,
-)
+from posattn.configs.families import stack
+from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Norm, Temperature
 from posattn.configs.rotation import TRAINED
@@ -38,7 +29,7 @@ def layer_of(
         clip: the key of the number at which projections are clipped.
         sizes: for `plain`.
     """
-    layer = plain(keys, **sizes)
+    layer = stack.plain(keys, **sizes)
     offsets = keys.flag(bias, absent=False) if isinstance(bias, str) else bias
     if isinstance(output, str):
         output = keys.flag(output, absent=False)
@@ -76,16 +67,16 @@ def decoder(keys, *, only=(), window=False, methods=None, rope=None, **options):
     for name, value in only:
         keys.only(name, value)
     layer = layer_of(keys, **options)
-    rope = rotation(keys, layer.head_dim, **(rope or {}))
+    rope = stack.rotation(keys, layer.head_dim, **(rope or {}))
     if methods is not None and rope.method not in methods:
         known = " or ".join(map(repr, methods))
         raise keys.error(f"rope_type must be {known}, got {rope.method!r}")
     if window:
-        size = sliding_window(keys)
+        size = stack.sliding_window(keys)
         kind = SLIDING if size else FULL
-        kinds(keys, lambda place: kind, among=(kind,))
-        layer = windowed(keys, layer, kind, size)
-    return stacked(keys, lambda place: replace(layer, rope=rope))
+        stack.kinds(keys, lambda place: kind, among=(kind,))
+        layer = stack.windowed(keys, layer, kind, size)
+    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
 
 
 def ministral3(keys):
@@ -104,7 +95,7 @@ def ministral3(keys):
 
 def phimoe(keys):
     """Phi-3.5-MoE: offsets on all projections; LongRoPE, whose attention factor stands there twice."""
-    name, options = section_of(keys)
+    name, options = stack.section_of(keys)
     factors = options.pop("short_mscale", None), options.pop("long_mscale", None)
     if factors != (None, None):
         beyond = (keys.length or 0) > keys.count(TRAINED, absent=options.get(TRAINED, 4096))
@@ -115,7 +106,7 @@ def phimoe(keys):
 
 def hunyuan(keys):
     """Hunyuan: norms after the rotation, whose base grows by `alpha`, whatever the length."""
-    name, options = section_of(keys)
+    name, options = stack.section_of(keys)
     if options.get("alpha") and "dynamic" in (
         options.get("rope_type"),
         options.get("type"),

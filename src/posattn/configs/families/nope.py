@@ -2,18 +2,9 @@
 
 from dataclasses import replace
 
+from posattn.configs.families import stack
 from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import (
-    CHUNKED,
-    FULL,
-    SLIDING,
-    kinds,
-    patterned,
-    rotation,
-    sliding_window,
-    stacked,
-    windowed,
-)
+from posattn.configs.families.stack import CHUNKED, FULL, SLIDING
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Norm, Temperature
 
@@ -23,15 +14,15 @@ __all__ = ["FAMILIES"]
 def smollm3(keys):
     """SmolLM3: every fourth layer has no position, and those have the window if it is used."""
     layer = layer_of(keys)
-    rope = rotation(keys, layer.head_dim)
+    rope = stack.rotation(keys, layer.head_dim)
     turns = turns_of(keys)
     used = keys.flag("use_sliding_window", absent=False)
-    window = sliding_window(keys) if used else None
+    window = stack.sliding_window(keys) if used else None
     keys.ignore("sliding_window", "max_window_layers")
-    kind = kinds(keys, lambda place: SLIDING if window and not turns[place] else FULL)
-    return stacked(
+    kind = stack.kinds(keys, lambda place: SLIDING if window and not turns[place] else FULL)
+    return stack.stacked(
         keys,
-        lambda place: windowed(
+        lambda place: stack.windowed(
             keys, replace(layer, rope=rope if turns[place] else None), kind[place], window
         ),
     )
@@ -54,9 +45,9 @@ def turns_of(keys):
 def cohere2(keys):
     """Cohere 2: layers that slide rotate, the others have no position."""
     layer = layer_of(keys, head_dim=False)
-    rope = rotation(keys, layer.head_dim, layout="interleaved")
+    rope = stack.rotation(keys, layer.head_dim, layout="interleaved")
     pattern = keys.count("sliding_window_pattern", "_sliding_window_pattern", absent=4)
-    return patterned(
+    return stack.patterned(
         keys,
         layer,
         lambda place: SLIDING if (place + 1) % pattern else FULL,
@@ -67,11 +58,11 @@ def cohere2(keys):
 def exaone4(keys):
     """EXAONE 4: with windows, likewise; without, all layers rotate."""
     layer = layer_of(keys, bias=False, norm=RMS)
-    rope = rotation(keys, layer.head_dim)
-    window = sliding_window(keys)
+    rope = stack.rotation(keys, layer.head_dim)
+    window = stack.sliding_window(keys)
     pattern = pattern_of_exaone(keys) if window else None
     keys.ignore("sliding_window_pattern")
-    return patterned(
+    return stack.patterned(
         keys,
         layer,
         lambda place: SLIDING if pattern and pattern(place) else FULL,
@@ -97,13 +88,13 @@ def llama4(keys):
     """Llama 4: layers that rotate see their chunk only, with norms behind; queries of the others grow."""
     eps = keys.number("rms_norm_eps")
     layer = layer_of(keys)
-    rope = rotation(keys, layer.head_dim, layout="interleaved")
+    rope = stack.rotation(keys, layer.head_dim, layout="interleaved")
     turns = turns_of(keys)
     chunk = keys.count("attention_chunk_size", null=None, most=2**62)
     normed = keys.flag("use_qk_norm")
     norm = Norm("l2", eps, learned=False, after=True) if normed else None
     warmer = temperature_of_llama4(keys)
-    kind = kinds(
+    kind = stack.kinds(
         keys,
         lambda place: CHUNKED if turns[place] and chunk else FULL,
         among=(FULL, CHUNKED),
@@ -117,7 +108,7 @@ def llama4(keys):
             found = replace(layer, temperature=warmer)
         return chunked(keys, found, kind[place], chunk)
 
-    return stacked(keys, made)
+    return stack.stacked(keys, made)
 
 
 def temperature_of_llama4(keys):

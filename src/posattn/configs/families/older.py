@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from posattn.configs.families.stack import plain, rotation, slopes, stacked, with_groups
+from posattn.configs.families import stack
 from posattn.configs.keys import REQUIRED, Keys
 from posattn.configs.rotation import rope
 
@@ -11,7 +11,7 @@ __all__ = ["FAMILIES"]
 
 def gpt2(keys):
     """GPT-2: a learned table at the input."""
-    layer = plain(keys, grouped=False, head_dim=False, dim=("n_embd", "hidden_size"))
+    layer = stack.plain(keys, grouped=False, head_dim=False, dim=("n_embd", "hidden_size"))
     rows = keys.count("n_positions", "max_position_embeddings")
     keys.ignore("n_ctx")
     divided = keys.flag("scale_attn_weights", absent=True)
@@ -24,7 +24,7 @@ def gpt2(keys):
         use_bias=(True, True, True),
         use_output_bias=True,
     )
-    return stacked(
+    return stack.stacked(
         keys,
         lambda place: replace(layer, scale=layer.scale / (place + 1 if by_place else 1)),
     )
@@ -32,20 +32,20 @@ def gpt2(keys):
 
 def bloom(keys):
     """BLOOM: ALiBi."""
-    layer = plain(keys, grouped=False, head_dim=False, dim=("hidden_size", "n_embed"))
+    layer = stack.plain(keys, grouped=False, head_dim=False, dim=("hidden_size", "n_embed"))
     keys.ignore("seq_length", "attention_softmax_in_fp32", "masked_softmax_fusion")
     layer = replace(
         layer,
-        bias=slopes(layer),
+        bias=stack.slopes(layer),
         use_bias=(True, True, True),
         use_output_bias=True,
     )
-    return stacked(keys, lambda place: layer)
+    return stack.stacked(keys, lambda place: layer)
 
 
 def gpt_bigcode(keys):
     """SantaCoder and StarCoder: GPT-2 with one head of keys."""
-    layer = plain(keys, grouped=False, head_dim=False, dim=("n_embd", "hidden_size"))
+    layer = stack.plain(keys, grouped=False, head_dim=False, dim=("n_embd", "hidden_size"))
     rows = keys.count("n_positions", "max_position_embeddings")
     one = keys.flag("multi_query")
     keys.only("num_key_value_heads", 1 if one else layer.num_heads)
@@ -59,12 +59,12 @@ def gpt_bigcode(keys):
         use_bias=(True, True, True),
         use_output_bias=True,
     )
-    return stacked(keys, lambda place: layer)
+    return stack.stacked(keys, lambda place: layer)
 
 
 def gptj(keys):
     """GPT-J: neighbors rotate in the first part of each head, by a base that is no key."""
-    layer = plain(keys, grouped=False, head_dim=False, dim=("n_embd", "hidden_size"))
+    layer = stack.plain(keys, grouped=False, head_dim=False, dim=("n_embd", "hidden_size"))
     keys.ignore("n_positions", "max_position_embeddings", "n_ctx")
     keys.only("rotary", True)
     keys.only("scale_attn_weights", True)
@@ -72,12 +72,12 @@ def gptj(keys):
     rotated = rope(
         {"rope_theta": 1e4}, turns, layout="interleaved", family="gptj: rotary_dim"
     )
-    return stacked(keys, lambda place: replace(layer, rope=rotated))
+    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
 
 
 def opt(keys):
     """OPT: a learned table, after two rows that nothing uses."""
-    layer = plain(keys, grouped=False, head_dim=False)
+    layer = stack.plain(keys, grouped=False, head_dim=False)
     bias = keys.flag("enable_bias", absent=True)
     layer = replace(
         layer,
@@ -86,12 +86,12 @@ def opt(keys):
         use_output_bias=bias,
     )
     keys.ignore("word_embed_proj_dim")
-    return stacked(keys, lambda place: layer)
+    return stack.stacked(keys, lambda place: layer)
 
 
 def mpt(keys):
     """MPT: ALiBi, whatever its own keys say; queries, keys and values may be clipped."""
-    layer = plain(
+    layer = stack.plain(
         keys,
         grouped=False,
         head_dim=False,
@@ -109,24 +109,24 @@ def mpt(keys):
     inner.ignore("model_type", "rope")
     layer = replace(
         layer,
-        bias=slopes(layer),
+        bias=stack.slopes(layer),
         scale=inner.number("softmax_scale", absent=layer.scale),
         clip=inner.number("clip_qkv", absent=None),
     )
     inner.finish()
-    return stacked(keys, lambda place: layer, names=("n_layers", "num_hidden_layers"))
+    return stack.stacked(keys, lambda place: layer, names=("n_layers", "num_hidden_layers"))
 
 
 def falcon(keys):
     """Falcon: one head of keys, or a few, or as many; ALiBi or a rotation."""
-    layer = plain(keys, grouped=False, head_dim=False, dim=("hidden_size", "n_embed"))
+    layer = stack.plain(keys, grouped=False, head_dim=False, dim=("hidden_size", "n_embed"))
     few = keys.count(
         "num_kv_heads", "n_head_kv", absent=layer.num_heads, null=layer.num_heads
     )
     grouped = keys.flag("new_decoder_architecture")
     one = keys.flag("multi_query", absent=False if grouped else REQUIRED)
     groups = few if grouped else 1 if one else layer.num_heads
-    layer = with_groups(keys, layer, groups, "num_kv_heads")
+    layer = stack.with_groups(keys, layer, groups, "num_kv_heads")
     bias = keys.flag("bias")
     keys.ignore("parallel_attn", "num_ln_in_parallel_attn")
     layer = replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
@@ -134,10 +134,10 @@ def falcon(keys):
         keys.ignore(
             "rope_theta", "rope_parameters", "rope_scaling", "max_position_embeddings"
         )
-        layer = replace(layer, bias=slopes(layer, layer.scale))
-        return stacked(keys, lambda place: layer)
-    rotated = rotation(keys, layer.head_dim)
-    return stacked(keys, lambda place: replace(layer, rope=rotated))
+        layer = replace(layer, bias=stack.slopes(layer, layer.scale))
+        return stack.stacked(keys, lambda place: layer)
+    rotated = stack.rotation(keys, layer.head_dim)
+    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
 
 
 FAMILIES = {

@@ -3,18 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
+from posattn.configs.families import stack
 from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import (
-    FULL,
-    LINEAR,
-    SLIDING,
-    mixed,
-    patterned,
-    rotation,
-    sliding_window,
-    stacked,
-    windowed,
-)
+from posattn.configs.families.stack import FULL, LINEAR, SLIDING
 from posattn.configs.keys import REQUIRED
 
 __all__ = ["FAMILIES"]
@@ -24,7 +15,7 @@ def used_window(keys):
     """The window of a family that has one only where it is used, and the place where windows begin or end."""
     used = keys.flag("use_sliding_window", absent=False)
     keys.ignore("sliding_window", "max_window_layers")
-    window = sliding_window(keys) if used else None
+    window = stack.sliding_window(keys) if used else None
     bound = keys.count("max_window_layers", least=0, most=10**6) if used else None
     return window, bound
 
@@ -32,7 +23,7 @@ def used_window(keys):
 def late(keys, layer, rope):
     """A stack whose layers slide, if the window is used, from `max_window_layers` on."""
     window, first = used_window(keys)
-    return patterned(
+    return stack.patterned(
         keys,
         layer,
         lambda place: SLIDING if window and place >= first else FULL,
@@ -44,15 +35,15 @@ def late(keys, layer, rope):
 def qwen2(keys, *, rope=None, **options):
     """Qwen2 and 3: offsets on queries, keys and values only, or norms."""
     layer = layer_of(keys, **options)
-    return late(keys, layer, rotation(keys, layer.head_dim, **(rope or {})))
+    return late(keys, layer, stack.rotation(keys, layer.head_dim, **(rope or {})))
 
 
 def qwen2_moe(keys):
     """Qwen2 with experts: windows, if they are used, in every other layer of the first ones."""
     layer = layer_of(keys, bias="qkv_bias", output=False)
-    rope = rotation(keys, layer.head_dim)
+    rope = stack.rotation(keys, layer.head_dim)
     window, last = used_window(keys)
-    return patterned(
+    return stack.patterned(
         keys,
         layer,
         lambda place: SLIDING if window and place % 2 == 0 and place < last else FULL,
@@ -65,14 +56,14 @@ def qwen3_moe(keys):
     """Qwen3 with experts: the window, if it is used, in all layers."""
     layer = layer_of(keys, norm=RMS)
     window, _ = used_window(keys)
-    layer = windowed(keys, layer, SLIDING if window else FULL, window)
-    rope = rotation(keys, layer.head_dim)
-    return stacked(keys, lambda place: replace(layer, rope=rope))
+    layer = stack.windowed(keys, layer, SLIDING if window else FULL, window)
+    rope = stack.rotation(keys, layer.head_dim)
+    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
 
 
 def sectioned(keys, head_dim, sections, alternating=False, **options):
     """A rotation whose pairs rotate with time, height and width: so many of each, if the keys say nothing."""
-    rope = rotation(keys, head_dim, sections=sections, **options)
+    rope = stack.rotation(keys, head_dim, sections=sections, **options)
     if not alternating and rope.interleaved:
         raise keys.error(
             "mrope_interleaved must be false, since sections of this family do not alternate"
@@ -91,7 +82,7 @@ def qwen3_vl(keys):
     """Qwen3-VL, with experts or without: the sections alternate."""
     layer = layer_of(keys, norm=RMS)
     rope = sectioned(keys, layer.head_dim, [24, 20, 20], True)
-    return stacked(keys, lambda place: replace(layer, rope=rope))
+    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
 
 
 def with_linear(keys, rope):
@@ -102,7 +93,7 @@ def with_linear(keys, rope):
     keys.ignore("linear_num_key_heads", "linear_num_value_heads")
     layer = replace(layer, gate=True, rope=rope(layer))
     interval = keys.count("full_attention_interval", absent=4)
-    return mixed(
+    return stack.mixed(
         keys,
         layer,
         {FULL: None, LINEAR: "linear attention"},
@@ -112,7 +103,9 @@ def with_linear(keys, rope):
 
 def qwen3_next(keys):
     """Qwen3-Next: a part of each head rotates."""
-    return with_linear(keys, lambda layer: rotation(keys, layer.head_dim, partial=REQUIRED))
+    return with_linear(
+        keys, lambda layer: stack.rotation(keys, layer.head_dim, partial=REQUIRED)
+    )
 
 
 def qwen3_5(keys):
@@ -129,7 +122,7 @@ def glm4v(keys):
     keys.ignore("attention_bias")
     options = {"partial": True, "layout": "interleaved"}
     rope = sectioned(keys, layer.head_dim, [8, 12, 12], **options)
-    return stacked(keys, lambda place: replace(layer, rope=rope))
+    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
 
 
 FAMILIES = {

@@ -4,17 +4,9 @@ import math
 from dataclasses import replace
 from functools import partial
 
+from posattn.configs.families import stack
 from posattn.configs.families.llama import decoder
-from posattn.configs.families.stack import (
-    FULL,
-    SLIDING,
-    plain,
-    sliding_window,
-    slopes,
-    stacked,
-    windowed,
-    with_groups,
-)
+from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.layers import Temperature
 from posattn.configs.rotation import rope
 
@@ -30,26 +22,26 @@ BASE = {"rope_theta": 1e4}  # of those that have no key for it
 
 def baichuan(keys):
     """Baichuan 2: the model of 7B rotates, that of 13B, whose file has no longest length, has ALiBi."""
-    layer = plain(keys, grouped=False, head_dim=False)
+    layer = stack.plain(keys, grouped=False, head_dim=False)
     keys.ignore("model_max_length")
     if keys.count("max_position_embeddings", absent=None) is None:
-        layer = replace(layer, bias=slopes(layer))
+        layer = replace(layer, bias=stack.slopes(layer))
     else:
         layer = replace(layer, rope=rope(BASE, layer.head_dim, family=keys.family))
-    return stacked(keys, lambda place: layer)
+    return stack.stacked(keys, lambda place: layer)
 
 
 def chatglm(keys):
     """ChatGLM 2 and 3, and the first GLM-4: neighbors rotate in the first half of each head."""
     keys.only("original_rope", True)
     keys.ignore("apply_query_key_layer_scaling", "attention_softmax_in_fp32")
-    layer = plain(
+    layer = stack.plain(
         keys, grouped=False, head_dim=False, each=keys.count("kv_channels", most=2**16)
     )
     many = keys.flag("add_bias_linear", absent=False)
     some = many or keys.flag("add_qkv_bias", absent=False)
     if keys.flag("multi_query_attention", absent=False):
-        layer = with_groups(keys, layer, keys.count("multi_query_group_num"))
+        layer = stack.with_groups(keys, layer, keys.count("multi_query_group_num"))
     base = BASE["rope_theta"] * keys.number("rope_ratio", absent=1.0)
     turned = rope(
         {"rope_theta": base, "partial_rotary_factor": 0.5},
@@ -58,12 +50,14 @@ def chatglm(keys):
         family=keys.family,
     )
     layer = replace(layer, rope=turned, use_bias=(some,) * 3, use_output_bias=many)
-    return stacked(keys, lambda place: layer, names=("num_layers", "num_hidden_layers"))
+    return stack.stacked(
+        keys, lambda place: layer, names=("num_layers", "num_hidden_layers")
+    )
 
 
 def qwen(keys):
     """The first Qwen: beyond the trained length the base grows with it, and queries with their position."""
-    layer = plain(
+    layer = stack.plain(
         keys,
         grouped=False,
         head_dim=False,
@@ -92,20 +86,20 @@ def qwen(keys):
         layer = replace(
             layer, temperature=Temperature(trained, 1 / math.log(trained), smooth=True)
         )
-    return stacked(keys, lambda place: layer)
+    return stack.stacked(keys, lambda place: layer)
 
 
 def yuan(keys):
     """Yuan 2: a convolution mixes each token with those before it, for queries and keys only."""
-    layer = plain(keys, grouped=False, head_dim=False)
+    layer = stack.plain(keys, grouped=False, head_dim=False)
     keys.ignore("causal_mask", "reset_attention_mask", "reset_position_ids")
     kind = "attention behind a filter of neighboring tokens, rotary position of base 10000"
-    return stacked(keys, lambda place: replace(layer, kind=kind))
+    return stack.stacked(keys, lambda place: replace(layer, kind=kind))
 
 
 def params(keys):
     """The params.json of Mistral and Meta, whose own weights keep neighbors where transformers has halves."""
-    layer = plain(keys, grouped=False, dim=("dim",), heads=("n_heads",))
+    layer = stack.plain(keys, grouped=False, dim=("dim",), heads=("n_heads",))
     many = keys.count("n_kv_heads", absent=layer.num_heads, null=layer.num_heads)
     parameters = {"rope_theta": keys.number("rope_theta", absent=1e4, null=1e4, above=1)}
     if keys.flag("use_scaled_rope", absent=False):
@@ -115,11 +109,13 @@ def params(keys):
         }
     for name in ("yarn", "llama_4_scaling", "qk_nope_head_dim"):
         keys.only(name)
-    window = sliding_window(keys.changed(sliding_window=keys.values.get("sliding_window")))
+    window = stack.sliding_window(
+        keys.changed(sliding_window=keys.values.get("sliding_window"))
+    )
     turned = rope(parameters, layer.head_dim, layout="interleaved", family=keys.family)
-    layer = replace(with_groups(keys, layer, many, "n_kv_heads"), rope=turned)
-    layer = windowed(keys, layer, SLIDING if window else FULL, window)
-    return stacked(keys, lambda place: layer, names=("n_layers",))
+    layer = replace(stack.with_groups(keys, layer, many, "n_kv_heads"), rope=turned)
+    layer = stack.windowed(keys, layer, SLIDING if window else FULL, window)
+    return stack.stacked(keys, lambda place: layer, names=("n_layers",))
 
 
 FAMILIES = {

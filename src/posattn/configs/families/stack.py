@@ -215,6 +215,8 @@ def rotation(
         _merge(keys, found, where, TRAINED, (TRAINED,))
     keys.ignore(TRAINED)
     longest = keys.count("max_position_embeddings", absent=None, most=LONGEST)
+    if TRAINED in METHODS.get(method, ((),))[0] and found.get(TRAINED) is None and longest:
+        found[TRAINED] = keys.defaulted[TRAINED] = longest  # as transformers takes it
     return rope(
         found,
         head_dim,

@@ -2,20 +2,10 @@
 
 from dataclasses import replace
 
+from posattn.configs.families import stack
 from posattn.configs.families.gemma import every_other
 from posattn.configs.families.llama import RMS, layer_of
-from posattn.configs.families.stack import (
-    FULL,
-    SLIDING,
-    kinds,
-    nested,
-    patterned,
-    rotation,
-    sliding_window,
-    stacked,
-    windowed,
-    with_groups,
-)
+from posattn.configs.families.stack import FULL, SLIDING
 
 __all__ = ["FAMILIES"]
 
@@ -23,14 +13,14 @@ __all__ = ["FAMILIES"]
 def gpt_oss(keys):
     """gpt-oss: sinks, and a window in every other layer."""
     layer = replace(layer_of(keys), sinks=True)
-    rope = rotation(keys, layer.head_dim)
-    return patterned(keys, layer, every_other, lambda kind: rope)
+    rope = stack.rotation(keys, layer.head_dim)
+    return stack.patterned(keys, layer, every_other, lambda kind: rope)
 
 
 def olmo3(keys):
     """OLMo 3: three layers in four slide, and only the others are scaled."""
     layer = layer_of(keys, norm=RMS | {"axes": "width"})
-    return patterned(
+    return stack.patterned(
         keys,
         layer,
         lambda place: FULL if (place + 1) % 4 == 0 else SLIDING,
@@ -41,7 +31,7 @@ def olmo3(keys):
 def of_olmo3(keys, head_dim, kind):
     """The rotation of a kind of layer: nested, or in the older form, where sliding layers are not scaled."""
     if keys.values.get("rope_parameters"):
-        return rotation(keys, head_dim, kind=kind)
+        return stack.rotation(keys, head_dim, kind=kind)
     base = keys.number("rope_theta", "rope_parameters", above=1)
     if base != 500_000:
         raise keys.error(
@@ -49,7 +39,7 @@ def of_olmo3(keys, head_dim, kind):
             "sliding ones by 500000",
             do="write rope_parameters for each",
         )
-    return rotation(keys if kind == FULL else keys.without("rope_scaling"), head_dim)
+    return stack.rotation(keys if kind == FULL else keys.without("rope_scaling"), head_dim)
 
 
 def mimo_v2(keys):
@@ -62,7 +52,7 @@ def mimo_v2(keys):
     )
     keys.ignore("sliding_window", "attention_chunk_size")
     before = keys.count("sliding_window_size", absent=None, most=2**62)
-    window = sliding_window(keys) if before is None else before + 1  # with its own
+    window = stack.sliding_window(keys) if before is None else before + 1  # with its own
     few = keys.count("swa_num_key_value_heads", absent=2 * layer.num_kv_heads)
     for name, value in (
         ("swa_num_attention_heads", layer.num_heads),
@@ -73,7 +63,7 @@ def mimo_v2(keys):
     ):
         keys.only(name, value)
     given = keys.sequence("hybrid_layer_pattern", absent=None)
-    kind = kinds(
+    kind = stack.kinds(
         keys,
         lambda place: (
             (SLIDING if given[place] else FULL)
@@ -84,16 +74,20 @@ def mimo_v2(keys):
         ),
     )
     wide = replace(layer, rope=of_mimo(keys, layer.head_dim, FULL))
-    near = with_groups(keys, replace(layer, sinks=True), few, "swa_num_key_value_heads")
+    near = stack.with_groups(
+        keys, replace(layer, sinks=True), few, "swa_num_key_value_heads"
+    )
     near = replace(near, rope=of_mimo(keys, layer.head_dim, SLIDING))
-    near = windowed(keys, near, SLIDING, window)
-    return stacked(keys, lambda place: near if kind[place] == SLIDING else wide)
+    near = stack.windowed(keys, near, SLIDING, window)
+    return stack.stacked(keys, lambda place: near if kind[place] == SLIDING else wide)
 
 
 def of_mimo(keys, head_dim, kind):
     """The rotation of a kind of layer: nested, or by two bases."""
     base = ("rope_theta",) if kind == FULL else ("swa_rope_theta",)
-    return rotation(keys, head_dim, kind=nested(keys, kind), base=base, partial=True)
+    return stack.rotation(
+        keys, head_dim, kind=stack.nested(keys, kind), base=base, partial=True
+    )
 
 
 def step3p5(keys):
@@ -108,7 +102,7 @@ def step3p5(keys):
     )
     count = keys.count("num_hidden_layers", most=10_000)
     listed = keys.sequence("layer_types", absent=[FULL] * count)[:count]
-    window = sliding_window(keys) if SLIDING in listed else None
+    window = stack.sliding_window(keys) if SLIDING in listed else None
     keys.ignore("sliding_window", "yarn_only_types", "per_layer_config")
 
     def made(kind):
@@ -125,16 +119,18 @@ def step3p5(keys):
         own = (
             layer
             if kind == FULL
-            else with_groups(keys, layer, layer.num_kv_heads, heads=heads)
+            else stack.with_groups(keys, layer, layer.num_kv_heads, heads=heads)
         )
         own = replace(
             own,
-            rope=rotation(inner, layer.head_dim, kind=nested(inner, kind), partial=True),
+            rope=stack.rotation(
+                inner, layer.head_dim, kind=stack.nested(inner, kind), partial=True
+            ),
         )
-        return windowed(keys, own, kind, window)
+        return stack.windowed(keys, own, kind, window)
 
     layers = {kind: made(kind) for kind in sorted(set(listed))}
-    return stacked(keys, lambda place: layers[listed[place]])
+    return stack.stacked(keys, lambda place: layers[listed[place]])
 
 
 FAMILIES = {
