@@ -65,10 +65,6 @@ class Keys:
         """The same configuration with some values in place of its own."""
         return self._with(self.values | values)
 
-    def present(self):
-        """The same configuration without the keys that hold null."""
-        return self._with({key: v for key, v in self.values.items() if v is not None})
-
     def _with(self, values):
         """Other values, of which what is asked counts as asked here."""
         other = Keys(values, self.family, self.length, self.defaults)
@@ -205,6 +201,11 @@ class Keys:
         ]:
             known = " or ".join(map(repr, [*expected, None]))
             raise self.error(f"{name} is known only as {known}, got {shown(value)}")
+
+    def known(self, **values):
+        """Reject keys that may be absent and otherwise have one value only."""
+        for name, value in values.items():
+            self.only(name, value)
 
     def ignore(self, *names):
         """Count keys as read that say nothing about this family's attention."""

@@ -1,6 +1,7 @@
 """From the rope parameters of a configuration to frequencies, by every method that transformers has."""
 
 import math
+from functools import partial
 
 from posattn.configs.keys import Keys, shown
 from posattn.configs.layers import Rope
@@ -109,7 +110,7 @@ class Options:
         self.max_position_embeddings = max_position_embeddings
         needed, optional = METHODS[method]
         for name in (*needed, *optional):
-            reader = READERS.get(name, _positive)
+            reader = READERS.get(name, Keys.number)
             if name not in needed:
                 setattr(self, name, reader(keys, name, absent=None))
             elif name == TRAINED and keys.values.get(name) is None:
@@ -153,18 +154,6 @@ class Options:
         return self.max_position_embeddings / trained
 
 
-def _positive(keys, name, **options):
-    return keys.number(name, **options)
-
-
-def _whole(keys, name, **options):
-    return keys.count(name, most=2**62, **options)
-
-
-def _flag(keys, name, **options):
-    return keys.flag(name, **options)
-
-
 def _not_negative(keys, name, **options):
     name, value = keys.take([name], **options)
     return value if name is None or value == 0 else keys.finite(name, value)
@@ -176,12 +165,10 @@ def _factors(keys, name, **options):
 
 
 READERS = {
-    TRAINED: _whole,
-    "truncate": _flag,
-    "mscale": _not_negative,
-    "mscale_all_dim": _not_negative,
-    "short_factor": _factors,
-    "long_factor": _factors,
+    TRAINED: partial(Keys.count, most=2**62),
+    "truncate": Keys.flag,
+    **dict.fromkeys(("mscale", "mscale_all_dim"), _not_negative),
+    **dict.fromkeys(("short_factor", "long_factor"), _factors),
 }
 
 

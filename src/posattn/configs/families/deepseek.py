@@ -72,14 +72,14 @@ def sharpened(keys, rope):
 def deepseek_v2(keys):
     """DeepSeek V2: latent attention."""
     layer = latent(keys)
-    return stack.stacked(keys, lambda place: layer)
+    return stack.equal(keys, layer)
 
 
 def deepseek_v3(keys):
     """DeepSeek V3 and Kimi K2: the same, where halves may rotate, too."""
     interleaved = keys.flag("rope_interleave", absent=True)
     layer = latent(keys, interleaved=interleaved)
-    return stack.stacked(keys, lambda place: layer)
+    return stack.equal(keys, layer)
 
 
 def deepseek_v32(keys):
@@ -88,7 +88,7 @@ def deepseek_v32(keys):
     layer = replace(layer, selected=keys.count("index_topk"))
     of_indexer(keys)
     stack.kinds(keys, lambda place: INDEXED, among=(INDEXED, "deepseek_sparse_attention"))
-    return stack.stacked(keys, lambda place: layer)
+    return stack.equal(keys, layer)
 
 
 def glm_moe_dsa(keys):

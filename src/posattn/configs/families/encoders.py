@@ -37,7 +37,7 @@ def roformer(keys):
     rotated = rope(
         {"rope_theta": 1e4}, layer.head_dim, layout="interleaved", family="roformer"
     )
-    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
+    return stack.equal(keys, layer, rope=rotated)
 
 
 def esm(keys):
@@ -48,15 +48,13 @@ def esm(keys):
     if kind == "absolute":
         keys.ignore("rope_theta")
         return stack.stacked(keys, lambda place: replace(layer, table=("learned", rows)))
-    rotated = stack.rotation(keys, layer.head_dim)
-    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
+    return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
 
 
 def nomic_bert(keys):
     """Nomic BERT: halves rotate."""
     layer = replace(stack.plain(keys, grouped=False), causal=False)
-    rotated = stack.rotation(keys, layer.head_dim)
-    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
+    return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
 
 
 def modernbert(keys):
@@ -107,7 +105,7 @@ def disentangled(keys, count, shares, normed):
         layer = replace(layer, table=("learned", longest))
     if not keys.flag("relative_attention"):
         keys.ignore("max_relative_positions", "pos_att_type")
-        return stack.stacked(keys, lambda place: layer)
+        return stack.equal(keys, layer)
     distance = keys.count("max_relative_positions", least=-1)
     _, terms = keys.take(["pos_att_type"])
     terms = terms.split("|") if isinstance(terms, str) else terms

@@ -22,14 +22,12 @@ LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 
 def jamba(keys):
     """Jamba: one layer in some attends, without position; the others are state spaces."""
-    layer = stack.plain(keys, head_dim=False)
     period = keys.count("attn_layer_period")
     start = keys.count("attn_layer_offset", least=0)
     keys.only("sliding_window")
-    keys.ignore("max_position_embeddings")
     return stack.mixed(
         keys,
-        layer,
+        stack.plain(keys, head_dim=False),
         STATE_SPACES,
         pattern=lambda place: "attention" if place % period == start else "mamba",
         names=("layers_block_type", "layer_types"),
@@ -38,15 +36,11 @@ def jamba(keys):
 
 def nemotron_h(keys):
     """Nemotron-H and Nemotron 3: a few layers attend, without position; each network is a layer, too."""
-    layer = layer_of(
-        keys,
-        bias=False,
-        head_dim=False,
-        each=keys.count("head_dim", "attention_head_dim", most=2**16),
-    )
+    each = keys.count("head_dim", "attention_head_dim", most=2**16)
+    layer = layer_of(keys, bias=False, head_dim=False, each=each)
     keys.ignore("rope_theta", "partial_rotary_factor", "attention_bias")
-    given = keys.values.get("hybrid_override_pattern")
     keys.ignore("hybrid_override_pattern")
+    given = keys.values.get("hybrid_override_pattern")
     if isinstance(given, str):
         if set(given) - set(LETTERS):
             raise keys.error(
@@ -97,20 +91,17 @@ def mllama(keys):
 
 def kimi_linear(keys):
     """Kimi Linear and K3: one layer in four attends, with latent vectors and no position."""
-    told = keys.section("linear_attn_config") or {}
-    inner = Keys(told, f"{keys.family}: linear_attn_config")
-    listed = inner.sequence("full_attn_layers", absent=None)
-    keys.ignore("num_key_value_heads", "mla_use_nope")
-    keys.only("mla_use_nope", True)
-    layer = latent(keys, turns=False)
-    layer = replace(layer, gate=keys.flag("mla_use_output_gate", absent=False))
-
-    def pattern(place):
-        attends = place + 1 in listed if listed is not None else place and place % 4 == 0
-        return FULL if attends else LINEAR
-
-    words = {FULL: None, LINEAR: "Kimi delta attention"}
-    return stack.mixed(keys, layer, words, pattern=pattern)
+    told = keys.changed(**(keys.section("linear_attn_config") or {}))
+    count = keys.count("num_hidden_layers", most=10_000)
+    attend = told.sequence("full_attn_layers", absent=list(range(5, count + 1, 4)))
+    keys.known(mla_use_nope=True)
+    gate = keys.flag("mla_use_output_gate", absent=False)
+    return stack.mixed(
+        keys,
+        replace(latent(keys, turns=False), gate=gate),
+        {FULL: None, LINEAR: "Kimi delta attention"},
+        pattern=lambda place: FULL if place + 1 in attend else LINEAR,
+    )
 
 
 def nemotron_nas(keys):
@@ -126,9 +117,8 @@ def nemotron_nas(keys):
             return replace(layer, kind="no attention, a network")
         for name in ("sparsify", "window_length", "num_sink_tokens"):
             own.only(name)
-        return stack.with_groups(
-            keys, layer, layer.num_heads // own.count("n_heads_in_group")
-        )
+        groups = layer.num_heads // own.count("n_heads_in_group")
+        return stack.with_groups(keys, layer, groups)
 
     return stack.stacked(keys, made)
 
@@ -193,42 +183,30 @@ def of_windows(keys):
 def minimax_m2(keys):
     """MiniMax-M2: norms over all heads at once; how many entries rotate may stand as `rotary_dim`."""
     layer = layer_of(keys, bias=False, norm=RMS | {"axes": "width"})
-    keys.only("use_qk_norm", True)
-    keys.only("qk_norm_type", "per_layer")
+    keys.known(use_qk_norm=True, qk_norm_type="per_layer")
     kept = keys.sequence("attn_type_list", absent=[])
     if any(kind != 1 for kind in kept):
         raise keys.error(
             f"attn_type_list is known only with 1 for each layer, got {kept!r:.60}"
         )
-    rope = part_of(keys, layer)
-    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
+    return stack.equal(keys, layer, rope=part_of(keys, layer))
 
 
 def minimax_m3(keys):
     """MiniMax-M3: norms of each head; in most layers an indexer chooses blocks of keys."""
-    keys.only("use_qk_norm", True)
-    keys.only("qk_norm_type", "per_head")
-    keys.only("use_gemma_norm", True)
-    keys.only("attention_output_gate", False)
+    keys.known(use_qk_norm=True, qk_norm_type="per_head", use_gemma_norm=True)
+    keys.known(attention_output_gate=False)
     layer = layer_of(keys, bias=False, norm=RMS | {"plus_one": True})
     layer = replace(layer, rope=part_of(keys, layer))
-    told = keys.section("sparse_attention_config") or {}
-    older = keys.changed(
-        index_block_size=told.get("sparse_block_size", keys.values.get("index_block_size")),
-        index_topk_blocks=told.get(
-            "sparse_topk_blocks", keys.values.get("index_topk_blocks")
-        ),
-    ).present()
-    block = older.count("index_block_size")
-    chosen = older.count("index_topk_blocks") * block
     keys.ignore("index_n_heads", "index_head_dim", "index_local_blocks")
+    told = keys.section("sparse_attention_config") or {}
+    both = keys.changed(**told)
+    block = both.count("sparse_block_size", "index_block_size")
+    chosen = both.count("sparse_topk_blocks", "index_topk_blocks") * block
     sparse = replace(layer, selected=chosen, block=block)
-    often = told.get("sparse_attention_freq")
-    kind = stack.kinds(
-        keys,
-        lambda place: SPARSE if often and often[place] else FULL,
-        among=(FULL, SPARSE),
-    )
+    often = both.sequence("sparse_attention_freq", absent=None)
+    pattern = lambda place: SPARSE if often and often[place] else FULL  # noqa: E731
+    kind = stack.kinds(keys, pattern, among=(FULL, SPARSE))
     return stack.stacked(keys, lambda place: sparse if kind[place] == SPARSE else layer)
 
 

@@ -76,7 +76,7 @@ def decoder(keys, *, only=(), window=False, methods=None, rope=None, **options):
         kind = SLIDING if size else FULL
         stack.kinds(keys, lambda place: kind, among=(kind,))
         layer = stack.windowed(keys, layer, kind, size)
-    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
+    return stack.equal(keys, layer, rope=rope)
 
 
 def ministral3(keys):

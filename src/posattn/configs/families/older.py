@@ -40,7 +40,7 @@ def bloom(keys):
         use_bias=(True, True, True),
         use_output_bias=True,
     )
-    return stack.stacked(keys, lambda place: layer)
+    return stack.equal(keys, layer)
 
 
 def gpt_bigcode(keys):
@@ -59,7 +59,7 @@ def gpt_bigcode(keys):
         use_bias=(True, True, True),
         use_output_bias=True,
     )
-    return stack.stacked(keys, lambda place: layer)
+    return stack.equal(keys, layer)
 
 
 def gptj(keys):
@@ -72,7 +72,7 @@ def gptj(keys):
     rotated = rope(
         {"rope_theta": 1e4}, turns, layout="interleaved", family="gptj: rotary_dim"
     )
-    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
+    return stack.equal(keys, layer, rope=rotated)
 
 
 def opt(keys):
@@ -86,7 +86,7 @@ def opt(keys):
         use_output_bias=bias,
     )
     keys.ignore("word_embed_proj_dim")
-    return stack.stacked(keys, lambda place: layer)
+    return stack.equal(keys, layer)
 
 
 def mpt(keys):
@@ -135,9 +135,8 @@ def falcon(keys):
             "rope_theta", "rope_parameters", "rope_scaling", "max_position_embeddings"
         )
         layer = replace(layer, bias=stack.slopes(layer, layer.scale))
-        return stack.stacked(keys, lambda place: layer)
-    rotated = stack.rotation(keys, layer.head_dim)
-    return stack.stacked(keys, lambda place: replace(layer, rope=rotated))
+        return stack.equal(keys, layer)
+    return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
 
 
 FAMILIES = {

@@ -57,8 +57,7 @@ def qwen3_moe(keys):
     layer = layer_of(keys, norm=RMS)
     window, _ = used_window(keys)
     layer = stack.windowed(keys, layer, SLIDING if window else FULL, window)
-    rope = stack.rotation(keys, layer.head_dim)
-    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
+    return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
 
 
 def sectioned(keys, head_dim, sections, alternating=False, **options):
@@ -82,7 +81,7 @@ def qwen3_vl(keys):
     """Qwen3-VL, with experts or without: the sections alternate."""
     layer = layer_of(keys, norm=RMS)
     rope = sectioned(keys, layer.head_dim, [24, 20, 20], True)
-    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
+    return stack.equal(keys, layer, rope=rope)
 
 
 def with_linear(keys, rope):
@@ -122,7 +121,7 @@ def glm4v(keys):
     keys.ignore("attention_bias")
     options = {"partial": True, "layout": "interleaved"}
     rope = sectioned(keys, layer.head_dim, [8, 12, 12], **options)
-    return stack.stacked(keys, lambda place: replace(layer, rope=rope))
+    return stack.equal(keys, layer, rope=rope)
 
 
 FAMILIES = {

@@ -28,7 +28,7 @@ def baichuan(keys):
         layer = replace(layer, bias=stack.slopes(layer))
     else:
         layer = replace(layer, rope=rope(BASE, layer.head_dim, family=keys.family))
-    return stack.stacked(keys, lambda place: layer)
+    return stack.equal(keys, layer)
 
 
 def chatglm(keys):
@@ -86,7 +86,7 @@ def qwen(keys):
         layer = replace(
             layer, temperature=Temperature(trained, 1 / math.log(trained), smooth=True)
         )
-    return stack.stacked(keys, lambda place: layer)
+    return stack.equal(keys, layer)
 
 
 def yuan(keys):
@@ -94,7 +94,7 @@ def yuan(keys):
     layer = stack.plain(keys, grouped=False, head_dim=False)
     keys.ignore("causal_mask", "reset_attention_mask", "reset_position_ids")
     kind = "attention behind a filter of neighboring tokens, rotary position of base 10000"
-    return stack.stacked(keys, lambda place: replace(layer, kind=kind))
+    return stack.equal(keys, layer, kind=kind)
 
 
 def params(keys):

@@ -11,6 +11,7 @@ __all__ = [
     "FULL",
     "LINEAR",
     "SLIDING",
+    "equal",
     "kinds",
     "mixed",
     "nested",
@@ -90,6 +91,12 @@ def stacked(keys, change, *, names=("num_hidden_layers", "n_layer"), **options):
     """The layers of a stack, each made by a function of its place."""
     count = keys.count(*names, most=10_000, **options)
     return tuple(replace(change(place), index=place) for place in range(count))
+
+
+def equal(keys, layer, **changes):
+    """A stack of equal layers, with some changes."""
+    layer = replace(layer, **changes)
+    return stacked(keys, lambda place: layer)
 
 
 def kinds(keys, pattern=None, among=(FULL, SLIDING), names=("layer_types",)):
@@ -211,12 +218,12 @@ def rotation(
     if sections is not None and found.get("mrope_section") is None:
         found["mrope_section"] = sections
     method = _method(keys, found, where, names or {})
-    if TRAINED in METHODS.get(method, ((),))[0]:
-        _merge(keys, found, where, TRAINED, (TRAINED,))
     keys.ignore(TRAINED)
     longest = keys.count("max_position_embeddings", absent=None, most=LONGEST)
-    if TRAINED in METHODS.get(method, ((),))[0] and found.get(TRAINED) is None and longest:
-        found[TRAINED] = keys.defaulted[TRAINED] = longest  # as transformers takes it
+    if TRAINED in METHODS.get(method, ((),))[0]:
+        _merge(keys, found, where, TRAINED, (TRAINED,))
+        if found.get(TRAINED) is None and longest:  # as transformers takes it
+            found[TRAINED] = keys.defaulted[TRAINED] = longest
     return rope(
         found,
         head_dim,
@@ -277,10 +284,7 @@ def _method(keys, found, where, names):
                 f"{where}: rope_type must be a string, got {shown(value)}", TypeError
             )
     meant = [names.get(value, value) for value in given] or ["default"]
-    if sorted(meant) == [
-        "default",
-        "mrope",
-    ]:  # as transformers writes what it read as mrope
+    if set(meant) == {"default", "mrope"}:  # as transformers writes what it read as mrope
         meant = ["mrope"]
     if meant[0] != meant[-1]:
         raise keys.error(

@@ -9,6 +9,8 @@ from posattn.configs.families.stack import FULL, SLIDING
 
 __all__ = ["FAMILIES"]
 
+RATES = {"rope_theta": "rope_theta", "partial_rotary_factors": "partial_rotary_factor"}
+
 
 def gpt_oss(keys):
     """gpt-oss: sinks, and a window in every other layer."""
@@ -51,34 +53,24 @@ def mimo_v2(keys):
         value_scale=keys.number("attention_value_scale", null=1.0),
     )
     keys.ignore("sliding_window", "attention_chunk_size")
+    keys.known(
+        swa_num_attention_heads=layer.num_heads,
+        swa_head_dim=layer.head_dim,
+        swa_v_head_dim=layer.value_dim,
+        add_swa_attention_sink_bias=True,
+        add_full_attention_sink_bias=False,
+    )
     before = keys.count("sliding_window_size", absent=None, most=2**62)
     window = stack.sliding_window(keys) if before is None else before + 1  # with its own
     few = keys.count("swa_num_key_value_heads", absent=2 * layer.num_kv_heads)
-    for name, value in (
-        ("swa_num_attention_heads", layer.num_heads),
-        ("swa_head_dim", layer.head_dim),
-        ("swa_v_head_dim", layer.value_dim),
-        ("add_swa_attention_sink_bias", True),
-        ("add_full_attention_sink_bias", False),
-    ):
-        keys.only(name, value)
-    given = keys.sequence("hybrid_layer_pattern", absent=None)
-    kind = stack.kinds(
-        keys,
-        lambda place: (
-            (SLIDING if given[place] else FULL)
-            if given is not None
-            else FULL
-            if place == 0 or (place + 1) % 6 == 0
-            else SLIDING
-        ),
-    )
+    count = keys.count("num_hidden_layers", most=10_000)
+    usual = [int(place != 0 and (place + 1) % 6 != 0) for place in range(count)]
+    slides = keys.sequence("hybrid_layer_pattern", length=count, absent=usual)
+    kind = stack.kinds(keys, lambda place: SLIDING if slides[place] else FULL)
     wide = replace(layer, rope=of_mimo(keys, layer.head_dim, FULL))
-    near = stack.with_groups(
-        keys, replace(layer, sinks=True), few, "swa_num_key_value_heads"
-    )
-    near = replace(near, rope=of_mimo(keys, layer.head_dim, SLIDING))
-    near = stack.windowed(keys, near, SLIDING, window)
+    rope = of_mimo(keys, layer.head_dim, SLIDING)
+    near = stack.windowed(keys, replace(layer, rope=rope, sinks=True), SLIDING, window)
+    near = stack.with_groups(keys, near, few, "swa_num_key_value_heads")
     return stack.stacked(keys, lambda place: near if kind[place] == SLIDING else wide)
 
 
@@ -103,30 +95,18 @@ def step3p5(keys):
     count = keys.count("num_hidden_layers", most=10_000)
     listed = keys.sequence("layer_types", absent=[FULL] * count)[:count]
     window = stack.sliding_window(keys) if SLIDING in listed else None
-    keys.ignore("sliding_window", "yarn_only_types", "per_layer_config")
+    keys.ignore("sliding_window", "yarn_only_types", "per_layer_config", *RATES)
 
     def made(kind):
-        inner, place = keys.changed(layer_types=listed), listed.index(kind)
-        for name, single in (
-            ("rope_theta",) * 2,
-            ("partial_rotary_factors", "partial_rotary_factor"),
-        ):
+        inner = keys if kind == FULL else keys.without("rope_scaling")
+        for name, of_one in RATES.items():
             value = keys.values.get(name)
-            keys.ignore(name)
             if isinstance(value, list):
-                inner = inner.changed(**{single: value[place]})
-        inner = inner if kind == FULL else inner.without("rope_scaling")
-        own = (
-            layer
-            if kind == FULL
-            else stack.with_groups(keys, layer, layer.num_kv_heads, heads=heads)
-        )
-        own = replace(
-            own,
-            rope=stack.rotation(
-                inner, layer.head_dim, kind=stack.nested(inner, kind), partial=True
-            ),
-        )
+                inner = inner.changed(**{of_one: value[listed.index(kind)]})
+        many = layer.num_heads if kind == FULL else heads
+        own = stack.with_groups(keys, layer, layer.num_kv_heads, heads=many)
+        options = {"kind": stack.nested(inner, kind), "partial": True}
+        own = replace(own, rope=stack.rotation(inner, layer.head_dim, **options))
         return stack.windowed(keys, own, kind, window)
 
     layers = {kind: made(kind) for kind in sorted(set(listed))}
