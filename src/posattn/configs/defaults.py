@@ -5,10 +5,11 @@ The numbers are data, `defaults.json`, which tests/nightly/oracles/defaults.py r
 
 from posattn.configs.data import data
 
-__all__ = ["VERSION", "defaults_of"]
+__all__ = ["VERSION", "VOCABULARY", "defaults_of"]
 
 READ = data("defaults.json")
 VERSION = READ["transformers"]
+VOCABULARY = {key for known in READ["families"].values() for key in known["values"]}
 SAME = {  # families that are read by the class of another
     "deepseek_ref": "deepseek_v4",
     "exaone4_5_text": "exaone4",

@@ -6,11 +6,11 @@ import re
 import reprlib
 from numbers import Real
 
+from posattn.configs.defaults import VOCABULARY
+
 __all__ = ["OPTIONAL", "REQUIRED", "Keys", "shown"]
 
-REQUIRED = (
-    object()
-)  # for a key that the file or the default of the family's class must have
+REQUIRED = object()  # for a key that the file or the default of the class must have
 OPTIONAL = object()  # the same, but None where the class has no such key
 SAME = object()  # for a key where null says what absence says
 
@@ -21,8 +21,9 @@ MATTERS = re.compile(
 HARMLESS = re.compile(
     r"dropout|_pdrop|attn_drop|initializer|init_std|_impl|_kernel|return_|output_|quant"
     r"|classifier|lm_head|num_head_tokens|score_bias|mlp|ffn|feed_forward|expert|router"
-    r"|max_position_embeddings|^chunk_size$|conv_bias|norm_eps|block_size|mamba|routing|use_cache|flash|sdpa|_config$|^_|token_id|pruned_heads|gradient|aux_|is_decoder"
+    r"|mamba|routing|use_cache|flash|sdpa|_config$|^_|token_id|pruned_heads|gradient|aux_|is_decoder"
     r"|add_cross_attention|cross_attention_hidden_size|head_bias|layer_norm_bias|norm_bias"
+    r"|max_position_embeddings|^chunk_size$|conv_bias|norm_eps|block_size"
 )
 NEAR = 0.85  # how alike two keys are of which one is taken for the other misspelt
 
@@ -219,7 +220,7 @@ class Keys:
                 continue
             unused = [name for name in self.asked if name not in self.values]
             near = difflib.get_close_matches(key, unused, 1, NEAR)
-            if near:
+            if near and key not in VOCABULARY:
                 raise self.error(
                     f"{key} = {shown(value)} is no key that this family's attention reads",
                     do=f"did you mean {near[0]}?",

@@ -23,7 +23,8 @@ HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it
     *("rope", "bias", "table", "window", "chunk", "soft_cap", "sinks", "gate"),
     *("query_norm", "key_norm", "value_norm", "use_bias", "use_output_bias", "temperature"),
 )
-NESTED = ("text_config", "llm_config", "llm_cfg", "language_config")
+NESTED = ("text_config", "llm_config", "llm_cfg", "language_config", "thinker_config")
+GIVE = "give the path of a config.json, of a params.json or of their folder"
 
 
 def plan(config, *, length=None, strict=False):
@@ -87,22 +88,25 @@ def layers_of(keys):
         if not keys.defaulted:
             raise
         name, given = defaults_of(keys.family)[0], listed(keys.defaulted.items())
-        raise ValueError(f"{error}. By default of {name}, {given}") from None
+        given = f"By default of {name}, {given}: add what should be otherwise"
+        raise ValueError(f"{error}. {given}") from None
 
 
 def opened(config, *, length=None, known=FAMILIES):
     """The keys of the part of a configuration that describes the text model, whose family must be known."""
     values = _values(config)
-    outer = _model_type(values, "")
-    inner = next((name for name in NESTED if values.get(name) is not None), None)
-    if inner is not None:
+    model_type = _model_type(values, "")
+    while (
+        inner := next((n for n in NESTED if values.get(n) is not None), None)
+    ) is not None:
         nested = values[inner]
         if hasattr(nested, "to_dict"):
             nested = nested.to_dict()
         if not isinstance(nested, dict):
-            raise TypeError(f"{outer}: {inner} must be a dictionary, got {nested!r}")
-        values = nested
-    model_type = _model_type(values, f"{inner}: " if inner else "")
+            raise TypeError(f"{model_type}: {inner} must be a dictionary, got {nested!r}")
+        usual = next((n for n in (f"{model_type}_text", model_type) if n in FAMILIES), None)
+        values, found = nested, nested.get("model_type")
+        model_type = usual if found is None and usual else _model_type(values, f"{inner}: ")
     if model_type not in known:
         near = [  # a letter twice or at another place, not another family
             name
@@ -209,9 +213,11 @@ def _values(config):
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"config {str(path)!r} cannot be read: {error.strerror}") from None
+        told = f"config {str(path)!r} cannot be read: {error.strerror}; {GIVE}"
+        raise ValueError(told) from None
     except ValueError as error:  # no JSON, or no text
-        raise ValueError(f"config {str(path)!r} is no JSON: {error}") from None
+        raise ValueError(f"config {str(path)!r} is no JSON: {error}; {GIVE}") from None
     if not isinstance(found, dict):
-        raise TypeError(f"config {str(path)!r} must hold a dictionary, got {found!r:.60}")
+        told = f"config {str(path)!r} must hold a dictionary, got {found!r:.60}; {GIVE}"
+        raise TypeError(told)
     return found

@@ -10,28 +10,23 @@ from posattn.configs.rotation import rope
 __all__ = ["FAMILIES"]
 
 
-def offset(layer):
-    """The layer with offsets on all four projections."""
-    return replace(layer, use_bias=(True,) * 3, use_output_bias=True)
-
-
 def both(keys):
     """A layer of an encoder, or of a decoder if it says so."""
-    layer = stack.plain(keys, grouped=False, head_dim=False)
+    layer = stack.alone(keys)
     return replace(layer, causal=keys.flag("is_decoder", absent=False))
 
 
 def bert(keys):
     """BERT and those built like it: a learned table at the input."""
-    layer = offset(both(keys))
+    layer = stack.offset(both(keys))
     keys.only("position_embedding_type", "absolute")
     rows = keys.count("max_position_embeddings")
-    return stack.stacked(keys, lambda place: replace(layer, table=("learned", rows)))
+    return stack.equal(keys, layer, table=("learned", rows))
 
 
 def roformer(keys):
     """RoFormer: neighbors rotate, by a base that is no key."""
-    layer = offset(both(keys))
+    layer = stack.offset(both(keys))
     keys.only("rotary_value", False)
     keys.ignore("max_position_embeddings")
     rotated = rope(
@@ -42,12 +37,12 @@ def roformer(keys):
 
 def esm(keys):
     """ESM: a rotation, or a learned table."""
-    layer = offset(both(keys))
+    layer = stack.offset(both(keys))
     kind = keys.choice("position_embedding_type", among=("rotary", "absolute"))
     rows = keys.count("max_position_embeddings")
     if kind == "absolute":
         keys.ignore("rope_theta")
-        return stack.stacked(keys, lambda place: replace(layer, table=("learned", rows)))
+        return stack.equal(keys, layer, table=("learned", rows))
     return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
 
 
@@ -59,9 +54,9 @@ def nomic_bert(keys):
 
 def modernbert(keys):
     """ModernBERT: every third layer sees all, by a base of its own."""
-    layer = stack.plain(keys, grouped=False, head_dim=False)
+    layer = stack.alone(keys)
     bias = keys.flag("attention_bias", absent=False)
-    layer = replace(layer, causal=False, use_bias=(bias,) * 3, use_output_bias=bias)
+    layer = stack.offset(replace(layer, causal=False), bias)
     window = keys.count("local_attention", most=2**62) // 2 + 1
     every = keys.count("global_attn_every_n_layers", absent=3)
     kind = stack.kinds(keys, lambda place: SLIDING if place % every else FULL)
@@ -98,7 +93,7 @@ def deberta_v2(keys):
 
 def disentangled(keys, count, shares, normed):
     """What the two have in common: the scale shrinks with the number of terms."""
-    layer = replace(offset(stack.plain(keys, grouped=False, head_dim=False)), causal=False)
+    layer = replace(stack.offset(stack.alone(keys)), causal=False)
     longest = keys.count("max_position_embeddings")
     keys.only("talking_head", False)
     if keys.flag("position_biased_input"):
@@ -115,25 +110,26 @@ def disentangled(keys, count, shares, normed):
         tuple(terms), longest if distance < 1 else distance, count, shares, normed
     )
     scale = (layer.head_dim * (1 + len(terms))) ** -0.5
-    return stack.stacked(keys, lambda place: replace(layer, bias=bias, scale=scale))
+    return stack.equal(keys, layer, bias=bias, scale=scale)
 
 
 def two(keys, encoder, decoder, names):
     """The layers of an encoder and, behind them, those of its decoder."""
-    first = stack.stacked(keys, lambda place: encoder, names=names[:1])
-    second = stack.stacked(keys, lambda place: decoder, names=names[1:])
-    return tuple(
-        replace(layer, index=place) for place, layer in enumerate((*first, *second))
-    )
+    first, second = (keys.count(name, most=10_000) for name in names)
+    return behind(encoder, first, decoder, second)
+
+
+def behind(encoder, first, decoder, second):
+    """So many layers of each, numbered through."""
+    layers = (*[encoder] * first, *[decoder] * second)
+    return tuple(replace(layer, index=place) for place, layer in enumerate(layers))
 
 
 def t5(keys):
     """T5 and mT5: buckets of offsets, a table for all layers of a stack, and scores that are not scaled."""
     keys.only("is_decoder", False)
-    layer = stack.plain(
+    layer = stack.alone(
         keys,
-        grouped=False,
-        head_dim=False,
         dim=("d_model", "hidden_size"),
         heads=("num_heads", "num_attention_heads"),
         each=keys.count("d_kv", "head_dim", most=2**16),
@@ -146,32 +142,23 @@ def t5(keys):
     encoder = replace(layer, scale=1.0, causal=False, bias=bias)
     decoder = replace(layer, scale=1.0, bias=replace(bias, bidirectional=False))
     count = keys.count("num_layers", "num_hidden_layers", most=10_000)
-    behind = keys.count("num_decoder_layers", absent=count, null=count, most=10_000)
-    layers = (*[encoder] * count, *[decoder] * behind)
-    return tuple(replace(layer, index=place) for place, layer in enumerate(layers))
+    second = keys.count("num_decoder_layers", absent=count, null=count, most=10_000)
+    return behind(encoder, count, decoder, second)
 
 
 def heads_of(keys, name):
     """A layer of an encoder or a decoder, each with a key for its number of heads."""
-    return stack.plain(keys, grouped=False, head_dim=False, dim=("d_model",), heads=(name,))
+    return stack.alone(keys, dim=("d_model",), heads=(name,))
 
 
 def whisper(keys):
     """Whisper: sinusoids in the encoder, a learned table in the decoder; keys have no offset."""
-    encoder, decoder = (
-        heads_of(keys, "encoder_attention_heads"),
-        heads_of(keys, "decoder_attention_heads"),
-    )
-    offsets = {"use_bias": (True, False, True), "use_output_bias": True}
-    encoder = replace(
-        encoder,
-        causal=False,
-        table=("sinusoidal", keys.count("max_source_positions")),
-        **offsets,
-    )
-    decoder = replace(
-        decoder, table=("learned", keys.count("max_target_positions")), **offsets
-    )
+    names = ("encoder_attention_heads", "decoder_attention_heads")
+    both = [stack.offset(heads_of(keys, name)) for name in names]
+    encoder, decoder = (replace(layer, use_bias=(True, False, True)) for layer in both)
+    table = ("sinusoidal", keys.count("max_source_positions"))
+    encoder = replace(encoder, causal=False, table=table)
+    decoder = replace(decoder, table=("learned", keys.count("max_target_positions")))
     keys.ignore("num_hidden_layers")
     return two(keys, encoder, decoder, ("encoder_layers", "decoder_layers"))
 
@@ -179,10 +166,10 @@ def whisper(keys):
 def marian(keys):
     """Marian: sinusoids on both sides."""
     table = ("sinusoidal", keys.count("max_position_embeddings"))
-    encoder = replace(
-        offset(heads_of(keys, "encoder_attention_heads")), causal=False, table=table
-    )
-    decoder = replace(offset(heads_of(keys, "decoder_attention_heads")), table=table)
+    names = ("encoder_attention_heads", "decoder_attention_heads")
+    both = [stack.offset(heads_of(keys, name)) for name in names]
+    encoder, decoder = (replace(layer, table=table) for layer in both)
+    encoder = replace(encoder, causal=False)
     keys.ignore("num_hidden_layers", "share_encoder_decoder_embeddings")
     return two(keys, encoder, decoder, ("encoder_layers", "decoder_layers"))
 

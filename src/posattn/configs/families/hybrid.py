@@ -95,10 +95,11 @@ def kimi_linear(keys):
     count = keys.count("num_hidden_layers", most=10_000)
     attend = told.sequence("full_attn_layers", absent=list(range(5, count + 1, 4)))
     keys.known(mla_use_nope=True)
+    keys.ignore("head_dim")
     gate = keys.flag("mla_use_output_gate", absent=False)
     return stack.mixed(
         keys,
-        replace(latent(keys, turns=False), gate=gate),
+        replace(latent(keys.without("head_dim"), turns=False), gate=gate),
         {FULL: None, LINEAR: "Kimi delta attention"},
         pattern=lambda place: FULL if place + 1 in attend else LINEAR,
     )
@@ -233,6 +234,7 @@ FAMILIES = {
     "jamba": jamba,
     "kimi_linear": kimi_linear,
     "lfm2": lfm2,
+    "lfm2_moe": lfm2,
     "minimax": minimax,
     "minimax_m2": minimax_m2,
     "minimax_m3": minimax_m3,

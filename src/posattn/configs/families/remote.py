@@ -5,7 +5,9 @@ from dataclasses import replace
 from functools import partial
 
 from posattn.configs.families import stack
+from posattn.configs.families.llama import FAMILIES as LLAMAS
 from posattn.configs.families.llama import decoder
+from posattn.configs.families.qwen import FAMILIES as QWENS
 from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.layers import Temperature
 from posattn.configs.rotation import rope
@@ -22,7 +24,7 @@ BASE = {"rope_theta": 1e4}  # of those that have no key for it
 
 def baichuan(keys):
     """Baichuan 2: the model of 7B rotates, that of 13B, whose file has no longest length, has ALiBi."""
-    layer = stack.plain(keys, grouped=False, head_dim=False)
+    layer = stack.alone(keys)
     keys.ignore("model_max_length")
     if keys.count("max_position_embeddings", absent=None) is None:
         layer = replace(layer, bias=stack.slopes(layer))
@@ -57,10 +59,8 @@ def chatglm(keys):
 
 def qwen(keys):
     """The first Qwen: beyond the trained length the base grows with it, and queries with their position."""
-    layer = stack.plain(
+    layer = stack.alone(
         keys,
-        grouped=False,
-        head_dim=False,
         dim=("hidden_size", "n_embd"),
         each=keys.count("kv_channels", most=2**16),
     )
@@ -89,9 +89,18 @@ def qwen(keys):
     return stack.equal(keys, layer)
 
 
+def minicpmv(keys):
+    """MiniCPM-V, whose language model is of another family in each version."""
+    version = str(keys.take(["version"])[1])
+    known = {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"}
+    if version not in known:
+        raise keys.error(f"version must be one of {', '.join(known)}, got {version}")
+    return (LLAMAS | QWENS)[known[version]](keys)
+
+
 def yuan(keys):
     """Yuan 2: a convolution mixes each token with those before it, for queries and keys only."""
-    layer = stack.plain(keys, grouped=False, head_dim=False)
+    layer = stack.alone(keys)
     keys.ignore("causal_mask", "reset_attention_mask", "reset_position_ids")
     kind = "attention behind a filter of neighboring tokens, rotary position of base 10000"
     return stack.equal(keys, layer, kind=kind)
@@ -109,9 +118,7 @@ def params(keys):
         }
     for name in ("yarn", "llama_4_scaling", "qk_nope_head_dim"):
         keys.only(name)
-    window = stack.sliding_window(
-        keys.changed(sliding_window=keys.values.get("sliding_window"))
-    )
+    window = keys.count("sliding_window", absent=None, null=None, most=2**62)
     turned = rope(parameters, layer.head_dim, layout="interleaved", family=keys.family)
     layer = replace(stack.with_groups(keys, layer, many, "n_kv_heads"), rope=turned)
     layer = stack.windowed(keys, layer, SLIDING if window else FULL, window)
@@ -123,7 +130,7 @@ FAMILIES = {
     "chatglm": chatglm,
     "internlm2": partial(decoder, bias="bias"),
     "minicpm": decoder,
-    "minicpmv": partial(decoder, only=[("version", 4.0)]),
+    "minicpmv": minicpmv,
     "molmo": partial(
         decoder,
         bias="qkv_bias",

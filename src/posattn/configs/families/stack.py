@@ -11,10 +11,12 @@ __all__ = [
     "FULL",
     "LINEAR",
     "SLIDING",
+    "alone",
     "equal",
     "kinds",
     "mixed",
     "nested",
+    "offset",
     "patterned",
     "plain",
     "rotation",
@@ -65,6 +67,16 @@ def plain(
         each = width // count
     layer = Layer(0, "full", width, count, count, each, scale=each**-0.5)
     return with_groups(keys, layer, groups)
+
+
+def alone(keys, **options):
+    """A layer of a family whose heads all have keys of their own, and the same share of the width."""
+    return plain(keys, grouped=False, head_dim=False, **options)
+
+
+def offset(layer, bias=True):
+    """The layer with offsets on all four projections, if it has any."""
+    return replace(layer, use_bias=(bias,) * 3, use_output_bias=bias)
 
 
 def with_groups(keys, layer, groups, name="num_key_value_heads", heads=None):

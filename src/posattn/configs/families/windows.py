@@ -84,8 +84,9 @@ def of_mimo(keys, head_dim, kind):
 
 def step3p5(keys):
     """Step 3.5 and 3.7: norms, a gate for each head; layers that slide may have other heads and bases."""
-    layer = layer_of(keys, norm=RMS | {"plus_one": True})
-    keys.ignore("num_attention_groups")
+    groups = keys.count("num_key_value_heads", "num_attention_groups", most=2**16)
+    sized = keys.changed(num_key_value_heads=groups)
+    layer = layer_of(sized, norm=RMS | {"plus_one": True})
     scale = keys.number("query_pre_attn_scalar", absent=float(layer.head_dim)) ** -0.5
     layer = replace(layer, scale=scale, head_gate=True)
     other = keys.section("attention_other_setting") or {}
