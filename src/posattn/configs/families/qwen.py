@@ -129,6 +129,7 @@ FAMILIES = {
     "glm4v_text": glm4v,
     "mimo": partial(qwen2, output=False),
     "qwen2": partial(qwen2, bias=True, output=False),
+    "qwen2_5_omni_text": qwen2_vl,
     "qwen2_5_vl": qwen2_vl,
     "qwen2_5_vl_text": qwen2_vl,
     "qwen2_moe": qwen2_moe,
@@ -139,6 +140,7 @@ FAMILIES = {
     "qwen3_5_text": qwen3_5,
     "qwen3_moe": qwen3_moe,
     "qwen3_next": qwen3_next,
+    "qwen3_omni_moe_text": qwen3_vl,
     "qwen3_vl_moe_text": qwen3_vl,
     "qwen3_vl_text": qwen3_vl,
 }
