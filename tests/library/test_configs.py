@@ -156,7 +156,7 @@ def test_the_family_must_be_named_and_known():
     with pytest.raises(ValueError, match="'lama' is not known; did you mean llama"):
         configs.plan({"model_type": "lama"})
     for name in ("zzz", "glm4v2", "phi4"):  # near to a known one, with another attention
-        with pytest.raises(ValueError, match=f"'{name}' is not known; If its attention is"):
+        with pytest.raises(ValueError, match=f"'{name}' is not known; if its attention is"):
             configs.plan({"model_type": name})
     with pytest.raises(TypeError, match="seer: text_config must be a dictionary, got 3"):
         configs.plan({"model_type": "seer", "text_config": 3})

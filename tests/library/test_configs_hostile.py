@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,9 @@ def anything(value):
     return True
 
 
+DO = re.compile(
+    r"; (add|keep|correct|remove|write|did you mean|give|if its) |\?|add what should be otherwise"
+)
 CHANGES = {
     "deleted": deleted,
     "misspelt": misspelt,
@@ -152,6 +156,7 @@ def test_a_broken_configuration_is_an_error_or_right(name):
                 assert named(key, message), f"{key} {change}: {message}"
                 assert "\n" not in message
                 assert len(message) < 700, message
+                assert DO.search(message), f"{message} does not say what to do"
             else:
                 said = key in SAID.get(change, ()) or plan.defaults != right.defaults
                 assert plan == right or said, f"{key} {change} changes the plan in silence"

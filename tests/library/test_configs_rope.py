@@ -100,7 +100,7 @@ WRONG = [
     ({"mrope_section": [1, 2, 3]}, ValueError, "mrope_section must hold three numbers whose sum is 32"),
     ({"rope_type": "dynamic", "factor": 2.0}, ValueError, "max_position_embeddings is missing"),
     ({"rope_type": "ntk", "factor": 1e300}, ValueError, "the base that factor leads to must be finite|base"),
-    ({"rope_type": "yarn", "factor": 2.0}, ValueError, "original_max_position_embeddings is missing .trans"),
+    ({"rope_type": "yarn", "factor": 2.0}, ValueError, "original_max_position_embeddings is missing"),
     ({"rope_type": "yarn", "factor": None, TRAINED: 512}, ValueError,
         "max_position_embeddings is missing, as is factor"),
     ({"rope_type": "yarn", "factor": 2, TRAINED: 512, "beta_fast": 0.5}, ValueError, "beta_fast = 0.5 must"),

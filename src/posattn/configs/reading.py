@@ -103,7 +103,8 @@ def opened(config, *, length=None, known=FAMILIES):
         if hasattr(nested, "to_dict"):
             nested = nested.to_dict()
         if not isinstance(nested, dict):
-            raise TypeError(f"{model_type}: {inner} must be a dictionary, got {nested!r}")
+            told = f"{model_type}: {inner} must be a dictionary, got {nested!r}"
+            raise TypeError(f"{told}; give the model's own config.json")
         usual = next((n for n in (f"{model_type}_text", model_type) if n in FAMILIES), None)
         values, found = nested, nested.get("model_type")
         model_type = usual if found is None and usual else _model_type(values, f"{inner}: ")
@@ -121,7 +122,7 @@ def opened(config, *, length=None, known=FAMILIES):
             )
         hint = f"did you mean {near[0]}? " if near else ""
         raise ValueError(
-            f"model_type {model_type!r} is not known; {hint}If its attention is that of one of the"
+            f"model_type {model_type!r} is not known; {hint}if its attention is that of one of the"
             f" {len(FAMILIES)} keys of posattn.configs.FAMILIES, write that family in its place"
         )
     return Keys(values, model_type, length, defaults_of(model_type)[1])
@@ -189,7 +190,9 @@ def _model_type(values, where):
         do = f"did you mean it by {near[0]}?" if near else "add it"
         raise ValueError(f"{where}model_type is missing, which names the family; {do}")
     if not isinstance(found, str):
-        raise TypeError(f"{where}model_type must be a string, got {found!r}")
+        raise TypeError(
+            f"{where}model_type must be a string, got {found!r}; write it as 'llama'"
+        )
     return found
 
 
@@ -202,7 +205,7 @@ def _values(config):
     if not isinstance(config, (str, os.PathLike)):
         raise TypeError(
             "config must be a path, a dictionary or a configuration object with to_dict, "
-            f"got {type(config).__name__}"
+            f"got {type(config).__name__}; {GIVE}"
         )
     path = Path(config)
     if path.is_dir():

@@ -9,22 +9,11 @@ from posattn.configs.layers import Rope
 __all__ = ["METHODS", "rope"]
 
 TRAINED = "original_max_position_embeddings"
+ENDS = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
 METHODS = {  # what each must say, and what it may
     "default": ((), ()),
-    "linear": (("factor",), ()),
-    "dynamic": (("factor",), ()),
-    "ntk": (("factor",), ()),
-    "yarn": (
-        ("factor", TRAINED),
-        (
-            "attention_factor",
-            "beta_fast",
-            "beta_slow",
-            "mscale",
-            "mscale_all_dim",
-            "truncate",
-        ),
-    ),
+    **dict.fromkeys(("linear", "dynamic", "ntk"), (("factor",), ())),
+    "yarn": (("factor", TRAINED), ("attention_factor", *ENDS)),
     "longrope": (("short_factor", "long_factor", TRAINED), ("factor", "attention_factor")),
     "llama3": (("factor", "low_freq_factor", "high_freq_factor", TRAINED), ()),
     "proportional": ((), ("factor",)),
@@ -114,14 +103,8 @@ class Options:
             if name not in needed:
                 setattr(self, name, reader(keys, name, absent=None))
             elif name == TRAINED and keys.values.get(name) is None:
-                raise keys.missing(
-                    name,
-                    why=" (transformers takes max_position_embeddings"
-                    f" = {max_position_embeddings}; say so if that is meant)",
-                )
-            elif (
-                name == "factor" and method == "yarn"
-            ):  # null means the quotient of lengths
+                raise keys.missing(name)
+            elif name == "factor" and method == "yarn":  # null is the quotient of lengths
                 self.factor = keys.number(name, null=None)
             else:
                 setattr(self, name, reader(keys, name))
@@ -129,15 +112,11 @@ class Options:
         self.length = None if length is None else keys.whole("length", length, most=2**62)
         for name, value in keys.values.items():
             if name not in keys.asked and value is not None:
-                given = keys.values.get("rope_type") or keys.values.get("type")
-                if given is None:
-                    raise keys.error(
-                        f"{name} = {shown(value)} has no meaning without rope_type, and that is missing"
-                    )
-                raise keys.error(
-                    f"{name} = {shown(value)} has no meaning with rope_type {method!r}, "
-                    f"which knows {', '.join([*needed, *optional]) or 'no options'}"
-                )
+                known = ", ".join([*needed, *optional]) or "no options"
+                there = keys.values.get("rope_type") or keys.values.get("type")
+                told = f"with rope_type {method!r}, which knows {known}"
+                told = told if there else "without rope_type, and that is missing"
+                raise keys.error(f"{name} = {shown(value)} has no meaning {told}")
 
     def plain(self, base=None):
         """The frequencies before any scaling."""

@@ -106,18 +106,13 @@ METHODS = {
 
 
 def _normed(layer):
-    norms = [layer.query_norm, layer.key_norm]
-    named = [
-        name
-        for name, norm in zip(
-            ("query", "key", "value"), [*norms, layer.value_norm], strict=True
-        )
-        if norm is not None
-    ]
-    if not named:
+    norms = {name: getattr(layer, f"{name}_norm") for name in ("query", "key", "value")}
+    there = {name: norm for name, norm in norms.items() if norm is not None}
+    if not there:
         return []
-    after = " after the rotation" if any(n is not None and n.after for n in norms) else ""
-    listed = " and ".join([*[", ".join(named[:-1])][: len(named) > 1], named[-1]])
+    *first, last = there
+    listed = f"{', '.join(first)} and {last}" if first else last
+    after = " after the rotation" if any(norm.after for norm in there.values()) else ""
     return [f"{listed} norms{after}"]
 
 

@@ -59,21 +59,15 @@ def modernbert(keys):
     layer = stack.offset(replace(layer, causal=False), bias)
     window = keys.count("local_attention", most=2**62) // 2 + 1
     every = keys.count("global_attn_every_n_layers", absent=3)
-    kind = stack.kinds(keys, lambda place: SLIDING if place % every else FULL)
     bases = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
     keys.ignore("decoder_bias", "max_position_embeddings")
-    layers = {
-        name: replace(
-            layer,
-            rope=stack.rotation(
-                keys, layer.head_dim, kind=stack.nested(keys, name), base=(bases[name],)
-            ),
-            kind="full" if name == FULL else "sliding",
-            window=None if name == FULL else window,
-        )
-        for name in sorted(set(kind))
-    }
-    return stack.stacked(keys, lambda place: layers[kind[place]])
+
+    def rope(name):
+        options = {"kind": stack.nested(keys, name), "base": (bases[name],)}
+        return stack.rotation(keys, layer.head_dim, **options)
+
+    pattern = lambda place: SLIDING if place % every else FULL  # noqa: E731
+    return stack.patterned(keys, layer, pattern, rope, window)
 
 
 def deberta(keys):

@@ -67,11 +67,8 @@ def opt(keys):
 
 def mpt(keys):
     """MPT: ALiBi, whatever its own keys say; queries, keys and values may be clipped."""
-    layer = stack.alone(
-        keys,
-        dim=("d_model", "hidden_size"),
-        heads=("n_heads", "num_attention_heads"),
-    )
+    names = {"dim": ("d_model", "hidden_size"), "heads": ("n_heads", "num_attention_heads")}
+    layer = stack.alone(keys, **names)
     keys.ignore("learned_pos_emb", "max_seq_len")
     keys.only("no_bias", True)
     inner = Keys(keys.section("attn_config") or {}, "mpt: attn_config")
