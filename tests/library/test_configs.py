@@ -13,7 +13,7 @@ import posattn
 from posattn import configs
 from posattn.__main__ import main
 from posattn.configs.families.stack import slopes
-from posattn.reference import alibi_slopes, frequencies, llama3, yarn
+from posattn.reference import alibi_slopes, frequencies, llama3, ntk_aware, yarn
 
 RECORDS = Path(posattn.__file__).parents[2] / "docs" / "_records" / "configs"
 LLAMA = {
@@ -245,6 +245,14 @@ def test_longrope_changes_beyond_the_trained_length():
         == beyond.attention_factor
         == pytest.approx(1.1902, abs=1e-4)
     )
+
+
+def test_the_first_qwen_grows_its_base_by_octaves():
+    qwen = RELEASED["Qwen-7B-Chat"]["config"]  # trained on 8192 tokens
+    for length, factor in ((8193, 3.0), (16384, 3.0), (16385, 7.0), (32769, 15.0)):
+        rope = configs.plan(qwen, length=length).layers[0].rope
+        np.testing.assert_allclose(rope.frequencies, ntk_aware(128, factor=factor))
+    assert configs.plan(qwen, length=8192) == configs.plan(qwen)
 
 
 def test_new_and_old_forms_say_the_same():

@@ -39,7 +39,35 @@ GLM45 = LLAMA | {"model_type": "glm4_moe", "partial_rotary_factor": 0.5}
 HUNYUAN = LLAMA | {"model_type": "hunyuan_v1_dense", "rope_theta": 1e4}
 STATIC = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
 
+STEP = SIZES | {"model_type": "step3p5", "num_key_value_heads": 2, "head_dim": 16,
+    "layer_types": [FULL, SLIDING] * 4, "sliding_window": 8, "rope_theta": [5e6, 1e4] * 4,
+    "attention_other_setting": {"num_attention_heads": 8}, "partial_rotary_factors": [0.5, 1] * 4
+}  # fmt: skip
+NAS = LLAMA | {"model_type": "nemotron-nas", "num_hidden_layers": 2, "block_configs": [
+    {"attention": {"n_heads_in_group": 2}}, {"attention": {"replace_with_linear": True}}]}  # fmt: skip
+HYBRID = SIZES | {
+    "model_type": "nemotron_h",
+    "num_key_value_heads": 2,
+    "num_hidden_layers": None,
+    "layer_types": ["mlp", FULL],
+}
+BAICHUAN = SIZES | {"model_type": "baichuan", "model_max_length": 4096}
+YARN = {"rope_type": "yarn", "factor": 4.0}
+LONG = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "short_mscale": 1.25,
+    "long_mscale": 1.5, "original_max_position_embeddings": 4096}  # fmt: skip
+
 READ = [
+    (STEP, 0, "base 5000000, halves, 8 of 16 entries; query and key norms; each head's output gated; 4"),
+    (STEP, 1, "over 8 positions, rotary base 10000, halves; query and key norms; each head's output gated"),
+    (NAS, 1, "layer 1: no attention, a network; not computed by posattn"),
+    (HYBRID, 1, "full attention, no position"),
+    (BAICHUAN, 0, "ALiBi with slopes"),
+    (LLAMA | {"model_type": "minicpmv", "version": 2.6}, 0, "halves; 4 heads, 2 of keys"),
+    (LLAMA | {"model_type": "phimoe", "rope_scaling": LONG}, 0, "from 4096 positions, attention factor 1.25"),
+    (LLAMA | {"model_type": "minimax_m3", "layer_types": ["minimax_m3_sparse"] * 6}, 0, "in blocks of 128"),
+    (LLAMA | {"model_type": "lfm2", "full_attn_idxs": [2]}, 2, "full attention, rotary base 10000"),
+    (LLAMA | {"model_type": "llama", "rope_scaling": YARN, "max_position_embeddings": 512}, 0, "from 512"),
+    ({"model_type": "gemma3", "text_config": LLAMA}, 0, "over 4096 positions, rotary base 10000, halves"),
     (HUNYUAN | {"rope_scaling": STATIC}, 0, "base 10000, halves, scaled by 1000 by NTK;"),
     (DEBERTA, 0, "terms p2c and c2p of offsets up to 512; scores times 0.144338"),
     (DEBERTA | {"position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}, 0,
@@ -89,6 +117,8 @@ def test_what_few_models_use_is_read(values, layer, words):
 
 
 WRONG = [
+    (HYBRID | {"hybrid_override_pattern": "MX"}, "hybrid_override_pattern must be of M, E, .* and -, got"),
+    (LLAMA | {"model_type": "minicpmv", "version": 3}, "version must be one of 2.6, 4.0, 4.5, got 3; corr"),
     (DEBERTA | {"pos_att_type": ["p2p"]}, "pos_att_type must name c2p, p2c or both, got"),
     (changed("gemma-4", layer_types=[SLIDING] * 30), r"layer_types\[29\] must be 'full_attention'"),
     (changed("gemma-4", global_head_dim=...), "global_head_dim or per_layer_config is missing"),

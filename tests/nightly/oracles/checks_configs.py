@@ -40,7 +40,7 @@ SINGLE = 2e-5  # of frequencies in float32, relative
 NO_PLACE = {"esm-2", "marian", "nomic-bert", "t5", "whisper"}
 ODD = {  # classes whose own defaults make no model, or whose layers a file must list
     *("deepseek_v4", "gemma4_text", "glm4_moe", "glm4v", "glm4v_text", "granitemoehybrid"),
-    *("inkling_text", "minimax_m2", "nemotron_h", "step3p7"),
+    *("inkling_text", "minimax_m2", "nemotron_h", "qwen3_omni_moe_text", "step3p7"),
 }
 TABLES = {"gpt-j", "roformer"}  # of sines and cosines: see checks_models.py
 each = pytest.mark.parametrize("name", NAMES)

@@ -231,7 +231,8 @@ def rotation(
         found["mrope_section"] = sections
     method = _method(keys, found, where, names or {})
     keys.ignore(TRAINED)
-    longest = keys.count("max_position_embeddings", absent=None, most=LONGEST)
+    absent = OPTIONAL if method in ("dynamic", "yarn", "longrope", "llama3") else None
+    longest = keys.count("max_position_embeddings", absent=absent, most=LONGEST)
     if TRAINED in METHODS.get(method, ((),))[0]:
         _merge(keys, found, where, TRAINED, (TRAINED,))
         if found.get(TRAINED) is None and longest:  # as transformers takes it
