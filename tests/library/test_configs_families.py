@@ -66,7 +66,6 @@ READ = [
     (LLAMA | {"model_type": "phimoe", "rope_scaling": LONG}, 0, "from 4096 positions, attention factor 1.25"),
     (LLAMA | {"model_type": "minimax_m3", "layer_types": ["minimax_m3_sparse"] * 6}, 0, "in blocks of 128"),
     (LLAMA | {"model_type": "lfm2", "full_attn_idxs": [2]}, 2, "full attention, rotary base 10000"),
-    (LLAMA | {"model_type": "llama", "rope_scaling": YARN, "max_position_embeddings": 512}, 0, "from 512"),
     ({"model_type": "gemma3", "text_config": LLAMA}, 0, "over 4096 positions, rotary base 10000, halves"),
     (HUNYUAN | {"rope_scaling": STATIC}, 0, "base 10000, halves, scaled by 1000 by NTK;"),
     (DEBERTA, 0, "terms p2c and c2p of offsets up to 512; scores times 0.144338"),
@@ -117,6 +116,8 @@ def test_what_few_models_use_is_read(values, layer, words):
 
 
 WRONG = [
+    (LLAMA | {"model_type": "llama", "rope_scaling": YARN, "max_position_embeddings": 512},
+        "original_max_position_embeddings is missing .transformers takes max_position_embeddings = 512, wh"),
     (HYBRID | {"hybrid_override_pattern": "MX"}, "hybrid_override_pattern must be of M, E, .* and -, got"),
     (LLAMA | {"model_type": "minicpmv", "version": 3}, "version must be one of 2.6, 4.0, 4.5, got 3; corr"),
     (DEBERTA | {"pos_att_type": ["p2p"]}, "pos_att_type must name c2p, p2c or both, got"),

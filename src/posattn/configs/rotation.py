@@ -103,7 +103,9 @@ class Options:
             if name not in needed:
                 setattr(self, name, reader(keys, name, absent=None))
             elif name == TRAINED and keys.values.get(name) is None:
-                raise keys.missing(name)
+                longest = f"max_position_embeddings = {max_position_embeddings}"
+                why = f" (transformers takes {longest}, which may be the extended length)"
+                raise keys.missing(name, why=why)
             elif name == "factor" and method == "yarn":  # null is the quotient of lengths
                 self.factor = keys.number(name, null=None)
             else:

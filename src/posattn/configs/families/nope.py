@@ -45,6 +45,7 @@ def turns_of(keys):
 def cohere2(keys):
     """Cohere 2: layers that slide rotate, the others have no position."""
     layer = layer_of(keys, head_dim=False)
+    keys.only("head_dim", layer.head_dim)
     rope = stack.rotation(keys, layer.head_dim, layout="interleaved")
     pattern = keys.count("sliding_window_pattern", "_sliding_window_pattern", absent=4)
     return stack.patterned(

@@ -218,9 +218,10 @@ def rotation(
     _merge(keys, found, where, "partial_rotary_factor", share)
     if found.get("rope_theta") is None:
         _, found["rope_theta"] = keys.take(base, why=f" (nor is it in {where})")
-    if partial and found.get("partial_rotary_factor") is None:
-        _, part = keys.take(share, absent=REQUIRED if partial is REQUIRED else OPTIONAL)
-        found["partial_rotary_factor"] = part
+    whole = keys.defaults.get("partial_rotary_factor") == 1  # which needs no telling
+    if partial and found.get("partial_rotary_factor") is None and not whole:
+        absent = REQUIRED if partial is REQUIRED else OPTIONAL
+        _, found["partial_rotary_factor"] = keys.take(share, absent=absent)
     part = found.get("partial_rotary_factor")
     if not partial and part not in (None, 1):
         raise keys.error(
@@ -235,8 +236,6 @@ def rotation(
     longest = keys.count("max_position_embeddings", absent=absent, most=LONGEST)
     if TRAINED in METHODS.get(method, ((),))[0]:
         _merge(keys, found, where, TRAINED, (TRAINED,))
-        if found.get(TRAINED) is None and longest:  # as transformers takes it
-            found[TRAINED] = keys.defaulted[TRAINED] = longest
     return rope(
         found,
         head_dim,
