@@ -31,7 +31,7 @@ SAYS = {  # a plan, of models in the table
     "gated output": "qwen3.5 qwen3-next",
     "sinks": "gpt-oss deepseek-v4-flash",
     "attention factor 1.347": "gpt-oss",
-    "linear, no attention of pairs": "qwen3-next",
+    "linear attention, no position": "qwen3-next",
     "2048 of the keys chosen by an indexer": "deepseek-v3.2",
     "one projection for keys and values": "gemma-4",
     "16 profiles over distances": "inkling",
