@@ -19,6 +19,7 @@ from .exercises import FOLDED
 
 WORDS = 200  # a minute
 EQUATION = CELL = 0.5  # minutes for a displayed equation, and for the code of a cell
+PANEL = 3  # for something to play with
 logger = logging.getLogger(__name__)
 
 
@@ -89,6 +90,8 @@ def minutes(document):
             total += EQUATION
         elif is_cell(node, visible=True) and not is_cell(node, "jax"):
             total += CELL
+        elif isinstance(node, nodes.container) and "explorer" in node["classes"]:
+            total += PANEL
     return max(1, math.ceil(total))
 
 
