@@ -13,8 +13,7 @@ WORK = "@misc{{{name}, title={{{name}}}, author={{Nobody, {name}}}, year={{2024}
 DRAW = "from posattn import figures\nfigures.offsets([1, 2, {}])"
 PAGE = """
 :::{{place}}
-{{doc}}`{other}`
-:::
+{needs}:::
 
 {{cite:p}}`{name}` has {{eq}}`eq_{other}`, {{prf:ref}}`thm_{other}` and {{numref}}`fig-{other}`.
 It has {{glue:text}}`{name}:d` of {{glue:text}}`{other}.md::{other}:d`.
@@ -58,6 +57,7 @@ def page(number, name):
     """A page that refers to another, by all that has a number, and is referred to."""
     glued = f"from myst_nb import glue\nglue({name!r}, {number}, display=False)"
     return PAGE.format(
+        needs="{doc}`one`\n" if name == "two" else "",
         name=name,
         other=NAMES[number - 2],
         number=number,
