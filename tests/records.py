@@ -1,4 +1,4 @@
-"""The recorded configurations of models, by family, and their plans."""
+"""The recorded configurations of released models, by family, and their plans; and defaults of classes for tests."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,16 @@ from pathlib import Path
 from posattn.configs import plan
 
 FOLDER = Path(__file__).parents[1] / "docs" / "_records" / "configs"
-RECORDS = {
-    record["_family"]: record
-    for record in (
-        json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))
-    )
-}
+FILES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}
+CLASSES = json.loads((Path(__file__).parent / "library" / "classes.json").read_text("utf-8"))
+RECORDS = {record["_family"]: record for record in FILES.values()}
 PLANS = {family: plan(record) for family, record in RECORDS.items()}
 SCALINGS = ("linear", "yarn", "longrope", "llama3")
+
+
+def stored(name):
+    """A copy of a recorded configuration, or of what a class fills in, by the name of its file."""
+    return json.loads(json.dumps(FILES.get(name) or CLASSES[name]))
 
 
 def ropes(family):

@@ -19,6 +19,7 @@ ENTRIES = dict(
 )
 VERIFIED = {  # what is not in that table, and where it was verified
     "Llama": "checks_transformers.py; Llama 2 has the same numbers",
+    "Cohere 2": "huggingface/transformers, docs/source/en/model_doc/cohere2.md",
     "Qwen2-VL": "checks_transformers.py, against its own rotation",
     "RoPE-ViT": "naver-ai/rope-vit, its weights",
     "Qwen-7B": "QwenLM/Qwen #401",
@@ -101,19 +102,20 @@ def recorded():
     found = {name: set() for name in CARDS}
     rest = {"DINOv3": "rotary, axial", "XLNet": "Transformer-XL", "Swin": "Swin"}
     for family, name in rest.items():  # what models.json has
-        found[name].add(family)
+        found[name].add(f"{family} ")
     for family, plan in PLANS.items():
         for layer in plan.layers:
             if layer.kind in ATTENTION:
                 for name in schemes(layer):
-                    found[name].add(family.split(",")[0])
+                    found[name].add(f"{family} ")
     return found
 
 
 def test_cards_name_only_models_of_the_table_and_others_that_were_verified():
     for name, models in recorded().items():
-        named = {model.split(" (")[0] for model in CARDS[name].models}
-        assert named - VERIFIED.keys() - models == set(), name
+        named = {model.split(" (")[0] for model in CARDS[name].models} - VERIFIED.keys()
+        listed = {told for told in named if any(m.startswith(told) for m in models)}
+        assert named == listed, name
     told = {model.split(" (")[0] for card in CARDS.values() for model in card.models}
     assert told >= VERIFIED.keys()
 

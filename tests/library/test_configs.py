@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import posattn
 from posattn import configs
 from posattn.__main__ import main
 from posattn.configs.families.stack import slopes
 from posattn.reference import alibi_slopes, frequencies, llama3, ntk_aware, yarn
+from tests.records import CLASSES, FILES, FOLDER
+from tests.records import stored as record
 
-RECORDS = Path(posattn.__file__).parents[2] / "docs" / "_records" / "configs"
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -23,10 +23,6 @@ LLAMA = {
     "num_attention_heads": 4,
     "rope_theta": 10000.0,
 }
-
-
-def record(name):
-    return json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
 
 
 RELEASED = json.loads(Path(__file__).with_name("released.json").read_text("utf-8"))
@@ -38,7 +34,7 @@ WORDS = [
 
 @pytest.mark.parametrize("name", sorted({name for name, *_ in WORDS}))
 def test_a_layer_says_in_words_what_it_does(name):
-    plan = configs.plan(RECORDS / f"{name}.json")
+    plan = configs.plan(record(name))
     assert record(name)["_source"]
     for layer, words in (line[1:] for line in WORDS if line[0] == name):
         assert str(plan.layers[int(layer)]) == f"layer {layer}: {words}"
@@ -54,8 +50,9 @@ def test_a_released_file_is_read_as_it_stands(name):
     assert str(configs.plan(told["config"])).splitlines() == told["plan"]
 
 
-def test_every_recorded_configuration_has_its_words():
-    assert {path.stem for path in RECORDS.glob("*.json")} == {name for name, _, _ in WORDS}
+def test_every_class_has_its_words_and_no_record_is_one():
+    assert set(CLASSES) <= {name for name, _, _ in WORDS} <= set(FILES) | set(CLASSES)
+    assert not any("default" in told["_source"] for told in FILES.values())
 
 
 def test_a_plan_prints_each_kind_of_layer_once():
@@ -165,10 +162,10 @@ def test_the_family_must_be_named_and_known():
 
 
 def test_the_command_prints_the_table(capsys):
-    path = str(RECORDS / "gemma-2.json")
+    path = str(FOLDER / "gemma-2.json")
     assert main(["plan", path]) == 0
     assert capsys.readouterr().out == f"{configs.plan(path)}\n"
-    phi = str(RECORDS / "phi-4-mini.json")
+    phi = str(FOLDER / "phi-4-mini.json")
     assert main(["plan", phi, "--length", "5000"]) == 0
     assert main(["plan", phi + "x"]) == 2
     error = capsys.readouterr().err
@@ -272,7 +269,7 @@ def test_new_and_old_forms_say_the_same():
     gemma = record("gemma-3")
     text = gemma["text_config"]
     for key in ("rope_theta", "rope_local_base_freq", "rope_scaling"):
-        del text[key]
+        text.pop(key, None)
     text["rope_parameters"] = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
@@ -290,10 +287,9 @@ def test_windows_come_when_the_configuration_says_so():
     assert kinds == ["full"] * 20 + ["sliding"] * 8
     assert configs.plan(qwen).layers[27].window == 131072
     smol = record("smollm3") | {"use_sliding_window": True, "sliding_window": 64}
-    del smol["layer_types"]
     windows = [layer.window for layer in configs.plan(smol).layers]
     assert windows == [None, None, None, 64] * 9
-    del smol["no_rope_layers"]
+    smol["no_rope_layers"] = [1, 1, 1, 0] * 9
     assert [layer.window for layer in configs.plan(smol).layers] == windows
     gemma = record("gemma-3")
     gemma["text_config"]["use_bidirectional_attention"] = True

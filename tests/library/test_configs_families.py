@@ -1,15 +1,11 @@
 """What families read beyond their records: options that few models use, and what contradicts itself."""
 
-import json
-from pathlib import Path
-
 import pytest
 
-import posattn
 from posattn import configs
 from posattn.configs.reading import as_heads
+from tests.records import stored
 
-RECORDS = Path(posattn.__file__).parents[2] / "docs" / "_records" / "configs"
 SIZES = {"hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4}
 LLAMA = SIZES | {"rope_theta": 1e4, "num_key_value_heads": 2, "rms_norm_eps": 1e-6}
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -17,7 +13,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 def changed(name, **changes):
     """A recorded configuration (its text model, if it has one) with some keys changed, or taken out by ..."""
-    values = json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+    values = stored(name)
     values = values.get("text_config", values) | changes
     return {key: value for key, value in values.items() if value is not ...}
 
@@ -127,7 +123,7 @@ WRONG = [
     (changed("gemma-4", num_global_key_value_heads=3), "num_global_key_value_heads = 3 must divide"),
     (changed("gemma-4", num_kv_shared_layers=6, **GEMMA4), "leaves no 'sliding_attention' with keys"),
     (changed("exaone-4", sliding_window_pattern="LX"), "sliding_window_pattern must be of L and G"),
-    (changed("llama-4-scout", attention_chunk_size=None), "attention_chunk_size is null, but layer_types"),
+    (changed("llama-4-scout", attention_chunk_size=None, layer_types=["chunked_attention"] * 48), "attention_chunk_size is null, but layer_types"),
     (changed("llama-4-scout", attn_temperature_tuning="yes"), "must be true, false or a whole number"),
     (changed("falcon", **FALCON), "num_kv_heads = 8 must divide num_attention_heads = 71"),
     (changed("minimax-m2", rotary_dim=...), "rotary_dim is missing"),

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import posattn
 from posattn import configs
+from tests.records import stored
 
-RECORDS = Path(posattn.__file__).parents[2] / "docs" / "_records" / "configs"
-NAMES = sorted(path.stem for path in RECORDS.glob("*.json"))
+WORDS = (Path(__file__).parent / "plans.txt").read_text("utf-8").splitlines()
+NAMES = sorted({line.split(" | ")[0] for line in WORDS})
 SAID_BY_ABSENCE = {
     # what a configuration leaves out to say something, for the families whose class does not fill it in
     "head_dim",
@@ -21,6 +21,7 @@ SAID_BY_ABSENCE = {
     "partial_rotary_factor",
     "sliding_window",
     "attention_bias",
+    "use_qkv_bias",
     "attention_k_eq_v",
     "attn_logit_softcapping",
     # and what YaRN defines
@@ -34,7 +35,7 @@ SAID_BY_ABSENCE = {
 
 def record(name):
     """A recorded configuration, and the part of it that describes the text model."""
-    whole = json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+    whole = stored(name)
     return whole, whole.get("text_config", whole)
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from posattn import reference
 from posattn.__main__ import main
+from posattn.configs import plan
 from posattn.conformance import UsageError, check, worker
 from posattn.conformance.planned import planned
-from tests.records import PLANS, RECORDS
+from tests.records import CLASSES, PLANS, RECORDS
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
 
@@ -72,50 +73,50 @@ GPT_OSS, GPT_OSS_FACTOR = reference.yarn(
     64, base=150000.0, factor=32.0, trained_length=4096, truncate=False
 )
 LAYERS = {  # what the papers and config.json say of a layer
-    ("Llama 3", 5): {"frequencies": plain(128, 5e5)},
-    ("GPT-NeoX-20B", 0): {"frequencies": plain(24, 1e4)},
-    ("Granite", 0): {"frequencies": plain(128, 1e4), "scale": 1.0},
-    ("Cohere 2", 0): {
+    ("Llama 3 8B", 5): {"frequencies": plain(128, 5e5)},
+    ("Pythia 6.9B", 0): {"frequencies": plain(32, 1e4)},
+    ("Granite 3.3 8B", 0): {"frequencies": plain(128, 1e7), "scale": 2.0**-7},
+    ("cohere-2", 0): {
         "frequencies": plain(128, 5e4), "layout": "interleaved", "window": 4096,
     },
-    ("Gemma 2", 0): {"frequencies": plain(256, 1e4), "cap": 50.0, "window": 4096},
-    ("Gemma 2", 1): {"frequencies": plain(256, 1e4), "cap": 50.0},
-    ("Gemma 3", 0): {"frequencies": plain(256, 1e4), "window": 1024},
-    ("ModernBERT", 1): {"frequencies": plain(64, 1e4), "window": 65, "causal": False},
-    ("Llama 4, Maverick", 0): {
+    ("Gemma 2 9B", 0): {"frequencies": plain(256, 1e4), "cap": 50.0, "window": 4096},
+    ("Gemma 2 9B", 1): {"frequencies": plain(256, 1e4), "cap": 50.0},
+    ("Gemma 3 12B", 0): {"frequencies": plain(256, 1e4), "window": 1024},
+    ("ModernBERT base", 1): {"frequencies": plain(64, 1e4), "window": 65, "causal": False},
+    ("Llama 4 Maverick", 0): {
         "frequencies": plain(128, 5e5), "layout": "interleaved", "chunk": 8192,
     },
-    ("Llama 4, Maverick", 3): {
+    ("Llama 4 Maverick", 3): {
         "growth": lambda p: 1 + 0.1 * np.log(1 + np.floor((p + 1) / 8192)),
     },
-    ("BLOOM", 0): {"slopes": 2.0 ** (-np.arange(1, 17) / 2)},
-    ("gpt-oss", 0): {
+    ("BLOOM 560M", 0): {"slopes": 2.0 ** (-np.arange(1, 17) / 2)},
+    ("gpt-oss 20B", 0): {
         "frequencies": GPT_OSS, "factor": GPT_OSS_FACTOR, "window": 128,
     },
 }  # fmt: skip
 MISREAD = [
-    ("Llama 3", 5, {"frequencies": plain(128, 1e4)}, "base_of_10000"),
-    ("Llama 3", 5, {"frequencies": -plain(128, 5e5)}, "turned_the_other_way"),
-    ("Llama 3", 5, {"frequencies": None}, "not_rotated"),
-    ("Llama 3", 5, {"layout": "interleaved"}, "other_layout"),
-    ("Llama 3", 5, {"scale": 1.0}, "scores_unscaled"),
-    ("Llama 3", 5, {"scale": 512**-0.5}, "scale_of_all_heads"),
-    ("Llama 3", 5, {"causal": False}, "future_seen"),
-    ("Llama 3", 5, {"tile": True}, "key_heads_tiled"),
-    ("GPT-NeoX-20B", 0, {"frequencies": plain(96, 1e4)}, "all_entries_turn"),
-    ("Granite", 0, {"scale": None}, "scale_of_the_width"),
-    ("Gemma 2", 0, {"cap": None}, "soft_cap_ignored"),
-    ("Gemma 2", 1, {"window": 4096}, "window_of_other_layers"),
-    ("Gemma 3", 0, {"window": 1025}, "window_one_too_large"),
-    ("Gemma 3", 0, {"window": 1023}, "window_one_too_small"),
-    ("Gemma 3", 0, {"window": None}, "window_ignored"),
-    ("Gemma 3", 0, {"frequencies": plain(256, 1e6)}, "base_of_1e+06"),
-    ("Llama 4, Maverick", 0, {"chunk": None}, "chunk_ignored"),
-    ("Llama 4, Maverick", 0, {"chunk": None, "window": 8192}, "window_for_chunk"),
-    ("Llama 4, Maverick", 3, {"growth": None}, "temperature_ignored"),
-    ("BLOOM", 0, {"slopes": None}, "bias_ignored"),
-    ("gpt-oss", 0, {"factor": 1.0}, "attention_factor_missing"),
-    ("gpt-oss", 0, {"factor": GPT_OSS_FACTOR**2}, "attention_factor_squared"),
+    ("Llama 3 8B", 5, {"frequencies": plain(128, 1e4)}, "base_of_10000"),
+    ("Llama 3 8B", 5, {"frequencies": -plain(128, 5e5)}, "turned_the_other_way"),
+    ("Llama 3 8B", 5, {"frequencies": None}, "not_rotated"),
+    ("Llama 3 8B", 5, {"layout": "interleaved"}, "other_layout"),
+    ("Llama 3 8B", 5, {"scale": 1.0}, "scores_unscaled"),
+    ("Llama 3 8B", 5, {"scale": 512**-0.5}, "scale_of_all_heads"),
+    ("Llama 3 8B", 5, {"causal": False}, "future_seen"),
+    ("Llama 3 8B", 5, {"tile": True}, "key_heads_tiled"),
+    ("Pythia 6.9B", 0, {"frequencies": plain(128, 1e4)}, "all_entries_turn"),
+    ("Granite 3.3 8B", 0, {"scale": None}, "scale_of_the_width"),
+    ("Gemma 2 9B", 0, {"cap": None}, "soft_cap_ignored"),
+    ("Gemma 2 9B", 1, {"window": 4096}, "window_of_other_layers"),
+    ("Gemma 3 12B", 0, {"window": 1025}, "window_one_too_large"),
+    ("Gemma 3 12B", 0, {"window": 1023}, "window_one_too_small"),
+    ("Gemma 3 12B", 0, {"window": None}, "window_ignored"),
+    ("Gemma 3 12B", 0, {"frequencies": plain(256, 1e6)}, "base_of_1e+06"),
+    ("Llama 4 Maverick", 0, {"chunk": None}, "chunk_ignored"),
+    ("Llama 4 Maverick", 0, {"chunk": None, "window": 8192}, "window_for_chunk"),
+    ("Llama 4 Maverick", 3, {"growth": None}, "temperature_ignored"),
+    ("BLOOM 560M", 0, {"slopes": None}, "bias_ignored"),
+    ("gpt-oss 20B", 0, {"factor": 1.0}, "attention_factor_missing"),
+    ("gpt-oss 20B", 0, {"factor": GPT_OSS_FACTOR**2}, "attention_factor_squared"),
 ]
 
 
@@ -139,8 +140,9 @@ def vectors_of():
 
     def vectors(family, layer):
         if (family, layer) not in made:
-            layers = tuple(map(narrow, PLANS[family].layers))
-            made[family, layer] = planned(replace(PLANS[family], layers=layers), layer)
+            whole = PLANS.get(family) or plan(CLASSES[family])
+            layers = tuple(map(narrow, whole.layers))
+            made[family, layer] = planned(replace(whole, layers=layers), layer)
         return made[family, layer]
 
     return vectors
@@ -183,16 +185,16 @@ def from_0(query, key, value, query_positions, key_positions, *, which):
     ],
 )
 def test_what_counts_from_0_is_named(which, cause, vectors_of):
-    llama = vectors_of("Llama 3", 5)
+    llama = vectors_of("Llama 3 8B", 5)
     report = check(partial(from_0, which=which), llama, framework="numpy")
     assert report.causes[0].name == cause, f"{report}"
 
 
 def test_sinks_that_are_ignored_are_named(vectors_of):
     def without(*given, sinks):
-        return by_hand(*given, **LAYERS["gpt-oss", 0])
+        return by_hand(*given, **LAYERS["gpt-oss 20B", 0])
 
-    report = check(without, vectors_of("gpt-oss", 0), framework="numpy")
+    report = check(without, vectors_of("gpt-oss 20B", 0), framework="numpy")
     assert report.causes[0].name == "sinks_ignored"
 
 
@@ -248,8 +250,8 @@ def test_scaling_by_more_than_numbers_has_fewer_misreadings():
 @pytest.mark.parametrize(
     ("family", "hint"),
     [
-        ("Llama 3", "--scheme rotary knows more of its faults."),
-        ("Llama 3.1", "--scheme llama3 those of the frequencies."),
+        ("Llama 3 8B", "--scheme rotary knows more of its faults."),
+        ("Llama 3.1 8B", "--scheme llama3 those of the frequencies."),
         ("GPT-2", "no known fault explains this"),  # which rotates nothing
     ],
 )
@@ -267,7 +269,7 @@ def test_where_prompts_pass_the_rotation_is_not_suspected(vectors_of):
         return by_hand(query, key, value, *positions, frequencies=plain(128, 5e5))
 
     for wrong, told in ((forgets_a_key, "Prompts pass"), (lambda *given: None, "NoneType")):
-        report = check(wrong, vectors_of("Llama 3", 5), framework="numpy")
+        report = check(wrong, vectors_of("Llama 3 8B", 5), framework="numpy")
         assert told in str(report)
         assert "--scheme rotary" not in str(report)
 
@@ -282,16 +284,16 @@ def test_a_window_of_one_can_only_be_too_large():
 def test_what_cannot_be_checked_is_one_line(vectors_of):
     for config, layer, message in (
         ({"model_type": "lama"}, 0, "did you mean llama"),
-        (RECORDS["Llama 3"], 99, "layer must be below"),
+        (RECORDS["Llama 3 8B"], 99, "layer must be below"),
         (RECORDS["DeepSeek-V3"], 0, "has latent"),
-        (RECORDS["Qwen2.5-VL"], 0, "must rotate with one position"),
-        (RECORDS["T5"], 0, "must have no learned bias"),
+        (RECORDS["Qwen2.5-VL 7B"], 0, "must rotate with one position"),
+        (RECORDS["T5 small"], 0, "must have no learned bias"),
         ("nowhere.json", 0, "nowhere.json"),
     ):
         with pytest.raises(UsageError, match=message):
             planned(config, layer)
     with pytest.raises(UsageError, match="has no parameter sinks"):
-        check(lambda q, k, v, i, j: q, vectors_of("gpt-oss", 0), framework="numpy")
+        check(lambda q, k, v, i, j: q, vectors_of("gpt-oss 20B", 0), framework="numpy")
 
 
 def test_the_command_takes_a_configuration(tmp_path, capsys, monkeypatch):

@@ -1,13 +1,11 @@
 """Extending a model: what to write, what it costs, and what goes wrong."""
 
-import json
-
 import numpy as np
 import pytest
 
 from posattn import reference
 from posattn.reference import frequencies, rope_from_config, rotate
-from tests.pages.reading import DOCS
+from tests.records import stored
 
 L, N, S = 8192, 32768, 4.0
 PAIRS = np.arange(64)
@@ -16,7 +14,7 @@ OMEGA = 10000.0 ** (-2 * PAIRS / 128)
 
 def configuration(name):
     """A model's recorded configuration."""
-    return json.loads((DOCS / "_records" / "configs" / f"{name}.json").read_text("utf-8"))
+    return stored(name)
 
 
 def test_eq_dynamic_ntk():

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from pybtex.database import parse_file
 
+from posattn.configs import plan as read
 from posattn.configs.reading import ATTENTION
 from tests.pages.reading import DOCS
-from tests.records import PLANS, ROTARY, ropes
+from tests.records import CLASSES, PLANS, ROTARY
 
 
 @pytest.fixture(scope="module")
@@ -63,23 +64,24 @@ def test_most_models_rotate():
 
 def test_hybrids_rotate_in_three_of_four_layers():
     hybrid = set()
-    for family, plan in PLANS.items():
+    for family, plan in (PLANS | {"cohere-2": read(CLASSES["cohere-2"])}).items():
         rotates = [layer.rope is not None for layer in plan.layers]
         attends = all(layer.kind in ATTENTION for layer in plan.layers)
         if attends and any(rotates) and not all(rotates):
             assert rotates == [index % 4 != 3 for index in range(len(rotates))]
-            hybrid.add(family.partition(",")[0])
-    assert hybrid == {"Llama 4", "SmolLM3", "Cohere 2", "EXAONE 4"}
+            hybrid.add(family)
+    assert {name.split()[0] for name in hybrid} == {"Llama", "SmolLM3", "cohere-2", "EXAONE"}
 
 
 def test_models_of_2026_differ_in_positions():
-    for layer in PLANS["Gemma 4"].layers:
+    for layer in PLANS["Gemma 4 26B-A4B"].layers:
         if layer.window is None:
             moving = np.array(layer.rope.frequencies) > 0
             assert moving.mean() == 1 / 4
             assert np.all(np.diff(moving.astype(int)) <= 0)  # the fastest ones
-    assert not ropes("Inkling")
-    assert "16 profiles over distances" in str(PLANS["Inkling"].layers[0])
-    for family in ("Qwen3-Next", "Qwen3.5"):
+    inkling = read(CLASSES["inkling"]).layers
+    assert not any(layer.rope for layer in inkling)
+    assert "16 profiles over distances" in str(inkling[0])
+    for family in ("Qwen3-Next 80B-A3B", "Qwen3.5 27B"):
         recurrent = [layer.kind not in ATTENTION for layer in PLANS[family].layers]
         assert recurrent == [index % 4 != 3 for index in range(len(recurrent))]

@@ -47,19 +47,19 @@ def test_the_overview_links_every_question(page):
 
 
 def test_models_are_as_the_answers_say():
-    assert {rope.layout for rope in ropes("Llama 3")} == {"half"}
-    for family in ("Phi-2", "Qwen3-Next"):
+    assert {rope.layout for rope in ropes("Llama 3 8B")} == {"half"}
+    for family in ("Phi-2", "Qwen3-Next 80B-A3B"):
         (rope,) = ropes(family)
         assert 2 * len(rope.frequencies) < max(la.head_dim for la in PLANS[family].layers)
-    (still,) = (rope for rope in ropes("Gemma 4") if 0 in rope.frequencies)
+    (still,) = (rope for rope in ropes("Gemma 4 26B-A4B") if 0 in rope.frequencies)
     assert len(still.frequencies) == 512 / 2
     assert np.mean(np.array(still.frequencies) > 0) == 0.25
     norms = {name: each.layers[0].query_norm for name, each in PLANS.items()}
     after = [name for name, norm in norms.items() if norm is not None and norm.after]
-    assert after == ["Llama 4, Scout"]  # the others normalize first
-    assert not norms["Llama 4, Scout"].learned
-    assert PLANS["Llama 4, Scout"].layers[0].chunk == 8192
-    without = [layer.rope is None for layer in PLANS["SmolLM3"].layers]
+    assert after == ["Llama 4 Scout"]  # the others normalize first
+    assert not norms["Llama 4 Scout"].learned
+    assert PLANS["Llama 4 Scout"].layers[0].chunk == 8192
+    without = [layer.rope is None for layer in PLANS["SmolLM3 3B"].layers]
     assert without == [number % 4 == 3 for number in range(len(without))]
 
 

@@ -52,7 +52,7 @@ def test_dinov3_rotates_by_rows_and_columns():
 def test_opts_table_has_two_rows_that_nothing_uses():
     config = transformers.OPTConfig(num_hidden_layers=1, vocab_size=8, pad_token_id=1)
     theirs = transformers.AutoModel.from_config(config).decoder.embed_positions
-    assert PLANS["OPT"].layers[0].table == ("learned", len(theirs.weight) - 2)
+    assert PLANS["OPT 6.7B"].layers[0].table == ("learned", len(theirs.weight) - 2)
     mask = torch.ones(1, 3, dtype=torch.long)
     assert torch.equal(theirs(mask)[0], theirs.weight[2:5])
 
@@ -60,7 +60,7 @@ def test_opts_table_has_two_rows_that_nothing_uses():
 def test_whispers_sinusoid():
     from transformers.models.whisper.modeling_whisper import sinusoids
 
-    rows, width = PLANS["Whisper"].layers[0].table[1], RECORDS["Whisper"]["d_model"]
+    rows, width = PLANS["Whisper tiny"].layers[0].table[1], RECORDS["Whisper tiny"]["d_model"]
     ours = to_half(sinusoidal_encoding(rows, width, base=1e4 ** (width / (width - 2))))
     assert np.abs(ours.double().numpy() - double(sinusoids(rows, width))).max() < 5e-4
 
@@ -82,4 +82,4 @@ def test_jambas_attention_is_told_no_positions():
         layer(hidden_states=y, attention_mask=None)[0] for y in (x, x[:, order])
     )
     assert error(double(permuted), double(whole[:, order])) <= SINGLE
-    assert "no position" in str(PLANS["Jamba"].layers[4])
+    assert "no position" in str(PLANS["Jamba 1.5 Mini"].layers[4])

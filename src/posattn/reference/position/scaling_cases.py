@@ -178,7 +178,7 @@ CARDS = {
         cites=("peng2024yarn",),
         function="yarn",
         shows="the fine stripes of rotary, over broader ones",
-        models=("gpt-oss", "OLMo 3 (global layers)", "DeepSeek-V3"),
+        models=("gpt-oss", "Olmo 3.1 (global layers)", "DeepSeek-V3"),
         page="position/longer_contexts",
         make=lambda n, z=SMALL: rotation(
             *scaling.yarn(z.head_dim, factor=4.0, trained_length=z.trained)

@@ -300,7 +300,7 @@ CARDS = {
         cites=("Vaswani.Shazeer.Parmar.ea.2017",),
         function="PositionalEncoding",
         shows="waves along the rows and the columns, not only along the diagonal",
-        models=("Whisper (encoder)", "Marian"),
+        models=("Whisper (encoder)", "OPUS-MT"),
         page="position/sinusoidal",
         make=lambda n, z=SMALL: input_layer(PositionalEncoding(z.dim)),
     ),
