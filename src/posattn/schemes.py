@@ -37,7 +37,7 @@ NONE = Card(
         "Llama 4 (every fourth layer)",
         "SmolLM3 (every fourth layer)",
         "Cohere 2 (every fourth layer)",
-        "EXAONE 4 (every fourth layer)",
+        "EXAONE 4.0 (every fourth layer)",
     ),
     page="position/permutation",
     make=lambda n, z=SMALL: Scheme(),

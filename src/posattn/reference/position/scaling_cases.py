@@ -218,7 +218,7 @@ CARDS = {
         cites=("grattafiori2024llama",),
         function="llama3",
         shows="stripes along the diagonal, over much broader ones from its base of 500000",
-        models=("Llama 3.1", "Llama 4 (Scout)", "EXAONE 4", "Apertus"),
+        models=("Llama 3.1", "Llama 4 (Scout)", "EXAONE 4.0", "Apertus"),
         page="position/longer_contexts",
         make=lambda n, z=SMALL: rotation(scaling.llama3(z.head_dim)),
     ),
