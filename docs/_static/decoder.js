@@ -127,12 +127,12 @@
 
     function look(h = head.selectedIndex, at = row.value) {
       [head.selectedIndex, row.value] = [h, at];
-      const i = Number(row.value), weights = maps[h][i];
+      const i = Number(row.value), weights = maps[h][i], most = Math.max(...weights);
       row.nextSibling.textContent = i;
       read.textContent = `${NAMES[h]}: \u201c${words[i]}\u201d at ${i} reads `
         + `${best(weights).map(([j, weight]) => `${words[j]} at ${j} ${weight.toFixed(2)}`).join(", ")}.`;
       reading.innerHTML = words.map((word, j) =>
-        `<span class="${j === i ? "from" : ""}" style="--weight: ${100 * (weights[j] || 0)}%">${word}</span>`).join(" ");
+        `<span class="${j === i ? "from" : ""}" style="--weight: ${100 * (weights[j] || 0) / most}%">${word}</span>`).join(" ");
       form.style.setProperty("--row", `${100 * i / (row.max || 1)}%`);
       canvases.forEach((canvas, other) => canvas.classList.toggle("on", other === h));
     }

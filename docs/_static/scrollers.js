@@ -1,4 +1,4 @@
-/* What is larger than its place scrolls there; the keyboard has to reach it. */
+/* What is larger than its place scrolls there; the keyboard has to reach it, and it fades where it goes on. */
 (() => {
   const NAMES = {
     "katex-display": "Equation",
@@ -7,8 +7,11 @@
     highlight: "Code",
   };
   const names = new Map();
+  const fade = ({ target: box }) =>
+    box.classList.toggle("goes-on", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
   const mark = ({ box, wide, scrolls }) => {
     box.classList.toggle("scrolls", wide);
+    fade({ target: box });
     if (scrolls) {
       box.tabIndex = 0;
       box.setAttribute("role", "group");
@@ -26,8 +29,23 @@
   for (const [kind, name] of Object.entries(NAMES))
     for (const box of document.querySelectorAll(`.${kind}`))
       names.set(box.querySelector(":scope > pre") ?? box, name);
+  for (const box of names.keys()) box.addEventListener("scroll", fade, { passive: true });
   observe();
   document.fonts.ready.then(observe); // wider letters do not make a box larger
+  // A link into a fold opens it.
+  const unfold = () => {
+    const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const folds = document.querySelectorAll("article details");
+    const closed = [...folds].filter((fold) => !fold.open && (fold.contains(place) || fold.parentElement === place));
+    for (const fold of closed) fold.open = true;
+    if (closed.length) place.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+  // Escape closes the drawers of a small screen.
+  addEventListener("keydown", ({ key }) => {
+    if (key === "Escape") for (const toggle of document.querySelectorAll(".sidebar-toggle")) toggle.checked = false;
+  });
   // The sidebar begins where the reader is.
   const here = document.querySelector(".sidebar-tree .current-page");
   const sidebar = here?.closest(".sidebar-scroll");
