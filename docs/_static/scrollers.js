@@ -49,5 +49,6 @@
   // The sidebar begins where the reader is.
   const here = document.querySelector(".sidebar-tree .current-page");
   const sidebar = here?.closest(".sidebar-scroll");
-  if (sidebar) sidebar.scrollTop += here.getBoundingClientRect().top - sidebar.getBoundingClientRect().top - sidebar.clientHeight / 2;
+  const top = sidebar && here.getBoundingClientRect().top - sidebar.getBoundingClientRect().top - sidebar.clientHeight / 2;
+  sidebar?.scrollBy({ top, behavior: "instant" });
 })();

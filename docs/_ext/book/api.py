@@ -136,7 +136,8 @@ def write_pages(app):
 
 def inline_math(app, what, name, obj, options, lines):
     """Let docstrings write inline mathematics as `$x$`."""
-    lines[:] = [re.sub(r"\$([^$]+)\$", r":math:`\1`", line) for line in lines]
+    text = re.sub(r"\$([^$]+)\$", lambda m: f":math:`{' '.join(m[1].split())}`", "\n".join(lines))
+    lines[:] = text.split("\n")
 
 
 def public(annotation):
@@ -178,8 +179,9 @@ class LongSignatures(SphinxPostTransform):
                 parameters.parent["classes"].append("long")
 
 
-def hide_source(app, pagename, templatename, context, doctree):
-    """Ask search engines to pass over the pages of source code."""
+def tidy(app, pagename, templatename, context, doctree):
+    """Ask search engines to pass over the pages of source code, and list functions without `()`."""
+    context["toc"] = context.get("toc", "").replace("()</span>", "</span>")
     if pagename.startswith("_modules/"):
         tag = '<meta name="robots" content="noindex">'
         context["metatags"] = context.get("metatags", "") + tag
@@ -192,5 +194,5 @@ def setup(app):
     app.connect("autodoc-process-signature", name_types)
     app.connect("autodoc-process-signature", sign_ports, priority=400)
     app.add_post_transform(LongSignatures)
-    app.connect("html-page-context", hide_source)
+    app.connect("html-page-context", tidy)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,7 +1,7 @@
 """Search: pagefind indexes what the pages say, by section, and weighs titles and an author's own words.
 
 `{keywords}` in a section, or `keywords` under `html_meta` for a whole page, holds what people type who look
-for it: "garbage output after loading". No reader sees them but in what the search found.
+for it: "garbage output after loading". No reader sees them: `search.js` leaves out what is between the marks.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ PASSED = (
 )
 LISTS = {"genindex", "search", "404", "index", "reference/bibliography"}
 WEIGHTS = {"api/": 0.2, "questions/": 0.3}  # of words, beside those of chapters
+UNSEEN = "⟦ {} ⟧"
 KEYWORDS = 10  # beside 7 for a title, 6 for a heading, and 1 for a word of text
 
 
@@ -61,22 +62,21 @@ def pieces(node, level, weight):
         elif isinstance(child, nodes.title) and isinstance(node, nodes.section):
             yield weighed(f"h{level}", child.astext(), (8 - level) * weight, node["ids"][0])
         elif isinstance(child, keywords):
-            yield weighed("p", child["words"], KEYWORDS * weight)
+            yield weighed("p", UNSEEN.format(child["words"]), KEYWORDS * weight)
         elif isinstance(child, addnodes.desc_signature):
             yield weighed("p", child.get("fullname", ""), weight)
         elif "place" in child.get("classes", ()):
             continue
         elif isinstance(child, nodes.TextElement) and not isinstance(child, PASSED):
-            yield weighed("p", text(child), weight)
+            if words := text(child).strip():
+                yield weighed("p", words, weight)
         elif isinstance(child, nodes.Element) and not isinstance(child, PASSED):
             yield from pieces(child, level, weight)
 
 
 def weighed(tag, words, weight, place=""):
     """An element that the index weighs, and whose place it knows."""
-    return (
-        f'<{tag} id="{place}" data-pagefind-weight="{weight:.2g}">{escape(words)}.</{tag}>'
-    )
+    return f'<{tag} id="{place}" data-pagefind-weight="{weight:.2g}">{escape(words)}</{tag}>'
 
 
 def text(node):
@@ -97,9 +97,9 @@ def said(env, page):
     )
     title, *rest = pieces(document, 0, weight)
     asked = ", ".join(meta)
-    known = weighed("p", asked, KEYWORDS * weight)
+    known = weighed("p", UNSEEN.format(asked), KEYWORDS * weight)
     if weight == 1:  # then the words count as a second title
-        known += f'<p hidden data-pagefind-meta="asked">{escape(asked)}</p>'
+        known += f'<p title="{escape(asked)}" data-pagefind-meta="asked[title]"></p>'
     body = "\n".join([title, known * bool(asked), *rest])
     return f'<!doctype html><html lang="en"><body>{body}</body></html>'
 

@@ -1,4 +1,4 @@
-"""The site around the pages: lean pages, equations, thumbnails, a content security policy, a map.
+"""The site around the pages: lean pages, equations, line breaks, thumbnails, a content security policy, a map.
 
 What a page's head says besides stands in `docs/_templates/page.html`.
 """
@@ -6,6 +6,7 @@ What a page's head says besides stands in `docs/_templates/page.html`.
 import base64
 import hashlib
 import logging
+import math
 import os
 import re
 import shutil
@@ -49,6 +50,12 @@ MENDS = (
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex"}
 SVG = "http://www.w3.org/2000/svg"
+XLINK = "{http://www.w3.org/1999/xlink}href"
+SHORT = 16  # symbols of a formula that stands on one line
+COMMANDS = (r"\\(?:(?:math|operatorname|text|bold|left|right)[a-z]*|[^a-zA-Z])", r"\\[a-zA-Z]+")
+BREAK = re.compile(r"(?<=[/_])(?=\w)")  # where a long name may go on in the next line
+EVERYWHERE = (-math.inf, -math.inf), (math.inf, math.inf)
+NUMBER = re.compile(r"-?\d+\.?\d*")
 LETTER = {
     "scale(0.015625)",
     "scale(.15625)",
@@ -94,6 +101,48 @@ def lighten(app, pagename, templatename, context, doctree):
         ]
 
 
+class Lines(SphinxPostTransform):
+    """Keep a short formula on one line with its comma, which browsers do not, and let long names break."""
+
+    default_priority = 300
+    builders = ("html", "dirhtml")
+
+    def run(self, **kwargs):
+        """Put formulas into boxes, and breaks into names."""
+        for formula in list(self.document.findall(nodes.math)):
+            if symbols(formula.astext()) <= SHORT:
+                keep(formula)
+        for text in list(self.document.findall(nodes.Text)):
+            if isinstance(text.parent, nodes.paragraph) and re.search(r"[^\s/_]+[/_]\S{20}", text):
+                pieces = [[html("<wbr>"), nodes.Text(piece)] for piece in BREAK.split(text)]
+                text.parent.replace(text, sum(pieces, [])[1:])
+
+
+def symbols(formula):
+    """How many symbols a formula has, about."""
+    for command, symbol in zip(COMMANDS, ("", "x"), strict=True):
+        formula = re.sub(command, symbol, formula)
+    return len(re.sub(r"[{}_^\s]", "", formula))
+
+
+def keep(formula):
+    """Put a formula into a box, with the marks that stand at it, if a line could end within."""
+    line, at = formula.parent, formula.parent.index(formula)
+    start, opening = parted(line[at - 1] if at else None, r"(.*?)([(\[\u201c\u2018]*)$")
+    closing, end = parted(line[at + 1] if at + 1 < len(line) else None, r"([^\s\w]*)(.*)")
+    if opening or closing or symbols(formula.astext()) > 2:
+        line[at - bool(opening) : at + 1 + bool(closing)] = [
+            *[nodes.Text(start)] * bool(opening),
+            nodes.inline("", "", nodes.Text(opening), formula, nodes.Text(closing), classes=["formula"]),
+            *[nodes.Text(end)] * bool(closing),
+        ]
+
+
+def parted(near, marks):
+    """The text beside a formula in two pieces, of which one is what stands at it."""
+    return re.match(marks, near, re.DOTALL).groups() if isinstance(near, nodes.Text) else ("", "")
+
+
 class Thumbnails(SphinxPostTransform):
     """Give each chapter in a list of class `chapters` a thumbnail: its first figure, without words."""
 
@@ -101,7 +150,7 @@ class Thumbnails(SphinxPostTransform):
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Put a picture before each item whose chapter has one, and a box around the item."""
+        """Put a picture below each item whose chapter has one, and a box around the item."""
         for group in self.document.findall(nodes.container):
             if "chapters" not in group["classes"]:
                 continue
@@ -110,7 +159,7 @@ class Thumbnails(SphinxPostTransform):
                 if link is None:  # it leads nowhere, about which Sphinx has warned
                     continue
                 picture = self.picture(link["refuri"].removesuffix(".html"))
-                item.next_node(nodes.term).insert(0, html(picture))
+                item.next_node(nodes.definition).append(html(picture))
                 item.replace_self([html('<div class="item">'), item, html("</div>")])
 
     def picture(self, page):
@@ -134,7 +183,7 @@ def html(text):
 
 
 def wordless(source, target):
-    """Write a figure without its words and its variant for a phone; return its size."""
+    """Write a figure without words, its variant for a phone, and empty margins; return its size."""
     ElementTree.register_namespace("", SVG)
     root = ElementTree.parse(source).getroot()
     letters = {f"#{e.get('id')}" for e in root.iter() if e.get("transform") in LETTER}
@@ -144,12 +193,70 @@ def wordless(source, target):
                 child.get("class") == "phone"
                 or child.get("transform") in LETTER
                 or child.tag == f"{{{SVG}}}metadata"
-                or child.get("{http://www.w3.org/1999/xlink}href") in letters
+                or child.get(XLINK) in letters
             ):
                 parent.remove(child)
+    size = crop(root)
     svg = ElementTree.tostring(root, encoding="unicode")
     target.write_text(re.sub(r"(\d+\.\d)\d+", r"\1", svg), encoding="utf-8")
-    return (round(float(root.get(side)[:-2])) for side in ("width", "height"))
+    return size
+
+
+def crop(root, margin=2):
+    """Let a drawing begin and end where something is drawn; return its size."""
+    shapes = {f"#{e.get('id')}": e for e in root.iter() if e.get("id")}
+    xs, ys = zip(*drawn(root, shapes, (1, 1, 0, 0)), strict=True)
+    _, _, wide, high = map(float, root.get("viewBox").split())
+    left, top = max(0, min(xs) - margin), max(0, min(ys) - margin)
+    width, height = min(wide, max(xs) + margin) - left, min(high, max(ys) + margin) - top
+    root.set("viewBox", f"{left} {top} {width} {height}")
+    root.set("width", f"{width}pt")
+    root.set("height", f"{height}pt")
+    return round(width), round(height)
+
+
+def drawn(element, shapes, place):
+    """The corners of what an element draws, where a scale and a shift, two numbers each, put it."""
+    kind, style = element.tag.removeprefix(f"{{{SVG}}}"), element.get("style", "")
+    if kind in {"defs", "clipPath"} or ("fill: none" in style and "stroke:" not in style):
+        return
+    for how, numbers in re.findall(r"(\w+)\(([^)]*)\)", element.get("transform", "")):
+        n = [float(number) for number in NUMBER.findall(numbers)]
+        if how != "rotate":  # only words are
+            scale = {"translate": (1, 1, *n), "scale": (n[0], n[-1], 0, 0)}.get(how)
+            place = moved(place, scale or (n[0], n[3], *n[4:]))
+    points = []
+    if kind == "path":
+        numbers = [float(number) for number in NUMBER.findall(element.get("d"))]
+        points = list(zip(numbers[::2], numbers[1::2], strict=True))
+    elif kind in {"rect", "image"}:
+        points = corners(element)
+    elif kind == "use":
+        by = moved(place, (1, 1, *corners(element)[0]))
+        yield from drawn(shapes[element.get(XLINK)], shapes, by)
+    edge = shapes.get(element.get("clip-path", "")[4:-1])  # url(#...)
+    (left, top), (right, bottom) = corners(edge[0]) if edge is not None else EVERYWHERE
+    for x, y in points:
+        x, y = min(max(x, left), right), min(max(y, top), bottom)
+        yield place[0] * x + place[2], place[1] * y + place[3]
+    for child in element:
+        yield from drawn(child, shapes, place)
+
+
+def corners(box):
+    """Where a rectangle begins and ends."""
+    x, y, width, height = (float(box.get(s, 0)) for s in ("x", "y", "width", "height"))
+    return (x, y), (x + width, y + height)
+
+
+def moved(place, by):
+    """A scale and a shift after another one."""
+    return (
+        place[0] * by[0],
+        place[1] * by[1],
+        place[0] * by[2] + place[2],
+        place[1] * by[3] + place[3],
+    )
 
 
 def finish(app, error):
@@ -197,6 +304,7 @@ def mend(text):
 def setup(app):
     """Register with Sphinx."""
     logging.basicConfig()  # before accessible-pygments would print what each kernel does
+    app.add_post_transform(Lines)
     app.add_post_transform(Thumbnails)
     app.connect("builder-inited", prepare)
     app.connect("html-page-context", lighten, priority=950)
