@@ -98,8 +98,9 @@ def said(env, page):
     title, *rest = pieces(document, 0, weight)
     asked = ", ".join(meta)
     known = weighed("p", UNSEEN.format(asked), KEYWORDS * weight)
-    if weight == 1:  # then the words count as a second title
-        known += f'<p title="{escape(asked)}" data-pagefind-meta="asked[title]"></p>'
+    if weight == 1:  # then the words count as a second title, but rope_theta is no page on rope
+        second = escape(", ".join(words for words in asked.split(", ") if "_" not in words))
+        known += f'<p title="{second}" data-pagefind-meta="asked[title]"></p>'
     body = "\n".join([title, known * bool(asked), *rest])
     return f'<!doctype html><html lang="en"><body>{body}</body></html>'
 

@@ -53,7 +53,8 @@ SVG = "http://www.w3.org/2000/svg"
 XLINK = "{http://www.w3.org/1999/xlink}href"
 SHORT = 16  # symbols of a formula that stands on one line
 COMMANDS = (r"\\(?:(?:math|operatorname|text|bold|left|right)[a-z]*|[^a-zA-Z])", r"\\[a-zA-Z]+")
-BREAK = re.compile(r"(?<=[/_])(?=\w)")  # where a long name may go on in the next line
+LONG = re.compile(r"(?=\S{20})\S*\w[/_]\w")
+BREAK = re.compile(r"(?<=\w[/_])(?=\w)")  # where a long name may go on in the next line
 EVERYWHERE = (-math.inf, -math.inf), (math.inf, math.inf)
 NUMBER = re.compile(r"-?\d+\.?\d*")
 LETTER = {
@@ -113,7 +114,7 @@ class Lines(SphinxPostTransform):
             if symbols(formula.astext()) <= SHORT:
                 keep(formula)
         for text in list(self.document.findall(nodes.Text)):
-            if isinstance(text.parent, nodes.paragraph) and re.search(r"[^\s/_]+[/_]\S{20}", text):
+            if type(text.parent) in (nodes.paragraph, nodes.literal) and LONG.search(text):
                 pieces = [[html("<wbr>"), nodes.Text(piece)] for piece in BREAK.split(text)]
                 text.parent.replace(text, sum(pieces, [])[1:])
 
