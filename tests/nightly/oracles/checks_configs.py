@@ -16,23 +16,22 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from posattn import configs
 from posattn.configs import FAMILIES
+from tests import records
 from tests.nightly.oracles import defaults
 
 ROOT = Path(__file__).parents[3]
-FILES = {
-    path.stem: json.loads(path.read_text("utf-8"))
-    for path in sorted((ROOT / "docs" / "_records" / "configs").glob("*.json"))
-}
+CALLED = {"kimi_k2": "deepseek_v3"}  # what transformers reads as another family
 RELEASED = json.loads((ROOT / "tests" / "library" / "released.json").read_text("utf-8"))
 UNLIKE = {
-    "GLM4V-sophgo",  # whose partial_rotary_factor transformers drops, so that it cannot rotate
+    *("GLM4V-sophgo", "glm-4.1v"),  # whose partial_rotary_factor transformers drops, so that it cannot rotate
     "Step-3.7-Flash-FP8",  # flat, where transformers reads a text_config
-    "Llama3_2-Vision-sophgo",  # whose text model AutoModel does not make
+    *("Llama3_2-Vision-sophgo", "llama-3.2-vision"),  # whose text model AutoModel does not make
 }
-FILES |= {
-    name: told["config"]
-    for name, told in RELEASED.items()
-    if name not in UNLIKE and told["config"]["model_type"] in transformers.CONFIG_MAPPING
+STORED = records.CLASSES | records.FILES | {name: told["config"] for name, told in RELEASED.items()}
+FILES = {
+    name: config
+    for name, config in STORED.items()
+    if name not in UNLIKE and {config["model_type"]} & {*CALLED, *CONFIG_MAPPING}
 }
 NAMES = sorted(FILES)
 SINGLE = 2e-5  # of frequencies in float32, relative
@@ -50,9 +49,6 @@ def every_one_but(names):
     """All records but some, each of which must exist."""
     assert names <= set(NAMES)
     return pytest.mark.parametrize("name", sorted(set(NAMES) - names))
-
-
-CALLED = {"kimi_k2": "deepseek_v3"}  # what transformers reads as another family
 
 
 def loaded(name):
