@@ -1,4 +1,4 @@
-"""The recorded configurations of released models, by family, and their plans; and defaults of classes for tests."""
+"""The recorded configurations of released models, by family, their plans, and a few defaults of classes."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,12 @@ from pathlib import Path
 from posattn.configs import plan
 
 FOLDER = Path(__file__).parents[1] / "docs" / "_records" / "configs"
-FILES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}
-CLASSES = json.loads((Path(__file__).parent / "library" / "classes.json").read_text("utf-8"))
+FILES = {
+    path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))
+}
+CLASSES = json.loads(
+    (Path(__file__).parent / "library" / "classes.json").read_text("utf-8")
+)
 RECORDS = {record["_family"]: record for record in FILES.values()}
 PLANS = {family: plan(record) for family, record in RECORDS.items()}
 SCALINGS = ("linear", "yarn", "longrope", "llama3")

@@ -114,7 +114,9 @@ def recorded():
 def test_cards_name_only_models_of_the_table_and_others_that_were_verified():
     for name, models in recorded().items():
         named = {model.split(" (")[0] for model in CARDS[name].models} - VERIFIED.keys()
-        listed = {told for told in named if any(f"{m} ".startswith(f"{told} ") for m in models)}
+        listed = {
+            told for told in named if any(f"{m} ".startswith(f"{told} ") for m in models)
+        }
         assert named == listed, name
     told = {model.split(" (")[0] for card in CARDS.values() for model in card.models}
     assert told >= VERIFIED.keys()

@@ -9,6 +9,7 @@ from tests.records import stored
 SIZES = {"hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4}
 LLAMA = SIZES | {"rope_theta": 1e4, "num_key_value_heads": 2, "rms_norm_eps": 1e-6}
 FULL, SLIDING = "full_attention", "sliding_attention"
+CHUNKS = {"attention_chunk_size": None, "layer_types": ["chunked_attention"] * 48}
 
 
 def changed(name, **changes):
@@ -123,7 +124,7 @@ WRONG = [
     (changed("gemma-4", num_global_key_value_heads=3), "num_global_key_value_heads = 3 must divide"),
     (changed("gemma-4", num_kv_shared_layers=6, **GEMMA4), "leaves no 'sliding_attention' with keys"),
     (changed("exaone-4", sliding_window_pattern="LX"), "sliding_window_pattern must be of L and G"),
-    (changed("llama-4-scout", attention_chunk_size=None, layer_types=["chunked_attention"] * 48), "attention_chunk_size is null, but layer_types"),
+    (changed("llama-4-scout", **CHUNKS), "attention_chunk_size is null, but layer_types"),
     (changed("llama-4-scout", attn_temperature_tuning="yes"), "must be true, false or a whole number"),
     (changed("falcon", **FALCON), "num_kv_heads = 8 must divide num_attention_heads = 71"),
     (changed("minimax-m2", rotary_dim=...), "rotary_dim is missing"),

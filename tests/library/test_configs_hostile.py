@@ -1,6 +1,5 @@
 """Configurations that somebody broke: each gives an error that names the key, or the right plan."""
 
-import json
 import math
 import re
 from pathlib import Path

@@ -117,7 +117,8 @@ def test_layouts_and_norms_follow_the_family():
 
 
 def test_a_one_marks_a_layer_that_is_rotated():
-    config = record("smollm3")
+    config = record("smollm3") | {"no_rope_layers": 9 * [1, 1, 1, 0]}
+    assert plan(config).layers == plan(record("smollm3")).layers
     rotated = [layer.rope is not None for layer in plan(config).layers]
     assert rotated == [one == 1 for one in config["no_rope_layers"]]
     assert rotated == 9 * [True, True, True, False]

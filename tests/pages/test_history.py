@@ -70,7 +70,12 @@ def test_hybrids_rotate_in_three_of_four_layers():
         if attends and any(rotates) and not all(rotates):
             assert rotates == [index % 4 != 3 for index in range(len(rotates))]
             hybrid.add(family)
-    assert {name.split()[0] for name in hybrid} == {"Llama", "SmolLM3", "cohere-2", "EXAONE"}
+    assert {name.split()[0] for name in hybrid} == {
+        "Llama",
+        "SmolLM3",
+        "cohere-2",
+        "EXAONE",
+    }
 
 
 def test_models_of_2026_differ_in_positions():

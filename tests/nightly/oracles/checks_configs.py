@@ -23,11 +23,21 @@ ROOT = Path(__file__).parents[3]
 CALLED = {"kimi_k2": "deepseek_v3"}  # what transformers reads as another family
 RELEASED = json.loads((ROOT / "tests" / "library" / "released.json").read_text("utf-8"))
 UNLIKE = {
-    *("GLM4V-sophgo", "glm-4.1v"),  # whose partial_rotary_factor transformers drops, so that it cannot rotate
+    *(
+        "GLM4V-sophgo",
+        "glm-4.1v",
+    ),  # whose partial_rotary_factor transformers drops, so that it cannot rotate
     "Step-3.7-Flash-FP8",  # flat, where transformers reads a text_config
-    *("Llama3_2-Vision-sophgo", "llama-3.2-vision"),  # whose text model AutoModel does not make
+    *(
+        "Llama3_2-Vision-sophgo",
+        "llama-3.2-vision",
+    ),  # whose text model AutoModel does not make
 }
-STORED = records.CLASSES | records.FILES | {name: told["config"] for name, told in RELEASED.items()}
+STORED = (
+    records.CLASSES
+    | records.FILES
+    | {name: told["config"] for name, told in RELEASED.items()}
+)
 FILES = {
     name: config
     for name, config in STORED.items()

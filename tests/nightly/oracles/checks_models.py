@@ -60,7 +60,10 @@ def test_opts_table_has_two_rows_that_nothing_uses():
 def test_whispers_sinusoid():
     from transformers.models.whisper.modeling_whisper import sinusoids
 
-    rows, width = PLANS["Whisper tiny"].layers[0].table[1], RECORDS["Whisper tiny"]["d_model"]
+    rows, width = (
+        PLANS["Whisper tiny"].layers[0].table[1],
+        RECORDS["Whisper tiny"]["d_model"],
+    )
     ours = to_half(sinusoidal_encoding(rows, width, base=1e4 ** (width / (width - 2))))
     assert np.abs(ours.double().numpy() - double(sinusoids(rows, width))).max() < 5e-4
 
