@@ -92,7 +92,7 @@ async function start() {
     return;
   }
   const pagefind = await import("../pagefind/pagefind.js");
-  await pagefind.options({ ranking: { termSimilarity: 2, pageLength: 0.4, metaWeights: { title: 0.3, asked: 1 } } });
+  await pagefind.options({ ranking: { termSimilarity: 2, pageLength: 0.4, metaWeights: { title: 0.5, asked: 4 } } });
   await search(pagefind);
   form.addEventListener("submit", (event) => event.preventDefault());
   input.addEventListener("input", () => {
