@@ -21,7 +21,7 @@ const weight = (section) => section.weighted_locations.reduce((sum, at) => sum +
 function excerpt({ anchor, title, locations }, { content, anchors }) {
   const words = content.split(/\s+/);
   const start = anchor?.location ?? 0;
-  const end = Math.min(words.length, ...anchors.map((next) => next.location).filter((place) => place > start));
+  const end = Math.min(words.length, ...anchors.filter((next) => /^h/.test(next.element) && next.location > start).map((next) => next.location));
   let unseen = false;
   const shown = [];
   for (let i = start + title.split(/\s+/).length; i < end; i += 1) {
