@@ -136,7 +136,9 @@ def write_pages(app):
 
 def inline_math(app, what, name, obj, options, lines):
     """Let docstrings write inline mathematics as `$x$`."""
-    text = re.sub(r"\$([^$]+)\$", lambda m: f":math:`{' '.join(m[1].split())}`", "\n".join(lines))
+    text = re.sub(
+        r"\$([^$]+)\$", lambda m: f":math:`{' '.join(m[1].split())}`", "\n".join(lines)
+    )
     lines[:] = text.split("\n")
 
 

@@ -76,7 +76,9 @@ def pieces(node, level, weight):
 
 def weighed(tag, words, weight, place=""):
     """An element that the index weighs, and whose place it knows."""
-    return f'<{tag} id="{place}" data-pagefind-weight="{weight:.2g}">{escape(words)}</{tag}>'
+    return (
+        f'<{tag} id="{place}" data-pagefind-weight="{weight:.2g}">{escape(words)}</{tag}>'
+    )
 
 
 def text(node):
@@ -98,7 +100,9 @@ def said(env, page):
     title, *rest = pieces(document, 0, weight)
     asked = ", ".join(meta)
     known = weighed("p", UNSEEN.format(asked), KEYWORDS * weight)
-    if weight == 1:  # then the words count as a second title, but rope_theta is no page on rope
+    if (
+        weight == 1
+    ):  # then the words count as a second title, but rope_theta is no page on rope
         second = escape(", ".join(words for words in asked.split(", ") if "_" not in words))
         known += f'<p title="{second}" data-pagefind-meta="asked[title]"></p>'
     body = "\n".join([title, known * bool(asked), *rest])

@@ -1,4 +1,4 @@
-"""The site around the pages: lean pages, equations, line breaks, thumbnails, a content security policy, a map.
+"""The site around the pages: lean pages, equations, line breaks, thumbnails, a security policy, a map.
 
 What a page's head says besides stands in `docs/_templates/page.html`.
 """
@@ -52,7 +52,10 @@ HIDDEN = {"404", "search", "genindex"}
 SVG = "http://www.w3.org/2000/svg"
 XLINK = "{http://www.w3.org/1999/xlink}href"
 SHORT = 16  # symbols of a formula that stands on one line
-COMMANDS = (r"\\(?:(?:math|operatorname|text|bold|left|right)[a-z]*|[^a-zA-Z])", r"\\[a-zA-Z]+")
+COMMANDS = (
+    r"\\(?:(?:math|operatorname|text|bold|left|right)[a-z]*|[^a-zA-Z])",
+    r"\\[a-zA-Z]+",
+)
 LONG = re.compile(r"(?=\S{20})\S*\w[/_]\w")
 BREAK = re.compile(r"(?<=\w[/_])(?=\w)")  # where a long name may go on in the next line
 EVERYWHERE = (-math.inf, -math.inf), (math.inf, math.inf)
@@ -115,8 +118,8 @@ class Lines(SphinxPostTransform):
                 keep(formula)
         for text in list(self.document.findall(nodes.Text)):
             if type(text.parent) in (nodes.paragraph, nodes.literal) and LONG.search(text):
-                pieces = [[html("<wbr>"), nodes.Text(piece)] for piece in BREAK.split(text)]
-                text.parent.replace(text, sum(pieces, [])[1:])
+                parts = ((html("<wbr>"), nodes.Text(part)) for part in BREAK.split(text))
+                text.parent.replace(text, [node for pair in parts for node in pair][1:])
 
 
 def symbols(formula):
@@ -134,14 +137,25 @@ def keep(formula):
     if opening or closing or symbols(formula.astext()) > 2:
         line[at - bool(opening) : at + 1 + bool(closing)] = [
             *[nodes.Text(start)] * bool(opening),
-            nodes.inline("", "", nodes.Text(opening), formula, nodes.Text(closing), classes=["formula"]),
+            nodes.inline(
+                "",
+                "",
+                nodes.Text(opening),
+                formula,
+                nodes.Text(closing),
+                classes=["formula"],
+            ),
             *[nodes.Text(end)] * bool(closing),
         ]
 
 
 def parted(near, marks):
     """The text beside a formula in two pieces, of which one is what stands at it."""
-    return re.match(marks, near, re.DOTALL).groups() if isinstance(near, nodes.Text) else ("", "")
+    return (
+        re.match(marks, near, re.DOTALL).groups()
+        if isinstance(near, nodes.Text)
+        else ("", "")
+    )
 
 
 class Thumbnails(SphinxPostTransform):
@@ -206,8 +220,9 @@ def wordless(source, target):
 def crop(root, margin=2):
     """Let a drawing begin and end where something is drawn; return its size."""
     shapes = {f"#{e.get('id')}": e for e in root.iter() if e.get("id")}
-    xs, ys = zip(*drawn(root, shapes, (1, 1, 0, 0)), strict=True)
     _, _, wide, high = map(float, root.get("viewBox").split())
+    points = [*drawn(root, shapes, (1, 1, 0, 0))] or [(0, 0), (wide, high)]
+    xs, ys = zip(*points, strict=True)
     left, top = max(0, min(xs) - margin), max(0, min(ys) - margin)
     width, height = min(wide, max(xs) + margin) - left, min(high, max(ys) + margin) - top
     root.set("viewBox", f"{left} {top} {width} {height}")
