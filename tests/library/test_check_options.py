@@ -130,13 +130,14 @@ def test_tolerances_are_units_in_the_last_place():
     assert TOLERANCE["bfloat16"] == 4 * 2.0**-7
 
 
-def test_what_others_call_a_scheme_suggests_it():
+def test_what_others_call_a_scheme_is_that_scheme():
     assert not set(ALSO) & set(names())
     assert set(ALSO.values()) <= set(names())
-    with pytest.raises(UsageError, match="such as latent, got 'mla'"):
-        load("mla")
-    for lost in ("rotry", 3):
-        with pytest.raises(UsageError, match=rf"such as rotary, got {lost!r}"):
+    assert load("RoPE")["scheme"] == "rotary"
+    report = check(gallery.rotary_by_halves, "rope", framework="numpy")
+    assert report.causes[0].name == "other_layout"
+    for lost, near in (("rotry", "; did you mean rotary?"), (3, "$")):
+        with pytest.raises(UsageError, match=rf"got {lost!r}{near}".replace("?", r"\?")):
             load(lost)
 
 

@@ -10,8 +10,7 @@ import pytest
 from posattn import reference
 from posattn.__main__ import main
 from posattn.configs import plan
-from posattn.conformance import UsageError, check, worker
-from posattn.conformance.planned import planned
+from posattn.conformance import UsageError, check, planned, worker
 from tests.records import CLASSES, PLANS, RECORDS
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations

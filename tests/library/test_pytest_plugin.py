@@ -161,7 +161,7 @@ def test_gradients_belong_to_their_case(project):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("'rotry'", "test_it: scheme must be one of * got 'rotry'"),
+        ("'rotry'", "test_it: scheme must be one of * got 'rotry'; did you mean rotary?"),
         ("'rotary', only='lost'", "test_it: only must be part of a * got 'lost'"),
     ],
 )

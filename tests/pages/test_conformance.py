@@ -7,7 +7,7 @@ import pytest
 from posattn import reference
 from posattn.conformance import check, gallery, load
 from posattn.conformance.faults import FAULTS
-from posattn.conformance.planned import planned
+from posattn.conformance import planned
 from posattn.reference import rotate
 
 ROTARY = {case["name"]: case for case in load("rotary")["cases"]}

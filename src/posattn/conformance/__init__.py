@@ -12,3 +12,13 @@ from posattn.conformance.testing import conforms
 from posattn.conformance.vectors import UsageError, load, names
 
 __all__ = ["Report", "UsageError", "assert_conforms", "check", "conforms", "load", "names"]
+__all__ += ["planned"]
+
+
+def __getattr__(name):
+    """Import `planned` when it is asked for: it needs the reference, and the rest does not."""
+    if name != "planned":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from posattn.conformance.layers import planned
+
+    return planned

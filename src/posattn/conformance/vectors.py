@@ -11,7 +11,7 @@ __all__ = ["UsageError", "decode", "load", "names"]
 FOLDER = Path(__file__).with_name("vectors")
 
 
-# what others call a scheme
+# what others call a scheme, which `load` takes too
 ALSO = {
     "dynamic": "dynamic_ntk",
     "gpt_oss": "sinks",
@@ -52,7 +52,7 @@ def load(scheme):
     """Return the vectors of one scheme, with NumPy arrays for the arrays in them.
 
     Args:
-        scheme: one of `names()`.
+        scheme: one of `names()`, or what others call it, such as `"rope"`.
 
     Returns:
         A dict as `schema.json` describes it, with what is checked, the parameters of the function,
@@ -71,14 +71,14 @@ def load(scheme):
         >>> case["expected"][1].round(4)
         array([0.8415, 0.5403, 0.01  , 1.    ])
     """
-    if scheme not in names():
-        known = ALSO.get(str(scheme).lower().replace("-", "_"))
-        close = [known] if known else difflib.get_close_matches(str(scheme), names())
-        near = ", ".join(close) or "rotary"
+    name = ALSO.get(str(scheme).lower().replace("-", "_"), scheme)
+    if name not in names():
+        close = difflib.get_close_matches(str(scheme), [*names(), *ALSO])
+        near = f"; did you mean {' or '.join(close)}?" * bool(close)
         raise UsageError(
-            f"scheme must be one of `python -m posattn schemes`, such as {near}, got {scheme!r}"
+            f"scheme must be one of `python -m posattn schemes`, got {scheme!r}{near}"
         )
-    text = (FOLDER / f"{scheme}.json").read_text(encoding="utf-8")
+    text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
     return json.loads(text, object_hook=decode)
 
 

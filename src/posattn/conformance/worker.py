@@ -38,7 +38,7 @@ def work(request, say):
         options = options_of(request)
         scheme = request["scheme"]
         if request["config"] is not None:
-            from posattn.conformance.planned import planned
+            from posattn.conformance.layers import planned
 
             scheme = planned(request["config"], request["layer"])
         report = examine(

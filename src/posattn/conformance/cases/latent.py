@@ -95,5 +95,10 @@ def latent():
 
 
 CASES = {
-    "latent": Cases(layer, latent, "deepseek2024v2, section 2.1", name="LatentAttention")
+    "latent": Cases(
+        layer,
+        latent,
+        "deepseek2024v2, section 2.1",
+        name="LatentAttention(*weights, rotate=Rotary(...))",
+    )
 }

@@ -166,12 +166,20 @@ def ids_mrope():
 VASWANI = "Vaswani.Shazeer.Parmar.ea.2017, section 3.2.3"
 MASK = {"results": "mask"}
 CASES = {
-    "causal_mask": Cases(causal, causal_mask, VASWANI, name="causal_mask", **MASK),
+    "causal_mask": Cases(causal, causal_mask, VASWANI, name="causal=True", **MASK),
     "window_mask": Cases(
-        window, window_mask, "jiang2023mistral, section 2", name="Window", **MASK
+        window,
+        window_mask,
+        "jiang2023mistral, section 2",
+        name="Window(window) and causal=True",
+        **MASK,
     ),
     "chunk_mask": Cases(
-        chunk, chunk_mask, f"{VASWANI}, in chunks as in Llama 4", name="Chunk", **MASK
+        chunk,
+        chunk_mask,
+        f"{VASWANI}, in chunks as in Llama 4",
+        name="Chunk(size) and causal=True",
+        **MASK,
     ),
     "prefix_mask": Cases(
         prefix,
@@ -188,6 +196,6 @@ CASES = {
         packing, ids_packing, "raffel2020exploring, section 3.1", name="ids"
     ),
     "ids_mrope": Cases(
-        multimodal, ids_mrope, "wang2024qwen2vl, section 2.1", name="mrope_positions"
+        multimodal, ids_mrope, "wang2024qwen2vl, section 2.1", name="mrope_positions(parts)"
     ),
 }

@@ -196,5 +196,5 @@ CARDS = {
 }
 
 CASES = {
-    "dape": Cases(adapted, dape_cases, "zheng2024dape, section 3", name="DAPE"),
+    "dape": Cases(adapted, dape_cases, "zheng2024dape, section 3", name="DAPE(bias, ...).scores"),
 }

@@ -228,7 +228,7 @@ CASES = {
         interleaved_frequencies,
         mrope_interleaved_cases,
         "bai2025qwen3vl",
-        name="mrope_frequencies",
+        name="mrope_frequencies(..., interleaved=True)",
         relative=True,
         exact=True,
     ),

@@ -264,10 +264,16 @@ LAYOUTS = "biderman2021rotary, the two layouts"
 CASES = {
     "rotary": Cases(rotated, rotary, "su2024roformer, section 3.2.2", name="rotate"),
     "inverse_rotation": Cases(
-        turned_back, inverse_rotation, "su2024roformer, section 3.2.2", name="rotate"
+        turned_back,
+        inverse_rotation,
+        "su2024roformer, section 3.2.2",
+        name="rotate at -positions",
     ),
     "rotary_scores": Cases(
-        scores, rotary_scores, "su2024roformer, section 3.2.2", name="rotate"
+        scores,
+        rotary_scores,
+        "su2024roformer, section 3.2.2",
+        name="rotate(query, ...) @ rotate(key, ...).mT",
     ),
     "to_half": Cases(definition.to_half, to_half, LAYOUTS),
     "to_interleaved": Cases(definition.to_interleaved, to_interleaved, LAYOUTS),

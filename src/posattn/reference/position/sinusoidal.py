@@ -309,9 +309,14 @@ CARDS = {
 PAPER = "Vaswani.Shazeer.Parmar.ea.2017, section 3.5"
 CASES = {
     "sinusoidal": Cases(sinusoidal_encoding, sinusoidal_cases, PAPER),
-    "sinusoidal_concatenated": Cases(concatenated, sinusoidal_concatenated_cases, PAPER),
+    "sinusoidal_concatenated": Cases(
+        concatenated,
+        sinusoidal_concatenated_cases,
+        PAPER,
+        name="to_half(sinusoidal_encoding(...))",
+    ),
     "positional_encoding": Cases(
-        encode, positional_encoding_cases, PAPER, name="PositionalEncoding"
+        encode, positional_encoding_cases, PAPER, name="PositionalEncoding(dim, base=base)"
     ),
     "frequencies": Cases(frequencies, frequencies_cases, PAPER, relative=True, exact=True),
 }
