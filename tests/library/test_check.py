@@ -32,6 +32,7 @@ from posattn.conformance.calls import signature_of
 from posattn.conformance.faults import FAULTS, explain
 from posattn.conformance.faults.registry import Near, half_precision
 from posattn.conformance.frameworks import detect, read
+from posattn.conformance.generate import SCHEMES
 from posattn.conformance.report import Run
 from tests.conftest import REFERENCE, TWINS
 
@@ -107,6 +108,90 @@ def test_the_gallery_is_named_in_float32(name):
     told = " ".join(str(report).split())  # in lines of a terminal
     assert report.causes[0].sentence in told
     assert report.causes[0].seen in told
+
+
+def of_50000(scores, mask=None):
+    """A running maximum that begins at -50000, with a running sum of 1."""
+    first = np.full((*scores.shape[:-1], 1), -5e4)
+    scores = scores if mask is None else np.where(mask, scores, -np.inf)
+    return REFERENCE.masked_softmax(np.concatenate([scores, first], -1))[..., :-1]
+
+
+def capped(how, query, key, value, soft_cap, mask=True, causal=False, bias=0, scale=None):
+    """Attention whose scores are `how(scores, bias, hidden, cap)`."""
+    scores = query @ key.mT * (scale or query.shape[-1] ** -0.5)
+    seen = np.tri(*scores.shape[-2:]) > 0 if causal and query.shape[-2] > 1 else True
+    hidden = np.where(mask & np.broadcast_to(seen, scores.shape), 0, -np.inf)
+    scores = how(scores, bias, hidden, soft_cap)
+    exp = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e30))
+    return exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300) @ value
+
+
+def half_of_the_rotary_part(
+    x, positions=None, mask=None, causal=False, base=1e4, layout="interleaved", **made
+):
+    """Latent attention whose rotary part of four entries rotates two."""
+    two = REFERENCE.Rotary(frequencies=REFERENCE.frequencies(2, base=base), layout=layout)
+    layer = REFERENCE.LatentAttention(**made, rotate=two)
+    return layer(x, mask=mask, causal=causal, query_positions=positions)
+
+
+PLANTED = {  # causes of public threads, each as code of our own
+    "maximum_begins_at_minus_50000": ("masked_softmax", of_50000),
+    "rotated_twice": (
+        "rotary",
+        lambda x, positions=None, **options: REFERENCE.rotate(
+            REFERENCE.rotate(x, positions, **options), positions, **options
+        ),
+    ),
+    "latent_half_turned": ("latent", half_of_the_rotary_part),
+    "soft_cap_times_the_score": (
+        "soft_cap",
+        functools.partial(
+            capped, lambda s, bias, hidden, c: s * np.tanh(s / c) + bias + hidden
+        ),
+    ),
+    "soft_cap_after_mask_and_bias": (
+        "soft_cap",
+        functools.partial(
+            capped, lambda s, bias, hidden, c: c * np.tanh((s + bias + hidden) / c)
+        ),
+    ),
+    "slopes_of_4_ranks": (
+        "alibi_slopes",
+        lambda n: (
+            np.tile(REFERENCE.alibi_slopes(n // 4), 4)
+            if n % 4 == 0
+            else REFERENCE.alibi_slopes(n)
+        ),
+    ),
+    "bias_not_in_decoding": (
+        "t5",
+        lambda i, j, **t5: SCHEMES["t5"].function(i, j, **t5) * (i.shape[-1] > 1),
+    ),
+    "bias_from_the_start": (
+        "t5",
+        lambda i, j, **t5: SCHEMES["t5"].function(
+            np.arange(i.shape[-1]) + 0 * i, np.arange(j.shape[-1]) + 0 * j, **t5
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_cause_is_named(name):
+    scheme, function = PLANTED[name]
+    report = check(function, scheme, framework="numpy")
+    assert causes(report) == [name], f"{report}"
+
+
+def test_scores_far_below_zero_fail_a_maximum_that_begins_too_high():
+    def attention(query, key, value, mask=None, causal=False, bias=None, scale=None):
+        return gallery.attend(of_50000, query, key, value, mask, causal, bias, scale)
+
+    report = check(attention, "attention", framework="numpy", skip="NaN")
+    assert [run.case["name"] for run in report.failures] == ["scores far below zero"]
+    assert causes(report) == ["maximum_begins_at_minus_50000"]
 
 
 def test_a_fault_of_slopes_is_named_in_the_bias():

@@ -36,8 +36,12 @@ def by_hand(
     query, key, value, query_positions, key_positions, *, sinks=None,
     frequencies=None, factor=1.0, layout="half", scale=None, cap=None, causal=True,
     window=None, chunk=None, slopes=None, growth=None, tile=False, order=None,
+    bend=lambda s, cap: cap * np.tanh(s / cap), late=False, decoding=None, rows=False,
 ):  # fmt: skip
     """Attention as people write it, masked by `order` if that is not where tokens stand."""
+    if decoding is not None and query.shape[-2] == 1:
+        changed = {name: x for name, x in locals().items() if name in KEPT} | decoding
+        return by_hand(query, key, value, query_positions, key_positions, **changed)
     group, given = query.shape[1] // key.shape[1], (query_positions, key_positions)
     i, j = (p if p.ndim == 1 else p[:, None] for p in given)
     if growth is not None:
@@ -50,10 +54,12 @@ def by_hand(
     else:
         key, value = (np.repeat(x, group, axis=1) for x in (key, value))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if cap is not None:
-        scores = cap * np.tanh(scores / cap)
+    if cap is not None and not late:
+        scores = bend(scores, cap)
     if slopes is not None:
         scores = scores - slopes[:, None, None] * abs(i[..., :, None] - j[..., None, :])
+    n_q, n_k = scores.shape[-2:]
+    order = (np.arange(n_k - n_q, n_k), np.arange(n_k)) if rows else order
     i, j = (p if p.ndim == 1 else p[:, None] for p in order or given)
     i, j = i[..., :, None], j[..., None, :]
     seen = i >= j if causal else i == i + 0 * j
@@ -62,12 +68,14 @@ def by_hand(
     if chunk is not None:
         seen = seen & (i // chunk == j // chunk)
     scores = np.where(seen, scores, -np.inf)
+    scores = bend(scores, cap) if late else scores
     sink = np.full((1, 1), -np.inf) if sinks is None else sinks[:, None, None]
     top = np.maximum(scores.max(-1, keepdims=True), sink)
     exp = np.exp(scores - top)
     return exp / (exp.sum(-1, keepdims=True) + np.exp(sink - top)) @ value
 
 
+KEPT = ("frequencies", "cap", "window", "chunk", "slopes", "layout")
 GPT_OSS, GPT_OSS_FACTOR = reference.yarn(
     64, base=150000.0, factor=32.0, trained_length=4096, truncate=False
 )
@@ -103,7 +111,21 @@ MISREAD = [
     ("Llama 3 8B", 5, {"causal": False}, "future_seen"),
     ("Llama 3 8B", 5, {"tile": True}, "key_heads_tiled"),
     ("Pythia 6.9B", 0, {"frequencies": plain(128, 1e4)}, "all_entries_turn"),
+    ("Llama 3 8B", 5, {"frequencies": 2 * plain(128, 5e5)}, "rotated_twice"),
+    ("Llama 3 8B", 5, {"sinks": np.full(4, -5e4)}, "maximum_begins_at_minus_50000"),
     ("Granite 3.3 8B", 0, {"scale": None}, "scale_of_the_width"),
+    (
+        "Gemma 2 9B",
+        0,
+        {"bend": lambda s, cap: s * np.tanh(s / cap)},
+        "soft_cap_times_the_score",
+    ),
+    ("Gemma 2 9B", 0, {"late": True}, "soft_cap_after_the_mask"),
+    ("Gemma 3 12B", 0, {"decoding": {"window": None}}, "window_not_in_decoding"),
+    ("Gemma 3 12B", 0, {"decoding": {"window": 1025}}, "window_one_too_large_in_decoding"),
+    ("Llama 4 Maverick", 0, {"decoding": {"chunk": None}}, "chunk_not_in_decoding"),
+    ("BLOOM 560M", 0, {"decoding": {"slopes": None}}, "bias_not_in_decoding"),
+    ("BLOOM 560M", 0, {"slopes": np.tile(0.5 ** np.arange(1, 9), 2)}, "slopes_of_2_ranks"),
     ("Gemma 2 9B", 0, {"cap": None}, "soft_cap_ignored"),
     ("Gemma 2 9B", 1, {"window": 4096}, "window_of_other_layers"),
     ("Gemma 3 12B", 0, {"window": 1025}, "window_one_too_large"),
@@ -151,7 +173,7 @@ def vectors_of():
 def test_a_layer_by_hand_passes(family, layer, vectors_of):
     report = report_on(vectors_of(family, layer), **LAYERS[family, layer])
     assert not report.failures, f"{report}"
-    assert len(report.runs) == 7
+    assert len(report.runs) == len(vectors_of(family, layer)["cases"])
 
 
 @pytest.mark.parametrize(("family", "layer", "wrong", "cause"), MISREAD)
@@ -221,6 +243,21 @@ def test_a_number_of_the_scaling_is_named(built, cause):
     assert bool(report.failures) == (cause is not None)
 
 
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ({"attention_factor": 1.0}, "attention_factor_ignored"),
+        ({"mscale": 1.0, "mscale_all_dim": 1.0}, "mscale_ignored"),
+    ],
+)
+def test_a_factor_that_is_said_and_ignored_is_named(said, cause):
+    frequencies, factor = reference.yarn(128, base=5e5, factor=4.0, trained_length=32768)
+    vectors = planned(SAID | {"rope_scaling": YARN | said})
+    assert not report_on(vectors, frequencies=frequencies).failures
+    report = report_on(vectors, frequencies=frequencies, factor=factor)
+    assert [c.name for c in report.causes] == [cause], f"{report}"
+
+
 def test_another_method_of_scaling_is_named():
     vectors = planned(SAID | {"rope_scaling": YARN})
     llama3 = reference.llama3(128, base=5e5, factor=4.0, trained_length=32768)
@@ -271,6 +308,15 @@ def test_where_prompts_pass_the_rotation_is_not_suspected(vectors_of):
         report = check(wrong, vectors_of("Llama 3 8B", 5), framework="numpy")
         assert told in str(report)
         assert "--scheme rotary" not in str(report)
+
+
+def test_a_window_by_rows_is_named_and_another_one_suspects_no_rotation():
+    vectors = planned({**RECORDS["Mistral 7B v0.1"], "sliding_window": 8})
+    usual = {"frequencies": plain(128, 1e4), "window": 8}
+    assert not report_on(vectors, **usual).failures
+    report = report_on(vectors, **usual, rows=True)
+    assert [c.name for c in report.causes] == ["mask_by_rows"], f"{report}"
+    assert "Prompts pass" in str(report_on(vectors, **usual | {"window": 12}))
 
 
 def test_a_window_of_one_can_only_be_too_large():

@@ -12,7 +12,6 @@ from posattn.conformance.testing import conforms
 from posattn.conformance.vectors import UsageError, load, names
 
 __all__ = ["Report", "UsageError", "assert_conforms", "check", "conforms", "load", "names"]
-__all__ += ["planned"]
 
 
 def __getattr__(name):

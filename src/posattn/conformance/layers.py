@@ -1,6 +1,7 @@
 """Vectors made from a model's configuration: the attention of one layer, between its projections."""
 
 import inspect
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,9 +9,11 @@ import numpy as np
 from posattn import reference
 from posattn.configs import Slopes
 from posattn.configs.reading import as_heads, chosen
+from posattn.conformance.faults import FAULTS
+from posattn.conformance.faults.bias import RANKS, SLOPES_OF_A_RANK
 from posattn.conformance.faults.registry import Fault
 from posattn.conformance.generate import TOLERANCE
-from posattn.conformance.misreadings import misreadings
+from posattn.conformance.misreadings import misreadings, rotation
 from posattn.conformance.vectors import UsageError, names
 
 __all__ = ["attend", "planned"]
@@ -23,6 +26,7 @@ LATER = (
     "Prompts pass, so queries and keys are rotated right if they come in one call. What fails comes later or "
     "has positions of its own in each text: look at the mask, and at the positions of later calls."
 )
+FAR_BELOW = "scores far below zero"
 # the schemes of scalings that a configuration calls otherwise
 SCALINGS = {"linear": "position_interpolation", "dynamic": "dynamic_ntk"}
 
@@ -72,7 +76,9 @@ def planned(config, layer=0, *, length=None):
         raise UsageError(f"layer {layer} must have no learned bias, got {described.bias!r}")
     keyword = [{"name": "sinks", "data": True, "keyword": True}] * described.sinks
     positional = [
-        p for p in inspect.signature(attend).parameters if p not in ("layer", "sinks")
+        p.name
+        for p in inspect.signature(attend).parameters.values()
+        if p.default is p.empty
     ]
     return {
         "version": 1,
@@ -83,7 +89,7 @@ def planned(config, layer=0, *, length=None):
         "parameters": [
             *[
                 {"name": p, "data": "positions" not in p, "keyword": False}
-                for p in positional
+                for p in positional[1:]
             ],
             *keyword,
         ],
@@ -102,7 +108,10 @@ def where_to_look(layer, runs):
     failed = [run for run in runs if run.failed]
     if layer.rope is None or not all(run.comparable for run in failed):
         return ""
-    if not {run.case["name"] for run in failed}.intersection(ONE_CALL):
+    only = (
+        ONE_CALL[:2] if layer.window or layer.chunk else ONE_CALL
+    )  # far positions are masked
+    if not {run.case["name"] for run in failed}.intersection(only):
         return LATER
     scheme = SCALINGS.get(layer.rope.method, layer.rope.method)
     more = f", and --scheme {scheme} those of the frequencies" if scheme in names() else ""
@@ -127,24 +136,65 @@ def named(name, sentence, attention):
 def slips(layer):
     """What goes wrong in code, however well the configuration is read: names, sentences, functions."""
 
-    def counted(query, key, *_):
-        return np.arange(query.shape[-2]), np.arange(key.shape[-2])
+    def counted(query, key, *_, at_the_end=False):
+        n_q, n_k = query.shape[-2], key.shape[-2]
+        return np.arange(n_q) + at_the_end * (n_k - n_q), np.arange(n_k)
 
-    def masked_from_0(*given, **sinks):
-        return attend(layer, *given, **sinks, order=counted(*given))
+    def masked_by(mask):
+        return lambda *given, **sinks: attend(layer, *given, **sinks, mask=mask(*given))
 
     def rotated_by(order):
         return lambda *given, **sinks: attend(
-            layer, *given[:3], *order(*given), **sinks, order=given[3:]
+            layer, *given[:3], *order(*given), **sinks, mask=seen(layer, *given[3:])
         )
 
+    def in_decoding(**changed):
+        return lambda query, *given, **sinks: attend(
+            replace(layer, **changed) if query.shape[-2] == 1 else layer,
+            query,
+            *given,
+            **sinks,
+        )
+
+    if layer.window is not None:
+        yield (
+            "window_not_in_decoding",
+            "The window is ignored where there is one query: decoding has a program of its own.",
+            in_decoding(window=None),
+        )
+        yield (
+            "window_one_too_large_in_decoding",
+            f"The window is one too large in decoding: it holds {layer.window} with the query's own.",
+            in_decoding(window=layer.window + 1),
+        )
+    if layer.chunk is not None:
+        yield (
+            "chunk_not_in_decoding",
+            "The chunks are ignored where there is one query: decoding has a program of its own.",
+            in_decoding(chunk=None),
+        )
+    if layer.bias is not None:
+        yield (
+            "bias_not_in_decoding",
+            "The bias is ignored where there is one query: decoding has a program of its own.",
+            in_decoding(bias=None),
+        )
+        for ranks in (r for r in RANKS if layer.num_heads % r == 0):
+            slopes = reference.alibi_slopes(layer.num_heads // ranks)
+            local = replace(layer, bias=Slopes(tuple(slopes) * ranks))
+            yield f"slopes_of_{ranks}_ranks", SLOPES_OF_A_RANK, partial(attend, local)
     if layer.causal:
         yield (
             "mask_from_the_top_left",
             "The causal mask counts queries from 0 in each call, so it begins in the top left corner: the "
             "last query must see the last key.",
-            masked_from_0,
+            masked_by(lambda *given: seen(layer, *counted(*given))),
         )
+    yield (
+        "mask_by_rows",
+        "The mask counts the rows of a call, the last query at the last key: it should go by positions.",
+        masked_by(lambda *given: seen(layer, *counted(*given, at_the_end=True))),
+    )
     if layer.rope is not None:
         yield (
             "queries_from_0",
@@ -155,6 +205,13 @@ def slips(layer):
             "positions_from_0",
             "Each call rotates its queries and keys as if the first of them stood at position 0.",
             rotated_by(counted),
+        )
+        twice = {"frequencies": 2 * np.array(layer.rope.frequencies)}
+        twice["attention_factor"] = layer.rope.attention_factor**2
+        yield (
+            "rotated_twice",
+            "Queries and keys are rotated twice, as where a layer and its kernel both rotate.",
+            partial(attend, rotation(layer, **twice)),
         )
     if 1 < layer.num_kv_heads < layer.num_heads:
         group = layer.num_heads // layer.num_kv_heads
@@ -169,12 +226,19 @@ def slips(layer):
             "heads, as with repeat_interleave.",
             tiled,
         )
+    scheme = (
+        "sinks" if layer.sinks else "attention" if layer.soft_cap is None else "soft_cap"
+    )
+    for fault in FAULTS:
+        if scheme in fault.schemes:
+            yield fault.name, fault.sentence, partial(attend, layer, attention=fault.make)
 
 
 def attend(
-    layer, query, key, value, query_positions, key_positions, *, sinks=None, order=None
-):
-    """What a plan says of a layer, computed by the reference; the mask goes by `order` if that differs."""
+    layer, query, key, value, query_positions, key_positions, *, sinks=None, mask=None,
+    attention=reference.scaled_dot_product_attention,
+):  # fmt: skip
+    """What a plan says of a layer, by the reference or a faulty `attention`, with another mask if given."""
     where = [x if x.ndim == 1 else x[:, None] for x in (query_positions, key_positions)]
     if layer.temperature is not None:
         query = query * growth(layer.temperature, where[0])[..., None]
@@ -186,21 +250,18 @@ def attend(
         )
         query, key = rotary(query, where[0]), rotary(key, where[1])
     apart = where[0][..., :, None] - where[1][..., None, :]
-    mask = seen(layer, *(where if order is None else order))
-    bias = None
+    more = {"mask": seen(layer, *where) if mask is None else mask, "scale": layer.scale}
     if layer.bias is not None:
         slopes = np.array(layer.bias.values)[:, None, None]
-        bias = -slopes * np.abs(apart if apart.ndim > 2 else apart[None])
-    return reference.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        mask=mask,
-        bias=bias,
-        scale=layer.scale,
-        sinks=sinks if layer.sinks else None,
-        soft_cap=layer.soft_cap,
-    )
+        more["bias"] = -slopes * np.abs(apart if apart.ndim > 2 else apart[None])
+    if layer.soft_cap is not None:
+        more["soft_cap"] = layer.soft_cap
+    if layer.sinks:
+        more["sinks"] = sinks
+    else:  # which faults with sinks do without
+        group = query.shape[1] // key.shape[1]
+        key, value = (np.repeat(x, group, axis=1) for x in (key, value))
+    return attention(query, key, value, **more)
 
 
 def seen(layer, queries, keys):
@@ -240,6 +301,23 @@ def cases(layer):
         np.array([[0, 1, 2, 3, 4], [0, 0, 0, 0, 1]]),
     )
     yield "far positions", np.unique(far), np.unique(far)
+    if layer.window or layer.chunk:
+        for at in sorted({size - 1, size, size + 1, 3 * size}):
+            yield f"decoding: one token at position {at}", *cached(size, at)
+        yield "decoding: three tokens", *cached(size, *(3 * size + np.arange(3)))
+    if not layer.sinks:  # a capped layer has two tokens, both at minus the cap
+        few = first[: 1 if layer.soft_cap is None else 2]
+        yield FAR_BELOW, few, few
+
+
+def cached(size, *queries):
+    """Where queries stand, and keys before them: all of them, or both ends of a large window or chunk."""
+    last = queries[-1]
+    if size <= 64:
+        return np.array(queries), np.arange(last + 1)
+    near = (np.arange(at - end - 2, at - end + 3) for at in queries for end in (0, size))
+    keys = np.unique([0, 1, *np.concatenate([*near])])
+    return np.array(queries), keys[(keys >= 0) & (keys <= last)]
 
 
 def finished(layer, name, query_positions, key_positions):
@@ -257,6 +335,12 @@ def finished(layer, name, query_positions, key_positions):
         query_positions,
         key_positions,
     ]
+    tolerance = {**TOLERANCE}
+    if name == FAR_BELOW:
+        size = np.round(316 / abs(layer.scale * layer.head_dim) ** 0.5)
+        signs = size * np.sign(given[0][:, :1, :1] + 1 / 32)
+        given[:2] = signs + 0 * given[0], -signs + 0 * given[1]
+        tolerance = {dtype: TOLERANCE[dtype] for dtype in ("float64", "float32")}
     sinks = np.clip(np.round(16 * rng.normal(size=layer.num_heads)) / 16, -7, 7)
     keywords = {"sinks": sinks} if layer.sinks else {}
     far = 0.0 if layer.rope is None else 2.0**-20 * float(np.max(key_positions))
@@ -265,5 +349,5 @@ def finished(layer, name, query_positions, key_positions):
         "arguments": given,
         "keywords": keywords,
         "expected": attend(layer, *given, **keywords),
-        "tolerance": {dtype: bound + far for dtype, bound in TOLERANCE.items()},
+        "tolerance": {dtype: bound + far for dtype, bound in tolerance.items()},
     }

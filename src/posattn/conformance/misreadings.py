@@ -7,7 +7,7 @@ import numpy as np
 from posattn.configs.rotation import METHODS, TRAINED
 from posattn.configs.rotation import rope as read
 
-__all__ = ["misreadings", "rescaled"]
+__all__ = ["misreadings", "rescaled", "rotation"]
 
 BASES = (10000.0, 500000.0, 1000000.0)
 FACTORS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -103,6 +103,11 @@ def of_the_rotation(layer, plan):
             "The attention factor is taken twice.",
             rotation(layer, attention_factor=rope.attention_factor**2),
         )
+    for keys in (("attention_factor",), ("mscale", "mscale_all_dim")):
+        without = rescaled(layer, **dict.fromkeys(keys))
+        if without is not None and without.rope.attention_factor != rope.attention_factor:
+            what = f"{' and '.join(keys)} of the configuration {'is' if len(keys) == 1 else 'are'} ignored."
+            yield f"{keys[0]}_ignored", what, without
     other = {"half": "interleaved", "interleaved": "half"}[rope.layout]
     yield (
         "other_layout",

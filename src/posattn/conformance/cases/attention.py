@@ -20,6 +20,7 @@ def masked_softmax():
         (np.where(some, scores, 5) * 2**13, some),
         {},
     )
+    yield "scores far below zero", (-61440 - 256 * (np.arange(8.0).reshape(2, 4) % 3),), {}
     yield "equal scores", (np.zeros((2, 5)),), {}
     yield "hidden infinities", (np.where(some, scores, np.inf), some), {}
 
@@ -57,6 +58,11 @@ def attention():
         np.where(hidden[..., None], bad, x) for x, bad in ((key, np.nan), (value, np.inf))
     ]
     yield "NaN and infinity in hidden keys", (query, *nan), {"mask": short}
+    low = (
+        np.full((2, 3, 4), 128.0),
+        -np.array([120.0, 121, 120, 122, 124])[:, None] + 0 * key,
+    )
+    yield "scores far below zero", (*low, value), {"scale": 1.0}
 
 
 def sinks():

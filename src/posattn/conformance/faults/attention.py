@@ -84,6 +84,15 @@ def ten_thousand_subtracted(scores, mask=None):
 
 
 @of_the_weights()
+def maximum_begins_at_minus_50000(scores, mask=None):
+    """The running maximum begins at -50000: where all scores are lower, all weights are zero."""
+    scores = scores if mask is None else np.where(mask, scores, -np.inf)
+    top = np.maximum(np.max(scores, axis=-1, keepdims=True), -5e4)
+    exp = np.exp(scores - top)
+    return exp / (exp.sum(axis=-1, keepdims=True) + np.exp(-5e4 - top))
+
+
+@of_the_weights()
 def normalised_over_queries(scores, mask=None):
     """The wrong axis: weights sum to 1 over the queries, not over the keys."""
     return softmax(scores, mask, -np.inf, axis=-2)
@@ -306,14 +315,34 @@ def soft_cap_not_in_decoding(definition, query, *others, soft_cap, **keywords):
 
 @misuse("soft_cap")
 def soft_cap_after_the_mask(
-    definition, query, key, value, *, soft_cap, mask=None, causal=False, **keywords
+    definition,
+    query,
+    key,
+    value,
+    *,
+    soft_cap,
+    mask=None,
+    causal=False,
+    before=False,
+    **keywords,
 ):
     """The cap comes after the mask: minus infinity becomes minus the cap, so what is hidden is seen."""
+    bias = keywords.pop("bias", 0)
     seen = visible(query, key, mask, causal)
     scores = query @ key.mT * (keywords.pop("scale", None) or query.shape[-1] ** -0.5)
-    scores = scores if seen is None else np.where(seen, scores, -np.inf)
-    bias = soft_cap * np.tanh(scores / soft_cap) + keywords.pop("bias", 0)
+    scores = (
+        scores + bias * before
+        if seen is None
+        else np.where(seen, scores + bias * before, -np.inf)
+    )
+    bias = soft_cap * np.tanh(scores / soft_cap) + bias * (1 - before)
     return definition(query, key, value, scale=0.0, bias=bias, **keywords)
+
+
+@misuse("soft_cap")
+def soft_cap_after_mask_and_bias(definition, *heads, **keywords):
+    """The cap comes after mask and bias: what is hidden gets minus the cap and is seen."""
+    return soft_cap_after_the_mask(definition, *heads, before=True, **keywords)
 
 
 @misuse("soft_cap")
@@ -351,6 +380,12 @@ def soft_cap_before_the_scale(products, scale, bias, cap):
 def soft_cap_after_the_bias(products, scale, bias, cap):
     """The bias is capped along with the scores: it should be added after the cap."""
     return cap * np.tanh((products * scale + bias) / cap)
+
+
+@of_the_cap
+def soft_cap_times_the_score(products, scale, bias, cap):
+    """The tanh is multiplied by the score, which has no bound then: it should be by the cap."""
+    return products * scale * np.tanh(products * scale / cap) + bias
 
 
 @of_the_cap

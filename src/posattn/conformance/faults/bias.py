@@ -6,6 +6,9 @@ from posattn.conformance.faults.registry import Near, fault, misuse, named_as
 from posattn.reference.position.alibi import alibi_slopes
 from posattn.reference.position.t5 import t5_bucket
 
+RANKS = (2, 4, 8)
+SLOPES_OF_A_RANK = "Each rank makes slopes for its own heads: it should take its part of those of all heads."
+
 
 def relative(query_positions, key_positions):
     """Key minus query."""
@@ -40,6 +43,25 @@ def slopes_from_one(num_heads):
     return alibi_slopes(num_heads) * np.where(
         np.arange(num_heads) < power, 2 ** (8 / power), 1
     )
+
+
+def of_the_ranks(ranks):
+    """Enter the slopes that each of some ranks makes for its own heads."""
+
+    def slopes(num_heads):
+        shared = num_heads % ranks == 0
+        return (
+            np.tile(alibi_slopes(num_heads // ranks), ranks)
+            if shared
+            else alibi_slopes(num_heads)
+        )
+
+    slopes.__name__, slopes.__doc__ = f"slopes_of_{ranks}_ranks", SLOPES_OF_A_RANK
+    of_the_slopes()(slopes)
+
+
+for count in RANKS:
+    of_the_ranks(count)
 
 
 @of_the_slopes()

@@ -27,6 +27,9 @@ def naive(x, positions=None, *, normalize=normalized, but=None, **options):
     where = np.arange(x.shape[-2]) if positions is None else positions
     where = where[..., None, :]
     known = {name: options[name] for name in ("base", "layout") if name in options}
+    if but == "half":
+        half = (options["kv_down_weight"].shape[1] - rank) // 2
+        known["frequencies"] = reference.frequencies(half, base=known.pop("base", 1e4))
     rotary = reference.Rotary(**known)
     both = x @ options["kv_down_weight"]
     latent, shared = both[..., :rank], both[..., None, :, rank:]
@@ -150,6 +153,12 @@ def latent_norm_over_all(x, positions=None, **options):
         return latent / root_mean_square(both, eps)
 
     return naive(x, positions, normalize=normalize, **options)
+
+
+@fault("latent")
+def latent_half_turned(x, positions=None, **options):
+    """Only the first half of the rotary part rotates, as where a partial rotation is taken twice."""
+    return naive(x, positions, but="half", **options)
 
 
 @fault("latent")

@@ -55,6 +55,12 @@ def positions_ignored(definition, x, positions=None, **keywords):
     return definition(x, tokens(x, None), **keywords)
 
 
+@misuse("rotary", "xpos_query", "xpos_key")
+def rotated_twice(definition, x, positions=None, **keywords):
+    """It rotates twice, as where a layer and its kernel both rotate: once is right."""
+    return definition(definition(x, positions, **keywords), positions, **keywords)
+
+
 @misuse(*ADDED, *ROTATED)
 def positions_of_the_first(definition, x, positions=None, **keywords):
     """The first example's positions are used for all: left padding and packing are wrong."""
@@ -121,6 +127,23 @@ def heads_from_zero(definition, query, key, query_positions, key_positions, **ke
     """Queries are counted from 0: with cached keys they should stand at the end of them."""
     early = query_positions - np.min(query_positions)
     return definition(query, key, early, key_positions, **keywords)
+
+
+@misuse(*BIASES)
+def bias_from_the_start(definition, query_positions, key_positions, **keywords):
+    """Queries and keys are counted from 0: with cached keys, queries should stand at the end of them."""
+    where = (
+        np.broadcast_to(np.arange(x.shape[-1]), x.shape)
+        for x in (query_positions, key_positions)
+    )
+    return definition(*where, **keywords)
+
+
+@misuse(*BIASES)
+def bias_not_in_decoding(definition, *where, **keywords):
+    """The bias is dropped where there is one query: with a cache it belongs to each new token too."""
+    made = definition(*where, **keywords)
+    return made * (made.shape[-2] > 1)
 
 
 @misuse(*BIASES)

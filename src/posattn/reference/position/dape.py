@@ -196,5 +196,7 @@ CARDS = {
 }
 
 CASES = {
-    "dape": Cases(adapted, dape_cases, "zheng2024dape, section 3", name="DAPE(bias, ...).scores"),
+    "dape": Cases(
+        adapted, dape_cases, "zheng2024dape, section 3", name="DAPE(bias, ...).scores"
+    ),
 }
