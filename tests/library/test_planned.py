@@ -36,12 +36,9 @@ def by_hand(
     query, key, value, query_positions, key_positions, *, sinks=None,
     frequencies=None, factor=1.0, layout="half", scale=None, cap=None, causal=True,
     window=None, chunk=None, slopes=None, growth=None, tile=False, order=None,
-    bend=lambda s, cap: cap * np.tanh(s / cap), late=False, decoding=None, rows=False,
+    bend=lambda s, cap: cap * np.tanh(s / cap), late=False, rows=False,
 ):  # fmt: skip
     """Attention as people write it, masked by `order` if that is not where tokens stand."""
-    if decoding is not None and query.shape[-2] == 1:
-        changed = {name: x for name, x in locals().items() if name in KEPT} | decoding
-        return by_hand(query, key, value, query_positions, key_positions, **changed)
     group, given = query.shape[1] // key.shape[1], (query_positions, key_positions)
     i, j = (p if p.ndim == 1 else p[:, None] for p in given)
     if growth is not None:
@@ -75,7 +72,6 @@ def by_hand(
     return exp / (exp.sum(-1, keepdims=True) + np.exp(sink - top)) @ value
 
 
-KEPT = ("frequencies", "cap", "window", "chunk", "slopes", "layout")
 GPT_OSS, GPT_OSS_FACTOR = reference.yarn(
     64, base=150000.0, factor=32.0, trained_length=4096, truncate=False
 )
@@ -149,9 +145,15 @@ def narrow(layer):
     return replace(layer, num_heads=2 * group, num_kv_heads=2)
 
 
-def report_on(vectors, **options):
-    """The report on attention by hand."""
-    return check(partial(by_hand, **options), vectors, framework="numpy")
+def report_on(vectors, decoding=(), **options):
+    """The report on attention by hand, which may have other options in decoding."""
+
+    def attention(query, *given, **sinks):
+        changed = decoding if query.shape[-2] == 1 else {}
+        return by_hand(query, *given, **{**options, **dict(changed)}, **sinks)
+
+    made = attention if decoding else partial(by_hand, **options)
+    return check(made, vectors, framework="numpy")
 
 
 @pytest.fixture(scope="module")

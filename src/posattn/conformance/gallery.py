@@ -189,18 +189,14 @@ class NtkOfTheLongest:
         return (base * stretch ** (dim / (dim - 2))) ** (-np.arange(0, dim, 2) / dim)
 
 
-cache_by_length = CacheByLength()
-cache_by_width = CacheByWidth()
-cache_by_half_the_width = CacheByHalfTheWidth()
-ntk_of_the_longest = NtkOfTheLongest()
-
-
 def alibi_by_the_formula(num_heads):
     """One geometric sequence for any number of heads: ml-explore/mlx #343."""
     return np.array([1 / (2**8) ** ((h + 1) / num_heads) for h in range(num_heads)])
 
 
-def bucket(relative_position, num_buckets, max_distance, bidirectional, log, whole):
+def bucket(
+    relative_position, log, whole, *, num_buckets=32, max_distance=128, bidirectional=True
+):
     """T5's buckets, with a logarithm, and a way to make it whole."""
     one_way = num_buckets // 2 if bidirectional else num_buckets
     first = one_way * (relative_position > 0) if bidirectional else 0
@@ -213,34 +209,38 @@ def bucket(relative_position, num_buckets, max_distance, bidirectional, log, who
     return first + np.where(distance < exact, distance, large)
 
 
-def t5_in_float32(
-    relative_position, *, num_buckets=32, max_distance=128, bidirectional=True
-):
+def t5_in_float32(relative_position, **options):
     """The logarithm is float32 and a unit too small, as on some devices: distances of 16 fall short."""
-    options = num_buckets, max_distance, bidirectional
     return bucket(
         relative_position,
-        *options,
         lambda x: np.nextafter(np.log(np.float32(x)), 0),
         np.floor,
+        **options,
     )
 
 
-def t5_rounded(relative_position, *, num_buckets=32, max_distance=128, bidirectional=True):
+def t5_rounded(relative_position, **options):
     """The logarithm is rounded, and buckets are off by one."""
-    options = num_buckets, max_distance, bidirectional
-    return bucket(relative_position, *options, np.log, np.rint)
+    return bucket(relative_position, np.log, np.rint, **options)
 
 
-def t5_of_the_query(
-    relative_position, *, num_buckets=32, max_distance=128, bidirectional=True
-):
+def t5_of_the_query(relative_position, **options):
     """Query minus key, not key minus query: dmlc/gluon-nlp #1470."""
-    options = num_buckets, max_distance, bidirectional
-    return bucket(-relative_position, *options, np.log, lambda x: np.floor(x + 1e-9))
+    return bucket(-relative_position, np.log, lambda x: np.floor(x + 1e-9), **options)
 
 
-def attend(weigh, query, key, value, mask, causal, bias, scale, diagonal=None):
+def attend(
+    weigh,
+    query,
+    key,
+    value,
+    *,
+    mask=None,
+    causal=False,
+    bias=None,
+    scale=None,
+    diagonal=None,
+):
     """Attention with weights from `weigh(scores, mask)`, and a diagonal for causal masks."""
     scores = query @ np.swapaxes(key, -1, -2) * (scale or query.shape[-1] ** -0.5)
     scores = scores if bias is None else scores + bias
@@ -268,28 +268,22 @@ def softmax_or_zero(scores, mask):
     return np.where(np.any(mask, -1, keepdims=True), softmax_of(-np.inf)(scores, mask), 0)
 
 
-def attention_of_nan(query, key, value, *, mask=None, causal=False, bias=None, scale=None):
+def attention_of_nan(query, key, value, **options):
     """Minus infinity hides, and 0 / 0 is NaN: pytorch/pytorch #41508 and #103749."""
-    return attend(softmax_of(-np.inf), query, key, value, mask, causal, bias, scale)
+    return attend(softmax_of(-np.inf), query, key, value, **options)
 
 
-def attention_of_the_mean(
-    query, key, value, *, mask=None, causal=False, bias=None, scale=None
-):
+def attention_of_the_mean(query, key, value, **options):
     """A large negative number hides, but not if all are equal: jax.nn.dot_product_attention."""
-    return attend(softmax_of(-1e30), query, key, value, mask, causal, bias, scale)
+    return attend(softmax_of(-1e30), query, key, value, **options)
 
 
-def attention_from_the_start(
-    query, key, value, *, mask=None, causal=False, bias=None, scale=None
-):
+def attention_from_the_start(query, key, value, **options):
     """The first query stands at the first key: pytorch/pytorch #108108."""
-    return attend(softmax_or_zero, query, key, value, mask, causal, bias, scale, diagonal=0)
+    return attend(softmax_or_zero, query, key, value, diagonal=0, **options)
 
 
-def attention_of_the_hidden(
-    query, key, value, *, mask=None, causal=False, bias=None, scale=None
-):
+def attention_of_the_hidden(query, key, value, *, mask=None, **options):
     """True hides, as in `key_padding_mask`."""
     mask = None if mask is None else ~mask
-    return attend(softmax_or_zero, query, key, value, mask, causal, bias, scale)
+    return attend(softmax_or_zero, query, key, value, mask=mask, **options)

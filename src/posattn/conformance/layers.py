@@ -1,6 +1,5 @@
 """Vectors made from a model's configuration: the attention of one layer, between its projections."""
 
-import inspect
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +17,7 @@ from posattn.conformance.vectors import UsageError, names
 
 __all__ = ["attend", "planned"]
 
+CALLED = ("query", "key", "value", "query_positions", "key_positions")
 ONE_CALL = ("a prompt", "positions that do not begin at 0", "far positions")
 ALONE = (
     "Check the function that rotates on its own: --scheme rotary knows more of its faults"
@@ -74,31 +74,23 @@ def planned(config, layer=0, *, length=None):
         )
     if not (described.bias is None or isinstance(described.bias, Slopes)):
         raise UsageError(f"layer {layer} must have no learned bias, got {described.bias!r}")
-    keyword = [{"name": "sinks", "data": True, "keyword": True}] * described.sinks
-    positional = [
-        p.name
-        for p in inspect.signature(attend).parameters.values()
-        if p.default is p.empty
+    parameters = [
+        {"name": p, "data": "positions" not in p, "keyword": False} for p in CALLED
     ]
+    parameters += [{"name": "sinks", "data": True, "keyword": True}] * described.sinks
+    misread = (
+        (*what, partial(attend, other)) for *what, other in misreadings(described, plan)
+    )
     return {
         "version": 1,
         "scheme": f"layer {described.index} of {plan.model_type}",
         "function": "attention",
         "what": str(described),
         "source": "the configuration",
-        "parameters": [
-            *[
-                {"name": p, "data": "positions" not in p, "keyword": False}
-                for p in positional[1:]
-            ],
-            *keyword,
-        ],
+        "parameters": parameters,
         "relative": False,
         "cases": [finished(described, *case) for case in cases(described)],
-        "faults": [
-            *(misread(*mistake) for mistake in misreadings(described, plan)),
-            *(Fault(named(*slip), (), "") for slip in slips(described)),
-        ],
+        "faults": [named(*known) for known in (*misread, *slips(described))],
         "hint": partial(where_to_look, described),
     }
 
@@ -108,9 +100,7 @@ def where_to_look(layer, runs):
     failed = [run for run in runs if run.failed]
     if layer.rope is None or not all(run.comparable for run in failed):
         return ""
-    only = (
-        ONE_CALL[:2] if layer.window or layer.chunk else ONE_CALL
-    )  # far positions are masked
+    only = ONE_CALL[:2] if layer.window or layer.chunk else ONE_CALL  # not masked
     if not {run.case["name"] for run in failed}.intersection(only):
         return LATER
     scheme = SCALINGS.get(layer.rope.method, layer.rope.method)
@@ -118,19 +108,11 @@ def where_to_look(layer, runs):
     return f"{ALONE}{more}."
 
 
-def misread(name, sentence, layer):
-    """What a layer computes whose configuration was read wrongly, as a known fault."""
-    return Fault(named(name, sentence, partial(attend, layer)), (), "")
-
-
 def named(name, sentence, attention):
-    """A function with a name, and with a sentence on what is wrong."""
-
-    def called(*given, **sinks):
-        return attention(*given, **sinks)
-
-    called.__name__, called.__doc__ = name, sentence
-    return called
+    """What a layer computes where something is wrong, as a known fault."""
+    made = partial(attention)
+    made.__name__, made.__doc__ = name, sentence
+    return Fault(made, (), "")
 
 
 def slips(layer):
@@ -149,36 +131,25 @@ def slips(layer):
         )
 
     def in_decoding(**changed):
+        one = replace(layer, **changed)
         return lambda query, *given, **sinks: attend(
-            replace(layer, **changed) if query.shape[-2] == 1 else layer,
-            query,
-            *given,
-            **sinks,
+            one if query.shape[-2] == 1 else layer, query, *given, **sinks
         )
 
+    for name in ("window", "chunk", "bias"):
+        if getattr(layer, name) is not None:
+            yield (
+                f"{name}_not_in_decoding",
+                f"The {name} is ignored where there is one query: decoding has a program of its own.",
+                in_decoding(**{name: None}),
+            )
     if layer.window is not None:
-        yield (
-            "window_not_in_decoding",
-            "The window is ignored where there is one query: decoding has a program of its own.",
-            in_decoding(window=None),
-        )
         yield (
             "window_one_too_large_in_decoding",
             f"The window is one too large in decoding: it holds {layer.window} with the query's own.",
             in_decoding(window=layer.window + 1),
         )
-    if layer.chunk is not None:
-        yield (
-            "chunk_not_in_decoding",
-            "The chunks are ignored where there is one query: decoding has a program of its own.",
-            in_decoding(chunk=None),
-        )
     if layer.bias is not None:
-        yield (
-            "bias_not_in_decoding",
-            "The bias is ignored where there is one query: decoding has a program of its own.",
-            in_decoding(bias=None),
-        )
         for ranks in (r for r in RANKS if layer.num_heads % r == 0):
             slopes = reference.alibi_slopes(layer.num_heads // ranks)
             local = replace(layer, bias=Slopes(tuple(slopes) * ranks))
@@ -226,9 +197,8 @@ def slips(layer):
             "heads, as with repeat_interleave.",
             tiled,
         )
-    scheme = (
-        "sinks" if layer.sinks else "attention" if layer.soft_cap is None else "soft_cap"
-    )
+    scheme = "attention" if layer.soft_cap is None else "soft_cap"
+    scheme = "sinks" if layer.sinks else scheme
     for fault in FAULTS:
         if scheme in fault.schemes:
             yield fault.name, fault.sentence, partial(attend, layer, attention=fault.make)
