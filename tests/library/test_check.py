@@ -128,34 +128,27 @@ def capped_last(
 
 
 def half_of_the_rotary_part(
-    x, positions=None, mask=None, causal=False, base=1e4, layout="interleaved", **made
+    x, positions=None, mask=None, causal=False, base=0, layout="interleaved", **made
 ):
     """Latent attention whose rotary part of four entries rotates two."""
-    two = REFERENCE.Rotary(frequencies=REFERENCE.frequencies(2, base=base), layout=layout)
+    two = REFERENCE.Rotary(frequencies=np.ones(1), layout=layout)
     layer = REFERENCE.LatentAttention(**made, rotate=two)
     return layer(x, mask=mask, causal=causal, query_positions=positions)
 
 
+def counted(where):
+    """Positions from 0 on."""
+    return np.arange(where.shape[-1]) + 0 * where
+
+
+T5, rotate = SCHEMES["t5"].function, REFERENCE.rotate
 PLANTED = {  # causes of public threads, each as code of our own
     "maximum_begins_at_minus_50000": ("masked_softmax", of_50000),
-    "rotated_twice": (
-        "rotary",
-        lambda x, positions=None, **options: REFERENCE.rotate(
-            REFERENCE.rotate(x, positions, **options), positions, **options
-        ),
-    ),
+    "rotated_twice": ("rotary", lambda x, i=None, **o: rotate(rotate(x, i, **o), i, **o)),
     "latent_half_turned": ("latent", half_of_the_rotary_part),
     "soft_cap_after_mask_and_bias": ("soft_cap", capped_last),
-    "bias_not_in_decoding": (
-        "t5",
-        lambda i, j, **t5: SCHEMES["t5"].function(i, j, **t5) * (i.shape[-1] > 1),
-    ),
-    "bias_from_the_start": (
-        "t5",
-        lambda i, j, **t5: SCHEMES["t5"].function(
-            np.arange(i.shape[-1]) + 0 * i, np.arange(j.shape[-1]) + 0 * j, **t5
-        ),
-    ),
+    "bias_not_in_decoding": ("t5", lambda i, j, **o: T5(i, j, **o) * (i.shape[-1] > 1)),
+    "bias_from_the_start": ("t5", lambda i, j, **o: T5(counted(i), counted(j), **o)),
 }
 
 

@@ -266,13 +266,11 @@ def test_every_definition_is_covered():
 
 @every_scheme
 def test_the_function_that_a_scheme_names_passes_its_vectors(scheme):
-    own = getattr(REFERENCE, load(scheme)["function"], None)
-    if own is None:  # what a file says in more words is how to call it
-        assert scheme in FORMULAS or not load(scheme)["function"].isidentifier()
-        return
-    own = own().scores if scheme == "stick_breaking" else own
-    report = check(own, scheme, framework="numpy")
-    assert not report.failures, f"{report}"
+    name = load(scheme)["function"]
+    if name.isidentifier() and scheme not in FORMULAS:  # others say in words how to call it
+        own = getattr(REFERENCE, name)
+        own = own().scores if scheme == "stick_breaking" else own
+        assert not check(own, scheme, framework="numpy").failures
 
 
 @every_scheme

@@ -36,7 +36,7 @@ def by_hand(
     query, key, value, query_positions, key_positions, *, sinks=None,
     frequencies=None, factor=1.0, layout="half", scale=None, cap=None, causal=True,
     window=None, chunk=None, slopes=None, growth=None, tile=False, order=None,
-    bend=lambda s, cap: cap * np.tanh(s / cap), late=False, rows=False,
+    bend=lambda s, cap: cap * np.tanh(s / cap), late=False,
 ):  # fmt: skip
     """Attention as people write it, masked by `order` if that is not where tokens stand."""
     group, given = query.shape[1] // key.shape[1], (query_positions, key_positions)
@@ -55,8 +55,6 @@ def by_hand(
         scores = bend(scores, cap)
     if slopes is not None:
         scores = scores - slopes[:, None, None] * abs(i[..., :, None] - j[..., None, :])
-    n_q, n_k = scores.shape[-2:]
-    order = (np.arange(n_k - n_q, n_k), np.arange(n_k)) if rows else order
     i, j = (p if p.ndim == 1 else p[:, None] for p in order or given)
     i, j = i[..., :, None], j[..., None, :]
     seen = i >= j if causal else i == i + 0 * j
@@ -110,12 +108,7 @@ MISREAD = [
     ("Llama 3 8B", 5, {"frequencies": 2 * plain(128, 5e5)}, "rotated_twice"),
     ("Llama 3 8B", 5, {"sinks": np.full(4, -5e4)}, "maximum_begins_at_minus_50000"),
     ("Granite 3.3 8B", 0, {"scale": None}, "scale_of_the_width"),
-    (
-        "Gemma 2 9B",
-        0,
-        {"bend": lambda s, cap: s * np.tanh(s / cap)},
-        "soft_cap_times_the_score",
-    ),
+    ("Gemma 2 9B", 0, {"bend": lambda s, c: s * np.tanh(s / c)}, "soft_cap_times_the_score"),
     ("Gemma 2 9B", 0, {"late": True}, "soft_cap_after_the_mask"),
     ("Gemma 3 12B", 0, {"decoding": {"window": None}}, "window_not_in_decoding"),
     ("Gemma 3 12B", 0, {"decoding": {"window": 1025}}, "window_one_too_large_in_decoding"),
@@ -145,15 +138,14 @@ def narrow(layer):
     return replace(layer, num_heads=2 * group, num_kv_heads=2)
 
 
-def report_on(vectors, decoding=(), **options):
-    """The report on attention by hand, which may have other options in decoding."""
+def report_on(vectors, decoding=None, **options):
+    """The report on attention by hand, with other options where there is one query."""
 
     def attention(query, *given, **sinks):
-        changed = decoding if query.shape[-2] == 1 else {}
-        return by_hand(query, *given, **{**options, **dict(changed)}, **sinks)
+        changed = decoding if decoding and query.shape[-2] == 1 else {}
+        return by_hand(query, *given, **options | changed | sinks)
 
-    made = attention if decoding else partial(by_hand, **options)
-    return check(made, vectors, framework="numpy")
+    return check(attention, vectors, framework="numpy")
 
 
 @pytest.fixture(scope="module")
@@ -184,19 +176,19 @@ def test_a_misread_layer_fails_and_is_named(family, layer, wrong, cause, vectors
     assert [c.name for c in report.causes] == [cause], f"{report}"
 
 
-def from_0(query, key, value, query_positions, key_positions, *, which):
-    """Llama's attention, whose mask, queries or all positions count from 0 in each call."""
-    given, counted = (
-        (query_positions, key_positions),
-        map(np.arange, (query.shape[-2], key.shape[-2])),
-    )
-    i, j = counted
+def from_0(query, key, value, *given, which, base=5e5, **options):
+    """Llama's attention, whose mask, queries or all positions count the rows of a call."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    i, j = np.arange(n_q), np.arange(n_k)
     at, order = {
         "mask": (given, (i, j)),
-        "queries": ((i, key_positions), given),
+        "rows": (given, (i + n_k - n_q, j)),
+        "queries": ((i, given[1]), given),
         "positions": ((i, j), given),
     }[which]
-    return by_hand(query, key, value, *at, order=order, frequencies=plain(128, 5e5))
+    return by_hand(
+        query, key, value, *at, order=order, frequencies=plain(128, base), **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,37 +219,29 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 
 
 @pytest.mark.parametrize(
-    ("built", "cause"),
+    ("said", "built", "cause"),
     [
-        ({}, None),
-        ({"factor": 8.0}, "factor_of_8"),
-        ({"trained_length": 131072}, "original_length_of_131072"),
-        ({"truncate": False}, "ends_not_rounded"),
-        ({"base": 1e4}, "base_of_10000"),
+        ({}, {}, None),
+        ({}, {"factor": 8.0}, "factor_of_8"),
+        ({}, {"trained_length": 131072}, "original_length_of_131072"),
+        ({}, {"truncate": False}, "ends_not_rounded"),
+        ({}, {"base": 1e4}, "base_of_10000"),
+        ({"attention_factor": 1.0}, {}, "attention_factor_ignored"),
+        ({"mscale": 1.0, "mscale_all_dim": 1.0}, {}, "mscale_ignored"),
+        (
+            {"mscale": 1.0, "mscale_all_dim": 1.0},
+            {"mscale": 1.0, "mscale_all_dim": 1.0},
+            None,
+        ),
     ],
 )
-def test_a_number_of_the_scaling_is_named(built, cause):
+def test_a_number_of_the_scaling_is_named(said, built, cause):
     numbers = {"base": 5e5, "factor": 4.0, "trained_length": 32768}
     frequencies, factor = reference.yarn(128, **(numbers | built))
-    vectors = planned(SAID | {"rope_scaling": YARN})
+    vectors = planned(SAID | {"rope_scaling": YARN | said})
     report = report_on(vectors, frequencies=frequencies, factor=factor)
     assert [c.name for c in report.causes] == [cause] * (cause is not None), f"{report}"
     assert bool(report.failures) == (cause is not None)
-
-
-@pytest.mark.parametrize(
-    ("said", "cause"),
-    [
-        ({"attention_factor": 1.0}, "attention_factor_ignored"),
-        ({"mscale": 1.0, "mscale_all_dim": 1.0}, "mscale_ignored"),
-    ],
-)
-def test_a_factor_that_is_said_and_ignored_is_named(said, cause):
-    frequencies, factor = reference.yarn(128, base=5e5, factor=4.0, trained_length=32768)
-    vectors = planned(SAID | {"rope_scaling": YARN | said})
-    assert not report_on(vectors, frequencies=frequencies).failures
-    report = report_on(vectors, frequencies=frequencies, factor=factor)
-    assert [c.name for c in report.causes] == [cause], f"{report}"
 
 
 def test_another_method_of_scaling_is_named():
@@ -312,13 +296,13 @@ def test_where_prompts_pass_the_rotation_is_not_suspected(vectors_of):
         assert "--scheme rotary" not in str(report)
 
 
-def test_a_window_by_rows_is_named_and_another_one_suspects_no_rotation():
+def test_where_only_the_mask_differs_the_rotation_is_not_suspected():
     vectors = planned({**RECORDS["Mistral 7B v0.1"], "sliding_window": 8})
-    usual = {"frequencies": plain(128, 1e4), "window": 8}
-    assert not report_on(vectors, **usual).failures
-    report = report_on(vectors, **usual, rows=True)
-    assert [c.name for c in report.causes] == ["mask_by_rows"], f"{report}"
-    assert "Prompts pass" in str(report_on(vectors, **usual | {"window": 12}))
+    report = report_on(vectors, frequencies=plain(128, 1e4), window=12)
+    assert "Prompts pass" in str(report)
+    by_rows = partial(from_0, which="rows", base=1e4, window=8)
+    report = check(by_rows, vectors, framework="numpy")
+    assert [c.name for c in report.causes] == ["mask_by_rows"]
 
 
 def test_a_window_of_one_can_only_be_too_large():
