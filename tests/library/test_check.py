@@ -144,6 +144,10 @@ def counted(where):
 T5, rotate = SCHEMES["t5"].function, REFERENCE.rotate
 PLANTED = {  # causes of public threads, each as code of our own
     "maximum_begins_at_minus_50000": ("masked_softmax", of_50000),
+    "exponentials_of_raw_scores": (
+        "masked_softmax",
+        lambda x, mask=1: np.exp(x) * mask / (np.exp(x) * mask).sum(-1, keepdims=True),
+    ),
     "rotated_twice": ("rotary", lambda x, i=None, **o: rotate(rotate(x, i, **o), i, **o)),
     "latent_half_turned": ("latent", half_of_the_rotary_part),
     "soft_cap_after_mask_and_bias": ("soft_cap", capped_last),
@@ -152,6 +156,7 @@ PLANTED = {  # causes of public threads, each as code of our own
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in")
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_cause_is_named(name):
     scheme, function = PLANTED[name]
