@@ -168,17 +168,13 @@ MASK = {"results": "mask"}
 CASES = {
     "causal_mask": Cases(causal, causal_mask, VASWANI, name="causal=True", **MASK),
     "window_mask": Cases(
-        window,
-        window_mask,
-        "jiang2023mistral, section 2",
-        name="Window(window) and causal=True",
-        **MASK,
+        window, window_mask, "jiang2023mistral, section 2", name="Window, causal", **MASK
     ),
     "chunk_mask": Cases(
         chunk,
         chunk_mask,
         f"{VASWANI}, in chunks as in Llama 4",
-        name="Chunk(size) and causal=True",
+        name="Chunk, causal",
         **MASK,
     ),
     "prefix_mask": Cases(

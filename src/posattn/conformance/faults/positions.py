@@ -188,12 +188,16 @@ def distances_in_float16(definition, query_positions, key_positions, **keywords)
     return definition(rounded(query_positions), rounded(key_positions), **keywords)
 
 
-@fault("rotary", seen="lucidrains/rotary-embedding-torch #11")
-class CacheWithoutOffset:
-    """A stale cache: its key is the length, so that other positions get the table of the first call."""
+class Kept:
+    """What remembers its calls."""
 
     def __init__(self):
         self.kept = {}
+
+
+@fault("rotary", seen="lucidrains/rotary-embedding-torch #11")
+class CacheWithoutOffset(Kept):
+    """A stale cache: its key is the length, so that other positions get the table of the first call."""
 
     def __call__(self, x, positions=None, **keywords):
         """Rotate by the first positions of that many."""
@@ -203,11 +207,8 @@ class CacheWithoutOffset:
 
 
 @fault("rotary")
-class CacheOfTheFirstPosition:
+class CacheOfTheFirstPosition(Kept):
     """A stale cache: its key is the length and the first position, so that packed texts get another table."""
-
-    def __init__(self):
-        self.kept = {}
 
     def __call__(self, x, positions=None, **keywords):
         """Rotate by the first positions of that many that begin there."""
@@ -217,11 +218,8 @@ class CacheOfTheFirstPosition:
 
 
 @fault("rotary")
-class CacheOfTheFirstExample:
+class CacheOfTheFirstExample(Kept):
     """A stale cache: its key has the first example's positions only, so that others get an older table."""
-
-    def __init__(self):
-        self.kept = {}
 
     def __call__(self, x, positions=None, **keywords):
         """Rotate by the first positions whose first example is this."""
@@ -232,11 +230,8 @@ class CacheOfTheFirstExample:
 
 
 @fault("rotary", seen="patrick-kidger/equinox (its cache lacks theta)")
-class CacheWithoutBase:
+class CacheWithoutBase(Kept):
     """A stale cache: its key lacks the base, so that another base gets the table of the first one."""
-
-    def __init__(self):
-        self.kept = {}
 
     def __call__(self, x, positions=None, *, base=10000.0, **keywords):
         """Rotate with the first base of that width."""
@@ -262,11 +257,8 @@ class CacheOfHalfTheWidth:
 
 
 @fault("sinusoidal")
-class TableWithoutBase:
+class TableWithoutBase(Kept):
     """A stale cache: its key lacks the base, so that another base gets the table of the first one."""
-
-    def __init__(self):
-        self.kept = {}
 
     def __call__(self, length_or_positions, dim, *, base=10000.0):
         """Encode with the first base of that length and width."""
