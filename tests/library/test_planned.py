@@ -108,7 +108,12 @@ MISREAD = [
     ("Llama 3 8B", 5, {"frequencies": 2 * plain(128, 5e5)}, "rotated_twice"),
     ("Llama 3 8B", 5, {"sinks": np.full(4, -5e4)}, "maximum_begins_at_minus_50000"),
     ("Granite 3.3 8B", 0, {"scale": None}, "scale_of_the_width"),
-    ("Gemma 2 9B", 0, {"bend": lambda s, c: s * np.tanh(s / c)}, "soft_cap_times_the_score"),
+    (
+        "Gemma 2 9B",
+        0,
+        {"bend": lambda s, c: s * np.tanh(s / c)},
+        "soft_cap_times_the_score",
+    ),
     ("Gemma 2 9B", 0, {"late": True}, "soft_cap_after_the_mask"),
     ("Gemma 3 12B", 0, {"decoding": {"window": None}}, "window_not_in_decoding"),
     ("Gemma 3 12B", 0, {"decoding": {"window": 1025}}, "window_one_too_large_in_decoding"),

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from posattn import reference
-from posattn.conformance import check, gallery, load
+from posattn.conformance import check, gallery, load, planned
 from posattn.conformance.faults import FAULTS
-from posattn.conformance import planned
 from posattn.reference import rotate
 
 ROTARY = {case["name"]: case for case in load("rotary")["cases"]}
