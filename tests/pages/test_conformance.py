@@ -106,8 +106,9 @@ def test_a_base_that_was_forgotten_is_named(page):
     errors = {
         run.case["name"]: abs(run.got - run.case["expected"]).max() for run in wrong.runs
     }
-    assert len(wrong.failures) == len(errors) == 7
-    assert min(errors, key=errors.get) == "decoding: one token"
+    assert (len(wrong.failures), len(errors)) == (7, 8)  # far below zero, one key takes all
+    failed = {run.case["name"]: errors[run.case["name"]] for run in wrong.failures}
+    assert min(failed, key=failed.get) == "decoding: one token"
     assert max(errors, key=errors.get) == "far positions"
 
 
