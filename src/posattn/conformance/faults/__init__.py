@@ -15,11 +15,12 @@ from posattn.conformance.faults import (
     masks,
     positions,
     scaling,
+    soft_cap,
 )
 from posattn.conformance.faults.registry import FAULTS, Near
 
 __all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "content", "explain"]
-__all__ += ["latent", "layouts", "masks", "positions", "scaling"]
+__all__ += ["latent", "layouts", "masks", "positions", "scaling", "soft_cap"]
 
 LIMITS = ("float32_angles", "angles_in_float32")
 NEARLY_ALL = 3 / 4  # of the failures must be those of a fault, or it is not named
