@@ -1,7 +1,6 @@
 /* Search: asks the index that the build made with pagefind, and lists sections, best first. */
 const PAGES = 10;
 const SECTIONS = 3; // of a page
-const EXCERPT = 30; // words
 const form = document.querySelector(".search-again");
 const said = document.getElementById("search-said");
 const list = document.getElementById("search-results");
@@ -17,34 +16,15 @@ function make(tag, options = {}, ...children) {
 
 const weight = (section) => section.weighted_locations.reduce((sum, at) => sum + at.balanced_score, 0);
 
-/* What a section says around most of the words, but for its heading and what stands between ⟦ and ⟧. */
-function excerpt({ anchor, title, locations }, { content, anchors }) {
-  const words = content.split(/\s+/);
-  const start = anchor?.location ?? 0;
-  const end = Math.min(words.length, ...anchors.filter((next) => /^h/.test(next.element) && next.location > start).map((next) => next.location));
-  let unseen = false;
-  const shown = [];
-  for (let i = start + title.split(/\s+/).length; i < end; i += 1) {
-    unseen ||= words[i].startsWith("⟦");
-    if (!unseen) shown.push({ word: words[i], found: locations.includes(i) });
-    unseen &&= !words[i].startsWith("⟧");
-  }
-  const counts = shown.map((_, i) => shown.slice(i, i + EXCERPT).filter(({ found }) => found).length);
-  const from = counts.indexOf(Math.max(...counts));
-  const fewer = counts.findIndex((count, i) => i > from && count < counts[from]);
-  const first = Math.max(0, Math.min(Math.floor((from + fewer) / 2), shown.length - EXCERPT));
-  const piece = shown.slice(first, first + EXCERPT).flatMap(({ word, found }) => [found ? make("mark", {}, word) : word, " "]);
-  return make("p", {}, ...piece);
-}
-
 /* A page: its best section with an excerpt, and links to the next ones. */
 function entry(page) {
   const { sub_results: sections, meta } = page;
-  const [best, ...others] = sections.sort((a, b) => weight(b) - weight(a));
+  const [best = page, ...others] = sections.sort((a, b) => weight(b) - weight(a));
   const title = best.title || meta.title;
   const more = others.filter((section) => ![title, meta.title].includes(section.title)).slice(0, SECTIONS - 1);
   const heading = make("a", { href: best.url, textContent: title });
-  const item = make("li", {}, heading, excerpt(best, page));
+  const excerpt = make("p", { innerHTML: best.excerpt }); // escaped by pagefind, but for <mark>
+  const item = make("li", {}, heading, excerpt);
   if (title !== meta.title) heading.after(make("span", { textContent: ` in ${meta.title}` }));
   if (more.length) {
     const links = more.map(({ url, title: name }) => make("li", {}, make("a", { href: url, textContent: name })));
@@ -92,7 +72,7 @@ async function start() {
     return;
   }
   const pagefind = await import("../pagefind/pagefind.js");
-  await pagefind.options({ ranking: { termSimilarity: 2, pageLength: 0.4, metaWeights: { title: 0.5, asked: 4 } } });
+  await pagefind.options({ excerptLength: 30, ranking: { termSimilarity: 2, pageLength: 0.4, metaWeights: { title: 0.3, asked: 4, also: 0.5 } } });
   await search(pagefind);
   form.addEventListener("submit", (event) => event.preventDefault());
   input.addEventListener("input", () => {

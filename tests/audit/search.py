@@ -28,7 +28,7 @@ QUERIES = {  # each with one or several right answers, as their addresses begin
     "qwen 2.5 128k": ("build/extending",),
     "ring attention": ("scale/ring",),
     "run qwen2.5 at 128k": ("build/extending",),
-    "rope": ("position/rotary",),
+    "rotary embedding": ("position/rotary",),
     "sinusoidal": ("position/sinusoidal",),
     "sliding window": ("attention/masking", "questions/does-a-sliding-window"),
     "softcap": ("build/configurations",),

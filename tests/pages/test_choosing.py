@@ -78,3 +78,10 @@ def test_by_hand():
     assert not np.allclose(late, frequencies(64), rtol=1e-9)
     bias = reference.T5Bias.init(np.random.default_rng(0), 1)
     assert [a.size for a in vars(bias).values() if isinstance(a, np.ndarray)] == [32]
+
+
+def test_the_base_that_random_vectors_ask_for_at_32768_tokens():
+    distances = np.arange(1, 32768)
+    for base, enough in ((1_000_000, False), (1_500_000, True)):
+        total = sum(np.cos(distances * omega) for omega in frequencies(128, base=base))
+        assert (total > 0).all() == enough

@@ -7,11 +7,14 @@ from posattn import reference
 
 
 def test_matches_become_the_weight_in_the_corner():
+    tokens = np.array([[1.0, 0], [0, 1], [1, 0]])
+    out = reference.scaled_dot_product_attention(tokens, tokens, tokens)
+    assert out[0, 0] == pytest.approx(0.802, abs=5e-4)
     asked = np.exp(np.array([1, 0, 1]) / np.sqrt(2))
     assert np.allclose(
         [*asked, asked.sum(), 2 * asked[0]], [2.03, 1, 2.03, 5.06, 4.06], atol=0.006
     )
-    assert 2 * asked[0] / asked.sum() == pytest.approx(0.802, abs=5e-4)
+    assert 2 * asked[0] / asked.sum() == pytest.approx(out[0, 0])
 
 
 def test_rotation_keeps_the_angles(page):

@@ -1,5 +1,7 @@
 """The first page."""
 
+import re
+
 import numpy as np
 
 from posattn import reference
@@ -27,3 +29,10 @@ def test_the_encoding_tells_equal_tokens_apart():
 def test_most_schemes_act_on_queries_keys_or_scores():
     acts = [make(4).place in {"query and key", "scores"} for make in SCHEMES.values()]
     assert sum(acts) > len(acts) / 2
+
+
+def test_the_core_has_twelve_chapters(page):
+    toctrees = re.findall(
+        r":caption: (?:Attention|Position)\n\n(.*?)```", page.text, re.DOTALL
+    )
+    assert sum(len(pages.split()) for pages in toctrees) == 12

@@ -77,7 +77,7 @@ class NamePlace(SphinxPostTransform):
 
 
 def minutes(document):
-    """The time for all words, equations and cells that are not folded; of a pair one reads one cell."""
+    """The time for all words, equations, cells and panels not in a fold; of a pair one reads one cell."""
     total = 0.0
     folded = [s for s in document.findall(nodes.section) if FOLDED & {*s["classes"]}]
     unread = {id(node) for section in folded for node in section.findall()}

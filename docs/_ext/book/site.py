@@ -6,7 +6,6 @@ What a page's head says besides stands in `docs/_templates/page.html`.
 import base64
 import hashlib
 import logging
-import math
 import os
 import re
 import shutil
@@ -58,8 +57,6 @@ COMMANDS = (
 )
 LONG = re.compile(r"(?=\S{20})\S*\w[/_]\w")
 BREAK = re.compile(r"(?<=\w[/_])(?=\w)")  # where a long name may go on in the next line
-EVERYWHERE = (-math.inf, -math.inf), (math.inf, math.inf)
-NUMBER = re.compile(r"-?\d+\.?\d*")
 LETTER = {
     "scale(0.015625)",
     "scale(.15625)",
@@ -198,7 +195,7 @@ def html(text):
 
 
 def wordless(source, target):
-    """Write a figure without words, its variant for a phone, and empty margins; return its size."""
+    """Write a figure without its words and its variant for a phone; return its size."""
     ElementTree.register_namespace("", SVG)
     root = ElementTree.parse(source).getroot()
     letters = {f"#{e.get('id')}" for e in root.iter() if e.get("transform") in LETTER}
@@ -211,68 +208,10 @@ def wordless(source, target):
                 or child.get(XLINK) in letters
             ):
                 parent.remove(child)
-    size = crop(root)
+    _, _, *size = map(float, root.get("viewBox").split())
     svg = ElementTree.tostring(root, encoding="unicode")
     target.write_text(re.sub(r"(\d+\.\d)\d+", r"\1", svg), encoding="utf-8")
-    return size
-
-
-def crop(root, margin=2):
-    """Let a drawing begin and end where something is drawn; return its size."""
-    shapes = {f"#{e.get('id')}": e for e in root.iter() if e.get("id")}
-    _, _, wide, high = map(float, root.get("viewBox").split())
-    points = [*drawn(root, shapes, (1, 1, 0, 0))] or [(0, 0), (wide, high)]
-    xs, ys = zip(*points, strict=True)
-    left, top = max(0, min(xs) - margin), max(0, min(ys) - margin)
-    width, height = min(wide, max(xs) + margin) - left, min(high, max(ys) + margin) - top
-    root.set("viewBox", f"{left} {top} {width} {height}")
-    root.set("width", f"{width}pt")
-    root.set("height", f"{height}pt")
-    return round(width), round(height)
-
-
-def drawn(element, shapes, place):
-    """The corners of what an element draws, where a scale and a shift, two numbers each, put it."""
-    kind, style = element.tag.removeprefix(f"{{{SVG}}}"), element.get("style", "")
-    if kind in {"defs", "clipPath"} or ("fill: none" in style and "stroke:" not in style):
-        return
-    for how, numbers in re.findall(r"(\w+)\(([^)]*)\)", element.get("transform", "")):
-        n = [float(number) for number in NUMBER.findall(numbers)]
-        if how != "rotate":  # only words are
-            scale = {"translate": (1, 1, *n), "scale": (n[0], n[-1], 0, 0)}.get(how)
-            place = moved(place, scale or (n[0], n[3], *n[4:]))
-    points = []
-    if kind == "path":
-        numbers = [float(number) for number in NUMBER.findall(element.get("d"))]
-        points = list(zip(numbers[::2], numbers[1::2], strict=True))
-    elif kind in {"rect", "image"}:
-        points = corners(element)
-    elif kind == "use":
-        by = moved(place, (1, 1, *corners(element)[0]))
-        yield from drawn(shapes[element.get(XLINK)], shapes, by)
-    edge = shapes.get(element.get("clip-path", "")[4:-1])  # url(#...)
-    (left, top), (right, bottom) = corners(edge[0]) if edge is not None else EVERYWHERE
-    for x, y in points:
-        x, y = min(max(x, left), right), min(max(y, top), bottom)
-        yield place[0] * x + place[2], place[1] * y + place[3]
-    for child in element:
-        yield from drawn(child, shapes, place)
-
-
-def corners(box):
-    """Where a rectangle begins and ends."""
-    x, y, width, height = (float(box.get(s, 0)) for s in ("x", "y", "width", "height"))
-    return (x, y), (x + width, y + height)
-
-
-def moved(place, by):
-    """A scale and a shift after another one."""
-    return (
-        place[0] * by[0],
-        place[1] * by[1],
-        place[0] * by[2] + place[2],
-        place[1] * by[3] + place[3],
-    )
+    return map(round, size)
 
 
 def finish(app, error):
