@@ -1,14 +1,13 @@
-"""What transformers' configuration classes set where a file says nothing.
+"""What the classes of transformers and diffusers set where a file says nothing.
 
 The numbers are data, `defaults.json`, which tests/nightly/oracles/defaults.py reads out of the classes.
 """
 
 from posattn.configs.data import data
 
-__all__ = ["VERSION", "VOCABULARY", "defaults_of"]
+__all__ = ["VOCABULARY", "defaults_of", "origin_of"]
 
 READ = data("defaults.json")
-VERSION = READ["transformers"]
 VOCABULARY = {key for known in READ["families"].values() for key in known["values"]}
 SAME = {  # families that are read by the class of another
     "deepseek_ref": "deepseek_v4",
@@ -33,3 +32,10 @@ def defaults_of(family):
     """
     found = READ["families"].get(SAME.get(family, family), {"class": None, "values": {}})
     return found["class"], found["values"]
+
+
+def origin_of(family):
+    """The family's class, and the release of the library that has it."""
+    name = defaults_of(family)[0]
+    library = "diffusers" if name == family else "transformers"  # which names its own class
+    return f"{name}, {library} {READ[library]}"

@@ -30,9 +30,10 @@ class Rope:
         method: the `rope_type` of the configuration.
         numbers: the options of the method as the configuration names them.
         attention_factor: on the entries that rotate.
-        sections: how many pairs rotate with time, height and width (M-RoPE); empty if all with one position.
+        sections: how many pairs rotate with each coordinate (M-RoPE); empty if all with one position.
         interleaved: whether the pairs of the sections alternate.
         last: whether the last entries of a head rotate, not the first.
+        axes: what the coordinates of the sections are.
     """
 
     base: float
@@ -44,6 +45,7 @@ class Rope:
     sections: tuple[int, ...] = ()
     interleaved: bool = False
     last: bool = False
+    axes: str = "time, height and width"
 
     @property
     def rotary_dim(self):
@@ -254,6 +256,7 @@ class Layer:
         clip: what queries, keys and values are clipped at before anything else; None if they are not.
         convolved: how many positions a convolution of keys and values mixes; None if there is none.
         ranks: the widths of the narrower vectors through which projections go, by what they project.
+        streams: how many kinds of tokens attend together, each with projections and norms of its own.
     """
 
     index: int
@@ -291,6 +294,7 @@ class Layer:
     clip: float | None = None
     convolved: int | None = None
     ranks: tuple[tuple[str, int], ...] = ()
+    streams: int = 1
 
     def __str__(self):
         return f"layer {self.index}: {sentence(self)}"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
-from posattn.configs.defaults import VERSION, defaults_of
+from posattn.configs.defaults import origin_of
 
 __all__ = ["sentence", "table"]
 
@@ -53,6 +53,8 @@ def _seen(layer):
         of_them = "of those" if layer.compressed is not None else "of the keys"
         blocks = "" if layer.block == 1 else f" in blocks of {layer.block}"
         seen += f", {layer.selected} {of_them}{blocks} chosen by an indexer"
+    if layer.streams > 1:
+        seen += f" of {layer.streams} streams of tokens, each with its own projections"
     return seen
 
 
@@ -70,9 +72,8 @@ def _turned(layer):
         parts.append(scaled)
     if rope.sections:
         how = "alternating " if rope.interleaved else ""
-        parts.append(
-            f"{how}sections {', '.join(map(str, rope.sections))} for time, height and width"
-        )
+        sizes = ", ".join(map(str, rope.sections))
+        parts.append(f"{how}sections {sizes} for {rope.axes}")
     if layer.turns_back:
         parts.append("values too, and the output rotated back")
     return ", ".join(parts)
@@ -164,7 +165,7 @@ def table(plan):
 
 def origin(plan):
     """The class that defines what the configuration leaves out."""
-    return f"{defaults_of(plan.model_type)[0]}, transformers {VERSION}"
+    return origin_of(plan.model_type)
 
 
 def listed(defaults):

@@ -22,7 +22,8 @@ def layer_of(
 
     Args:
         keys: of the configuration.
-        bias: whether the projections of queries, keys and values have offsets, or the key that says so.
+        bias: whether the projections of queries, keys and values have offsets, or the key that says so; a
+            list if each has its own.
         output: whether the output's has one, or the key; as the others if None.
         norm: for `norm_of`, the norms of queries and keys.
         scale: the key of the factor on scores.
@@ -30,14 +31,16 @@ def layer_of(
         sizes: for `plain`.
     """
     layer = stack.plain(keys, **sizes)
-    offsets = keys.flag(bias, absent=False) if isinstance(bias, str) else bias
-    if isinstance(output, str):
-        output = keys.flag(output, absent=False)
+    each = bias if isinstance(bias, list) else [bias] * 3
+    *offsets, output = (
+        keys.flag(said, absent=False) if isinstance(said, str) else said
+        for said in (*each, each[0] if output is None else output)
+    )
     norm = None if norm is None else norm_of(keys, **norm)
     return replace(
         layer,
-        use_bias=(offsets,) * 3,
-        use_output_bias=offsets if output is None else output,
+        use_bias=tuple(offsets),
+        use_output_bias=output,
         query_norm=norm,
         key_norm=norm,
         scale=layer.scale if scale is None else keys.number(scale),
@@ -53,12 +56,15 @@ def norm_of(keys, *, kind, eps, flag=None, absent=False, **options):
     return Norm(kind, keys.number(eps), **options)
 
 
-def decoder(keys, *, only=(), window=False, methods=None, rope=None, **options):
+def decoder(
+    keys, *, only=(), ignored=(), window=False, methods=None, rope=None, **options
+):
     """A stack of equal layers that rotate.
 
     Args:
         keys: of the configuration.
         only: keys that may be absent, and the value they must otherwise have.
+        ignored: keys that say nothing about this family's attention.
         window: whether all layers have the window, if there is one.
         methods: the methods of scaling that the family knows, if not all.
         rope: for `rotation`.
@@ -66,6 +72,7 @@ def decoder(keys, *, only=(), window=False, methods=None, rope=None, **options):
     """
     for name, value in only:
         keys.only(name, value)
+    keys.ignore(*ignored)
     layer = layer_of(keys, **options)
     rope = stack.rotation(keys, layer.head_dim, **(rope or {}))
     if methods is not None and rope.method not in methods:

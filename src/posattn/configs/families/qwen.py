@@ -60,73 +60,31 @@ def qwen3_moe(keys):
     return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
 
 
-def sectioned(keys, head_dim, sections, alternating=False, **options):
-    """A rotation whose pairs rotate with time, height and width: so many of each, if the keys say nothing."""
-    rope = stack.rotation(keys, head_dim, sections=sections, **options)
-    if not alternating and rope.interleaved:
-        raise keys.error(
-            "mrope_interleaved must be false, since sections of this family do not alternate"
-        )
-    return replace(rope, interleaved=alternating)
-
-
 def qwen2_vl(keys):
     """Qwen2-VL and 2.5-VL: the language model, whose pairs rotate with time, height and width."""
     layer = layer_of(keys, bias=True, output=False, head_dim=False)
     keys.ignore("vision_start_token_id", "vision_end_token_id", "vision_token_id")
-    return late(keys, layer, sectioned(keys, layer.head_dim, [16, 24, 24]))
+    return late(keys, layer, stack.rotation(keys, layer.head_dim, sections=[16, 24, 24]))
 
 
-def qwen3_vl(keys):
-    """Qwen3-VL, with experts or without: the sections alternate."""
-    layer = layer_of(keys, norm=RMS)
-    rope = sectioned(keys, layer.head_dim, [24, 20, 20], True)
-    return stack.equal(keys, layer, rope=rope)
-
-
-def with_linear(keys, rope):
-    """Qwen3-Next: gated attention in some layers, a linear recurrence in the others."""
+def with_linear(keys, **rope):
+    """Qwen3-Next and 3.5: gated attention in some layers, a linear recurrence in the others."""
     layer = layer_of(keys, norm=RMS | {"plus_one": True})
     keys.only("attn_output_gate", True)
     keys.ignore("linear_key_head_dim", "linear_value_head_dim")
     keys.ignore("linear_num_key_heads", "linear_num_value_heads")
-    layer = replace(layer, gate=True, rope=rope(layer))
+    rotated = stack.rotation(keys, layer.head_dim, partial=REQUIRED, **rope)
     interval = keys.count("full_attention_interval", absent=4)
     return stack.mixed(
         keys,
-        layer,
+        replace(layer, gate=True, rope=rotated),
         {FULL: None, LINEAR: "linear attention"},
         pattern=lambda place: LINEAR if (place + 1) % interval else FULL,
     )
 
 
-def qwen3_next(keys):
-    """Qwen3-Next: a part of each head rotates."""
-    return with_linear(
-        keys, lambda layer: stack.rotation(keys, layer.head_dim, partial=REQUIRED)
-    )
-
-
-def qwen3_5(keys):
-    """Qwen3.5 and 3.6: likewise, with alternating sections."""
-    return with_linear(
-        keys,
-        lambda layer: sectioned(keys, layer.head_dim, [11, 11, 10], True, partial=REQUIRED),
-    )
-
-
-def glm4v(keys):
-    """GLM-4.1V: sections of neighbors, in a part of each head."""
-    layer = layer_of(keys, bias=True, output=False, head_dim=False)
-    keys.ignore("attention_bias")
-    options = {"partial": True, "layout": "interleaved"}
-    rope = sectioned(keys, layer.head_dim, [8, 12, 12], **options)
-    return stack.equal(keys, layer, rope=rope)
-
-
+SECTIONED = partial(with_linear, sections=[11, 11, 10], alternating=True)
 FAMILIES = {
-    "glm4v": glm4v,
-    "glm4v_text": glm4v,
     "mimo": partial(qwen2, output=False),
     "qwen2": partial(qwen2, bias=True, output=False),
     "qwen2_5_omni_text": qwen2_vl,
@@ -136,11 +94,8 @@ FAMILIES = {
     "qwen2_vl": qwen2_vl,
     "qwen2_vl_text": qwen2_vl,
     "qwen3": partial(qwen2, norm=RMS),
-    "qwen3_5_moe_text": qwen3_5,
-    "qwen3_5_text": qwen3_5,
+    "qwen3_5_moe_text": SECTIONED,
+    "qwen3_5_text": SECTIONED,
     "qwen3_moe": qwen3_moe,
-    "qwen3_next": qwen3_next,
-    "qwen3_omni_moe_text": qwen3_vl,
-    "qwen3_vl_moe_text": qwen3_vl,
-    "qwen3_vl_text": qwen3_vl,
+    "qwen3_next": with_linear,
 }

@@ -2,11 +2,9 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 
 from posattn.configs.families import stack
 from posattn.configs.families.llama import FAMILIES as LLAMAS
-from posattn.configs.families.llama import decoder
 from posattn.configs.families.qwen import FAMILIES as QWENS
 from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.layers import Temperature
@@ -128,16 +126,7 @@ def params(keys):
 FAMILIES = {
     "baichuan": baichuan,
     "chatglm": chatglm,
-    "internlm2": partial(decoder, bias="bias"),
-    "minicpm": decoder,
     "minicpmv": minicpmv,
-    "molmo": partial(
-        decoder,
-        bias="qkv_bias",
-        output=False,
-        clip="clip_qkv",
-        only=[("attention_layer_norm", False)],
-    ),
     "params.json": params,
     "qwen": qwen,
     "yuan": yuan,

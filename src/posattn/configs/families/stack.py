@@ -12,6 +12,7 @@ __all__ = [
     "LINEAR",
     "SLIDING",
     "alone",
+    "beside",
     "equal",
     "kinds",
     "mixed",
@@ -193,6 +194,7 @@ def rotation(
     layout="half",
     names=None,
     sections=None,
+    alternating=False,
 ):
     """How queries and keys rotate, from the newer form of the configuration or the older one.
 
@@ -206,6 +208,7 @@ def rotation(
         layout: of the pairs.
         names: methods under other names, as Phi-3's.
         sections: of the pairs, in the code of a family whose keys may leave them out.
+        alternating: whether these alternate.
     """
     found, where = _parameters(keys)
     if kind is not None:
@@ -236,7 +239,7 @@ def rotation(
     longest = keys.count("max_position_embeddings", absent=absent, most=LONGEST)
     if TRAINED in METHODS.get(method, ((),))[0]:
         _merge(keys, found, where, TRAINED, (TRAINED,))
-    return rope(
+    turned = rope(
         found,
         head_dim,
         max_position_embeddings=longest,
@@ -244,6 +247,24 @@ def rotation(
         layout=layout,
         family=f"{keys.family}: {where}",
     )
+    if sections is not None and turned.interleaved and not alternating:
+        raise keys.error(
+            "mrope_interleaved must be false, since sections of this family do not alternate"
+        )
+    return replace(turned, interleaved=True) if alternating else turned
+
+
+def beside(ropes, axes, turn=1.0):
+    """Several rotations side by side in a head, each with a coordinate of its own.
+
+    Args:
+        ropes: of the parts of a head.
+        axes: what their coordinates are.
+        turn: the angle by which the first pair of each rotates between coordinates 0 and 1.
+    """
+    frequencies = [turn * speed for part in ropes for speed in part.frequencies]
+    sections = tuple(len(part.frequencies) for part in ropes)
+    return replace(ropes[0], frequencies=tuple(frequencies), sections=sections, axes=axes)
 
 
 def nested(keys, kind):
