@@ -11,6 +11,11 @@ def add(commands):
     planning = commands.add_parser("plan", help="say what each layer of a model does")
     planning.add_argument("config", help="path/to/config.json, or the folder that has one")
     planning.add_argument(
+        "--part",
+        metavar="KEY",
+        help="of a tower to plan instead of the text model, such as vision_config",
+    )
+    planning.add_argument(
         "--length",
         type=int,
         metavar="TOKENS",
@@ -27,7 +32,8 @@ def add(commands):
 def show_plan(chosen):
     """What a configuration says of each layer."""
     try:
-        found = configs.plan(chosen.config, length=chosen.length, strict=chosen.strict)
+        options = {"part": chosen.part, "length": chosen.length, "strict": chosen.strict}
+        found = configs.plan(chosen.config, **options)
         return str(found), DONE
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None

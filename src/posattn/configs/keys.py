@@ -47,13 +47,15 @@ class Keys:
         family: the model type, which opens every error.
         length: for how long a text the configuration is read, or None.
         defaults: what the family's class sets where the configuration says nothing.
+        towers: what stands beside the text model, in words.
     """
 
-    def __init__(self, values, family, length=None, defaults=None):
+    def __init__(self, values, family, length=None, defaults=None, towers=()):
         self.values = values
         self.family = family
         self.length = length
         self.defaults = defaults or {}
+        self.towers = towers
         self.asked = set()
         self.defaulted = {}
 

@@ -27,7 +27,7 @@ NESTED = ("text_config", "llm_config", "llm_cfg", "language_config", "thinker_co
 GIVE = "give the path of a config.json, of a params.json or of their folder"
 
 
-def plan(config, *, length=None, strict=False):
+def plan(config, *, part=None, length=None, strict=False):
     """Read what each layer of a model does with positions from the model's configuration.
 
     Every number comes from the configuration, from the default that the family's class in transformers has
@@ -39,6 +39,7 @@ def plan(config, *, length=None, strict=False):
     Args:
         config: the path of a `config.json` or of its folder, its content as a dictionary, or a configuration
             object of transformers.
+        part: the key of a tower, such as `"vision_config"`, to plan that and not the text model.
         length: for how long a text, which matters to methods such as LongRoPE; None is one within the
             trained length.
         strict: whether the default of a class is an error, for those who convert checkpoints.
@@ -64,7 +65,7 @@ def plan(config, *, length=None, strict=False):
             ...
         ValueError: llama: head_dims = 16 is no key that this family's attention reads; did you mean head_dim?
     """
-    keys = opened(config, length=length)
+    keys = opened(config, part=part, length=length)
     found = planned(keys, layers_of(keys))
     if strict and found.defaults:
         raise keys.error(
@@ -76,7 +77,7 @@ def plan(config, *, length=None, strict=False):
 
 def planned(keys, layers):
     """The plan of some layers; keys that nobody read must not contradict it."""
-    unread = agreeing(keys, layers)
+    unread = agreeing(keys, layers) + keys.towers
     return Plan(keys.family, layers, tuple(sorted(keys.defaulted.items())), unread)
 
 
@@ -92,10 +93,12 @@ def layers_of(keys):
         raise ValueError(f"{error}. {given}") from None
 
 
-def opened(config, *, length=None, known=FAMILIES):
+def opened(config, *, part=None, length=None, known=FAMILIES):
     """The keys of the part of a configuration that describes the text model, whose family must be known."""
     values = _values(config)
-    model_type = _model_type(values, "")
+    if part is not None:
+        values = _tower(values, part)
+    model_type, towers = _model_type(values, ""), _towers(values)
     while (
         inner := next((n for n in NESTED if values.get(n) is not None), None)
     ) is not None:
@@ -125,7 +128,34 @@ def opened(config, *, length=None, known=FAMILIES):
             f"model_type {model_type!r} is not known; {hint}if its attention is that of one of the"
             f" {len(FAMILIES)} keys of posattn.configs.FAMILIES, write that family in its place"
         )
-    return Keys(values, model_type, length, defaults_of(model_type)[1])
+    return Keys(values, model_type, length, defaults_of(model_type)[1], towers)
+
+
+def _tower(values, part):
+    """The configuration of a tower, whose family the model may say in its place."""
+    found = values.get(part)
+    found = found.to_dict() if hasattr(found, "to_dict") else found
+    if not isinstance(found, dict):
+        known = [name for name, value in values.items() if isinstance(value, dict)]
+        told = f"the configuration has {', '.join(known) or 'no parts'}"
+        raise ValueError(f"part must be the key of a tower, got {part!r}; {told}")
+    whole = values.get("model_type")
+    own = found.get("model_type") or whole
+    names = f"{own}_vision", f"{own}_vision_model"
+    other = names[0] if own == whole else own
+    return found | {"model_type": next((n for n in names if n in FAMILIES), other)}
+
+
+def _towers(values):
+    """What stands beside the text model, and whether it can be planned."""
+    words = []
+    for part in values:
+        if part.startswith(("vision_", "audio_")) and isinstance(values[part], dict):
+            family = _tower(values, part)["model_type"]
+            known = family in FAMILIES
+            how = f"plan it with part={part!r}" if known else f"of {family}"
+            words.append(f"{part} ({how})")
+    return tuple(words)
 
 
 def chosen(config, layer, *, length=None):
@@ -182,7 +212,7 @@ def refuse_others(layer, known, builder):
 
 def _model_type(values, where):
     """The family's name."""
-    found = values.get("model_type")
+    found = values.get("model_type", values.get("_class_name"))
     if found is None and {"dim", "n_heads", "n_layers"} <= values.keys():
         return "params.json"
     if found is None:
@@ -193,7 +223,8 @@ def _model_type(values, where):
         raise TypeError(
             f"{where}model_type must be a string, got {found!r}; write it as 'llama'"
         )
-    return found
+    older = "depth" in values and not found.endswith("_vision")  # a tower, called as the whole
+    return f"{found}_vision" if older else found
 
 
 def _values(config):

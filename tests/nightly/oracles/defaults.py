@@ -1,4 +1,4 @@
-"""The defaults that transformers' configuration classes have for the keys that posattn's families read.
+"""The defaults that classes of transformers and diffusers have for the keys that posattn's families read.
 
 `python -m tests.nightly.oracles.defaults` writes src/posattn/configs/defaults.json; checks_configs.py
 compares it again.
@@ -6,17 +6,19 @@ compares it again.
 
 import ast
 import dataclasses
+import inspect
 import json
 import re
 from pathlib import Path
 
+import diffusers
 import transformers
 
 from posattn import configs
 
 CONFIGS = Path(configs.__file__).parent
 FILE = CONFIGS / "defaults.json"
-TABLES = ("equal.json", "decoders.json")
+TABLES = ("equal.json", "encoders.json", "decoders.json")
 BASES = {  # of classes that rotate each kind of layer by another: the keys of older files
     "gemma3_text": {"rope_theta": "full_attention", "rope_local_base_freq": "sliding_attention"},
     "mimo_v2_flash": {"rope_theta": "full_attention", "swa_rope_theta": "sliding_attention"},
@@ -45,7 +47,8 @@ def rotation(model_type, config):
         bases = {key: nested[kind]["rope_theta"] for key, kind in BASES[model_type].items()}
         share = next(iter(nested.values())).get("partial_rotary_factor")
         return bases if share is None else bases | {"partial_rotary_factor": share}
-    if nested or found.get("rope_type", found.get("type", "default")) != "default":
+    method = found.get("rope_type", found.get("type", "default"))
+    if nested or method not in ("default", "axial"):
         return {"rope_parameters": found}
     return {
         key: found[key] for key in ("rope_theta", "partial_rotary_factor") if key in found
@@ -68,7 +71,16 @@ def defaults():
             "class": known.__name__,
             "values": dict(sorted(values.items())),
         }
-    return {"transformers": transformers.__version__, "families": families}
+    for name in sorted(set(configs.FAMILIES) & set(dir(diffusers))):
+        parameters = inspect.signature(getattr(diffusers, name).__init__).parameters
+        values = {
+            key: told.default
+            for key, told in parameters.items()
+            if key in names and told.default is not inspect.Parameter.empty
+        }
+        families[name] = {"class": name, "values": dict(sorted(values.items()))}
+    versions = {library.__name__: library.__version__ for library in (transformers, diffusers)}
+    return versions | {"families": families}
 
 
 def written():
@@ -78,11 +90,8 @@ def written():
         f"{json.dumps(name)}: {json.dumps(value)}"
         for name, value in found["families"].items()
     ]
-    return (
-        f'{{"transformers": "{found["transformers"]}", "families": {{\n'
-        + ",\n".join(lines)
-        + "\n}}\n"
-    )
+    versions = json.dumps({key: found[key] for key in found if key != "families"})
+    return f'{versions[:-1]}, "families": {{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 if __name__ == "__main__":

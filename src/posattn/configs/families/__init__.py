@@ -2,6 +2,7 @@
 
 from posattn.configs.families import (
     deepseek,
+    diffusion,
     encoders,
     gemma,
     hybrid,
@@ -15,6 +16,6 @@ from posattn.configs.families import (
 
 __all__ = ["FAMILIES"]
 
-MODULES = (deepseek, encoders, gemma, hybrid, llama, nope, older, qwen, remote, windows)
+MODULES = deepseek, diffusion, encoders, gemma, hybrid, llama, nope, older, qwen, remote, windows
 #: The families that are known: from a `model_type` to the function that reads it.
 FAMILIES = {name: read for module in MODULES for name, read in module.FAMILIES.items()}

@@ -1,8 +1,15 @@
-"""Encoders, which see both directions, and models of an encoder with a decoder behind it."""
+"""Encoders, which see both directions, and models of an encoder with a decoder behind it.
 
+What differs by its keys only is in encoders.json.
+"""
+
+import math
 from dataclasses import replace
+from functools import partial
 
+from posattn.configs.data import data
 from posattn.configs.families import stack
+from posattn.configs.families.llama import layer_of
 from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.layers import Buckets, Disentangled
 from posattn.configs.rotation import rope
@@ -10,23 +17,73 @@ from posattn.configs.rotation import rope
 __all__ = ["FAMILIES"]
 
 
+def encoder(keys, *, causal=False, table=None, rope=None, axes=None, **options):
+    """A stack of equal layers with a table at the input, a rotation, or both.
+
+    Args:
+        keys: of the configuration.
+        causal: whether the future is hidden, or the key that says so.
+        table: its kind, the key of the number of its rows, and how many there are beyond.
+        rope: for `rotation`; None if nothing rotates.
+        axes: for `beside`, where each half of a head rotates with a coordinate of its own.
+        options: for `layer_of`; and `only` for keys of one value, `layers` for the key of their number.
+    """
+    for name, value in options.pop("only", ()):
+        keys.only(name, value)
+    names = options.pop("layers", ["num_hidden_layers"])
+    options = {"bias": True, "grouped": False, "head_dim": False} | options
+    layer = layer_of(keys, **options)
+    hidden = keys.flag(causal, absent=False) if isinstance(causal, str) else causal
+    layer = replace(layer, causal=hidden)
+    if table is not None:
+        kind, rows, *more = table
+        layer = replace(layer, table=(kind, rows_of(keys, rows) + sum(more)))
+    if axes is not None:
+        half = stack.rotation(keys, layer.head_dim // 2, **rope)
+        layer = replace(layer, rope=stack.beside([half, half], *axes))
+    elif rope is not None:
+        layer = replace(layer, rope=stack.rotation(keys, layer.head_dim, **rope))
+    return stack.stacked(keys, lambda place: layer, names=names)
+
+
+def rows_of(keys, name):
+    """The number of rows of a table, or of the patches of a picture."""
+    if name != "image_size":
+        return keys.count(name)
+    picture, patch = (sides(keys, key) for key in ("image_size", "patch_size"))
+    return math.prod(side // part for side, part in zip(picture, patch, strict=True))
+
+
+def sides(keys, name):
+    """Height and width, which may be one number."""
+    _, given = keys.take([name])
+    both = list(given) if isinstance(given, (list, tuple)) else [given, given]
+    if len(both) != 2:
+        raise keys.error(f"{name} must be a number or two, got {given!r}")
+    return [keys.whole(name, side) for side in both]
+
+
+def qwen2_5_vision(keys, **options):
+    """Qwen2.5-VL's tower: most layers see a tile of the picture only, from its upper left corner on."""
+    layers = encoder(keys, **options)
+    full = keys.sequence("fullatt_block_indexes")
+    merged = keys.count("spatial_merge_size")
+    tile = keys.count("window_size") // merged // keys.count("patch_size") * merged
+    words = f"attention within tiles of {tile} by {tile} patches, rotary position of row and column"
+    return tuple(
+        layer if layer.index in full else replace(layer, kind=words) for layer in layers
+    )
+
+
 def both(keys):
     """A layer of an encoder, or of a decoder if it says so."""
-    layer = stack.alone(keys)
+    layer = stack.offset(stack.alone(keys))
     return replace(layer, causal=keys.flag("is_decoder", absent=False))
-
-
-def bert(keys):
-    """BERT and those built like it: a learned table at the input."""
-    layer = stack.offset(both(keys))
-    keys.only("position_embedding_type", "absolute")
-    rows = keys.count("max_position_embeddings")
-    return stack.equal(keys, layer, table=("learned", rows))
 
 
 def roformer(keys):
     """RoFormer: neighbors rotate, by a base that is no key."""
-    layer = stack.offset(both(keys))
+    layer = both(keys)
     keys.only("rotary_value", False)
     keys.ignore("max_position_embeddings")
     rotated = rope(
@@ -37,18 +94,12 @@ def roformer(keys):
 
 def esm(keys):
     """ESM: a rotation, or a learned table."""
-    layer = stack.offset(both(keys))
+    layer = both(keys)
     kind = keys.choice("position_embedding_type", among=("rotary", "absolute"))
     rows = keys.count("max_position_embeddings")
     if kind == "absolute":
         keys.ignore("rope_theta")
         return stack.equal(keys, layer, table=("learned", rows))
-    return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
-
-
-def nomic_bert(keys):
-    """Nomic BERT: halves rotate."""
-    layer = replace(stack.plain(keys, grouped=False), causal=False)
     return stack.equal(keys, layer, rope=stack.rotation(keys, layer.head_dim))
 
 
@@ -70,23 +121,15 @@ def modernbert(keys):
     return stack.patterned(keys, layer, pattern, rope, window)
 
 
-def deberta(keys):
-    """DeBERTa: terms of content and position in each layer."""
-    return disentangled(keys, None, False, False)
-
-
-def deberta_v2(keys):
-    """DeBERTa v2 and v3: buckets of offsets, and projections that serve both."""
-    count = keys.count("position_buckets", absent=None, least=-1)
-    shares = keys.flag("share_att_key", absent=False)
-    normed = keys.choice("norm_rel_ebd", among=("none", "layer_norm"), absent="none")
-    keys.only("conv_kernel_size", 0)
-    count = count if count and count > 0 else None
-    return disentangled(keys, count, shares, normed == "layer_norm")
-
-
-def disentangled(keys, count, shares, normed):
-    """What the two have in common: the scale shrinks with the number of terms."""
+def deberta(keys, later):
+    """DeBERTa: terms of content and position, whose number shrinks the scale; v2 and v3 have buckets."""
+    count, shares, normed = None, False, "none"
+    if later:
+        count = keys.count("position_buckets", absent=None, least=-1)
+        shares = keys.flag("share_att_key", absent=False)
+        among = ("none", "layer_norm")
+        normed = keys.choice("norm_rel_ebd", among=among, absent="none")
+        keys.only("conv_kernel_size", 0)
     layer = replace(stack.offset(stack.alone(keys)), causal=False)
     longest = keys.count("max_position_embeddings")
     keys.only("talking_head", False)
@@ -101,22 +144,14 @@ def disentangled(keys, count, shares, normed):
     if not isinstance(terms, list) or not {"c2p", "p2c"}.issuperset(map(str, terms)):
         raise keys.error(f"pos_att_type must name c2p, p2c or both, got {terms!r}")
     bias = Disentangled(
-        tuple(terms), longest if distance < 1 else distance, count, shares, normed
+        tuple(terms),
+        longest if distance < 1 else distance,
+        count if count and count > 0 else None,
+        shares,
+        normed == "layer_norm",
     )
     scale = (layer.head_dim * (1 + len(terms))) ** -0.5
     return stack.equal(keys, layer, bias=bias, scale=scale)
-
-
-def two(keys, encoder, decoder, names):
-    """The layers of an encoder and, behind them, those of its decoder."""
-    first, second = (keys.count(name, most=10_000) for name in names)
-    return behind(encoder, first, decoder, second)
-
-
-def behind(encoder, first, decoder, second):
-    """So many layers of each, numbered through."""
-    layers = (*[encoder] * first, *[decoder] * second)
-    return tuple(replace(layer, index=place) for place, layer in enumerate(layers))
 
 
 def t5(keys):
@@ -137,47 +172,38 @@ def t5(keys):
     decoder = replace(layer, scale=1.0, bias=replace(bias, bidirectional=False))
     count = keys.count("num_layers", "num_hidden_layers", most=10_000)
     second = keys.count("num_decoder_layers", absent=count, null=count, most=10_000)
-    return behind(encoder, count, decoder, second)
+    return stack.numbered([encoder] * count + [decoder] * second)
 
 
-def heads_of(keys, name):
-    """A layer of an encoder or a decoder, each with a key for its number of heads."""
-    return stack.alone(keys, dim=("d_model",), heads=(name,))
-
-
-def whisper(keys):
-    """Whisper: sinusoids in the encoder, a learned table in the decoder; keys have no offset."""
-    names = ("encoder_attention_heads", "decoder_attention_heads")
-    both = [stack.offset(heads_of(keys, name)) for name in names]
-    encoder, decoder = (replace(layer, use_bias=(True, False, True)) for layer in both)
-    table = ("sinusoidal", keys.count("max_source_positions"))
-    encoder = replace(encoder, causal=False, table=table)
-    decoder = replace(decoder, table=("learned", keys.count("max_target_positions")))
-    keys.ignore("num_hidden_layers")
-    return two(keys, encoder, decoder, ("encoder_layers", "decoder_layers"))
-
-
-def marian(keys):
-    """Marian: sinusoids on both sides."""
-    table = ("sinusoidal", keys.count("max_position_embeddings"))
-    names = ("encoder_attention_heads", "decoder_attention_heads")
-    both = [stack.offset(heads_of(keys, name)) for name in names]
-    encoder, decoder = (replace(layer, table=table) for layer in both)
-    encoder = replace(encoder, causal=False)
+def two(keys, tables, bias=(True,) * 3):
+    """An encoder with a decoder behind it, each with a table and keys of its own (Whisper, Marian)."""
+    layers = []
+    for (heads, count), (kind, rows) in zip(SIDES, tables, strict=True):
+        layer = stack.offset(stack.alone(keys, dim=("d_model",), heads=(heads,)))
+        layer = replace(layer, use_bias=bias, table=(kind, keys.count(rows)))
+        layer = replace(layer, causal=count == "decoder_layers")
+        layers += [layer] * keys.count(count, most=10_000)
     keys.ignore("num_hidden_layers", "share_encoder_decoder_embeddings")
-    return two(keys, encoder, decoder, ("encoder_layers", "decoder_layers"))
+    return stack.numbered(layers)
 
 
+SIDES = (
+    ("encoder_attention_heads", "encoder_layers"),
+    ("decoder_attention_heads", "decoder_layers"),
+)
+HEARD = ("sinusoidal", "max_source_positions"), ("learned", "max_target_positions")
+READ = ("sinusoidal", "max_position_embeddings")
+EQUAL = data("encoders.json")
 FAMILIES = {
-    **dict.fromkeys(("bert", "camembert", "electra", "roberta", "xlm-roberta"), bert),
-    "deberta": deberta,
-    "deberta-v2": deberta_v2,
+    **{name: partial(encoder, **told) for key, told in EQUAL.items() for name in key.split()},
+    "deberta": partial(deberta, later=False),
+    "deberta-v2": partial(deberta, later=True),
     "esm": esm,
-    "marian": marian,
+    "marian": partial(two, tables=(READ, READ)),
     "modernbert": modernbert,
     "mt5": t5,
-    "nomic_bert": nomic_bert,
+    "qwen2_5_vl_vision": partial(qwen2_5_vision, **EQUAL["qwen2_5_vl_vision"]),
     "roformer": roformer,
     "t5": t5,
-    "whisper": whisper,
+    "whisper": partial(two, tables=HEARD, bias=(True, False, True)),
 }

@@ -17,6 +17,7 @@ __all__ = [
     "kinds",
     "mixed",
     "nested",
+    "numbered",
     "offset",
     "patterned",
     "plain",
@@ -103,7 +104,12 @@ def slopes(layer, scale=1.0):
 def stacked(keys, change, *, names=("num_hidden_layers", "n_layer"), **options):
     """The layers of a stack, each made by a function of its place."""
     count = keys.count(*names, most=10_000, **options)
-    return tuple(replace(change(place), index=place) for place in range(count))
+    return numbered(change(place) for place in range(count))
+
+
+def numbered(layers):
+    """The layers, each with its place."""
+    return tuple(replace(layer, index=place) for place, layer in enumerate(layers))
 
 
 def equal(keys, layer, **changes):
