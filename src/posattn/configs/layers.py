@@ -1,7 +1,6 @@
 """What a layer of attention does, as a value: read from a configuration, and built by every column."""
 
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from posattn.configs.words import sentence, table
 
@@ -55,18 +54,14 @@ class Rope:
     @property
     def axis_frequencies(self):
         """The frequencies of each axis where there are sections, 0 for pairs that rotate with another."""
-        axes = range(len(self.sections))
+        turn = [j % 3 for j in range(len(self.frequencies))]
         if self.interleaved:
-            places = {a: range(a, 3 * self.sections[a], 3) for a in axes if a > 0}
-            owner = {j: a for a, pairs in places.items() for j in pairs}
+            owner = [a * (j < 3 * self.sections[a]) for j, a in enumerate(turn)]
         else:
-            ends = list(accumulate(self.sections))
-            owner = {j: a for a in axes for j in range(ends[a] - self.sections[a], ends[a])}
+            owner = [a for a, pairs in enumerate(self.sections) for _ in range(pairs)]
         return tuple(
-            tuple(
-                w if owner.get(j, 0) == a else 0.0 for j, w in enumerate(self.frequencies)
-            )
-            for a in axes
+            tuple(w * (a == k) for w, a in zip(self.frequencies, owner, strict=True))
+            for k in range(len(self.sections))
         )
 
 
@@ -301,18 +296,11 @@ class Layer:
 
     def arguments(self):
         """What `MultiHeadAttention` is made with that no framework has to make first."""
-        return {
-            "dim": self.dim,
-            "num_heads": self.num_heads,
-            "num_kv_heads": self.num_kv_heads,
-            "head_dim": self.head_dim,
-            "use_bias": any(self.use_bias),
-            "use_output_bias": self.use_output_bias,
-            "scale": self.scale,
-            "sinks": self.sinks,
-            "soft_cap": self.soft_cap,
-            "gate": self.gate,
+        names = "dim", "num_heads", "num_kv_heads", "head_dim", "use_output_bias", "scale"
+        found = {
+            name: getattr(self, name) for name in (*names, "sinks", "soft_cap", "gate")
         }
+        return found | {"use_bias": any(self.use_bias)}
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from posattn import contract
 from posattn.configs.claims import agreeing
-from posattn.configs.defaults import defaults_of
+from posattn.configs.defaults import defaults_of, origin_of
 from posattn.configs.families import FAMILIES
 from posattn.configs.families.stack import slopes
 from posattn.configs.keys import Keys
 from posattn.configs.layers import Buckets, Plan
-from posattn.configs.words import listed, origin
+from posattn.configs.words import listed
 
 __all__ = ["as_heads", "chosen", "plan"]
 
@@ -69,7 +69,7 @@ def plan(config, *, part=None, length=None, strict=False):
     found = planned(keys, layers_of(keys))
     if strict and found.defaults:
         raise keys.error(
-            f"the configuration leaves to {origin(found)}: {listed(found.defaults)}",
+            f"the configuration leaves to {origin_of(keys.family)}: {listed(found.defaults)}",
             do="add these keys to it",
         )
     return found
@@ -99,12 +99,8 @@ def opened(config, *, part=None, length=None, known=FAMILIES):
     if part is not None:
         values = _tower(values, part)
     model_type, towers = _model_type(values, ""), _towers(values)
-    while (
-        inner := next((n for n in NESTED if values.get(n) is not None), None)
-    ) is not None:
-        nested = values[inner]
-        if hasattr(nested, "to_dict"):
-            nested = nested.to_dict()
+    while inner := next((n for n in NESTED if values.get(n) is not None), None):
+        nested = _plain(values[inner])
         if not isinstance(nested, dict):
             told = f"{model_type}: {inner} must be a dictionary, got {nested!r}"
             raise TypeError(f"{told}; give the model's own config.json")
@@ -133,8 +129,7 @@ def opened(config, *, part=None, length=None, known=FAMILIES):
 
 def _tower(values, part):
     """The configuration of a tower, whose family the model may say in its place."""
-    found = values.get(part)
-    found = found.to_dict() if hasattr(found, "to_dict") else found
+    found = _plain(values.get(part))
     if not isinstance(found, dict):
         known = [name for name, value in values.items() if isinstance(value, dict)]
         told = f"the configuration has {', '.join(known) or 'no parts'}"
@@ -223,14 +218,20 @@ def _model_type(values, where):
         raise TypeError(
             f"{where}model_type must be a string, got {found!r}; write it as 'llama'"
         )
-    older = "depth" in values and not found.endswith("_vision")  # a tower, called as the whole
+    older = "depth" in values and not found.endswith(
+        "_vision"
+    )  # a tower, called as the whole
     return f"{found}_vision" if older else found
+
+
+def _plain(config):
+    """What a configuration object holds."""
+    return config.to_dict() if hasattr(config, "to_dict") else config
 
 
 def _values(config):
     """The configuration as a dictionary."""
-    if hasattr(config, "to_dict"):
-        config = config.to_dict()
+    config = _plain(config)
     if isinstance(config, dict):
         return config
     if not isinstance(config, (str, os.PathLike)):

@@ -189,14 +189,6 @@ def _numbers(keys, method):
     )
 
 
-def _default(options):
-    return options.plain(), 1.0
-
-
-def _linear(options):
-    return slowed(options.plain(), options.factor), 1.0
-
-
 def slowed(found, factor):
     """Frequencies divided by a factor."""
     return [frequency / factor for frequency in found]
@@ -305,8 +297,8 @@ def _llama3(options):
 
 
 COMPUTED = {
-    "default": _default,
-    "linear": _linear,
+    "default": lambda options: (options.plain(), 1.0),
+    "linear": lambda options: (slowed(options.plain(), options.factor), 1.0),
     "dynamic": _dynamic,
     "ntk": _ntk,
     "yarn": _yarn,

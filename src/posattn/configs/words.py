@@ -157,15 +157,11 @@ def table(plan):
         for place, layer in zip(named, found, strict=True)
     ]
     if plan.defaults:
-        lines.append(f"from the defaults of {origin(plan)}: {listed(plan.defaults)}")
+        origin = origin_of(plan.model_type)
+        lines.append(f"from the defaults of {origin}: {listed(plan.defaults)}")
     if plan.unread:
         lines.append(f"not read: {', '.join(plan.unread)}")
     return "\n".join(lines)
-
-
-def origin(plan):
-    """The class that defines what the configuration leaves out."""
-    return origin_of(plan.model_type)
 
 
 def listed(defaults):

@@ -102,7 +102,9 @@ def made_by(config, kind):
     module = type(config).__module__.replace("configuration_", "modeling_")
     stem = type(config).__name__.removesuffix("Config")
     names = stem + kind, stem.removesuffix("Vision") + kind, kind
-    return next(c for n in names if (c := getattr(importlib.import_module(module), n, None)))
+    return next(
+        c for n in names if (c := getattr(importlib.import_module(module), n, None))
+    )
 
 
 @pytest.mark.parametrize("name", TOWERS)
@@ -150,9 +152,7 @@ def test_a_table_has_the_rows_of_the_model(name):
     (table,) = rows.values()
     layer = configs.plan(config).layers[1]
     assert layer.table[1] == table.shape[-2]
-    attention = next(
-        m for m in model.modules() if type(m).__name__.endswith("Attention")
-    )
+    attention = next(m for m in model.modules() if type(m).__name__.endswith("Attention"))
     names = ["q_proj", "k_proj", "v_proj"]
     names.append("o_proj" if hasattr(attention, "o_proj") else "out_proj")
     x = torch.randn(1, 5, 48)
@@ -194,7 +194,12 @@ def test_qwen_image_rotates_around_the_center():
 
 
 def test_wan_rotates_by_frame_row_and_column():
-    options = DRAWN | {"attention_head_dim": 20, "ffn_dim": 8, "text_dim": 8, "patch_size": (1, 1, 1)}
+    options = DRAWN | {
+        "attention_head_dim": 20,
+        "ffn_dim": 8,
+        "text_dim": 8,
+        "patch_size": (1, 1, 1),
+    }
     model = transformer_wan.WanTransformer3DModel(**options)
     cos, sin = both = model.rope(torch.zeros(1, 16, 3, *SIZE))
     assert_alike(tables(saved(model), FILM), (cos[0, :, 0, ::2], sin[0, :, 0, 1::2]))

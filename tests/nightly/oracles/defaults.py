@@ -18,7 +18,7 @@ from posattn import configs
 
 CONFIGS = Path(configs.__file__).parent
 FILE = CONFIGS / "defaults.json"
-TABLES = ("equal.json", "encoders.json", "decoders.json")
+TABLES = ("equal.json", "encoders.json", "diffusion.json", "decoders.json")
 BASES = {  # of classes that rotate each kind of layer by another: the keys of older files
     "gemma3_text": {"rope_theta": "full_attention", "rope_local_base_freq": "sliding_attention"},
     "mimo_v2_flash": {"rope_theta": "full_attention", "swa_rope_theta": "sliding_attention"},
@@ -79,7 +79,9 @@ def defaults():
             if key in names and told.default is not inspect.Parameter.empty
         }
         families[name] = {"class": name, "values": dict(sorted(values.items()))}
-    versions = {library.__name__: library.__version__ for library in (transformers, diffusers)}
+    versions = {
+        library.__name__: library.__version__ for library in (transformers, diffusers)
+    }
     return versions | {"families": families}
 
 

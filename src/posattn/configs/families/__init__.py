@@ -4,18 +4,15 @@ from posattn.configs.families import (
     deepseek,
     diffusion,
     encoders,
-    gemma,
     hybrid,
     llama,
-    nope,
     older,
+    patterns,
     qwen,
-    remote,
-    windows,
 )
 
 __all__ = ["FAMILIES"]
 
-MODULES = deepseek, diffusion, encoders, gemma, hybrid, llama, nope, older, qwen, remote, windows
+MODULES = deepseek, diffusion, encoders, hybrid, llama, older, patterns, qwen
 #: The families that are known: from a `model_type` to the function that reads it.
 FAMILIES = {name: read for module in MODULES for name, read in module.FAMILIES.items()}

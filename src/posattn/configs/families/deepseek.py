@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 from posattn.configs.families import stack
 from posattn.configs.keys import REQUIRED
@@ -69,17 +70,10 @@ def sharpened(keys, rope):
     return 0.1 * numbers["mscale_all_dim"] * math.log(max(numbers["factor"], 1)) + 1
 
 
-def deepseek_v2(keys):
-    """DeepSeek V2: latent attention."""
-    layer = latent(keys)
-    return stack.equal(keys, layer)
-
-
-def deepseek_v3(keys):
-    """DeepSeek V3 and Kimi K2: the same, where halves may rotate, too."""
-    interleaved = keys.flag("rope_interleave", absent=True)
-    layer = latent(keys, interleaved=interleaved)
-    return stack.equal(keys, layer)
+def deepseek(keys, later=True):
+    """DeepSeek V2, V3 and Kimi K2: latent attention, where halves may rotate in the later ones."""
+    interleaved = keys.flag("rope_interleave", absent=True) if later else True
+    return stack.equal(keys, latent(keys, interleaved=interleaved))
 
 
 def deepseek_v32(keys):
@@ -194,10 +188,10 @@ def turning_of_v4(keys, head_dim, window_only):
 
 FAMILIES = {
     "deepseek_ref": deepseek_v4,
-    "deepseek_v2": deepseek_v2,
-    "deepseek_v3": deepseek_v3,
+    "deepseek_v2": partial(deepseek, later=False),
+    "deepseek_v3": deepseek,
     "deepseek_v32": deepseek_v32,
     "deepseek_v4": deepseek_v4,
     "glm_moe_dsa": glm_moe_dsa,
-    "kimi_k2": deepseek_v3,
+    "kimi_k2": deepseek,
 }

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+from posattn.configs.data import data
 from posattn.configs.families import stack
 from posattn.configs.families.llama import layer_of
 from posattn.configs.layers import Norm
@@ -39,24 +40,13 @@ def drawing(keys, *, axes, double=None, single=None):
         raise keys.error(
             f"axes_dims_rope = {widths} must add up to attention_head_dim = {each}"
         )
-    parts = [rope(BASE, width, layout="interleaved", family=keys.family) for width in widths]
+    parts = [
+        rope(BASE, width, layout="interleaved", family=keys.family) for width in widths
+    ]
     turned = stack.beside(parts, axes)
     layer = replace(layer, causal=False, rope=turned, query_norm=norm, key_norm=norm)
     counts = [keys.count(name, most=10_000) if name else 0 for name in (double, single)]
     return stack.numbered([replace(layer, streams=2)] * counts[0] + [layer] * counts[1])
 
 
-FAMILIES = {
-    "FluxTransformer2DModel": partial(
-        drawing,
-        axes="image, row and column",
-        double="num_layers",
-        single="num_single_layers",
-    ),
-    "QwenImageTransformer2DModel": partial(
-        drawing, axes="frame, row and column from the center", double="num_layers"
-    ),
-    "WanTransformer3DModel": partial(
-        drawing, axes="frame, row and column", single="num_layers"
-    ),
-}
+FAMILIES = {name: partial(drawing, **told) for name, told in data("diffusion.json").items()}

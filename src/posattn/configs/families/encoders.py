@@ -112,11 +112,7 @@ def modernbert(keys):
     every = keys.count("global_attn_every_n_layers", absent=3)
     bases = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
     keys.ignore("decoder_bias", "max_position_embeddings")
-
-    def rope(name):
-        options = {"kind": stack.nested(keys, name), "base": (bases[name],)}
-        return stack.rotation(keys, layer.head_dim, **options)
-
+    rope = partial(stack.rotation_of, keys, layer.head_dim, bases=bases)
     pattern = lambda place: SLIDING if place % every else FULL  # noqa: E731
     return stack.patterned(keys, layer, pattern, rope, window)
 
@@ -195,7 +191,11 @@ HEARD = ("sinusoidal", "max_source_positions"), ("learned", "max_target_position
 READ = ("sinusoidal", "max_position_embeddings")
 EQUAL = data("encoders.json")
 FAMILIES = {
-    **{name: partial(encoder, **told) for key, told in EQUAL.items() for name in key.split()},
+    **{
+        name: partial(encoder, **told)
+        for key, told in EQUAL.items()
+        for name in key.split()
+    },
     "deberta": partial(deberta, later=False),
     "deberta-v2": partial(deberta, later=True),
     "esm": esm,

@@ -133,9 +133,7 @@ def minimax(keys):
     pairs = stack.windowed(keys, layer, SLIDING if window else FULL, window)
     pairs = replace(pairs, rope=stack.rotation(keys, layer.head_dim, partial=True))
     words = {FULL: None, LINEAR: "linear attention"}
-    return stack.mixed(
-        keys, pairs, words, pattern=lambda place: LINEAR if place % 2 else FULL
-    )
+    return stack.mixed(keys, pairs, words, pattern=stack.all_but(2, FULL, LINEAR))
 
 
 def inkling(keys):
@@ -164,12 +162,8 @@ def inkling(keys):
     near = made(of_windows(keys), window)
     near = stack.windowed(keys, near, SLIDING, window)
     local = keys.sequence("local_layer_ids", absent=None)
-    kind = stack.kinds(
-        keys,
-        None if local is None else lambda place: NEAR if place in local else FAR,
-        among=(NEAR, FAR),
-    )
-    return stack.stacked(keys, lambda place: near if kind[place] == NEAR else far)
+    pattern = None if local is None else lambda place: NEAR if place in local else FAR
+    return stack.by_kind(keys, {NEAR: near, FAR: far}, pattern=pattern)
 
 
 def of_windows(keys):
@@ -207,8 +201,7 @@ def minimax_m3(keys):
     sparse = replace(layer, selected=chosen, block=block)
     often = both.sequence("sparse_attention_freq", absent=None)
     pattern = lambda place: SPARSE if often and often[place] else FULL  # noqa: E731
-    kind = stack.kinds(keys, pattern, among=(FULL, SPARSE))
-    return stack.stacked(keys, lambda place: sparse if kind[place] == SPARSE else layer)
+    return stack.by_kind(keys, {FULL: layer, SPARSE: sparse}, pattern=pattern)
 
 
 def part_of(keys, layer):

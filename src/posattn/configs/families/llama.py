@@ -56,9 +56,7 @@ def norm_of(keys, *, kind, eps, flag=None, absent=False, **options):
     return Norm(kind, keys.number(eps), **options)
 
 
-def decoder(
-    keys, *, only=(), ignored=(), window=False, methods=None, rope=None, **options
-):
+def decoder(keys, *, only=(), ignored=(), window=False, methods=None, rope=None, **options):
     """A stack of equal layers that rotate.
 
     Args:

@@ -11,8 +11,10 @@ __all__ = [
     "FULL",
     "LINEAR",
     "SLIDING",
+    "all_but",
     "alone",
     "beside",
+    "by_kind",
     "equal",
     "kinds",
     "mixed",
@@ -22,6 +24,7 @@ __all__ = [
     "patterned",
     "plain",
     "rotation",
+    "rotation_of",
     "section_of",
     "sliding_window",
     "slopes",
@@ -33,6 +36,10 @@ __all__ = [
 FULL, SLIDING = "full_attention", "sliding_attention"
 CHUNKED, LINEAR = "chunked_attention", "linear_attention"
 LONGEST = 2**62  # of positions, which no array is made of
+LIMITED = {  # kinds of layers that see a part: what they are called, and where the size stands
+    SLIDING: ("sliding", "window", "sliding_window"),
+    CHUNKED: ("chunked", "chunk", "attention_chunk_size"),
+}
 
 
 def plain(
@@ -160,33 +167,36 @@ def patterned(keys, layer, pattern, rope, window=REQUIRED):
     )
 
 
+def by_kind(keys, layers, **options):
+    """A stack of layers, given by their kinds; `options` are for `kinds`."""
+    kind = kinds(keys, among=tuple(layers), **options)
+    return stacked(keys, lambda place: layers[kind[place]])
+
+
 def mixed(keys, layer, words, **options):
     """A stack in which some layers are another mechanism, which is told in words.
 
     Args:
         keys: of the configuration.
-        layer: one that attends, or a function that makes it of its place.
+        layer: one that attends.
         words: from a kind of layer to what it is; None if it attends.
         options: for `kinds`.
     """
-    kind = kinds(keys, among=tuple(words), **options)
-    made = layer if callable(layer) else lambda place: layer
-    bare = replace(made(0), rope=None)
-    return stacked(
-        keys,
-        lambda place: (
-            replace(bare, kind=words[kind[place]]) if words[kind[place]] else made(place)
-        ),
-    )
+    bare = replace(layer, rope=None)
+    layers = {
+        name: replace(bare, kind=said) if said else layer for name, said in words.items()
+    }
+    return by_kind(keys, layers, **options)
 
 
-def windowed(keys, layer, kind, window):
-    """The layer with a window if it is of the kind that slides."""
-    if kind != SLIDING:
+def windowed(keys, layer, kind, size):
+    """The layer with its window or its chunk, if it is of a kind that has one."""
+    if kind not in LIMITED:
         return layer
-    if window is None:
-        raise keys.missing("sliding_window", why=", but layer_types has layers that slide")
-    return replace(layer, kind="sliding", window=window)
+    name, field, key = LIMITED[kind]
+    if size is None:
+        raise keys.missing(key, why=f", but layer_types has {name} layers")
+    return replace(layer, kind=name, **{field: size})
 
 
 def rotation(
@@ -278,6 +288,28 @@ def nested(keys, kind):
     found = keys.values.get("rope_parameters")
     each = isinstance(found, dict) and any(isinstance(v, dict) for v in found.values())
     return kind if each else None
+
+
+def rotation_of(keys, head_dim, kind, bases, *, unscaled=(), **options):
+    """The rotation of a kind of layer: nested, or in the older form, where each has a key for its base.
+
+    Args:
+        keys: of the configuration.
+        head_dim: the width of a head.
+        kind: of the layer.
+        bases: the key of the base of each kind.
+        unscaled: the kinds that the older form doesn't scale.
+        options: for `rotation`.
+    """
+    told = nested(keys, kind)
+    if told is None and kind in unscaled:
+        keys = keys.without("rope_scaling")
+    return rotation(keys, head_dim, kind=told, base=(bases[kind],), **options)
+
+
+def all_but(interval, often=SLIDING, rest=FULL):
+    """The pattern of a stack in which every so many layers are of another kind."""
+    return lambda place: often if (place + 1) % interval else rest
 
 
 def section_of(keys):
