@@ -47,7 +47,32 @@ def test_a_released_file_is_read_as_it_stands(name):
     """Each was read by hand beside the code of its model, and has its source."""
     told = RELEASED[name]
     assert told["source"]
-    assert str(configs.plan(told["config"])).splitlines() == told["plan"]
+    plan = configs.plan(told["config"], part=told.get("part"))
+    assert str(plan).splitlines() == told["plan"]
+
+
+def test_a_tower_is_told_and_planned_by_its_key(tmp_path, capsys):
+    tower = RELEASED["Qwen2.5-VL-3B tower"]["config"]["vision_config"]
+    config = record("qwen2.5-vl") | {"vision_config": tower, "audio_config": {"depth": 3}}
+    told = "vision_config (plan it with part='vision_config'), audio_config (of qwen2_5_vl_audio)"
+    plan = configs.plan(config)
+    assert plan == configs.plan(record("qwen2.5-vl"))
+    assert str(plan).splitlines()[-1] == f"not read: {told}"
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), "utf-8")
+    assert main(["plan", str(path), "--part", "vision_config"]) == 0
+    named = configs.plan(tower | {"model_type": "qwen2_5_vl"})  # as older files call it
+    assert capsys.readouterr().out == f"{named}\n"
+    with pytest.raises(
+        ValueError, match="got 'visual'; the configuration has rope_scaling, "
+    ):
+        configs.plan(config, part="visual")
+    with pytest.raises(
+        ValueError, match="'glm4v_vision' is not known"
+    ):  # not the text model
+        configs.plan(
+            {"model_type": "glm4v", "vision_config": {"depth": 24}}, part="vision_config"
+        )
 
 
 def test_every_class_has_its_words_and_no_record_is_one():

@@ -53,7 +53,21 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
 LONG = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "short_mscale": 1.25,
     "long_mscale": 1.5, "original_max_position_embeddings": 4096}  # fmt: skip
 
+VIT = SIZES | {"image_size": 32, "patch_size": [16, 8]}
+QWEN3 = {"model_type": "qwen3_vl", "hidden_size": 64, "num_heads": 4, "depth": 6}
+FLUX = {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]}
+
 READ = [
+    (VIT | {"model_type": "vit"}, 0, "both directions, learned table of 9 rows at the input; 4 heads"),
+    (VIT | {"model_type": "clip_vision_model"}, 0, "learned table of 9 rows at the input"),
+    (SIZES | {"model_type": "clip_text_model"}, 0, "full attention, learned table of 77 rows"),
+    (VIT | {"model_type": "siglip_vision_model"}, 0, "learned table of 8 rows at the input"),
+    (SIZES | {"model_type": "siglip2_vision_model"}, 0, "learned and resized table of 256 rows"),
+    ({"model_type": "siglip", "text_config": SIZES | {"model_type": "siglip_text_model"}}, 0,
+        "full attention in both directions, learned table of 64 rows"),
+    (QWEN3 | {"rope_parameters": {"rope_type": "axial", "rope_theta": 500.0}}, 5, "base 500, halves, sectio"),
+    ({"model_type": "chatglm", "rope_ratio": 16, "_name_or_path": "THUDM/chatglm2-6b-32k", "hidden_size": 64,
+        "num_attention_heads": 4, "num_layers": 1, "kv_channels": 16}, 0, "8 of 16 entries, scaled by 16 lin"),
     (STEP, 0, "base 5000000, halves, 8 of 16 entries; query and key norms; each head's output gated; 4"),
     (STEP, 1, "over 8 positions, rotary base 10000, halves; query and key norms; each head's output gated"),
     (NAS, 1, "layer 1: no attention, a network; not computed by posattn"),
@@ -113,6 +127,9 @@ def test_what_few_models_use_is_read(values, layer, words):
 
 
 WRONG = [
+    (VIT | {"model_type": "vit", "patch_size": [16, 8, 4]}, r"patch_size must be a number or two, got \[16"),
+    (QWEN3 | {"hidden_size": 56}, "an even number of entries of a head must rotate, got 7"),
+    (FLUX | {"attention_head_dim": 64}, r"axes_dims_rope = \[16, 56, 56\] must add up to attention_head_dim"),
     (LLAMA | {"model_type": "llama", "rope_scaling": YARN, "max_position_embeddings": 512},
         "original_max_position_embeddings is missing .transformers takes max_position_embeddings = 512, wh"),
     (HYBRID | {"hybrid_override_pattern": "MX"}, "hybrid_override_pattern must be of M, E, .* and -, got"),

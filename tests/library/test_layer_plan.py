@@ -84,6 +84,19 @@ def test_a_model_with_pictures_rotates_by_coordinates(column):
 
 
 @on_columns
+def test_a_tower_rotates_by_its_own_coordinates(column):
+    dinov3 = {"model_type": "dinov3_vit", "hidden_size": 64, "num_attention_heads": 2}
+    speeds = 2 * np.pi * reference.axial_frequencies(32, 2, base=100.0)
+    rotate = column.rope_from_config(dinov3 | {"rope_theta": 100.0})
+    assert rotate.layout == "half"
+    np.testing.assert_allclose(rotate.frequencies, speeds, rtol=1e-15)
+    layer = (
+        column.MultiHeadAttention.from_config(dinov3) if column is torch_column else None
+    )
+    assert layer is None or layer.rotate == rotate
+
+
+@on_columns
 def test_a_layer_is_chosen_by_its_number(column):
     assert column.rope_from_config(plan_of()) is None
     for layer in (2, -1):

@@ -134,9 +134,9 @@ def _tower(values, part):
         known = [name for name, value in values.items() if isinstance(value, dict)]
         told = f"the configuration has {', '.join(known) or 'no parts'}"
         raise ValueError(f"part must be the key of a tower, got {part!r}; {told}")
-    whole = values.get("model_type")
+    whole, (sense, *_) = values.get("model_type"), part.split("_")
     own = found.get("model_type") or whole
-    names = f"{own}_vision", f"{own}_vision_model"
+    names = f"{own}_{sense}", f"{own}_{sense}_model"
     other = names[0] if own == whole else own
     return found | {"model_type": next((n for n in names if n in FAMILIES), other)}
 
@@ -218,10 +218,10 @@ def _model_type(values, where):
         raise TypeError(
             f"{where}model_type must be a string, got {found!r}; write it as 'llama'"
         )
-    older = "depth" in values and not found.endswith(
-        "_vision"
-    )  # a tower, called as the whole
-    return f"{found}_vision" if older else found
+    whole = "depth" in values and not found.endswith(("_vision", "_audio"))
+    return (
+        f"{found}_vision" if whole else found
+    )  # of a tower that is called as the whole model
 
 
 def _plain(config):

@@ -27,6 +27,7 @@ UNLIKE = {
         "GLM4V-sophgo",
         "glm-4.1v",
     ),  # whose partial_rotary_factor transformers drops, so that it cannot rotate
+    "dinov3-vitb16",  # see checks_towers.py
     "Step-3.7-Flash-FP8",  # flat, where transformers reads a text_config
     *(
         "Llama3_2-Vision-sophgo",
@@ -36,12 +37,12 @@ UNLIKE = {
 STORED = (
     records.CLASSES
     | records.FILES
-    | {name: told["config"] for name, told in RELEASED.items()}
+    | {name: told["config"] for name, told in RELEASED.items() if "part" not in told}
 )
 FILES = {
     name: config
     for name, config in STORED.items()
-    if name not in UNLIKE and {config["model_type"]} & {*CALLED, *CONFIG_MAPPING}
+    if name not in UNLIKE and {config.get("model_type")} & {*CALLED, *CONFIG_MAPPING}
 }
 NAMES = sorted(FILES)
 SINGLE = 2e-5  # of frequencies in float32, relative

@@ -195,7 +195,7 @@ def windowed(keys, layer, kind, size):
         return layer
     name, field, key = LIMITED[kind]
     if size is None:
-        raise keys.missing(key, why=f", but layer_types has {name} layers")
+        raise keys.missing(key, why=f", but layer_types has layers that are {name}")
     return replace(layer, kind=name, **{field: size})
 
 
