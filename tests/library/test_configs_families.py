@@ -57,7 +57,19 @@ VIT = SIZES | {"image_size": 32, "patch_size": [16, 8]}
 QWEN3 = {"model_type": "qwen3_vl", "hidden_size": 64, "num_heads": 4, "depth": 6}
 FLUX = {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]}
 
+LATE = changed("qwen2", use_sliding_window=True, max_window_layers=20)
+WINDOWS = {"use_sliding_window": True, "sliding_window": 64}
+
 READ = [
+    (LATE, 19, "layer 19: full attention"),
+    (LATE, 20, "layer 20: sliding attention over 131072 positions"),
+    (changed("smollm3", **WINDOWS), 2, "layer 2: full attention, rotary"),
+    (changed("smollm3", **WINDOWS), 3, "sliding attention over 64 positions, no position"),
+    (changed("smollm3", no_rope_layers=[1, 1, 1, 0] * 9, **WINDOWS), 35, "over 64 positions, no position"),
+    (changed("gemma-3", use_bidirectional_attention=True) | {"model_type": "gemma3_text"}, 0,
+        "layer 0: sliding attention in both directions over 513 positions"),
+    (changed("gpt2", scale_attn_by_inverse_layer_idx=True), 3, "scores times 0.03125; 12 heads"),
+    (changed("gpt2", scale_attn_weights=False), 3, "scores times 1; 12 heads"),
     (VIT | {"model_type": "vit"}, 0, "both directions, learned table of 9 rows at the input; 4 heads"),
     (VIT | {"model_type": "clip_vision_model"}, 0, "learned table of 9 rows at the input"),
     (SIZES | {"model_type": "clip_text_model"}, 0, "full attention, learned table of 77 rows"),
@@ -67,7 +79,7 @@ READ = [
         "full attention in both directions, learned table of 64 rows"),
     (QWEN3 | {"rope_parameters": {"rope_type": "axial", "rope_theta": 500.0}}, 5, "base 500, halves, sectio"),
     ({"model_type": "chatglm", "rope_ratio": 16, "_name_or_path": "THUDM/chatglm2-6b-32k", "hidden_size": 64,
-        "num_attention_heads": 4, "num_layers": 1, "kv_channels": 16}, 0, "8 of 16 entries, scaled by 16 lin"),
+        "num_attention_heads": 4, "num_layers": 1, "kv_channels": 16}, 0, "8 of 16 entries, scaled by 16 l"),
     (STEP, 0, "base 5000000, halves, 8 of 16 entries; query and key norms; each head's output gated; 4"),
     (STEP, 1, "over 8 positions, rotary base 10000, halves; query and key norms; each head's output gated"),
     (NAS, 1, "layer 1: no attention, a network; not computed by posattn"),
