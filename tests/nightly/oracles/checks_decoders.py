@@ -13,7 +13,7 @@ import torch
 from posattn import jax as jax_column
 from posattn import torch as torch_column
 from posattn.configs.decoders import DECODERS
-from tests.nightly.oracles.checks_from_config import model_of
+from tests.nightly.oracles.checks_from_config import distance, model_of
 
 AGREE = 1e-5  # in float32, of the largest logit
 N, PAD, STEPS = 9, 3, 10
@@ -37,11 +37,6 @@ VARIANTS = {name: (name, {}) for name in NAMES} | {
     "Gemma 3, capped": ("Gemma 3", {"final_logit_softcapping": 3.0}),
     "GPT-2, narrow": ("GPT-2", {"n_inner": 48, "activation_function": "relu"}),
 }  # fmt: skip
-
-
-def distance(got, want):
-    got, want = np.asarray(got), np.asarray(want)
-    return np.abs(got - want).max() / np.abs(want).max()
 
 
 def made(column, model):

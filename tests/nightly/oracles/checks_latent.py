@@ -10,6 +10,7 @@ from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3
 
 from posattn import jax as jax_column
 from posattn import torch as torch_column
+from tests.nightly.oracles.checks_from_config import distance
 
 AGREE = 2e-6  # in float32, of the largest entry
 N, PAD = 13, 4
@@ -75,10 +76,6 @@ def case_of(name):
     given["model_type"] = options.get("model_type", given["model_type"])
     state = {f"model.layers.0.self_attn.{n}": w for n, w in attention.state_dict().items()}
     return given, state, call
-
-
-def distance(got, want):
-    return np.abs(got - want).max() / np.abs(want).max()
 
 
 @pytest.mark.parametrize("column", [torch_column, jax_column], ids=["torch", "jax"])

@@ -33,20 +33,14 @@ def modelling(config):
     )
 
 
-def test_dinov3_rotates_by_rows_and_columns():
-    config = transformers.DINOv3ViTConfig(image_size=8 * 3, patch_size=8)
-    found = modelling(config)
-    rope = found.DINOv3ViTRopePositionEmbedding(config).eval()
-    cos, sin = rope(torch.zeros(1, 3, 24, 24))
-    x = draw(700, 2, 9, 64)
-    theirs = found.apply_rotary_pos_emb(single(x)[None], single(x)[None], cos, sin)[0][0]
-    centres = (2 * np.arange(3) + 1) / 3 - 1  # of 3 by 3 patches, from -1 to 1
-    grid = np.stack(np.meshgrid(centres, centres, indexing="ij"), axis=-1)
-    where = torch.tensor(2 * math.pi * grid.reshape(9, 2))
+def test_the_code_for_dinov3_is_its_rotation():
+    """Which checks_towers.py compares with transformers."""
     rows = json.loads(ROWS.read_text("utf-8"))
     (code,) = (row["code"] for row in rows if row["family"] == "DINOv3")
     ours = eval(code, {"partial": partial, **vars(posattn.torch)})
-    assert error(ours(torch.tensor(x), where).numpy(), double(theirs)) <= SINGLE
+    x, at = (torch.tensor(draw(k, 9, n)) for k, n in ((700, 64), (701, 2)))
+    planned = posattn.torch.rope_from_config(transformers.DINOv3ViTConfig())
+    assert torch.allclose(ours(x, 2 * math.pi * at), planned(x, at))
 
 
 def test_opts_table_has_two_rows_that_nothing_uses():

@@ -40,8 +40,9 @@ def assert_rotates(config, coordinates, cos, sin):
     """Our rotation of each pair of a head by the angles of these cosines and sines."""
     rotate = rope_from_config(config, layer=1)
     pairs = len(rotate.frequencies[0])
-    half = rotate.layout == "half"
-    first, second = (slice(pairs), slice(pairs, None)) if half else (slice(0, None, 2), slice(1, None, 2))  # fmt: skip
+    halves = slice(pairs), slice(pairs, None)
+    neighbors = slice(0, None, 2), slice(1, None, 2)
+    first, second = halves if rotate.layout == "half" else neighbors
     x = torch.zeros(len(coordinates), 2 * pairs, dtype=torch.float64)
     x[:, first] = 1
     turned = rotate(x, coordinates)

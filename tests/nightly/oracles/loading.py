@@ -10,10 +10,8 @@ from torch import nn
 from posattn.torch import (
     DisentangledBias,
     MultiHeadAttention,
-    Rotary,
     T5Bias,
     mrope_frequencies,
-    position_interpolation,
     rotate_axes,
 )
 
@@ -42,29 +40,6 @@ def projected(attention, **options):
     value = attention.v_proj or attention.k_proj
     parts = attention.q_proj, attention.k_proj, value, attention.o_proj
     return with_weights(layer, *(part.state_dict() for part in parts))
-
-
-def rms_norm(weight, eps):
-    """A norm with this weight."""
-    norm = nn.RMSNorm(len(weight), eps=eps)
-    norm.load_state_dict({"weight": weight})
-    return norm
-
-
-def from_gemma3(attention):
-    """Gemma 3: queries and keys have norms, whose weight is kept less 1, and each kind of layer a base."""
-    rope = attention.config.rope_parameters[attention.layer_type]
-    query_norm, key_norm = (
-        rms_norm(1 + norm.weight, norm.eps) for norm in (attention.q_norm, attention.k_norm)
-    )
-    scaling = {"base": rope["rope_theta"], "factor": rope.get("factor", 1.0)}
-    frequencies = position_interpolation(attention.head_dim, **scaling)
-    return projected(
-        attention,
-        rotate=Rotary(layout="half", frequencies=frequencies),
-        query_norm=query_norm,
-        key_norm=key_norm,
-    )
 
 
 def t5_bias(attention):
