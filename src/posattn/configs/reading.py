@@ -104,7 +104,8 @@ def opened(config, *, part=None, length=None, known=FAMILIES):
         if not isinstance(nested, dict):
             told = f"{model_type}: {inner} must be a dictionary, got {nested!r}"
             raise TypeError(f"{told}; give the model's own config.json")
-        usual = next((n for n in (f"{model_type}_text", model_type) if n in FAMILIES), None)
+        names = f"{model_type}_text", f"{model_type}_text_model", model_type
+        usual = next((name for name in names if name in FAMILIES), None)
         values, found = nested, nested.get("model_type")
         model_type = usual if found is None and usual else _model_type(values, f"{inner}: ")
     if model_type not in known:

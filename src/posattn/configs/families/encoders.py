@@ -12,7 +12,6 @@ from posattn.configs.families import stack
 from posattn.configs.families.llama import layer_of
 from posattn.configs.families.stack import FULL, SLIDING
 from posattn.configs.layers import Buckets, Disentangled
-from posattn.configs.rotation import rope
 
 __all__ = ["FAMILIES"]
 
@@ -79,17 +78,6 @@ def both(keys):
     """A layer of an encoder, or of a decoder if it says so."""
     layer = stack.offset(stack.alone(keys))
     return replace(layer, causal=keys.flag("is_decoder", absent=False))
-
-
-def roformer(keys):
-    """RoFormer: neighbors rotate, by a base that is no key."""
-    layer = both(keys)
-    keys.only("rotary_value", False)
-    keys.ignore("max_position_embeddings")
-    rotated = rope(
-        {"rope_theta": 1e4}, layer.head_dim, layout="interleaved", family="roformer"
-    )
-    return stack.equal(keys, layer, rope=rotated)
 
 
 def esm(keys):
@@ -203,7 +191,6 @@ FAMILIES = {
     "modernbert": modernbert,
     "mt5": t5,
     "qwen2_5_vl_vision": partial(qwen2_5_vision, **EQUAL["qwen2_5_vl_vision"]),
-    "roformer": roformer,
     "t5": t5,
     "whisper": partial(two, tables=HEARD, bias=(True, False, True)),
 }

@@ -218,7 +218,7 @@ def rotation(
         keys: of the configuration.
         head_dim: the width of a head.
         kind: which of several rotations, for a family that has one for each kind of layer.
-        base: under which names the base stands outside of a dictionary.
+        base: under which names the base stands outside of a dictionary, or the number if it is no key.
         share: likewise the part of a head that rotates.
         partial: whether the family can rotate a part of a head, or `REQUIRED` if it must say which.
         layout: of the pairs.
@@ -233,7 +233,10 @@ def rotation(
         raise keys.error(
             f"{where} must hold numbers, since all layers of this family rotate alike, got {shown(found)}"
         )
-    _merge(keys, found, where, "rope_theta", base)
+    if not isinstance(base, (list, tuple)):
+        found["rope_theta"] = base
+    else:
+        _merge(keys, found, where, "rope_theta", base)
     _merge(keys, found, where, "partial_rotary_factor", share)
     if found.get("rope_theta") is None:
         _, found["rope_theta"] = keys.take(base, why=f" (nor is it in {where})")
