@@ -1,10 +1,12 @@
 """Hugging Face's transformers: Llama's rotation, the frequencies of each rope type, and masks."""
 
 import torch
-from transformers import LlamaConfig
+from transformers import DynamicCache, LlamaConfig, MistralConfig, StaticCache
 from transformers.masking_utils import (
     causal_mask_function,
     chunked_causal_mask_function,
+    create_causal_mask,
+    create_sliding_window_causal_mask,
     sliding_window_causal_mask_function,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -151,3 +153,79 @@ def chunk(query_positions, key_positions, *, size):
     """`chunked_causal_mask_function`, without padding."""
     mask = chunked_causal_mask_function(size, torch.tensor([0]))
     return mask_of_mask_mod(mask)(query_positions, key_positions)
+
+
+class Cached:
+    """A cache of transformers, with the mask that it makes for a model, and PyTorch's attention."""
+
+    def __init__(self, window=None, left_padding=None, max_length=32):
+        options = {"hidden_size": 4, "num_attention_heads": 2, "num_hidden_layers": 1}
+        self.config = MistralConfig(
+            **options, sliding_window=window, attn_implementation="sdpa"
+        )
+        self.cache = self.made(max_length)
+        self.seen = torch.ones(3, 0, dtype=torch.bool)
+
+    def attend(self, query, key, value, positions):
+        """The mask, the cache, and the attention, in the order of a model."""
+        self.seen = torch.cat([self.seen, positions >= 0], dim=-1)
+        create = (
+            create_sliding_window_causal_mask
+            if self.config.sliding_window
+            else create_causal_mask
+        )
+        mask = create(
+            self.config,
+            query[:, 0],
+            self.seen,
+            self.cache,
+            positions.clamp(min=0),
+            allow_is_causal_skip=False,
+        )
+        key, value = self.cache.update(key, value, 0)
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask
+        )
+
+    def trim(self, n):
+        """What refuses to be cropped is not wrong."""
+        if not self.cache.is_croppable:
+            raise NotImplementedError
+        try:
+            self.cache.crop(-n)
+        except RuntimeError as error:
+            raise NotImplementedError from error
+        self.seen = self.seen[:, :-n]
+
+    def reorder(self, rows):
+        """As in beam search."""
+        self.cache.reorder_cache(rows)
+
+
+@against("cache", framework="torch")
+class Dynamic(Cached):
+    """`DynamicCache`, with `create_causal_mask` or that of a window."""
+
+    def made(self, max_length):
+        """A new cache."""
+        return DynamicCache(config=self.config)
+
+
+@against("cache", framework="torch")
+class DynamicThatRecords(Dynamic):
+    """`DynamicCache` that records its past, as in assisted decoding."""
+
+    def made(self, max_length):
+        """A new cache."""
+        cache = super().made(max_length)
+        cache.activate_past_recording()
+        return cache
+
+
+@against("cache", framework="torch")
+class Static(Cached):
+    """`StaticCache`, with `create_causal_mask` or that of a window."""
+
+    def made(self, max_length):
+        """A new cache."""
+        return StaticCache(config=self.config, max_cache_len=max_length)
