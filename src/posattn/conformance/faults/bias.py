@@ -201,12 +201,6 @@ def heads_alike(definition, *positions, num_heads, **keywords):
 
 
 @misuse("fire")
-def threshold_ignored(definition, *positions, multiplier, **parameters):
-    """The threshold is ignored: the divisor is that of the query's own position."""
-    return definition(*positions, multiplier=1e-12 * multiplier, **parameters)
-
-
-@misuse("fire")
 def distance_unbounded(
     definition, query_positions, key_positions, *, threshold=512.0, **parameters
 ):
@@ -225,20 +219,6 @@ def rows_and_columns_exchanged(
     order = np.arange(height * width).reshape(width, height).T.ravel()
     options = {"table": table, "height": height, "width": width}
     return definition(order[query_positions], order[key_positions], **options)
-
-
-@misuse("swin_v2")
-def trained_window_ignored(
-    definition, *positions, trained_height=None, trained_width=None, **parameters
-):
-    """The window in training is ignored: displacements are divided by the sides of the one at hand."""
-    return definition(*positions, **parameters)
-
-
-@misuse("swin_v2")
-def coordinates_in_the_order_x_y(definition, *positions, hidden_weight, **parameters):
-    """The network reads the columns first: its first input is the row."""
-    return definition(*positions, hidden_weight=hidden_weight[::-1], **parameters)
 
 
 @misuse("swin_v2")

@@ -3,7 +3,6 @@
 import numpy as np
 
 from posattn.conformance.faults.registry import fault, misuse
-from posattn.reference.position.rotary import to_interleaved
 
 SCORES = ("shaw", "music_transformer", "transformer_xl", "disentangled")
 
@@ -26,13 +25,6 @@ def scaled_as_one_term_in_tupe(definition, *positions, **parameters):
     without = {**parameters, "cls_bias": None}
     made, plain = definition(*positions, **parameters), definition(*positions, **without)
     return np.where(made == plain, made * 2**0.5, made)
-
-
-@misuse("music_transformer")
-def table_reversed(definition, *heads, **parameters):
-    """The table is read from its other end."""
-    flipped = {name: np.flip(table, axis=-2) for name, table in parameters.items()}
-    return definition(*heads, **flipped)
 
 
 @misuse("shaw")
@@ -59,24 +51,6 @@ def zeros_above(x):
     return np.tril(np.take_along_axis(x, np.broadcast_to(shifts, x.shape), axis=-1))
 
 
-@misuse("transformer_xl")
-def all_sines_first(definition, *heads, weight, **parameters):
-    """The sinusoids have all sines first, as in the authors' code: reorder the rows of the weight."""
-    return definition(*heads, weight=to_interleaved(weight.T).T, **parameters)
-
-
-@misuse("transformer_xl")
-def content_bias_missing(definition, *heads, content_bias, **parameters):
-    """The term of the content bias, u, is missing."""
-    return definition(*heads, content_bias=0 * content_bias, **parameters)
-
-
-@misuse("transformer_xl")
-def position_bias_missing(definition, *heads, position_bias, **parameters):
-    """The term of the position bias, v, is missing."""
-    return definition(*heads, position_bias=0 * position_bias, **parameters)
-
-
 @misuse(*SCORES)
 def content_included(definition, query, key, *positions, num_heads=None, **parameters):
     """The product of query and key is included: the attention adds it itself."""
@@ -84,18 +58,6 @@ def content_included(definition, query, key, *positions, num_heads=None, **param
     terms = 1 if num_heads is None else 3
     product = query @ key.mT / (terms * query.shape[-1]) ** 0.5
     return definition(query, key, *positions, **options) + product
-
-
-@misuse("disentangled", seen="microsoft/DeBERTa #162")
-def same_distance_in_both(definition, *heads, same_row=False, **parameters):
-    """Position to content reads the row of i - j: the paper's equation has j - i, the authors' code this."""
-    return definition(*heads, same_row=True, **parameters)
-
-
-@misuse("disentangled")
-def buckets_ignored(definition, *heads, bucketed_to=None, **parameters):
-    """The buckets are ignored: each distance has a row of its own."""
-    return definition(*heads, **parameters)
 
 
 @misuse("deberta_bucket")
@@ -109,24 +71,6 @@ def buckets_rounded_down(definition, relative_position, *, num_buckets=256, **si
 def buckets_without_sign(definition, relative_position, **sizes):
     """Both directions share their buckets: the sign is missing."""
     return np.abs(definition(relative_position, **sizes))
-
-
-@misuse("deberta_bucket")
-def buckets_end_one_later(definition, relative_position, *, max_distance=512, **sizes):
-    """The last bucket ends at the largest distance: it should end one before it."""
-    return definition(relative_position, max_distance=max_distance + 1, **sizes)
-
-
-@misuse("disentangled")
-def position_to_content_missing(definition, *heads, query_weight, **parameters):
-    """The term position to content is missing."""
-    return definition(*heads, query_weight=0 * query_weight, **parameters)
-
-
-@misuse("tupe")
-def reset_missing(definition, *positions, cls_bias=None, **parameters):
-    """The scores of [CLS] are not reset."""
-    return definition(*positions, **parameters)
 
 
 @fault("cope")
@@ -183,13 +127,6 @@ def bias_not_added(definition, query, key, bias, **network):
     return definition(query, key, bias, **network) - bias
 
 
-@misuse("dape")
-def bias_before_the_scores(definition, query, key, bias, *, hidden_weight, **network):
-    """The network reads the biases of all heads before their scores: they come after."""
-    swapped = np.roll(hidden_weight, len(hidden_weight) // 2, axis=0)
-    return definition(query, key, bias, hidden_weight=swapped, **network)
-
-
 @fault("forgetting")
 def own_gate_counted(log_gates, n_q=None):
     """The gate of the key itself is counted: the sum should begin after the key."""
@@ -226,9 +163,3 @@ def future_forbidden(log_gates, n_q=None):
 def logarithm_missing(definition, x, **parameters):
     """The gates come back, and not their logarithms."""
     return np.exp(definition(x, **parameters))
-
-
-@misuse("forgetting_gate")
-def offset_missing(definition, x, *, weight, offset):
-    """The offset is missing."""
-    return definition(x, weight=weight, offset=0 * offset)

@@ -59,84 +59,9 @@ def naive(x, positions=None, *, normalize=normalized, but=None, **options):
 
 
 @misuse("latent")
-def latent_in_the_other_layout(latent, *arguments, **options):
-    """The other layout: halves of the entries that rotate are paired, not neighbors, or the reverse."""
-    other = {"interleaved": "half", "half": "interleaved"}
-    layout = other[options.get("layout", "interleaved")]
-    return latent(*arguments, **{**options, "layout": layout})
-
-
-@misuse("latent")
-def latent_scaled_by_content(latent, *arguments, **options):
-    """Scores are divided by the root of the content's width: the entries that rotate are not counted."""
-    content = options["key_weight"].shape[1] // options["num_heads"]
-    return latent(*arguments, **{"scale": content**-0.5, **options})
-
-
-@misuse("latent", seen="ollama/ollama #13893")
-def latent_scaled_by_rank(latent, *arguments, **options):
-    """Scores are divided by the root of the latent width, as a kernel with absorbed weights sees it."""
-    width = options["kv_down_weight"].shape[1]
-    return latent(*arguments, **{"scale": width**-0.5, **options})
-
-
-@misuse("latent")
-def latent_scaled_by_turning(latent, *arguments, **options):
-    """Scores are divided by the root of the number of entries that rotate: content counts too."""
-    rotation = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
-    return latent(*arguments, **{"scale": rotation**-0.5, **options})
-
-
-@misuse("latent")
-def latent_frequencies_of_the_head(latent, *arguments, base=10000.0, **options):
-    """Frequencies are those of the whole head: they should be of the entries that rotate."""
-    rotation = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
-    whole = options["query_weight"].shape[1] // options["num_heads"]
-    return latent(*arguments, base=base ** (rotation / whole), **options)
-
-
-@misuse("latent")
-def latent_shared_key_first(latent, *arguments, **options):
-    """The shared key is taken from the first entries, before the latent vector: it is the last."""
-    both = options["kv_down_weight"]
-    rotation = both.shape[1] - len(options["kv_norm_weight"])
-    moved = np.roll(both, -rotation, axis=-1)
-    return latent(*arguments, **{**options, "kv_down_weight": moved})
-
-
-@misuse("latent")
-def latent_epsilon_ignored(latent, *arguments, eps=1e-6, **options):
-    """The given epsilon of the norms is ignored."""
-    return latent(*arguments, **options)
-
-
-@misuse("latent")
-def latent_scale_ignored(latent, *arguments, scale=None, **options):
-    """The given scale is ignored, and with it YaRN's sharpening in DeepSeek."""
-    return latent(*arguments, **options)
-
-
-@misuse("latent")
 def latent_positions_ignored(latent, x, positions=None, **options):
     """Given positions are ignored: tokens stand at 0, 1, and so on."""
     return latent(x, **options)
-
-
-@misuse("latent")
-def latent_turns_first(latent, *arguments, **options):
-    """The first entries of a query rotate, not the last."""
-    content = options["key_weight"].shape[1] // options["num_heads"]
-    weight = options["query_weight"]
-    each = weight.reshape(len(weight), options["num_heads"], -1)
-    moved = np.roll(each, content, axis=-1).reshape(weight.shape)
-    return latent(*arguments, **{**options, "query_weight": moved})
-
-
-@misuse("latent")
-def latent_norms_without_weight(latent, *arguments, **options):
-    """The learned factors of the norms are ignored."""
-    ones = {n: np.ones_like(w) for n, w in options.items() if "norm" in n}
-    return latent(*arguments, **{**options, **ones})
 
 
 @fault("latent")

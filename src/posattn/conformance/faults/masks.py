@@ -75,12 +75,6 @@ def future_seen(definition, query_positions, key_positions, **keywords):
     return there | back
 
 
-@misuse("window_mask", seen="NVIDIA-NeMo/Megatron-Bridge #2656")
-def window_one_too_large(definition, *where, window):
-    """The window is one too large: it holds so many tokens before the query's own, and that one."""
-    return definition(*where, window=window + 1)
-
-
 @misuse("window_mask")
 def window_one_too_small(definition, *where, window):
     """The window is one too small: the query's own token is one of those that it holds."""
@@ -143,12 +137,6 @@ def chunks_from_the_first(query_positions, key_positions, *, size):
 def prefix_ignored(query_positions, key_positions, *, prefix):
     """The prefix is causal too: it should be seen from before."""
     return causal(query_positions, key_positions)
-
-
-@misuse("prefix_mask")
-def prefix_one_too_large(definition, *where, prefix):
-    """The prefix is one too large."""
-    return definition(*where, prefix=prefix + 1)
 
 
 @fault("prefix_mask")

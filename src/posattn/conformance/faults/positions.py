@@ -103,30 +103,11 @@ def rows_counted_from_one(definition, length_or_positions, dim, **keywords):
     return definition(rows(length_or_positions) + 1, dim, **keywords)
 
 
-@misuse(
-    *ENCODINGS,
-    "positional_encoding",
-    *ROTATED,
-    "rotary_scores",
-    "sandwich",
-    "transformer_xl",
-)
-def base_ignored(definition, *arguments, base=None, **keywords):
-    """The base is ignored: it is 10000, whatever was asked."""
-    return definition(*arguments, **keywords)
-
-
-@misuse(*BIASES)
-def queries_from_zero(definition, query_positions, key_positions, **keywords):
+@misuse(*BIASES, *CONTENT, "rotary_scores")
+def queries_from_zero(definition, *heads, **keywords):
     """Queries are counted from 0: with cached keys they should stand at the end of them."""
-    return definition(query_positions - np.min(query_positions), key_positions, **keywords)
-
-
-@misuse(*CONTENT, "rotary_scores")
-def heads_from_zero(definition, query, key, query_positions, key_positions, **keywords):
-    """Queries are counted from 0: with cached keys they should stand at the end of them."""
-    early = query_positions - np.min(query_positions)
-    return definition(query, key, early, key_positions, **keywords)
+    *heads, queries, keys = heads
+    return definition(*heads, queries - np.min(queries), keys, **keywords)
 
 
 @misuse(*BIASES)
