@@ -2,14 +2,10 @@
 
 from flax.linen import dot_product_attention
 
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 
-@because(
-    "NaN",
-    whose="convention",
-    why="a weight of zero times NaN is NaN, and we ask for the value to be left out",
-)
+@NAN_LEAKS
 def nan():
     """The second key is hidden."""
     import jax.numpy as jnp

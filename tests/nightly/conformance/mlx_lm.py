@@ -55,12 +55,12 @@ class Cached:
 
     def attend(self, query, key, value, positions):
         """The mask, the cache, and the attention, in the order of a model."""
-        options = {"window_size": self.window, "return_array": True}
-        mask = self.cache.make_mask(query.shape[-2], **options)
-        key, value = self.cache.update_and_fetch(key, value)
-        return mx.fast.scaled_dot_product_attention(
-            query, key, value, scale=query.shape[-1] ** -0.5, mask=mask
+        mask = self.cache.make_mask(
+            query.shape[2], window_size=self.window, return_array=True
         )
+        heads = query, *self.cache.update_and_fetch(key, value)
+        scale = query.shape[-1] ** -0.5
+        return mx.fast.scaled_dot_product_attention(*heads, scale=scale, mask=mask)
 
     def trim(self, n):
         """As `trim_prompt_cache`, which trims nothing where one cache cannot."""
@@ -71,38 +71,21 @@ class Cached:
 
 @against("cache", framework="mlx")
 class Growing(Cached):
-    """`KVCache`."""
+    """`KVCache`, or `BatchKVCache` where there is padding."""
 
-    def __init__(self, window=None):
-        self.cache, self.window = caches.KVCache(), window
+    def __init__(self, window=None, left_padding=None):
+        self.window, self.cache = window, caches.KVCache()
+        if left_padding:
+            self.cache = caches.BatchKVCache(left_padding)
 
 
 @against("cache", kept, framework="mlx")
 class Rotating(Cached):
-    """`RotatingKVCache`, as large as the window and the tokens to keep."""
+    """`RotatingKVCache`, or `BatchRotatingKVCache`, as large as the window and the tokens to keep."""
 
-    def __init__(self, window=None, keep=0, max_length=32):
-        self.cache = caches.RotatingKVCache((window or max_length) + keep, keep)
-        self.window = None
-
-
-@against("cache", framework="mlx")
-class GrowingBatch(Cached):
-    """`BatchKVCache`, reordered by `filter`."""
-
-    def __init__(self, window=None, left_padding=(0, 0, 0)):
-        self.cache, self.window = caches.BatchKVCache([*left_padding]), window
-
-    def reorder(self, rows):
-        """Rows may be kept twice."""
-        self.cache.filter(rows)
-
-
-@against("cache", framework="mlx")
-class RotatingBatch(GrowingBatch):
-    """`BatchRotatingKVCache`, as large as the window, reordered by `filter`."""
-
-    def __init__(self, window=None, left_padding=(0, 0, 0), max_length=32):
-        padding = [*left_padding]
-        self.cache = caches.BatchRotatingKVCache(window or max_length, padding)
-        self.window = None
+    def __init__(self, window=None, keep=0, left_padding=None, max_length=32):
+        size, self.window = (window or max_length) + keep, None
+        if left_padding:
+            self.cache = caches.BatchRotatingKVCache(size, left_padding)
+        else:
+            self.cache = caches.RotatingKVCache(size, keep)

@@ -18,12 +18,10 @@ from transformers.models.llama.modeling_llama import (
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from posattn.conformance.adapters import mask_of_mask_mod
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import FLOAT32, against
 
 
-@because(
-    "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
-)
+@FLOAT32
 def far():
     """The second pair of eight columns rotates by a tenth per position."""
     import math
@@ -169,23 +167,13 @@ class Cached:
     def attend(self, query, key, value, positions):
         """The mask, the cache, and the attention, in the order of a model."""
         self.seen = torch.cat([self.seen, positions >= 0], dim=-1)
-        create = (
-            create_sliding_window_causal_mask
-            if self.config.sliding_window
-            else create_causal_mask
-        )
-        mask = create(
-            self.config,
-            query[:, 0],
-            self.seen,
-            self.cache,
-            positions.clamp(min=0),
-            allow_is_causal_skip=False,
-        )
+        given = self.config, query[:, 0], self.seen, self.cache, positions.clamp(min=0)
+        windowed = self.config.sliding_window is not None
+        create = create_sliding_window_causal_mask if windowed else create_causal_mask
+        mask = create(*given, allow_is_causal_skip=False)
         key, value = self.cache.update(key, value, 0)
-        return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask
-        )
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return attend(query, key, value, attn_mask=mask)
 
     def trim(self, n):
         """What refuses to be cropped is not wrong."""
@@ -209,17 +197,6 @@ class Dynamic(Cached):
     def made(self, max_length):
         """A new cache."""
         return DynamicCache(config=self.config)
-
-
-@against("cache", framework="torch")
-class DynamicThatRecords(Dynamic):
-    """`DynamicCache` that records its past, as in assisted decoding."""
-
-    def made(self, max_length):
-        """A new cache."""
-        cache = super().made(max_length)
-        cache.activate_past_recording()
-        return cache
 
 
 @against("cache", framework="torch")

@@ -134,7 +134,7 @@ def trimmed_one_too_few(self, n):
     Cache.trim(self, n - 1)
 
 
-@instead_of("trim", seen="ml-explore/mlx-swift-lm #424")
+@instead_of("trim")
 def trim_ignored(self, n):
     """Rollback forgets nothing: tokens that were rejected are seen later."""
 

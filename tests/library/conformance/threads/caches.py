@@ -42,15 +42,6 @@ class SlicedForTheKernel(Growing):
         return int(n == 1)
 
 
-@thread("ml-explore/mlx-swift-lm #424", scheme="cache", framework="torch", cause="trim_ignored",
-        only="wraps")  # fmt: skip
-class Untrimmable(Growing):
-    """A cache with a window answers that it cannot trim, and nobody hears it."""
-
-    def trim(self, n):
-        """Nothing."""
-
-
 @thread("huggingface/transformers #37574", scheme="cache", framework="torch",
         cause="ring_rolled_too_early", only="a ring that wraps")  # fmt: skip
 class RolledWhenJustFull:
