@@ -16,11 +16,7 @@ from posattn.reference.position.rotary import rotate_by, to_half
 from posattn.reference.position.rotary_cases import rotated
 
 ENCODINGS = ("sinusoidal", "sinusoidal_concatenated", "positional_encoding")
-CAST = dict.fromkeys(
-    ("bfloat16", "float16"),
-    "EleutherAI/gpt-neox #1003, huggingface/transformers #25681, #29496",
-)
-FREQUENCIES = {"bfloat16": "sgl-project/sglang-jax #1472, Modalities/modalities #462"}
+CAST = "EleutherAI/gpt-neox #1003, huggingface/transformers #25681, #29496"
 
 
 def of_the_angles(*, seen=""):
@@ -97,7 +93,7 @@ def of_a_half_precision(name, seen, sentence, parts, dtype, lost):
         return to_dtype(made) if "products" in parts else made
 
     angles.__name__, angles.__doc__ = f"{name}_in_{dtype}", sentence.format(dtype, lost)
-    of_the_angles(seen=seen.get(dtype, ""))(angles)
+    of_the_angles(seen=seen)(angles)
 
 
 # fmt: off
@@ -105,14 +101,26 @@ for row in (
     ("angles", CAST, "Low-precision angles: positions, frequencies and their products are {}.",
      ("positions", "frequencies", "products")),
     ("positions", CAST, "Low-precision angles: the positions are {}, which has no {}.", ("positions",)),
-    ("products", {}, "Low-precision angles: positions and frequencies are exact, and their products {}.",
+    ("products", "", "Low-precision angles: positions and frequencies are exact, and their products {}.",
      ("products",)),
-    ("frequencies", FREQUENCIES, "Low-precision frequencies: they alone are {}, and positions are exact.",
-     ("frequencies",)),
 ):
     of_a_half_precision(*row, "bfloat16", 257)
     of_a_half_precision(*row, "float16", 2049)
 # fmt: on
+
+
+@of_the_angles(seen="sgl-project/sglang-jax #1472, Modalities/modalities #462")
+def frequencies_in_bfloat16(positions, given, base):
+    """Low-precision frequencies: they alone are bfloat16, and positions are exact."""
+    by = frequencies(given, base, lambda even, dim: even / dim)
+    return positions[..., None] * half_precision("bfloat16")(by)
+
+
+@of_the_angles()
+def frequencies_in_float16(positions, given, base):
+    """Low-precision frequencies: they alone are float16, and positions are exact."""
+    by = frequencies(given, base, lambda even, dim: even / dim)
+    return positions[..., None] * half_precision("float16")(by)
 
 
 @of_the_angles(seen="ml-explore/mlx-lm #1189")
@@ -202,15 +210,3 @@ def odd_input_fails(definition, x, *where, **keywords):
     """An odd width fails: there are as many cosines as sines, and no column for the last."""
     np.zeros(x.shape)[..., 1::2] = x[..., 0::2]  # fails as others do
     return definition(x, *where, **keywords)
-
-
-@misuse("positional_encoding", "learned")
-def input_scaled(definition, x, *where, **keywords):
-    """The input is multiplied by the square root of its width, which is the embedding's business."""
-    return definition(x, *where, **keywords) + (np.sqrt(x.shape[-1]) - 1) * x
-
-
-@misuse("positional_encoding", "learned")
-def input_missing(definition, x, *where, **keywords):
-    """The encoding alone comes back: the input is not added."""
-    return definition(x, *where, **keywords) - x

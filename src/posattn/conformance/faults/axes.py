@@ -147,12 +147,6 @@ def heads_not_separated(definition, weight, num_heads, rotary_dim=None):
     return definition(weight, 1)
 
 
-@misuse("to_half", "to_interleaved")
-def nothing_converted(definition, x):
-    """Nothing is converted."""
-    return x
-
-
 @fault("fope_frequencies")
 def slow_pairs_kept(head_dim, *, base=10000.0, trained_length):
     """The slow pairs are kept too: those that complete no circle should be left out."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posattn.conformance.cases.cache import Cache
+from posattn.conformance.cases.cache import FAR, Cache
 from posattn.conformance.faults.registry import fault
 from posattn.conformance.steps import played
 from posattn.reference import rotate
@@ -35,51 +35,8 @@ def instead_of(method, kind=Cache, *, seen=""):
     def enter(wrong):
         made = type(wrong.__name__, (kind,), {"__doc__": wrong.__doc__, method: wrong})
         fault("cache", seen=seen)(played(made))
-        return made
 
     return enter
-
-
-@instead_of("reach")
-def window_ignored(self, alone):
-    """The window is ignored."""
-    return 2**31, self.keep
-
-
-@instead_of("reach")
-def window_not_in_decoding(self, alone):
-    """The window is ignored where there is one query: decoding has a program of its own."""
-    return 2**31 if alone else self.window, self.keep
-
-
-@instead_of("reach")
-def window_one_too_large(self, alone):
-    """The window is one too large: it holds so many tokens before the query's own."""
-    return self.window + 1, self.keep
-
-
-@instead_of("reach", seen="karpathy/nanochat #456")
-def window_one_too_large_in_decoding(self, alone):
-    """The window is one too large where there is one query: decoding has a program of its own."""
-    return self.window + alone, self.keep
-
-
-@instead_of("reach")
-def window_one_too_small(self, alone):
-    """The window is one too small: the query's own token is one of those that it holds."""
-    return self.window - 1, self.keep
-
-
-@instead_of("reach")
-def first_tokens_evicted(self, alone):
-    """The first tokens leave with the others: those to keep are seen from everywhere."""
-    return self.window, 0
-
-
-@instead_of("reach")
-def first_tokens_in_the_window(self, alone):
-    """The first tokens take room of the window: it holds as many besides them."""
-    return self.window - self.keep, self.keep
 
 
 @instead_of("evict", Ring)
@@ -107,12 +64,6 @@ def pushed_out_too_early(self, *tokens):
     self.evict()
 
 
-@instead_of("trim", Ring)
-def wrapped_ring_trimmed(self, n):
-    """A ring that has wrapped is trimmed: what the forgotten tokens pushed out is gone. It must refuse."""
-    Ring.trim(self, n)
-
-
 @instead_of("trim", Ring, seen="ml-explore/mlx-swift-lm #584")
 def wrapped_ring_trimmed_by_counters(self, n):
     """A ring that has wrapped is trimmed by its counters only: old tokens stay in its middle and are seen."""
@@ -120,34 +71,6 @@ def wrapped_ring_trimmed_by_counters(self, n):
         return Ring.trim(self, n)
     self.tokens = [np.roll(x, n, axis=-2) for x in self.tokens]
     self.tokens[2][..., :n, :] = self.tokens[2][..., -1:, :]
-
-
-@instead_of("trim")
-def trimmed_one_too_many(self, n):
-    """Rollback forgets one token too many."""
-    Cache.trim(self, n + 1)
-
-
-@instead_of("trim")
-def trimmed_one_too_few(self, n):
-    """Rollback leaves one token too many."""
-    Cache.trim(self, n - 1)
-
-
-@instead_of("trim")
-def trim_ignored(self, n):
-    """Rollback forgets nothing: tokens that were rejected are seen later."""
-
-
-@instead_of("reorder")
-def reorder_ignored(self, rows):
-    """The rows of the batch are not reordered: a beam goes on with the tokens of another."""
-
-
-@instead_of("reorder")
-def values_not_reordered(self, rows):
-    """Keys are reordered with the rows of the batch, and values stay behind."""
-    self.tokens = [self.tokens[0][rows], self.tokens[1], self.tokens[2][rows]]
 
 
 @instead_of("shift")
@@ -167,24 +90,6 @@ def first_tokens_shifted(self, n):
     self.keep = keep
 
 
-@instead_of("places")
-def queries_from_zero(self, queries, keys):
-    """Each call rotates its queries as if the first of them stood at position 0."""
-    return queries - queries[..., :1], keys
-
-
-@instead_of("places")
-def keys_rotated_twice(self, queries, keys):
-    """Keys are rotated before they are stored, and once more where they are read."""
-    return queries, 2 * keys
-
-
-@instead_of("places")
-def positions_of_slots(self, queries, keys):
-    """Positions begin anew when the ring wraps: they are the slots of the tokens."""
-    return queries % self.window, keys % self.window
-
-
 @instead_of("attend")
 def positions_by_count(self, query, key, value, positions):
     """Positions are the numbers of the tokens in the cache: gaps are not seen in them."""
@@ -202,7 +107,55 @@ def mask_from_the_top_left(self, queries, keys):
     return Cache.seen(self, queries, keys) & corner
 
 
-@instead_of("seen")
-def padding_seen(self, queries, keys):
-    """The padding at the left is seen: its keys should be hidden from every query."""
-    return Cache.seen(self, queries, np.where(keys == -1, 0, keys))
+# fmt: off
+LINES = (  # a method, a name, the wrong method, and a sentence
+    ("reach", "window_ignored", lambda self, alone: (FAR, self.keep), "The window is ignored."),
+    ("reach", "window_not_in_decoding", lambda self, alone: (FAR if alone else self.window, self.keep),
+     "The window is ignored where there is one query: decoding has a program of its own."),
+    ("reach", "window_one_too_large", lambda self, alone: (self.window + 1, self.keep),
+     "The window is one too large: it holds so many tokens before the query's own."),
+    ("reach", "window_one_too_small", lambda self, alone: (self.window - 1, self.keep),
+     "The window is one too small: the query's own token is one of those that it holds."),
+    ("reach", "first_tokens_evicted", lambda self, alone: (self.window, 0),
+     "The first tokens leave with the others: those to keep are seen from everywhere."),
+    ("reach", "first_tokens_in_the_window", lambda self, alone: (self.window - self.keep, self.keep),
+     "The first tokens take room of the window: it holds as many besides them."),
+    ("trim", "trimmed_one_too_many", lambda self, n: Cache.trim(self, n + 1),
+     "Rollback forgets one token too many."),
+    ("trim", "trimmed_one_too_few", lambda self, n: Cache.trim(self, n - 1),
+     "Rollback leaves one token too many."),
+    ("trim", "trim_ignored", lambda self, n: None,
+     "Rollback forgets nothing: tokens that were rejected are seen later."),
+    ("reorder", "reorder_ignored", lambda self, rows: None,
+     "The rows of the batch are not reordered: a beam goes on with the tokens of another."),
+    ("places", "queries_from_zero", lambda self, queries, keys: (queries - queries[..., :1], keys),
+     "Each call rotates its queries as if the first of them stood at position 0."),
+    ("places", "keys_rotated_twice", lambda self, queries, keys: (queries, 2 * keys),
+     "Keys are rotated before they are stored, and once more where they are read."),
+    ("places", "positions_of_slots", lambda self, *where: [x % self.window for x in where],
+     "Positions begin anew when the ring wraps: they are the slots of the tokens."),
+    ("seen", "padding_seen", lambda self, i, j: Cache.seen(self, i, np.where(j == -1, 0, j)),
+     "The padding at the left is seen: its keys should be hidden from every query."),
+)
+# fmt: on
+for method, name, wrong, sentence in LINES:
+    wrong.__name__, wrong.__doc__ = name, sentence
+    instead_of(method)(wrong)
+
+
+@instead_of("reach", seen="karpathy/nanochat #456")
+def window_one_too_large_in_decoding(self, alone):
+    """The window is one too large where there is one query: decoding has a program of its own."""
+    return self.window + alone, self.keep
+
+
+@instead_of("reorder")
+def values_not_reordered(self, rows):
+    """Keys are reordered with the rows of the batch, and values stay behind."""
+    self.tokens = [self.tokens[0][rows], self.tokens[1], self.tokens[2][rows]]
+
+
+@instead_of("trim", Ring)
+def wrapped_ring_trimmed(self, n):
+    """A ring that has wrapped is trimmed: what the forgotten tokens pushed out is gone. It must refuse."""
+    Ring.trim(self, n)

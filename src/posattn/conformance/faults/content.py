@@ -7,18 +7,6 @@ from posattn.conformance.faults.registry import fault, misuse
 SCORES = ("shaw", "music_transformer", "transformer_xl", "disentangled")
 
 
-@misuse(*SCORES)
-def not_scaled(definition, query, *others, **parameters):
-    """The term is not divided by the square root of the width of a head."""
-    return definition(query, *others, **parameters) * query.shape[-1] ** 0.5
-
-
-@misuse("disentangled")
-def scaled_as_one_term(definition, query, *others, **parameters):
-    """The scale is that of one term, 1 / sqrt(d_h): three terms need 1 / sqrt(3 d_h)."""
-    return definition(query, *others, **parameters) * 3**0.5
-
-
 @misuse("tupe")
 def scaled_as_one_term_in_tupe(definition, *positions, **parameters):
     """The scale is that of one term, 1 / sqrt(d_h): two terms need 1 / sqrt(2 d_h)."""
@@ -67,12 +55,6 @@ def buckets_rounded_down(definition, relative_position, *, num_buckets=256, **si
     return made - np.sign(made) * (np.abs(made) > num_buckets // 2)
 
 
-@misuse("deberta_bucket")
-def buckets_without_sign(definition, relative_position, **sizes):
-    """Both directions share their buckets: the sign is missing."""
-    return np.abs(definition(relative_position, **sizes))
-
-
 @fault("cope")
 def gates_not_scaled(query, key, query_positions, key_positions, *, table):
     """The gates see products that are not divided by the square root of the width."""
@@ -108,23 +90,11 @@ def counted(
 
 
 @misuse("stick_breaking")
-def key_after_itself(definition, query, key, *where):
-    """The product begins with the key itself left out of the score: it is ln of the weight, not a bias."""
-    return definition(query, key, *where) + query @ key.mT / query.shape[-1] ** 0.5
-
-
-@misuse("stick_breaking")
 def remainder_to_nothing(definition, query, key, *where):
     """The query's own key has no weight, as in the paper: here it has what remains."""
     made = definition(query, key, *where)
     own = where[1][..., None, :] == where[0][..., None]
     return np.where(own[..., None, :, :], -np.inf, made)
-
-
-@misuse("dape")
-def bias_not_added(definition, query, key, bias, **network):
-    """The network's output is all that is added: the bias that it reads is missing."""
-    return definition(query, key, bias, **network) - bias
 
 
 @fault("forgetting")
@@ -157,9 +127,3 @@ def future_forbidden(log_gates, n_q=None):
     made = future_not_zero(log_gates, n_q)
     seen = np.tri(*made.shape[-2:], made.shape[-1] - made.shape[-2], dtype=bool)
     return np.where(seen, made, -np.inf)
-
-
-@misuse("forgetting_gate")
-def logarithm_missing(definition, x, **parameters):
-    """The gates come back, and not their logarithms."""
-    return np.exp(definition(x, **parameters))

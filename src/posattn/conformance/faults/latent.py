@@ -1,9 +1,11 @@
 """Faults of latent attention: what rotates, what is normalized, what the scores are divided by."""
 
+from functools import partial
+
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.faults.registry import fault, misuse
+from posattn.conformance.faults.registry import line, misuse
 from posattn.reference import attention_weights, merge_heads, split_heads
 
 
@@ -64,58 +66,28 @@ def latent_positions_ignored(latent, x, positions=None, **options):
     return latent(x, **options)
 
 
-@fault("latent")
-def latent_not_normalized(x, positions=None, **options):
-    """The latent vector of keys and values is not normalized."""
-    return naive(x, positions, normalize=lambda latent, both, eps: latent, **options)
+def centered(latent, both, eps):
+    """The latent vector without its mean, over its standard deviation."""
+    return normalized(latent - np.mean(latent, axis=-1, keepdims=True), both, eps)
 
 
-@fault("latent")
-def latent_norm_over_all(x, positions=None, **options):
-    """The norm is over the latent vector and the shared key together."""
-
-    def normalize(latent, both, eps):
-        return latent / root_mean_square(both, eps)
-
-    return naive(x, positions, normalize=normalize, **options)
-
-
-@fault("latent")
-def latent_half_turned(x, positions=None, **options):
-    """Only the first half of the rotary part rotates, as where a partial rotation is taken twice."""
-    return naive(x, positions, but="half", **options)
-
-
-@fault("latent")
-def latent_key_not_turned(x, positions=None, **options):
-    """The shared key does not rotate, only the queries do."""
-    return naive(x, positions, but="rotation of keys", **options)
-
-
-@fault("latent")
-def latent_query_not_turned(x, positions=None, **options):
-    """The queries do not rotate, only the shared key does."""
-    return naive(x, positions, but="rotation of queries", **options)
-
-
-@fault("latent")
-def latent_query_not_normalized(x, positions=None, **options):
-    """The norm of the latent vector of queries is left out, and its factors with it."""
-    return naive(x, positions, but="norm of queries", **options)
-
-
-@fault("latent")
-def latent_values_not_normalized(x, positions=None, **options):
-    """Values are made of the latent vector before its norm: they should be of it after."""
-    return naive(x, positions, but="norm of values", **options)
-
-
-@fault("latent")
-def latent_mean_subtracted(x, positions=None, **options):
-    """The norm of the latent vector subtracts the mean: it should only divide by the root mean square."""
-
-    def normalize(latent, both, eps):
-        centered = latent - np.mean(latent, axis=-1, keepdims=True)
-        return centered / root_mean_square(centered, eps)
-
-    return naive(x, positions, normalize=normalize, **options)
+# fmt: off
+line("latent_not_normalized", partial(naive, normalize=lambda latent, both, eps: latent),
+     "The latent vector of keys and values is not normalized.", "latent")
+line("latent_norm_over_all",
+     partial(naive, normalize=lambda latent, both, eps: latent / root_mean_square(both, eps)),
+     "The norm is over the latent vector and the shared key together.", "latent")
+line("latent_half_turned", partial(naive, but="half"),
+     "Only the first half of the rotary part rotates, as where a partial rotation is taken twice.", "latent")
+line("latent_key_not_turned", partial(naive, but="rotation of keys"),
+     "The shared key does not rotate, only the queries do.", "latent")
+line("latent_query_not_turned", partial(naive, but="rotation of queries"),
+     "The queries do not rotate, only the shared key does.", "latent")
+line("latent_query_not_normalized", partial(naive, but="norm of queries"),
+     "The norm of the latent vector of queries is left out, and its factors with it.", "latent")
+line("latent_values_not_normalized", partial(naive, but="norm of values"),
+     "Values are made of the latent vector before its norm: they should be of it after.", "latent")
+line("latent_mean_subtracted", partial(naive, normalize=centered),
+     "The norm of the latent vector subtracts the mean: it should only divide by the root mean square.",
+     "latent")
+# fmt: on

@@ -58,12 +58,6 @@ def frequencies_in_float16(made):
 
 
 @misuse("yarn", "longrope")
-def attention_factor_missing(definition, dim, **keywords):
-    """The attention factor is missing: it is 1."""
-    return definition(dim, **keywords)[0], 1.0
-
-
-@misuse("yarn", "longrope")
 def attention_factor_squared(definition, dim, **keywords):
     """The attention factor is squared: that is what it does to the scores, not to queries and keys."""
     made, factor = definition(dim, **keywords)
@@ -234,13 +228,6 @@ def logarithm_twice(definition, dim, *, factor, **keywords):
     """The attention factor goes through the logarithm twice: 0.1 m ln(s) + 1, where m is it already."""
     made, attention_factor = definition(dim, factor=factor, **keywords)
     return made, 0.1 * attention_factor * math.log(factor) + 1
-
-
-@misuse("yarn")
-def attention_factor_one_over(definition, dim, **keywords):
-    """The attention factor is inverted: scores should grow, not shrink."""
-    made, attention_factor = definition(dim, **keywords)
-    return made, 1 / attention_factor
 
 
 @misuse("longrope")

@@ -1,9 +1,18 @@
-"""Faults of keywords: a definition is called with other values than those that were asked for."""
+"""Faults that a line tells: other keywords for a definition, other positions, or another result."""
 
 import numpy as np
 
-from posattn.conformance.faults.positions import ENCODINGS, OTHER, ROTATED
-from posattn.conformance.faults.registry import misuse
+from posattn.conformance.faults.content import SCORES
+from posattn.conformance.faults.masks import MASKS, WITH_POSITIONS
+from posattn.conformance.faults.positions import (
+    BIASES,
+    CONTENT,
+    DISTANCES,
+    ENCODINGS,
+    OTHER,
+    ROTATED,
+)
+from posattn.conformance.faults.registry import half_precision, misuse
 from posattn.conformance.faults.scaling import AXES, METHODS
 from posattn.reference.position.rotary import to_interleaved
 
@@ -41,8 +50,13 @@ def first_entries_rotating(given):
     return {**given, "query_weight": moved}
 
 
+def counted(positions, first=0):
+    """Positions from the first one on."""
+    return first + np.arange(positions.shape[-1]) + 0 * positions
+
+
 # fmt: off
-# names, schemes, what becomes of the keywords, sentences, and threads
+# a name, schemes, what becomes of the keywords, a sentence, and threads
 KEYWORDS = (
     ("attention_factor_ignored", ("rotary", "inverse_rotation"), without("attention_factor"),
      "The attention factor is ignored."),
@@ -154,24 +168,106 @@ KEYWORDS = (
     ("latent_norms_without_weight", ("latent",),
      lambda given: {**given, **{name: 0 * x + 1 for name, x in given.items() if "norm" in name}},
      "The learned factors of the norms are ignored."),
-    ("window_one_too_large", ("window_mask",), changed("window", lambda n: n + 1),
-     "The window is one too large: it holds so many tokens before the query's own, and that one.",
-     "NVIDIA-NeMo/Megatron-Bridge #2656"),
     ("prefix_one_too_large", ("prefix_mask",), changed("prefix", lambda n: n + 1),
      "The prefix is one too large."),
+)
+# what becomes of the positions of queries and keys
+PLACES = (
+    ("queries_from_zero", (*BIASES, *CONTENT, "rotary_scores"), lambda i, j: (i - np.min(i), j),
+     "Queries are counted from 0: with cached keys they should stand at the end of them."),
+    ("bias_from_the_start", BIASES, lambda i, j: (counted(i), counted(j)),
+     "Queries and keys are counted from 0: with cached keys, queries should stand at the end of them."),
+    ("aligned_to_the_start", WITH_POSITIONS, lambda i, j: (counted(i), counted(j)),
+     "Queries are aligned to the start: the first one stands at the first key, whatever the positions.",
+     "NVIDIA-NeMo/Megatron-Bridge #5259, onnx/onnx #8068, pytorch/executorch #21749"),
+    ("bias_without_positions", BIASES, lambda i, j: (counted(i, j.shape[-1] - i.shape[-1]), counted(j)),
+     "The positions are ignored: keys are counted from 0, and queries are aligned to their end."),
+    ("aligned_to_the_end", WITH_POSITIONS, lambda i, j: (counted(i, j.shape[-1] - i.shape[-1]), counted(j)),
+     "The positions are ignored: the last query stands at the last key, and keys are in order."),
+    ("first_keys_for_all", WITH_POSITIONS,
+     lambda i, j: (i, np.broadcast_to(j[(0,) * (j.ndim - 1)], j.shape)),
+     "The first example's keys are taken for those of all: left padding moves them apart."),
+    ("sign_of_the_offset", SCORES, lambda i, j: (-i, -j),
+     "The wrong sign: offsets are counted from the key to the query, or vice versa."),
+    ("distance_unbounded", ("fire",), lambda i, j: (i - np.max(i), j - np.max(i)),
+     "The divisor ignores the position of the query: it is that of the threshold."),
+    ("distances_in_bfloat16", DISTANCES, lambda i, j: map(half_precision("bfloat16"), (i, j)),
+     "Low-precision positions: they are bfloat16, which has no 257."),
+    ("distances_in_float16", DISTANCES, lambda i, j: map(half_precision("float16"), (i, j)),
+     "Low-precision positions: they are float16, which has no 2049."),
+)
+# what becomes of the result, beside the arguments
+RESULTS = (
+    ("bias_subtracted", (*BIASES, *CONTENT), lambda made, *_: -made,
+     "The wrong sign: what should be added is subtracted."),
+    ("input_scaled", ("positional_encoding", "learned"),
+     lambda made, x, *_: made + (np.sqrt(x.shape[-1]) - 1) * x,
+     "The input is multiplied by the square root of its width, which is the embedding's business."),
+    ("input_missing", ("positional_encoding", "learned"), lambda made, x, *_: made - x,
+     "The encoding alone comes back: the input is not added."),
+    ("sigmoid_missing", ("swin_v2",), lambda made, *_: -np.log(16 / made - 1),
+     "The output of the network is added as it is: the authors' code has 16 times its sigmoid."),
+    ("not_scaled", SCORES, lambda made, query, *_: made * query.shape[-1] ** 0.5,
+     "The term is not divided by the square root of the width of a head."),
+    ("scaled_as_one_term", ("disentangled",), lambda made, *_: made * 3**0.5,
+     "The scale is that of one term, 1 / sqrt(d_h): three terms need 1 / sqrt(3 d_h)."),
+    ("key_after_itself", ("stick_breaking",),
+     lambda made, query, key, *_: made + query @ key.mT / query.shape[-1] ** 0.5,
+     "The product begins with the key itself left out of the score: it is ln of the weight, not a bias."),
+    ("bias_not_added", ("dape",), lambda made, query, key, bias: made - bias,
+     "The network's output is all that is added: the bias that it reads is missing."),
+    ("logarithm_missing", ("forgetting_gate",), lambda made, *_: np.exp(made),
+     "The gates come back, and not their logarithms."),
+    ("buckets_without_sign", ("deberta_bucket",), lambda made, *_: np.abs(made),
+     "Both directions share their buckets: the sign is missing."),
+    ("attention_factor_missing", ("yarn", "longrope"), lambda made, *_: (made[0], 1.0),
+     "The attention factor is missing: it is 1."),
+    ("attention_factor_one_over", ("yarn",), lambda made, *_: (made[0], 1 / made[1]),
+     "The attention factor is inverted: scores should grow, not shrink."),
+    ("true_hides", MASKS, lambda made, *_: ~made,
+     "The mask is inverted: True hides, where True should mean may attend."),
+    ("zeros_and_ones_added", MASKS, lambda made, *_: np.ones_like(made),
+     "The mask is 0 and 1 as numbers, which hide nothing when they are added to scores."),
+    ("own_position_hidden", WITH_POSITIONS,
+     lambda made, i, j: made & (j[..., None, :] != i[..., :, None]),
+     "A query does not see its own position."),
+    ("padding_at_the_left", ("length_mask",), lambda made, *_: made[..., ::-1],
+     "The padding is at the left: here the first keys count."),
+    ("nothing_converted", ("to_half", "to_interleaved"), lambda made, x: x, "Nothing is converted."),
 )
 # fmt: on
 
 
-def of_a_keyword(name, schemes, change, sentence, seen=""):
-    """Enter the definitions of some schemes, called with other keywords."""
+def with_keywords(definition, change, arguments, keywords):
+    """A definition called with other keywords."""
+    return definition(*arguments, **change(keywords))
 
-    def uses(definition, *arguments, **given):
-        return definition(*arguments, **change(given))
+
+def at_places(definition, change, arguments, keywords):
+    """A definition called with other positions, which come last."""
+    *heads, queries, keys = arguments
+    return definition(*heads, *change(queries, keys), **keywords)
+
+
+def with_result(definition, change, arguments, keywords):
+    """What a definition returns, changed."""
+    return change(definition(*arguments, **keywords), *arguments)
+
+
+def enter(call, name, schemes, change, sentence, seen=""):
+    """Enter a row: the definitions of some schemes, called so."""
+
+    def uses(definition, *arguments, **keywords):
+        return call(definition, change, arguments, keywords)
 
     uses.__name__, uses.__doc__ = name, sentence
     misuse(*schemes, seen=seen)(uses)
 
 
-for row in KEYWORDS:
-    of_a_keyword(*row)
+for rows, call in (
+    (KEYWORDS, with_keywords),
+    (PLACES, at_places),
+    (RESULTS, with_result),
+):
+    for row in rows:
+        enter(call, *row)
