@@ -42,11 +42,8 @@ def stale():
     print(RotaryPositionalEmbedding(4, theta=100.0)(x)[1, 3], "for", math.sin(1 / 10))
 
 
-@because(
-    "fractions",
-    whose="convention",
-    why="a token's row is its position, so there are no fractions",
-)
+@because("fractions", whose="convention",
+         why="a token's row is its position, so there are no fractions")  # fmt: skip
 def fractions():
     """It takes no positions."""
     import inspect

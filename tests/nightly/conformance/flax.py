@@ -16,12 +16,8 @@ def nan():
     print(dot_product_attention(values[:, :1], values, values, mask=mask), "for 1")
 
 
-@because(
-    "one of them 0",
-    "one length per query",
-    whose="convention",
-    why="a query that may attend to nothing gets the mean of all values; we ask for zero",
-)
+@because("one of them 0", "one length per query", whose="convention",
+         why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
     """Both keys are hidden."""
     import jax.numpy as jnp

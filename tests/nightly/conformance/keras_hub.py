@@ -22,12 +22,8 @@ def far():
     print(float(rotated[0, 0, 5]), "for", math.sin(1000003 / 10))
 
 
-@because(
-    "large positions",
-    "float16 cannot hold",
-    whose="precision",
-    why="it makes large angles in float32, which rounds them",
-)
+@because("large positions", "float16 cannot hold", whose="precision",
+         why="it makes large angles in float32, which rounds them")  # fmt: skip
 def wide():
     """The second pair of eight columns rotates by a tenth per position."""
     import math

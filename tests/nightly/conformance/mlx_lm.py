@@ -31,11 +31,8 @@ def yarn(dim, *, base=10000.0, factor, trained_length, beta_fast=32.0, beta_slow
     return 1 / rope._freqs, rope.mscale
 
 
-@because(
-    "first tokens kept, several at once",
-    whose="library",
-    why="`make_mask` hides the tokens that `keep` keeps, where several come at once",
-)
+@because("first tokens kept, several at once", whose="library",
+         why="`make_mask` hides the tokens that `keep` keeps, where several come at once")  # fmt: skip
 def kept():
     """The first token is kept, and the third of the last three sees it no longer."""
     import mlx.core as mx

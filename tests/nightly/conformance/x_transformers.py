@@ -31,11 +31,8 @@ def pair():
     RotaryEmbedding(2)
 
 
-@because(
-    "no tokens",
-    whose="library",
-    why="an input without tokens raises an error, though there is nothing to rotate",
-)
+@because("no tokens", whose="library",
+         why="an input without tokens raises an error, though there is nothing to rotate")  # fmt: skip
 def empty():
     """The largest of no positions."""
     import torch

@@ -45,12 +45,8 @@ def zero_times_nan(query, key, value, *, mask=None, causal=False, bias=None, sca
         return exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300) @ value
 
 
-@thread(
-    "pytorch/executorch #21749",
-    scheme="attention",
-    framework="torch",
-    cause="causal_from_the_start",
-)
+@thread("pytorch/executorch #21749", scheme="attention", framework="torch",
+        cause="causal_from_the_start")  # fmt: skip
 def is_causal_for_a_chunk(
     query, key, value, *, mask=None, causal=False, bias=None, scale=None
 ):
@@ -65,23 +61,15 @@ def is_causal_for_a_chunk(
     return attend(query, key, value, attn_mask=added.to(query.dtype), scale=scale)
 
 
-@thread(
-    "NVIDIA-NeMo/Megatron-Bridge #2656",
-    scheme="window_mask",
-    cause="window_one_too_large",
-)
+@thread("NVIDIA-NeMo/Megatron-Bridge #2656", scheme="window_mask", cause="window_one_too_large")  # fmt: skip
 def bounds_that_are_inclusive(query_positions, key_positions, *, window):
     """The window of a configuration goes to a kernel as (W, 0), whose bounds count W tokens before."""
     apart = query_positions[..., :, None] - key_positions[..., None, :]
     return (apart >= 0) & (apart <= window)
 
 
-@thread(
-    "NVIDIA-NeMo/Megatron-Bridge #5259",
-    scheme="causal_mask",
-    framework="torch",
-    cause="aligned_to_the_start",
-)
+@thread("NVIDIA-NeMo/Megatron-Bridge #5259", scheme="causal_mask", framework="torch",
+        cause="aligned_to_the_start")  # fmt: skip
 def local_index_of_a_query(query_positions, key_positions):
     """The index of a query within its block is compared with that of a key in the whole cache."""
     n_q, n_k = query_positions.shape[-1], key_positions.shape[-1]

@@ -40,13 +40,8 @@ def without_the_minimum(
     return first + np.where(distance < exact, distance, large)
 
 
-@thread(
-    "microsoft/DeBERTa #162",
-    scheme="disentangled",
-    cause="same_distance_in_both",
-    skip=("bucket",),
-    settings={"same_row": False},
-)
+@thread("microsoft/DeBERTa #162", scheme="disentangled", cause="same_distance_in_both",
+        skip=("bucket",), settings={"same_row": False})  # fmt: skip
 class IndexUsedTwice:
     """Position to content reads the row of content to position, i - j, where the paper has j - i."""
 
