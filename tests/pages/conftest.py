@@ -136,9 +136,8 @@ def tags(cell):
 
 def given(tree):
     """The names that a cell gives: its functions and classes, or else its variables."""
-    functions = {
-        node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))
-    }
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    functions = {node.name for node in tree.body if isinstance(node, kinds)}
     assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
     return functions or {name for node in assigned for name in named(node, ast.Store)}
 

@@ -2,13 +2,7 @@
 
 import torch
 from transformers import DynamicCache, LlamaConfig, MistralConfig, StaticCache
-from transformers.masking_utils import (
-    causal_mask_function,
-    chunked_causal_mask_function,
-    create_causal_mask,
-    create_sliding_window_causal_mask,
-    sliding_window_causal_mask_function,
-)
+from transformers import masking_utils as masks
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import (
@@ -136,20 +130,20 @@ def bloom_slopes(num_heads):
 @against("causal_mask", framework="torch")
 def causal(query_positions, key_positions):
     """`causal_mask_function`."""
-    return mask_of_mask_mod(causal_mask_function)(query_positions, key_positions)
+    return mask_of_mask_mod(masks.causal_mask_function)(query_positions, key_positions)
 
 
 @against("window_mask", framework="torch")
 def window(query_positions, key_positions, *, window):
     """`sliding_window_causal_mask_function`."""
-    mask = sliding_window_causal_mask_function(window)
+    mask = masks.sliding_window_causal_mask_function(window)
     return mask_of_mask_mod(mask)(query_positions, key_positions)
 
 
 @against("chunk_mask", framework="torch")
 def chunk(query_positions, key_positions, *, size):
     """`chunked_causal_mask_function`, without padding."""
-    mask = chunked_causal_mask_function(size, torch.tensor([0]))
+    mask = masks.chunked_causal_mask_function(size, torch.tensor([0]))
     return mask_of_mask_mod(mask)(query_positions, key_positions)
 
 
@@ -157,19 +151,17 @@ class Cached:
     """A cache of transformers, with the mask that it makes for a model, and PyTorch's attention."""
 
     def __init__(self, window=None, left_padding=None, max_length=32):
-        options = {"hidden_size": 4, "num_attention_heads": 2, "num_hidden_layers": 1}
-        self.config = MistralConfig(
-            **options, sliding_window=window, attn_implementation="sdpa"
-        )
-        self.cache = self.made(max_length)
+        options = {"sliding_window": window, "attn_implementation": "sdpa"}
+        self.config = MistralConfig(num_hidden_layers=1, **options)
+        self.cache = self.make(self.config, max_length)
         self.seen = torch.ones(3, 0, dtype=torch.bool)
 
     def attend(self, query, key, value, positions):
         """The mask, the cache, and the attention, in the order of a model."""
         self.seen = torch.cat([self.seen, positions >= 0], dim=-1)
         given = self.config, query[:, 0], self.seen, self.cache, positions.clamp(min=0)
-        windowed = self.config.sliding_window is not None
-        create = create_sliding_window_causal_mask if windowed else create_causal_mask
+        kind = "sliding_window_" if self.config.sliding_window else ""
+        create = getattr(masks, f"create_{kind}causal_mask")
         mask = create(*given, allow_is_causal_skip=False)
         key, value = self.cache.update(key, value, 0)
         attend = torch.nn.functional.scaled_dot_product_attention
@@ -181,8 +173,8 @@ class Cached:
             raise NotImplementedError
         try:
             self.cache.crop(-n)
-        except RuntimeError as error:
-            raise NotImplementedError from error
+        except RuntimeError as refused:
+            raise NotImplementedError from refused
         self.seen = self.seen[:, :-n]
 
     def reorder(self, rows):
@@ -194,15 +186,11 @@ class Cached:
 class Dynamic(Cached):
     """`DynamicCache`, with `create_causal_mask` or that of a window."""
 
-    def made(self, max_length):
-        """A new cache."""
-        return DynamicCache(config=self.config)
+    make = staticmethod(lambda config, length: DynamicCache(config=config))
 
 
 @against("cache", framework="torch")
 class Static(Cached):
     """`StaticCache`, with `create_causal_mask` or that of a window."""
 
-    def made(self, max_length):
-        """A new cache."""
-        return StaticCache(config=self.config, max_cache_len=max_length)
+    make = StaticCache

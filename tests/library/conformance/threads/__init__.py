@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.library.conformance.examples import THREADS
 from tests.library.conformance.threads import attention, biases, caches, rotations, scaling
 
-__all__ = ["THREADS", "WRITTEN", "attention", "biases", "caches", "rotations", "scaling"]
-__all__ += ["table"]
+__all__ = ["THREADS", "WRITTEN", "attention", "biases", "caches", "rotations"]
+__all__ += ["scaling", "table"]
 
 WRITTEN = Path(__file__).parents[4] / "docs" / "_records" / "conformance" / "threads.txt"
 

@@ -7,24 +7,12 @@ from posattn.conformance import gallery
 from posattn.conformance.generate import SCHEMES
 from tests.library.conformance.examples import thread
 
-thread(
-    "pytorch/pytorch #103749",
-    "pytorch/pytorch #41508",
-    scheme="attention",
-    cause="empty_rows_are_nan",
-)(gallery.attention_of_nan)
-thread(
-    "jax.nn.dot_product_attention of jax 0.10.2",
-    scheme="attention",
-    cause="empty_rows_are_the_mean",
-)(gallery.attention_of_the_mean)
-thread(
-    "pytorch/pytorch #108108",
-    "pytorch/pytorch #144858",
-    "onnx/onnx #8068",
-    scheme="attention",
-    cause="causal_from_the_start",
-)(gallery.attention_from_the_start)
+thread("pytorch/pytorch #103749", "pytorch/pytorch #41508", scheme="attention",
+       cause="empty_rows_are_nan")(gallery.attention_of_nan)  # fmt: skip
+thread("jax.nn.dot_product_attention of jax 0.10.2", scheme="attention",
+       cause="empty_rows_are_the_mean")(gallery.attention_of_the_mean)  # fmt: skip
+thread("pytorch/pytorch #108108", "pytorch/pytorch #144858", "onnx/onnx #8068",
+       scheme="attention", cause="causal_from_the_start")(gallery.attention_from_the_start)  # fmt: skip
 
 
 @thread("pytorch/pytorch #101967", scheme="attention", cause="hidden_nan_leaks")

@@ -7,12 +7,10 @@ import numpy as np
 from posattn.conformance import gallery
 from tests.library.conformance.examples import thread
 
-thread("ml-explore/mlx #343", scheme="alibi_slopes", cause="slopes_for_powers_of_two")(
-    gallery.alibi_by_the_formula
-)
-thread("dmlc/gluon-nlp #1470", scheme="t5_bucket", cause="past_and_future_exchanged")(
-    gallery.t5_of_the_query
-)
+thread("ml-explore/mlx #343", scheme="alibi_slopes",
+       cause="slopes_for_powers_of_two")(gallery.alibi_by_the_formula)  # fmt: skip
+thread("dmlc/gluon-nlp #1470", scheme="t5_bucket",
+       cause="past_and_future_exchanged")(gallery.t5_of_the_query)  # fmt: skip
 
 
 @thread("paiml/aprender #2143", scheme="alibi_slopes", cause="slopes_from_one")

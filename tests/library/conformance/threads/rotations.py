@@ -28,43 +28,25 @@ def halves(x, angles):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-thread("AkiRusProd/numpy-transformer #1", scheme="positional_encoding", cause="wrong_axis")(
-    gallery.encoding_along_the_batch
-)
-thread(
-    "Dao-AILab/flash-attention #288",
-    "huggingface/transformers #25199",
-    "huggingface/transformers #33826",
-    scheme="rotary",
-    cause="other_layout",
-)(gallery.rotary_by_halves)
-thread(
-    "raiyanyahya/how-to-train-your-gpt #6",
-    scheme="rotary",
-    cause="layouts_mixed_the_other_way",
-)(gallery.rotary_of_mixed_layouts)
-thread(
-    "vllm-project/vllm-metal #44",
-    scheme="rotary",
-    cause="pairs_come_back_in_the_other_layout",
-)(gallery.rotary_back_in_halves)
-thread("huggingface/transformers #22161", scheme="rotary", cause="positions_ignored")(
-    gallery.rotary_from_zero
-)
-thread(
-    "lucidrains/rotary-embedding-torch #11", scheme="rotary", cause="CacheWithoutOffset"
-)(gallery.CacheByLength)
-thread(
-    "patrick-kidger/equinox (its cache lacks theta)",
-    scheme="rotary",
-    cause="CacheWithoutBase",
-)(gallery.CacheByWidth)
-thread("ml-explore/mlx #561", scheme="rotary", cause="CacheOfHalfTheWidth")(
-    gallery.CacheByHalfTheWidth
-)
-thread("EleutherAI/gpt-neox #1003", scheme="rotary", cause="angles_in_float16")(
-    gallery.rotary_in_float16
-)
+thread("AkiRusProd/numpy-transformer #1", scheme="positional_encoding",
+       cause="wrong_axis")(gallery.encoding_along_the_batch)  # fmt: skip
+thread("Dao-AILab/flash-attention #288", "huggingface/transformers #25199",
+       "huggingface/transformers #33826", scheme="rotary",
+       cause="other_layout")(gallery.rotary_by_halves)  # fmt: skip
+thread("raiyanyahya/how-to-train-your-gpt #6", scheme="rotary",
+       cause="layouts_mixed_the_other_way")(gallery.rotary_of_mixed_layouts)  # fmt: skip
+thread("vllm-project/vllm-metal #44", scheme="rotary",
+       cause="pairs_come_back_in_the_other_layout")(gallery.rotary_back_in_halves)  # fmt: skip
+thread("huggingface/transformers #22161", scheme="rotary",
+       cause="positions_ignored")(gallery.rotary_from_zero)  # fmt: skip
+thread("lucidrains/rotary-embedding-torch #11", scheme="rotary",
+       cause="CacheWithoutOffset")(gallery.CacheByLength)  # fmt: skip
+thread("patrick-kidger/equinox (its cache lacks theta)", scheme="rotary",
+       cause="CacheWithoutBase")(gallery.CacheByWidth)  # fmt: skip
+thread("ml-explore/mlx #561", scheme="rotary",
+       cause="CacheOfHalfTheWidth")(gallery.CacheByHalfTheWidth)  # fmt: skip
+thread("EleutherAI/gpt-neox #1003", scheme="rotary",
+       cause="angles_in_float16")(gallery.rotary_in_float16)  # fmt: skip
 
 
 @thread("codertimo/BERT-pytorch #78", "zhouhaoyi/Informer2020 #224", scheme="sinusoidal",

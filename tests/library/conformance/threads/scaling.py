@@ -26,9 +26,8 @@ def yarn_of(dim, base, factor, trained_length, turns=(32.0, 1.0), last=None, tru
     return plain(dim, base) * (ramp / factor + 1 - ramp)
 
 
-thread("huggingface/transformers #25306", scheme="dynamic_ntk", cause="NeverReset")(
-    gallery.NtkOfTheLongest
-)
+thread("huggingface/transformers #25306", scheme="dynamic_ntk",
+       cause="NeverReset")(gallery.NtkOfTheLongest)  # fmt: skip
 
 
 @thread("vllm-project/vllm #5093", scheme="dynamic_ntk", cause="not_dynamic")
