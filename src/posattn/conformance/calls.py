@@ -26,7 +26,8 @@ def name_of(function):
 def signature_of(function):
     """The signature of a callable; of a layer of PyTorch, which takes anything, that of its `forward`."""
     if not callable(function):
-        raise UsageError(f"function must be callable, got {type(function).__name__}")
+        near = "; give its class" * hasattr(function, "attend")
+        raise UsageError(f"function must be callable, got {type(function).__name__}{near}")
     layer = inner(function)
     layer = getattr(layer, "_orig_mod", layer)  # of torch.compile
     forward = None if isinstance(layer, type) else getattr(layer, "forward", None)

@@ -70,7 +70,7 @@ def check(
     What ends the process or never ends can be checked by the command, which has a time limit.
 
     Args:
-        function: what is checked.
+        function: what is checked; for the scheme `"cache"`, what makes a cache.
         scheme: one of `names()`, or vectors as `load` returns them.
         framework: `"numpy"`, `"torch"`, `"jax"`, `"mlx"` or `"tensorflow"`; if not given, what the
             module of the function imports.
@@ -129,6 +129,7 @@ def examine(function, scheme, options, begin):
         (reason, _), *_ = Counter(skipped.values()).most_common()
         positional = (p["name"] for p in vectors["parameters"] if not p["keyword"])
         called = f"; it is called with {', '.join(positional)}" * ("not fit" in reason)
+        called = called.replace("steps", "the options of a case")
         raise UsageError(f"no case of {scheme} can be run, since {reason}{called}")
     title = f"{name_of(function)} as {scheme}, {framework} {dtype}"
     if options.tolerance is not None:
