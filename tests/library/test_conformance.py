@@ -25,8 +25,8 @@ SCHEMA = jsonschema.Draft202012Validator(
     json.loads(FOLDER.with_name("schema.json").read_text(encoding="utf-8"))
 )
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
-# which no column has as a function of positions
-FORMULAS = {"causal_mask", "prefix_mask", "ids_left_padding", "ids_packing"}
+# which no column has as a function of positions, or `test_steps` looks at
+FORMULAS = {"cache", "causal_mask", "prefix_mask", "ids_left_padding", "ids_packing"}
 of_the_columns = pytest.mark.parametrize(
     "scheme", [scheme for scheme in SCHEMES if scheme not in FORMULAS]
 )

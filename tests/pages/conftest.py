@@ -135,8 +135,9 @@ def tags(cell):
 
 
 def given(tree):
-    """The names that a cell gives: its functions, or else its variables."""
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    """The names that a cell gives: its functions and classes, or else its variables."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    functions = {node.name for node in tree.body if isinstance(node, kinds)}
     assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
     return functions or {name for node in assigned for name in named(node, ast.Store)}
 

@@ -3,6 +3,7 @@
 import textwrap
 
 from posattn.conformance import load, names
+from posattn.conformance.steps import HOW
 
 DONE = 0
 
@@ -22,7 +23,8 @@ def list_schemes(chosen):
         return "\n".join(lines), DONE
     vectors = load(chosen.scheme)
     lines = [textwrap.fill(vectors["what"], 100)]
-    lines += [f"\nfunction({signature(vectors['parameters'])})"]
+    steps = vectors["parameters"][0]["name"] == "steps"
+    lines += ["\n" + (HOW if steps else f"function({signature(vectors['parameters'])})")]
     lines += [f"\nposattn: {vectors['function']}; source: {vectors['source']}"]
     lines += [f"\n{len(vectors['cases'])} cases:"]
     lines += [f"  {case['name']}" for case in vectors["cases"]]

@@ -5,7 +5,8 @@ import inspect
 
 from posattn.conformance.vectors import UsageError
 
-__all__ = ["Skip", "call", "choose", "inner", "left_out", "name_of", "same", "signature_of"]
+__all__ = ["Skip", "arrays", "call", "choose", "inner", "left_out", "name_of", "same"]
+__all__ += ["signature_of"]
 
 
 class Skip(Exception):
@@ -25,7 +26,8 @@ def name_of(function):
 def signature_of(function):
     """The signature of a callable; of a layer of PyTorch, which takes anything, that of its `forward`."""
     if not callable(function):
-        raise UsageError(f"function must be callable, got {type(function).__name__}")
+        near = "; give its class" * hasattr(function, "attend")
+        raise UsageError(f"function must be callable, got {type(function).__name__}{near}")
     layer = inner(function)
     layer = getattr(layer, "_orig_mod", layer)  # of torch.compile
     forward = None if isinstance(layer, type) else getattr(layer, "forward", None)
@@ -37,6 +39,16 @@ def signature_of(function):
         raise UsageError(
             f"{name_of(function)} must have a signature; wrap it in a function of Python"
         ) from None
+
+
+def arrays(given, name=""):
+    """The arrays among arguments, with their names; those in a list of steps too, as `steps/0/key`."""
+    if hasattr(given, "shape"):
+        yield name, given
+    elif isinstance(given, (dict, list)):
+        pairs = given.items() if isinstance(given, dict) else enumerate(given)
+        for key, value in pairs:
+            yield from arrays(value, f"{name}/{key}" if name else str(key))
 
 
 def same(value, other):

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from posattn.conformance import frameworks
-from posattn.conformance.calls import Skip, left_out, name_of, same, signature_of
+from posattn.conformance.calls import Skip, arrays, left_out, name_of, same, signature_of
 from posattn.conformance.report import Report
 from posattn.conformance.runner import defaults_of, differentiate, prepare, run
+from posattn.conformance.steps import played
 from posattn.conformance.vectors import UsageError, load
 
 __all__ = ["assert_conforms", "check"]
@@ -69,7 +70,7 @@ def check(
     What ends the process or never ends can be checked by the command, which has a time limit.
 
     Args:
-        function: what is checked.
+        function: what is checked; for the scheme `"cache"`, what makes a cache.
         scheme: one of `names()`, or vectors as `load` returns them.
         framework: `"numpy"`, `"torch"`, `"jax"`, `"mlx"` or `"tensorflow"`; if not given, what the
             module of the function imports.
@@ -108,6 +109,7 @@ def check(
 def examine(function, scheme, options, begin):
     """What `check` does; it calls `begin(runs, name)` before each case, and once at the end."""
     vectors, framework, dtype = fitting(function, scheme, options)
+    function = played(function) if vectors["parameters"][0]["name"] == "steps" else function
     scheme, settings = vectors["scheme"], options.settings or {}
     cases, away = select(vectors, options)
     if options.gradients and any("gradients" in case for case in cases):
@@ -127,6 +129,7 @@ def examine(function, scheme, options, begin):
         (reason, _), *_ = Counter(skipped.values()).most_common()
         positional = (p["name"] for p in vectors["parameters"] if not p["keyword"])
         called = f"; it is called with {', '.join(positional)}" * ("not fit" in reason)
+        called = called.replace("steps", "the options of a case")
         raise UsageError(f"no case of {scheme} can be run, since {reason}{called}")
     title = f"{name_of(function)} as {scheme}, {framework} {dtype}"
     if options.tolerance is not None:
@@ -245,7 +248,9 @@ def place_of(vectors, case):
     """The position of a case that is farthest from 0."""
     names = [p["name"] for p in vectors["parameters"]]
     given = {**dict(zip(names, case["arguments"])), **case["keywords"]}
-    places = [np.abs(given[name]) for name in PLACES & set(given)]
+    lengths = {name: x for name, x in given.items() if is_number(x)}
+    found = {**lengths, **dict(arrays(given))}.items()
+    places = [np.abs(x) for name, x in found if name.rpartition("/")[2] in PLACES]
     return max((np.max(place, initial=0) for place in places), default=0)
 
 

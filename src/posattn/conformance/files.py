@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from posattn.conformance.calls import arrays as named_arrays
 from posattn.conformance.checker import Options, examine, select
 from posattn.conformance.vectors import UsageError, load
 
@@ -24,7 +25,8 @@ def export(vectors, path, dtype="float64"):
     The array `"k/name"` is the argument or keyword `name` of case k, counted from 0; whole numbers are
     int64, True and False are bool, and a plain number is an array without axes.
     The array `"about"` holds bytes of JSON: the scheme, the parameters in their order, and for each case
-    its name and the keywords that are texts.
+    its name, the keywords that are texts, and the methods of its steps; `"k/steps/0/key"` is an argument
+    of the first.
 
     Args:
         vectors: what `load` returns.
@@ -42,12 +44,16 @@ def export(vectors, path, dtype="float64"):
     for k, case in enumerate(vectors["cases"]):
         given = {**dict(zip(names, case["arguments"])), **case["keywords"]}
         texts = {name: x for name, x in given.items() if isinstance(x, str)}
-        for name, value in given.items():
+        steps = given.pop("steps", [])
+        for name, value in {**given, **dict(named_arrays(steps, "steps"))}.items():
             if value is not None and name not in texts:
                 array = np.asarray(value)
-                rounded = name in data and array.dtype.kind == "f"
+                rounded = name.split("/")[0] in data and array.dtype.kind == "f"
                 arrays[f"{k}/{name}"] = array.astype(dtype) if rounded else array
-        cases.append({"name": case["name"], "texts": texts})
+        plain = [
+            {key: x for key, x in step.items() if key in ("do", "n")} for step in steps
+        ]
+        cases.append({"name": case["name"], "texts": texts, "steps": plain})
     about = {name: vectors[name] for name in ("scheme", "what", "parameters")}
     text = json.dumps({**about, "cases": cases}).encode()
     write(Path(path), {ABOUT: np.frombuffer(text, np.uint8), **arrays})
@@ -73,7 +79,7 @@ def check_results(path, scheme, options=None):
     vectors, options = load(scheme), options or Options()
     cases = [{**case, "number": k} for k, case in enumerate(vectors["cases"])]
     arrays, found = read(Path(path)), {}
-    for name in sorted(arrays):
+    for name in sorted(arrays, key=lambda name: (len(name), name)):
         k, _, _ = name.partition("/")
         if not (k.isdecimal() and int(k) < len(cases)):
             raise UsageError(
@@ -90,8 +96,8 @@ def check_results(path, scheme, options=None):
         )
     rest = iter([found[case["number"]] for case in kept])
 
-    def engine(*arguments, **keywords):
-        """The next result."""
+    def engine(*steps, **keywords):
+        """The next result, whatever is given."""
         made = next(rest)
         return made if len(made) > 1 else made[0]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from posattn import contract
 from posattn.conformance import frameworks
-from posattn.conformance.calls import Skip, call, choose
+from posattn.conformance.calls import Skip, arrays, call, choose
 from posattn.conformance.report import Run, as_list
 
 __all__ = ["defaults_of", "differentiate", "prepare", "run"]
@@ -28,6 +28,10 @@ def prepare(function, vectors, case, settings, framework, dtype):
     data = {p["name"] for p in vectors["parameters"] if p["data"]}
 
     def convert(name, value):
+        if isinstance(value, list):  # of steps
+            return [convert(name, part) for part in value]
+        if isinstance(value, dict):
+            return {key: convert(name, part) for key, part in value.items()}
         if not isinstance(value, np.ndarray):
             return value
         as_data = name in data and value.dtype.kind == "f"
@@ -42,7 +46,7 @@ def prepare(function, vectors, case, settings, framework, dtype):
 def run(function, vectors, case, prepared):
     """Call the function on one case; whatever it raises is a result, but for Ctrl-C."""
     named, keywords = prepared
-    given = {name: x for name, x in {**named, **keywords}.items() if hasattr(x, "shape")}
+    given = dict(arrays({**named, **keywords}))
     before = {name: frameworks.read(x) for name, x in given.items()}
     try:
         made = call(function, named, keywords, vectors.get("method", ""))
@@ -57,7 +61,7 @@ def run(function, vectors, case, prepared):
     except BaseException as error:
         return Run(case, error)
     data = {p["name"] for p in vectors["parameters"] if p["data"]}
-    dtypes = {contract.dtype(x) for name, x in given.items() if name in data}
+    dtypes = {contract.dtype(x) for name, x in given.items() if name.split("/")[0] in data}
     returned = [contract.dtype(x) for x in as_list(made) if hasattr(x, "dtype")]
     complaints += unfit or wrong_dtypes(case, dtypes & set(frameworks.DTYPES), returned)
     bounds = [case["tolerance"].get(name, 0.0) for name in (dtypes or returned)]

@@ -15,6 +15,8 @@ FOLDER = Path(__file__).with_name("vectors")
 ALSO = {
     "dynamic": "dynamic_ntk",
     "gpt_oss": "sinks",
+    "kv_cache": "cache",
+    "kvcache": "cache",
     "linear": "position_interpolation",
     "mla": "latent",
     "mrope": "mrope_frequencies",
@@ -22,6 +24,7 @@ ALSO = {
     "partial": "rotary",
     "phi3": "longrope",
     "pi": "position_interpolation",
+    "ring_buffer": "cache",
     "rope": "rotary",
     "sdpa": "attention",
     "sliding_window": "window_mask",

@@ -24,6 +24,12 @@ def because(*names, whose, why):
     return mark
 
 
+LEAKS = "a weight of zero times NaN is NaN, and we ask for the value to be left out"
+NAN_LEAKS = because("NaN", whose="convention", why=LEAKS)
+ROUNDED = "it makes large angles in float32, which rounds them"
+FLOAT32 = because("2**20", whose="precision", why=ROUNDED)
+
+
 def against(scheme, *found, framework, dtype=None, **settings):
     """Mark an adapter with the scheme that it is checked against and the keywords that it stands for.
 

@@ -10,12 +10,8 @@ from diffusers.models.embeddings import (
 from tests.nightly.conformance.adapting import against, because
 
 
-@because(
-    "2**20",
-    "cannot hold",
-    whose="precision",
-    why="it makes large angles in float32, which rounds them",
-)
+@because("2**20", "cannot hold", whose="precision",
+         why="it makes large angles in float32, which rounds them")  # fmt: skip
 def far():
     """The second pair of eight columns rotates by a tenth per position."""
     import math
@@ -27,11 +23,8 @@ def far():
     print(sin[0, 2].item(), "for", math.sin(1000003 / 10))
 
 
-@because(
-    "no tokens",
-    whose="library",
-    why="an input without tokens raises an error, though there is nothing to rotate",
-)
+@because("no tokens", whose="library",
+         why="an input without tokens raises an error, though there is nothing to rotate")  # fmt: skip
 def empty():
     """A width that cannot be inferred."""
     import torch
@@ -40,12 +33,8 @@ def empty():
     apply_rotary_emb(torch.ones(1, 1, 0, 8), (torch.ones(0, 8), torch.ones(0, 8)))
 
 
-@because(
-    "odd width",
-    "width 1",
-    whose="convention",
-    why="an odd width is filled with a column of zeros; we end with a sine",
-)
+@because("odd width", "width 1", whose="convention",
+         why="an odd width is filled with a column of zeros; we end with a sine")  # fmt: skip
 def odd():
     """A width of three: the sine, the cosine, and nothing."""
     import math

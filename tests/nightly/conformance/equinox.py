@@ -7,12 +7,10 @@ import jax.numpy as jnp
 from equinox.nn import RotaryPositionalEmbedding
 
 from posattn.conformance.adapters import rotation_of_heads
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 
-@because(
-    "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
-)
+@FLOAT32
 def far():
     """The second pair of eight columns rotates by a tenth per position."""
     import math
@@ -44,11 +42,8 @@ def stale():
     print(RotaryPositionalEmbedding(4, theta=100.0)(x)[1, 3], "for", math.sin(1 / 10))
 
 
-@because(
-    "fractions",
-    whose="convention",
-    why="a token's row is its position, so there are no fractions",
-)
+@because("fractions", whose="convention",
+         why="a token's row is its position, so there are no fractions")  # fmt: skip
 def fractions():
     """It takes no positions."""
     import inspect

@@ -2,14 +2,10 @@
 
 from flax.linen import dot_product_attention
 
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 
-@because(
-    "NaN",
-    whose="convention",
-    why="a weight of zero times NaN is NaN, and we ask for the value to be left out",
-)
+@NAN_LEAKS
 def nan():
     """The second key is hidden."""
     import jax.numpy as jnp
@@ -20,12 +16,8 @@ def nan():
     print(dot_product_attention(values[:, :1], values, values, mask=mask), "for 1")
 
 
-@because(
-    "one of them 0",
-    "one length per query",
-    whose="convention",
-    why="a query that may attend to nothing gets the mean of all values; we ask for zero",
-)
+@because("one of them 0", "one length per query", whose="convention",
+         why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
     """Both keys are hidden."""
     import jax.numpy as jnp

@@ -3,14 +3,10 @@
 import jax.numpy as jnp
 from jax.nn import dot_product_attention
 
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 
-@because(
-    "NaN",
-    whose="convention",
-    why="a weight of zero times NaN is NaN, and we ask for the value to be left out",
-)
+@NAN_LEAKS
 def nan():
     """The second key is hidden."""
     import jax
@@ -21,12 +17,8 @@ def nan():
     print(jax.nn.dot_product_attention(values[:, :1], values, values, mask=mask), "for 1")
 
 
-@because(
-    "one of them 0",
-    "one length per query",
-    whose="convention",
-    why="a query that may attend to nothing gets the mean of all values; we ask for zero",
-)
+@because("one of them 0", "one length per query", whose="convention",
+         why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
     """Both keys are hidden."""
     import jax
@@ -37,13 +29,9 @@ def empty():
     print(jax.nn.dot_product_attention(values[:, :1], values, values, mask=mask), "for 0")
 
 
-@because(
-    "queries at the end",
-    "decoding one token",
-    "more queries than keys",
-    whose="convention",
-    why="`is_causal` aligns the first query with the first key; we align the last ones",
-)
+@because("queries at the end", "decoding one token", "more queries than keys",
+         whose="convention",
+         why="`is_causal` aligns the first query with the first key; we align the last ones")  # fmt: skip
 def corner():
     """One query at the end of two keys sees both."""
     import jax

@@ -6,12 +6,10 @@ import tensorflow as tf
 from keras_hub.layers import AlibiBias, RotaryEmbedding, SinePositionEncoding
 
 from posattn.conformance.adapters import rotation_of_heads
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 
-@because(
-    "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
-)
+@FLOAT32
 def far():
     """The second pair of eight columns rotates by a tenth per position."""
     import math
@@ -24,12 +22,8 @@ def far():
     print(float(rotated[0, 0, 5]), "for", math.sin(1000003 / 10))
 
 
-@because(
-    "large positions",
-    "float16 cannot hold",
-    whose="precision",
-    why="it makes large angles in float32, which rounds them",
-)
+@because("large positions", "float16 cannot hold", whose="precision",
+         why="it makes large angles in float32, which rounds them")  # fmt: skip
 def wide():
     """The second pair of eight columns rotates by a tenth per position."""
     import math

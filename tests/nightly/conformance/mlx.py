@@ -2,14 +2,10 @@
 
 import mlx.core as mx
 
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 
-@because(
-    "NaN",
-    whose="convention",
-    why="a weight of zero times NaN is NaN, and we ask for the value to be left out",
-)
+@NAN_LEAKS
 def nan():
     """The second key is hidden."""
     import mlx.core as mx
@@ -24,13 +20,8 @@ def nan():
     )
 
 
-@because(
-    "one of them 0",
-    "one length per query",
-    "more queries than keys",
-    whose="convention",
-    why="a query that may attend to nothing gets the mean of all values; we ask for zero",
-)
+@because("one of them 0", "one length per query", "more queries than keys", whose="convention",
+         why="a query that may attend to nothing gets the mean of all values; we ask for zero")  # fmt: skip
 def empty():
     """Both keys are hidden."""
     import mlx.core as mx
@@ -45,12 +36,8 @@ def empty():
     )
 
 
-@because(
-    "2**20",
-    "cannot hold",
-    whose="precision",
-    why="it makes angles and frequencies in float32",
-)
+@because("2**20", "cannot hold", whose="precision",
+         why="it makes angles and frequencies in float32")  # fmt: skip
 def far():
     """The second pair of four columns rotates by a hundredth per position."""
     import math
@@ -64,11 +51,8 @@ def far():
     print(rotated[0, 0, 3].item(), "for", math.sin(1000003 / 100))
 
 
-@because(
-    "fractions",
-    whose="convention",
-    why="positions are whole numbers: `offset` is an integer",
-)
+@because("fractions", whose="convention",
+         why="positions are whole numbers: `offset` is an integer")  # fmt: skip
 def whole():
     """Half a position cannot be told."""
     import mlx.core as mx

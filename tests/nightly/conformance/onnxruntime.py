@@ -5,14 +5,10 @@ from onnx import TensorProto, helper
 from onnxruntime import InferenceSession
 
 from posattn.conformance.adapters import attention_of_heads, rotation_of_heads
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 
-@because(
-    "NaN",
-    whose="convention",
-    why="a weight of zero times NaN is NaN, and we ask for the value to be left out",
-)
+@NAN_LEAKS
 def nan():
     """The second key is hidden."""
     import numpy as np

@@ -3,12 +3,10 @@
 import torch
 from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 
-@because(
-    "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
-)
+@FLOAT32
 def far():
     """The second pair of eight columns rotates by a tenth per position."""
     import math

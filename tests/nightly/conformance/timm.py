@@ -7,12 +7,8 @@ from timm.layers.pos_embed_sincos import freq_bands
 from tests.nightly.conformance.adapting import against, because
 
 
-@because(
-    "width 1",
-    "width 7",
-    whose="convention",
-    why="it is asked for a number of pairs, so a width cannot be odd",
-)
+@because("width 1", "width 7", whose="convention",
+         why="it is asked for a number of pairs, so a width cannot be odd")  # fmt: skip
 def odd():
     """Three pairs are made of a width of seven; the fourth is a single column."""
     from timm.layers.pos_embed_sincos import freq_bands

@@ -6,14 +6,10 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import NAN_LEAKS, against, because
 
 
-@because(
-    "NaN",
-    whose="convention",
-    why="a weight of zero times NaN is NaN, and we ask for the value to be left out",
-)
+@NAN_LEAKS
 def nan():
     """The second key is hidden."""
     import torch

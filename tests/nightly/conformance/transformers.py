@@ -1,12 +1,8 @@
 """Hugging Face's transformers: Llama's rotation, the frequencies of each rope type, and masks."""
 
 import torch
-from transformers import LlamaConfig
-from transformers.masking_utils import (
-    causal_mask_function,
-    chunked_causal_mask_function,
-    sliding_window_causal_mask_function,
-)
+from transformers import DynamicCache, LlamaConfig, MistralConfig, StaticCache
+from transformers import masking_utils as masks
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import (
@@ -16,12 +12,10 @@ from transformers.models.llama.modeling_llama import (
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from posattn.conformance.adapters import mask_of_mask_mod
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import FLOAT32, against
 
 
-@because(
-    "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
-)
+@FLOAT32
 def far():
     """The second pair of eight columns rotates by a tenth per position."""
     import math
@@ -136,18 +130,67 @@ def bloom_slopes(num_heads):
 @against("causal_mask", framework="torch")
 def causal(query_positions, key_positions):
     """`causal_mask_function`."""
-    return mask_of_mask_mod(causal_mask_function)(query_positions, key_positions)
+    return mask_of_mask_mod(masks.causal_mask_function)(query_positions, key_positions)
 
 
 @against("window_mask", framework="torch")
 def window(query_positions, key_positions, *, window):
     """`sliding_window_causal_mask_function`."""
-    mask = sliding_window_causal_mask_function(window)
+    mask = masks.sliding_window_causal_mask_function(window)
     return mask_of_mask_mod(mask)(query_positions, key_positions)
 
 
 @against("chunk_mask", framework="torch")
 def chunk(query_positions, key_positions, *, size):
     """`chunked_causal_mask_function`, without padding."""
-    mask = chunked_causal_mask_function(size, torch.tensor([0]))
+    mask = masks.chunked_causal_mask_function(size, torch.tensor([0]))
     return mask_of_mask_mod(mask)(query_positions, key_positions)
+
+
+class Cached:
+    """A cache of transformers, with the mask that it makes for a model, and PyTorch's attention."""
+
+    def __init__(self, window=None, left_padding=None, max_length=32):
+        options = {"sliding_window": window, "attn_implementation": "sdpa"}
+        self.config = MistralConfig(num_hidden_layers=1, **options)
+        self.cache = self.make(self.config, max_length)
+        self.seen = torch.ones(3, 0, dtype=torch.bool)
+
+    def attend(self, query, key, value, positions):
+        """The mask, the cache, and the attention, in the order of a model."""
+        self.seen = torch.cat([self.seen, positions >= 0], dim=-1)
+        given = self.config, query[:, 0], self.seen, self.cache, positions.clamp(min=0)
+        kind = "sliding_window_" if self.config.sliding_window else ""
+        create = getattr(masks, f"create_{kind}causal_mask")
+        mask = create(*given, allow_is_causal_skip=False)
+        key, value = self.cache.update(key, value, 0)
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return attend(query, key, value, attn_mask=mask)
+
+    def trim(self, n):
+        """What refuses to be cropped is not wrong."""
+        if not self.cache.is_croppable:
+            raise NotImplementedError
+        try:
+            self.cache.crop(-n)
+        except RuntimeError as refused:
+            raise NotImplementedError from refused
+        self.seen = self.seen[:, :-n]
+
+    def reorder(self, rows):
+        """As in beam search."""
+        self.cache.reorder_cache(rows)
+
+
+@against("cache", framework="torch")
+class Dynamic(Cached):
+    """`DynamicCache`, with `create_causal_mask` or that of a window."""
+
+    make = staticmethod(lambda config, length: DynamicCache(config=config))
+
+
+@against("cache", framework="torch")
+class Static(Cached):
+    """`StaticCache`, with `create_causal_mask` or that of a window."""
+
+    make = StaticCache

@@ -8,12 +8,10 @@ from x_transformers.x_transformers import (
     apply_rotary_pos_emb,
 )
 
-from tests.nightly.conformance.adapting import against, because
+from tests.nightly.conformance.adapting import FLOAT32, against, because
 
 
-@because(
-    "2**20", whose="precision", why="it makes large angles in float32, which rounds them"
-)
+@FLOAT32
 def far():
     """The second pair of eight columns rotates by a tenth per position."""
     import math
@@ -33,11 +31,8 @@ def pair():
     RotaryEmbedding(2)
 
 
-@because(
-    "no tokens",
-    whose="library",
-    why="an input without tokens raises an error, though there is nothing to rotate",
-)
+@because("no tokens", whose="library",
+         why="an input without tokens raises an error, though there is nothing to rotate")  # fmt: skip
 def empty():
     """The largest of no positions."""
     import torch

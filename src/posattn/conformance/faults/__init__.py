@@ -9,6 +9,7 @@ from posattn.conformance.faults import (
     attention,
     axes,
     bias,
+    cache,
     content,
     latent,
     layouts,
@@ -16,11 +17,13 @@ from posattn.conformance.faults import (
     positions,
     scaling,
     soft_cap,
+    uses,
 )
 from posattn.conformance.faults.registry import FAULTS, Near
 
-__all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "content", "explain"]
-__all__ += ["latent", "layouts", "masks", "positions", "scaling", "soft_cap"]
+__all__ = ["FAULTS", "Cause", "angles", "attention", "axes", "bias", "cache", "content"]
+__all__ += ["explain", "latent", "layouts", "masks", "positions", "scaling", "soft_cap"]
+__all__ += ["uses"]
 
 LIMITS = ("float32_angles", "angles_in_float32")
 NEARLY_ALL = 3 / 4  # of the failures must be those of a fault, or it is not named

@@ -81,51 +81,32 @@ def exponent_up_to_one(positions, given, base):
     return positions[..., None] * by
 
 
-def rounded(positions, given, base, dtype):
-    """Angles of which every step was rounded to a half precision."""
+def of_a_half_precision(name, seen, sentence, parts, dtype, lost):
+    """Enter angles of which some parts, positions, frequencies or products, are rounded."""
     to_dtype = half_precision(dtype)
-    by = to_dtype(frequencies(given, base, lambda even, dim: even / dim))
-    return to_dtype(to_dtype(positions)[..., None] * by)
+
+    def angles(positions, given, base):
+        by = frequencies(given, base, lambda even, dim: even / dim)
+        by = to_dtype(by) if "frequencies" in parts else by
+        where = to_dtype(positions) if "positions" in parts else positions
+        made = where[..., None] * by
+        return to_dtype(made) if "products" in parts else made
+
+    angles.__name__, angles.__doc__ = f"{name}_in_{dtype}", sentence.format(dtype, lost)
+    of_the_angles(seen=seen)(angles)
 
 
-@of_the_angles(seen=CAST)
-def angles_in_bfloat16(positions, given, base):
-    """Low-precision angles: positions, frequencies and their products are bfloat16."""
-    return rounded(positions, given, base, "bfloat16")
-
-
-@of_the_angles(seen=CAST)
-def angles_in_float16(positions, given, base):
-    """Low-precision angles: positions, frequencies and their products are float16."""
-    return rounded(positions, given, base, "float16")
-
-
-@of_the_angles(seen=CAST)
-def positions_in_bfloat16(positions, given, base):
-    """Low-precision angles: the positions are bfloat16, which has no 257."""
-    by = frequencies(given, base, lambda even, dim: even / dim)
-    return half_precision("bfloat16")(positions)[..., None] * by
-
-
-@of_the_angles(seen=CAST)
-def positions_in_float16(positions, given, base):
-    """Low-precision angles: the positions are float16, which has no 2049."""
-    by = frequencies(given, base, lambda even, dim: even / dim)
-    return half_precision("float16")(positions)[..., None] * by
-
-
-@of_the_angles()
-def products_in_bfloat16(positions, given, base):
-    """Low-precision angles: positions and frequencies are exact, and their products bfloat16."""
-    by = frequencies(given, base, lambda even, dim: even / dim)
-    return half_precision("bfloat16")(positions[..., None] * by)
-
-
-@of_the_angles()
-def products_in_float16(positions, given, base):
-    """Low-precision angles: positions and frequencies are exact, and their products float16."""
-    by = frequencies(given, base, lambda even, dim: even / dim)
-    return half_precision("float16")(positions[..., None] * by)
+# fmt: off
+for row in (
+    ("angles", CAST, "Low-precision angles: positions, frequencies and their products are {}.",
+     ("positions", "frequencies", "products")),
+    ("positions", CAST, "Low-precision angles: the positions are {}, which has no {}.", ("positions",)),
+    ("products", "", "Low-precision angles: positions and frequencies are exact, and their products {}.",
+     ("products",)),
+):
+    of_a_half_precision(*row, "bfloat16", 257)
+    of_a_half_precision(*row, "float16", 2049)
+# fmt: on
 
 
 @of_the_angles(seen="sgl-project/sglang-jax #1472, Modalities/modalities #462")
@@ -169,12 +150,6 @@ def turned_backwards(x, positions=None, **keywords):
     return rotated(x, -tokens(x, positions), **keywords)
 
 
-@misuse("rotary", "inverse_rotation")
-def attention_factor_ignored(definition, x, *where, attention_factor=1.0, **keywords):
-    """The attention factor is ignored."""
-    return definition(x, *where, **keywords)
-
-
 @misuse("rotary")
 def attention_factor_on_all(definition, x, *where, attention_factor=1.0, **keywords):
     """The attention factor multiplies all entries: those that do not rotate have none."""
@@ -191,12 +166,6 @@ def not_turned_back(x, positions, *, attention_factor=1.0, **keywords):
 def turned_once_more(x, positions, **keywords):
     """The wrong sign: what should be rotated back is rotated once more."""
     return rotated(x, positions, **keywords)
-
-
-@misuse("inverse_rotation")
-def attention_factor_divided(definition, x, *where, attention_factor=1.0, **keywords):
-    """The attention factor is divided out, as by the inverse matrix: only the angle should be undone."""
-    return definition(x, *where, attention_factor=1 / attention_factor, **keywords)
 
 
 @fault("sinusoidal")
@@ -241,15 +210,3 @@ def odd_input_fails(definition, x, *where, **keywords):
     """An odd width fails: there are as many cosines as sines, and no column for the last."""
     np.zeros(x.shape)[..., 1::2] = x[..., 0::2]  # fails as others do
     return definition(x, *where, **keywords)
-
-
-@misuse("positional_encoding", "learned")
-def input_scaled(definition, x, *where, **keywords):
-    """The input is multiplied by the square root of its width, which is the embedding's business."""
-    return definition(x, *where, **keywords) + (np.sqrt(x.shape[-1]) - 1) * x
-
-
-@misuse("positional_encoding", "learned")
-def input_missing(definition, x, *where, **keywords):
-    """The encoding alone comes back: the input is not added."""
-    return definition(x, *where, **keywords) - x

@@ -33,12 +33,6 @@ def nothing_fades(definition, x, *where, base=10000.0, layout="interleaved", **k
 
 
 @misuse(*XPOS)
-def scale_base_missing(definition, x, *where, scale_base=512.0, **keywords):
-    """The scale base is 1, as in the paper's algorithm: numbers overflow after some hundred positions."""
-    return definition(x, *where, scale_base=1.0, **keywords)
-
-
-@misuse(*XPOS)
 def zero_in_the_middle(definition, x, positions=None, *, layout="interleaved", **keywords):
     """What fades is counted from the middle of the text, as in the authors' code: scores are the same."""
     where = tokens(x, positions)
@@ -87,12 +81,6 @@ def coordinates_exchanged(x, coordinates, frequencies, **keywords):
 def turned_backwards_by_coordinates(x, coordinates, frequencies, **keywords):
     """The wrong sign: pairs rotate clockwise, (a cos + b sin, b cos - a sin)."""
     return rotate_axes(x, -coordinates, frequencies, **keywords)
-
-
-@misuse("mixed_rotary")
-def rows_and_columns_exchanged(definition, x, *where, frequencies, **keywords):
-    """Rows and columns are exchanged."""
-    return definition(x, *where, frequencies=frequencies[::-1], **keywords)
 
 
 @fault("axial_frequencies")
@@ -159,12 +147,6 @@ def heads_not_separated(definition, weight, num_heads, rotary_dim=None):
     return definition(weight, 1)
 
 
-@misuse("to_half", "to_interleaved")
-def nothing_converted(definition, x):
-    """Nothing is converted."""
-    return x
-
-
 @fault("fope_frequencies")
 def slow_pairs_kept(head_dim, *, base=10000.0, trained_length):
     """The slow pairs are kept too: those that complete no circle should be left out."""
@@ -176,37 +158,3 @@ def one_radian_is_enough(head_dim, *, base=10000.0, trained_length):
     """A pair is kept from one radian on: a full circle has 2 pi of them."""
     made = frequencies(head_dim, base=base)
     return made[made * trained_length > 1]
-
-
-@misuse("fope", seen="vllm-project/vllm #55204")
-def rest_always_turned(definition, x, *where, rest_sine=1.0, **keywords):
-    """The pairs without waves have a sine of 1, as in the authors' code, also where 0 is asked for."""
-    return definition(x, *where, **keywords)
-
-
-@misuse("fope")
-def rest_turned_or_not(definition, x, *where, rest_sine=1.0, **keywords):
-    """The pairs without waves have the other sine: 1 is the authors', and 0 leaves them as they are."""
-    return definition(x, *where, rest_sine=1.0 - rest_sine, **keywords)
-
-
-@misuse("fope", seen="vllm-project/vllm #55243")
-def first_head_for_all(definition, x, *where, cos_weight, sin_weight, **keywords):
-    """The waves of the first head serve all heads: each set belongs to its own heads."""
-    return definition(
-        x, *where, cos_weight=cos_weight[:1], sin_weight=sin_weight[:1], **keywords
-    )
-
-
-@misuse("fope")
-def one_wave_for_each_pair(definition, x, *where, frequencies, cos_weight, **keywords):
-    """The weights are ignored: each pair rotates with its own frequency only."""
-    own = np.eye(*cos_weight.shape[1:])[None]
-    keywords |= {"cos_weight": own, "sin_weight": own}
-    return definition(x, *where, frequencies=frequencies, **keywords)
-
-
-@misuse("fope")
-def cosine_weights_for_both(definition, x, *where, cos_weight, sin_weight, **keywords):
-    """Sines are weighted as cosines are: they have weights of their own."""
-    return definition(x, *where, cos_weight=cos_weight, sin_weight=cos_weight, **keywords)

@@ -200,23 +200,6 @@ def heads_alike(definition, *positions, num_heads, **keywords):
     return 8 * np.repeat(last, num_heads, axis=-3)
 
 
-@misuse("fire")
-def threshold_ignored(definition, *positions, multiplier, **parameters):
-    """The threshold is ignored: the divisor is that of the query's own position."""
-    return definition(*positions, multiplier=1e-12 * multiplier, **parameters)
-
-
-@misuse("fire")
-def distance_unbounded(
-    definition, query_positions, key_positions, *, threshold=512.0, **parameters
-):
-    """The divisor ignores the position of the query: it is that of the threshold."""
-    shift = np.max(query_positions)
-    return definition(
-        query_positions - shift, key_positions - shift, threshold=threshold, **parameters
-    )
-
-
 @misuse("swin")
 def rows_and_columns_exchanged(
     definition, query_positions, key_positions, *, height, width, table
@@ -225,23 +208,3 @@ def rows_and_columns_exchanged(
     order = np.arange(height * width).reshape(width, height).T.ravel()
     options = {"table": table, "height": height, "width": width}
     return definition(order[query_positions], order[key_positions], **options)
-
-
-@misuse("swin_v2")
-def trained_window_ignored(
-    definition, *positions, trained_height=None, trained_width=None, **parameters
-):
-    """The window in training is ignored: displacements are divided by the sides of the one at hand."""
-    return definition(*positions, **parameters)
-
-
-@misuse("swin_v2")
-def coordinates_in_the_order_x_y(definition, *positions, hidden_weight, **parameters):
-    """The network reads the columns first: its first input is the row."""
-    return definition(*positions, hidden_weight=hidden_weight[::-1], **parameters)
-
-
-@misuse("swin_v2")
-def sigmoid_missing(definition, *positions, **parameters):
-    """The output of the network is added as it is: the authors' code has 16 times its sigmoid."""
-    return -np.log(16 / definition(*positions, **parameters) - 1)

@@ -3,21 +3,8 @@
 import numpy as np
 
 from posattn.conformance.faults.registry import fault, misuse
-from posattn.reference.position.rotary import to_interleaved
 
 SCORES = ("shaw", "music_transformer", "transformer_xl", "disentangled")
-
-
-@misuse(*SCORES)
-def not_scaled(definition, query, *others, **parameters):
-    """The term is not divided by the square root of the width of a head."""
-    return definition(query, *others, **parameters) * query.shape[-1] ** 0.5
-
-
-@misuse("disentangled")
-def scaled_as_one_term(definition, query, *others, **parameters):
-    """The scale is that of one term, 1 / sqrt(d_h): three terms need 1 / sqrt(3 d_h)."""
-    return definition(query, *others, **parameters) * 3**0.5
 
 
 @misuse("tupe")
@@ -26,13 +13,6 @@ def scaled_as_one_term_in_tupe(definition, *positions, **parameters):
     without = {**parameters, "cls_bias": None}
     made, plain = definition(*positions, **parameters), definition(*positions, **without)
     return np.where(made == plain, made * 2**0.5, made)
-
-
-@misuse("music_transformer")
-def table_reversed(definition, *heads, **parameters):
-    """The table is read from its other end."""
-    flipped = {name: np.flip(table, axis=-2) for name, table in parameters.items()}
-    return definition(*heads, **flipped)
 
 
 @misuse("shaw")
@@ -59,24 +39,6 @@ def zeros_above(x):
     return np.tril(np.take_along_axis(x, np.broadcast_to(shifts, x.shape), axis=-1))
 
 
-@misuse("transformer_xl")
-def all_sines_first(definition, *heads, weight, **parameters):
-    """The sinusoids have all sines first, as in the authors' code: reorder the rows of the weight."""
-    return definition(*heads, weight=to_interleaved(weight.T).T, **parameters)
-
-
-@misuse("transformer_xl")
-def content_bias_missing(definition, *heads, content_bias, **parameters):
-    """The term of the content bias, u, is missing."""
-    return definition(*heads, content_bias=0 * content_bias, **parameters)
-
-
-@misuse("transformer_xl")
-def position_bias_missing(definition, *heads, position_bias, **parameters):
-    """The term of the position bias, v, is missing."""
-    return definition(*heads, position_bias=0 * position_bias, **parameters)
-
-
 @misuse(*SCORES)
 def content_included(definition, query, key, *positions, num_heads=None, **parameters):
     """The product of query and key is included: the attention adds it itself."""
@@ -86,47 +48,11 @@ def content_included(definition, query, key, *positions, num_heads=None, **param
     return definition(query, key, *positions, **options) + product
 
 
-@misuse("disentangled", seen="microsoft/DeBERTa #162")
-def same_distance_in_both(definition, *heads, same_row=False, **parameters):
-    """Position to content reads the row of i - j: the paper's equation has j - i, the authors' code this."""
-    return definition(*heads, same_row=True, **parameters)
-
-
-@misuse("disentangled")
-def buckets_ignored(definition, *heads, bucketed_to=None, **parameters):
-    """The buckets are ignored: each distance has a row of its own."""
-    return definition(*heads, **parameters)
-
-
 @misuse("deberta_bucket")
 def buckets_rounded_down(definition, relative_position, *, num_buckets=256, **sizes):
     """The logarithm is rounded down: it should be rounded up."""
     made = definition(relative_position, num_buckets=num_buckets, **sizes)
     return made - np.sign(made) * (np.abs(made) > num_buckets // 2)
-
-
-@misuse("deberta_bucket")
-def buckets_without_sign(definition, relative_position, **sizes):
-    """Both directions share their buckets: the sign is missing."""
-    return np.abs(definition(relative_position, **sizes))
-
-
-@misuse("deberta_bucket")
-def buckets_end_one_later(definition, relative_position, *, max_distance=512, **sizes):
-    """The last bucket ends at the largest distance: it should end one before it."""
-    return definition(relative_position, max_distance=max_distance + 1, **sizes)
-
-
-@misuse("disentangled")
-def position_to_content_missing(definition, *heads, query_weight, **parameters):
-    """The term position to content is missing."""
-    return definition(*heads, query_weight=0 * query_weight, **parameters)
-
-
-@misuse("tupe")
-def reset_missing(definition, *positions, cls_bias=None, **parameters):
-    """The scores of [CLS] are not reset."""
-    return definition(*positions, **parameters)
 
 
 @fault("cope")
@@ -164,30 +90,11 @@ def counted(
 
 
 @misuse("stick_breaking")
-def key_after_itself(definition, query, key, *where):
-    """The product begins with the key itself left out of the score: it is ln of the weight, not a bias."""
-    return definition(query, key, *where) + query @ key.mT / query.shape[-1] ** 0.5
-
-
-@misuse("stick_breaking")
 def remainder_to_nothing(definition, query, key, *where):
     """The query's own key has no weight, as in the paper: here it has what remains."""
     made = definition(query, key, *where)
     own = where[1][..., None, :] == where[0][..., None]
     return np.where(own[..., None, :, :], -np.inf, made)
-
-
-@misuse("dape")
-def bias_not_added(definition, query, key, bias, **network):
-    """The network's output is all that is added: the bias that it reads is missing."""
-    return definition(query, key, bias, **network) - bias
-
-
-@misuse("dape")
-def bias_before_the_scores(definition, query, key, bias, *, hidden_weight, **network):
-    """The network reads the biases of all heads before their scores: they come after."""
-    swapped = np.roll(hidden_weight, len(hidden_weight) // 2, axis=0)
-    return definition(query, key, bias, hidden_weight=swapped, **network)
 
 
 @fault("forgetting")
@@ -220,15 +127,3 @@ def future_forbidden(log_gates, n_q=None):
     made = future_not_zero(log_gates, n_q)
     seen = np.tri(*made.shape[-2:], made.shape[-1] - made.shape[-2], dtype=bool)
     return np.where(seen, made, -np.inf)
-
-
-@misuse("forgetting_gate")
-def logarithm_missing(definition, x, **parameters):
-    """The gates come back, and not their logarithms."""
-    return np.exp(definition(x, **parameters))
-
-
-@misuse("forgetting_gate")
-def offset_missing(definition, x, *, weight, offset):
-    """The offset is missing."""
-    return definition(x, weight=weight, offset=0 * offset)

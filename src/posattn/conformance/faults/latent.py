@@ -1,9 +1,11 @@
 """Faults of latent attention: what rotates, what is normalized, what the scores are divided by."""
 
+from functools import partial
+
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.faults.registry import fault, misuse
+from posattn.conformance.faults.registry import line, misuse
 from posattn.reference import attention_weights, merge_heads, split_heads
 
 
@@ -59,138 +61,33 @@ def naive(x, positions=None, *, normalize=normalized, but=None, **options):
 
 
 @misuse("latent")
-def latent_in_the_other_layout(latent, *arguments, **options):
-    """The other layout: halves of the entries that rotate are paired, not neighbors, or the reverse."""
-    other = {"interleaved": "half", "half": "interleaved"}
-    layout = other[options.get("layout", "interleaved")]
-    return latent(*arguments, **{**options, "layout": layout})
-
-
-@misuse("latent")
-def latent_scaled_by_content(latent, *arguments, **options):
-    """Scores are divided by the root of the content's width: the entries that rotate are not counted."""
-    content = options["key_weight"].shape[1] // options["num_heads"]
-    return latent(*arguments, **{"scale": content**-0.5, **options})
-
-
-@misuse("latent", seen="ollama/ollama #13893")
-def latent_scaled_by_rank(latent, *arguments, **options):
-    """Scores are divided by the root of the latent width, as a kernel with absorbed weights sees it."""
-    width = options["kv_down_weight"].shape[1]
-    return latent(*arguments, **{"scale": width**-0.5, **options})
-
-
-@misuse("latent")
-def latent_scaled_by_turning(latent, *arguments, **options):
-    """Scores are divided by the root of the number of entries that rotate: content counts too."""
-    rotation = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
-    return latent(*arguments, **{"scale": rotation**-0.5, **options})
-
-
-@misuse("latent")
-def latent_frequencies_of_the_head(latent, *arguments, base=10000.0, **options):
-    """Frequencies are those of the whole head: they should be of the entries that rotate."""
-    rotation = options["kv_down_weight"].shape[1] - len(options["kv_norm_weight"])
-    whole = options["query_weight"].shape[1] // options["num_heads"]
-    return latent(*arguments, base=base ** (rotation / whole), **options)
-
-
-@misuse("latent")
-def latent_shared_key_first(latent, *arguments, **options):
-    """The shared key is taken from the first entries, before the latent vector: it is the last."""
-    both = options["kv_down_weight"]
-    rotation = both.shape[1] - len(options["kv_norm_weight"])
-    moved = np.roll(both, -rotation, axis=-1)
-    return latent(*arguments, **{**options, "kv_down_weight": moved})
-
-
-@misuse("latent")
-def latent_epsilon_ignored(latent, *arguments, eps=1e-6, **options):
-    """The given epsilon of the norms is ignored."""
-    return latent(*arguments, **options)
-
-
-@misuse("latent")
-def latent_scale_ignored(latent, *arguments, scale=None, **options):
-    """The given scale is ignored, and with it YaRN's sharpening in DeepSeek."""
-    return latent(*arguments, **options)
-
-
-@misuse("latent")
 def latent_positions_ignored(latent, x, positions=None, **options):
     """Given positions are ignored: tokens stand at 0, 1, and so on."""
     return latent(x, **options)
 
 
-@misuse("latent")
-def latent_turns_first(latent, *arguments, **options):
-    """The first entries of a query rotate, not the last."""
-    content = options["key_weight"].shape[1] // options["num_heads"]
-    weight = options["query_weight"]
-    each = weight.reshape(len(weight), options["num_heads"], -1)
-    moved = np.roll(each, content, axis=-1).reshape(weight.shape)
-    return latent(*arguments, **{**options, "query_weight": moved})
+def centered(latent, both, eps):
+    """The latent vector without its mean, over its standard deviation."""
+    return normalized(latent - np.mean(latent, axis=-1, keepdims=True), both, eps)
 
 
-@misuse("latent")
-def latent_norms_without_weight(latent, *arguments, **options):
-    """The learned factors of the norms are ignored."""
-    ones = {n: np.ones_like(w) for n, w in options.items() if "norm" in n}
-    return latent(*arguments, **{**options, **ones})
-
-
-@fault("latent")
-def latent_not_normalized(x, positions=None, **options):
-    """The latent vector of keys and values is not normalized."""
-    return naive(x, positions, normalize=lambda latent, both, eps: latent, **options)
-
-
-@fault("latent")
-def latent_norm_over_all(x, positions=None, **options):
-    """The norm is over the latent vector and the shared key together."""
-
-    def normalize(latent, both, eps):
-        return latent / root_mean_square(both, eps)
-
-    return naive(x, positions, normalize=normalize, **options)
-
-
-@fault("latent")
-def latent_half_turned(x, positions=None, **options):
-    """Only the first half of the rotary part rotates, as where a partial rotation is taken twice."""
-    return naive(x, positions, but="half", **options)
-
-
-@fault("latent")
-def latent_key_not_turned(x, positions=None, **options):
-    """The shared key does not rotate, only the queries do."""
-    return naive(x, positions, but="rotation of keys", **options)
-
-
-@fault("latent")
-def latent_query_not_turned(x, positions=None, **options):
-    """The queries do not rotate, only the shared key does."""
-    return naive(x, positions, but="rotation of queries", **options)
-
-
-@fault("latent")
-def latent_query_not_normalized(x, positions=None, **options):
-    """The norm of the latent vector of queries is left out, and its factors with it."""
-    return naive(x, positions, but="norm of queries", **options)
-
-
-@fault("latent")
-def latent_values_not_normalized(x, positions=None, **options):
-    """Values are made of the latent vector before its norm: they should be of it after."""
-    return naive(x, positions, but="norm of values", **options)
-
-
-@fault("latent")
-def latent_mean_subtracted(x, positions=None, **options):
-    """The norm of the latent vector subtracts the mean: it should only divide by the root mean square."""
-
-    def normalize(latent, both, eps):
-        centered = latent - np.mean(latent, axis=-1, keepdims=True)
-        return centered / root_mean_square(centered, eps)
-
-    return naive(x, positions, normalize=normalize, **options)
+# fmt: off
+line("latent_not_normalized", partial(naive, normalize=lambda latent, both, eps: latent),
+     "The latent vector of keys and values is not normalized.", "latent")
+line("latent_norm_over_all",
+     partial(naive, normalize=lambda latent, both, eps: latent / root_mean_square(both, eps)),
+     "The norm is over the latent vector and the shared key together.", "latent")
+line("latent_half_turned", partial(naive, but="half"),
+     "Only the first half of the rotary part rotates, as where a partial rotation is taken twice.", "latent")
+line("latent_key_not_turned", partial(naive, but="rotation of keys"),
+     "The shared key does not rotate, only the queries do.", "latent")
+line("latent_query_not_turned", partial(naive, but="rotation of queries"),
+     "The queries do not rotate, only the shared key does.", "latent")
+line("latent_query_not_normalized", partial(naive, but="norm of queries"),
+     "The norm of the latent vector of queries is left out, and its factors with it.", "latent")
+line("latent_values_not_normalized", partial(naive, but="norm of values"),
+     "Values are made of the latent vector before its norm: they should be of it after.", "latent")
+line("latent_mean_subtracted", partial(naive, normalize=centered),
+     "The norm of the latent vector subtracts the mean: it should only divide by the root mean square.",
+     "latent")
+# fmt: on

@@ -1,50 +1,15 @@
 """Faults of masks, and of the positions that tokens have."""
 
+from functools import partial
+
 import numpy as np
 
 from posattn.conformance.cases.masks import causal, multimodal, packing, segments
-from posattn.conformance.faults.registry import fault, misuse
+from posattn.conformance.faults.registry import fault, line, misuse
 
 WITH_POSITIONS = ("causal_mask", "window_mask", "chunk_mask", "prefix_mask")
+PADDED = "ids_left_padding"
 MASKS = (*WITH_POSITIONS, "length_mask")
-ALIGNED = "NVIDIA-NeMo/Megatron-Bridge #5259, onnx/onnx #8068, pytorch/executorch #21749"
-
-
-@misuse(*MASKS)
-def true_hides(definition, *where, **keywords):
-    """The mask is inverted: True hides, where True should mean may attend."""
-    return ~definition(*where, **keywords)
-
-
-@misuse(*MASKS)
-def zeros_and_ones_added(definition, *where, **keywords):
-    """The mask is 0 and 1 as numbers, which hide nothing when they are added to scores."""
-    return np.ones_like(definition(*where, **keywords))
-
-
-@misuse(*WITH_POSITIONS, seen=ALIGNED)
-def aligned_to_the_start(definition, query_positions, key_positions, **keywords):
-    """Queries are aligned to the start: the first one stands at the first key, whatever the positions."""
-    query = np.broadcast_to(np.arange(query_positions.shape[-1]), query_positions.shape)
-    key = np.broadcast_to(np.arange(key_positions.shape[-1]), key_positions.shape)
-    return definition(query, key, **keywords)
-
-
-@misuse(*WITH_POSITIONS)
-def aligned_to_the_end(definition, query_positions, key_positions, **keywords):
-    """The positions are ignored: the last query stands at the last key, and keys are in order."""
-    n_q, n_k = query_positions.shape[-1], key_positions.shape[-1]
-    query = np.broadcast_to(np.arange(n_k - n_q, n_k), query_positions.shape)
-    return definition(
-        query, np.broadcast_to(np.arange(n_k), key_positions.shape), **keywords
-    )
-
-
-@misuse(*WITH_POSITIONS)
-def own_position_hidden(definition, query_positions, key_positions, **keywords):
-    """A query does not see its own position."""
-    same = key_positions[..., None, :] == query_positions[..., :, None]
-    return definition(query_positions, key_positions, **keywords) & ~same
 
 
 @misuse(*WITH_POSITIONS)
@@ -56,15 +21,6 @@ def first_example_for_all(definition, query_positions, key_positions, **keywords
     ]
     made = definition(*one, **keywords)
     return np.broadcast_to(made, (*query_positions.shape[:-1], *made.shape[-2:]))
-
-
-@misuse(*WITH_POSITIONS)
-def first_keys_for_all(definition, query_positions, key_positions, **keywords):
-    """The first example's keys are taken for those of all: left padding moves them apart."""
-    one = key_positions[(0,) * (key_positions.ndim - 1)]
-    return definition(
-        query_positions, np.broadcast_to(one, key_positions.shape), **keywords
-    )
 
 
 @misuse("window_mask", "chunk_mask")
@@ -92,18 +48,6 @@ def window_one_too_small(definition, *where, window):
 
 
 @fault("window_mask")
-def window_ignored(query_positions, key_positions, *, window):
-    """The window is ignored: all of the past is seen."""
-    return causal(query_positions, key_positions)
-
-
-@fault("window_mask")
-def all_of_the_future_seen(query_positions, key_positions, *, window):
-    """All of the future is seen: the window is open on that side, and not causal."""
-    return query_positions[..., :, None] - key_positions[..., None, :] < window
-
-
-@fault("window_mask")
 def window_half_as_large(query_positions, key_positions, *, window):
     """Half of the window lies behind: Longformer's window has two sides, and this has one."""
     apart = query_positions[..., :, None] - key_positions[..., None, :]
@@ -118,44 +62,12 @@ def chunks(query_positions, key_positions, *, window):
 
 
 @fault("chunk_mask")
-def windows(query_positions, key_positions, *, size):
-    """A window, as in Mistral: a chunk does not move with the query."""
-    apart = query_positions[..., :, None] - key_positions[..., None, :]
-    return (apart >= 0) & (apart < size)
-
-
-@fault("chunk_mask")
-def chunks_ignored(query_positions, key_positions, *, size):
-    """The chunks are ignored: all of the past is seen."""
-    return causal(query_positions, key_positions)
-
-
-@fault("chunk_mask")
 def chunks_from_the_first(query_positions, key_positions, *, size):
     """Chunks are counted from the first key that is given: they should be from position 0."""
     first = np.min(key_positions)
     query, key = query_positions - first, key_positions - first
     same = key[..., None, :] // size == query[..., :, None] // size
     return same & causal(query, key)
-
-
-@fault("prefix_mask")
-def prefix_ignored(query_positions, key_positions, *, prefix):
-    """The prefix is causal too: it should be seen from before."""
-    return causal(query_positions, key_positions)
-
-
-@misuse("prefix_mask")
-def prefix_one_too_large(definition, *where, prefix):
-    """The prefix is one too large."""
-    return definition(*where, prefix=prefix + 1)
-
-
-@fault("prefix_mask")
-def prefix_of_the_first_keys(query_positions, key_positions, *, prefix):
-    """The prefix is the first keys that are given: it should be the first positions."""
-    first = np.arange(key_positions.shape[-1]) < prefix
-    return first | causal(query_positions, key_positions)
 
 
 @fault("prefix_mask")
@@ -167,63 +79,9 @@ def prefix_sees_itself_only(query_positions, key_positions, *, prefix):
 
 
 @misuse("length_mask")
-def padding_at_the_left(definition, lengths, n_k):
-    """The padding is at the left: here the first keys count."""
-    return definition(lengths, n_k)[..., ::-1]
-
-
-@misuse("length_mask")
 def one_more_key(definition, lengths, n_k):
     """One key too many is seen."""
     return definition(np.minimum(lengths + 1, n_k), n_k)
-
-
-@fault("ids_left_padding")
-def padding_counted(mask):
-    """Padding is counted: positions run from 0 over all tokens."""
-    return np.broadcast_to(np.arange(mask.shape[-1]), mask.shape)
-
-
-@fault("ids_left_padding")
-def counted_from_one(mask):
-    """Positions are counted from 1: one is to be subtracted from the sum of the mask."""
-    return np.where(mask, np.cumsum(mask, -1), 0)
-
-
-@fault("ids_left_padding")
-def sum_of_the_mask(mask):
-    """Positions are the sum of the mask: one is to be subtracted, and padding should have 0."""
-    return np.cumsum(mask, -1)
-
-
-@fault("ids_left_padding")
-def padding_is_minus_one(mask):
-    """Padding has the positions of the sum, and -1 before the first token: it should have 0."""
-    return np.cumsum(mask, -1) - 1
-
-
-@fault("ids_left_padding")
-def padding_is_one(mask):
-    """Padding has the position 1, as in some code of transformers: here it has 0, and is hidden anyway."""
-    return np.where(mask, np.cumsum(mask, -1) - 1, 1)
-
-
-@fault("ids_left_padding", "ids_packing")
-def along_the_batch(given):
-    """The wrong axis: positions run along the batch."""
-    return np.broadcast_to(np.arange(len(given))[:, None], given.shape)
-
-
-@fault("ids_packing")
-def never_restarted(segment_ids):
-    """Positions do not begin anew: they run on through all texts of a row."""
-    return np.broadcast_to(np.arange(segment_ids.shape[-1]), segment_ids.shape)
-
-
-@fault("ids_packing")
-def restarted_at_one(segment_ids):
-    """Positions begin at 1."""
-    return packing(segment_ids) + 1
 
 
 @fault("ids_packing")
@@ -258,48 +116,6 @@ def resumed(is_image, grids, steps):
 
 
 @fault("ids_mrope")
-def text_on_the_largest_coordinate(is_image, grids):
-    """Text goes on at the largest coordinate of a picture: it should go on one later."""
-    return resumed(is_image, grids, lambda t, h, w: max(t, h, w) - 1)
-
-
-@fault("ids_mrope")
-def text_after_rows_and_columns(is_image, grids):
-    """Text goes on after rows and columns only: a video may reach further in time."""
-    return resumed(is_image, grids, lambda t, h, w: max(h, w))
-
-
-@fault("ids_mrope")
-def text_after_rows(is_image, grids):
-    """Text goes on after the rows of a picture: its columns may reach further."""
-    return resumed(is_image, grids, lambda t, h, w: h)
-
-
-@fault("ids_mrope")
-def text_after_time(is_image, grids):
-    """Text goes on after the frames only: a picture's rows and columns reach further."""
-    return resumed(is_image, grids, lambda t, h, w: t)
-
-
-@fault("ids_mrope")
-def one_dimension(is_image, grids):
-    """All three coordinates are the number of the token: pictures have no rows and columns."""
-    return np.repeat(np.arange(len(is_image))[:, None], 3, 1)
-
-
-@fault("ids_mrope")
-def rows_and_columns_exchanged(is_image, grids):
-    """Rows and columns are exchanged: coordinates are time, row, column."""
-    return multimodal(is_image, grids)[:, [0, 2, 1]]
-
-
-@fault("ids_mrope")
-def time_last(is_image, grids):
-    """Time is the last coordinate: it should be the first."""
-    return multimodal(is_image, grids)[:, [1, 2, 0]]
-
-
-@fault("ids_mrope")
 def pictures_from_zero(is_image, grids):
     """Rows and columns of a picture begin at 0: they should begin after the text before it."""
     made = multimodal(is_image, grids)
@@ -310,3 +126,49 @@ def pictures_from_zero(is_image, grids):
         end = start + int(np.argmin([*is_image[start:], False]))
         made[start:end, 1:] -= made[start, 0]
     return made
+
+
+# fmt: off
+line("window_ignored", lambda i, j, *, window: causal(i, j),
+     "The window is ignored: all of the past is seen.", "window_mask")
+line("all_of_the_future_seen", lambda i, j, *, window: i[..., :, None] - j[..., None, :] < window,
+     "All of the future is seen: the window is open on that side, and not causal.", "window_mask")
+line("windows", lambda i, j, *, size: causal(i, j) & (i[..., :, None] - j[..., None, :] < size),
+     "A window, as in Mistral: a chunk does not move with the query.", "chunk_mask")
+line("chunks_ignored", lambda i, j, *, size: causal(i, j),
+     "The chunks are ignored: all of the past is seen.", "chunk_mask")
+line("prefix_ignored", lambda i, j, *, prefix: causal(i, j),
+     "The prefix is causal too: it should be seen from before.", "prefix_mask")
+line("prefix_of_the_first_keys", lambda i, j, *, prefix: (np.arange(j.shape[-1]) < prefix) | causal(i, j),
+     "The prefix is the first keys that are given: it should be the first positions.", "prefix_mask")
+line("padding_counted", lambda mask: np.arange(mask.shape[-1]) + 0 * mask,
+     "Padding is counted: positions run from 0 over all tokens.", PADDED)
+line("counted_from_one", lambda mask: np.where(mask, np.cumsum(mask, -1), 0),
+     "Positions are counted from 1: one is to be subtracted from the sum of the mask.", PADDED)
+line("sum_of_the_mask", lambda mask: np.cumsum(mask, -1),
+     "Positions are the sum of the mask: one is to be subtracted, and padding should have 0.", PADDED)
+line("padding_is_minus_one", lambda mask: np.cumsum(mask, -1) - 1,
+     "Padding has the positions of the sum, and -1 before the first token: it should have 0.", PADDED)
+line("padding_is_one", lambda mask: np.where(mask, np.cumsum(mask, -1) - 1, 1),
+     "Padding has the position 1, as in some code of transformers: here it has 0, and is hidden anyway.",
+     PADDED)
+line("along_the_batch", lambda given: np.arange(len(given))[:, None] + 0 * given,
+     "The wrong axis: positions run along the batch.", PADDED, "ids_packing")
+line("never_restarted", lambda segment_ids: np.arange(segment_ids.shape[-1]) + 0 * segment_ids,
+     "Positions do not begin anew: they run on through all texts of a row.", "ids_packing")
+line("restarted_at_one", lambda segment_ids: packing(segment_ids) + 1, "Positions begin at 1.", "ids_packing")
+line("one_dimension", lambda is_image, grids: np.repeat(np.arange(len(is_image))[:, None], 3, 1),
+     "All three coordinates are the number of the token: pictures have no rows and columns.", "ids_mrope")
+line("rows_and_columns_exchanged", lambda *text: multimodal(*text)[:, [0, 2, 1]],
+     "Rows and columns are exchanged: coordinates are time, row, column.", "ids_mrope")
+line("time_last", lambda *text: multimodal(*text)[:, [1, 2, 0]],
+     "Time is the last coordinate: it should be the first.", "ids_mrope")
+line("text_on_the_largest_coordinate", partial(resumed, steps=lambda t, h, w: max(t, h, w) - 1),
+     "Text goes on at the largest coordinate of a picture: it should go on one later.", "ids_mrope")
+line("text_after_rows_and_columns", partial(resumed, steps=lambda t, h, w: max(h, w)),
+     "Text goes on after rows and columns only: a video may reach further in time.", "ids_mrope")
+line("text_after_rows", partial(resumed, steps=lambda t, h, w: h),
+     "Text goes on after the rows of a picture: its columns may reach further.", "ids_mrope")
+line("text_after_time", partial(resumed, steps=lambda t, h, w: t),
+     "Text goes on after the frames only: a picture's rows and columns reach further.", "ids_mrope")
+# fmt: on

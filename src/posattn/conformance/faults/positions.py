@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posattn.conformance.faults.registry import fault, half_precision, misuse, rows, tokens
+from posattn.conformance.faults.registry import fault, misuse, rows, tokens
 from posattn.reference.position.rotary import rotate
 from posattn.reference.position.rotary_cases import rotated
 from posattn.reference.position.sinusoidal import sinusoidal_encoding
@@ -103,42 +103,6 @@ def rows_counted_from_one(definition, length_or_positions, dim, **keywords):
     return definition(rows(length_or_positions) + 1, dim, **keywords)
 
 
-@misuse(
-    *ENCODINGS,
-    "positional_encoding",
-    *ROTATED,
-    "rotary_scores",
-    "sandwich",
-    "transformer_xl",
-)
-def base_ignored(definition, *arguments, base=None, **keywords):
-    """The base is ignored: it is 10000, whatever was asked."""
-    return definition(*arguments, **keywords)
-
-
-@misuse(*BIASES)
-def queries_from_zero(definition, query_positions, key_positions, **keywords):
-    """Queries are counted from 0: with cached keys they should stand at the end of them."""
-    return definition(query_positions - np.min(query_positions), key_positions, **keywords)
-
-
-@misuse(*CONTENT, "rotary_scores")
-def heads_from_zero(definition, query, key, query_positions, key_positions, **keywords):
-    """Queries are counted from 0: with cached keys they should stand at the end of them."""
-    early = query_positions - np.min(query_positions)
-    return definition(query, key, early, key_positions, **keywords)
-
-
-@misuse(*BIASES)
-def bias_from_the_start(definition, query_positions, key_positions, **keywords):
-    """Queries and keys are counted from 0: with cached keys, queries should stand at the end of them."""
-    where = (
-        np.broadcast_to(np.arange(x.shape[-1]), x.shape)
-        for x in (query_positions, key_positions)
-    )
-    return definition(*where, **keywords)
-
-
 @misuse(*BIASES)
 def bias_not_in_decoding(definition, *where, **keywords):
     """The bias is dropped where there is one query: with a cache it belongs to each new token too."""
@@ -146,46 +110,10 @@ def bias_not_in_decoding(definition, *where, **keywords):
     return made * (made.shape[-2] > 1)
 
 
-@misuse(*BIASES)
-def bias_without_positions(definition, query_positions, key_positions, **keywords):
-    """The positions are ignored: keys are counted from 0, and queries are aligned to their end."""
-    n_q, n_k = query_positions.shape[-1], key_positions.shape[-1]
-    query = np.broadcast_to(np.arange(n_k - n_q, n_k), query_positions.shape)
-    return definition(
-        query, np.broadcast_to(np.arange(n_k), key_positions.shape), **keywords
-    )
-
-
 @misuse("swin", "tupe")
 def directions_exchanged(definition, query_positions, key_positions, **keywords):
     """The wrong sign: queries and keys are exchanged."""
     return np.swapaxes(definition(key_positions, query_positions, **keywords), -1, -2)
-
-
-@misuse("shaw", "music_transformer", "transformer_xl", "disentangled")
-def sign_of_the_offset(definition, query, key, query_positions, key_positions, **keywords):
-    """The wrong sign: offsets are counted from the key to the query, or vice versa."""
-    return definition(query, key, -query_positions, -key_positions, **keywords)
-
-
-@misuse(*BIASES, *CONTENT)
-def bias_subtracted(definition, *arguments, **keywords):
-    """The wrong sign: what should be added is subtracted."""
-    return -definition(*arguments, **keywords)
-
-
-@misuse(*DISTANCES)
-def distances_in_bfloat16(definition, query_positions, key_positions, **keywords):
-    """Low-precision positions: they are bfloat16, which has no 257."""
-    rounded = half_precision("bfloat16")
-    return definition(rounded(query_positions), rounded(key_positions), **keywords)
-
-
-@misuse(*DISTANCES)
-def distances_in_float16(definition, query_positions, key_positions, **keywords):
-    """Low-precision positions: they are float16, which has no 2049."""
-    rounded = half_precision("float16")
-    return definition(rounded(query_positions), rounded(key_positions), **keywords)
 
 
 class Kept:

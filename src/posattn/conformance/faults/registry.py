@@ -57,6 +57,13 @@ def fault(*schemes, seen=""):
     return enter
 
 
+def line(name, make, sentence, *schemes, seen=""):
+    """Enter an implementation that has no name and sentence of its own."""
+    made = functools.partial(make)
+    made.__name__, made.__doc__ = name, sentence
+    fault(*schemes, seen=seen)(made)
+
+
 def misuse(*schemes, seen=""):
     """Enter a wrong use of the definitions of some schemes, `uses(definition, *arguments, **keywords)`."""
 

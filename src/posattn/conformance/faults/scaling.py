@@ -24,12 +24,6 @@ METHODS = (
 AXES = "axial_frequencies", "mrope_frequencies", "mrope_interleaved"
 
 
-@misuse(*METHODS, *AXES)
-def base_ignored(definition, *widths, base=None, **keywords):
-    """The base is ignored: it is the default, whatever was asked."""
-    return definition(*widths, **keywords)
-
-
 @misuse(*METHODS)
 def wavelengths(definition, dim, **keywords):
     """What comes back is one over the frequencies."""
@@ -61,12 +55,6 @@ def frequencies_in_bfloat16(made):
 def frequencies_in_float16(made):
     """Low-precision frequencies: they are float16, as in a model that was cast."""
     return half_precision("float16")(made)
-
-
-@misuse("yarn", "longrope")
-def attention_factor_missing(definition, dim, **keywords):
-    """The attention factor is missing: it is 1."""
-    return definition(dim, **keywords)[0], 1.0
 
 
 @misuse("yarn", "longrope")
@@ -164,18 +152,6 @@ def factor_ignored(dim, *, factor, **keywords):
     return scaling.dynamic_ntk(dim, factor=1.0, **keywords)
 
 
-@misuse("yarn", seen="keras-team/keras-hub #2981")
-def ends_not_rounded(definition, dim, *, truncate=True, **keywords):
-    """The ends of the ramp are not rounded to whole pairs."""
-    return definition(dim, truncate=False, **keywords)
-
-
-@misuse("yarn", seen="sgl-project/sglang #31232, vllm-project/vllm #48623")
-def weights_ignored(definition, dim, *, mscale=None, mscale_all_dim=None, **keywords):
-    """The weights of the logarithm, mscale and mscale_all_dim, are ignored."""
-    return definition(dim, **keywords)
-
-
 @fault("yarn")
 def ramp_inverted(dim, *, base=10000.0, factor, **keywords):
     """The ramp is inverted: fast pairs are interpolated, and slow ones stay."""
@@ -254,13 +230,6 @@ def logarithm_twice(definition, dim, *, factor, **keywords):
     return made, 0.1 * attention_factor * math.log(factor) + 1
 
 
-@misuse("yarn")
-def attention_factor_one_over(definition, dim, **keywords):
-    """The attention factor is inverted: scores should grow, not shrink."""
-    made, attention_factor = definition(dim, **keywords)
-    return made, 1 / attention_factor
-
-
 @misuse("longrope")
 def attention_factor_of_long_texts(definition, dim, *, length, trained_length, **keywords):
     """Short texts have no attention factor: it should be the same for all."""
@@ -269,65 +238,12 @@ def attention_factor_of_long_texts(definition, dim, *, length, trained_length, *
     return made, attention_factor if length > trained_length else 1.0
 
 
-@misuse("longrope", seen="lablup/mlxcel #1358")
-def short_factors_ignored(definition, dim, *, length, trained_length, **keywords):
-    """The short factors are ignored: the long ones hold for every text."""
-    long = max(length, trained_length + 1)
-    return definition(dim, length=long, trained_length=trained_length, **keywords)
-
-
-@misuse("longrope")
-def long_factors_ignored(definition, dim, *, length, trained_length, **keywords):
-    """The long factors are ignored: the short ones hold for every text."""
-    short = min(length, trained_length)
-    return definition(dim, length=short, trained_length=trained_length, **keywords)
-
-
-@misuse("longrope")
-def factors_multiplied(definition, dim, *, short_factors, long_factors, **keywords):
-    """The frequencies are multiplied by the factors: they should be divided."""
-    inverted = {"short_factors": 1 / short_factors, "long_factors": 1 / long_factors}
-    return definition(dim, **inverted, **keywords)
-
-
-@misuse("longrope")
-def factors_exchanged(definition, dim, *, short_factors, long_factors, **keywords):
-    """Short and long factors are exchanged."""
-    exchanged = {"short_factors": long_factors, "long_factors": short_factors}
-    return definition(dim, **exchanged, **keywords)
-
-
-@misuse("longrope", seen="unslothai/unsloth #10681")
-def long_too_early(definition, dim, *, length, **keywords):
-    """The long factors begin at the trained length: they should begin beyond it."""
-    return definition(dim, length=length + 1, **keywords)
-
-
 @fault("llama3")
 def nothing_blended(dim, *, base=500000.0, factor=8.0, **keywords):
     """Nothing is blended: pairs between the two ends are divided by the factor."""
     made = scaling.llama3(dim, base=base, factor=factor, **keywords)
     plain = frequencies(dim, base=base)
     return np.where(np.isclose(made, plain, rtol=1e-12, atol=0), plain, plain / factor)
-
-
-@misuse("llama3")
-def ends_of_llama_31(definition, dim, **keywords):
-    """The ends are those of Llama 3.1, 1 and 4 circles, whatever was asked."""
-    ends = "low_frequency_factor", "high_frequency_factor"
-    return definition(dim, **{k: v for k, v in keywords.items() if k not in ends})
-
-
-@misuse("llama3")
-def length_of_llama_31(definition, dim, *, trained_length=8192, **keywords):
-    """The trained length is that of Llama 3.1, 8192, whatever was asked."""
-    return definition(dim, **keywords)
-
-
-@misuse("llama3")
-def factor_of_llama_31(definition, dim, *, factor=8.0, **keywords):
-    """The factor is that of Llama 3.1, 8, whatever was asked."""
-    return definition(dim, **keywords)
 
 
 @fault("llama3")

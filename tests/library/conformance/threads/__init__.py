@@ -6,9 +6,10 @@
 from pathlib import Path
 
 from tests.library.conformance.examples import THREADS
-from tests.library.conformance.threads import attention, biases, rotations, scaling
+from tests.library.conformance.threads import attention, biases, caches, rotations, scaling
 
-__all__ = ["THREADS", "WRITTEN", "attention", "biases", "rotations", "scaling", "table"]
+__all__ = ["THREADS", "WRITTEN", "attention", "biases", "caches", "rotations"]
+__all__ += ["scaling", "table"]
 
 WRITTEN = Path(__file__).parents[4] / "docs" / "_records" / "conformance" / "threads.txt"
 

@@ -7,24 +7,12 @@ from posattn.conformance import gallery
 from posattn.conformance.generate import SCHEMES
 from tests.library.conformance.examples import thread
 
-thread(
-    "pytorch/pytorch #103749",
-    "pytorch/pytorch #41508",
-    scheme="attention",
-    cause="empty_rows_are_nan",
-)(gallery.attention_of_nan)
-thread(
-    "jax.nn.dot_product_attention of jax 0.10.2",
-    scheme="attention",
-    cause="empty_rows_are_the_mean",
-)(gallery.attention_of_the_mean)
-thread(
-    "pytorch/pytorch #108108",
-    "pytorch/pytorch #144858",
-    "onnx/onnx #8068",
-    scheme="attention",
-    cause="causal_from_the_start",
-)(gallery.attention_from_the_start)
+thread("pytorch/pytorch #103749", "pytorch/pytorch #41508", scheme="attention",
+       cause="empty_rows_are_nan")(gallery.attention_of_nan)  # fmt: skip
+thread("jax.nn.dot_product_attention of jax 0.10.2", scheme="attention",
+       cause="empty_rows_are_the_mean")(gallery.attention_of_the_mean)  # fmt: skip
+thread("pytorch/pytorch #108108", "pytorch/pytorch #144858", "onnx/onnx #8068",
+       scheme="attention", cause="causal_from_the_start")(gallery.attention_from_the_start)  # fmt: skip
 
 
 @thread("pytorch/pytorch #101967", scheme="attention", cause="hidden_nan_leaks")
@@ -45,12 +33,8 @@ def zero_times_nan(query, key, value, *, mask=None, causal=False, bias=None, sca
         return exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300) @ value
 
 
-@thread(
-    "pytorch/executorch #21749",
-    scheme="attention",
-    framework="torch",
-    cause="causal_from_the_start",
-)
+@thread("pytorch/executorch #21749", scheme="attention", framework="torch",
+        cause="causal_from_the_start")  # fmt: skip
 def is_causal_for_a_chunk(
     query, key, value, *, mask=None, causal=False, bias=None, scale=None
 ):
@@ -65,23 +49,15 @@ def is_causal_for_a_chunk(
     return attend(query, key, value, attn_mask=added.to(query.dtype), scale=scale)
 
 
-@thread(
-    "NVIDIA-NeMo/Megatron-Bridge #2656",
-    scheme="window_mask",
-    cause="window_one_too_large",
-)
+@thread("NVIDIA-NeMo/Megatron-Bridge #2656", scheme="window_mask", cause="window_one_too_large")  # fmt: skip
 def bounds_that_are_inclusive(query_positions, key_positions, *, window):
     """The window of a configuration goes to a kernel as (W, 0), whose bounds count W tokens before."""
     apart = query_positions[..., :, None] - key_positions[..., None, :]
     return (apart >= 0) & (apart <= window)
 
 
-@thread(
-    "NVIDIA-NeMo/Megatron-Bridge #5259",
-    scheme="causal_mask",
-    framework="torch",
-    cause="aligned_to_the_start",
-)
+@thread("NVIDIA-NeMo/Megatron-Bridge #5259", scheme="causal_mask", framework="torch",
+        cause="aligned_to_the_start")  # fmt: skip
 def local_index_of_a_query(query_positions, key_positions):
     """The index of a query within its block is compared with that of a key in the whole cache."""
     n_q, n_k = query_positions.shape[-1], key_positions.shape[-1]

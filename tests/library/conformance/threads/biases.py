@@ -7,12 +7,10 @@ import numpy as np
 from posattn.conformance import gallery
 from tests.library.conformance.examples import thread
 
-thread("ml-explore/mlx #343", scheme="alibi_slopes", cause="slopes_for_powers_of_two")(
-    gallery.alibi_by_the_formula
-)
-thread("dmlc/gluon-nlp #1470", scheme="t5_bucket", cause="past_and_future_exchanged")(
-    gallery.t5_of_the_query
-)
+thread("ml-explore/mlx #343", scheme="alibi_slopes",
+       cause="slopes_for_powers_of_two")(gallery.alibi_by_the_formula)  # fmt: skip
+thread("dmlc/gluon-nlp #1470", scheme="t5_bucket",
+       cause="past_and_future_exchanged")(gallery.t5_of_the_query)  # fmt: skip
 
 
 @thread("paiml/aprender #2143", scheme="alibi_slopes", cause="slopes_from_one")
@@ -40,13 +38,8 @@ def without_the_minimum(
     return first + np.where(distance < exact, distance, large)
 
 
-@thread(
-    "microsoft/DeBERTa #162",
-    scheme="disentangled",
-    cause="same_distance_in_both",
-    skip=("bucket",),
-    settings={"same_row": False},
-)
+@thread("microsoft/DeBERTa #162", scheme="disentangled", cause="same_distance_in_both",
+        skip=("bucket",), settings={"same_row": False})  # fmt: skip
 class IndexUsedTwice:
     """Position to content reads the row of content to position, i - j, where the paper has j - i."""
 

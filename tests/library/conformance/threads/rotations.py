@@ -28,52 +28,29 @@ def halves(x, angles):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-thread("AkiRusProd/numpy-transformer #1", scheme="positional_encoding", cause="wrong_axis")(
-    gallery.encoding_along_the_batch
-)
-thread(
-    "Dao-AILab/flash-attention #288",
-    "huggingface/transformers #25199",
-    "huggingface/transformers #33826",
-    scheme="rotary",
-    cause="other_layout",
-)(gallery.rotary_by_halves)
-thread(
-    "raiyanyahya/how-to-train-your-gpt #6",
-    scheme="rotary",
-    cause="layouts_mixed_the_other_way",
-)(gallery.rotary_of_mixed_layouts)
-thread(
-    "vllm-project/vllm-metal #44",
-    scheme="rotary",
-    cause="pairs_come_back_in_the_other_layout",
-)(gallery.rotary_back_in_halves)
-thread("huggingface/transformers #22161", scheme="rotary", cause="positions_ignored")(
-    gallery.rotary_from_zero
-)
-thread(
-    "lucidrains/rotary-embedding-torch #11", scheme="rotary", cause="CacheWithoutOffset"
-)(gallery.CacheByLength)
-thread(
-    "patrick-kidger/equinox (its cache lacks theta)",
-    scheme="rotary",
-    cause="CacheWithoutBase",
-)(gallery.CacheByWidth)
-thread("ml-explore/mlx #561", scheme="rotary", cause="CacheOfHalfTheWidth")(
-    gallery.CacheByHalfTheWidth
-)
-thread("EleutherAI/gpt-neox #1003", scheme="rotary", cause="angles_in_float16")(
-    gallery.rotary_in_float16
-)
+thread("AkiRusProd/numpy-transformer #1", scheme="positional_encoding",
+       cause="wrong_axis")(gallery.encoding_along_the_batch)  # fmt: skip
+thread("Dao-AILab/flash-attention #288", "huggingface/transformers #25199",
+       "huggingface/transformers #33826", scheme="rotary",
+       cause="other_layout")(gallery.rotary_by_halves)  # fmt: skip
+thread("raiyanyahya/how-to-train-your-gpt #6", scheme="rotary",
+       cause="layouts_mixed_the_other_way")(gallery.rotary_of_mixed_layouts)  # fmt: skip
+thread("vllm-project/vllm-metal #44", scheme="rotary",
+       cause="pairs_come_back_in_the_other_layout")(gallery.rotary_back_in_halves)  # fmt: skip
+thread("huggingface/transformers #22161", scheme="rotary",
+       cause="positions_ignored")(gallery.rotary_from_zero)  # fmt: skip
+thread("lucidrains/rotary-embedding-torch #11", scheme="rotary",
+       cause="CacheWithoutOffset")(gallery.CacheByLength)  # fmt: skip
+thread("patrick-kidger/equinox (its cache lacks theta)", scheme="rotary",
+       cause="CacheWithoutBase")(gallery.CacheByWidth)  # fmt: skip
+thread("ml-explore/mlx #561", scheme="rotary",
+       cause="CacheOfHalfTheWidth")(gallery.CacheByHalfTheWidth)  # fmt: skip
+thread("EleutherAI/gpt-neox #1003", scheme="rotary",
+       cause="angles_in_float16")(gallery.rotary_in_float16)  # fmt: skip
 
 
-@thread(
-    "codertimo/BERT-pytorch #78",
-    "zhouhaoyi/Informer2020 #224",
-    scheme="sinusoidal",
-    framework="torch",
-    cause="odd_width_fails",
-)
+@thread("codertimo/BERT-pytorch #78", "zhouhaoyi/Informer2020 #224", scheme="sinusoidal",
+        framework="torch", cause="odd_width_fails")  # fmt: skip
 def as_many_cosines_as_sines(length_or_positions, dim, base=10000.0):
     """The cosines of all pairs go into the odd columns, of which an odd width has one less."""
     given = hasattr(length_or_positions, "shape")
@@ -85,14 +62,8 @@ def as_many_cosines_as_sines(length_or_positions, dim, base=10000.0):
     return made
 
 
-@thread(
-    "huggingface/transformers #25681",
-    "huggingface/transformers #29496",
-    scheme="rotary",
-    framework="torch",
-    cause="angles_in_bfloat16",
-    settings=HALF,
-)
+@thread("huggingface/transformers #25681", "huggingface/transformers #29496", scheme="rotary",
+        framework="torch", cause="angles_in_bfloat16", settings=HALF)  # fmt: skip
 def model_in_bfloat16(x, positions=None, base=10000.0):
     """The frequencies were cast with the model, and the positions take their dtype."""
     omega = torch.from_numpy(plain(x.shape[-1], base)).bfloat16()
@@ -103,14 +74,8 @@ def model_in_bfloat16(x, positions=None, base=10000.0):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
-@thread(
-    "sgl-project/sglang-jax #1472",
-    "Modalities/modalities #462",
-    scheme="rotary",
-    framework="torch",
-    cause="frequencies_in_bfloat16",
-    settings=HALF,
-)
+@thread("sgl-project/sglang-jax #1472", "Modalities/modalities #462", scheme="rotary",
+        framework="torch", cause="frequencies_in_bfloat16", settings=HALF)  # fmt: skip
 def frequencies_of_the_model(x, positions=None, base=10000.0):
     """The frequencies are cast to bfloat16 before they are multiplied by exact positions."""
     omega = torch.from_numpy(plain(x.shape[-1], base)).bfloat16().double()
@@ -121,13 +86,8 @@ def frequencies_of_the_model(x, positions=None, base=10000.0):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
-@thread(
-    "facebookresearch/vjepa2 #15",
-    "huggingface/transformers #47328",
-    scheme="rotary",
-    cause="layouts_mixed",
-    settings=NEIGHBORS,
-)
+@thread("facebookresearch/vjepa2 #15", "huggingface/transformers #47328", scheme="rotary",
+        cause="layouts_mixed", settings=NEIGHBORS)  # fmt: skip
 def tables_of_halves(x, positions=None, *, base=10000.0):
     """Neighbors are rotated, and the tables hold the angles twice, one copy after the other."""
     angles = np.tile(places(x, positions)[..., None] * plain(x.shape[-1], base), 2)
@@ -144,12 +104,7 @@ def divided_by_frequencies(x, positions=None, *, base=10000.0):
     return np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
 
 
-@thread(
-    "pie-project/pie #602",
-    scheme="rotary",
-    cause="across_the_whole_head",
-    settings=HALF,
-)
+@thread("pie-project/pie #602", scheme="rotary", cause="across_the_whole_head", settings=HALF)  # fmt: skip
 def pairs_across_the_head(x, positions=None, *, rotary_dim=None, base=10000.0):
     """A part of the head turns, with frequencies of the whole head and pairs across it."""
     d = x.shape[-1]
@@ -192,12 +147,8 @@ def waves_of_head_zero(
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-@thread(
-    "alibaba/MNN #4133",
-    "vllm-project/vllm-gaudi #1437",
-    scheme="mrope_interleaved",
-    cause="sections_in_blocks",
-)
+@thread("alibaba/MNN #4133", "vllm-project/vllm-gaudi #1437", scheme="mrope_interleaved",
+        cause="sections_in_blocks")  # fmt: skip
 def chunks_for_axes(dim, sections, *, base=10000.0):
     """Each axis has a chunk of pairs, where the model's axes take turns."""
     ends = np.cumsum([0, *sections])
@@ -213,12 +164,8 @@ def output_stays_turned(x, positions, rotary_dim=None, base=10000.0, layout="int
     return x
 
 
-@thread(
-    "Avarok-Cybersecurity/atlas #276",
-    scheme="rotary",
-    cause="base_of_160000",
-    settings=NEIGHBORS,
-)
+@thread("Avarok-Cybersecurity/atlas #276", scheme="rotary", cause="base_of_160000",
+        settings=NEIGHBORS)  # fmt: skip
 def one_table_for_all_layers(x, positions=None, *, base=10000.0):
     """One table, with the base 160000 of the compressed layers, serves the others too."""
     angles = places(x, positions)[..., None] * plain(x.shape[-1], 160000.0)

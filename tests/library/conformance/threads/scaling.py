@@ -26,9 +26,8 @@ def yarn_of(dim, base, factor, trained_length, turns=(32.0, 1.0), last=None, tru
     return plain(dim, base) * (ramp / factor + 1 - ramp)
 
 
-thread("huggingface/transformers #25306", scheme="dynamic_ntk", cause="NeverReset")(
-    gallery.NtkOfTheLongest
-)
+thread("huggingface/transformers #25306", scheme="dynamic_ntk",
+       cause="NeverReset")(gallery.NtkOfTheLongest)  # fmt: skip
 
 
 @thread("vllm-project/vllm #5093", scheme="dynamic_ntk", cause="not_dynamic")
@@ -45,23 +44,15 @@ def shorter_than_training(dim, *, base=10000.0, factor, length, trained_length):
     return np.real(plain(dim, base * stretch ** (dim / (dim - 2))))
 
 
-@thread(
-    "NVIDIA-NeMo/Megatron-Bridge #4195",
-    "NVIDIA-NeMo/Megatron-Bridge #4916",
-    scheme="proportional",
-    cause="zeros_missing",
-)
+@thread("NVIDIA-NeMo/Megatron-Bridge #4195", "NVIDIA-NeMo/Megatron-Bridge #4916",
+        scheme="proportional", cause="zeros_missing")  # fmt: skip
 def only_those_that_turn(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
     """The frequencies have the right values, and no zeros for the rest of the head."""
     return plain(head_dim, base)[: rotary_dim // 2] / factor
 
 
-@thread(
-    "keras-team/keras-hub #2981",
-    scheme="yarn",
-    cause="ends_not_rounded",
-    settings={"truncate": True},
-)
+@thread("keras-team/keras-hub #2981", scheme="yarn", cause="ends_not_rounded",
+        settings={"truncate": True})  # fmt: skip
 def truncation_is_off(
     dim, *, base=10000.0, factor, trained_length, beta_fast=32.0, beta_slow=1.0
 ):
@@ -71,12 +62,8 @@ def truncation_is_off(
     return made, 0.1 * math.log(factor) + 1
 
 
-@thread(
-    "keras-team/keras-hub #2981 (the clamp)",
-    scheme="yarn",
-    cause="ramp_ends_at_the_last_pair",
-    settings={"truncate": True},
-)
+@thread("keras-team/keras-hub #2981 (the clamp)", scheme="yarn",
+        cause="ramp_ends_at_the_last_pair", settings={"truncate": True})  # fmt: skip
 def clamped_to_the_pairs(
     dim, *, base=10000.0, factor, trained_length, beta_fast=32.0, beta_slow=1.0
 ):
@@ -86,12 +73,8 @@ def clamped_to_the_pairs(
     return made, 0.1 * math.log(factor) + 1
 
 
-@thread(
-    "sgl-project/sglang #31232",
-    "vllm-project/vllm #48623",
-    scheme="yarn",
-    cause="weights_ignored",
-)
+@thread("sgl-project/sglang #31232", "vllm-project/vllm #48623", scheme="yarn",
+        cause="weights_ignored")  # fmt: skip
 def one_formula_for_all(
     dim,
     *,
@@ -111,12 +94,8 @@ def one_formula_for_all(
     return made, 0.1 * math.log(factor) + 1
 
 
-@thread(
-    "NVIDIA/TensorRT-LLM #16379",
-    scheme="yarn",
-    cause="logarithm_twice",
-    settings={"truncate": True},
-)
+@thread("NVIDIA/TensorRT-LLM #16379", scheme="yarn", cause="logarithm_twice",
+        settings={"truncate": True})  # fmt: skip
 def attention_factor_as_mscale(
     dim, *, base=10000.0, factor, trained_length, beta_fast=32.0, beta_slow=1.0
 ):
