@@ -42,6 +42,8 @@ def misreadings(layer, plan):
             "The scale is one over the square root of head_dim: the configuration has another.",
             replace(layer, scale=layer.head_dim**-0.5),
         )
+    if layer.latent is not None:
+        yield from of_latent_attention(layer)
     if layer.scale != 1:
         yield (
             "scores_unscaled",
@@ -119,9 +121,36 @@ def of_the_rotation(layer, plan):
         "Queries and keys rotate the other way.",
         rotation(layer, frequencies=-np.array(rope.frequencies)),
     )
-    if rope.rotary_dim < layer.head_dim:
+    turning = np.array(rope.frequencies)[np.array(rope.frequencies) != 0]
+    if layer.latent is None and 2 * len(turning) < layer.head_dim:
         whole = rotation(layer, frequencies=plain(layer.head_dim, rope.base))
         yield "all_entries_turn", "All entries rotate: only a part of a head should.", whole
+    if len(turning) > 1:
+        what = "Half of the entries rotate that should, as where the part of a head is taken twice."
+        yield "half_of_them_turn", what, rotation(layer, frequencies=turning[::2])
+    if len(turning) < len(rope.frequencies):
+        what = "Pairs lie within the part that rotates: they should reach across the whole head."
+        yield "pairs_of_the_part", what, rotation(layer, frequencies=turning)
+        own = plain(2 * len(turning), rope.base)
+        what += " The exponents are those of the part, too."
+        yield "frequencies_of_the_part", what, rotation(layer, frequencies=own)
+
+
+def of_latent_attention(layer):
+    """Mistakes about the two parts of a query and a key, and what sharpens their product."""
+    if layer.rope is not None:
+        what = "The first entries rotate: the last ones should, which the key of all heads shares."
+        yield "first_entries_turn", what, replace(layer, latent=None)
+    content, whole = layer.latent.content_dim, layer.head_dim
+    yield (
+        "scale_of_the_content",
+        f"The scale is one over the square root of {content}: the {whole - content} that rotate count, too.",
+        replace(layer, scale=content**-0.5),
+    )
+    if not np.isclose(layer.scale, whole**-0.5):
+        once = (layer.scale * whole**-0.5) ** 0.5
+        what = "YaRN's mscale sharpens the scores once: it should be squared, as both sides grow."
+        yield "sharpened_once", what, replace(layer, scale=once)
 
 
 def of_the_scaling(layer):
