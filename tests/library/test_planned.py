@@ -177,6 +177,7 @@ MISREAD = [
     ("DeepSeek-V3", 0, {"frequencies": DEEPSEEK[::2]}, "half_of_them_turn"),
     ("DeepSeek-V3", 0, {"first": 0}, "first_entries_turn"),
     ("DeepSeek-V3", 0, {"factor": SHARP}, "mscale_ignored"),
+    ("DeepSeek-V3", 0, {"factor": SHARP, "scale": None}, "mscale_unknown"),
     ("DeepSeek-V3", 0, {"scale": 192**-0.5}, "scale_of_the_width"),
     ("DeepSeek-V3", 0, {"scale": 128**-0.5}, "scale_of_the_content"),
     ("DeepSeek-V3", 0, {"scale": 192**-0.5 * SHARP}, "sharpened_once"),
@@ -353,7 +354,8 @@ def test_where_prompts_pass_the_rotation_is_not_suspected(vectors_of):
 
 
 def test_where_only_the_mask_differs_the_rotation_is_not_suspected():
-    vectors = planned({**RECORDS["Mistral 7B v0.1"], "sliding_window": 8})
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "hidden_size": 256}
+    vectors = planned({**RECORDS["Mistral 7B v0.1"], **heads, "sliding_window": 8})
     report = report_on(vectors, frequencies=plain(128, 1e4), window=12)
     assert "Prompts pass" in str(report)
     by_rows = partial(from_0, which="rows", base=1e4, window=8)

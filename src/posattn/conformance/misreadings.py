@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from posattn.configs.families.deepseek import sharpened
 from posattn.configs.rotation import METHODS, TRAINED
 from posattn.configs.rotation import rope as read
 
@@ -109,7 +110,7 @@ def of_the_rotation(layer, plan):
         without = rescaled(layer, **dict.fromkeys(keys))
         if without is not None and without.rope.attention_factor != rope.attention_factor:
             what = f"{' and '.join(keys)} of the configuration {'is' if len(keys) == 1 else 'are'} ignored."
-            yield f"{keys[0]}_ignored", what, without
+            yield f"{keys[0]}_ignored", what, replace(without, scale=layer.scale)
     other = {"half": "interleaved", "interleaved": "half"}[rope.layout]
     yield (
         "other_layout",
@@ -151,6 +152,9 @@ def of_latent_attention(layer):
         once = (layer.scale * whole**-0.5) ** 0.5
         what = "YaRN's mscale sharpens the scores once: it should be squared, as both sides grow."
         yield "sharpened_once", what, replace(layer, scale=once)
+        without = rescaled(layer, mscale=None, mscale_all_dim=None)
+        what = "mscale and mscale_all_dim of the configuration are ignored, in the scale of the scores, too."
+        yield "mscale_unknown", what, without
 
 
 def of_the_scaling(layer):
@@ -236,7 +240,10 @@ def rotation(layer, **changed):
 
 
 def rescaled(layer, *, base=None, method=None, **numbers):
-    """A layer whose frequencies come from another base, method or number; None if that needs more."""
+    """A layer whose frequencies come from another base, method or number; None if that needs more.
+
+    The scale of latent attention comes from these numbers, too.
+    """
     rope = layer.rope
     if method is None:
         method, numbers = rope.method, {**dict(rope.numbers), **numbers}
@@ -248,7 +255,11 @@ def rescaled(layer, *, base=None, method=None, **numbers):
     changed = rotation(
         layer, frequencies=other.frequencies, attention_factor=other.attention_factor
     )
-    return replace(changed, rope=replace(changed.rope, base=other.base))
+    changed = replace(changed, rope=replace(changed.rope, base=other.base))
+    if layer.latent is None:
+        return changed
+    more = sharpened(None, other) / sharpened(None, rope)
+    return replace(changed, scale=layer.scale * more**2)
 
 
 def plain(rotary_dim, base):
