@@ -731,5 +731,8 @@ def test_the_schemes_are_listed(capsys):
     assert [line.split()[0] for line in out.splitlines()] == names()
     _, out, _ = run(capsys, "schemes", "t5")
     assert "function(query_positions, key_positions, *, table, max_distance=128, " in out
-    assert "  boundaries of buckets\n" in out
+    assert (
+        "  boundaries of buckets: query_positions (1), key_positions (12), table (32, 3) -> (3, 1, 12)\n"
+        in out
+    )
     assert run(capsys, "schemes", "lost")[0] == 2

@@ -68,7 +68,10 @@ def attention():
 def sinks():
     """Attention with a sink in each head: it joins the sum that divides the weights, and has no value."""
     heads = draw(8, 2, 4, 3, 3), draw(9, 2, 4, 4, 3), draw(10, 2, 4, 4, 3)
-    grouped = heads[0], *(x[:, :2] for x in heads[1:])
+    grouped = (
+        heads[0][:1],
+        *(x[:1, :2] for x in heads[1:]),
+    )  # never as many examples as heads
     levels = np.array([-2.5, 0.5, 4.0, 1.25])
     yield "a sink in each head", heads, {"sinks": levels}
     yield "sinks of zero, which are one more in each sum", heads, {"sinks": np.zeros(4)}
