@@ -259,8 +259,7 @@ def test_half_precision_is_compared_too(dtype):
 
 
 @pytest.mark.parametrize(
-    "attention",
-    ["layers.{}.self_attn", lambda model, index: model.layers[index].self_attn],
+    "attention", ["layers.{}.self_attn", lambda model, index: model.layers[index].self_attn]
 )
 def test_attention_may_have_other_names(attention):
     own = {"names": ("wq", "wk", "wv", "wo")}
@@ -308,9 +307,7 @@ def test_a_number_of_the_scaling_is_named(built, cause):
     model, theirs = Model({"window": None}), scaled(**built)
     rope = configs.plan(theirs).layers[0].rope
     model.attentions[0].rotate = Rotary(
-        layout="half",
-        frequencies=rope.frequencies,
-        attention_factor=rope.attention_factor,
+        layout="half", frequencies=rope.frequencies, attention_factor=rope.attention_factor
     )
     (line,) = diagnose(model, scaled()).findings
     assert not line.agrees

@@ -332,11 +332,9 @@ def normed(norm, weight, bias, x):
 )
 def test_queries_and_keys_are_normalised_as_the_plan_says(column, norm):
     rope = configs.Rope(10000.0, (1.0, 0.01))
-    shapes = {
-        "head": ((4,), (4,)),
-        "heads": ((4, 4), (2, 4)),
-        "width": ((16,), (8,)),
-    }[norm.axes]
+    shapes = {"head": ((4,), (4,)), "heads": ((4, 4), (2, 4)), "width": ((16,), (8,))}[
+        norm.axes
+    ]
     weights, more = [], state()
     for i, (name, shape) in enumerate(zip(("q_norm", "k_norm"), shapes, strict=True)):
         pair = draw(30 + i, *shape) if norm.learned else np.ones(shape)

@@ -66,9 +66,7 @@ def is_causal_for_a_chunk(
 
 
 @thread(
-    "NVIDIA-NeMo/Megatron-Bridge #2656",
-    scheme="window_mask",
-    cause="window_one_too_large",
+    "NVIDIA-NeMo/Megatron-Bridge #2656", scheme="window_mask", cause="window_one_too_large"
 )
 def bounds_that_are_inclusive(query_positions, key_positions, *, window):
     """The window of a configuration goes to a kernel as (W, 0), whose bounds count W tokens before."""

@@ -145,10 +145,7 @@ def divided_by_frequencies(x, positions=None, *, base=10000.0):
 
 
 @thread(
-    "pie-project/pie #602",
-    scheme="rotary",
-    cause="across_the_whole_head",
-    settings=HALF,
+    "pie-project/pie #602", scheme="rotary", cause="across_the_whole_head", settings=HALF
 )
 def pairs_across_the_head(x, positions=None, *, rotary_dim=None, base=10000.0):
     """A part of the head turns, with frequencies of the whole head and pairs across it."""
