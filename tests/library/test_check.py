@@ -152,6 +152,8 @@ PLANTED = {  # causes of public threads, each as code of our own
     "rotated_twice": ("rotary", lambda x, i=None, **o: rotate(rotate(x, i, **o), i, **o)),
     "latent_half_turned": ("latent", half_of_the_rotary_part),
     "soft_cap_after_mask_and_bias": ("soft_cap", capped_last),
+    "numbers_are_a_mask": ("ids_packing", lambda x: (np.cumsum(x > 0, -1) - 1) * (x > 0)),
+    "sum_of_the_numbers": ("ids_packing", lambda x: np.cumsum(x, -1) - 1),
     "bias_not_in_decoding": ("t5", lambda i, j, **o: T5(i, j, **o) * (i.shape[-1] > 1)),
     "bias_from_the_start": ("t5", lambda i, j, **o: T5(counted(i), counted(j), **o)),
 }

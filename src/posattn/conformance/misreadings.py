@@ -13,6 +13,14 @@ __all__ = ["misreadings", "rescaled", "rotation"]
 BASES = (10000.0, 500000.0, 1000000.0)
 FACTORS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 LENGTHS = (4096, 8192, 32768, 131072)
+IGNORED = {  # what may be left out of a layer, and what then stands in its place
+    "window": ("The window is ignored.", None),
+    "chunk": ("The chunks are ignored.", None),
+    "soft_cap": ("The soft cap is ignored.", None),
+    "sinks": ("The sinks are ignored.", False),
+    "temperature": ("Queries do not grow with their position.", None),
+    "bias": ("The bias is ignored.", None),
+}
 OTHER_METHODS = {  # what each takes beside factor and trained length
     "linear": {},
     "ntk": {},
@@ -33,10 +41,9 @@ def misreadings(layer, plan):
     """
     yield from of_the_rotation(layer, plan)
     yield from of_the_mask(layer, plan)
-    if layer.soft_cap is not None:
-        yield "soft_cap_ignored", "The soft cap is ignored.", replace(layer, soft_cap=None)
-    if layer.sinks:
-        yield "sinks_ignored", "The sinks are ignored.", replace(layer, sinks=False)
+    for name, (what, nothing) in IGNORED.items():
+        if getattr(layer, name) != nothing:
+            yield f"{name}_ignored", what, replace(layer, **{name: nothing})
     if not np.isclose(layer.scale, layer.head_dim**-0.5):
         yield (
             "scale_of_the_width",
@@ -58,14 +65,6 @@ def misreadings(layer, plan):
             f"The scale is one over the square root of {width}, of all heads: it should be {layer.scale:g}.",
             replace(layer, scale=width**-0.5),
         )
-    if layer.temperature is not None:
-        yield (
-            "temperature_ignored",
-            "Queries do not grow with their position.",
-            replace(layer, temperature=None),
-        )
-    if layer.bias is not None:
-        yield "bias_ignored", "The bias is ignored.", replace(layer, bias=None)
 
 
 def of_the_rotation(layer, plan):
@@ -199,7 +198,6 @@ def of_the_scaling(layer):
 def of_the_mask(layer, plan):
     """Mistakes about which keys a query sees."""
     if layer.window is not None:
-        yield "window_ignored", "The window is ignored.", replace(layer, window=None)
         for name, step in (("large", 1), ("small", -1)):
             if layer.window + step > 0:
                 yield (
@@ -208,7 +206,6 @@ def of_the_mask(layer, plan):
                     replace(layer, window=layer.window + step),
                 )
     if layer.chunk is not None:
-        yield "chunk_ignored", "The chunks are ignored.", replace(layer, chunk=None)
         yield (
             "window_for_chunk",
             "A window moves with the query: here are chunks, which do not.",

@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from posattn.conformance.cases.masks import causal, multimodal, packing, segments
+from posattn.conformance.cases.masks import (
+    causal,
+    left_padding,
+    multimodal,
+    packing,
+    segments,
+)
 from posattn.conformance.faults.registry import fault, misuse
 
 WITH_POSITIONS = ("causal_mask", "window_mask", "chunk_mask", "prefix_mask")
@@ -218,6 +224,18 @@ def along_the_batch(given):
 def never_restarted(segment_ids):
     """Positions do not begin anew: they run on through all texts of a row."""
     return np.broadcast_to(np.arange(segment_ids.shape[-1]), segment_ids.shape)
+
+
+@fault("ids_packing", seen="hiyouga/LlamaFactory #7754")
+def numbers_are_a_mask(segment_ids):
+    """The numbers of texts are read as a mask of 0 and 1, and tokens of all but text 0 count."""
+    return left_padding(segment_ids != 0)
+
+
+@fault("ids_packing")
+def sum_of_the_numbers(segment_ids):
+    """The numbers of texts are read as a mask of 0 and 1, and their sum is taken for positions."""
+    return np.cumsum(segment_ids, -1) - 1
 
 
 @fault("ids_packing")
