@@ -40,18 +40,10 @@ pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annot
 
 # implementations of faults that no thread has: the scheme, and the fault that is named first
 GALLERY = {
-    "attention_of_the_hidden": ("attention", "mask_inverted"),
     "rotary_clockwise": ("rotary", "turned_backwards"),
     "rotary_in_bfloat16": ("rotary", "angles_in_bfloat16"),
     "rotary_in_float32": ("rotary", "float32_angles"),
-    "rotary_of_eight_heads": ("rotary", "frequencies_of_8_heads"),
-    "rotary_of_the_model": ("rotary", "frequencies_of_width_512"),
-    "rotary_with_slow_frequencies": ("rotary", "exponent_of_the_pair"),
-    "scores_of_mixed_layouts": ("rotary_scores", "layouts_differ"),
-    "sinusoidal_in_halves": ("sinusoidal", "all_sines_first"),
     "sinusoidal_of_even_width": ("sinusoidal", "odd_width_fails"),
-    "t5_in_float32": ("t5_bucket", "logarithm_in_float32"),
-    "t5_rounded": ("t5_bucket", "logarithm_rounded"),
 }
 
 

@@ -32,14 +32,6 @@ def sinusoidal_of_even_width(length_or_positions, dim, *, base=10000.0):
     return table
 
 
-def sinusoidal_in_halves(length_or_positions, dim, *, base=10000.0):
-    """All sines before all cosines, as in tensor2tensor."""
-    positions = np.asarray(length_or_positions)
-    positions = positions if positions.ndim else np.arange(length_or_positions)
-    by = angles(positions, dim, base)
-    return np.concatenate([np.sin(by), np.cos(by)], -1)[..., :dim]
-
-
 def encoding_along_the_batch(x):
     """The first axis is taken for the tokens: AkiRusProd/numpy-transformer #1."""
     by = angles(np.arange(x.shape[0]), x.shape[-1])
@@ -60,12 +52,6 @@ def rotary_clockwise(x, positions, *, base=10000.0):
     return rotated(x, -angles(positions, x.shape[-1], base))
 
 
-def rotary_with_slow_frequencies(x, positions, *, base=10000.0):
-    """The exponent is j / d."""
-    j = np.arange(x.shape[-1] // 2)
-    return rotated(x, positions[..., None] * base ** (-j / x.shape[-1]))
-
-
 def rotary_of_mixed_layouts(x, positions, *, base=10000.0):
     """Angles of neighbors, and halves are paired: raiyanyahya/how-to-train-your-gpt #6."""
     by = np.repeat(angles(positions, x.shape[-1], base), 2, axis=-1)
@@ -80,25 +66,6 @@ def rotary_back_in_halves(x, positions, *, base=10000.0):
     even, odd = x[..., 0::2], x[..., 1::2]
     pairs = [even * np.cos(by) - odd * np.sin(by), even * np.sin(by) + odd * np.cos(by)]
     return np.concatenate(pairs, -1)
-
-
-def scores_of_mixed_layouts(query, key, query_positions, key_positions, *, base=10000.0):
-    """Neighbors of the query are paired, and halves of the key."""
-    halves = rotary_by_halves(key, key_positions, base=base)
-    by = angles(query_positions, query.shape[-1], base)
-    return rotated(query, by) @ np.swapaxes(halves, -1, -2)
-
-
-def rotary_of_the_model(x, positions, *, base=10000.0):
-    """Frequencies are those of a model of 512 columns, and not those of the head."""
-    by = angles(positions, 512, base)[..., : x.shape[-1] // 2]
-    return rotated(x, by)
-
-
-def rotary_of_eight_heads(x, positions, *, base=10000.0):
-    """Frequencies are those of eight heads together."""
-    by = angles(positions, 8 * x.shape[-1], base)[..., : x.shape[-1] // 2]
-    return rotated(x, by)
 
 
 def rotary_in_float32(x, positions, *, base=10000.0):
@@ -194,39 +161,18 @@ def alibi_by_the_formula(num_heads):
     return np.array([1 / (2**8) ** ((h + 1) / num_heads) for h in range(num_heads)])
 
 
-def bucket(
-    relative_position, log, whole, *, num_buckets=32, max_distance=128, bidirectional=True
+def t5_of_the_query(
+    relative_position, *, num_buckets=32, max_distance=128, bidirectional=True
 ):
-    """T5's buckets, with a logarithm, and a way to make it whole."""
-    one_way = num_buckets // 2 if bidirectional else num_buckets
-    first = one_way * (relative_position > 0) if bidirectional else 0
-    distance = (
-        np.abs(relative_position) if bidirectional else np.maximum(-relative_position, 0)
-    )
-    exact = one_way // 2
-    share = log(np.maximum(distance, exact) / exact) / math.log(max_distance / exact)
-    large = np.minimum(exact + whole(share * (one_way - exact)).astype(int), one_way - 1)
-    return first + np.where(distance < exact, distance, large)
-
-
-def t5_in_float32(relative_position, **options):
-    """The logarithm is float32 and a unit too small, as on some devices: distances of 16 fall short."""
-    return bucket(
-        relative_position,
-        lambda x: np.nextafter(np.log(np.float32(x)), 0),
-        np.floor,
-        **options,
-    )
-
-
-def t5_rounded(relative_position, **options):
-    """The logarithm is rounded, and buckets are off by one."""
-    return bucket(relative_position, np.log, np.rint, **options)
-
-
-def t5_of_the_query(relative_position, **options):
     """Query minus key, not key minus query: dmlc/gluon-nlp #1470."""
-    return bucket(-relative_position, np.log, lambda x: np.floor(x + 1e-9), **options)
+    turned = -relative_position
+    one_way = num_buckets // 2 if bidirectional else num_buckets
+    first = one_way * (turned > 0) if bidirectional else 0
+    distance = np.abs(turned) if bidirectional else np.maximum(-turned, 0)
+    exact = one_way // 2
+    share = np.log(np.maximum(distance, exact) / exact) / math.log(max_distance / exact)
+    large = exact + np.floor(share * (one_way - exact) + 1e-9).astype(int)
+    return first + np.where(distance < exact, distance, np.minimum(large, one_way - 1))
 
 
 def attend(
@@ -281,9 +227,3 @@ def attention_of_the_mean(query, key, value, **options):
 def attention_from_the_start(query, key, value, **options):
     """The first query stands at the first key: pytorch/pytorch #108108."""
     return attend(softmax_or_zero, query, key, value, diagonal=0, **options)
-
-
-def attention_of_the_hidden(query, key, value, *, mask=None, **options):
-    """True hides, as in `key_padding_mask`."""
-    mask = None if mask is None else ~mask
-    return attend(softmax_or_zero, query, key, value, mask=mask, **options)
