@@ -44,27 +44,22 @@ def misreadings(layer, plan):
     for name, (what, nothing) in IGNORED.items():
         if getattr(layer, name) != nothing:
             yield f"{name}_ignored", what, replace(layer, **{name: nothing})
-    if not np.isclose(layer.scale, layer.head_dim**-0.5):
-        yield (
-            "scale_of_the_width",
-            "The scale is one over the square root of head_dim: the configuration has another.",
-            replace(layer, scale=layer.head_dim**-0.5),
-        )
     if layer.latent is not None:
         yield from of_latent_attention(layer)
     if layer.scale != 1:
-        yield (
-            "scores_unscaled",
-            f"The scores are not scaled: the scale should be {layer.scale:g}.",
-            replace(layer, scale=1.0),
-        )
-    if layer.num_heads > 1:
-        width = layer.num_heads * layer.head_dim
-        yield (
-            "scale_of_all_heads",
-            f"The scale is one over the square root of {width}, of all heads: it should be {layer.scale:g}.",
-            replace(layer, scale=width**-0.5),
-        )
+        what = f"The scores are not scaled: the scale should be {layer.scale:g}."
+        yield "scores_unscaled", what, replace(layer, scale=1.0)
+    widths = {
+        "of_the_width": layer.head_dim,
+        "of_all_heads": layer.num_heads * layer.head_dim,
+    }
+    if layer.latent is not None:
+        widths["of_the_content"] = layer.latent.content_dim
+    for name, width in widths.items():
+        if not np.isclose(layer.scale, width**-0.5):
+            said = f"{width}, {name.replace('_', ' ')}: it should be {layer.scale:g}"
+            what = f"The scale is one over the square root of {said}."
+            yield f"scale_{name}", what, replace(layer, scale=width**-0.5)
 
 
 def of_the_rotation(layer, plan):
@@ -95,16 +90,12 @@ def of_the_rotation(layer, plan):
         yield "scaling_ignored", f"The scaling, {rope.method}, is ignored.", changed
         yield from of_the_scaling(layer)
     if rope.attention_factor != 1:
-        yield (
-            "attention_factor_missing",
-            "The attention factor is missing: it is 1.",
-            rotation(layer, attention_factor=1.0),
-        )
-        yield (
-            "attention_factor_squared",
-            "The attention factor is taken twice.",
-            rotation(layer, attention_factor=rope.attention_factor**2),
-        )
+        for name, factor, said in (
+            ("missing", 1.0, "missing: it is 1"),
+            ("squared", rope.attention_factor**2, "taken twice"),
+        ):
+            other = rotation(layer, attention_factor=factor)
+            yield f"attention_factor_{name}", f"The attention factor is {said}.", other
     for keys in (("attention_factor",), ("mscale", "mscale_all_dim")):
         without = rescaled(layer, **dict.fromkeys(keys))
         if without is not None and without.rope.attention_factor != rope.attention_factor:
@@ -141,14 +132,8 @@ def of_latent_attention(layer):
     if layer.rope is not None:
         what = "The first entries rotate: the last ones should, which the key of all heads shares."
         yield "first_entries_turn", what, replace(layer, latent=None)
-    content, whole = layer.latent.content_dim, layer.head_dim
-    yield (
-        "scale_of_the_content",
-        f"The scale is one over the square root of {content}: the {whole - content} that rotate count, too.",
-        replace(layer, scale=content**-0.5),
-    )
-    if not np.isclose(layer.scale, whole**-0.5):
-        once = (layer.scale * whole**-0.5) ** 0.5
+    if not np.isclose(layer.scale, layer.head_dim**-0.5):
+        once = (layer.scale * layer.head_dim**-0.5) ** 0.5
         what = "YaRN's mscale sharpens the scores once: it should be squared, as both sides grow."
         yield "sharpened_once", what, replace(layer, scale=once)
         without = rescaled(layer, mscale=None, mscale_all_dim=None)

@@ -62,18 +62,15 @@ def of_later_calls(layer):
     def cached(query, key):
         return query.shape[-2] < key.shape[-2]
 
+    moments = {
+        "in_decoding": (decoding, "is one query: decoding has a program of its own"),
+        "with_a_cache": (cached, "are fewer queries than keys, as with a cache"),
+    }
     for name in ("window", "chunk", "bias"):
         if getattr(layer, name) is not None:
-            yield (
-                f"{name}_not_in_decoding",
-                f"The {name} is ignored where there is one query: decoding has a program of its own.",
-                where(decoding, **{name: None}),
-            )
-            yield (
-                f"{name}_not_with_a_cache",
-                f"The {name} is ignored where there are fewer queries than keys, as with a cache.",
-                where(cached, **{name: None}),
-            )
+            for moment, (few, there) in moments.items():
+                what = f"The {name} is ignored where there {there}."
+                yield f"{name}_not_{moment}", what, where(few, **{name: None})
     if layer.window is not None:
         yield (
             "window_one_too_large_in_decoding",
