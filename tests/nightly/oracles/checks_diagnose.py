@@ -5,7 +5,8 @@ import torch
 import transformers
 
 from posattn.conformance.diagnosis import diagnose
-from tests.nightly.oracles.checks_from_config import ENCODERS, encoder_of, model_of
+from tests.nightly.oracles.checks_from_config import DEFAULT, ENCODERS, encoder_of, model_of
+from tests.nightly.oracles.checks_latent import SMALL, YARN
 
 FAMILIES = ["Llama", "Qwen3", "Gemma 3", "gpt-oss", "Gemma 2", "Phi-3", "GPT-NeoX", "BLOOM"]
 
@@ -52,14 +53,9 @@ def test_the_key_that_was_changed_is_named(family, values, key, sentence):
     assert sentence is None or any(sentence in cause for cause in wrong.causes)
 
 
-MLA = {
-    "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 40,
-    "intermediate_size": 48, "num_hidden_layers": 2, "kv_lora_rank": 16, "q_lora_rank": 12,
-    "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 4,
+MLA = SMALL | YARN | {
+    "vocab_size": 40, "intermediate_size": 48, "num_hidden_layers": 2, "n_routed_experts": 4,
     "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 1, "topk_group": 1,
-    "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "beta_fast": 8.0,
-        "beta_slow": 1.0, "mscale": 0.7, "mscale_all_dim": 1.0,
-        "original_max_position_embeddings": 64},
 }  # fmt: skip
 INDEXER = {"index_topk": 2048, "index_n_heads": 2, "index_head_dim": 8}
 STACKS = {"vocab_size": 40, "d_model": 32, "pad_token_id": 0, "decoder_start_token_id": 0}
@@ -67,15 +63,19 @@ T5 = STACKS | {"d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
 SIDES = ("encoder", "decoder")
 HEADS = {f"{side}_attention_heads": 4 for side in SIDES}
 MARIAN = STACKS | HEADS | {f"{side}_layers": 2 for side in SIDES}
-JAMBA = {name: MLA[name] for name in list(MLA)[:6]} | {
-    "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 2, "mamba_d_state": 4,
+OTHER_SIZES = {
+    name: MLA[name]
+    for name in ("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
+}
+JAMBA = OTHER_SIZES | {
+    "num_key_value_heads": 2, "num_hidden_layers": 2, "num_experts": 2, "mamba_d_state": 4,
+    "attn_layer_period": 2, "attn_layer_offset": 1,
 }  # fmt: skip
-QWEN = {name: MLA[name] for name in list(MLA)[:5]} | {
+QWEN = OTHER_SIZES | {
     "num_hidden_layers": 4, "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
     "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
-    "shared_expert_intermediate_size": 16,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
-        "mrope_section": [1, 1, 1]},
+    "shared_expert_intermediate_size": 16, "num_key_value_heads": 2, "rope_parameters":
+        DEFAULT | {"partial_rotary_factor": 0.75, "mrope_section": [1, 1, 1]},
 }  # fmt: skip
 OTHERS = {
     "DeepseekV2": MLA | {"topk_method": "greedy"}, "DeepseekV3": MLA, "DeepseekV32": MLA | INDEXER,
