@@ -95,7 +95,8 @@ def causes(report):
 @pytest.mark.parametrize("name", GALLERY)
 def test_the_gallery_is_named_in_float32(name):
     scheme, fault = GALLERY[name]
-    report = check(getattr(gallery, name), scheme, framework="numpy", dtype="float32")
+    options = {"framework": "numpy", "dtype": "float32", "tolerance": "exact"}
+    report = check(getattr(gallery, name), scheme, **options)
     assert causes(report)[0] == fault
     told = " ".join(str(report).split())  # in lines of a terminal
     assert report.causes[0].sentence in told
@@ -142,6 +143,8 @@ PLANTED = {  # causes of public threads, each as code of our own
     ),
     "latent_half_turned": ("latent", half_of_the_rotary_part),
     "soft_cap_after_mask_and_bias": ("soft_cap", capped_last),
+    "numbers_are_a_mask": ("ids_packing", lambda x: (np.cumsum(x > 0, -1) - 1) * (x > 0)),
+    "sum_of_the_numbers": ("ids_packing", lambda x: np.cumsum(x, -1) - 1),
     "bias_not_in_decoding": ("t5", lambda i, j, **o: T5(i, j, **o) * (i.shape[-1] > 1)),
     "bias_from_the_start": ("t5", lambda i, j, **o: T5(counted(i), counted(j), **o)),
 }
@@ -718,5 +721,8 @@ def test_the_schemes_are_listed(capsys):
     assert [line.split()[0] for line in out.splitlines()] == names()
     _, out, _ = run(capsys, "schemes", "t5")
     assert "function(query_positions, key_positions, *, table, max_distance=128, " in out
-    assert "  boundaries of buckets\n" in out
+    assert (
+        "  boundaries of buckets: query_positions (1), key_positions (12), table (32, 3) -> (3, 1, 12)\n"
+        in out
+    )
     assert run(capsys, "schemes", "lost")[0] == 2

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from posattn.conformance import UsageError, assert_conforms, check, gallery, load, names
+from posattn.conformance.checker import Options, select
 from posattn.conformance.generate import TOLERANCE
 from posattn.conformance.vectors import ALSO
 from posattn.reference import rotate, sinusoidal_encoding, t5_bucket
 
 NAMES = [case["name"] for case in load("rotary")["cases"]]
-FLOAT32_ANGLES = "float32-angles"
+FLOAT32_ANGLES, EXACT = "float32-angles", "exact"
 
 
 def half(x, positions=None, *, base=10000.0, layout="half"):
@@ -64,7 +65,7 @@ def test_cases_are_left_out_by_their_positions():
         ({"max_position": "8"}, "max_position must be a number of at least 0, got '8'"),
         (
             {"tolerance": -1.0},
-            "tolerance must be a number of at least 0 or 'float32-angles'",
+            "tolerance must be a number of at least 0, 'float32-angles' or 'exact'",
         ),
         ({"tolerance": np.inf}, "tolerance must be a number of at least 0"),
         ({"tolerance": True}, "tolerance must be a number of at least 0"),
@@ -98,10 +99,16 @@ def test_skipped_cases_are_told_and_can_be_failures():
 
 
 def test_float32_angles_pass_within_their_own_tolerance():
-    exact = check(single, "rotary", framework="numpy", dtype="float32")
+    options = {"framework": "numpy", "dtype": "float32"}
+    exact = check(single, "rotary", tolerance=EXACT, **options)
     assert [cause.name for cause in exact.causes] == ["float32_angles"]
-    options = {"framework": "numpy", "dtype": "float32", "tolerance": FLOAT32_ANGLES}
-    report = check(single, "rotary", **options)
+    assert not check(single, "rotary", **options).failures
+    assert check(single, "rotary", framework="numpy").failures  # in float64
+    unturned = load("shaw")
+    assert [c["tolerance"] for c in select(unturned, Options())[0]] == [
+        c["tolerance"] for c in unturned["cases"]
+    ]
+    report = check(single, "rotary", tolerance=FLOAT32_ANGLES, **options)
     assert not report.failures
     assert report.title.endswith("float32, tolerance float32-angles")
     for wrong in (gallery.rotary_in_bfloat16, gallery.rotary_by_halves):
@@ -160,7 +167,8 @@ def test_a_known_limit_does_not_drown_the_rest():
     def without_base(x, positions=None, *, base=10000.0):
         return single(x, positions)
 
-    report = check(without_base, "rotary", framework="numpy", dtype="float32")
+    options = {"framework": "numpy", "dtype": "float32", "tolerance": EXACT}
+    report = check(without_base, "rotary", **options)
     first, second = report.causes
     assert (first.name, second.name) == ("base_ignored", "float32_angles")
     assert first.of == second.of == len(report.failures)

@@ -277,7 +277,7 @@ def test_the_function_that_a_scheme_names_passes_its_vectors(scheme):
 def test_a_file_fits_the_schema_and_is_small(scheme):
     text = (FOLDER / f"{scheme}.json").read_text(encoding="utf-8")
     SCHEMA.validate(json.loads(text))
-    assert len(text) < 225_000
+    assert len(text) < 230_000
     found = [case["name"] for case in load(scheme)["cases"]]
     assert len(set(found)) == len(found) or scheme == "dynamic_ntk"
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ from torch import nn
 
 from posattn import configs
 from posattn.__main__ import main
+from posattn.configs.weights import NAMES
 from posattn.conformance import UsageError
 from posattn.conformance.diagnosis import diagnose, percent
-from posattn.torch import Rotary
+from posattn.torch import LatentAttention, MultiHeadAttention, Rotary
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
 
@@ -257,8 +259,7 @@ def test_half_precision_is_compared_too(dtype):
 
 
 @pytest.mark.parametrize(
-    "attention",
-    ["layers.{}.self_attn", lambda model, index: model.layers[index].self_attn],
+    "attention", ["layers.{}.self_attn", lambda model, index: model.layers[index].self_attn]
 )
 def test_attention_may_have_other_names(attention):
     own = {"names": ("wq", "wk", "wv", "wo")}
@@ -306,9 +307,7 @@ def test_a_number_of_the_scaling_is_named(built, cause):
     model, theirs = Model({"window": None}), scaled(**built)
     rope = configs.plan(theirs).layers[0].rope
     model.attentions[0].rotate = Rotary(
-        layout="half",
-        frequencies=rope.frequencies,
-        attention_factor=rope.attention_factor,
+        layout="half", frequencies=rope.frequencies, attention_factor=rope.attention_factor
     )
     (line,) = diagnose(model, scaled()).findings
     assert not line.agrees
@@ -342,6 +341,73 @@ def test_a_window_that_the_configuration_lacks_is_seen():
     few = diagnose(model, config, 24)
     assert few.agrees
     assert "Seen are 24 positions in one call" in str(few)
+
+
+MLA = {
+    "model_type": "kimi_k2", "hidden_size": 32, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": None,
+    "kv_lora_rank": 12, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6,
+    "rope_theta": 5e4, "rope_scaling": {
+        "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096,
+        "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+    },
+}  # fmt: skip
+T5 = {
+    "model_type": "mt5", "d_model": 32, "d_kv": 8, "num_heads": 4, "num_layers": 1,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
+}  # fmt: skip
+SHAPES = {
+    "kimi_k2": {
+        "q_proj": (24, 32), "kv_a_proj_with_mqa": (16, 32), "kv_a_layernorm": (12,),
+        "kv_b_proj": (28, 12), "o_proj": (32, 12),
+    },
+    "mt5": dict.fromkeys("qkvo", (32, 32)) | {"relative_attention_bias": (8, 4)},
+}  # fmt: skip
+TWICE = {"rope_scaling": MLA["rope_scaling"] | {"factor": 8.0}}
+
+
+@pytest.mark.parametrize(
+    ("config", "changed", "said", "key"),
+    [
+        (MLA, {}, "", ""),
+        (MLA, {"rope_theta": 1e4}, "The base is 10000", "rope_theta"),
+        (MLA, TWICE, "The factor is 8", "rope_scaling"),
+        (T5, {}, "", ""),
+        (T5, {"relative_attention_max_distance": 64}, "Buckets end at 64", "relative_att"),
+    ],
+)
+def test_latent_attention_and_buckets_are_compared(config, changed, said, key):
+    kind = LatentAttention if config is MLA else MultiHeadAttention
+    plan, torch_rng = configs.plan(config | changed), torch.Generator().manual_seed(0)
+    model, weights = nn.Module(), {}
+    model.embed, model.parts = nn.Embedding(40, 32), nn.ModuleList()
+    for layer in plan.layers:
+        names = NAMES[plan.model_type]
+        for name, shape in SHAPES[plan.model_type].items():
+            array = torch.randn(shape, generator=torch_rng) / 2
+            weights[f"{names.place(plan, layer.index)}{name}.weight"] = array
+        built = kind.from_config(plan, layer.index, weights=weights)
+        part = nn.Identity()
+        part.forward = partial(built, causal=layer.causal)
+        model.parts.append(part)
+    model.forward = lambda tokens: [part(model.embed(tokens)) for part in model.parts]
+    tokens = torch.randint(0, 40, (2, 40), generator=torch_rng)
+    found = diagnose(model, config, tokens, attention="parts.{}", weights=weights)
+    assert agreeing(found) == [not said] * len(plan.layers)
+    for line in found.findings:
+        assert not said or line.causes[0].startswith(said)
+        assert not said or any(one.startswith(key) for one in line.keys)
+
+
+def test_modules_of_other_names_are_found_by_their_shapes():
+    model = Model({}, {"base": 1e4}, {})
+    model.blocks = nn.ModuleList(model.attentions)
+    del model.layers
+    model.forward = lambda tokens: [
+        attention(model.embed(tokens), torch.arange(tokens.shape[1]))
+        for attention in model.blocks
+    ]
+    assert agreeing(diagnose(model, CONFIG)) == [True, False, True]
 
 
 def test_weights_of_a_folder_are_those_compared(tmp_path):
@@ -391,7 +457,9 @@ def test_what_is_no_attention_is_not_compared():
     assert found.findings[0].why == "it is linear"
     assert found.agrees
     own = configs.Plan("my_own", plan.layers)  # a family whose names are not known
-    with pytest.raises(UsageError, match="attention must say where it is"):
+    with pytest.raises(
+        UsageError, match=r"a model of type .my_own., which has layers.\{\}"
+    ):
         diagnose(model, own)
     found = diagnose(model, own, attention="layers.{}.self_attn")
     assert "unknown names" in found.findings[0].why
@@ -402,17 +470,17 @@ def test_what_is_no_attention_is_not_compared():
     [
         ({"model": print}, "model must be a torch.nn.Module"),
         ({"config": {"model_type": "mistrals"}}, "config is not clear"),
-        ({"inputs": 3.0}, "inputs must be tokens"),
-        ({"inputs": 1}, "inputs must be at least 2 tokens, got 1"),
+        ({"tokens": 3.0}, r"tokens must be \(b, n\), a dictionary"),
+        ({"tokens": 1}, "tokens must be at least 2, got 1"),
         ({"attention": "layers.0.self_attn"}, "attention must hold {} for the number"),
         ({"weights": "nowhere"}, "nowhere"),
-        ({"model": nn.Linear(1, 1)}, "inputs must be given for a model without"),
+        ({"model": nn.Linear(1, 1)}, "tokens must be given for a model without"),
         (
             {"attention": "blocks.{}.attn"},
             "must be one of blocks.0.attn, and the model has layers.{}.self_attn$",
         ),
         ({"model": nn.Embedding(9, 9)}, "and the model has no module of such a name"),
-        ({"inputs": torch.full((1, 4), 99)}, "model cannot be run on the inputs"),
+        ({"tokens": torch.full((1, 4), 99)}, "model cannot be run on the tokens"),
     ],
 )
 def test_bad_input_is_told(change, message):

@@ -32,10 +32,23 @@ def rotated(x, positions, frequencies, factor, layout):
     return out
 
 
+def rms(x, weight):
+    """A norm over the entries of a head."""
+    return weight * x / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-5)
+
+
+def buckets(apart):
+    """T5's 16 buckets in each direction."""
+    far = 8 + 8 * np.log(np.maximum(abs(apart), 8) / 8) / np.log(16)
+    near = np.where(abs(apart) < 8, abs(apart), np.minimum(far + 1e-9, 15))
+    return 16 * (apart > 0) + near.astype(int)
+
+
 def by_hand(
-    query, key, value, query_positions, key_positions, *, sinks=None,
+    query, key, value, query_positions, key_positions, *, sinks=None, table=None,
+    query_norm=None, key_norm=None, normed="after", first=0, way=1,
     frequencies=None, factor=1.0, layout="half", scale=None, cap=None, causal=True,
-    window=None, chunk=None, slopes=None, growth=None, tile=False, order=None,
+    window=None, chunk=None, slopes=None, growth=None, tile=False, order=None, near=None,
     bend=lambda s, cap: cap * np.tanh(s / cap), late=False,
 ):  # fmt: skip
     """Attention as people write it, masked by `order` if that is not where tokens stand."""
@@ -43,9 +56,14 @@ def by_hand(
     i, j = (p if p.ndim == 1 else p[:, None] for p in given)
     if growth is not None:
         query = query * growth(i)[..., None]
-    if frequencies is not None:
-        query = rotated(query, i, frequencies, factor, layout)
-        key = rotated(key, j, frequencies, factor, layout)
+    made = []
+    for x, p, weight in (query, i, query_norm), (key, j, key_norm):
+        x = rms(x, weight) if weight is not None and normed == "before" else x
+        if frequencies is not None:
+            turned = rotated(x[..., first:], p, frequencies, factor, layout)
+            x = np.concatenate([x[..., :first], turned], -1)
+        made.append(rms(x, weight) if weight is not None and normed == "after" else x)
+    query, key = made
     if tile:
         key, value = (np.tile(x, (1, group, 1, 1)) for x in (key, value))
     else:
@@ -55,11 +73,15 @@ def by_hand(
         scores = bend(scores, cap)
     if slopes is not None:
         scores = scores - slopes[:, None, None] * abs(i[..., :, None] - j[..., None, :])
+    if table is not None:
+        apart = query_positions[..., :, None] - key_positions[..., None, :]
+        scores = scores + np.moveaxis(table[buckets(-way * apart)], -1, -3)
     i, j = (p if p.ndim == 1 else p[:, None] for p in order or given)
     i, j = i[..., :, None], j[..., None, :]
     seen = i >= j if causal else i == i + 0 * j
     if window is not None:
-        seen = seen & (abs(i - j) < window)
+        apart = i - j if near is None else near[0][:, None] - near[1]
+        seen = seen & (abs(apart) < window)
     if chunk is not None:
         seen = seen & (i // chunk == j // chunk)
     scores = np.where(seen, scores, -np.inf)
@@ -73,6 +95,17 @@ def by_hand(
 GPT_OSS, GPT_OSS_FACTOR = reference.yarn(
     64, base=150000.0, factor=32.0, trained_length=4096, truncate=False
 )
+MORE = {
+    "Hunyuan": {
+        "model_type": "hunyuan_v1_dense", "hidden_size": 128, "num_attention_heads": 4,
+        "num_hidden_layers": 1, "head_dim": 32, "num_key_value_heads": 2,
+        "rope_theta": 1e4, "rms_norm_eps": 1e-5, "use_qk_norm": True,
+        "attention_bias": False,
+    },
+}  # fmt: skip
+DEEPSEEK, _ = reference.yarn(64, base=1e4, factor=40.0, trained_length=4096)
+SHARP = 0.1 * np.log(40) + 1
+GEMMA_4 = np.where(np.arange(256) < 64, plain(512, 1e6), 0)
 LAYERS = {  # what the papers and config.json say of a layer
     ("Llama 3 8B", 5): {"frequencies": plain(128, 5e5)},
     ("Pythia 6.9B", 0): {"frequencies": plain(32, 1e4)},
@@ -94,6 +127,14 @@ LAYERS = {  # what the papers and config.json say of a layer
     ("gpt-oss 20B", 0): {
         "frequencies": GPT_OSS, "factor": GPT_OSS_FACTOR, "window": 128,
     },
+    ("DeepSeek-V3", 0): {
+        "frequencies": DEEPSEEK, "first": 128, "layout": "interleaved",
+        "scale": 192**-0.5 * SHARP**2,
+    },
+    ("T5 small", 0): {"scale": 1.0, "causal": False},
+    ("Qwen3.5 27B", 3): {"frequencies": plain(64, 1e7)},
+    ("Gemma 4 31B", 5): {"frequencies": GEMMA_4, "scale": 1.0},
+    ("Hunyuan", 0): {"frequencies": plain(32, 1e4)},
 }  # fmt: skip
 MISREAD = [
     ("Llama 3 8B", 5, {"frequencies": plain(128, 1e4)}, "base_of_10000"),
@@ -133,6 +174,22 @@ MISREAD = [
     ("gpt-oss 20B", 0, {"sinks": None}, "sinks_ignored"),
     ("gpt-oss 20B", 0, {"factor": 1.0}, "attention_factor_missing"),
     ("gpt-oss 20B", 0, {"factor": GPT_OSS_FACTOR**2}, "attention_factor_squared"),
+    ("DeepSeek-V3", 0, {"frequencies": DEEPSEEK[::2]}, "half_of_them_turn"),
+    ("DeepSeek-V3", 0, {"first": 0}, "first_entries_turn"),
+    ("DeepSeek-V3", 0, {"factor": SHARP}, "mscale_ignored"),
+    ("DeepSeek-V3", 0, {"factor": SHARP, "scale": None}, "mscale_unknown"),
+    ("DeepSeek-V3", 0, {"scale": 192**-0.5}, "scale_of_the_width"),
+    ("DeepSeek-V3", 0, {"scale": 128**-0.5}, "scale_of_the_content"),
+    ("DeepSeek-V3", 0, {"scale": 192**-0.5 * SHARP}, "sharpened_once"),
+    ("T5 small", 0, {"table": None}, "bias_ignored"),
+    ("T5 small", 0, {"decoding": {"table": None}}, "bias_not_in_decoding"),
+    ("T5 small", 0, {"cached": {"table": None}}, "bias_not_with_a_cache"),
+    ("T5 small", 0, {"way": -1}, "past_and_future_exchanged"),
+    ("Qwen3.5 27B", 3, {"frequencies": plain(256, 1e7)}, "all_entries_turn"),
+    ("Gemma 4 31B", 5, {"frequencies": GEMMA_4[:64]}, "pairs_of_the_part"),
+    ("Gemma 4 31B", 5, {"frequencies": plain(128, 1e6)}, "frequencies_of_the_part"),
+    ("Hunyuan", 0, {"normed": "never"}, "norms_ignored"),
+    ("Hunyuan", 0, {"normed": "before"}, "norms_on_the_other_side"),
 ]
 
 
@@ -144,12 +201,13 @@ def narrow(layer):
     return replace(layer, num_heads=2 * group, num_kv_heads=2)
 
 
-def report_on(vectors, decoding=None, **options):
-    """The report on attention by hand, with other options where there is one query."""
+def report_on(vectors, decoding=None, cached=None, **options):
+    """The report on attention by hand, with other options where there is one query, or a cache."""
 
-    def attention(query, *given, **sinks):
+    def attention(query, key, *given, **learned):
         changed = decoding if decoding and query.shape[-2] == 1 else {}
-        return by_hand(query, *given, **sinks | options | changed)
+        changed = cached if cached and query.shape[-2] < key.shape[-2] else changed
+        return by_hand(query, key, *given, **learned | options | changed)
 
     return check(attention, vectors, framework="numpy")
 
@@ -161,7 +219,7 @@ def vectors_of():
 
     def vectors(family, layer):
         if (family, layer) not in made:
-            whole = PLANS.get(family) or plan(CLASSES[family])
+            whole = PLANS.get(family) or plan(MORE.get(family) or CLASSES[family])
             layers = tuple(map(narrow, whole.layers))
             made[family, layer] = planned(replace(whole, layers=layers), layer)
         return made[family, layer]
@@ -192,22 +250,23 @@ def from_0(query, key, value, *given, which, base=5e5, **options):
         "queries": ((i, given[1]), given),
         "positions": ((i, j), given),
     }[which]
-    return by_hand(
-        query, key, value, *at, order=order, frequencies=plain(128, base), **options
-    )
+    options = {"frequencies": plain(128, base)} | options
+    return by_hand(query, key, value, *at, order=order, **options)
 
 
 @pytest.mark.parametrize(
-    ("which", "cause"),
+    ("which", "family", "cause"),
     [
-        ("mask", "mask_from_the_top_left"),
-        ("queries", "queries_from_0"),
-        ("positions", "positions_from_0"),
+        ("mask", ("Llama 3 8B", 5), "mask_from_the_top_left"),
+        ("queries", ("Llama 3 8B", 5), "queries_from_0"),
+        ("positions", ("Llama 3 8B", 5), "positions_from_0"),
+        ("queries", ("T5 small", 0), "queries_from_0"),
     ],
 )
-def test_what_counts_from_0_is_named(which, cause, vectors_of):
-    llama = vectors_of("Llama 3 8B", 5)
-    report = check(partial(from_0, which=which), llama, framework="numpy")
+def test_what_counts_from_0_is_named(which, family, cause, vectors_of):
+    options = {"frequencies": None} | LAYERS[family]
+    wrong = partial(from_0, which=which, **options)
+    report = check(wrong, vectors_of(*family), framework="numpy")
     assert report.causes[0].name == cause, f"{report}"
 
 
@@ -295,12 +354,27 @@ def test_where_prompts_pass_the_rotation_is_not_suspected(vectors_of):
 
 
 def test_where_only_the_mask_differs_the_rotation_is_not_suspected():
-    vectors = planned({**RECORDS["Mistral 7B v0.1"], "sliding_window": 8})
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "hidden_size": 256}
+    vectors = planned({**RECORDS["Mistral 7B v0.1"], **heads, "sliding_window": 8})
     report = report_on(vectors, frequencies=plain(128, 1e4), window=12)
     assert "Prompts pass" in str(report)
     by_rows = partial(from_0, which="rows", base=1e4, window=8)
     report = check(by_rows, vectors, framework="numpy")
     assert [c.name for c in report.causes] == ["mask_by_rows"]
+
+    def by_suffix(query, key, value, i, j):  # trymirai/lalamo #200
+        rows = np.arange(query.shape[-2]), np.arange(key.shape[-2])
+        more = {"frequencies": plain(128, 1e4), "window": 8, "near": rows}
+        return by_hand(query, key, value, i, j, **more)
+
+    report = check(by_suffix, vectors, framework="numpy")
+    assert [c.name for c in report.causes] == ["window_from_the_top_left"]
+
+
+def test_what_is_wrong_without_a_rotation_is_not_blamed_on_it(vectors_of):
+    wrong = report_on(vectors_of("Llama 3 8B", 5), frequencies=plain(128, 5e5), scale=0.3)
+    assert wrong.causes == []
+    assert "where nothing rotates: look at the scale" in " ".join(str(wrong).split())
 
 
 def test_a_window_of_one_can_only_be_too_large():
@@ -314,9 +388,10 @@ def test_what_cannot_be_checked_is_one_line(vectors_of):
     for config, layer, message in (
         ({"model_type": "lama"}, 0, "did you mean llama"),
         (RECORDS["Llama 3 8B"], 99, "layer must be below"),
-        (RECORDS["DeepSeek-V3"], 0, "has latent"),
-        (RECORDS["Qwen2.5-VL 7B"], 0, "must rotate with one position"),
-        (RECORDS["T5 small"], 0, "must have no learned bias"),
+        (RECORDS["DeepSeek-V4 Flash"], 2, "has compressed = 4, which is not checked"),
+        (RECORDS["DeepSeek-V4 Flash"], 0, "has turns_back = True, which is not checked"),
+        (CLASSES["inkling"], 0, "has bias = Profiles"),
+        ({**RECORDS["DeepSeek-V3.2"], "index_topk": 2}, 0, "has selected = 2"),
         ("nowhere.json", 0, "nowhere.json"),
     ):
         with pytest.raises(UsageError, match=message):

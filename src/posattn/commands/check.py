@@ -58,7 +58,7 @@ def add(commands):
     one.add_argument(
         "--tolerance",
         metavar="NUMBER",
-        help="how far off a result may be, or float32-angles",
+        help="how far off a result may be, float32-angles or exact",
     )
     one.add_argument(
         "--fail-on-skip",

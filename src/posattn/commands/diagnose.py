@@ -19,13 +19,13 @@ def add(commands):
     asked.add_argument(
         "--attention",
         metavar="NAME",
-        help="of the attention of a layer, as blocks.{}.attn; as transformers has it if not given",
+        help="of the attention of a layer, as blocks.{}.attn; if not given, by names, then by shapes",
     )
     asked.add_argument(
         "--tokens",
         type=int,
         metavar="N",
-        help="how many random tokens it reads: 256, or beyond the windows, if not given",
+        help="how many random tokens it reads: 272, or beyond the windows, if not given",
     )
     asked.add_argument(
         "--weights", metavar="PATH", help="the checkpoint, if the model has other names"

@@ -2,7 +2,10 @@
 
 import textwrap
 
+import numpy as np
+
 from posattn.conformance import load, names
+from posattn.conformance.report import as_list
 from posattn.conformance.steps import HOW
 
 DONE = 0
@@ -27,8 +30,17 @@ def list_schemes(chosen):
     lines += ["\n" + (HOW if steps else f"function({signature(vectors['parameters'])})")]
     lines += [f"\nposattn: {vectors['function']}; source: {vectors['source']}"]
     lines += [f"\n{len(vectors['cases'])} cases:"]
-    lines += [f"  {case['name']}" for case in vectors["cases"]]
+    called = [p["name"] for p in vectors["parameters"]]
+    lines += [f"  {case['name']}: {shapes(called, case)}" for case in vectors["cases"]]
     return "\n".join(lines), DONE
+
+
+def shapes(names, case):
+    """The shapes of the arrays of a case, by their names, and of the result."""
+    given = {**dict(zip(names, case["arguments"], strict=False)), **case["keywords"]}
+    found = [f"{name} {x.shape}" for name, x in given.items() if hasattr(x, "shape")]
+    made = " and ".join(str(np.shape(x)) for x in as_list(case["expected"]))
+    return f"{', '.join(found)} -> {made}".lstrip().replace(",)", ")")
 
 
 def signature(parameters):

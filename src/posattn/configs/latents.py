@@ -42,7 +42,7 @@ def latent_weights(state, plan, index):
         ValueError: if an array is missing, left over or of a wrong shape.
     """
     layer = plan.layers[index]
-    prefix, own = arrays_of(state, LLAMA, index)
+    prefix, own = arrays_of(state, LLAMA, plan, index)
     found = {}
     for role, (name, shape) in _wanted(layer).items():
         if name not in own:

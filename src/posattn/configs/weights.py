@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from posattn.configs.data import data
+from posattn.configs.layers import Buckets
 
 __all__ = ["attention_weights"]
 
 ROLES = ("query", "key", "value", "output")
 # tables that old checkpoints keep, and norms of what surrounds the attention
 IGNORED = ("bias", "masked_bias", "rotary_emb.inv_freq", "self.rotary_embeddings.inv_freq")
+TABLE = "relative_attention_bias.weight"
 AROUND = ("LayerNorm.weight", "LayerNorm.bias")
 
 
@@ -28,7 +30,7 @@ def attention_weights(state, plan, index):
     Returns:
         A dictionary of arrays: `query.weight`, `(H d_h, d)`, likewise `key`, `value`, `output` and `gate`,
         with `.bias` where the layer has offsets; `query_norm.weight`, likewise `key_norm` and
-        `value_norm`; `sinks`.
+        `value_norm`; `sinks`; `bias.table`, which T5's first layer has for its stack.
 
     Raises:
         ValueError: if an array is missing, left over or of a wrong shape, or the names of this model type
@@ -41,7 +43,10 @@ def attention_weights(state, plan, index):
             f"weights of model_type {plan.model_type!r} have unknown names; known are those of {known}"
         )
     names = NAMES[plan.model_type]
-    prefix, own = arrays_of(state, names, index)
+    prefix, own = arrays_of(state, names, plan, index)
+    if isinstance(layer.bias, Buckets):
+        first = arrays_of(state, names, plan, first_of(plan, index))[1]
+        own |= {name: key for name, key in first.items() if name == TABLE}
     used = [name for name in own if name in IGNORED or name.endswith(AROUND)]
     found = {}
     for part, wanted in _wanted(layer, names).items():
@@ -68,6 +73,7 @@ class Names:
 
     Args:
         module: the layer's module, with `{}` for its number.
+        behind: the same of a decoder behind an encoder, whose layers are counted anew.
         roots: what may come before, the most specific first.
         separate: the names of the projections of queries, keys, values and output.
         fused: the name of one projection for queries, keys and values; None if each has its own.
@@ -77,6 +83,7 @@ class Names:
     """
 
     module: str = "layers.{}.self_attn."
+    behind: str | None = None
     roots: tuple[str, ...] = (
         "model.language_model.",
         "language_model.model.",
@@ -89,6 +96,13 @@ class Names:
     norms: tuple[str, str] = ("q_norm", "k_norm")
     transposed: bool = False
 
+    def place(self, plan, index):
+        """The layer's module, by its number in its stack."""
+        stack = plan.layers[min(index, len(plan.layers) - 1)]
+        decodes = self.behind is not None and stack.causal
+        pattern = self.behind if decodes else self.module
+        return pattern.format(index - first_of(plan, stack.index) * decodes)
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -98,9 +112,15 @@ class Wanted:
     cut: Callable[[Any, Any, str], dict[str, Any]]
 
 
-def arrays_of(state, names, index):
+def first_of(plan, index):
+    """The number of the first layer of a layer's stack, encoder or decoder."""
+    causal = plan.layers[index].causal
+    return next(layer.index for layer in plan.layers if layer.causal == causal)
+
+
+def arrays_of(state, names, plan, index):
     """What the names of the layer's weights begin with, and these names by how they go on."""
-    tried = [root + names.module.format(index) for root in names.roots]
+    tried = [root + names.place(plan, index) for root in names.roots]
     for prefix in tried:
         own = {key.removeprefix(prefix): key for key in state if key.startswith(prefix)}
         if own:
@@ -144,6 +164,8 @@ def _wanted(layer, names):
             for kind in ("weight", "bias") if norm.offset else ("weight",):
                 cut = _as_is(f"{role}_norm", kind)
                 parts[f"{role} norm ({kind})"] = Wanted(f"{name}.{kind}", cut)
+    if isinstance(layer.bias, Buckets):
+        parts["table of the bias"] = Wanted(TABLE, lambda x, *_: {"bias.table": x})
     if layer.sinks:
         parts["sinks"] = Wanted("sinks", lambda array, layer, part: {"sinks": array})
     return parts
@@ -210,6 +232,8 @@ def _shape(role, layer):
     rows = {"query": many, "gate": many, "key": few, "value": few, "output": layer.dim}
     if part == "sinks":
         return (layer.num_heads,)
+    if part == "bias":
+        return layer.bias.count, layer.num_heads
     if part.endswith("_norm"):
         heads = layer.num_heads if part == "query_norm" else layer.num_kv_heads
         axes = getattr(layer, part).axes

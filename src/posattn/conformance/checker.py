@@ -19,7 +19,8 @@ from posattn.conformance.vectors import UsageError, load
 
 __all__ = ["assert_conforms", "check"]
 
-FLOAT32_ANGLES = "float32-angles"
+FLOAT32_ANGLES, EXACT = "float32-angles", "exact"
+ANGLES = {"base", "frequencies"}  # parameters of what makes angles of positions
 # parameters that say where tokens stand
 PLACES = {
     "coordinates",
@@ -84,7 +85,8 @@ def check(
         max_position: leave out the cases in which a position is farther from 0 than this.
         tolerance: how far off a result may be, in place of the tolerance of each case: a number, a
             number for each dtype by its name, or `"float32-angles"`, as exact as angles in float32
-            allow: the tolerance grows by `2 ** -23` with each position.
+            allow: the tolerance grows by `2 ** -23` with each position. If not given, it grows so where
+            something rotates, but for float64; with `"exact"` it never grows.
         gradients: check the gradients too, of the cases whose values are right: for each array of
             data, parameters included; in PyTorch and JAX.
 
@@ -257,11 +259,13 @@ def place_of(vectors, case):
 def bounds(vectors, case, options):
     """The tolerance of each dtype, in a case."""
     usual, asked = case["tolerance"], options.tolerance
-    if asked is None:
-        return usual
-    if asked == FLOAT32_ANGLES:
+    turns = asked is None and ANGLES & {p["name"] for p in vectors["parameters"]}
+    if turns or asked == FLOAT32_ANGLES:
         angle = 2.0**-23 * float(place_of(vectors, case))
-        return {dtype: bound + angle for dtype, bound in usual.items()}
+        grows = {dtype: angle for dtype in usual if asked or dtype != "float64"}
+        return {dtype: bound + grows.get(dtype, 0.0) for dtype, bound in usual.items()}
+    if asked in (None, EXACT):
+        return usual
     given = asked if isinstance(asked, dict) else dict.fromkeys(usual, asked)
     for dtype, bound in given.items():
         if dtype not in frameworks.DTYPES:
@@ -269,6 +273,6 @@ def bounds(vectors, case, options):
             raise UsageError(f"tolerance must be for one of {names}, got {dtype!r}")
         if not (is_number(bound) and 0 <= bound < math.inf):
             raise UsageError(
-                f"tolerance must be a number of at least 0 or {FLOAT32_ANGLES!r}, got {bound!r}"
+                f"tolerance must be a number of at least 0, {FLOAT32_ANGLES!r} or {EXACT!r}, got {bound!r}"
             )
     return {dtype: given.get(dtype, bound) for dtype, bound in usual.items()}

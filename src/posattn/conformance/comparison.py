@@ -16,12 +16,16 @@ def run(described, layer, state, x, given, dtype=None):
     """The output of a layer of a plan on an input, in float64 if no other type is asked for."""
     import torch
 
+    from posattn.torch.models.latent import LatentAttention
     from posattn.torch.models.multi_head import MultiHeadAttention
 
+    if layer.selected is not None and len_of(given) <= layer.selected:
+        layer = replace(layer, selected=None)  # an indexer that chooses all
     layers = list(described.layers)
     layers[layer.index] = layer
     x = x.to(torch.float64 if dtype is None else dtype)
-    made = MultiHeadAttention.from_config(
+    kind = MultiHeadAttention if layer.latent is None else LatentAttention
+    made = kind.from_config(
         replace(described, layers=tuple(layers)),
         layer.index,
         weights=only_used(layer, state),
@@ -45,8 +49,8 @@ def run(described, layer, state, x, given, dtype=None):
 
 
 def only_used(layer, state):
-    """The weights without those of sinks or norms that a layer does not have."""
-    gone = [] if layer.sinks else [".sinks"]
+    """The weights without those of an indexer, or of sinks or norms that a layer does not have."""
+    gone = [".indexer."] if layer.sinks else [".indexer.", ".sinks"]
     for norm, name in ((layer.query_norm, ".q_norm."), (layer.key_norm, ".k_norm.")):
         gone += [name] if norm is None else []
     return {name: x for name, x in state.items() if not any(part in name for part in gone)}

@@ -1,8 +1,6 @@
 """Which layer of a PyTorch model does something else than its configuration says, and what that may be."""
 
 import os
-import re
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
 
@@ -10,15 +8,20 @@ import numpy as np
 
 from posattn.configs import Plan, plan
 from posattn.configs.reading import ATTENTION
-from posattn.configs.weights import NAMES
 from posattn.conformance.comparison import COARSE, bounds, distance, len_of, run, windows
 from posattn.conformance.misreadings import misreadings
+from posattn.conformance.modules import module_of, state_of, watched
 from posattn.conformance.neighbors import keys_of, nearby
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
-FEWEST, MOST = 256, 1024  # tokens, if none are given
+FEWEST, MOST, TWO = (
+    272,
+    4352,
+    1024,
+)  # tokens, if none are given: bfloat16 lacks 257; in two texts
+FIRST = 64  # which a reading must explain before all are tried
 PADDING = "Padding is seen: attention_mask is ignored."
 SHOWN = 3  # causes that the inputs do not tell apart
 
@@ -101,7 +104,7 @@ class Diagnosis:
         return "\n".join([title, *map(str, self.findings), *self.notes, seen])
 
 
-def diagnose(model, config, inputs=None, *, attention=None, weights=None):
+def diagnose(model, config, tokens=None, *, attention=None, weights=None):
     """Run each layer of attention beside what the configuration says of it.
 
     The model runs once. What goes into each attention and what comes out is kept, a layer is made from the
@@ -111,13 +114,13 @@ def diagnose(model, config, inputs=None, *, attention=None, weights=None):
     Args:
         model: a PyTorch module. It is left as it was.
         config: what `posattn.configs.plan` reads, or a plan.
-        inputs: tokens `(b, n)`, or a dictionary of what the model is called with, of which `position_ids`,
+        tokens: `(b, n)`, or a dictionary of what the model is called with, of which `position_ids`,
             `(n)` or `(b, n)`, say where the tokens stand, and `attention_mask`, `(b, n)`, what is no
-            padding. A number means as many random tokens, and if nothing is given they are 256, or enough
-            to go beyond windows and chunks below 1000. What begins later is not seen.
+            padding. A number means as many random tokens, and if nothing is given they are 272, or enough
+            to go beyond windows and chunks of up to 4,096. What begins later is not seen.
         attention: where the attention of a layer is: a function of model and number that returns the
             module, or a name with `{}` for the number, such as `"blocks.{}.attn"`. As transformers names
-            it if not given.
+            it if not given, or else where its projections have the shapes of the layer's.
         weights: all weights by the names that transformers gives them, or a folder that has them; if not
             given, each attention has its own under these names.
 
@@ -148,7 +151,7 @@ def diagnose(model, config, inputs=None, *, attention=None, weights=None):
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     described = planned(config, None)
-    given = called_with(model, described, inputs)
+    given = called_with(model, described, tokens)
     n = len_of(given)
     described = planned(config, n)
     if isinstance(weights, (str, os.PathLike)):
@@ -188,25 +191,26 @@ def planned(config, length):
         raise UsageError(f"config is not clear: {error}") from None
 
 
-def called_with(model, described, inputs):
+def called_with(model, described, tokens):
     """What the model is called with, by name, or as `tokens`."""
     import torch
 
-    if inputs is None or isinstance(inputs, int):
-        inputs = drawn(model, described, inputs)
-    if not isinstance(inputs, dict):
-        inputs = {"tokens": inputs}
-    tokens = inputs.get("tokens", inputs.get("input_ids"))
+    if tokens is None or isinstance(tokens, int):
+        tokens = drawn(model, described, tokens)
+        if {layer.causal for layer in described.layers} == {True, False}:
+            tokens = {"input_ids": tokens, "decoder_input_ids": tokens}
+    given = tokens if isinstance(tokens, dict) else {"tokens": tokens}
+    tokens = given.get("tokens", given.get("input_ids"))
     if not (isinstance(tokens, torch.Tensor) and tokens.ndim == 2):
         raise UsageError(
-            f"inputs must be tokens (b, n), a dictionary with input_ids, or a number, got {inputs!r:.80}"
+            f"tokens must be (b, n), a dictionary with input_ids, or a number, got {given!r:.80}"
         )
-    positions = inputs.get("position_ids")
+    positions = given.get("position_ids")
     if positions is not None and positions.ndim > 2:
         raise UsageError(
             f"position_ids must be (n) or (b, n), got {tuple(positions.shape)}"
         )
-    return inputs
+    return given
 
 
 def drawn(model, described, n):
@@ -214,15 +218,16 @@ def drawn(model, described, n):
     import torch
 
     if n is not None and n < 2:
-        raise UsageError(f"inputs must be at least 2 tokens, got {n}")
+        raise UsageError(f"tokens must be at least 2, got {n}")
     tables = (part for part in model.modules() if isinstance(part, torch.nn.Embedding))
     table = next(tables, None)
     if table is None:
-        raise UsageError("inputs must be given for a model without torch.nn.Embedding")
+        raise UsageError("tokens must be given for a model without torch.nn.Embedding")
     ends = [4 + end for end in reaches(described) if 4 + end <= MOST]
     rng = torch.Generator().manual_seed(0)
     rows = [layer.table[1] for layer in described.layers if layer.table is not None]
-    shape = 2, min([max([FEWEST, *ends]), *rows]) if n is None else n
+    n = min([max([FEWEST, *ends]), *rows]) if n is None else n
+    shape = 1 if n > TWO else 2, n
     tokens = torch.randint(0, table.num_embeddings, shape, generator=rng)
     return tokens.to(table.weight.device)
 
@@ -250,37 +255,6 @@ def too_coarse(seen):
         )
 
 
-def module_of(model, described, index, attention):
-    """The attention of a layer."""
-    if callable(attention):
-        return attention(model, index)
-    names = NAMES.get(described.model_type)
-    if attention is None and names is None:
-        raise UsageError(
-            f"attention must say where it is in a model of type {described.model_type!r}"
-        )
-    tried = (
-        [attention.format(index)]
-        if attention is not None
-        else [(root + names.module.format(index)).rstrip(".") for root in names.roots]
-    )
-    for name in tried:
-        try:
-            return model.get_submodule(name)
-        except AttributeError:
-            continue
-    raise UsageError(
-        f"attention of layer {index} must be one of {', '.join(tried)}, and the model has "
-        f"{', '.join(likely(model)) or 'no module of such a name'}"
-    )
-
-
-def likely(model):
-    """The names of modules that may be attention, with `{}` for the number of the layer."""
-    names = [name for name, _ in model.named_modules() if "att" in name.rpartition(".")[2]]
-    return dict.fromkeys(re.sub(r"\b\d+\b", "{}", name) for name in names)
-
-
 def beyond(model, described, attention):
     """A layer of the model that the configuration ends before."""
     index = len(described.layers)
@@ -293,44 +267,17 @@ def beyond(model, described, attention):
     yield Finding(index, why=f"the configuration says that there are {index} layers")
 
 
-def watched(model, described, modules, given):
-    """What goes into each attention, and what comes out of its last projection, or of itself."""
-    import torch
-
-    seen, training = {}, model.training
-    names = NAMES.get(described.model_type)
-    with ExitStack() as hooks, torch.no_grad():
-        for index, module in modules.items():
-
-            def before(_, args, kwargs, index=index):
-                seen[index, "in"] = next(filter(torch.is_tensor, (*args, *kwargs.values())))
-
-            def after(_, args, out, index=index):
-                seen[index, "out"] = out[0] if isinstance(out, (tuple, list)) else out
-
-            inner = getattr(module, "self", module)  # behind the norm that ESM has inside
-            last = dict(module.named_modules()).get(names and names.separate[3], module)
-            watching = inner.register_forward_pre_hook(before, with_kwargs=True)
-            hooks.callback(watching.remove)
-            hooks.callback(last.register_forward_hook(after).remove)
-        hooks.callback(model.train, training)
-        model.eval()
-        try:
-            model(given["tokens"]) if set(given) == {"tokens"} else model(**given)
-        except Exception as error:
-            raise UsageError(f"model cannot be run on the inputs: {error!r}") from error
-    return seen
-
-
 def matches_of(described, layer, modules, seen, given, weights):
     """What there is to say of a layer."""
     index = layer.index
+    if layer.causal and "decoder_input_ids" in given:  # behind an encoder
+        given = {n.removeprefix("decoder_"): x for n, x in given.items() if "decoder_" in n}
     if layer.kind not in ATTENTION:
         return Finding(index, why=f"it is {layer.kind}", pairs=False)
     if (index, "out") not in seen or (index, "in") not in seen:
         return Finding(index, why="its module was not called")
     x, want = seen[index, "in"], seen[index, "out"]
-    state = weights if weights is not None else state_of(modules[index], described, index)
+    state = weights if weights is not None else state_of(modules, described, index)
     try:
         exact = run(described, layer, state, x, given)
         error = distance(exact, want, given)
@@ -366,16 +313,22 @@ def percent(share):
     return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"
 
 
-def state_of(module, described, index):
-    """The weights of an attention, named as those of its model."""
-    names = NAMES.get(described.model_type)
-    prefix = "" if names is None else names.roots[-1] + names.module.format(index)
-    return {prefix + name: array for name, array in module.state_dict().items()}
-
-
 def reproduces(described, changed, state, x, want, given, bound):
-    """Whether a layer that was read so gives what the module gave."""
+    """Whether a layer that was read so gives what the module gave: its first tokens, and then all."""
     try:
+        if changed.causal and x.shape[-2] > 2 * FIRST:
+            parts = (x[:, :FIRST], want[:, :FIRST], of_the_first(given))
+            if not reproduces(described, changed, state, *parts, 2 * bound):
+                return False
         return distance(run(described, changed, state, x, given), want, given) <= bound
     except (TypeError, ValueError):  # the weights fit no such layer
         return False
+
+
+def of_the_first(given):
+    """What a model is called with, of the first tokens only."""
+    names = ("position_ids", "attention_mask", "tokens", "input_ids")
+    cut = {
+        name: x[..., :FIRST] for name, x in given.items() if name in names and x is not None
+    }
+    return {**given, **cut}

@@ -176,17 +176,8 @@ def t5_of_the_query(
 
 
 def attend(
-    weigh,
-    query,
-    key,
-    value,
-    *,
-    mask=None,
-    causal=False,
-    bias=None,
-    scale=None,
-    diagonal=None,
-):
+    weigh, query, key, value, *, mask=None, causal=False, bias=None, scale=None, diagonal=None
+):  # fmt: skip
     """Attention with weights from `weigh(scores, mask)`, and a diagonal for causal masks."""
     scores = query @ np.swapaxes(key, -1, -2) * (scale or query.shape[-1] ** -0.5)
     scores = scores if bias is None else scores + bias

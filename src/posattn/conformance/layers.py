@@ -2,25 +2,30 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
-from posattn import reference
-from posattn.configs import Slopes
-from posattn.configs.reading import as_heads, chosen
-from posattn.conformance.faults import FAULTS
-from posattn.conformance.faults.bias import RANKS, SLOPES_OF_A_RANK
+from posattn.configs.reading import chosen
+from posattn.conformance.computation import attend, counted, learned, scheme_of, seen
 from posattn.conformance.faults.registry import Fault
 from posattn.conformance.generate import TOLERANCE
-from posattn.conformance.misreadings import misreadings, rotation
+from posattn.conformance.misreadings import misreadings
+from posattn.conformance.neighbors import other_norms
+from posattn.conformance.report import as_list
+from posattn.conformance.slips import slips
 from posattn.conformance.vectors import UsageError, names
 
-__all__ = ["attend", "planned"]
+__all__ = ["planned"]
 
 CALLED = ("query", "key", "value", "query_positions", "key_positions")
-ONE_CALL = ("a prompt", "positions that do not begin at 0", "far positions")
+PER_EXAMPLE = "positions per example"
 ALONE = (
     "Check the function that rotates on its own: --scheme rotary knows more of its faults"
+)
+AT_REST = (
+    "A query at position 0 that sees keys at 0 only is wrong, too, where nothing rotates: look at the scale, "
+    "the softmax and the order of heads before the rotation."
 )
 LATER = (
     "Prompts pass, so queries and keys are rotated right if they come in one call. What fails comes later or "
@@ -35,12 +40,15 @@ def planned(config, layer=0, *, length=None):
     """Make the vectors of one layer of a model.
 
     The function that they check is called `attention(query, key, value, query_positions, key_positions)`,
-    with the keyword `sinks` if the layer has them.
-    It is what stands between the projections, with norms of queries and keys before it: queries `(b, h,
-    n_q, d)`, keys and values `(b, h_kv, n_k, d)`, not rotated yet, and positions `(n)` or `(b, n)`.
+    with a keyword for what the layer has learned besides: `sinks` `(h)`, `table` `(buckets, h)` of T5's bias,
+    `query_norm` and `key_norm` `(d)` where norms follow the rotation.
+    It is what stands between the projections, with other norms of queries and keys before it: queries `(b,
+    h, n_q, d)`, keys and values `(b, h_kv, n_k, d)`, not rotated yet, and positions `(n)` or `(b, n)`.
     It rotates queries and keys, scales, caps and masks the scores as the configuration says, and returns
     `(b, h, n_q, d)`.
-    A query that may attend to nothing does not occur.
+    In latent attention (MLA) a key is `[content, rotary part]`, made from the latent vector already.
+    M-RoPE is checked on text, where all coordinates of a token are its position, and an indexer on so few
+    keys that it chooses all. A query that may attend to nothing does not occur.
 
     Args:
         config: what `posattn.configs.plan` reads, or a plan.
@@ -51,7 +59,9 @@ def planned(config, layer=0, *, length=None):
         A dict as `load` returns it. A report on it names what was read wrongly.
 
     Raises:
-        UsageError: if the configuration is not clear, there is no such layer, or it is no plain attention.
+        UsageError: if the configuration is not clear, there is no such layer, or it is no attention by
+            positions: DeBERTa's and Inkling's biases need their layer's weights, and DeepSeek V4 has
+            compressed keys.
 
     Examples:
         >>> from posattn.conformance import check
@@ -65,21 +75,18 @@ def planned(config, layer=0, *, length=None):
     """
     try:
         plan, described = chosen(config, layer, length=length)
-        as_heads(described)
     except (TypeError, ValueError, OSError) as error:
         raise UsageError(str(error)) from None
-    if described.rope is not None and described.rope.sections:
-        raise UsageError(
-            f"layer {layer} must rotate with one position, and rotates with several"
-        )
-    if not (described.bias is None or isinstance(described.bias, Slopes)):
-        raise UsageError(f"layer {layer} must have no learned bias, got {described.bias!r}")
+    refuse(described)
     parameters = [
         {"name": p, "data": "positions" not in p, "keyword": False} for p in CALLED
     ]
-    parameters += [{"name": "sinks", "data": True, "keyword": True}] * described.sinks
+    parameters += [{"name": p, "data": True, "keyword": True} for p in learned(described)]
+    norm = described.query_norm
+    norms = other_norms(described) if norm is not None and norm.after else ()
     misread = (
-        (*what, partial(attend, other)) for *what, other in misreadings(described, plan)
+        (*what, partial(attend, other))
+        for *what, other in chain(misreadings(described, plan), norms)
     )
     return {
         "version": 1,
@@ -95,17 +102,51 @@ def planned(config, layer=0, *, length=None):
     }
 
 
+def refuse(layer):
+    """Refuse a layer that computes between its projections what no function of positions does."""
+    most = max(keys.shape[-1] for _, _, keys in cases(layer))
+    found = {
+        "bias": None if scheme_of(layer.bias) else layer.bias,
+        "compressed": layer.compressed,
+        "turns_back": layer.turns_back or None,
+        "selected": layer.selected if (layer.selected or most) < most else None,
+    }
+    for name, value in found.items():
+        if value is not None:
+            raise UsageError(
+                f"layer {layer.index} has {name} = {value!r}, which is not checked: "
+                "check its rotation or its mask alone, by --scheme"
+            )
+
+
 def where_to_look(layer, runs):
     """What to try where nothing explains the failures: by the cases in which they are."""
     failed = [run for run in runs if run.failed]
     if layer.rope is None or not all(run.comparable for run in failed):
         return ""
-    only = ONE_CALL[:2] if layer.window or layer.chunk else ONE_CALL  # not masked
-    if not {run.case["name"] for run in failed}.intersection(only):
+    if not any(only_rotates(layer, run.case) for run in failed):
         return LATER
+    if any(wrong_at_rest(layer, run) for run in failed):
+        return AT_REST
     scheme = SCALINGS.get(layer.rope.method, layer.rope.method)
     more = f", and --scheme {scheme} those of the frequencies" if scheme in names() else ""
     return f"{ALONE}{more}."
+
+
+def only_rotates(layer, case):
+    """Whether all that a case has of positions is the rotation, and causality in one call."""
+    queries, keys = case["arguments"][3:]
+    plain = replace(layer, window=None, chunk=None)
+    rows = counted(*case["arguments"][:2])
+    return np.array_equal(seen(layer, queries, keys), seen(plain, *rows))
+
+
+def wrong_at_rest(layer, run):
+    """Whether a query at position 0 is wrong that sees keys at 0 only: nothing rotates there."""
+    if not layer.causal or run.case["name"] != PER_EXAMPLE:
+        return False
+    got, want = (x[1, :, 0] for x in (as_list(run.got)[0], run.case["expected"]))
+    return not np.allclose(got, want, rtol=0, atol=10 * run.tolerance)
 
 
 def named(name, sentence, attention):
@@ -113,145 +154,6 @@ def named(name, sentence, attention):
     made = partial(attention)
     made.__name__, made.__doc__ = name, sentence
     return Fault(made, (), "")
-
-
-def slips(layer):
-    """What goes wrong in code, however well the configuration is read: names, sentences, functions."""
-
-    def counted(query, key, *_, at_the_end=False):
-        n_q, n_k = query.shape[-2], key.shape[-2]
-        return np.arange(n_q) + at_the_end * (n_k - n_q), np.arange(n_k)
-
-    def masked_by(mask):
-        return lambda *given, **sinks: attend(layer, *given, **sinks, mask=mask(*given))
-
-    def rotated_by(order):
-        return lambda *given, **sinks: attend(
-            layer, *given[:3], *order(*given), **sinks, mask=seen(layer, *given[3:])
-        )
-
-    def in_decoding(**changed):
-        one = replace(layer, **changed)
-        return lambda query, *given, **sinks: attend(
-            one if query.shape[-2] == 1 else layer, query, *given, **sinks
-        )
-
-    for name in ("window", "chunk", "bias"):
-        if getattr(layer, name) is not None:
-            yield (
-                f"{name}_not_in_decoding",
-                f"The {name} is ignored where there is one query: decoding has a program of its own.",
-                in_decoding(**{name: None}),
-            )
-    if layer.window is not None:
-        yield (
-            "window_one_too_large_in_decoding",
-            f"The window is one too large in decoding: it holds {layer.window} with the query's own.",
-            in_decoding(window=layer.window + 1),
-        )
-    if layer.bias is not None:
-        for ranks in (r for r in RANKS if layer.num_heads % r == 0):
-            slopes = reference.alibi_slopes(layer.num_heads // ranks)
-            local = replace(layer, bias=Slopes(tuple(slopes) * ranks))
-            yield f"slopes_of_{ranks}_ranks", SLOPES_OF_A_RANK, partial(attend, local)
-    if layer.causal:
-        yield (
-            "mask_from_the_top_left",
-            "The causal mask counts queries from 0 in each call, so it begins in the top left corner: the "
-            "last query must see the last key.",
-            masked_by(lambda *given: seen(layer, *counted(*given))),
-        )
-    yield (
-        "mask_by_rows",
-        "The mask counts the rows of a call, the last query at the last key: it should go by positions.",
-        masked_by(lambda *given: seen(layer, *counted(*given, at_the_end=True))),
-    )
-    if layer.rope is not None:
-        yield (
-            "queries_from_0",
-            "Each call rotates its queries as if the first of them stood at position 0.",
-            rotated_by(lambda *given: (counted(*given)[0], given[-1])),
-        )
-        yield (
-            "positions_from_0",
-            "Each call rotates its queries and keys as if the first of them stood at position 0.",
-            rotated_by(counted),
-        )
-        twice = {"frequencies": 2 * np.array(layer.rope.frequencies)}
-        twice["attention_factor"] = layer.rope.attention_factor**2
-        yield (
-            "rotated_twice",
-            "Queries and keys are rotated twice, as where a layer and its kernel both rotate.",
-            partial(attend, rotation(layer, **twice)),
-        )
-    if 1 < layer.num_kv_heads < layer.num_heads:
-        group = layer.num_heads // layer.num_kv_heads
-
-        def tiled(query, key, value, *positions, **sinks):
-            key, value = (np.concatenate([x] * group, axis=1) for x in (key, value))
-            return attend(layer, query, key, value, *positions, **sinks)
-
-        yield (
-            "key_heads_tiled",
-            "Key heads are repeated one after the other, as tile does: each belongs to neighboring query "
-            "heads, as with repeat_interleave.",
-            tiled,
-        )
-    scheme = "attention" if layer.soft_cap is None else "soft_cap"
-    scheme = "sinks" if layer.sinks else scheme
-    for fault in FAULTS:
-        if scheme in fault.schemes:
-            yield fault.name, fault.sentence, partial(attend, layer, attention=fault.make)
-
-
-def attend(
-    layer, query, key, value, query_positions, key_positions, *, sinks=None, mask=None,
-    attention=reference.scaled_dot_product_attention,
-):  # fmt: skip
-    """What a plan says of a layer, by the reference or a faulty `attention`, with another mask if given."""
-    where = [x if x.ndim == 1 else x[:, None] for x in (query_positions, key_positions)]
-    if layer.temperature is not None:
-        query = query * growth(layer.temperature, where[0])[..., None]
-    if layer.rope is not None:
-        rotary = reference.Rotary(
-            layout=layer.rope.layout,
-            frequencies=layer.rope.frequencies,
-            attention_factor=layer.rope.attention_factor,
-        )
-        query, key = rotary(query, where[0]), rotary(key, where[1])
-    apart = where[0][..., :, None] - where[1][..., None, :]
-    more = {"mask": seen(layer, *where) if mask is None else mask, "scale": layer.scale}
-    if layer.bias is not None:
-        slopes = np.array(layer.bias.values)[:, None, None]
-        more["bias"] = -slopes * np.abs(apart if apart.ndim > 2 else apart[None])
-    if layer.soft_cap is not None:
-        more["soft_cap"] = layer.soft_cap
-    if layer.sinks:
-        more["sinks"] = sinks
-    else:  # which faults with sinks do without
-        group = query.shape[1] // key.shape[1]
-        key, value = (np.repeat(x, group, axis=1) for x in (key, value))
-    return attention(query, key, value, **more)
-
-
-def seen(layer, queries, keys):
-    """Which key each query may attend to, by where they stand."""
-    queries, keys = (x if x.ndim != 2 else x[:, None] for x in (queries, keys))
-    queries, keys = queries[..., :, None], keys[..., None, :]
-    apart = queries - keys
-    mask = apart >= 0 if layer.causal else np.ones(apart.shape, bool)
-    if layer.window is not None:
-        mask = mask & (np.abs(apart) < layer.window)
-    if layer.chunk is not None:
-        mask = mask & (queries // layer.chunk == keys // layer.chunk)
-    return mask
-
-
-def growth(temperature, positions):
-    """The factor of queries by their positions."""
-    share = (positions + temperature.first) / temperature.floor
-    steps = np.maximum(share, 1) if temperature.smooth else 1 + np.floor(share)
-    return 1 + temperature.scale * np.log(steps)
 
 
 def cases(layer):
@@ -266,7 +168,7 @@ def cases(layer):
     yield "positions that do not begin at 0", first + 100, first + 100
     yield "around the end of the window or chunk", edge, np.unique([0, 1, *edge])
     yield (
-        "positions per example",
+        PER_EXAMPLE,
         np.array([[3, 4], [0, 1]]),
         np.array([[0, 1, 2, 3, 4], [0, 0, 0, 0, 1]]),
     )
@@ -294,25 +196,27 @@ def finished(layer, name, query_positions, key_positions):
     """A case with what is expected."""
     rng = np.random.default_rng(len(name))
 
-    def draw(heads, n):
-        shape = 2, heads, n, layer.head_dim
+    def draw(*shape):
         return np.clip(np.round(16 * rng.normal(size=shape)) / 16, -7, 7)
 
+    n_q, n_k, latent = query_positions.shape[-1], key_positions.shape[-1], layer.latent
+    width = layer.value_dim if latent is None else latent.value_dim
     given = [
-        draw(layer.num_heads, query_positions.shape[-1]),
-        draw(layer.num_kv_heads, key_positions.shape[-1]),
-        draw(layer.num_kv_heads, key_positions.shape[-1]),
+        draw(2, layer.num_heads, n_q, layer.head_dim),
+        draw(2, layer.num_kv_heads, n_k, layer.head_dim),
+        draw(2, layer.num_kv_heads, n_k, width or layer.head_dim),
         query_positions,
         key_positions,
     ]
+    if latent is not None:  # all heads share the part that rotates
+        given[1][..., latent.content_dim :] = given[1][:, :1, :, latent.content_dim :]
     tolerance = {**TOLERANCE}
     if name == FAR_BELOW:
         size = np.round(316 / abs(layer.scale * layer.head_dim) ** 0.5)
         signs = size * np.sign(given[0][:, :1, :1] + 1 / 32)
         given[:2] = signs + 0 * given[0], -signs + 0 * given[1]
         tolerance = {dtype: TOLERANCE[dtype] for dtype in ("float64", "float32")}
-    sinks = np.clip(np.round(16 * rng.normal(size=layer.num_heads)) / 16, -7, 7)
-    keywords = {"sinks": sinks} if layer.sinks else {}
+    keywords = {name: draw(*shape) for name, shape in learned(layer).items()}
     far = 0.0 if layer.rope is None else 2.0**-20 * float(np.max(key_positions))
     return {
         "name": name,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from posattn.configs.families.deepseek import sharpened
 from posattn.configs.rotation import METHODS, TRAINED
 from posattn.configs.rotation import rope as read
 
@@ -12,6 +13,14 @@ __all__ = ["misreadings", "rescaled", "rotation"]
 BASES = (10000.0, 500000.0, 1000000.0)
 FACTORS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 LENGTHS = (4096, 8192, 32768, 131072)
+IGNORED = {  # what may be left out of a layer, and what then stands in its place
+    "window": ("The window is ignored.", None),
+    "chunk": ("The chunks are ignored.", None),
+    "soft_cap": ("The soft cap is ignored.", None),
+    "sinks": ("The sinks are ignored.", False),
+    "temperature": ("Queries do not grow with their position.", None),
+    "bias": ("The bias is ignored.", None),
+}
 OTHER_METHODS = {  # what each takes beside factor and trained length
     "linear": {},
     "ntk": {},
@@ -32,37 +41,25 @@ def misreadings(layer, plan):
     """
     yield from of_the_rotation(layer, plan)
     yield from of_the_mask(layer, plan)
-    if layer.soft_cap is not None:
-        yield "soft_cap_ignored", "The soft cap is ignored.", replace(layer, soft_cap=None)
-    if layer.sinks:
-        yield "sinks_ignored", "The sinks are ignored.", replace(layer, sinks=False)
-    if not np.isclose(layer.scale, layer.head_dim**-0.5):
-        yield (
-            "scale_of_the_width",
-            "The scale is one over the square root of head_dim: the configuration has another.",
-            replace(layer, scale=layer.head_dim**-0.5),
-        )
+    for name, (what, nothing) in IGNORED.items():
+        if getattr(layer, name) != nothing:
+            yield f"{name}_ignored", what, replace(layer, **{name: nothing})
+    if layer.latent is not None:
+        yield from of_latent_attention(layer)
     if layer.scale != 1:
-        yield (
-            "scores_unscaled",
-            f"The scores are not scaled: the scale should be {layer.scale:g}.",
-            replace(layer, scale=1.0),
-        )
-    if layer.num_heads > 1:
-        width = layer.num_heads * layer.head_dim
-        yield (
-            "scale_of_all_heads",
-            f"The scale is one over the square root of {width}, of all heads: it should be {layer.scale:g}.",
-            replace(layer, scale=width**-0.5),
-        )
-    if layer.temperature is not None:
-        yield (
-            "temperature_ignored",
-            "Queries do not grow with their position.",
-            replace(layer, temperature=None),
-        )
-    if layer.bias is not None:
-        yield "bias_ignored", "The bias is ignored.", replace(layer, bias=None)
+        what = f"The scores are not scaled: the scale should be {layer.scale:g}."
+        yield "scores_unscaled", what, replace(layer, scale=1.0)
+    widths = {
+        "of_the_width": layer.head_dim,
+        "of_all_heads": layer.num_heads * layer.head_dim,
+    }
+    if layer.latent is not None:
+        widths["of_the_content"] = layer.latent.content_dim
+    for name, width in widths.items():
+        if not np.isclose(layer.scale, width**-0.5):
+            said = f"{width}, {name.replace('_', ' ')}: it should be {layer.scale:g}"
+            what = f"The scale is one over the square root of {said}."
+            yield f"scale_{name}", what, replace(layer, scale=width**-0.5)
 
 
 def of_the_rotation(layer, plan):
@@ -93,21 +90,17 @@ def of_the_rotation(layer, plan):
         yield "scaling_ignored", f"The scaling, {rope.method}, is ignored.", changed
         yield from of_the_scaling(layer)
     if rope.attention_factor != 1:
-        yield (
-            "attention_factor_missing",
-            "The attention factor is missing: it is 1.",
-            rotation(layer, attention_factor=1.0),
-        )
-        yield (
-            "attention_factor_squared",
-            "The attention factor is taken twice.",
-            rotation(layer, attention_factor=rope.attention_factor**2),
-        )
+        for name, factor, said in (
+            ("missing", 1.0, "missing: it is 1"),
+            ("squared", rope.attention_factor**2, "taken twice"),
+        ):
+            other = rotation(layer, attention_factor=factor)
+            yield f"attention_factor_{name}", f"The attention factor is {said}.", other
     for keys in (("attention_factor",), ("mscale", "mscale_all_dim")):
         without = rescaled(layer, **dict.fromkeys(keys))
         if without is not None and without.rope.attention_factor != rope.attention_factor:
             what = f"{' and '.join(keys)} of the configuration {'is' if len(keys) == 1 else 'are'} ignored."
-            yield f"{keys[0]}_ignored", what, without
+            yield f"{keys[0]}_ignored", what, replace(without, scale=layer.scale)
     other = {"half": "interleaved", "interleaved": "half"}[rope.layout]
     yield (
         "other_layout",
@@ -119,9 +112,33 @@ def of_the_rotation(layer, plan):
         "Queries and keys rotate the other way.",
         rotation(layer, frequencies=-np.array(rope.frequencies)),
     )
-    if rope.rotary_dim < layer.head_dim:
+    turning = np.array(rope.frequencies)[np.array(rope.frequencies) != 0]
+    if layer.latent is None and 2 * len(turning) < layer.head_dim:
         whole = rotation(layer, frequencies=plain(layer.head_dim, rope.base))
         yield "all_entries_turn", "All entries rotate: only a part of a head should.", whole
+    if len(turning) > 1:
+        what = "Half of the entries rotate that should, as where the part of a head is taken twice."
+        yield "half_of_them_turn", what, rotation(layer, frequencies=turning[::2])
+    if len(turning) < len(rope.frequencies):
+        what = "Pairs lie within the part that rotates: they should reach across the whole head."
+        yield "pairs_of_the_part", what, rotation(layer, frequencies=turning)
+        own = plain(2 * len(turning), rope.base)
+        what += " The exponents are those of the part, too."
+        yield "frequencies_of_the_part", what, rotation(layer, frequencies=own)
+
+
+def of_latent_attention(layer):
+    """Mistakes about the two parts of a query and a key, and what sharpens their product."""
+    if layer.rope is not None:
+        what = "The first entries rotate: the last ones should, which the key of all heads shares."
+        yield "first_entries_turn", what, replace(layer, latent=None)
+    if not np.isclose(layer.scale, layer.head_dim**-0.5):
+        once = (layer.scale * layer.head_dim**-0.5) ** 0.5
+        what = "YaRN's mscale sharpens the scores once: it should be squared, as both sides grow."
+        yield "sharpened_once", what, replace(layer, scale=once)
+        without = rescaled(layer, mscale=None, mscale_all_dim=None)
+        what = "mscale and mscale_all_dim of the configuration are ignored, in the scale of the scores, too."
+        yield "mscale_unknown", what, without
 
 
 def of_the_scaling(layer):
@@ -166,7 +183,6 @@ def of_the_scaling(layer):
 def of_the_mask(layer, plan):
     """Mistakes about which keys a query sees."""
     if layer.window is not None:
-        yield "window_ignored", "The window is ignored.", replace(layer, window=None)
         for name, step in (("large", 1), ("small", -1)):
             if layer.window + step > 0:
                 yield (
@@ -175,7 +191,6 @@ def of_the_mask(layer, plan):
                     replace(layer, window=layer.window + step),
                 )
     if layer.chunk is not None:
-        yield "chunk_ignored", "The chunks are ignored.", replace(layer, chunk=None)
         yield (
             "window_for_chunk",
             "A window moves with the query: here are chunks, which do not.",
@@ -207,7 +222,10 @@ def rotation(layer, **changed):
 
 
 def rescaled(layer, *, base=None, method=None, **numbers):
-    """A layer whose frequencies come from another base, method or number; None if that needs more."""
+    """A layer whose frequencies come from another base, method or number; None if that needs more.
+
+    The scale of latent attention comes from these numbers, too.
+    """
     rope = layer.rope
     if method is None:
         method, numbers = rope.method, {**dict(rope.numbers), **numbers}
@@ -219,7 +237,11 @@ def rescaled(layer, *, base=None, method=None, **numbers):
     changed = rotation(
         layer, frequencies=other.frequencies, attention_factor=other.attention_factor
     )
-    return replace(changed, rope=replace(changed.rope, base=other.base))
+    changed = replace(changed, rope=replace(changed.rope, base=other.base))
+    if layer.latent is None:
+        return changed
+    more = sharpened(None, other) / sharpened(None, rope)
+    return replace(changed, scale=layer.scale * more**2)
 
 
 def plain(rotary_dim, base):

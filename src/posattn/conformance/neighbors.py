@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from posattn.configs import Buckets
 from posattn.conformance.misreadings import rescaled
 
 __all__ = ["keys_of", "nearby"]
@@ -9,6 +10,7 @@ __all__ = ["keys_of", "nearby"]
 BASES = sorted(m * 10.0**e for m in (1, 1.5, 2, 2.5, 5, 8) for e in range(3, 8))
 SHRINKING = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 CAPS = (20.0, 30.0, 50.0)
+FARTHEST = (20, 32, 64, 128, 256, 512)
 KEYS = {
     "window": ("sliding_window", "layer_types"),
     "chunk": ("attention_chunk_size", "layer_types"),
@@ -16,6 +18,7 @@ KEYS = {
     "scale": ("query_pre_attn_scalar", "attention_multiplier"),
     "rope": ("rope_theta", "rope_parameters", "rope_scaling"),
     "query_norm": ("use_qk_norm", "rms_norm_eps"),
+    "bias": ("relative_attention_max_distance",),
 }
 
 
@@ -44,6 +47,16 @@ def nearby(layer, plan, sizes):
         yield f"scale_of_{width}", what, replace(layer, scale=width**-0.5)
     if layer.rope is not None:
         yield from other_rotations(layer)
+    if isinstance(layer.bias, Buckets):
+        for last in FARTHEST:
+            what = (
+                f"Buckets end at {last}: the configuration says {layer.bias.max_distance}."
+            )
+            other = replace(layer.bias, max_distance=last)
+            yield f"buckets_up_to_{last}", what, replace(layer, bias=other)
+        other = replace(layer.bias, bidirectional=not layer.bias.bidirectional)
+        what = "Buckets are those of the other stack: keys after the query have their own in an encoder only."
+        yield "other_direction", what, replace(layer, bias=other)
 
 
 def other_kinds(layer, plan):
@@ -109,5 +122,6 @@ def keys_of(layer, changed):
         keys
         for field, keys in KEYS.items()
         if getattr(layer, field) != getattr(changed, field)
+        and not (field == "scale" and layer.latent)  # which YaRN's numbers make
     )
     return tuple(key for keys in named for key in keys)

@@ -54,7 +54,7 @@ def examine(adapter):
     """Check one adapter, and count what fails with the tolerance that float32 angles need; as plain data."""
     scheme, options, found = adapter.against
     try:
-        report = check(adapter, scheme, **options)
+        report = check(adapter, scheme, tolerance="exact", **options)
     except UsageError as error:
         raise UsageError(f"{adapter.__name__}: {error}") from None
     failing = [case for case in report.to_dict()["cases"] if case["outcome"] == "failed"]

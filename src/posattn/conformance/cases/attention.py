@@ -37,11 +37,7 @@ def attention():
     yield "a scale", (query, key, value), {"scale": 0.25}
     yield "one query and one key", (query[:, :1], key[:, :1], value[:, :1]), {}
     yield "causal, queries at the end of the keys", (query, key, value), {"causal": True}
-    yield (
-        "causal, decoding one token",
-        (query[:, :1], key, value),
-        {"causal": True},
-    )
+    yield ("causal, decoding one token", (query[:, :1], key, value), {"causal": True})
     yield "causal, more queries than keys", (key, query, query), {"causal": True}
     yield "one length per example, one of them 0", (query, key, value), {"mask": few}
     yield "one length per query", (query, key, value), {"mask": per_query}
@@ -68,7 +64,10 @@ def attention():
 def sinks():
     """Attention with a sink in each head: it joins the sum that divides the weights, and has no value."""
     heads = draw(8, 2, 4, 3, 3), draw(9, 2, 4, 4, 3), draw(10, 2, 4, 4, 3)
-    grouped = heads[0], *(x[:, :2] for x in heads[1:])
+    grouped = (
+        heads[0][:1],
+        *(x[:1, :2] for x in heads[1:]),
+    )  # never as many examples as heads
     levels = np.array([-2.5, 0.5, 4.0, 1.25])
     yield "a sink in each head", heads, {"sinks": levels}
     yield "sinks of zero, which are one more in each sum", heads, {"sinks": np.zeros(4)}
@@ -121,14 +120,10 @@ def soft_cap():
 PAPER = "Vaswani.Shazeer.Parmar.ea.2017"
 CASES = {
     "masked_softmax": Cases(
-        reference.masked_softmax,
-        masked_softmax,
-        f"{PAPER}, section 3.2",
+        reference.masked_softmax, masked_softmax, f"{PAPER}, section 3.2"
     ),
     "attention": Cases(
-        reference.scaled_dot_product_attention,
-        attention,
-        f"{PAPER}, equation 1",
+        reference.scaled_dot_product_attention, attention, f"{PAPER}, equation 1"
     ),
     "sinks": Cases(
         reference.scaled_dot_product_attention,

@@ -68,7 +68,11 @@ def weights(rank=None):
 
 def latent():
     """Multi-head latent attention, as in DeepSeek V2 and V3: a shared key that rotates, and norms."""
-    x, made, narrow = draw(40, 2, 5, 6), weights(), weights(2)
+    x, made, narrow = (
+        draw(40, 3, 5, 6),
+        weights(),
+        weights(2),
+    )  # never as many examples as heads
     later = np.arange(7, 12)
     yield "positions that do not begin at 0", (x, later), made
     yield "no positions given", (x,), made
@@ -80,10 +84,10 @@ def latent():
     yield "another base", (x, later), {**made, "base": 50.0}
     yield "a scale that YaRN has sharpened", (x, later), {**made, "scale": 0.625}
     yield "another epsilon", (x, later), {**narrow, "eps": 0.25}
-    seen = reference.length_mask(np.array([5, 3]), 5)
+    seen = reference.length_mask(np.array([5, 3, 4]), 5)
     yield "one length per example", (x, later), {**made, "mask": seen}
-    left = np.array([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])
-    seen = np.array([[[False, False, True, True, True]], [[True] * 5]])
+    left = np.array([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4], [0, 0, 1, 2, 3]])
+    seen = (np.arange(5) >= np.array([[2], [0], [1]]))[:, None] | np.eye(5, dtype=bool)
     padded = {**made, "mask": seen, "causal": True}
     yield "left padding: positions per example", (x, left), padded
     every = {"base": 50.0, "layout": "half", "scale": 0.625, "eps": 0.25}

@@ -4,7 +4,13 @@ from functools import partial
 
 import numpy as np
 
-from posattn.conformance.cases.masks import causal, multimodal, packing, segments
+from posattn.conformance.cases.masks import (
+    causal,
+    left_padding,
+    multimodal,
+    packing,
+    segments,
+)
 from posattn.conformance.faults.registry import fault, line, misuse
 
 WITH_POSITIONS = ("causal_mask", "window_mask", "chunk_mask", "prefix_mask")
@@ -82,6 +88,18 @@ def prefix_sees_itself_only(query_positions, key_positions, *, prefix):
 def one_more_key(definition, lengths, n_k):
     """One key too many is seen."""
     return definition(np.minimum(lengths + 1, n_k), n_k)
+
+
+@fault("ids_packing", seen="hiyouga/LlamaFactory #7754")
+def numbers_are_a_mask(segment_ids):
+    """The numbers of texts are read as a mask of 0 and 1, and tokens of all but text 0 count."""
+    return left_padding(segment_ids != 0)
+
+
+@fault("ids_packing")
+def sum_of_the_numbers(segment_ids):
+    """The numbers of texts are read as a mask of 0 and 1, and their sum is taken for positions."""
+    return np.cumsum(segment_ids, -1) - 1
 
 
 @fault("ids_packing")

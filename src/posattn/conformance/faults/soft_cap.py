@@ -17,29 +17,15 @@ def soft_cap_not_in_decoding(definition, query, *others, soft_cap, **keywords):
 
 
 @misuse("soft_cap")
-def soft_cap_after_the_mask(
-    definition,
-    query,
-    key,
-    value,
-    *,
-    soft_cap,
-    mask=None,
-    causal=False,
-    before=False,
-    **keywords,
-):
+def soft_cap_after_the_mask(definition, *heads, before=False, soft_cap, **keywords):
     """The cap comes after the mask: minus infinity becomes minus the cap, so what is hidden is seen."""
+    query, key, _ = heads
     bias = keywords.pop("bias", 0)
-    seen = visible(query, key, mask, causal)
+    seen = visible(query, key, keywords.pop("mask", None), keywords.pop("causal", False))
     scores = query @ key.mT * (keywords.pop("scale", None) or query.shape[-1] ** -0.5)
-    scores = (
-        scores + bias * before
-        if seen is None
-        else np.where(seen, scores + bias * before, -np.inf)
-    )
+    scores = np.where(True if seen is None else seen, scores + bias * before, -np.inf)
     bias = soft_cap * np.tanh(scores / soft_cap) + bias * (1 - before)
-    return definition(query, key, value, scale=0.0, bias=bias, **keywords)
+    return definition(*heads, scale=0.0, bias=bias, **keywords)
 
 
 @misuse("soft_cap")

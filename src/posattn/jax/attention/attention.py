@@ -117,6 +117,7 @@ def scaled_dot_product_attention(
         value: `(*batch, n_k, d_v)`, of the batch axes of `key` and the same dtype.
         mask: bool, True means may attend; its shape broadcasts to `(*batch, n_q, n_k)`; or a function
             of the positions of queries and keys that returns one, such as `Window`.
+            Padding `(b, n_k)` is given as `padding[:, None, None]`: as it is, its rows would be queries.
         causal: hide the future; queries are aligned to the end of the keys.
         bias: what is added to the scores: an array that broadcasts to `(*batch, n_q, n_k)`, a
             function of the positions of queries and keys that returns one, an object with a

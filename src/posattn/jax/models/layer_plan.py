@@ -219,6 +219,9 @@ def loaded(layer, state, plan, index):
             new[field] = taken(array, getattr(layer, field).dtype, state)
         elif part == "sinks":
             new["sinks"] = taken(array, layer.sinks.dtype, state)
+        elif part == "bias":
+            table = taken(array, layer.bias.table.dtype, state)
+            new["bias"] = replace(layer.bias, table=table)
         else:
             norm = norm_of(layer, part)
             old = getattr(norm, kind)

@@ -111,6 +111,9 @@ def rotate(
 ) -> Float[Array, "*batch n d"]:
     """Rotate each pair of entries of a token by an angle that grows with the token's position.
 
+    Tokens are the axis before the last, and heads stand before them: of `(b, n, h, d)` the heads would count
+    as positions. Fewer than d/2 `frequencies` rotate the first entries only.
+
     Twin of :func:`posattn.reference.rotate`.
     Angles are exact, also in the 32-bit mode, so that float32 results are right to 5e-7 of the largest
     entry at any position that int32 holds; half precision is rotated in float32 and rounded once.

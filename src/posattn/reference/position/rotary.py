@@ -35,6 +35,9 @@ def rotate(
 ) -> Inexact[np.ndarray, "*batch n d"]:
     r"""Rotate each pair of entries of a token by an angle that grows with the token's position.
 
+    Tokens are the axis before the last, and heads stand before them: of `(b, n, h, d)` the heads would count
+    as positions. Fewer than d/2 `frequencies` rotate the first entries only.
+
     .. math:: \begin{bmatrix} u \\ v \end{bmatrix} \mapsto
         c \begin{bmatrix} \cos p\,\omega_j & -\sin p\,\omega_j \\
         \sin p\,\omega_j & \cos p\,\omega_j \end{bmatrix}

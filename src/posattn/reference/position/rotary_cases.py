@@ -76,7 +76,8 @@ def turns(rotary_dim):
     if rotary_dim is None:  # a cache that looks at one example only must meet both
         again = np.array([[9, 10, 11], [0, 1, 2]])
         yield "the second example stands elsewhere", (both, again), {}
-    heads, per_head = draw(1, 2, 2, 3, 6), np.array([[[5, 6, 7]], [[0, 0, 1]]])
+    heads = draw(1, 3, 2, 3, 6)  # never as many examples as heads
+    per_head = np.array([[[5, 6, 7]], [[0, 0, 1]], [[2, 3, 9]]])
     yield "two heads, positions per example", (heads, per_head), {}
     yield "as many examples as tokens", (draw(2, 3, 3, 8),), {}
     yield "decoding: one token", (x[:1, :1], np.array([41])), {}
@@ -144,7 +145,7 @@ def rotary_scores():
     """Scores of queries and keys that were both rotated: `rotate(query, ...) @ rotate(key, ...)`."""
     for layout in ("interleaved", "half"):
         for name, where in PAIRS.items():
-            shapes = ((*at.shape[:-1], 2, at.shape[-1], 8) for at in where)
+            shapes = ((*at.shape[:-1], 3, at.shape[-1], 8) for at in where)
             heads = [draw(seed, *shape) for seed, shape in enumerate(shapes)]
             if name == "positions per example":
                 where = tuple(at[:, None] for at in where)

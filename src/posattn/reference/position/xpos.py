@@ -142,7 +142,7 @@ def xpos_query_cases():
     x, later = draw(0, 1, 5, 8), np.arange(7, 12)
     fine = np.array([257, 511, 999, 1021, 1500])
     both, per_example = draw(2, 2, 3, 8), np.array([[0, 0, 1], [5, 6, 7]])
-    heads = draw(1, 2, 2, 3, 6), np.array([[[5, 6, 7]], [[0, 0, 1]]])
+    heads = draw(1, 3, 2, 3, 6), np.array([[[5, 6, 7]], [[0, 0, 1]], [[2, 3, 9]]])
     for layout in ("interleaved", "half"):
         said, options = "layout half, " * (layout == "half"), {}
         if layout == "half":

@@ -189,6 +189,8 @@ def load(module, state, plan, index):
             fill(getattr(module.get_submodule(part), kind), array, state)
         elif part == "sinks":
             fill(module.sinks, array, state)
+        elif part == "bias":
+            fill(module.bias.table, array, state)
         else:
             norm, described = norm_of(module, part), getattr(layer, part)
             own = getattr(norm, kind)

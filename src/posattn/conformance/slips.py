@@ -1,0 +1,123 @@
+"""What goes wrong in the code of a layer, however well its configuration is read."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from posattn.conformance.computation import attend, counted, scheme_of, seen
+from posattn.conformance.faults import FAULTS
+from posattn.conformance.misreadings import rotation
+
+__all__ = ["slips"]
+
+
+def slips(layer):
+    """Names, sentences and the attention that a layer then computes."""
+    yield from of_later_calls(layer)
+    yield from of_the_order(layer)
+    if layer.rope is not None:
+        twice = {"frequencies": 2 * np.array(layer.rope.frequencies)}
+        twice["attention_factor"] = layer.rope.attention_factor**2
+        yield (
+            "rotated_twice",
+            "Queries and keys are rotated twice, as where a layer and its kernel both rotate.",
+            partial(attend, rotation(layer, **twice)),
+        )
+    if 1 < layer.num_kv_heads < layer.num_heads:
+        group = layer.num_heads // layer.num_kv_heads
+
+        def tiled(query, key, value, *positions, **more):
+            key, value = (np.concatenate([x] * group, axis=1) for x in (key, value))
+            return attend(layer, query, key, value, *positions, **more)
+
+        yield (
+            "key_heads_tiled",
+            "Key heads are repeated one after the other, as tile does: each belongs to neighboring query "
+            "heads, as with repeat_interleave.",
+            tiled,
+        )
+    scheme = "attention" if layer.soft_cap is None else "soft_cap"
+    places = {"sinks" if layer.sinks else scheme: "attention"}
+    places[scheme_of(layer.bias)] = "biased"
+    for fault in FAULTS:
+        for place in {places.get(scheme) for scheme in fault.schemes} - {None}:
+            yield fault.name, fault.sentence, partial(attend, layer, **{place: fault.make})
+
+
+def of_later_calls(layer):
+    """What is forgotten where there is one query, or a cache."""
+
+    def where(few, **changed):
+        other = replace(layer, **changed)
+
+        def attention(query, key, *given, **more):
+            return attend(other if few(query, key) else layer, query, key, *given, **more)
+
+        return attention
+
+    def decoding(query, key):
+        return query.shape[-2] == 1
+
+    def cached(query, key):
+        return query.shape[-2] < key.shape[-2]
+
+    moments = {
+        "in_decoding": (decoding, "is one query: decoding has a program of its own"),
+        "with_a_cache": (cached, "are fewer queries than keys, as with a cache"),
+    }
+    for name in ("window", "chunk", "bias"):
+        if getattr(layer, name) is not None:
+            for moment, (few, there) in moments.items():
+                what = f"The {name} is ignored where there {there}."
+                yield f"{name}_not_{moment}", what, where(few, **{name: None})
+    if layer.window is not None:
+        yield (
+            "window_one_too_large_in_decoding",
+            f"The window is one too large in decoding: it holds {layer.window} with the query's own.",
+            where(decoding, window=layer.window + 1),
+        )
+
+
+def of_the_order(layer):
+    """Masks, rotations and biases that go by the rows of a call, and not by positions."""
+
+    def masked_by(mask):
+        return lambda *given, **more: attend(layer, *given, **more, mask=mask(*given))
+
+    def placed_by(order):
+        return lambda *given, **more: attend(
+            layer, *given[:3], *order(*given), **more, mask=seen(layer, *given[3:])
+        )
+
+    if layer.causal:
+        yield (
+            "mask_from_the_top_left",
+            "The causal mask counts queries from 0 in each call, so it begins in the top left corner: the "
+            "last query must see the last key.",
+            masked_by(lambda *given: seen(layer, *counted(*given))),
+        )
+    yield (
+        "mask_by_rows",
+        "The mask counts the rows of a call, the last query at the last key: it should go by positions.",
+        masked_by(lambda *given: seen(layer, *counted(*given, at_the_end=True))),
+    )
+    if layer.window is not None:
+        past, near = replace(layer, window=None), replace(layer, causal=False)
+        yield (
+            "window_from_the_top_left",
+            "The window counts queries from 0 in each call: it should go by positions, as causality does.",
+            masked_by(lambda *given: seen(past, *given[3:]) & seen(near, *counted(*given))),
+        )
+    if layer.rope is not None or layer.bias is not None:
+        does = "biases" if layer.rope is None else "rotates"
+        yield (
+            "queries_from_0",
+            f"Each call {does} its queries as if the first of them stood at position 0.",
+            placed_by(lambda *given: (counted(*given)[0], given[-1])),
+        )
+        yield (
+            "positions_from_0",
+            f"Each call {does} its queries and keys as if the first of them stood at position 0.",
+            placed_by(counted),
+        )
