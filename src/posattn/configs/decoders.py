@@ -1,8 +1,9 @@
-"""What a dense decoder has around its attention: norms, networks, embeddings, and where their weights are."""
+"""What a decoder has around its attention: norms, networks, embeddings, and where their weights are."""
 
 from dataclasses import dataclass, field, replace
 
 from posattn.configs.data import data
+from posattn.configs.experts import Experts, Mixture, mixture, places
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Plan
 from posattn.configs.reading import as_heads, layers_of, opened, planned
@@ -18,6 +19,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
 }
 NORMS = (
     "attention_norm",
@@ -35,7 +37,7 @@ class Family:
         layer: the names of a layer's parts, by ours; with a number where one of their arrays holds two.
         top: the names of what belongs to no layer.
         layers: what the names of a layer begin with, `{}` for its number.
-        norm: `"rms"` or `"layer"`.
+        norm: `"rms"`, `"layer"`, or `"centered"` for a layer norm without an offset.
         eps: the key of the number in the norms.
         plus_one: whether 1 is added to the weights of norms.
         activation: the keys of the activation; empty if it is always GELU by its tanh formula.
@@ -46,8 +48,9 @@ class Family:
         head: what the head may be called if it is not.
         scaled: whether embeddings are multiplied by the root of the width.
         capped: whether a key may cap the logits.
-        parallel: the key that says whether both parts read the same; None if they never do.
+        parallel: whether both parts read the same, or the key that says so.
         only: keys of which only one value is built.
+        experts: of its mixtures; None if every layer has one network.
     """
 
     layer: dict[str, str | tuple[str, int]]
@@ -66,8 +69,9 @@ class Family:
     head: tuple[str, ...] = ("lm_head.weight",)
     scaled: bool = False
     capped: bool = False
-    parallel: str | None = None
+    parallel: bool | str = False
     only: tuple[tuple[str, object], ...] = ()
+    experts: Experts | None = None
 
     @property
     def gated(self):
@@ -77,20 +81,24 @@ class Family:
 
 @dataclass(frozen=True)
 class Model:
-    """A dense decoder, as its configuration describes it.
+    """A decoder, as its configuration describes it.
 
     Args:
         plan: what its layers do with positions.
         family: how its family builds the rest.
         vocab_size: how many tokens there are.
         hidden_dim: the width of the networks.
-        activation: `"silu"`, `"relu"`, `"gelu"` or `"gelu_tanh"`.
+        activation: `"silu"`, `"relu"`, `"gelu"`, `"gelu_tanh"` or `"quick_gelu"`.
         eps: the number in the norms.
         use_bias: whether the networks have offsets.
         tied: whether the head is the embedding.
         parallel: whether attention and network read the same.
         embedding_scale: a factor on the embeddings.
+        residual_scale: a factor on what attention and network add.
+        logit_scale: a factor on the logits.
         logit_cap: c of `c * tanh(z / c)`; None if logits are not capped.
+        mixture: what some layers have for a network; None if none has.
+        beyond: how many layers more a checkpoint has, which predict later tokens and are left out.
     """
 
     plan: Plan
@@ -103,7 +111,15 @@ class Model:
     tied: bool
     parallel: bool = False
     embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
     logit_cap: float | None = None
+    mixture: Mixture | None = None
+    beyond: int = 0
+
+    def mixes(self, index):
+        """Whether a layer has a mixture of experts."""
+        return self.mixture is not None and index in self.mixture.layers
 
 
 @dataclass(frozen=True)
@@ -113,6 +129,8 @@ class Source:
     Args:
         name: theirs.
         half: 0 or 1 if it is one half of the rows of that array.
+        alternating: whether these are every other row.
+        index: of the expert, if that array is of all.
         plus: what is added to it.
         transposed: whether it is kept as `(d_in, d_out)`.
     """
@@ -121,10 +139,12 @@ class Source:
     half: int | None = None
     plus: int = 0
     transposed: bool = False
+    alternating: bool = False
+    index: int | None = None
 
 
 def decoder(config, *, length=None):
-    """Read a dense decoder from its configuration.
+    """Read a decoder from its configuration.
 
     Args:
         config: what `plan` reads, but no plan.
@@ -151,21 +171,32 @@ def decoder(config, *, length=None):
     bias = family.use_bias
     for name, value in family.only:
         keys.only(name, value)
-    cap = None
+    cap, mixed, hidden = None, None, keys.count(family.hidden, absent=absent)
     if family.capped:
         cap = keys.number("final_logit_softcapping", absent=None, null=None)
+    if family.experts is not None:
+        mixed = mixture(keys, family.experts, hidden, len(layers))
+    if mixed is not None and mixed.limit is not None:  # which hidden_act does not say
+        activation = "quick_gelu"
+    scale = keys.own(keys.number, "embedding_multiplier", dim**0.5 if family.scaled else 1.0)
+    divisor = keys.own(keys.number, "logits_scaling", 1.0)
+    parallel = family.parallel
     found = Model(
         Plan(keys.family, layers),
         family,
         vocab_size=keys.count("vocab_size"),
-        hidden_dim=keys.count(family.hidden, absent=absent),
+        hidden_dim=hidden,
         activation=ACTIVATIONS[activation],
         eps=keys.number(family.eps),
         use_bias=keys.flag(bias, absent=False) if isinstance(bias, str) else bias,
         tied=keys.flag("tie_word_embeddings", absent=family.tied),
-        parallel=bool(family.parallel and keys.flag(family.parallel, absent=True)),
-        embedding_scale=dim**0.5 if family.scaled else 1.0,
+        parallel=keys.flag(parallel, absent=True) if isinstance(parallel, str) else parallel,
+        embedding_scale=scale,
+        residual_scale=keys.own(keys.number, "residual_multiplier", 1.0),
+        logit_scale=keys.own(keys.number, "logit_scale", 1.0) / divisor,
         logit_cap=cap,
+        mixture=mixed,
+        beyond=keys.count("num_nextn_predict_layers", "num_mtp_layers", absent=0, least=0),
     )
     return replace(found, plan=planned(keys, layers))
 
@@ -195,20 +226,28 @@ def sources(state, model):
     if not model.tied:
         heads = [name for name in family.head if name in state] or family.head
         found["head.weight"] = Source(heads[0])
-    for index in range(len(model.plan.layers)):
+    layers = len(model.plan.layers)
+    beyond = [family.layers.format(layers + index) for index in range(model.beyond)]
+    for index in range(layers):
         prefix = root + family.layers.format(index)
         attention.append(root + names.module.format(index))
+        if model.mixes(index):
+            more = places(state, family.experts, model.mixture.count, prefix, Source)
+            found |= {f"blocks.{index}.feed_forward.{n}": one for n, one in more.items()}
         for part, given in family.layer.items():
+            if model.mixes(index) and part.startswith("feed_forward."):
+                continue
             name, *half = (given,) if isinstance(given, str) else given
             more = _source(model, part, prefix + name, *half, transposed=names.transposed)
             found |= {f"blocks.{index}.{ours}": source for ours, source in more.items()}
     for ours, source in found.items():
         if source.name not in state:
-            raise ValueError(f"weights lack {source.name!r}, the decoder's {ours}")
+            do = "; convert them, for they are quantized" * (f"{source.name}_blocks" in state)
+            raise ValueError(f"weights lack {source.name!r}, the decoder's {ours}{do}")
     used = {source.name for source in found.values()}
     for name in state:
         ours = name.startswith((root, *family.head)) and not name.startswith(
-            tuple(attention)
+            (*attention, *(root + name for name in beyond))
         )
         tied = model.tied and name in family.head  # the embedding once more
         if ours and not tied and name not in used:
@@ -234,8 +273,11 @@ def read(state, source, shape):
         ValueError: if it has another shape.
     """
     array = state[source.name]
+    array = array if source.index is None else array[source.index]
     array = array.T if source.transposed and array.ndim == 2 else array
-    if source.half is not None:
+    if source.alternating and source.half is not None:
+        array = array[source.half :: 2]
+    elif source.half is not None:
         rows = array.shape[0] // 2
         array = array[source.half * rows : (source.half + 1) * rows]
     if tuple(array.shape) != tuple(shape):
@@ -261,12 +303,16 @@ def _source(model, part, name, half=None, *, transposed=False):
     }
 
 
-def made(parts, layer, **options):
+def made(parts, layer, experts=None, **options):
     """A family out of its data, where what many have alike is one of the parts."""
-    pieces = (parts[piece] if isinstance(piece, str) else piece for piece in layer)
-    return Family(
-        {ours: name for piece in pieces for ours, name in piece.items()}, **options
-    )
+
+    def joined(several):
+        pieces = (parts[piece] if isinstance(piece, str) else piece for piece in several)
+        return {ours: name for piece in pieces for ours, name in piece.items()}
+
+    if experts is not None:
+        experts = Experts(**experts | {"names": joined(experts["names"])})
+    return Family(joined(layer), experts=experts, **options)
 
 
 READ = data("decoders.json")

@@ -29,12 +29,25 @@ NAMES = [
         "Gemma 2",
         "Gemma 3",
     ),
-    *("Phi-3", "GPT-2", "GPT-NeoX", "BLOOM"),
+    *("Phi-3", "GPT-2", "GPT-NeoX", "BLOOM", "GLM-4", "GLM-4, 0414"),
+    *("Granite", "Cohere", "Cohere 2"),
 ]
-VARIANTS = {name: (name, {}) for name in NAMES} | {
+MIXED = [
+    *("gpt-oss", "Mixtral", "MiniMax-M2", "Granite MoE"),
+    *("Qwen2-MoE", "Qwen3-MoE", "GLM-4.5"),
+]
+VARIANTS = {name: (name, {}) for name in NAMES + MIXED} | {
     "Llama, tied, with offsets": ("Llama", {"tie_word_embeddings": True, "mlp_bias": True}),
     "GPT-NeoX, one after the other": ("GPT-NeoX", {"use_parallel_residual": False}),
     "Gemma 3, capped": ("Gemma 3", {"final_logit_softcapping": 3.0}),
+    "Granite, scaled": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.3,
+        "logits_scaling": 6.0}),
+    "gpt-oss, bounded": ("gpt-oss", {"swiglu_limit": 0.3}),
+    "Qwen2-MoE, normalized": ("Qwen2-MoE", {"norm_topk_prob": True}),
+    "Qwen3-MoE, some dense": ("Qwen3-MoE", {"num_hidden_layers": 6, "mlp_only_layers": [3],
+        "decoder_sparse_step": 2}),
+    "GLM-4.5, in groups": ("GLM-4.5", {"n_routed_experts": 12, "n_group": 4, "topk_group": 2,
+        "num_experts_per_tok": 3, "routed_scaling_factor": 2.5, "n_shared_experts": 2}),
     "GPT-2, narrow": ("GPT-2", {"n_inner": 48, "activation_function": "relu"}),
 }  # fmt: skip
 
@@ -81,6 +94,7 @@ def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
     shown = padding.bool().numpy()
     assert distance(np.asarray(got)[shown], want.numpy()[shown]) <= AGREE
 
+    print(f"{variant}, {column.__name__}: {distance(np.asarray(got)[shown], want.numpy()[shown]):.1e}")
     model.generation_config.eos_token_id = None
     text = model.generate(tokens, do_sample=False, max_new_tokens=STEPS)
     assert np.array_equal(ours.generate(given(column, tokens), STEPS), text)

@@ -49,6 +49,7 @@ class Decoder:
         encoding: adds positions to the embeddings, called as `encoding(x, positions=positions)`; or None.
         embedding_norm: a norm of the embeddings, as in BLOOM; or None.
         embedding_scale: a factor on the embeddings, as in Gemma.
+        logit_scale: a factor on the logits, as in Cohere.
         logit_cap: $c$ of $c \tanh(z / c)$, as in Gemma 2; None if logits are not capped.
 
     Examples:
@@ -69,6 +70,7 @@ class Decoder:
     encoding: Callable[..., Any] | None = None
     embedding_norm: Callable[[Any], Any] | None = None
     embedding_scale: float = field(default=1.0, metadata={"static": True})
+    logit_scale: float = field(default=1.0, metadata={"static": True})
     logit_cap: float | None = field(default=None, metadata={"static": True})
 
     def __post_init__(self):
@@ -335,7 +337,7 @@ class Decoder:
     def _logits(self, x):
         """What the stream says of the next tokens."""
         head = self.embedding.T if self.head is None else self.head
-        logits = self.norm(x) @ head
+        logits = (self.norm(x) * self.logit_scale) @ head
         if self.logit_cap is None:
             return logits
         return self.logit_cap * jnp.tanh(logits / self.logit_cap)

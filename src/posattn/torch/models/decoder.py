@@ -125,7 +125,7 @@ class Decoder(nn.Module):
         if not tied:
             self.head = nn.utils.skip_init(nn.Linear, dim, vocab_size, bias=False, **made)
         self.encoding, self.embedding_norm = encoding, None
-        self.embedding_scale, self.logit_cap = 1.0, None
+        self.embedding_scale, self.logit_scale, self.logit_cap = 1.0, 1.0, None
         self.reset_parameters(rng)
 
     from_config = classmethod(from_config)
@@ -313,7 +313,7 @@ class Decoder(nn.Module):
     def _logits(self, x):
         """What the stream says of the next tokens."""
         head = self.embedding if self.head is None else self.head
-        logits = nn.functional.linear(self.norm(x), head.weight)
+        logits = nn.functional.linear(self.norm(x) * self.logit_scale, head.weight)
         if self.logit_cap is None:
             return logits
         return self.logit_cap * torch.tanh(logits / self.logit_cap)

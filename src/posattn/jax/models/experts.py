@@ -1,0 +1,113 @@
+"""A mixture of experts: a router picks a few of many feed-forward networks for each token."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from posattn.jax.models.block import FeedForward, added
+from posattn.jax.trees import register
+
+__all__ = []
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Experts:
+    """Feed-forward networks of which each token passes a few.
+
+    Twin of the reference's. One network after the other reads all tokens, unless nobody chose it: shapes
+    cannot depend on the choice.
+
+    Args:
+        router_weight: `(d, count)`.
+        experts: one network, whose arrays have an axis more in front, one entry for each expert.
+        mixture: what is mixed and how, a `posattn.configs.experts.Mixture`.
+        router_bias: `(count)` or None.
+        correction: `(count)` or None.
+        shared: the network that every token passes; None if there is none.
+        shared_gate_weight: `(d, 1)`; None if that network always counts.
+    """
+
+    router_weight: Array
+    experts: FeedForward
+    mixture: Any = field(metadata={"static": True})
+    router_bias: Array | None = None
+    correction: Array | None = None
+    shared: FeedForward | None = None
+    shared_gate_weight: Array | None = None
+
+    @classmethod
+    def init(cls, rng, dim, mixture, activation, dtype):
+        """Draw the weights as those of one network."""
+        first, second, third, last = jax.random.split(rng, 4)
+        options = {"gated": True, "activation": activation, "dtype": dtype}
+        own = {"use_bias": mixture.use_bias, "limit": mixture.limit} | options
+
+        def network(key):
+            return FeedForward.init(key, dim, mixture.hidden_dim, **own)
+
+        def projection(key, width):
+            bound = (6 / (dim + width)) ** 0.5
+            return jax.random.uniform(key, (dim, width), dtype, -bound, bound)
+
+        count, shared = mixture.count, None
+        if mixture.shared_dim is not None:
+            options |= {"use_bias": False}
+            shared = FeedForward.init(third, dim, mixture.shared_dim, **options)
+        wide = jnp.promote_types(dtype, jnp.float32)
+        return cls(
+            projection(first, count),
+            jax.vmap(network)(jax.random.split(second, count)),
+            mixture,
+            jnp.zeros(count, dtype) if mixture.use_bias else None,
+            jnp.zeros(count, wide) if mixture.corrected else None,
+            shared,
+            projection(last, 1) if mixture.shared_gated else None,
+        )
+
+    def __call__(self, x):
+        """What is added to `x`, `(*batch, n, d)`."""
+        logits = added(x @ self.router_weight, self.router_bias)
+        weights = routed(logits, self.correction, self.mixture).astype(x.dtype)
+
+        def step(total, expert):
+            network, weight = expert
+
+            def mixed():
+                return total + weight[..., None] * network(x)
+
+            return jax.lax.cond((weight != 0).any(), mixed, lambda: total), None
+
+        each = self.experts, jnp.moveaxis(weights, -1, 0)
+        total, _ = jax.lax.scan(step, jnp.zeros_like(x), each)
+        if self.shared is None:
+            return total
+        shared = self.shared(x)
+        if self.shared_gate_weight is not None:
+            shared = shared * jax.nn.sigmoid(x @ self.shared_gate_weight)
+        return total + shared
+
+
+def routed(logits, correction, mixture):
+    """How much each expert counts, `(*batch, n, count)`: 0 unless it is chosen."""
+    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    score = jax.nn.softmax if mixture.score == "softmax" else jax.nn.sigmoid
+    scores = score(logits)
+    ranks = added(scores, correction)
+    if mixture.groups > 1:
+        grouped = ranks.reshape(*ranks.shape[:-1], mixture.groups, -1)
+        best = jax.lax.top_k(grouped, 2)[0].sum(-1)
+        kept = among(best, mixture.kept_groups)
+        ranks = jnp.where(kept[..., None], grouped, -jnp.inf).reshape(ranks.shape)
+    weights = jnp.where(among(ranks, mixture.chosen), scores, 0)
+    if mixture.normalized:
+        weights = weights / (weights.sum(-1, keepdims=True) + 1e-20)
+    return weights * mixture.scale
+
+
+def among(x, count):
+    """Whether an entry is among the `count` highest of its row."""
+    return jnp.argsort(jnp.argsort(x, descending=True), axis=-1) < count
