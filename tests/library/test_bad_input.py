@@ -383,8 +383,10 @@ CHECKS = [
      "rng must be given where temperature = 2.0 is above 0, got None"),
     (c.generation, [ints(1), 1, 1, 0], [ints(0), 1, 0, None], RANGE,
      "tokens must hold at least one to go on from, got shape (0,)"),
-    (c.caches, [[step], 1, ints(2, 9)], [[step], 2, ints(2, 9)], RANGE, "cache must hold a cache for each of 2 layers, got 1"),
-    (c.caches, [(), 0, None], [step, 1, None], KIND, "cache must hold a cache for each of 1 layers, got SimpleNamespace"),
+    (c.caches, [[step], 1, ints(2, 9)], [[step], 2, ints(2, 9)], RANGE,
+     "cache must hold a cache for each of 2 layers, got 1"),
+    (c.caches, [(), 0, None], [step, 1, None], KIND,
+     "cache must hold a cache for each of 1 layers, got SimpleNamespace"),
     (c.caches, [(step,), 1, ints(2, 9)], [[3], 1, None], KIND,
      "cache must hold a cache for each of 1 layers, got int for one of them"),
     # workers

@@ -1,9 +1,10 @@
 """What a decoder has around its attention: norms, networks, embeddings, and where their weights are."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from posattn.configs.data import data
-from posattn.configs.experts import Experts, Mixture, mixture, places
+from posattn.configs.experts import Mixture, mixture, places
 from posattn.configs.keys import REQUIRED
 from posattn.configs.layers import Plan
 from posattn.configs.reading import as_heads, layers_of, opened, planned
@@ -44,13 +45,14 @@ class Family:
         hidden: the key of the width of the network.
         quadruple: whether that width is four times the model's where it is not given.
         use_bias: whether the network has offsets, or the key that says so.
-        tied: whether the head is the embedding if no key says so.
-        head: what the head may be called if it is not.
+        head: what the head may be called if it is not the embedding.
         scaled: whether embeddings are multiplied by the root of the width.
-        capped: whether a key may cap the logits.
         parallel: whether both parts read the same, or the key that says so.
         only: keys of which only one value is built.
-        experts: of its mixtures; None if every layer has one network.
+        experts: of its mixtures of networks: how a router scores, whether there are offsets, how arrays of
+            all experts are `stacked`, and `names` by ours, such as `experts.up`. Each has several, of which
+            a checkpoint has one: with `{}` for the number of the expert, or of one array for all; in a
+            list with 0 or 1 for one half of its rows.
     """
 
     layer: dict[str, str | tuple[str, int]]
@@ -65,13 +67,11 @@ class Family:
     hidden: str = "intermediate_size"
     quadruple: bool = False
     use_bias: bool | str = False
-    tied: bool = False
     head: tuple[str, ...] = ("lm_head.weight",)
     scaled: bool = False
-    capped: bool = False
     parallel: bool | str = False
     only: tuple[tuple[str, object], ...] = ()
-    experts: Experts | None = None
+    experts: dict[str, Any] | None = None
 
     @property
     def gated(self):
@@ -171,16 +171,16 @@ def decoder(config, *, length=None):
     bias = family.use_bias
     for name, value in family.only:
         keys.only(name, value)
-    cap, mixed, hidden = None, None, keys.count(family.hidden, absent=absent)
-    if family.capped:
-        cap = keys.number("final_logit_softcapping", absent=None, null=None)
+    mixed, hidden = None, keys.count(family.hidden, absent=absent)
     if family.experts is not None:
         mixed = mixture(keys, family.experts, hidden, len(layers))
     if mixed is not None and mixed.limit is not None:  # which hidden_act does not say
         activation = "quick_gelu"
-    scale = keys.own(keys.number, "embedding_multiplier", dim**0.5 if family.scaled else 1.0)
+    scale = dim**0.5 if family.scaled else 1.0
     divisor = keys.own(keys.number, "logits_scaling", 1.0)
     parallel = family.parallel
+    if isinstance(parallel, str):
+        parallel = keys.flag(parallel, absent=True)
     found = Model(
         Plan(keys.family, layers),
         family,
@@ -189,12 +189,12 @@ def decoder(config, *, length=None):
         activation=ACTIVATIONS[activation],
         eps=keys.number(family.eps),
         use_bias=keys.flag(bias, absent=False) if isinstance(bias, str) else bias,
-        tied=keys.flag("tie_word_embeddings", absent=family.tied),
-        parallel=keys.flag(parallel, absent=True) if isinstance(parallel, str) else parallel,
-        embedding_scale=scale,
+        tied=keys.flag("tie_word_embeddings"),
+        parallel=parallel,
+        embedding_scale=keys.own(keys.number, "embedding_multiplier", scale),
         residual_scale=keys.own(keys.number, "residual_multiplier", 1.0),
         logit_scale=keys.own(keys.number, "logit_scale", 1.0) / divisor,
-        logit_cap=cap,
+        logit_cap=keys.own(keys.number, "final_logit_softcapping", None, null=None),
         mixture=mixed,
         beyond=keys.count("num_nextn_predict_layers", "num_mtp_layers", absent=0, least=0),
     )
@@ -242,7 +242,8 @@ def sources(state, model):
             found |= {f"blocks.{index}.{ours}": source for ours, source in more.items()}
     for ours, source in found.items():
         if source.name not in state:
-            do = "; convert them, for they are quantized" * (f"{source.name}_blocks" in state)
+            packed = f"{source.name}_blocks" in state
+            do = "; it is quantized: save the model dequantized" * packed
             raise ValueError(f"weights lack {source.name!r}, the decoder's {ours}{do}")
     used = {source.name for source in found.values()}
     for name in state:
@@ -311,7 +312,7 @@ def made(parts, layer, experts=None, **options):
         return {ours: name for piece in pieces for ours, name in piece.items()}
 
     if experts is not None:
-        experts = Experts(**experts | {"names": joined(experts["names"])})
+        experts = experts | {"names": joined(experts["names"])}
     return Family(joined(layer), experts=experts, **options)
 
 

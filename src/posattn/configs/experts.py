@@ -1,32 +1,10 @@
-"""Mixtures of experts: how a router picks a few of many networks for each token, and where their weights are."""
+"""Mixtures of experts: how a router picks a few of many networks, and where their weights are."""
 
 from dataclasses import dataclass, replace
 
-__all__ = ["Experts", "Mixture", "mixture", "places"]
+__all__ = ["Mixture", "mixture", "places"]
 
 COUNT = ("num_local_experts", "num_experts", "n_routed_experts")
-
-
-@dataclass(frozen=True)
-class Experts:
-    """What the mixtures of a family have in common.
-
-    Args:
-        names: of their arrays, by ours: `router`, its `correction`, each expert's, such as `experts.up`, those
-            of a network that every token passes, such as `shared.up`, and its gate. Each has several names,
-            of which a checkpoint has one, with `{}` for the number of the expert; without it, one array is
-            of all experts. Of a list with 0 or 1, one half of the rows is meant.
-        score: `"softmax"` or `"sigmoid"`, which makes scores of the router's logits.
-        use_bias: whether the router and the experts have offsets.
-        transposed: whether an array of all experts is `(count, d_in, d_out)`.
-        alternating: whether the rows of both halves alternate.
-    """
-
-    names: dict[str, list]
-    score: str = "softmax"
-    use_bias: bool = False
-    transposed: bool = False
-    alternating: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +20,7 @@ class Mixture:
         scale: a factor on them.
         groups: how many groups the experts are in.
         kept_groups: how many of these a token chooses from.
-        corrected: whether each expert has a number that is added to its score where experts are chosen.
+        corrected: whether a number of each expert is added to its score, but only to choose.
         shared_dim: the width within a network that every token passes; None if there is none.
         shared_gated: whether a sigmoid for each token says how much that network counts.
         use_bias: whether the router and the experts have offsets.
@@ -67,10 +45,7 @@ class Mixture:
 
 
 def mixture(keys, told, hidden_dim, num_layers):
-    """Read the mixtures of a family, told of by its `Experts`, from a configuration.
-
-    Experts are `hidden_dim` wide within where no key says another.
-    """
+    """Read the mixtures of a family, `hidden_dim` wide within where no key says another width."""
     first = keys.own(keys.count, "first_k_dense_replace", 0, least=0)
     step = keys.own(keys.count, "decoder_sparse_step", 1)
     dense = keys.own(keys.sequence, "mlp_only_layers", [], absent=[])
@@ -82,15 +57,15 @@ def mixture(keys, told, hidden_dim, num_layers):
         count=keys.count(*COUNT),
         chosen=keys.count("num_experts_per_tok"),
         hidden_dim=width,
-        score=told.score,
+        score=told.get("score", "softmax"),
         normalized=keys.own(keys.flag, "norm_topk_prob", True),
         scale=keys.own(keys.number, "routed_scaling_factor", 1.0),
         groups=keys.own(keys.count, "n_group", 1),
         kept_groups=keys.own(keys.count, "topk_group", 1),
-        corrected="correction" in told.names,
+        corrected="correction" in told["names"],
         shared_dim=several * width if several else shared,
-        shared_gated="shared_gate" in told.names,
-        use_bias=told.use_bias,
+        shared_gated="shared_gate" in told["names"],
+        use_bias=told.get("use_bias", False),
         limit=keys.own(keys.number, "swiglu_limit", None),
         layers=frozenset(
             index
@@ -111,7 +86,7 @@ def mixture(keys, told, hidden_dim, num_layers):
 def places(state, told, count, prefix, source):
     """Where each array of a layer comes from, a `source` by names of ours such as `experts.0.up.weight`."""
     made = {}
-    for part, given in told.names.items():
+    for part, given in told["names"].items():
         named = [(one,) if isinstance(one, str) else one for one in given]
         here = [one for one in named if prefix + one[0].format(0) in state]
         name, *half = (here or named)[0]
@@ -119,11 +94,10 @@ def places(state, told, count, prefix, source):
         for index in range(count if several else 1):
             ours, full = part.replace("experts.", f"experts.{index}."), name.format(index)
             if several and "{}" not in name:
-                options |= {"index": index, "transposed": told.transposed}
-                options |= {"alternating": told.alternating}
+                options |= {"index": index, **told.get("stacked", {})}
             found = source(prefix + full, **options)
             made[ours if part == "correction" else f"{ours}.weight"] = found
-            if told.use_bias and not part.startswith("shared"):
+            if told.get("use_bias") and not part.startswith("shared"):
                 bias = full.removesuffix(".weight")
                 bias += "_bias" if bias == full else ".bias"
                 made[f"{ours}.bias"] = replace(found, name=prefix + bias)

@@ -11,7 +11,10 @@ from posattn.contract.numbers import dtype
 SWITCHES = ("bool", "bool_")  # NumPy's, under both of its names
 
 
-PADDING = ("attention_mask", "attn_mask", "key_padding_mask")  # names that others have
+NO_ATTENTION_MASK = (
+    "attention_mask is unknown here: give mask, bool, of shape (*batch, n_q, n_k), where True means may "
+    "attend, or negative positions for padding"
+)
 
 
 class _Column(NamedTuple):
@@ -65,7 +68,6 @@ def _guarded(function, column, fields=None):
     annotations = {name: p.annotation for name, p in parameters.items()}
     checks = _checks(annotations, column)
     in_order = [checks.get(name) for name in parameters]
-    hint = _padding(parameters)
     if not checks and not fields:
         return function
 
@@ -77,8 +79,8 @@ def _guarded(function, column, fields=None):
         for name, value in named.items():
             if name in checks:
                 checks[name](value)
-            elif name in PADDING and hint:
-                raise TypeError(f"{name} is unknown here: {hint}")
+            elif name == "attention_mask" and name not in parameters:
+                raise TypeError(NO_ATTENTION_MASK)
         if fields:
             for name, check in fields.items():
                 check(getattr(arguments[0], name))
@@ -175,15 +177,6 @@ def _field(name, annotation, column):
             raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
 
     return checked
-
-
-def _padding(parameters):
-    """How a function is told what may be attended to, if it can be told."""
-    if "mask" in parameters:
-        return "give mask, bool, where True means may attend, of shape (*batch, n_q, n_k)"
-    if "positions" in parameters:
-        return "give positions, which are negative where tokens are padding"
-    return None
 
 
 def _alternatives(annotation):

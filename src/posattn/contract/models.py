@@ -76,11 +76,10 @@ def end_tokens(given, vocab_size):
     """Return the tokens that end a text: none, one or several."""
     several = given if isinstance(given, (list, tuple)) else [given]
     ends = [integer("eos_token_id", one) for one in several if one is not None]
-    for one in ends:
-        if one >= vocab_size:
-            raise ValueError(
-                f"eos_token_id must lie between 0 and vocab_size - 1 = {vocab_size - 1}, got {one}"
-            )
+    if max(ends, default=0) >= vocab_size:
+        raise ValueError(
+            f"eos_token_id must lie between 0 and vocab_size - 1 = {vocab_size - 1}, got {max(ends)}"
+        )
     return ends
 
 

@@ -91,10 +91,28 @@ def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
         want = model(input_ids=tokens, **more).logits
         where = given(column, torch.where(padding.bool(), places, -1))
         got = ours(given(column, tokens), positions=where)
+        cache, parts = ours.init_cache(2, N), []
+        for part in (slice(0, 5), slice(5, 6), slice(6, N)):
+            step = given(column, tokens[:, part])
+            logits, cache = ours(step, positions=where[:, part], cache=cache)
+            parts.append(np.asarray(logits))
     shown = padding.bool().numpy()
-    assert distance(np.asarray(got)[shown], want.numpy()[shown]) <= AGREE
+    for logits in (np.asarray(got), np.concatenate(parts, 1)):
+        assert distance(logits[shown], want.numpy()[shown]) <= AGREE
 
-    print(f"{variant}, {column.__name__}: {distance(np.asarray(got)[shown], want.numpy()[shown]):.1e}")
     model.generation_config.eos_token_id = None
     text = model.generate(tokens, do_sample=False, max_new_tokens=STEPS)
     assert np.array_equal(ours.generate(given(column, tokens), STEPS), text)
+
+
+@pytest.mark.parametrize("family", MIXED)
+def test_experts_are_read_as_they_are_released(family, tmp_path):
+    """Files keep each expert by itself; PyTorch's model, all of them in one array."""
+    model = model_of(family)
+    model.save_pretrained(tmp_path)
+    tokens = torch.arange(N)[None]
+    with torch.no_grad():
+        want = made(torch_column, model)(tokens)
+        for column in (torch_column, jax_column):
+            ours = column.Decoder.from_config(tmp_path, weights=tmp_path)
+            assert distance(ours(given(column, tokens)), want) <= AGREE

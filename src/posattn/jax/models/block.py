@@ -79,9 +79,7 @@ class FeedForward:
         object.__setattr__(self, "activation", as_pytree(self.activation))
 
     @classmethod
-    def init(
-        cls, rng, dim, hidden_dim, *, gated, activation, use_bias, dtype, limit=None
-    ):
+    def init(cls, rng, dim, hidden_dim, *, gated, activation, use_bias, dtype, limit=None):
         """Draw the weights uniformly, within Glorot's bounds."""
         shapes = [(dim, hidden_dim), (hidden_dim, dim), (dim, hidden_dim)][: 2 + gated]
         bound = (6 / (dim + hidden_dim)) ** 0.5

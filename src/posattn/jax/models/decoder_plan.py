@@ -74,7 +74,9 @@ def from_config(
         own = below(f"blocks.{index}.", found)
         block = block_of(model, index, keys[index], dtype, state)
         if model.mixes(index) and state is not None:
-            block = replace(block, feed_forward=with_experts(block.feed_forward, own, state))
+            block = replace(
+                block, feed_forward=with_experts(block.feed_forward, own, state)
+            )
         blocks.append(filled(block, own, state))
     return filled(around(cls, model, tuple(blocks), keys[-1], dtype), found, state)
 

@@ -81,14 +81,10 @@ class Experts:
 
             return jax.lax.cond((weight != 0).any(), mixed, lambda: total), None
 
-        each = self.experts, jnp.moveaxis(weights, -1, 0)
-        total, _ = jax.lax.scan(step, jnp.zeros_like(x), each)
-        if self.shared is None:
-            return total
-        shared = self.shared(x)
+        total = jnp.zeros_like(x) if self.shared is None else self.shared(x)
         if self.shared_gate_weight is not None:
-            shared = shared * jax.nn.sigmoid(x @ self.shared_gate_weight)
-        return total + shared
+            total = total * jax.nn.sigmoid(x @ self.shared_gate_weight)
+        return jax.lax.scan(step, total, (self.experts, jnp.moveaxis(weights, -1, 0)))[0]
 
 
 def routed(logits, correction, mixture):

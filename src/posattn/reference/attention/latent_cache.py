@@ -45,7 +45,9 @@ class LatentCache:
     positions: Integer[np.ndarray, "*batch slots"]
 
     @classmethod
-    def init(cls, batch_shape: int | Sequence[int], max_len: int, width: int) -> "LatentCache":
+    def init(
+        cls, batch_shape: int | Sequence[int], max_len: int, width: int
+    ) -> "LatentCache":
         """Make room for tokens, and keep none yet.
 
         Args:

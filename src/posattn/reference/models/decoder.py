@@ -163,7 +163,9 @@ class Decoder:
         ]
         return cls(embedding, tuple(blocks), Norm.init(norm, dim, eps), head, encoding)
 
-    def init_cache(self, batch_shape: int | Sequence[int], max_len: int) -> tuple[KVCache, ...]:
+    def init_cache(
+        self, batch_shape: int | Sequence[int], max_len: int
+    ) -> tuple[KVCache, ...]:
         """Make an empty cache for each layer.
 
         Args:

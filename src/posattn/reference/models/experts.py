@@ -16,12 +16,13 @@ class Experts:
     r"""Feed-forward networks $f_e$ of which each token passes a few.
 
     .. math:: \sum_{e \in T} w_e f_e(\mathbf{x}) + \sigma(\mathbf{x}\mathbf{g})\, f(\mathbf{x}), \qquad
-        w_e = c\, s_e \Big/ \sum_{e \in T} s_e, \qquad \mathbf{s} = \operatorname{softmax}(\mathbf{x}\mathbf{R}),
+        w_e = c\, s_e \Big/ \sum_{i \in T} s_i, \qquad
+        \mathbf{s} = \operatorname{softmax}(\mathbf{x}\mathbf{R}),
 
-    where $T$ are the experts with the highest scores. Dividing by the sum is the softmax of their logits only;
-    some models leave it out. In others the scores are sigmoids, a correction $\mathbf{b}$ is added to them
-    where $T$ is found, and $T$ comes from the groups whose best two have the highest sum.
-    Few models have a network $f$ that every token passes, and fewer its gate $\mathbf{g}$.
+    where $T$ are the experts with the highest scores. Dividing by their sum gives the softmax of the logits
+    of $T$; some models don't divide. Others have sigmoids for scores, add a correction $\mathbf{b}$ to find
+    $T$, and look for it only in the groups of experts whose two best scores have the highest sums.
+    A few models also have a network $f$ that every token passes, and fewer a gate $\mathbf{g}$ for it.
 
     Args:
         router_weight: $\mathbf{R}$, `(d, count)`.
@@ -45,20 +46,20 @@ class Experts:
         """What is added to `x`, `(*batch, n, d)`."""
         logits = added(x @ self.router_weight, self.router_bias)
         weights = routed(logits, self.correction, self.mixture)
-        total = sum(
-            weights[..., e, None] * network(x) for e, network in enumerate(self.experts)
-        )
-        if self.shared is None:
-            return total
-        shared = self.shared(x)
+        total = 0 if self.shared is None else self.shared(x)
         if self.shared_gate_weight is not None:
-            shared = shared * sigmoid(x @ self.shared_gate_weight)
-        return total + shared
+            total = total * sigmoid(x @ self.shared_gate_weight)
+        for index, network in enumerate(self.experts):
+            total = total + weights[..., index, None] * network(x)
+        return total
 
 
 def routed(logits, correction, mixture):
     """How much each expert counts, `(*batch, n, count)`: 0 unless it is chosen."""
-    scores = softmax(logits) if mixture.score == "softmax" else sigmoid(logits)
+    scores = sigmoid(logits)
+    if mixture.score == "softmax":
+        scores = np.exp(logits - logits.max(-1, keepdims=True))
+        scores /= scores.sum(-1, keepdims=True)
     ranks = added(scores, correction)
     if mixture.groups > 1:
         grouped = ranks.reshape(*ranks.shape[:-1], mixture.groups, -1)
@@ -74,12 +75,6 @@ def routed(logits, correction, mixture):
 def among(x, count):
     """Whether an entry is among the `count` highest of its row."""
     return np.argsort(np.argsort(-x, axis=-1, kind="stable"), axis=-1) < count
-
-
-def softmax(x):
-    """Exponentials, divided by their sum."""
-    powers = np.exp(x - x.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
 
 
 def sigmoid(x):

@@ -18,6 +18,14 @@ def norm_of(norm, dim, eps, **options):
     return nn.LayerNorm(dim, eps=eps, bias=norm == "layer", **options)
 
 
+def draw(projections, rng):
+    """Draw the weights of those that are there within Glorot's bounds, and set their offsets to zero."""
+    for linear in filter(None, projections):
+        nn.init.xavier_uniform_(linear.weight, generator=rng)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)
+
+
 class FeedForward(nn.Module):
     """Two projections with an activation between them, or three if it is gated: each token by itself.
 
@@ -43,10 +51,7 @@ class FeedForward(nn.Module):
 
     def reset_parameters(self, rng=None):
         """Draw the weights uniformly, within Glorot's bounds, and set the offsets to zero."""
-        for linear in filter(None, (self.up, self.down, self.gate)):
-            nn.init.xavier_uniform_(linear.weight, generator=rng)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        draw((self.up, self.down, self.gate), rng)
 
     def forward(self, x):
         """What is added to `x`, `(*batch, n, d)`."""

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from posattn.torch.models.block import FeedForward
+from posattn.torch.models.block import FeedForward, draw
 
 __all__ = []
 
@@ -45,26 +45,20 @@ class Experts(nn.Module):
 
     def reset_parameters(self, rng=None):
         """Draw the weights as those of one network."""
-        for linear in filter(None, (self.router, self.shared_gate)):
-            nn.init.xavier_uniform_(linear.weight, generator=rng)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        draw((self.router, self.shared_gate), rng)
         for network in filter(None, (*self.experts, self.shared)):
             network.reset_parameters(rng)
 
     def forward(self, x):
         """What is added to `x`, `(*batch, n, d)`."""
         weights = routed(self.router(x), self.correction, self.mixture).to(x.dtype)
-        total = torch.zeros_like(x)
+        total = torch.zeros_like(x) if self.shared is None else self.shared(x)
+        if self.shared_gate is not None:
+            total = total * self.shared_gate(x).sigmoid()
         for network, weight in zip(self.experts, weights.unbind(-1), strict=True):
             there = weight.nonzero(as_tuple=True)
             total[there] += weight[there][:, None] * network(x[there])
-        if self.shared is None:
-            return total
-        shared = self.shared(x)
-        if self.shared_gate is not None:
-            shared = shared * self.shared_gate(x).sigmoid()
-        return total + shared
+        return total
 
 
 def routed(logits, correction, mixture):
