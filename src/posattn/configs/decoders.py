@@ -5,7 +5,7 @@ from typing import Any
 
 from posattn.configs.data import data
 from posattn.configs.experts import Mixture, mixture, places
-from posattn.configs.keys import REQUIRED
+from posattn.configs.keys import OPTIONAL, REQUIRED
 from posattn.configs.layers import Plan
 from posattn.configs.reading import as_heads, layers_of, opened, planned
 from posattn.configs.weights import NAMES
@@ -22,6 +22,7 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "quick_gelu": "quick_gelu",
 }
+BEYOND = ("num_nextn_predict_layers", "num_mtp_layers")
 NORMS = (
     "attention_norm",
     "feed_forward_norm",
@@ -144,19 +145,7 @@ class Source:
 
 
 def decoder(config, *, length=None):
-    """Read a decoder from its configuration.
-
-    Args:
-        config: what `plan` reads, but no plan.
-        length: as for `plan`.
-
-    Returns:
-        A `Model`.
-
-    Raises:
-        TypeError: if a value is not of its kind.
-        ValueError: if the configuration is not clear, or the family is not known to `Decoder`.
-    """
+    """Read a `Model` from what `plan` reads; a family that `Decoder` does not know is a ValueError."""
     keys = opened(config, length=length, known=DECODERS)
     layers = layers_of(keys)
     family, dim = DECODERS[keys.family], layers[0].dim
@@ -196,7 +185,7 @@ def decoder(config, *, length=None):
         logit_scale=keys.own(keys.number, "logit_scale", 1.0) / divisor,
         logit_cap=keys.own(keys.number, "final_logit_softcapping", None, null=None),
         mixture=mixed,
-        beyond=keys.count("num_nextn_predict_layers", "num_mtp_layers", absent=0, least=0),
+        beyond=keys.count(*BEYOND, absent=OPTIONAL, least=0) or 0,
     )
     return replace(found, plan=planned(keys, layers))
 
@@ -204,15 +193,8 @@ def decoder(config, *, length=None):
 def sources(state, model):
     """Where each array around the attention comes from; nothing is read yet.
 
-    Args:
-        state: a mapping from the names that transformers gives to arrays.
-        model: what the configuration says.
-
-    Returns:
-        A dictionary from our names, such as `blocks.0.feed_forward.up.weight`, to a `Source`.
-
-    Raises:
-        ValueError: if an array is missing or left over.
+    The result leads from our names, such as `blocks.0.feed_forward.up.weight`, to a `Source` in `state`, whose
+    names are those of transformers. A ValueError tells what is missing or left over.
     """
     family, names = model.family, NAMES[model.plan.model_type]
     first = f"{family.top['embedding']}.weight"
@@ -260,19 +242,7 @@ def sources(state, model):
 
 
 def read(state, source, shape):
-    """An array of ours.
-
-    Args:
-        state: a mapping from their names to arrays.
-        source: where the array comes from.
-        shape: what it must have.
-
-    Returns:
-        The array.
-
-    Raises:
-        ValueError: if it has another shape.
-    """
+    """An array of ours, cut out of theirs; a ValueError if it has another shape."""
     array = state[source.name]
     array = array if source.index is None else array[source.index]
     array = array.T if source.transposed and array.ndim == 2 else array

@@ -39,7 +39,7 @@ class Decoder:
     Under `jax.jit` a token outside the vocabulary cannot raise: the logits of its text become NaN.
 
     Make a decoder with `Decoder.init(rng, vocab_size, dim, num_layers, num_heads)`, or from a checkpoint of
-    Llama, Qwen, Gemma or GPT-2 with `Decoder.from_config(config, weights=...)`.
+    Llama, Qwen, Gemma, gpt-oss or GPT-2 with `Decoder.from_config(config, weights=...)`.
 
     Args:
         embedding: a row for each token of the vocabulary, `(vocab_size, d)`.

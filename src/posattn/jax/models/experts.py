@@ -1,6 +1,7 @@
 """A mixture of experts: a router picks a few of many feed-forward networks for each token."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -42,30 +43,23 @@ class Experts:
     @classmethod
     def init(cls, rng, dim, mixture, activation, dtype):
         """Draw the weights as those of one network."""
-        first, second, third, last = jax.random.split(rng, 4)
+        first, second, last, *keys = jax.random.split(rng, 3 + mixture.count)
         options = {"gated": True, "activation": activation, "dtype": dtype}
         own = {"use_bias": mixture.use_bias, "limit": mixture.limit} | options
-
-        def network(key):
-            return FeedForward.init(key, dim, mixture.hidden_dim, **own)
-
-        def projection(key, width):
-            bound = (6 / (dim + width)) ** 0.5
-            return jax.random.uniform(key, (dim, width), dtype, -bound, bound)
-
-        count, shared = mixture.count, None
+        network = partial(FeedForward.init, dim=dim, hidden_dim=mixture.hidden_dim, **own)
+        shared, zeros = None, jnp.zeros(mixture.count, jnp.promote_types(dtype, "float32"))
         if mixture.shared_dim is not None:
             options |= {"use_bias": False}
-            shared = FeedForward.init(third, dim, mixture.shared_dim, **options)
-        wide = jnp.promote_types(dtype, jnp.float32)
+            shared = FeedForward.init(last, dim, mixture.shared_dim, **options)
+        drawn = jax.nn.initializers.glorot_uniform()
         return cls(
-            projection(first, count),
-            jax.vmap(network)(jax.random.split(second, count)),
+            drawn(first, (dim, mixture.count), dtype),
+            jax.vmap(network)(jnp.stack(keys)),
             mixture,
-            jnp.zeros(count, dtype) if mixture.use_bias else None,
-            jnp.zeros(count, wide) if mixture.corrected else None,
+            zeros.astype(dtype) if mixture.use_bias else None,
+            zeros if mixture.corrected else None,
             shared,
-            projection(last, 1) if mixture.shared_gated else None,
+            drawn(second, (dim, 1), dtype) if mixture.shared_gated else None,
         )
 
     def __call__(self, x):

@@ -18,14 +18,6 @@ def norm_of(norm, dim, eps, **options):
     return nn.LayerNorm(dim, eps=eps, bias=norm == "layer", **options)
 
 
-def draw(projections, rng):
-    """Draw the weights of those that are there within Glorot's bounds, and set their offsets to zero."""
-    for linear in filter(None, projections):
-        nn.init.xavier_uniform_(linear.weight, generator=rng)
-        if linear.bias is not None:
-            nn.init.zeros_(linear.bias)
-
-
 class FeedForward(nn.Module):
     """Two projections with an activation between them, or three if it is gated: each token by itself.
 
@@ -51,7 +43,12 @@ class FeedForward(nn.Module):
 
     def reset_parameters(self, rng=None):
         """Draw the weights uniformly, within Glorot's bounds, and set the offsets to zero."""
-        draw((self.up, self.down, self.gate), rng)
+        for linear in self.modules():
+            if not isinstance(linear, nn.Linear):
+                continue
+            nn.init.xavier_uniform_(linear.weight, generator=rng)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
 
     def forward(self, x):
         """What is added to `x`, `(*batch, n, d)`."""

@@ -31,7 +31,7 @@ class Decoder(nn.Module):
 
     Twin of :class:`posattn.reference.Decoder`.
     Its parts are `embedding`, `blocks`, each with `attention` and `feed_forward`, `norm` and `head`.
-    `Decoder.from_config(config, weights=...)` makes one from a checkpoint of Llama, Qwen, Gemma or GPT-2.
+    Make one from a checkpoint of Llama, Qwen, Gemma, gpt-oss or GPT-2 with `Decoder.from_config`.
     Dropout acts when `rng` is given to the call.
 
     Args:

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from posattn.torch.models.block import FeedForward, draw
+from posattn.torch.models.block import FeedForward
 
 __all__ = []
 
@@ -43,11 +43,7 @@ class Experts(nn.Module):
             correction = torch.zeros_like(self.router.weight[:, 0], dtype=wide)
         self.register_buffer("correction", correction)
 
-    def reset_parameters(self, rng=None):
-        """Draw the weights as those of one network."""
-        draw((self.router, self.shared_gate), rng)
-        for network in filter(None, (*self.experts, self.shared)):
-            network.reset_parameters(rng)
+    reset_parameters = FeedForward.reset_parameters
 
     def forward(self, x):
         """What is added to `x`, `(*batch, n, d)`."""
