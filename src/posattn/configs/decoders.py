@@ -193,8 +193,8 @@ def decoder(config, *, length=None):
 def sources(state, model):
     """Where each array around the attention comes from; nothing is read yet.
 
-    The result leads from our names, such as `blocks.0.feed_forward.up.weight`, to a `Source` in `state`, whose
-    names are those of transformers. A ValueError tells what is missing or left over.
+    The result leads from our names, such as `blocks.0.feed_forward.up.weight`, to a `Source` in `state`,
+    whose names are those of transformers. A ValueError tells what is missing or left over.
     """
     family, names = model.family, NAMES[model.plan.model_type]
     first = f"{family.top['embedding']}.weight"

@@ -20,8 +20,8 @@ AROUND = ("LayerNorm.weight", "LayerNorm.bias")
 def attention_weights(state, plan, index):
     """The weights of one layer of attention, out of those of a whole model by the names of transformers.
 
-    They are `query.weight`, `(H d_h, d)`, likewise `key`, `value`, `output` and `gate`, with `.bias` where the
-    layer has offsets; `query_norm.weight`, likewise `key_norm` and `value_norm`; `sinks`.
+    They are `query.weight`, `(H d_h, d)`, likewise `key`, `value`, `output` and `gate`, with `.bias` where
+    the layer has offsets; `query_norm.weight`, likewise `key_norm` and `value_norm`; `sinks`.
     A ValueError names what is missing, left over or of a wrong shape.
     """
     layer = plan.layers[index]
