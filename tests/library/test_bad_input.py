@@ -128,7 +128,7 @@ c = contract
 count, size = partial(c.integer, "n"), partial(c.integer, "n", least=1)
 pairs = partial(c.integer, "n", least=1, even=True)
 rotated, unturned = SimpleNamespace(rotated=True), SimpleNamespace(rotated=False)
-step = SimpleNamespace(next_positions=None)
+step = SimpleNamespace(next_positions=None, positions=ints(2, 5))
 AXES = "frequencies must be a row of numbers for each axis, or a float32 or float64 array (c, m), got "
 HEADS = (2, 3, 5, 4)  # (batch, h, n, d_h)
 # a check, arguments that pass, arguments that fail, the exception and its whole text
@@ -266,8 +266,8 @@ CHECKS = [
     (c.window_positions, ["p", ints(6), 2, 3], ["p", ints(7), 2, 3], RANGE,
      "p must lie between 0 and height * width - 1 = 5, got 6"),
     # caches
-    (c.cache_shape, [(2,), 1, 4, 2, 3], [2, 1, 4, 2, 3], KIND,
-     "batch_shape must be a tuple of non-negative integers, such as (2,) for a batch of 2, got 2"),
+    (c.cache_shape, [2, 1, 4, 2, 3], [2.5, 1, 4, 2, 3], KIND,
+     "batch_shape must be a non-negative integer, got 2.5"),
     (c.cache_shape, [(), 1, 4, 2, None], [(-1,), 1, 4, 2, None], RANGE,
      "batch_shape[0] must be a non-negative integer, got -1"),
     (c.cache_arrays, [kv_cache()], [kv_cache(value=floats(2, 3, 5, 1))], RANGE,
@@ -282,8 +282,14 @@ CHECKS = [
      "value must have the dtype of the cache, float64, got float16"),
     (c.cache_room, [3, 4], [4, 4], RANGE,
      "query_positions must be less than max_len = 4 of the cache, got 4"),
-    (c.cached, {"value": None}, {"value": floats(2)}, RANGE,
+    (c.cached, {"cache": kv_cache(), "query": floats(2, 5, 4), "value": None},
+     {"cache": kv_cache(), "query": floats(2, 5, 4), "value": floats(2)}, RANGE,
      "value must be None where a cache is given, got shape (2,)"),
+    (c.cache_batch, ["x", floats(2, 5, 4), 2, kv_cache()], ["x", floats(3, 5, 4), 2, kv_cache()], RANGE,
+     "x must have the batch axes (2,) of the cache, got (3,); "
+     "make a cache for it with init_cache((3,), max_len)"),
+    (c.end_tokens, [[1, 4], 5], [[1, 5], 5], RANGE,
+     "eos_token_id must lie between 0 and vocab_size - 1 = 4, got 5"),
     (c.placed, [None, max, None], [None, max, max], RANGE,
      "query_positions must be given where a layer has rotate and an attention of its own, "
      "which may see other tokens than those of the call, got None"),
@@ -377,9 +383,11 @@ CHECKS = [
      "rng must be given where temperature = 2.0 is above 0, got None"),
     (c.generation, [ints(1), 1, 1, 0], [ints(0), 1, 0, None], RANGE,
      "tokens must hold at least one to go on from, got shape (0,)"),
-    (c.caches, [[step], 1], [[step], 2], RANGE, "cache must hold a cache for each of 2 layers, got 1"),
-    (c.caches, [(), 0], [step, 1], KIND, "cache must hold a cache for each of 1 layers, got SimpleNamespace"),
-    (c.caches, [(step,), 1], [[3], 1], KIND,
+    (c.caches, [[step], 1, ints(2, 9)], [[step], 2, ints(2, 9)], RANGE,
+     "cache must hold a cache for each of 2 layers, got 1"),
+    (c.caches, [(), 0, None], [step, 1, None], KIND,
+     "cache must hold a cache for each of 1 layers, got SimpleNamespace"),
+    (c.caches, [(step,), 1, ints(2, 9)], [[3], 1, None], KIND,
      "cache must hold a cache for each of 1 layers, got int for one of them"),
     # workers
     (c.balanced, [16, 4], [10, 4], RANGE, "n must be a multiple of 2 * workers = 8, got 10"),

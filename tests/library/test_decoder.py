@@ -272,6 +272,21 @@ def test_tokens_are_drawn_from_the_softmax(column):
     assert (column.numpy(other)[:, 2] != column.numpy(other)[:, 3]).any()
 
 
+def test_a_text_that_has_ended_repeats_its_end(column):
+    decoder, drawn = decoder_of(column, CASES["plain"]), {"temperature": 2.0}
+    tokens = given(column, TOKENS[:, :3])
+    free = column.numpy(decoder.generate(tokens, 6, **drawn, rng=column.rng(3)))
+    for ends in ([int(free[0, 4])], [int(free[1, 3]), int(free[0, 5])]):
+        want = free.copy()
+        for row in want:
+            first = next((i for i in range(3, 9) if row[i] in ends), 8)
+            row[first:] = row[first]
+        token = ends[0] if len(ends) == 1 else ends
+        got = decoder.generate(tokens, 6, **drawn, eos_token_id=token, rng=column.rng(3))
+        assert np.array_equal(column.numpy(got), want)
+        assert (want != free).any()
+
+
 def test_logits_are_capped_and_embeddings_scaled():
     """What models need that the constructor doesn't offer is there for `from_config`."""
     numbers = decoder_of(REFERENCE, CASES["plain"])
@@ -316,6 +331,10 @@ def test_the_hidden_width_follows_from_the_width(column, gated, dim, hidden):
     assert tuple(weight.shape) == (dim, hidden)
 
 
+def one_layer(decoder, column, **options):
+    return decoder.blocks[0].attention(column.array(draw(1, 2, 6, DIM)), **options)
+
+
 BAD_CALLS = [
     (lambda d, c, t: d([1, 2]), "tokens must be an array, got list"),
     (lambda d, c, t: d(c.array(draw(1, 3))), "tokens must have an integer dtype, got float64"),
@@ -325,6 +344,12 @@ BAD_CALLS = [
     (lambda d, c, t: d(t, positions=given(c, [0, 1])), "positions must have shape (6,) or (2, 6)"),
     (lambda d, c, t: d(t, mask=c.array(np.ones((3, 6), bool))), "mask must have a shape that"),
     (lambda d, c, t: d(t, cache=d.init_cache((2,), 6)[:1]), "cache must hold a cache for each of 2"),
+    (lambda d, c, t: d(t, cache=d.init_cache(3, 6)), "tokens must have the batch axes (3,) of the"),
+    (lambda d, c, t: one_layer(d, c, cache=d.init_cache(3, 6)[0]), "query must have the batch axes (3,) of"),
+    (lambda d, c, t: d(t, attention_mask=t), "attention_mask is unknown here: give mask, bool, of shape"),
+    (lambda d, c, t: one_layer(d, c, attention_mask=t), "attention_mask is unknown here: give mask, bool"),
+    (lambda d, c, t: d.generate(t, 2, attention_mask=t), "attention_mask is unknown here: give mask, bool"),
+    (lambda d, c, t: d.generate(t, 2, eos_token_id=11), "eos_token_id must lie between 0 and vocab_size - 1"),
     (lambda d, c, t: d.attention_weights(t + 20), "tokens must lie between 0 and vocab_size - 1"),
     (lambda d, c, t: d.generate(t, 0), "max_new_tokens must be a positive integer, got 0"),
     (lambda d, c, t: d.generate(t[:, :0], 2), "tokens must hold at least one to go on from"),

@@ -265,7 +265,7 @@ def test_missing_and_left_over_weights_are_named(name, shape, text):
 GEMMA3 = GEMMA2 | {"model_type": "gemma3_text", "rope_local_base_freq": 10.0}
 GEMMA3 |= {"attn_logit_softcapping": None, "use_bidirectional_attention": True}
 WRONG = [
-    (LLAMA | {"model_type": "gpt_oss"}, "one of bloom, .* for a Decoder, got 'gpt_oss'"),
+    (LLAMA | {"model_type": "nemotron"}, "Decoder, got 'nemotron'; for its attention see"),
     (LLAMA | {"hidden_act": "mish"}, "llama: hidden_act must be one of 'silu'"),
     (LLAMA | {"rms_norm_eps": None}, "llama: rms_norm_eps is null"),
     (LLAMA | {"intermediate_size": 2.5}, "llama: intermediate_size must be a whole number"),

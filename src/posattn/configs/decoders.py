@@ -1,9 +1,11 @@
-"""What a dense decoder has around its attention: norms, networks, embeddings, and where their weights are."""
+"""What a decoder has around its attention: norms, networks, embeddings, and where their weights are."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from posattn.configs.data import data
-from posattn.configs.keys import REQUIRED
+from posattn.configs.experts import Mixture, mixture, places
+from posattn.configs.keys import OPTIONAL, REQUIRED
 from posattn.configs.layers import Plan
 from posattn.configs.reading import as_heads, layers_of, opened, planned
 from posattn.configs.weights import NAMES
@@ -18,7 +20,9 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
 }
+BEYOND = ("num_nextn_predict_layers", "num_mtp_layers")
 NORMS = (
     "attention_norm",
     "feed_forward_norm",
@@ -35,19 +39,21 @@ class Family:
         layer: the names of a layer's parts, by ours; with a number where one of their arrays holds two.
         top: the names of what belongs to no layer.
         layers: what the names of a layer begin with, `{}` for its number.
-        norm: `"rms"` or `"layer"`.
+        norm: `"rms"`, `"layer"`, or `"centered"` for a layer norm without an offset.
         eps: the key of the number in the norms.
         plus_one: whether 1 is added to the weights of norms.
         activation: the keys of the activation; empty if it is always GELU by its tanh formula.
         hidden: the key of the width of the network.
         quadruple: whether that width is four times the model's where it is not given.
         use_bias: whether the network has offsets, or the key that says so.
-        tied: whether the head is the embedding if no key says so.
-        head: what the head may be called if it is not.
+        head: what the head may be called if it is not the embedding.
         scaled: whether embeddings are multiplied by the root of the width.
-        capped: whether a key may cap the logits.
-        parallel: the key that says whether both parts read the same; None if they never do.
+        parallel: whether both parts read the same, or the key that says so.
         only: keys of which only one value is built.
+        experts: of its mixtures of networks: how a router scores, whether there are offsets, how arrays of
+            all experts are `stacked`, and `names` by ours, such as `experts.up`. Each has several, of which
+            a checkpoint has one: with `{}` for the number of the expert, or of one array for all; in a
+            list with 0 or 1 for one half of its rows.
     """
 
     layer: dict[str, str | tuple[str, int]]
@@ -62,12 +68,11 @@ class Family:
     hidden: str = "intermediate_size"
     quadruple: bool = False
     use_bias: bool | str = False
-    tied: bool = False
     head: tuple[str, ...] = ("lm_head.weight",)
     scaled: bool = False
-    capped: bool = False
-    parallel: str | None = None
+    parallel: bool | str = False
     only: tuple[tuple[str, object], ...] = ()
+    experts: dict[str, Any] | None = None
 
     @property
     def gated(self):
@@ -77,20 +82,24 @@ class Family:
 
 @dataclass(frozen=True)
 class Model:
-    """A dense decoder, as its configuration describes it.
+    """A decoder, as its configuration describes it.
 
     Args:
         plan: what its layers do with positions.
         family: how its family builds the rest.
         vocab_size: how many tokens there are.
         hidden_dim: the width of the networks.
-        activation: `"silu"`, `"relu"`, `"gelu"` or `"gelu_tanh"`.
+        activation: `"silu"`, `"relu"`, `"gelu"`, `"gelu_tanh"` or `"quick_gelu"`.
         eps: the number in the norms.
         use_bias: whether the networks have offsets.
         tied: whether the head is the embedding.
         parallel: whether attention and network read the same.
         embedding_scale: a factor on the embeddings.
+        residual_scale: a factor on what attention and network add.
+        logit_scale: a factor on the logits.
         logit_cap: c of `c * tanh(z / c)`; None if logits are not capped.
+        mixture: what some layers have for a network; None if none has.
+        beyond: how many layers more a checkpoint has, which predict later tokens and are left out.
     """
 
     plan: Plan
@@ -103,7 +112,15 @@ class Model:
     tied: bool
     parallel: bool = False
     embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
     logit_cap: float | None = None
+    mixture: Mixture | None = None
+    beyond: int = 0
+
+    def mixes(self, index):
+        """Whether a layer has a mixture of experts."""
+        return self.mixture is not None and index in self.mixture.layers
 
 
 @dataclass(frozen=True)
@@ -113,6 +130,8 @@ class Source:
     Args:
         name: theirs.
         half: 0 or 1 if it is one half of the rows of that array.
+        alternating: whether these are every other row.
+        index: of the expert, if that array is of all.
         plus: what is added to it.
         transposed: whether it is kept as `(d_in, d_out)`.
     """
@@ -121,22 +140,12 @@ class Source:
     half: int | None = None
     plus: int = 0
     transposed: bool = False
+    alternating: bool = False
+    index: int | None = None
 
 
 def decoder(config, *, length=None):
-    """Read a dense decoder from its configuration.
-
-    Args:
-        config: what `plan` reads, but no plan.
-        length: as for `plan`.
-
-    Returns:
-        A `Model`.
-
-    Raises:
-        TypeError: if a value is not of its kind.
-        ValueError: if the configuration is not clear, or the family is not known to `Decoder`.
-    """
+    """Read a `Model` from what `plan` reads; a family that `Decoder` does not know is a ValueError."""
     keys = opened(config, length=length, known=DECODERS)
     layers = layers_of(keys)
     family, dim = DECODERS[keys.family], layers[0].dim
@@ -151,21 +160,32 @@ def decoder(config, *, length=None):
     bias = family.use_bias
     for name, value in family.only:
         keys.only(name, value)
-    cap = None
-    if family.capped:
-        cap = keys.number("final_logit_softcapping", absent=None, null=None)
+    mixed, hidden = None, keys.count(family.hidden, absent=absent)
+    if family.experts is not None:
+        mixed = mixture(keys, family.experts, hidden, len(layers))
+    if mixed is not None and mixed.limit is not None:  # which hidden_act does not say
+        activation = "quick_gelu"
+    scale = dim**0.5 if family.scaled else 1.0
+    divisor = keys.own(keys.number, "logits_scaling", 1.0)
+    parallel = family.parallel
+    if isinstance(parallel, str):
+        parallel = keys.flag(parallel, absent=True)
     found = Model(
         Plan(keys.family, layers),
         family,
         vocab_size=keys.count("vocab_size"),
-        hidden_dim=keys.count(family.hidden, absent=absent),
+        hidden_dim=hidden,
         activation=ACTIVATIONS[activation],
         eps=keys.number(family.eps),
         use_bias=keys.flag(bias, absent=False) if isinstance(bias, str) else bias,
-        tied=keys.flag("tie_word_embeddings", absent=family.tied),
-        parallel=bool(family.parallel and keys.flag(family.parallel, absent=True)),
-        embedding_scale=dim**0.5 if family.scaled else 1.0,
-        logit_cap=cap,
+        tied=keys.flag("tie_word_embeddings"),
+        parallel=parallel,
+        embedding_scale=keys.own(keys.number, "embedding_multiplier", scale),
+        residual_scale=keys.own(keys.number, "residual_multiplier", 1.0),
+        logit_scale=keys.own(keys.number, "logit_scale", 1.0) / divisor,
+        logit_cap=keys.own(keys.number, "final_logit_softcapping", None, null=None),
+        mixture=mixed,
+        beyond=keys.count(*BEYOND, absent=OPTIONAL, least=0) or 0,
     )
     return replace(found, plan=planned(keys, layers))
 
@@ -173,15 +193,8 @@ def decoder(config, *, length=None):
 def sources(state, model):
     """Where each array around the attention comes from; nothing is read yet.
 
-    Args:
-        state: a mapping from the names that transformers gives to arrays.
-        model: what the configuration says.
-
-    Returns:
-        A dictionary from our names, such as `blocks.0.feed_forward.up.weight`, to a `Source`.
-
-    Raises:
-        ValueError: if an array is missing or left over.
+    The result leads from our names, such as `blocks.0.feed_forward.up.weight`, to a `Source` in `state`,
+    whose names are those of transformers. A ValueError tells what is missing or left over.
     """
     family, names = model.family, NAMES[model.plan.model_type]
     first = f"{family.top['embedding']}.weight"
@@ -195,20 +208,29 @@ def sources(state, model):
     if not model.tied:
         heads = [name for name in family.head if name in state] or family.head
         found["head.weight"] = Source(heads[0])
-    for index in range(len(model.plan.layers)):
+    layers = len(model.plan.layers)
+    beyond = [family.layers.format(layers + index) for index in range(model.beyond)]
+    for index in range(layers):
         prefix = root + family.layers.format(index)
         attention.append(root + names.module.format(index))
+        if model.mixes(index):
+            more = places(state, family.experts, model.mixture.count, prefix, Source)
+            found |= {f"blocks.{index}.feed_forward.{n}": one for n, one in more.items()}
         for part, given in family.layer.items():
+            if model.mixes(index) and part.startswith("feed_forward."):
+                continue
             name, *half = (given,) if isinstance(given, str) else given
             more = _source(model, part, prefix + name, *half, transposed=names.transposed)
             found |= {f"blocks.{index}.{ours}": source for ours, source in more.items()}
     for ours, source in found.items():
         if source.name not in state:
-            raise ValueError(f"weights lack {source.name!r}, the decoder's {ours}")
+            packed = f"{source.name}_blocks" in state
+            do = "; it is quantized: save the model dequantized" * packed
+            raise ValueError(f"weights lack {source.name!r}, the decoder's {ours}{do}")
     used = {source.name for source in found.values()}
     for name in state:
         ours = name.startswith((root, *family.head)) and not name.startswith(
-            tuple(attention)
+            (*attention, *(root + name for name in beyond))
         )
         tied = model.tied and name in family.head  # the embedding once more
         if ours and not tied and name not in used:
@@ -220,22 +242,13 @@ def sources(state, model):
 
 
 def read(state, source, shape):
-    """An array of ours.
-
-    Args:
-        state: a mapping from their names to arrays.
-        source: where the array comes from.
-        shape: what it must have.
-
-    Returns:
-        The array.
-
-    Raises:
-        ValueError: if it has another shape.
-    """
+    """An array of ours, cut out of theirs; a ValueError if it has another shape."""
     array = state[source.name]
+    array = array if source.index is None else array[source.index]
     array = array.T if source.transposed and array.ndim == 2 else array
-    if source.half is not None:
+    if source.alternating and source.half is not None:
+        array = array[source.half :: 2]
+    elif source.half is not None:
         rows = array.shape[0] // 2
         array = array[source.half * rows : (source.half + 1) * rows]
     if tuple(array.shape) != tuple(shape):
@@ -261,12 +274,16 @@ def _source(model, part, name, half=None, *, transposed=False):
     }
 
 
-def made(parts, layer, **options):
+def made(parts, layer, experts=None, **options):
     """A family out of its data, where what many have alike is one of the parts."""
-    pieces = (parts[piece] if isinstance(piece, str) else piece for piece in layer)
-    return Family(
-        {ours: name for piece in pieces for ours, name in piece.items()}, **options
-    )
+
+    def joined(several):
+        pieces = (parts[piece] if isinstance(piece, str) else piece for piece in several)
+        return {ours: name for piece in pieces for ours, name in piece.items()}
+
+    if experts is not None:
+        experts = experts | {"names": joined(experts["names"])}
+    return Family(joined(layer), experts=experts, **options)
 
 
 READ = data("decoders.json")

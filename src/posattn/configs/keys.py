@@ -189,6 +189,10 @@ class Keys:
             raise self.error(f"{name} must hold {length} entries, got {len(value)}")
         return list(value)
 
+    def own(self, read, name, otherwise, **options):
+        """What a method such as `count` reads of a key that only some families' classes have."""
+        return read(name, **options) if name in self.defaults else otherwise
+
     def section(self, *names, absent=None):
         """A dictionary within the configuration."""
         name, value = self.take(names, absent)

@@ -28,18 +28,9 @@ def as_latent(layer):
 def latent_weights(state, plan, index):
     """The weights of one layer of latent attention, out of those of a whole model.
 
-    Args:
-        state: a mapping from the names that transformers gives to arrays.
-        plan: of the model.
-        index: of the layer.
-
-    Returns:
-        A dictionary of arrays as :class:`torch.nn.Linear` keeps them: `query_down.weight`,
-        `query_norm.weight` (both only if queries have a latent vector), `query.weight`,
-        `kv_down.weight`, `kv_norm.weight`, `key.weight`, `value.weight` and `output.weight`.
-
-    Raises:
-        ValueError: if an array is missing, left over or of a wrong shape.
+    They are as :class:`torch.nn.Linear` keeps them: `query_down.weight`, `query_norm.weight` (both only if
+    queries have a latent vector), `query.weight`, `kv_down.weight`, `kv_norm.weight`, `key.weight`,
+    `value.weight` and `output.weight`. A ValueError names what is missing, left over or of a wrong shape.
     """
     layer = plan.layers[index]
     prefix, own = arrays_of(state, LLAMA, plan, index)

@@ -20,21 +20,12 @@ AROUND = ("LayerNorm.weight", "LayerNorm.bias")
 
 
 def attention_weights(state, plan, index):
-    """The weights of one layer of attention, out of those of a whole model.
+    """The weights of one layer of attention, out of those of a whole model by the names of transformers.
 
-    Args:
-        state: a mapping from the names that transformers gives to arrays.
-        plan: of the model.
-        index: of the layer.
-
-    Returns:
-        A dictionary of arrays: `query.weight`, `(H d_h, d)`, likewise `key`, `value`, `output` and `gate`,
-        with `.bias` where the layer has offsets; `query_norm.weight`, likewise `key_norm` and
-        `value_norm`; `sinks`; `bias.table`, which T5's first layer has for its stack.
-
-    Raises:
-        ValueError: if an array is missing, left over or of a wrong shape, or the names of this model type
-            are not known.
+    They are `query.weight`, `(H d_h, d)`, likewise `key`, `value`, `output` and `gate`, with `.bias` where
+    the layer has offsets; `query_norm.weight`, likewise `key_norm` and `value_norm`; `sinks`; `bias.table`,
+    which T5's first layer has for its stack.
+    A ValueError names what is missing, left over or of a wrong shape.
     """
     layer = plan.layers[index]
     if plan.model_type not in NAMES:

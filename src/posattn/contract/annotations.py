@@ -11,6 +11,12 @@ from posattn.contract.numbers import dtype
 SWITCHES = ("bool", "bool_")  # NumPy's, under both of its names
 
 
+NO_ATTENTION_MASK = (
+    "attention_mask is unknown here: give mask, bool, of shape (*batch, n_q, n_k), where True means may "
+    "attend, or negative positions for padding"
+)
+
+
 class _Column(NamedTuple):
     """What the checks of a column need to know of its framework."""
 
@@ -73,6 +79,8 @@ def _guarded(function, column, fields=None):
         for name, value in named.items():
             if name in checks:
                 checks[name](value)
+            elif name == "attention_mask" and name not in parameters:
+                raise TypeError(NO_ATTENTION_MASK)
         if fields:
             for name, check in fields.items():
                 check(getattr(arguments[0], name))

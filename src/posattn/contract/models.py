@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from posattn.contract.arrays import integer_array
 from posattn.contract.numbers import at_least, ends, integer
-from posattn.contract.positions import positions_of
+from posattn.contract.positions import cache_batch, positions_of
 
 NORMS = ("rms", "layer")
 
@@ -72,8 +72,19 @@ def generation(tokens, max_new_tokens, temperature, rng):
     return max_new_tokens, temperature
 
 
-def caches(given, num_layers):
-    """Reject what is no cache for each layer."""
+def end_tokens(given, vocab_size):
+    """Return the tokens that end a text: none, one or several."""
+    several = given if isinstance(given, (list, tuple)) else [given]
+    ends = [integer("eos_token_id", one) for one in several if one is not None]
+    if max(ends, default=0) >= vocab_size:
+        raise ValueError(
+            f"eos_token_id must lie between 0 and vocab_size - 1 = {vocab_size - 1}, got {max(ends)}"
+        )
+    return ends
+
+
+def caches(given, num_layers, tokens):
+    """Reject what is no cache for each layer, with the batch axes of the tokens."""
     if not isinstance(given, (list, tuple)) or len(given) != num_layers:
         kind = TypeError if not isinstance(given, (list, tuple)) else ValueError
         got = type(given).__name__ if kind is TypeError else len(given)
@@ -84,3 +95,4 @@ def caches(given, num_layers):
                 f"cache must hold a cache for each of {num_layers} layers, "
                 f"got {type(one).__name__} for one of them"
             )
+        cache_batch("tokens", tokens, 1, one)

@@ -101,12 +101,9 @@ def cache_shape(batch_shape, num_kv_heads, max_len, head_dim, window):
 
 
 def batch_axes(batch_shape):
-    """Return the sizes of the batch axes of a cache."""
+    """Return the sizes of the batch axes of a cache; a number is the size of one axis."""
     if not isinstance(batch_shape, (list, tuple)):
-        raise TypeError(
-            "batch_shape must be a tuple of non-negative integers, such as (2,) for a batch of 2, "
-            f"got {batch_shape!r}"
-        )
+        return [integer("batch_shape", batch_shape)]
     return [integer(f"batch_shape[{i}]", size) for i, size in enumerate(batch_shape)]
 
 
@@ -138,14 +135,25 @@ def cache_room(last, max_len):
         )
 
 
-def cached(**others):
-    """Reject a memory where a cache is given, which holds the keys of the queries' own sequence."""
+def cached(cache, query, **others):
+    """Reject a memory where a cache is given, which holds the keys of the queries' own sequences."""
+    cache_batch("query", query, 2, cache)
     for name, value in others.items():
         if value is not None:
             array(name, value)
             raise ValueError(
                 f"{name} must be None where a cache is given, got shape {tuple(value.shape)}"
             )
+
+
+def cache_batch(name, value, own, cache):
+    """Reject what has other batch axes, before its `own` last ones, than a cache has."""
+    got, kept = tuple(value.shape[:-own]), tuple(cache.positions.shape[:-1])
+    if got != kept:
+        raise ValueError(
+            f"{name} must have the batch axes {kept} of the cache, got {got}; "
+            f"make a cache for it with init_cache({got}, max_len)"
+        )
 
 
 def placed(query_positions, rotate, attention):

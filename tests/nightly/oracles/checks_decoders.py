@@ -29,12 +29,25 @@ NAMES = [
         "Gemma 2",
         "Gemma 3",
     ),
-    *("Phi-3", "GPT-2", "GPT-NeoX", "BLOOM"),
+    *("Phi-3", "GPT-2", "GPT-NeoX", "BLOOM", "GLM-4", "GLM-4, 0414"),
+    *("Granite", "Cohere", "Cohere 2"),
 ]
-VARIANTS = {name: (name, {}) for name in NAMES} | {
+MIXED = [
+    *("gpt-oss", "Mixtral", "MiniMax-M2", "Granite MoE"),
+    *("Qwen2-MoE", "Qwen3-MoE", "GLM-4.5"),
+]
+VARIANTS = {name: (name, {}) for name in NAMES + MIXED} | {
     "Llama, tied, with offsets": ("Llama", {"tie_word_embeddings": True, "mlp_bias": True}),
     "GPT-NeoX, one after the other": ("GPT-NeoX", {"use_parallel_residual": False}),
     "Gemma 3, capped": ("Gemma 3", {"final_logit_softcapping": 3.0}),
+    "Granite, scaled": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.3,
+        "logits_scaling": 6.0}),
+    "gpt-oss, bounded": ("gpt-oss", {"swiglu_limit": 0.3}),
+    "Qwen2-MoE, normalized": ("Qwen2-MoE", {"norm_topk_prob": True}),
+    "Qwen3-MoE, some dense": ("Qwen3-MoE", {"num_hidden_layers": 6, "mlp_only_layers": [3],
+        "decoder_sparse_step": 2}),
+    "GLM-4.5, in groups": ("GLM-4.5", {"n_routed_experts": 12, "n_group": 4, "topk_group": 2,
+        "num_experts_per_tok": 3, "routed_scaling_factor": 2.5, "n_shared_experts": 2}),
     "GPT-2, narrow": ("GPT-2", {"n_inner": 48, "activation_function": "relu"}),
 }  # fmt: skip
 
@@ -73,9 +86,28 @@ def test_logits_and_generated_tokens_are_those_of_the_model(column, variant):
         want = model(input_ids=tokens, **more).logits
         where = given(column, torch.where(padding.bool(), places, -1))
         got = ours(given(column, tokens), positions=where)
+        cache, parts = ours.init_cache(2, N), []
+        for part in (slice(0, 5), slice(5, 6), slice(6, N)):
+            step = given(column, tokens[:, part])
+            logits, cache = ours(step, positions=where[:, part], cache=cache)
+            parts.append(np.asarray(logits))
     shown = padding.bool().numpy()
-    assert distance(np.asarray(got)[shown], want.numpy()[shown]) <= AGREE
+    for logits in (np.asarray(got), np.concatenate(parts, 1)):
+        assert distance(logits[shown], want.numpy()[shown]) <= AGREE
 
     model.generation_config.eos_token_id = None
     text = model.generate(tokens, do_sample=False, max_new_tokens=STEPS)
     assert np.array_equal(ours.generate(given(column, tokens), STEPS), text)
+
+
+@pytest.mark.parametrize("family", MIXED)
+def test_experts_are_read_as_they_are_released(family, tmp_path):
+    """Files keep each expert by itself; PyTorch's model, all of them in one array."""
+    model = model_of(family)
+    model.save_pretrained(tmp_path)
+    tokens = torch.arange(N)[None]
+    with torch.no_grad():
+        want = made(torch_column, model)(tokens)
+        for column in (torch_column, jax_column):
+            ours = column.Decoder.from_config(tmp_path, weights=tmp_path)
+            assert distance(ours(given(column, tokens)), want) <= AGREE

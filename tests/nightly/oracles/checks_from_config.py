@@ -90,6 +90,8 @@ FAMILIES = {
     "EXAONE 4": ("Exaone4", ROPE | WINDOWED | {"sliding_window_pattern": 4}),
     "Apertus": ("Apertus", ROPE),
     "Granite": ("Granite", ROPE | {"attention_multiplier": 0.2, "head_dim": None}),
+    "Granite MoE": ("GraniteMoe", ROPE | EXPERTS | {"attention_multiplier": 0.2, "head_dim": None,
+        "embedding_multiplier": 3.0, "residual_multiplier": 0.3, "logits_scaling": 6.0}),
     "Helium": ("Helium", ROPE),
     "OLMo": ("Olmo", ROPE),
     "OLMo 3": ("Olmo3", WINDOWED | {"rope_parameters": {
@@ -152,8 +154,9 @@ def model_of(family, **more):
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
+        corrections = [x for n, x in model.named_buffers() if "correction" in n]
+        for array in (*model.parameters(), *corrections):
+            array += 0.3 * torch.randn_like(array)
     return model
 
 

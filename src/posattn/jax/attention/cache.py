@@ -61,7 +61,7 @@ class KVCache:
     @classmethod
     def init(
         cls,
-        batch_shape: Sequence[int],
+        batch_shape: int | Sequence[int],
         num_kv_heads: int,
         max_len: int,
         head_dim: int,
@@ -75,7 +75,7 @@ class KVCache:
         Twin of :meth:`posattn.reference.KVCache.init`.
 
         Args:
-            batch_shape: the batch axes of the sequences, `(b)` for `(b, n, d)`.
+            batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             num_kv_heads: the number of heads of keys and values, at least 1.
             max_len: how many tokens a row can have, at least 1.
             head_dim: the width of a head, at least 1.

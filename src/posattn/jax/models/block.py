@@ -20,31 +20,33 @@ silu, gelu = jax.nn.silu, partial(jax.nn.gelu, approximate=True)
 @register
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """Divide each token by the root of its mean square, after its mean is taken off if there is a bias.
+    """Divide each token by the root of its mean square, after its mean is taken off if it is a layer norm.
 
     Args:
         weight: what the entries are multiplied by, `(d)`.
-        bias: what is added to them, `(d)`; None for a root-mean-square norm.
+        bias: what is added to them, `(d)`; None in a root-mean-square norm, and in Cohere's.
         eps: added to the mean square.
+        centered: whether the mean is taken off.
     """
 
     weight: Array
     bias: Array | None = None
     eps: float = field(default=1e-6, metadata={"static": True})
+    centered: bool = field(default=False, metadata={"static": True})
 
     @classmethod
     def init(cls, norm, dim, eps, dtype):
-        """A norm that multiplies by 1 and adds 0."""
+        """A norm that multiplies by 1, and adds 0 where it is a layer norm, but for Cohere's."""
         bias = jnp.zeros(dim, dtype) if norm == "layer" else None
-        return cls(jnp.ones(dim, dtype), bias, eps)
+        return cls(jnp.ones(dim, dtype), bias, eps, norm != "rms")
 
     def __call__(self, x):
         """Normalise `x`, `(*batch, n, d)`, in float32 or more, and round once."""
         wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-        wide = wide if self.bias is None else wide - wide.mean(-1, keepdims=True)
+        wide = wide - wide.mean(-1, keepdims=True) if self.centered else wide
         square = (wide * wide).mean(-1, keepdims=True)
         wide = wide * jax.lax.rsqrt(square + self.eps) * self.weight
-        return (wide if self.bias is None else wide + self.bias).astype(x.dtype)
+        return added(wide, self.bias).astype(x.dtype)
 
 
 @register
@@ -60,6 +62,8 @@ class FeedForward:
         down_bias: `(d)` or None.
         gate_bias: `(d_ff)` or None.
         activation: a function of each entry.
+        limit: gpt-oss's bound c, which makes it `(1 + clip(up, -c, c)) * f(min(gate, c))`; None for
+            `up * f(gate)`.
     """
 
     up_weight: Array
@@ -69,12 +73,13 @@ class FeedForward:
     down_bias: Array | None = None
     gate_bias: Array | None = None
     activation: Callable[[Any], Any] = silu
+    limit: float | None = field(default=None, metadata={"static": True})
 
     def __post_init__(self):
         object.__setattr__(self, "activation", as_pytree(self.activation))
 
     @classmethod
-    def init(cls, rng, dim, hidden_dim, *, gated, activation, use_bias, dtype):
+    def init(cls, rng, dim, hidden_dim, *, gated, activation, use_bias, dtype, limit=None):
         """Draw the weights uniformly, within Glorot's bounds."""
         shapes = [(dim, hidden_dim), (hidden_dim, dim), (dim, hidden_dim)][: 2 + gated]
         bound = (6 / (dim + hidden_dim)) ** 0.5
@@ -85,7 +90,7 @@ class FeedForward:
         offsets = [jnp.zeros(shape[1], dtype) if use_bias else None for shape in shapes]
         none = [None] * (not gated)
         activation = activation or (silu if gated else gelu)
-        return cls(*weights, *none, *offsets, *none, activation)
+        return cls(*weights, *none, *offsets, *none, activation, limit)
 
     def __call__(self, x):
         """What is added to `x`, `(*batch, n, d)`."""
@@ -93,7 +98,11 @@ class FeedForward:
         if self.gate_weight is None:
             hidden = self.activation(hidden)
         else:
-            hidden = hidden * self.activation(added(x @ self.gate_weight, self.gate_bias))
+            gate = added(x @ self.gate_weight, self.gate_bias)
+            if self.limit is not None:
+                hidden = 1 + jnp.clip(hidden, -self.limit, self.limit)
+                gate = jnp.minimum(gate, self.limit)
+            hidden = hidden * self.activation(gate)
         return added(hidden @ self.down_weight, self.down_bias)
 
 
@@ -104,21 +113,23 @@ class Block:
 
     Args:
         attention: the layer of attention.
-        feed_forward: the network.
+        feed_forward: the network, or a mixture of several.
         attention_norm: what the attention reads comes out of it; None to read what went in.
         feed_forward_norm: the same for the network.
         attention_post_norm: what the attention adds comes out of it; None to add it as it is.
         feed_forward_post_norm: the same for the network.
         parallel: whether the network reads what the attention reads, not what came of it.
+        residual_scale: a factor on what both add, as in Granite.
     """
 
     attention: MultiHeadAttention
-    feed_forward: FeedForward
+    feed_forward: Callable[[Any], Any]
     attention_norm: Norm | None = None
     feed_forward_norm: Norm | None = None
     attention_post_norm: Norm | None = None
     feed_forward_post_norm: Norm | None = None
     parallel: bool = field(default=False, metadata={"static": True})
+    residual_scale: float = field(default=1.0, metadata={"static": True})
 
     def __call__(self, x, *, cache=None, **options):
         """The stream after this block, `(*batch, n, d)`, and the next cache if there is one."""
@@ -126,10 +137,11 @@ class Block:
             applied(self.attention_norm, x), causal=True, cache=cache, **options
         )
         heads, cache = (heads, None) if cache is None else heads
-        heads = applied(self.attention_post_norm, heads)
+        heads = self.residual_scale * applied(self.attention_post_norm, heads)
         read = x if self.parallel else x + heads
         fed = self.feed_forward(applied(self.feed_forward_norm, read))
-        return x + heads + applied(self.feed_forward_post_norm, fed), cache
+        fed = self.residual_scale * applied(self.feed_forward_post_norm, fed)
+        return x + heads + fed, cache
 
     def attention_weights(self, x, **options):
         """How much each token attends to each in every head, `(*batch, h, n, n)`."""

@@ -39,7 +39,7 @@ class Decoder:
     Under `jax.jit` a token outside the vocabulary cannot raise: the logits of its text become NaN.
 
     Make a decoder with `Decoder.init(rng, vocab_size, dim, num_layers, num_heads)`, or from a checkpoint of
-    Llama, Qwen, Gemma or GPT-2 with `Decoder.from_config(config, weights=...)`.
+    Llama, Qwen, Gemma, gpt-oss or GPT-2 with `Decoder.from_config(config, weights=...)`.
 
     Args:
         embedding: a row for each token of the vocabulary, `(vocab_size, d)`.
@@ -49,6 +49,7 @@ class Decoder:
         encoding: adds positions to the embeddings, called as `encoding(x, positions=positions)`; or None.
         embedding_norm: a norm of the embeddings, as in BLOOM; or None.
         embedding_scale: a factor on the embeddings, as in Gemma.
+        logit_scale: a factor on the logits, as in Cohere.
         logit_cap: $c$ of $c \tanh(z / c)$, as in Gemma 2; None if logits are not capped.
 
     Examples:
@@ -69,6 +70,7 @@ class Decoder:
     encoding: Callable[..., Any] | None = None
     embedding_norm: Callable[[Any], Any] | None = None
     embedding_scale: float = field(default=1.0, metadata={"static": True})
+    logit_scale: float = field(default=1.0, metadata={"static": True})
     logit_cap: float | None = field(default=None, metadata={"static": True})
 
     def __post_init__(self):
@@ -165,7 +167,7 @@ class Decoder:
 
     def init_cache(
         self,
-        batch_shape: Sequence[int],
+        batch_shape: int | Sequence[int],
         max_len: int,
         *,
         dtype: DTypeLike | None = None,
@@ -175,7 +177,7 @@ class Decoder:
         Twin of :meth:`posattn.reference.Decoder.init_cache`.
 
         Args:
-            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             dtype: of keys and values; that of the weights if not given.
 
@@ -259,6 +261,7 @@ class Decoder:
         *,
         positions: Positions | None = None,
         temperature: float = 0.0,
+        eos_token_id: int | Sequence[int] | None = None,
         rng: Array | None = None,
     ) -> Integer[Array, "*batch m"]:
         """Go on with a text, token by token, with a cache.
@@ -271,6 +274,8 @@ class Decoder:
             positions: where the tokens stand; negative ones are padding, which stands on the left.
             temperature: 0 for the likeliest token each time; otherwise tokens are drawn from the softmax of
                 the logits divided by it. A number, also under `jax.jit`.
+            eos_token_id: the token that ends a text, or several, as `config.json` names it. What follows it
+                repeats it. None to never end.
             rng: a JAX key where tokens are drawn from.
 
         Returns:
@@ -280,6 +285,8 @@ class Decoder:
         contract.tokens(tokens, len(self.embedding), positions, known=known)
         given = max_new_tokens, temperature, rng
         max_new_tokens, temperature = contract.generation(tokens, *given)
+        ends = contract.end_tokens(eos_token_id, len(self.embedding))
+        ends = jnp.asarray(ends, tokens.dtype)
         contract.rng(rng, rng is None or is_key(rng), "JAX key")
         *batch, n = tokens.shape
 
@@ -294,7 +301,7 @@ class Decoder:
         def step(state, key):
             cache, last = state
             logits, cache = self(last[..., None], cache=cache)
-            last = choose(logits, key)
+            last = jnp.where(jnp.isin(last, ends), last, choose(logits, key))
             return (cache, last), last
 
         keys = jnp.arange(max_new_tokens)  # that nothing is drawn from
@@ -314,7 +321,7 @@ class Decoder:
         if cache is None:
             mask = shown(mask, positions, tokens.shape)
         else:
-            contract.caches(cache, len(self.blocks))
+            contract.caches(cache, len(self.blocks), tokens)
             if positions is None:
                 positions = cache[0].next_positions(tokens.shape[-1])
         rows = self.embedding.at[tokens].get(
@@ -330,7 +337,7 @@ class Decoder:
     def _logits(self, x):
         """What the stream says of the next tokens."""
         head = self.embedding.T if self.head is None else self.head
-        logits = self.norm(x) @ head
+        logits = (self.norm(x) * self.logit_scale) @ head
         if self.logit_cap is None:
             return logits
         return self.logit_cap * jnp.tanh(logits / self.logit_cap)

@@ -1,6 +1,6 @@
-"""From what a configuration says of a dense decoder to a `Decoder`, and its weights."""
+"""From what a configuration says of a decoder to a `Decoder`, and its weights."""
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 
 import jax
@@ -12,17 +12,25 @@ from posattn import contract
 from posattn.configs import decoders
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
+from posattn.jax.models.experts import Experts
 from posattn.jax.models.layer_plan import added, arguments, loaded, state_of
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.learned import LearnedPositionalEncoding
 
 __all__ = []
 
+
+def quick_gelu(x):
+    """What OpenAI used for GELU."""
+    return x * jax.nn.sigmoid(1.702 * x)
+
+
 ACTIVATIONS = {
     "silu": silu,
     "relu": jax.nn.relu,
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": gelu,
+    "quick_gelu": quick_gelu,
 }
 
 
@@ -35,7 +43,7 @@ def from_config(
     dtype: DTypeLike | None = None,
     rng: Array | None = None,
 ):
-    """Make a dense decoder from its configuration: Llama, Mistral, Qwen, Gemma, GPT-2 and others.
+    """Make a decoder from its configuration: Llama, Mistral, Qwen, Gemma, gpt-oss, GPT-2 and others.
 
     Args:
         cls: the class of the decoder.
@@ -63,9 +71,14 @@ def from_config(
     keys = jax.random.split(key, len(model.plan.layers) + 1)
     blocks = []
     for index in range(len(model.plan.layers)):  # so that no more than one is there twice
+        own = below(f"blocks.{index}.", found)
         block = block_of(model, index, keys[index], dtype, state)
-        blocks.append(filled(block, f"blocks.{index}.", found, state))
-    return filled(around(cls, model, tuple(blocks), keys[-1], dtype), "", found, state)
+        if model.mixes(index) and state is not None:
+            block = replace(
+                block, feed_forward=with_experts(block.feed_forward, own, state)
+            )
+        blocks.append(filled(block, own, state))
+    return filled(around(cls, model, tuple(blocks), keys[-1], dtype), found, state)
 
 
 def block_of(model, index, key, dtype, state):
@@ -77,21 +90,19 @@ def block_of(model, index, key, dtype, state):
     )
     if state is not None:
         attention = loaded(attention, state, model.plan, index)
-    network = FeedForward.init(
-        other,
-        layer.dim,
-        model.hidden_dim,
-        gated=family.gated,
-        activation=ACTIVATIONS[model.activation],
-        use_bias=model.use_bias,
-        dtype=dtype,
-    )
+    options = {"activation": ACTIVATIONS[model.activation], "dtype": dtype}
+    if model.mixes(index):
+        network = Experts.init(other, layer.dim, model.mixture, **options)
+    else:
+        options |= {"gated": family.gated, "use_bias": model.use_bias}
+        network = FeedForward.init(other, layer.dim, model.hidden_dim, **options)
     norms = {
         name: Norm.init(family.norm, layer.dim, model.eps, dtype)
         for name in decoders.NORMS
         if name in family.layer
     }
-    return Block(attention, network, **norms, parallel=model.parallel)
+    scaled = {"parallel": model.parallel, "residual_scale": model.residual_scale}
+    return Block(attention, network, **norms, **scaled)
 
 
 def around(cls, model, blocks, key, dtype):
@@ -113,27 +124,44 @@ def around(cls, model, blocks, key, dtype):
         encoding,
         norm if "embedding_norm" in family.top else None,
         jnp.asarray(model.embedding_scale, dtype).item(),
+        model.logit_scale,
         model.logit_cap,
     )
 
 
-def filled(part, prefix, found, state):
-    """A block or a decoder with the weights whose names begin with a prefix."""
+def with_experts(mixture, found, state):
+    """A mixture whose experts have the weights of a checkpoint, which keeps each by itself or all in one."""
+    one = jax.tree.map(lambda array: array[0], mixture.experts)
+    each = [
+        filled(one, below(f"feed_forward.experts.{index}.", found), state)
+        for index in range(mixture.mixture.count)
+    ]
+    return replace(mixture, experts=jax.tree.map(lambda *arrays: jnp.stack(arrays), *each))
+
+
+def below(prefix, found):
+    """The sources whose names begin with a prefix, by what follows it."""
+    return {n.removeprefix(prefix): one for n, one in found.items() if n.startswith(prefix)}
+
+
+def filled(part, found, state):
+    """A decoder or a part of it with its weights, but for what is in several blocks or experts."""
     for name, source in found.items():
-        owner, _, field = name.removeprefix(prefix).rpartition(".")
-        if not name.startswith(prefix) or owner.startswith("blocks."):
-            continue
-        path = owner.split(".")
-        if path[0] == "feed_forward":
-            path, field = path[:1], f"{path[1]}_{field}"
-        elif path[0] in ("embedding", "head"):
-            path, field = [], path[0]
-        layer = getattr(part, path[0]) if path else part
-        old = getattr(layer, field)
-        # kept as `x @ weight` needs it
-        rotated = field == "head" or field.endswith("_weight")
-        array = decoders.read(state, source, old.shape[::-1] if rotated else old.shape)
-        array = jnp.asarray(array, old.dtype)
-        layer = replace(layer, **{field: array.T if rotated else array})
-        part = replace(part, **{path[0]: layer}) if path else layer
+        if not name.startswith(("blocks.", "feed_forward.experts.")):
+            part = with_array(part, name, source, state)
     return part
+
+
+def with_array(part, name, source, state):
+    """A part that has the array of this name from a checkpoint."""
+    first, _, rest = name.partition(".")
+    inner = getattr(part, first, None)
+    if is_dataclass(inner):
+        return replace(part, **{first: with_array(inner, rest, source, state)})
+    field = first if isinstance(inner, Array) else name.replace(".", "_")
+    old = getattr(part, field)
+    # kept as `x @ weight` needs it
+    rotated = field == "head" or field.endswith("_weight")
+    array = decoders.read(state, source, old.shape[::-1] if rotated else old.shape)
+    array = jnp.asarray(array, old.dtype)
+    return replace(part, **{field: array.T if rotated else array})

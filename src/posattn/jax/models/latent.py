@@ -203,7 +203,7 @@ class LatentAttention:
 
     def init_cache(
         self,
-        batch_shape: Sequence[int],
+        batch_shape: int | Sequence[int],
         max_len: int,
         *,
         dtype: DTypeLike | None = None,
@@ -213,7 +213,7 @@ class LatentAttention:
         Twin of :meth:`posattn.reference.LatentAttention.init_cache`.
 
         Args:
-            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             dtype: of the latent vectors; that of the weights if not given.
 
@@ -254,8 +254,10 @@ class LatentAttention:
             cache.
         """
         widths = self._widths(x)
-        if cache is not None and query_positions is None:
-            query_positions = cache.next_positions(x.shape[-2])
+        if cache is not None:
+            contract.cache_batch("x", x, 2, cache)
+            if query_positions is None:
+                query_positions = cache.next_positions(x.shape[-2])
         content, rotated, latent, positions = self._projected(x, query_positions, widths)
         if cache is not None:
             cache = cache.append(latent, positions.query)

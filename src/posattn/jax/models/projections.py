@@ -97,7 +97,7 @@ def project(layer, inputs, cache=None):
 def after(cache, inputs):
     """The inputs, whose tokens follow those of a cache if nothing else is given."""
     memory = {"key": inputs.key, "value": inputs.value}
-    contract.cached(**memory, key_positions=inputs.key_positions)
+    contract.cached(cache, inputs.query, **memory, key_positions=inputs.key_positions)
     if inputs.query_positions is not None:
         return inputs
     return inputs._replace(query_positions=cache.next_positions(inputs.query.shape[-2]))

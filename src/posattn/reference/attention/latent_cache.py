@@ -45,11 +45,13 @@ class LatentCache:
     positions: Integer[np.ndarray, "*batch slots"]
 
     @classmethod
-    def init(cls, batch_shape: Sequence[int], max_len: int, width: int) -> "LatentCache":
+    def init(
+        cls, batch_shape: int | Sequence[int], max_len: int, width: int
+    ) -> "LatentCache":
         """Make room for tokens, and keep none yet.
 
         Args:
-            batch_shape: the batch axes, such as `(8,)`.
+            batch_shape: the batch axes, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
 

@@ -59,6 +59,8 @@ class FeedForward:
         down_bias: `(d)` or None.
         gate_bias: `(d_ff)` or None.
         activation: a function of each entry.
+        limit: gpt-oss's bound c, which makes it `(1 + clip(up, -c, c)) * f(min(gate, c))`; None for
+            `up * f(gate)`.
     """
 
     up_weight: Any
@@ -68,6 +70,7 @@ class FeedForward:
     down_bias: Any = None
     gate_bias: Any = None
     activation: Callable[[Any], Any] = silu
+    limit: float | None = None
 
     @classmethod
     def init(cls, rng, dim, hidden_dim, *, gated, activation, use_bias):
@@ -87,7 +90,11 @@ class FeedForward:
         if self.gate_weight is None:
             hidden = self.activation(hidden)
         else:
-            hidden = hidden * self.activation(added(x @ self.gate_weight, self.gate_bias))
+            gate = added(x @ self.gate_weight, self.gate_bias)
+            if self.limit is not None:
+                hidden = 1 + np.clip(hidden, -self.limit, self.limit)
+                gate = np.minimum(gate, self.limit)
+            hidden = hidden * self.activation(gate)
         return added(hidden @ self.down_weight, self.down_bias)
 
 
@@ -97,21 +104,23 @@ class Block:
 
     Args:
         attention: the layer of attention.
-        feed_forward: the network.
+        feed_forward: the network, or a mixture of several.
         attention_norm: what the attention reads comes out of it; None to read what went in.
         feed_forward_norm: the same for the network.
         attention_post_norm: what the attention adds comes out of it; None to add it as it is.
         feed_forward_post_norm: the same for the network.
         parallel: whether the network reads what the attention reads, not what came of it.
+        residual_scale: a factor on what both add, as in Granite.
     """
 
     attention: MultiHeadAttention
-    feed_forward: FeedForward
+    feed_forward: Callable[[Any], Any]
     attention_norm: Norm | None = None
     feed_forward_norm: Norm | None = None
     attention_post_norm: Norm | None = None
     feed_forward_post_norm: Norm | None = None
     parallel: bool = False
+    residual_scale: float = 1.0
 
     def __call__(self, x, *, cache=None, **options):
         """The stream after this block, `(*batch, n, d)`, and the next cache if there is one."""
@@ -119,10 +128,11 @@ class Block:
             applied(self.attention_norm, x), causal=True, cache=cache, **options
         )
         heads, cache = (heads, None) if cache is None else heads
-        heads = applied(self.attention_post_norm, heads)
+        heads = self.residual_scale * applied(self.attention_post_norm, heads)
         read = x if self.parallel else x + heads
         fed = self.feed_forward(applied(self.feed_forward_norm, read))
-        return x + heads + applied(self.feed_forward_post_norm, fed), cache
+        fed = self.residual_scale * applied(self.feed_forward_post_norm, fed)
+        return x + heads + fed, cache
 
     def attention_weights(self, x, **options):
         """How much each token attends to each in every head, `(*batch, h, n, n)`."""

@@ -49,6 +49,7 @@ class Decoder:
         encoding: adds positions to the embeddings, called as `encoding(x, positions=positions)`; or None.
         embedding_norm: a norm of the embeddings, as in BLOOM; or None.
         embedding_scale: a factor on the embeddings, as in Gemma.
+        logit_scale: a factor on the logits, as in Cohere.
         logit_cap: $c$ of $c \tanh(z / c)$, as in Gemma 2; None if logits are not capped.
 
     Examples:
@@ -73,6 +74,7 @@ class Decoder:
     encoding: Callable[..., Any] | None = None
     embedding_norm: Callable[[Any], Any] | None = None
     embedding_scale: float = 1.0
+    logit_scale: float = 1.0
     logit_cap: float | None = None
 
     @classmethod
@@ -161,11 +163,13 @@ class Decoder:
         ]
         return cls(embedding, tuple(blocks), Norm.init(norm, dim, eps), head, encoding)
 
-    def init_cache(self, batch_shape: Sequence[int], max_len: int) -> tuple[KVCache, ...]:
+    def init_cache(
+        self, batch_shape: int | Sequence[int], max_len: int
+    ) -> tuple[KVCache, ...]:
         """Make an empty cache for each layer.
 
         Args:
-            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
 
         Returns:
@@ -253,6 +257,7 @@ class Decoder:
         *,
         positions: Positions | None = None,
         temperature: float = 0.0,
+        eos_token_id: int | Sequence[int] | None = None,
         rng: np.random.Generator | None = None,
     ) -> Integer[np.ndarray, "*batch m"]:
         """Go on with a text, token by token, with a cache.
@@ -263,6 +268,8 @@ class Decoder:
             positions: where the tokens stand; negative ones are padding, which stands on the left.
             temperature: 0 for the likeliest token each time; otherwise tokens are drawn from the softmax of
                 the logits divided by it.
+            eos_token_id: the token that ends a text, or several, as `config.json` names it. What follows it
+                repeats it. None to never end.
             rng: where tokens are drawn from.
 
         Returns:
@@ -275,24 +282,25 @@ class Decoder:
         contract.tokens(tokens, len(self.embedding), positions)
         given = max_new_tokens, temperature, rng
         max_new_tokens, temperature = contract.generation(tokens, *given)
+        ends = contract.end_tokens(eos_token_id, len(self.embedding))
         contract.rng(
             rng,
             rng is None or isinstance(rng, np.random.Generator),
             "numpy.random.Generator",
         )
         *batch, n = tokens.shape
-        cache, text, last = (
-            self.init_cache(tuple(batch), n + max_new_tokens),
-            tokens,
-            tokens,
-        )
+        cache = self.init_cache(tuple(batch), n + max_new_tokens)
+        text = last = tokens
+        ended = np.zeros((*batch, 1), bool)
         for _ in range(max_new_tokens):
             logits, cache = self(last, positions=positions, cache=cache)
             scores = logits[..., -1, :]
             if temperature > 0:
                 scores = scores / temperature + rng.gumbel(size=scores.shape)
-            last = np.argmax(scores, axis=-1)[..., None].astype(tokens.dtype)
+            likeliest = np.argmax(scores, axis=-1)[..., None].astype(tokens.dtype)
+            last = np.where(ended, last[..., -1:], likeliest)
             text, positions = np.concatenate([text, last], axis=-1), None
+            ended = np.isin(last, ends)
         return text
 
     def _start(self, tokens, mask, positions, cache=None):
@@ -301,7 +309,7 @@ class Decoder:
         if cache is None:
             mask = shown(mask, positions, tokens.shape)
         else:
-            contract.caches(cache, len(self.blocks))
+            contract.caches(cache, len(self.blocks), tokens)
             if positions is None:
                 positions = cache[0].next_positions(tokens.shape[-1])
         x = self.embedding[tokens] * self.embedding_scale
@@ -314,7 +322,7 @@ class Decoder:
     def _logits(self, x):
         """What the stream says of the next tokens."""
         head = self.embedding.T if self.head is None else self.head
-        logits = self.norm(x) @ head
+        logits = (self.norm(x) * self.logit_scale) @ head
         if self.logit_cap is None:
             return logits
         return self.logit_cap * np.tanh(logits / self.logit_cap)

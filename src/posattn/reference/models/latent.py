@@ -170,11 +170,11 @@ class LatentAttention:
             eps=contract.positive("eps", eps),
         )
 
-    def init_cache(self, batch_shape: Sequence[int], max_len: int) -> LatentCache:
+    def init_cache(self, batch_shape: int | Sequence[int], max_len: int) -> LatentCache:
         """Make an empty cache that fits this layer.
 
         Args:
-            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
 
         Returns:
@@ -221,8 +221,10 @@ class LatentAttention:
             ValueError: if shapes do not fit, or the cache is full.
         """
         widths = self._widths(x)
-        if cache is not None and query_positions is None:
-            query_positions = cache.next_positions(x.shape[-2])
+        if cache is not None:
+            contract.cache_batch("x", x, 2, cache)
+            if query_positions is None:
+                query_positions = cache.next_positions(x.shape[-2])
         content, rotated, latent, positions = self._projected(x, query_positions, widths)
         if cache is not None:
             cache = cache.append(latent, positions.query)

@@ -224,7 +224,7 @@ class MultiHeadAttention:
 
     def init_cache(
         self,
-        batch_shape: Sequence[int],
+        batch_shape: int | Sequence[int],
         max_len: int,
         *,
         rotated: bool = True,
@@ -234,7 +234,7 @@ class MultiHeadAttention:
         If the layer's own mask is a `Window` or a `Chunk`, the cache keeps no more tokens than that.
 
         Args:
-            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             rotated: whether keys are kept as `rotate` leaves them; see :class:`KVCache`.
 

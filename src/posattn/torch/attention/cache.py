@@ -55,7 +55,7 @@ class KVCache:
     @classmethod
     def init(
         cls,
-        batch_shape: Sequence[int],
+        batch_shape: int | Sequence[int],
         num_kv_heads: int,
         max_len: int,
         head_dim: int,
@@ -70,7 +70,7 @@ class KVCache:
         Twin of :meth:`posattn.reference.KVCache.init`.
 
         Args:
-            batch_shape: the batch axes, such as `(8,)`.
+            batch_shape: the batch axes, `(8,)` or just 8.
             num_kv_heads: the number of heads of keys and values.
             max_len: how many positions there are, at least 1.
             head_dim: the width of a head.

@@ -47,7 +47,7 @@ class LatentCache:
     @classmethod
     def init(
         cls,
-        batch_shape: Sequence[int],
+        batch_shape: int | Sequence[int],
         max_len: int,
         width: int,
         *,
@@ -59,7 +59,7 @@ class LatentCache:
         Twin of :meth:`posattn.reference.LatentCache.init`.
 
         Args:
-            batch_shape: the batch axes, such as `(8,)`.
+            batch_shape: the batch axes, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
             dtype: of the vectors; PyTorch's default one if not given.

@@ -12,8 +12,10 @@ silu, gelu = nn.functional.silu, partial(nn.functional.gelu, approximate="tanh")
 
 
 def norm_of(norm, dim, eps, **options):
-    """A norm that multiplies by 1 and adds 0."""
-    return {"rms": nn.RMSNorm, "layer": nn.LayerNorm}[norm](dim, eps=eps, **options)
+    """A norm that multiplies by 1, and adds 0 where it is a layer norm, but for Cohere's."""
+    if norm == "rms":
+        return nn.RMSNorm(dim, eps=eps, **options)
+    return nn.LayerNorm(dim, eps=eps, bias=norm == "layer", **options)
 
 
 class FeedForward(nn.Module):
@@ -25,19 +27,25 @@ class FeedForward(nn.Module):
         gated: whether it is gated.
         activation: a function of each entry; SiLU if gated, otherwise GELU, if not given.
         use_bias: give each projection an offset.
+        limit: gpt-oss's bound c, which makes it `(1 + clip(up, -c, c)) * f(min(gate, c))`; None for
+            `up * f(gate)`.
         options: `dtype` and `device` of the weights.
     """
 
-    def __init__(self, dim, hidden_dim, *, gated, activation, use_bias, **options):
+    def __init__(
+        self, dim, hidden_dim, *, gated, activation, use_bias, limit=None, **options
+    ):
         super().__init__()
         make = partial(nn.utils.skip_init, nn.Linear, bias=use_bias, **options)
         self.up, self.down = make(dim, hidden_dim), make(hidden_dim, dim)
         self.gate = make(dim, hidden_dim) if gated else None
-        self.activation = activation or (silu if gated else gelu)
+        self.activation, self.limit = activation or (silu if gated else gelu), limit
 
     def reset_parameters(self, rng=None):
         """Draw the weights uniformly, within Glorot's bounds, and set the offsets to zero."""
-        for linear in filter(None, (self.up, self.down, self.gate)):
+        for linear in self.modules():
+            if not isinstance(linear, nn.Linear):
+                continue
             nn.init.xavier_uniform_(linear.weight, generator=rng)
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
@@ -46,7 +54,11 @@ class FeedForward(nn.Module):
         """What is added to `x`, `(*batch, n, d)`."""
         if self.gate is None:
             return self.down(self.activation(self.up(x)))
-        return self.down(self.up(x) * self.activation(self.gate(x)))
+        up, gate = self.up(x), self.gate(x)
+        if self.limit is not None:
+            up = 1 + up.clamp(-self.limit, self.limit)
+            gate = gate.clamp(max=self.limit)
+        return self.down(up * self.activation(gate))
 
 
 class Block(nn.Module):
@@ -58,7 +70,7 @@ class Block(nn.Module):
     def __init__(
         self,
         attention: MultiHeadAttention,
-        feed_forward: FeedForward,
+        feed_forward: nn.Module,
         attention_norm: nn.Module | None,
         feed_forward_norm: nn.Module | None,
     ):
@@ -66,7 +78,7 @@ class Block(nn.Module):
         self.attention, self.feed_forward = attention, feed_forward
         self.attention_norm, self.feed_forward_norm = attention_norm, feed_forward_norm
         self.attention_post_norm = self.feed_forward_post_norm = None
-        self.parallel = False
+        self.parallel, self.residual_scale = False, 1.0
 
     def forward(self, x, *, cache=None, **options):
         """The stream after this block, `(*batch, n, d)`, and the next cache if there is one."""
@@ -74,10 +86,11 @@ class Block(nn.Module):
             applied(self.attention_norm, x), causal=True, cache=cache, **options
         )
         heads, cache = (heads, None) if cache is None else heads
-        heads = applied(self.attention_post_norm, heads)
+        heads = self.residual_scale * applied(self.attention_post_norm, heads)
         read = x if self.parallel else x + heads
         fed = self.feed_forward(applied(self.feed_forward_norm, read))
-        return x + heads + applied(self.feed_forward_post_norm, fed), cache
+        fed = self.residual_scale * applied(self.feed_forward_post_norm, fed)
+        return x + heads + fed, cache
 
     def attention_weights(self, x, **options):
         """How much each token attends to each in every head, `(*batch, h, n, n)`."""

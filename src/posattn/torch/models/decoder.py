@@ -31,7 +31,7 @@ class Decoder(nn.Module):
 
     Twin of :class:`posattn.reference.Decoder`.
     Its parts are `embedding`, `blocks`, each with `attention` and `feed_forward`, `norm` and `head`.
-    `Decoder.from_config(config, weights=...)` makes one from a checkpoint of Llama, Qwen, Gemma or GPT-2.
+    Make one from a checkpoint of Llama, Qwen, Gemma, gpt-oss or GPT-2 with `Decoder.from_config`.
     Dropout acts when `rng` is given to the call.
 
     Args:
@@ -125,7 +125,7 @@ class Decoder(nn.Module):
         if not tied:
             self.head = nn.utils.skip_init(nn.Linear, dim, vocab_size, bias=False, **made)
         self.encoding, self.embedding_norm = encoding, None
-        self.embedding_scale, self.logit_cap = 1.0, None
+        self.embedding_scale, self.logit_scale, self.logit_cap = 1.0, 1.0, None
         self.reset_parameters(rng)
 
     from_config = classmethod(from_config)
@@ -150,7 +150,7 @@ class Decoder(nn.Module):
 
     def init_cache(
         self,
-        batch_shape: Sequence[int],
+        batch_shape: int | Sequence[int],
         max_len: int,
         *,
         dtype: torch.dtype | None = None,
@@ -161,7 +161,7 @@ class Decoder(nn.Module):
         Twin of :meth:`posattn.reference.Decoder.init_cache`.
 
         Args:
-            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             dtype: of keys and values; what the layers make of them if not given.
             device: where the caches live; where the weights are if not given.
@@ -247,6 +247,7 @@ class Decoder(nn.Module):
         *,
         positions: Positions | None = None,
         temperature: float = 0.0,
+        eos_token_id: int | Sequence[int] | None = None,
         rng: torch.Generator | None = None,
     ) -> Integer[Tensor, "*batch m"]:
         """Go on with a text, token by token, with a cache.
@@ -259,6 +260,8 @@ class Decoder(nn.Module):
             positions: where the tokens stand; negative ones are padding, which stands on the left.
             temperature: 0 for the likeliest token each time; otherwise tokens are drawn from the softmax of
                 the logits divided by it.
+            eos_token_id: the token that ends a text, or several, as `config.json` names it. What follows it
+                repeats it. None to never end.
             rng: where tokens are drawn from.
 
         Returns:
@@ -267,21 +270,28 @@ class Decoder(nn.Module):
         contract.tokens(tokens, self.embedding.num_embeddings, positions)
         given = max_new_tokens, temperature, rng
         max_new_tokens, temperature = contract.generation(tokens, *given)
+        ends = contract.end_tokens(eos_token_id, self.embedding.num_embeddings)
         contract.rng(
             rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
         )
         *batch, n = tokens.shape
         cache = self.init_cache(tuple(batch), n + max_new_tokens)
         text = last = tokens
+        ended = torch.zeros_like(tokens[..., :1], dtype=torch.bool)
         for _ in range(max_new_tokens):
             logits, cache = self(last, positions=positions, cache=cache)
             scores = logits[..., -1, :]
             if temperature > 0:  # the largest of these is drawn from the softmax
                 drawn = torch.empty_like(scores).exponential_(generator=rng)
                 scores = scores / temperature - drawn.log()
-            last = scores.argmax(dim=-1, keepdim=True).to(tokens.dtype)
+            likeliest = scores.argmax(dim=-1, keepdim=True).to(tokens.dtype)
+            last = torch.where(ended, last[..., -1:], likeliest)
             text, positions = torch.cat([text, last], dim=-1), None
-        return text
+            ended = torch.isin(last, last.new_tensor(ends))
+            if ends and ended.all():
+                break
+        missing = n + max_new_tokens - text.shape[-1]
+        return torch.cat([text, last.expand(*batch, missing)], dim=-1)
 
     def _start(self, tokens, mask, positions, cache=None):
         """The stream before the first layer, and what every layer is told."""
@@ -290,7 +300,7 @@ class Decoder(nn.Module):
         if cache is None:
             mask = shown(mask, positions, tokens.shape)
         else:
-            contract.caches(cache, len(self.blocks))
+            contract.caches(cache, len(self.blocks), tokens)
             if positions is None:
                 positions = cache[0].next_positions(tokens.shape[-1])
         x = self.embedding(tokens.long()) * self.embedding_scale
@@ -303,7 +313,7 @@ class Decoder(nn.Module):
     def _logits(self, x):
         """What the stream says of the next tokens."""
         head = self.embedding if self.head is None else self.head
-        logits = nn.functional.linear(self.norm(x), head.weight)
+        logits = nn.functional.linear(self.norm(x) * self.logit_scale, head.weight)
         if self.logit_cap is None:
             return logits
         return self.logit_cap * torch.tanh(logits / self.logit_cap)

@@ -1,20 +1,28 @@
-"""From what a configuration says of a dense decoder to a `Decoder`, and its weights."""
+"""From what a configuration says of a decoder to a `Decoder`, and its weights."""
 
 import torch
 from torch import nn
 
 from posattn.configs import decoders
 from posattn.torch.models.block import gelu, norm_of, silu
+from posattn.torch.models.experts import Experts
 from posattn.torch.models.layer_plan import arguments, load, state_of
 from posattn.torch.position.learned import LearnedPositionalEncoding
 
 __all__ = []
+
+
+def quick_gelu(x):
+    """What OpenAI used for GELU."""
+    return x * torch.sigmoid(1.702 * x)
+
 
 ACTIVATIONS = {
     "silu": silu,
     "relu": nn.functional.relu,
     "gelu": nn.functional.gelu,
     "gelu_tanh": gelu,
+    "quick_gelu": quick_gelu,
 }
 
 
@@ -28,7 +36,7 @@ def from_config(
     device: torch.device | str | None = None,
     rng: torch.Generator | None = None,
 ):
-    """Make a dense decoder from its configuration: Llama, Mistral, Qwen, Gemma, GPT-2 and others.
+    """Make a decoder from its configuration: Llama, Mistral, Qwen, Gemma, gpt-oss, GPT-2 and others.
 
     Args:
         cls: the class of the decoder.
@@ -74,8 +82,6 @@ def empty(cls, model, rng, **options):
         hidden_dim=model.hidden_dim,
         gated=family.gated,
         activation=ACTIVATIONS[model.activation],
-        norm=family.norm,
-        eps=model.eps,
         use_bias=model.use_bias,
         tied=model.tied,
         encoding=encoding,
@@ -83,22 +89,28 @@ def empty(cls, model, rng, **options):
         **options,
         rng=rng,
     )
-    for block in made.blocks:
-        block.parallel = model.parallel
+    made.norm = norm_of(*norm, **options)
+    for index, block in enumerate(made.blocks):
+        block.parallel, block.residual_scale = model.parallel, model.residual_scale
+        if model.mixes(index):
+            activation = ACTIVATIONS[model.activation]
+            block.feed_forward = Experts(first.dim, model.mixture, activation, **options)
+            block.feed_forward.reset_parameters(rng)
         for name in decoders.NORMS:
             there = name in family.layer
             setattr(block, name, norm_of(*norm, **options) if there else None)
     if "embedding_norm" in family.top:
         made.embedding_norm = norm_of(*norm, **options)
     scale = torch.tensor(model.embedding_scale, dtype=made.embedding.weight.dtype)
-    made.embedding_scale, made.logit_cap = scale.item(), model.logit_cap
+    made.embedding_scale = scale.item()
+    made.logit_scale, made.logit_cap = model.logit_scale, model.logit_cap
     return made
 
 
 @torch.no_grad()
 def fill(made, model, state):
     """Copy the weights of a model."""
-    own = dict(made.named_parameters())
+    own = dict(made.named_parameters()) | dict(made.named_buffers())
     for name, source in decoders.sources(state, model).items():
         own[name].copy_(decoders.read(state, source, own[name].shape))
     for index, block in enumerate(made.blocks):

@@ -178,7 +178,7 @@ class LatentAttention(nn.Module):
 
     def init_cache(
         self,
-        batch_shape: Sequence[int],
+        batch_shape: int | Sequence[int],
         max_len: int,
         *,
         dtype: torch.dtype | None = None,
@@ -189,7 +189,7 @@ class LatentAttention(nn.Module):
         Twin of :meth:`posattn.reference.LatentAttention.init_cache`.
 
         Args:
-            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             dtype: of the latent vectors; if not given, what the layer makes of them: under
                 :class:`torch.autocast` its dtype, otherwise that of the weights.
@@ -232,8 +232,10 @@ class LatentAttention(nn.Module):
         """
         contract.sequence("x", x, self.dim)
         aligned = cache is None and query_positions is None
-        if cache is not None and query_positions is None:
-            query_positions = cache.next_positions(x.shape[-2])
+        if cache is not None:
+            contract.cache_batch("x", x, 2, cache)
+            if query_positions is None:
+                query_positions = cache.next_positions(x.shape[-2])
         content, rotated, latent, positions = self._projected(x, query_positions)
         if cache is not None:
             cache = cache.append(latent, positions.query)

@@ -186,7 +186,7 @@ class MultiHeadAttention(nn.Module):
 
     def init_cache(
         self,
-        batch_shape: Sequence[int],
+        batch_shape: int | Sequence[int],
         max_len: int,
         *,
         rotated: bool = True,
@@ -198,7 +198,7 @@ class MultiHeadAttention(nn.Module):
         Twin of :meth:`posattn.reference.MultiHeadAttention.init_cache`.
 
         Args:
-            batch_shape: the batch axes of the sequences, such as `(8,)`.
+            batch_shape: the batch axes of the sequences, `(8,)` or just 8.
             max_len: how many positions there are, at least 1.
             rotated: whether keys are kept as `rotate` leaves them.
             dtype: of keys and values; if not given, what the layer makes of them: under

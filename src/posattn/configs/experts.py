@@ -1,0 +1,104 @@
+"""Mixtures of experts: how a router picks a few of many networks, and where their weights are."""
+
+from dataclasses import dataclass, replace
+
+__all__ = ["Mixture", "mixture", "places"]
+
+COUNT = ("num_local_experts", "num_experts", "n_routed_experts")
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The mixtures of a decoder, as its configuration describes them.
+
+    Args:
+        count: how many experts a layer has.
+        chosen: how many of them each token passes.
+        hidden_dim: the width within an expert.
+        score: `"softmax"` or `"sigmoid"`.
+        normalized: whether the scores of those chosen are divided by their sum.
+        scale: a factor on them.
+        groups: how many groups the experts are in.
+        kept_groups: how many of these a token chooses from.
+        corrected: whether a number of each expert is added to its score, but only to choose.
+        shared_dim: the width within a network that every token passes; None if there is none.
+        shared_gated: whether a sigmoid for each token says how much that network counts.
+        use_bias: whether the router and the experts have offsets.
+        limit: the bound on what an expert multiplies, as in gpt-oss, or None.
+        layers: the numbers of the layers that have a mixture; the others have one network.
+    """
+
+    count: int
+    chosen: int
+    hidden_dim: int
+    score: str = "softmax"
+    normalized: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    kept_groups: int = 1
+    corrected: bool = False
+    shared_dim: int | None = None
+    shared_gated: bool = False
+    use_bias: bool = False
+    limit: float | None = None
+    layers: frozenset[int] = frozenset()
+
+
+def mixture(keys, told, hidden_dim, num_layers):
+    """Read the mixtures of a family, `hidden_dim` wide within where no key says another width."""
+    first = keys.own(keys.count, "first_k_dense_replace", 0, least=0)
+    step = keys.own(keys.count, "decoder_sparse_step", 1)
+    dense = keys.own(keys.sequence, "mlp_only_layers", [], absent=[])
+    width = keys.own(keys.count, "moe_intermediate_size", hidden_dim)
+    shared = keys.own(keys.count, "shared_expert_intermediate_size", None)
+    several = keys.own(keys.count, "n_shared_experts", None)
+    keys.only("swiglu_alpha", 1.702)
+    found = Mixture(
+        count=keys.count(*COUNT),
+        chosen=keys.count("num_experts_per_tok"),
+        hidden_dim=width,
+        score=told.get("score", "softmax"),
+        normalized=keys.own(keys.flag, "norm_topk_prob", True),
+        scale=keys.own(keys.number, "routed_scaling_factor", 1.0),
+        groups=keys.own(keys.count, "n_group", 1),
+        kept_groups=keys.own(keys.count, "topk_group", 1),
+        corrected="correction" in told["names"],
+        shared_dim=several * width if several else shared,
+        shared_gated="shared_gate" in told["names"],
+        use_bias=told.get("use_bias", False),
+        limit=keys.own(keys.number, "swiglu_limit", None),
+        layers=frozenset(
+            index
+            for index in range(first, num_layers)
+            if (index + 1) % step == 0 and index not in dense
+        ),
+    )
+    each, rest = divmod(found.count, found.groups)
+    kept = min(found.kept_groups, found.groups)
+    if rest or (found.groups > 1 and each < 2) or found.chosen > kept * each:
+        raise keys.error(
+            f"{found.chosen} experts cannot be chosen from {found.kept_groups} of {found.groups} "
+            f"groups of {found.count} experts"
+        )
+    return found
+
+
+def places(state, told, count, prefix, source):
+    """Where each array of a layer comes from, a `source` by names of ours such as `experts.0.up.weight`."""
+    made = {}
+    for part, given in told["names"].items():
+        named = [(one,) if isinstance(one, str) else one for one in given]
+        here = [one for one in named if prefix + one[0].format(0) in state]
+        name, *half = (here or named)[0]
+        several, options = part.startswith("experts."), {"half": half[0] if half else None}
+        for index in range(count if several else 1):
+            ours, full = part.replace("experts.", f"experts.{index}."), name.format(index)
+            if several and "{}" not in name:
+                options |= {"index": index, **told.get("stacked", {})}
+            found = source(prefix + full, **options)
+            made[ours if part == "correction" else f"{ours}.weight"] = found
+            if told.get("use_bias") and not part.startswith("shared"):
+                bias = full.removesuffix(".weight")
+                bias += "_bias" if bias == full else ".bias"
+                made[f"{ours}.bias"] = replace(found, name=prefix + bias)
+    return made
