@@ -39,9 +39,10 @@ def from_config(
 
     Args:
         cls: the class of the decoder.
-        config: the path of a `config.json` or of its folder, its content, or a configuration of transformers.
-        weights: with the names of transformers: arrays by name, a safetensors file, or a folder of them;
-            drawn if not given.
+        config: the path of a `config.json` or of its folder, or of a `.gguf` file, the content of the first,
+            or a configuration of transformers.
+        weights: with the names of transformers: arrays by name, a safetensors file, a folder of them, or a
+            GGUF file; if not given, those of `config` where that is a GGUF file, and drawn otherwise.
         length: for how long a text, which matters to methods such as LongRoPE.
         dtype: of the weights; JAX's default one if not given.
         rng: a JAX key, where the weights are drawn from; key 0 if not given.
@@ -57,7 +58,7 @@ def from_config(
     contract.rng(rng, rng is None or is_key(rng), "JAX key")
     model = decoders.decoder(config, length=length)
     dtype = jnp.result_type(float if dtype is None else dtype)
-    state = None if weights is None else state_of(weights)
+    state = state_of(weights, config)
     found = {} if state is None else decoders.sources(state, model)
     key = jax.random.key(0) if rng is None else rng
     keys = jax.random.split(key, len(model.plan.layers) + 1)

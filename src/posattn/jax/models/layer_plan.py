@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 
 from posattn import configs
 from posattn.configs.checkpoint import Checkpoint
+from posattn.configs.gguf import GGUF, is_gguf
 from posattn.configs.reading import as_heads, chosen
 from posattn.configs.weights import attention_weights
 from posattn.jax.attention.masks import Chunk, Window
@@ -92,7 +93,8 @@ def from_config(
         config: what `posattn.configs.plan` reads, or a plan.
         layer: the number of the layer, from 0 on.
         weights: of the whole model, with the names of transformers: arrays by name, a safetensors file,
-            or a folder of them. The layer's own are picked, split and copied; drawn if not given.
+            a folder of them, or a GGUF file. The layer's own are picked, split and copied; if not given,
+            those of `config` where that is a GGUF file, and drawn otherwise.
         length: for how long a text, which matters to methods such as LongRoPE.
         dtype: of the weights; JAX's default one if not given.
         rng: a JAX key, where the weights are drawn from; key 0 if not given.
@@ -109,9 +111,10 @@ def from_config(
     rng = jax.random.key(0) if rng is None else rng
     bias = added(described, rng, dtype)
     options = arguments(described, dtype) | {"bias": bias}
-    if weights is None:
+    state = state_of(weights, config)
+    if state is None:
         return cls.init(rng, **options)
-    return loaded(blank(cls, rng, options), state_of(weights), plan, described.index)
+    return loaded(blank(cls, rng, options), state, plan, described.index)
 
 
 def blank(cls, rng, options):
@@ -177,9 +180,12 @@ def seen(layer):
     return None if layer.window is None else Window(layer.window)
 
 
-def state_of(weights):
-    """Arrays by name: those given, or those of a file or folder."""
-    return weights if isinstance(weights, Mapping) else Checkpoint(weights, stored)
+def state_of(weights, config=None):
+    """Arrays by name: those given, those of a file or folder, or of the configuration's GGUF file."""
+    weights = config if weights is None and is_gguf(config) else weights
+    if weights is None or isinstance(weights, Mapping):
+        return weights
+    return GGUF(weights) if is_gguf(weights) else Checkpoint(weights, stored)
 
 
 def stored(buffer, dtype, count, offset):
