@@ -22,6 +22,7 @@ NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # as struct
 FLOAT, STRING, ARRAY = 6, 8, 9
 FLOATS = 0  # the quantization that is none
 ALIGNMENT = 32
+ROWS = 256  # dequantized at a time
 
 TABLE = data("gguf.json")
 FAMILIES, KEYS, CHECKED = TABLE["families"], TABLE["keys"], TABLE["checked"]
@@ -342,13 +343,15 @@ class GGUF(Mapping):
         try:
             kind = self._gguf.GGMLQuantizationType(tensor.kind)
             block, size = self._gguf.GGML_QUANT_SIZES[kind]
-            *rows, width = tensor.shape
-            shape = (*rows, width // block * size)
+            shape = (math.prod(tensor.shape[:-1]), tensor.shape[-1] // block * size)
             stored = np.memmap(self._header.path, np.uint8, "r", tensor.start, shape)
-            array = self._gguf.dequantize(np.asarray(stored), kind)
+            array = np.empty((shape[0], tensor.shape[-1]), np.float32)
+            for first in range(0, shape[0], ROWS):  # gguf holds what it works on twice
+                rows = slice(first, first + ROWS)
+                array[rows] = self._gguf.dequantize(np.asarray(stored[rows]), kind)
         except (NotImplementedError, ValueError, KeyError) as error:
             raise ValueError(
                 f"weights have {name!r}, which the package gguf cannot read: {error}; "
                 "upgrade it, or convert the file with llama-quantize to Q8_0"
             ) from None
-        return array if array.flags.writeable else array.copy()
+        return array.reshape(tensor.shape)

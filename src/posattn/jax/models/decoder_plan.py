@@ -12,7 +12,15 @@ from posattn import contract
 from posattn.configs import decoders
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
-from posattn.jax.models.layer_plan import added, arguments, loaded, state_of
+from posattn.jax.models.layer_plan import (
+    added,
+    arguments,
+    blank,
+    loaded,
+    state_of,
+    taken,
+    zeros,
+)
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.learned import LearnedPositionalEncoding
 
@@ -62,23 +70,21 @@ def from_config(
     found = {} if state is None else decoders.sources(state, model)
     key = jax.random.key(0) if rng is None else rng
     keys = jax.random.split(key, len(model.plan.layers) + 1)
-    blocks = []
-    for index in range(len(model.plan.layers)):  # so that no more than one is there twice
+    # the largest arrays come first, and no more than one block is there twice
+    made, blocks = filled(around(cls, model, keys[-1], dtype, state), "", found, state), []
+    for index in range(len(model.plan.layers)):
         block = block_of(model, index, keys[index], dtype, state)
         blocks.append(filled(block, f"blocks.{index}.", found, state))
-    return filled(around(cls, model, tuple(blocks), keys[-1], dtype), "", found, state)
+    return replace(made, blocks=tuple(blocks))
 
 
 def block_of(model, index, key, dtype, state):
     """A block of the right shape, with attention that has its weights already."""
     layer, family = model.plan.layers[index], model.family
     own, other, bias = jax.random.split(key, 3)
-    attention = MultiHeadAttention.init(
-        own, **arguments(layer, dtype), bias=added(layer, bias, dtype)
-    )
-    if state is not None:
-        attention = loaded(attention, state, model.plan, index)
-    network = FeedForward.init(
+    options = arguments(layer, dtype) | {"bias": added(layer, bias, dtype)}
+    network = partial(
+        FeedForward.init,
         other,
         layer.dim,
         model.hidden_dim,
@@ -87,6 +93,12 @@ def block_of(model, index, key, dtype, state):
         use_bias=model.use_bias,
         dtype=dtype,
     )
+    if state is None:
+        attention, network = MultiHeadAttention.init(own, **options), network()
+    else:  # what is loaded anyway is not drawn first
+        attention = blank(MultiHeadAttention, own, options)
+        attention = loaded(attention, state, model.plan, index)
+        network = jax.tree.map(zeros, jax.eval_shape(network))
     norms = {
         name: Norm.init(family.norm, layer.dim, model.eps, dtype)
         for name in decoders.NORMS
@@ -95,8 +107,14 @@ def block_of(model, index, key, dtype, state):
     return Block(attention, network, **norms, parallel=model.parallel)
 
 
-def around(cls, model, blocks, key, dtype):
-    """The decoder with these blocks, and the rest in the right shape."""
+def around(cls, model, key, dtype, state):
+    """The decoder without its blocks."""
+
+    def drawn(rng, *shape):
+        if state is not None:
+            return zeros(jax.ShapeDtypeStruct(shape, dtype))
+        return 0.02 * jax.random.normal(rng, shape, dtype)
+
     dim, family = model.plan.layers[0].dim, model.family
     first, last, place = jax.random.split(key, 3)
     norm = Norm.init(family.norm, dim, model.eps, dtype)
@@ -105,12 +123,10 @@ def around(cls, model, blocks, key, dtype):
         rows = model.plan.layers[0].table[1]
         encoding = LearnedPositionalEncoding.init(place, rows, dim, dtype=dtype)
     return cls(
-        0.02 * jax.random.normal(first, (model.vocab_size, dim), dtype),
-        blocks,
+        drawn(first, model.vocab_size, dim),
+        (),
         norm,
-        None
-        if model.tied
-        else 0.02 * jax.random.normal(last, (dim, model.vocab_size), dtype),
+        None if model.tied else drawn(last, dim, model.vocab_size),
         encoding,
         norm if "embedding_norm" in family.top else None,
         jnp.asarray(model.embedding_scale, dtype).item(),
@@ -134,7 +150,7 @@ def filled(part, prefix, found, state):
         # kept as `x @ weight` needs it
         rotated = field == "head" or field.endswith("_weight")
         array = decoders.read(state, source, old.shape[::-1] if rotated else old.shape)
-        array = jnp.asarray(array, old.dtype)
-        layer = replace(layer, **{field: array.T if rotated else array})
+        array = taken(array.T if rotated else array, old.dtype, state)
+        layer = replace(layer, **{field: array})
         part = replace(part, **{path[0]: layer}) if path else layer
     return part

@@ -118,16 +118,20 @@ def from_config(
 
 
 def blank(cls, rng, options):
-    """A layer of zeros, which take no memory before they are used."""
+    """A layer whose weights are zeros."""
 
     def arrays():
         made = vars(cls.init(rng, **options))
         return {name: x for name, x in made.items() if isinstance(x, Array)}
 
     planned = jax.eval_shape(arrays)  # draws nothing
-    zeros = {name: jax.device_put(aligned(x.shape, x.dtype)) for name, x in planned.items()}
     rest = {name: x for name, x in options.items() if name not in DRAWN}
-    return cls(**zeros, **rest)
+    return cls(**jax.tree.map(zeros, planned), **rest)
+
+
+def zeros(planned):
+    """An array of zeros, which takes no memory before it is used."""
+    return jax.device_put(aligned(planned.shape, planned.dtype))
 
 
 def arguments(layer, dtype=None):
@@ -195,14 +199,15 @@ def stored(buffer, dtype, count, offset):
 
 def taken(array, dtype, state):
     """JAX's own copy of an array; if that is on the disk, never hold more than a few of its rows twice."""
-    if not isinstance(state, Checkpoint):
+    if not isinstance(state, (Checkpoint, GGUF)):
         return jnp.asarray(array).astype(dtype)
     made = aligned(array.shape, dtype)
     for first in range(0, max(array.shape), ROWS):
         rows = np.s_[first : first + ROWS]
         rows = rows if array.strides[0] >= array.strides[-1] else (..., rows)
         made[rows] = array[rows]
-        state.release()
+        if isinstance(state, Checkpoint):
+            state.release()
     return jax.device_put(made)
 
 
