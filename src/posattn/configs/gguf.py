@@ -236,8 +236,8 @@ def config_of(path):
 def _scaling(header, told, found):
     """How the frequencies are scaled, from keys or from factors that the file has for each pair."""
     method = told.get("rope.scaling.type", "linear")
-    given = {ours: told.get(f"rope.scaling.{key}") for key, ours in SCALING.items()}
-    given = {ours: value for ours, value in given.items() if value is not None}
+    parts = {key.removeprefix("rope.scaling."): value for key, value in told.items()}
+    given = {SCALING[key]: value for key, value in parts.items() if key in SCALING}
     if all(name in header.tensors for name in PAIR.values()):
         factors = {ours: header.floats(name) for ours, name in PAIR.items()}
         return {"rope_type": "longrope", **factors, **given}

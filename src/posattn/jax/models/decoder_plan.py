@@ -14,12 +14,13 @@ from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
 from posattn.jax.models.layer_plan import (
     added,
+    aligned,
     arguments,
     blank,
+    blanks,
     loaded,
     state_of,
     taken,
-    zeros,
 )
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.learned import LearnedPositionalEncoding
@@ -83,13 +84,14 @@ def block_of(model, index, key, dtype, state):
     layer, family = model.plan.layers[index], model.family
     own, other, bias = jax.random.split(key, 3)
     options = arguments(layer, dtype) | {"bias": added(layer, bias, dtype)}
+    activation = ACTIVATIONS[model.activation]
     network = partial(
         FeedForward.init,
         other,
         layer.dim,
         model.hidden_dim,
         gated=family.gated,
-        activation=ACTIVATIONS[model.activation],
+        activation=activation,
         use_bias=model.use_bias,
         dtype=dtype,
     )
@@ -98,7 +100,7 @@ def block_of(model, index, key, dtype, state):
     else:  # what is loaded anyway is not drawn first
         attention = blank(MultiHeadAttention, own, options)
         attention = loaded(attention, state, model.plan, index)
-        network = jax.tree.map(zeros, jax.eval_shape(network))
+        network = FeedForward(**blanks(network), activation=activation)
     norms = {
         name: Norm.init(family.norm, layer.dim, model.eps, dtype)
         for name in decoders.NORMS
@@ -112,7 +114,7 @@ def around(cls, model, key, dtype, state):
 
     def drawn(rng, *shape):
         if state is not None:
-            return zeros(jax.ShapeDtypeStruct(shape, dtype))
+            return jax.device_put(aligned(shape, dtype))
         return 0.02 * jax.random.normal(rng, shape, dtype)
 
     dim, family = model.plan.layers[0].dim, model.family

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -119,19 +120,18 @@ def from_config(
 
 def blank(cls, rng, options):
     """A layer whose weights are zeros."""
+    rest = {name: x for name, x in options.items() if name not in DRAWN}
+    return cls(**blanks(partial(cls.init, rng, **options)), **rest)
+
+
+def blanks(init):
+    """The arrays of what a function makes, as zeros, which take no memory before they are used."""
 
     def arrays():
-        made = vars(cls.init(rng, **options))
-        return {name: x for name, x in made.items() if isinstance(x, Array)}
+        return {name: x for name, x in vars(init()).items() if isinstance(x, Array)}
 
     planned = jax.eval_shape(arrays)  # draws nothing
-    rest = {name: x for name, x in options.items() if name not in DRAWN}
-    return cls(**jax.tree.map(zeros, planned), **rest)
-
-
-def zeros(planned):
-    """An array of zeros, which takes no memory before it is used."""
-    return jax.device_put(aligned(planned.shape, planned.dtype))
+    return {n: jax.device_put(aligned(x.shape, x.dtype)) for n, x in planned.items()}
 
 
 def arguments(layer, dtype=None):
