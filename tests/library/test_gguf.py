@@ -33,21 +33,15 @@ GEMMA3 = GEMMA2 | {"model_type": "gemma3_text", "rope_local_base_freq": 10.0}
 GEMMA3 |= {"attn_logit_softcapping": None, "sliding_window_pattern": 2}
 WIDE = LLAMA | {"head_dim": 16, "rope_theta": 500000.0}
 ADDED = {  # what writes a key of transformers
-    "hidden_size": "embedding_length",
-    "num_hidden_layers": "block_count",
-    "intermediate_size": "feed_forward_length",
-    "num_attention_heads": "head_count",
-    "num_key_value_heads": "head_count_kv",
-    "max_position_embeddings": "context_length",
-    "head_dim": "key_length",
-    "rms_norm_eps": "layer_norm_rms_eps",
-    "rope_theta": "rope_freq_base",
-    "rope_local_base_freq": "rope_freq_base_swa",
-    "sliding_window": "sliding_window",
-    "sliding_window_pattern": "sliding_window_pattern",
+    "hidden_size": "embedding_length", "num_hidden_layers": "block_count",
+    "intermediate_size": "feed_forward_length", "num_attention_heads": "head_count",
+    "num_key_value_heads": "head_count_kv", "max_position_embeddings": "context_length",
+    "head_dim": "key_length", "rms_norm_eps": "layer_norm_rms_eps",
+    "rope_theta": "rope_freq_base", "rope_local_base_freq": "rope_freq_base_swa",
+    "sliding_window": "sliding_window", "sliding_window_pattern": "sliding_window_pattern",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
-}
+}  # fmt: skip
 EMBEDDING = {"model.embed_tokens.weight": np.ones((11, 8), np.float32)}
 HEAD = EMBEDDING | {"lm_head.weight": EMBEDDING["model.embed_tokens.weight"]}
 
