@@ -200,12 +200,16 @@ EXPERTS = {"blk.0.ffn_gate_inp.weight": np.ones(3, np.float32)}
 HEADED = [
     ({"model_type": "falcon"}, {}, "must be one of gemma2, .*, got 'falcon'; give"),
     ({}, {"expert_count": 8}, "llama.expert_count = 8 is not known of this family; give"),
-    ({}, {"value_length": 3}, "value_length must be 4, as that of keys, got 3; give"),
+    ({}, {"value_length": 3}, "value_length must be 4, got 3; give"),
     ({}, {"attention_scale": 0.5}, "llama.attention.scale = 0.5 is not known of"),
     ({}, {"causal_attention": False}, "llama.attention.causal = False is not known"),
     ({}, {"rope_dimension_count": 2}, "partial_rotary_factor must be 1, .* got 0.5"),
     ({}, {"rope_scaling_type": gguf.RopeScalingType.LONGROPE}, "'longrope' is not known"),
-    ({"hidden_size": None}, {}, "embedding_length must be a whole number, got None"),
+    (
+        {"hidden_size": None},
+        {},
+        "embedding_length must be a positive whole number, got None",
+    ),
     ({}, {"uint16": ("split.count", 2)}, "is one of 2 parts; join them"),
     ({}, {"arrays": HEAD | FACTORS}, "'rope_freqs.weight' must hold .* as weights"),
     ({}, {"arrays": {"norm.weight": DIVIDED}}, "lacks 'token_embd.weight'; give"),

