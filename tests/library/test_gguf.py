@@ -54,9 +54,8 @@ def write(path, config, arrays=EMBEDDING, kind=None, **also):
     added = {ADDED[key]: value for key, value in config.items() if key in ADDED}
     for method, value in (added | also).items():
         if value is not None:
-            getattr(writer, f"add_{method}")(
-                *(value if isinstance(value, tuple) else (value,))
-            )
+            given_to = value if isinstance(value, tuple) else (value,)
+            getattr(writer, f"add_{method}")(*given_to)
     known = {told: arch for arch, told in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(known.get(name, gguf.MODEL_ARCH.LLAMA), 8)
     for whole, array in arrays.items():
@@ -85,47 +84,30 @@ LLAMA3 |= {"high_freq_factor": 4.0, TRAINED: 8192}
 WAVES = 2 * np.pi * 500000 ** np.linspace(0, 1, 8, endpoint=False)
 PART = np.clip((8192 / WAVES - 1) / 3, 0, 1)
 DIVIDED = (1 / ((1 - PART) / 8 + PART)).astype(np.float32)
-PAIR = {
-    f"rope_factors_{name}.weight": np.float32(LONG[f"{name}_factor"])
-    for name in ("short", "long")
-}
+NAMED = {"short_factor": "rope_factors_short", "long_factor": "rope_factors_long"}
+PAIR = {f"{NAMED[key]}.weight": np.float32(LONG[key]) for key in NAMED}
+LONGEST = {"rope_scaling_orig_ctx_len": 32, "rope_scaling_attn_factors": 1.25}
+SLOWED = {"rope_scaling_type": gguf.RopeScalingType.YARN, "rope_scaling_factor": 4.0}
+SLOWED |= {"rope_scaling_orig_ctx_len": 32, "rope_scaling_yarn_beta_fast": 16.0}
+PHI3_HALF, HALF = PHI3 | {"partial_rotary_factor": 0.5}, {"rope_dimension_count": 2}
 HEADERS = {
     "Llama": (LLAMA, HEAD, {}),
     "Qwen 2": (LLAMA | {"model_type": "qwen2"}, HEAD, {}),
     "Qwen 3": (LLAMA | {"model_type": "qwen3"}, HEAD, {}),
     "SmolLM3": (SMOLLM3, HEAD, {}),
-    "Phi-3": (PHI3 | {"partial_rotary_factor": 0.5}, HEAD, {"rope_dimension_count": 2}),
+    "Phi-3": (PHI3_HALF, HEAD, HALF),
     "Phi-4": (PHI3, HEAD, {"sliding_window": 0}),
     "Gemma 2": (GEMMA2, EMBEDDING, {}),
     "Gemma 2 27B": (GEMMA2 | {"num_hidden_layers": 46, "head_dim": 6}, EMBEDDING, {}),
     "Gemma 3": (GEMMA3 | {"rope_scaling": LINEAR}, EMBEDDING, {"rope_scaling_factor": 4.0}),
     "Llama 3": (WIDE | {"rope_scaling": LLAMA3}, HEAD | {"rope_freqs.weight": DIVIDED}, {}),
-    "YaRN": (
-        LLAMA | {"rope_scaling": YARN},
-        HEAD,
-        {
-            "rope_scaling_type": gguf.RopeScalingType.YARN,
-            "rope_scaling_factor": 4.0,
-            "rope_scaling_orig_ctx_len": 32,
-            "rope_scaling_yarn_beta_fast": 16.0,
-        },
-    ),
-    "LongRoPE": (
-        PHI3 | {"rope_scaling": LONG, "partial_rotary_factor": 0.5},
-        HEAD | PAIR,
-        {
-            "rope_dimension_count": 2,
-            "rope_scaling_orig_ctx_len": 32,
-            "rope_scaling_attn_factors": 1.25,
-        },
-    ),
+    "YaRN": (LLAMA | {"rope_scaling": YARN}, HEAD, SLOWED),
+    "LongRoPE": (PHI3_HALF | {"rope_scaling": LONG}, HEAD | PAIR, HALF | LONGEST),
 }
 
 
 @pytest.mark.parametrize(("config", "arrays", "also"), HEADERS.values(), ids=HEADERS)
-def test_a_header_says_what_the_models_own_configuration_says(
-    tmp_path, config, arrays, also
-):
+def test_a_header_says_what_config_json_says(tmp_path, config, arrays, also):
     path = write(tmp_path / "model.gguf", config, arrays, **also)
     found = decoders.decoder(path)
     assert found == decoders.decoder(config)
@@ -154,10 +136,7 @@ def test_a_file_is_a_decoder_and_its_layers(column, family, tmp_path):
     arrays = arrays_of(like)
     for name, width in more.items():
         arrays |= {f"model.layers.{i}.{name}": np.float32(draw(i, width)) for i in (0, 1)}
-    path, weights = (
-        write(tmp_path / "model.gguf", config, arrays),
-        given(column, arrays),
-    )
+    weights, path = given(column, arrays), write(tmp_path / "model.gguf", config, arrays)
     want = column.Decoder.from_config(config, weights=weights)
     got = column.Decoder.from_config(path)
     assert np.allclose(logits(column, got), logits(column, want), rtol=0, atol=2e-5)

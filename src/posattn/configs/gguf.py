@@ -23,6 +23,7 @@ FLOAT, STRING, ARRAY = 6, 8, 9
 FLOATS = 0  # the quantization that is none
 ALIGNMENT = 32
 ROWS = 256  # dequantized at a time
+BROKEN = struct.error, ArithmeticError, KeyError, MemoryError, TypeError
 
 TABLE = data("gguf.json")
 FAMILIES, KEYS, CHECKED = TABLE["families"], TABLE["keys"], TABLE["checked"]
@@ -88,13 +89,7 @@ class Header:
         with self._bytes:
             try:
                 self._read()
-            except (
-                struct.error,
-                ArithmeticError,
-                KeyError,
-                MemoryError,
-                TypeError,
-            ) as error:
+            except BROKEN as error:
                 told = f"{str(path)!r} is no whole GGUF file: {error!r}; download it again"
                 raise ValueError(told) from None
 
@@ -211,6 +206,7 @@ def config_of(path):
         raise refused(f"{header.path.name!r} lacks 'token_embd.weight'")
     share = told["embedding_length"] // told["attention.head_count"]
     width = found.setdefault("head_dim", share)
+    found.setdefault("num_key_value_heads", told["attention.head_count"])
     values = told.get("attention.value_length", width)
     if values != width:
         raise refused(f"{start}attention.value_length must be {width}, got {values!r}")
@@ -314,9 +310,12 @@ class GGUF(Mapping):
         array = self._dequantized(own)
         if self._family.get("plus_one") and own.endswith("norm.weight"):
             array -= 1
-        many = {"attn_q": "head_count", "attn_k": "head_count_kv"}.get(own.split(".")[-2])
-        if self._family.get("permuted") and many:
-            heads = self._header.fields[f"{self._header.architecture}.attention.{many}"]
+        part = own.split(".")[-2]
+        if self._family.get("permuted") and part in ("attn_q", "attn_k"):
+            start = f"{self._header.architecture}.attention.head_count"
+            heads = self._header.fields[start]
+            if part == "attn_k":
+                heads = self._header.fields.get(f"{start}_kv", heads)
             pairs = array.reshape(heads, -1, 2, *array.shape[1:])  # of neighbours
             array = pairs.swapaxes(1, 2).reshape(array.shape)  # of halves
         return self._made(array)

@@ -118,8 +118,8 @@ def diagnose(model, config, inputs=None, *, attention=None, weights=None):
         attention: where the attention of a layer is: a function of model and number that returns the
             module, or a name with `{}` for the number, such as `"blocks.{}.attn"`. As transformers names
             it if not given.
-        weights: all weights by the names that transformers gives them, or a folder that has them; if not
-            given, each attention has its own under these names.
+        weights: all weights by the names that transformers gives them, or a folder or file that has them;
+            if not given, each attention has its own under these names.
 
     Returns:
         A `Diagnosis`.
