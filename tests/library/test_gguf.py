@@ -25,10 +25,10 @@ from tests.library.test_diagnosis import CONFIG, Model
 gguf = pytest.importorskip("gguf")
 
 GROUPS = {"num_key_value_heads": 2, "head_dim": 4, "max_position_embeddings": 64}
-LLAMA |= GROUPS
+LLAMA = LLAMA | GROUPS
 SMOLLM3 = LLAMA | {"model_type": "smollm3", "num_hidden_layers": 4}
 PHI3 = LLAMA | {"model_type": "phi3", "sliding_window": None}
-GEMMA2 |= GROUPS | {"num_key_value_heads": 1, "query_pre_attn_scalar": 4}
+GEMMA2 = GEMMA2 | GROUPS | {"num_key_value_heads": 1, "query_pre_attn_scalar": 4}
 GEMMA3 = GEMMA2 | {"model_type": "gemma3_text", "rope_local_base_freq": 10.0}
 GEMMA3 |= {"attn_logit_softcapping": None, "sliding_window_pattern": 2}
 WIDE = LLAMA | {"head_dim": 16, "rope_theta": 500000.0}
