@@ -39,10 +39,8 @@ KNOWN = {"rope.dimension_count", "attention.value_length", "rope.scale_linear"} 
     f"rope.scaling.{name}" for name in (*SCALING, "type", "finetuned")
 }
 FACTORS = "rope_freqs.weight"  # Llama 3's, and those of LongRoPE
-PAIR = {
-    "short_factor": "rope_factors_short.weight",
-    "long_factor": "rope_factors_long.weight",
-}
+PAIR = {f"{end}_factor": f"rope_factors_{end}.weight" for end in ("short", "long")}
+TABLES = FACTORS, *PAIR.values()
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # of all that were released
 
 
@@ -69,14 +67,10 @@ class Tensor(NamedTuple):
 
 
 class Header:
-    """What stands before the arrays of a GGUF file.
+    """What stands before the arrays of a GGUF file: `fields` by their keys, and `tensors` by their names.
 
     Args:
         path: of the file.
-
-    Attributes:
-        fields: the values by their keys.
-        tensors: a `Tensor` for each array, by the file's own names.
 
     Raises:
         ValueError: if it is no whole GGUF file of version 2 or 3.
@@ -96,10 +90,8 @@ class Header:
     def _read(self):
         (version,), (tensors, fields) = self._numbers("I"), self._numbers("Q", 2)
         if version not in (2, 3):
-            raise ValueError(
-                f"{str(self.path)!r} must be a little-endian GGUF file of version 2 or 3, got {version}; "
-                "convert it again with llama.cpp"
-            )
+            told = f"{str(self.path)!r} must be a little-endian GGUF file of version 2 or 3"
+            raise ValueError(f"{told}, got {version}; convert it again with llama.cpp")
         self.fields, self.tensors = {}, {}
         for _ in range(fields):
             name = self._value(STRING)
@@ -158,10 +150,8 @@ class Header:
                 f"general.architecture must be one of {known}, whose conversion is known, got {found!r}"
             )
         if self.fields.get("split.count", 1) > 1:
-            raise ValueError(
-                f"{self.path.name!r} is one of {self.fields['split.count']} parts; "
-                "join them with llama-gguf-split --merge"
-            )
+            told = f"{self.path.name!r} is one of {self.fields['split.count']} parts"
+            raise ValueError(f"{told}; join them with llama-gguf-split --merge")
         return found
 
 
@@ -293,11 +283,8 @@ class GGUF(Mapping):
             raise ImportError(told) from error
         self._gguf, self._made, self._header = gguf, made, Header(path)
         self._family = FAMILIES[self._header.architecture]
-        self._names = {
-            self._renamed(name): name
-            for name in self._header.tensors
-            if name not in (FACTORS, *PAIR.values())
-        }
+        names = [name for name in self._header.tensors if name not in TABLES]
+        self._names = {self._renamed(name): name for name in names}
 
     def __iter__(self):
         return iter(self._names)
@@ -312,10 +299,9 @@ class GGUF(Mapping):
             array -= 1
         part = own.split(".")[-2]
         if self._family.get("permuted") and part in ("attn_q", "attn_k"):
-            start = f"{self._header.architecture}.attention.head_count"
-            heads = self._header.fields[start]
-            if part == "attn_k":
-                heads = self._header.fields.get(f"{start}_kv", heads)
+            start, told = f"{self._header.architecture}.attention.", self._header.fields
+            heads = told[f"{start}head_count"]
+            heads = told.get(f"{start}head_count_kv", heads) if part == "attn_k" else heads
             pairs = array.reshape(heads, -1, 2, *array.shape[1:])  # of neighbours
             array = pairs.swapaxes(1, 2).reshape(array.shape)  # of halves
         return self._made(array)
