@@ -14,7 +14,7 @@ def add(commands):
     )
     asked.add_argument("model", help="module:model, a model or a function that returns one")
     asked.add_argument(
-        "--config", required=True, help="path/to/config.json, or the folder that has one"
+        "--config", required=True, help="path/to/config.json, its folder, or a .gguf"
     )
     asked.add_argument(
         "--attention",

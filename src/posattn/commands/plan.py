@@ -9,7 +9,7 @@ DONE = 0
 def add(commands):
     """Say what the command understands."""
     planning = commands.add_parser("plan", help="say what each layer of a model does")
-    planning.add_argument("config", help="path/to/config.json, or the folder that has one")
+    planning.add_argument("config", help="path/to/config.json, its folder, or a .gguf")
     planning.add_argument(
         "--part",
         metavar="KEY",

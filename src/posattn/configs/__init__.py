@@ -15,6 +15,7 @@ from posattn.configs.layers import (
 )
 from posattn.configs.reading import chosen, plan
 from posattn.configs.rotation import rope
+from posattn.configs.tokens import tokenizer
 
 __all__ = [
     "FAMILIES",
@@ -31,4 +32,5 @@ __all__ = [
     "chosen",
     "plan",
     "rope",
+    "tokenizer",
 ]

@@ -11,6 +11,7 @@ from posattn.configs.claims import agreeing
 from posattn.configs.defaults import defaults_of, origin_of
 from posattn.configs.families import FAMILIES
 from posattn.configs.families.stack import slopes
+from posattn.configs.gguf import config_of, is_gguf
 from posattn.configs.keys import Keys
 from posattn.configs.layers import Buckets, Plan
 from posattn.configs.words import listed
@@ -24,7 +25,9 @@ HEADS = (  # what MultiHeadAttention knows of a layer; all else must be as if it
     *("query_norm", "key_norm", "value_norm", "use_bias", "use_output_bias", "temperature"),
 )
 NESTED = ("text_config", "llm_config", "llm_cfg", "language_config", "thinker_config")
-GIVE = "give the path of a config.json, of a params.json or of their folder"
+GIVE = (
+    "give the path of a config.json, of a params.json, of their folder or of a .gguf file"
+)
 
 
 def plan(config, *, part=None, length=None, strict=False):
@@ -37,8 +40,8 @@ def plan(config, *, part=None, length=None, strict=False):
     layers are otherwise.
 
     Args:
-        config: the path of a `config.json` or of its folder, its content as a dictionary, or a configuration
-            object of transformers.
+        config: the path of a `config.json` or of its folder, or of a `.gguf` file, the content as a
+            dictionary, or a configuration object of transformers.
         part: the key of a tower, such as `"vision_config"`, to plan that and not the text model.
         length: for how long a text, which matters to methods such as LongRoPE; None is one within the
             trained length.
@@ -241,6 +244,8 @@ def _values(config):
             f"got {type(config).__name__}; {GIVE}"
         )
     path = Path(config)
+    if is_gguf(path):
+        return config_of(path)
     if path.is_dir():
         names = ("config.json", "params.json")
         path = next(

@@ -121,8 +121,8 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None):
         attention: where the attention of a layer is: a function of model and number that returns the
             module, or a name with `{}` for the number, such as `"blocks.{}.attn"`. As transformers names
             it if not given, or else where its projections have the shapes of the layer's.
-        weights: all weights by the names that transformers gives them, or a folder that has them; if not
-            given, each attention has its own under these names.
+        weights: all weights by the names that transformers gives them, or a folder or file that has them;
+            if not given, each attention has its own under these names.
 
     Returns:
         A `Diagnosis`.

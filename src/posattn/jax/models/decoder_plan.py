@@ -13,7 +13,16 @@ from posattn.configs import decoders
 from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
 from posattn.jax.models.experts import Experts
-from posattn.jax.models.layer_plan import added, arguments, loaded, state_of
+from posattn.jax.models.layer_plan import (
+    added,
+    arguments,
+    blank,
+    loaded,
+    state_of,
+    taken,
+    undrawn,
+    zeros,
+)
 from posattn.jax.models.multi_head import MultiHeadAttention
 from posattn.jax.position.learned import LearnedPositionalEncoding
 
@@ -47,9 +56,10 @@ def from_config(
 
     Args:
         cls: the class of the decoder.
-        config: the path of a `config.json` or of its folder, its content, or a configuration of transformers.
-        weights: with the names of transformers: arrays by name, a safetensors file, or a folder of them;
-            drawn if not given.
+        config: the path of a `config.json` or of its folder, or of a `.gguf` file, the content of the first,
+            or a configuration of transformers.
+        weights: with the names of transformers: arrays by name, a safetensors file, a folder of them, or a
+            GGUF file; if not given, those of `config` where that is a GGUF file, and drawn otherwise.
         length: for how long a text, which matters to methods such as LongRoPE.
         dtype: of the weights; JAX's default one if not given.
         rng: a JAX key, where the weights are drawn from; key 0 if not given.
@@ -65,12 +75,13 @@ def from_config(
     contract.rng(rng, rng is None or is_key(rng), "JAX key")
     model = decoders.decoder(config, length=length)
     dtype = jnp.result_type(float if dtype is None else dtype)
-    state = None if weights is None else state_of(weights)
+    state = state_of(weights, config)
     found = {} if state is None else decoders.sources(state, model)
     key = jax.random.key(0) if rng is None else rng
     keys = jax.random.split(key, len(model.plan.layers) + 1)
-    blocks = []
-    for index in range(len(model.plan.layers)):  # so that no more than one is there twice
+    # the largest arrays come first, and no more than one block is there twice
+    made, blocks = filled(around(cls, model, keys[-1], dtype, state), found, state), []
+    for index in range(len(model.plan.layers)):
         own = below(f"blocks.{index}.", found)
         block = block_of(model, index, keys[index], dtype, state)
         if model.mixes(index) and state is not None:
@@ -78,24 +89,26 @@ def from_config(
                 block, feed_forward=with_experts(block.feed_forward, own, state)
             )
         blocks.append(filled(block, own, state))
-    return filled(around(cls, model, tuple(blocks), keys[-1], dtype), found, state)
+    return replace(made, blocks=tuple(blocks))
 
 
 def block_of(model, index, key, dtype, state):
     """A block of the right shape, with attention that has its weights already."""
     layer, family = model.plan.layers[index], model.family
     own, other, bias = jax.random.split(key, 3)
-    attention = MultiHeadAttention.init(
-        own, **arguments(layer, dtype), bias=added(layer, bias, dtype)
-    )
-    if state is not None:
-        attention = loaded(attention, state, model.plan, index)
-    options = {"activation": ACTIVATIONS[model.activation], "dtype": dtype}
+    options = arguments(layer, dtype) | {"bias": added(layer, bias, dtype)}
+    shape = {"activation": ACTIVATIONS[model.activation], "dtype": dtype}
     if model.mixes(index):
-        network = Experts.init(other, layer.dim, model.mixture, **options)
+        network = partial(Experts.init, other, layer.dim, model.mixture, **shape)
     else:
-        options |= {"gated": family.gated, "use_bias": model.use_bias}
-        network = FeedForward.init(other, layer.dim, model.hidden_dim, **options)
+        shape |= {"gated": family.gated, "use_bias": model.use_bias}
+        network = partial(FeedForward.init, other, layer.dim, model.hidden_dim, **shape)
+    if state is None:
+        attention, network = MultiHeadAttention.init(own, **options), network()
+    else:  # what is loaded anyway is not drawn first
+        attention = blank(MultiHeadAttention, own, options)
+        attention = loaded(attention, state, model.plan, index)
+        network = undrawn(network)
     norms = {
         name: Norm.init(family.norm, layer.dim, model.eps, dtype)
         for name in decoders.NORMS
@@ -105,8 +118,14 @@ def block_of(model, index, key, dtype, state):
     return Block(attention, network, **norms, **scaled)
 
 
-def around(cls, model, blocks, key, dtype):
-    """The decoder with these blocks, and the rest in the right shape."""
+def around(cls, model, key, dtype, state):
+    """The decoder without its blocks."""
+
+    def drawn(rng, *shape):
+        if state is not None:
+            return zeros(jax.ShapeDtypeStruct(shape, dtype))
+        return 0.02 * jax.random.normal(rng, shape, dtype)
+
     dim, family = model.plan.layers[0].dim, model.family
     first, last, place = jax.random.split(key, 3)
     norm = Norm.init(family.norm, dim, model.eps, dtype)
@@ -115,12 +134,10 @@ def around(cls, model, blocks, key, dtype):
         rows = model.plan.layers[0].table[1]
         encoding = LearnedPositionalEncoding.init(place, rows, dim, dtype=dtype)
     return cls(
-        0.02 * jax.random.normal(first, (model.vocab_size, dim), dtype),
-        blocks,
+        drawn(first, model.vocab_size, dim),
+        (),
         norm,
-        None
-        if model.tied
-        else 0.02 * jax.random.normal(last, (dim, model.vocab_size), dtype),
+        None if model.tied else drawn(last, dim, model.vocab_size),
         encoding,
         norm if "embedding_norm" in family.top else None,
         jnp.asarray(model.embedding_scale, dtype).item(),
@@ -163,5 +180,5 @@ def with_array(part, name, source, state):
     # kept as `x @ weight` needs it
     rotated = field == "head" or field.endswith("_weight")
     array = decoders.read(state, source, old.shape[::-1] if rotated else old.shape)
-    array = jnp.asarray(array, old.dtype)
-    return replace(part, **{field: array.T if rotated else array})
+    array = taken(array.T if rotated else array, old.dtype, state)
+    return replace(part, **{field: array})

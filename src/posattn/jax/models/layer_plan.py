@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 
 from posattn import configs
 from posattn.configs.checkpoint import Checkpoint
+from posattn.configs.gguf import GGUF, is_gguf
 from posattn.configs.reading import as_heads, chosen
 from posattn.configs.weights import attention_weights
 from posattn.jax.attention.masks import Chunk, Window
@@ -92,7 +93,8 @@ def from_config(
         config: what `posattn.configs.plan` reads, or a plan.
         layer: the number of the layer, from 0 on.
         weights: of the whole model, with the names of transformers: arrays by name, a safetensors file,
-            or a folder of them. The layer's own are picked, split and copied; drawn if not given.
+            a folder of them, or a GGUF file. The layer's own are picked, split and copied; if not given,
+            those of `config` where that is a GGUF file, and drawn otherwise.
         length: for how long a text, which matters to methods such as LongRoPE.
         dtype: of the weights; JAX's default one if not given.
         rng: a JAX key, where the weights are drawn from; key 0 if not given.
@@ -109,22 +111,22 @@ def from_config(
     rng = jax.random.key(0) if rng is None else rng
     bias = added(described, rng, dtype)
     options = arguments(described, dtype) | {"bias": bias}
-    if weights is None:
+    state = state_of(weights, config)
+    if state is None:
         return cls.init(rng, **options)
-    return loaded(blank(cls, rng, options), state_of(weights), plan, described.index)
+    return loaded(blank(cls, rng, options), state, plan, described.index)
 
 
 def blank(cls, rng, options):
-    """A layer of zeros, which take no memory before they are used."""
+    """A layer whose weights are zeros."""
+    rest = {name: x for name, x in options.items() if name not in DRAWN}
 
     def arrays():
         made = vars(cls.init(rng, **options))
         return {name: x for name, x in made.items() if isinstance(x, Array)}
 
     planned = jax.eval_shape(arrays)  # draws nothing
-    zeros = {name: jax.device_put(aligned(x.shape, x.dtype)) for name, x in planned.items()}
-    rest = {name: x for name, x in options.items() if name not in DRAWN}
-    return cls(**zeros, **rest)
+    return cls(**{name: zeros(x) for name, x in planned.items()}, **rest)
 
 
 def arguments(layer, dtype=None):
@@ -177,9 +179,12 @@ def seen(layer):
     return None if layer.window is None else Window(layer.window)
 
 
-def state_of(weights):
-    """Arrays by name: those given, or those of a file or folder."""
-    return weights if isinstance(weights, Mapping) else Checkpoint(weights, stored)
+def state_of(weights, config=None):
+    """Arrays by name: those given, those of a file or folder, or of the configuration's GGUF file."""
+    weights = config if weights is None and is_gguf(config) else weights
+    if weights is None or isinstance(weights, Mapping):
+        return weights
+    return GGUF(weights) if is_gguf(weights) else Checkpoint(weights, stored)
 
 
 def stored(buffer, dtype, count, offset):
@@ -189,14 +194,15 @@ def stored(buffer, dtype, count, offset):
 
 def taken(array, dtype, state):
     """JAX's own copy of an array; if that is on the disk, never hold more than a few of its rows twice."""
-    if not isinstance(state, Checkpoint):
+    if not isinstance(state, (Checkpoint, GGUF)):
         return jnp.asarray(array).astype(dtype)
     made = aligned(array.shape, dtype)
     for first in range(0, max(array.shape), ROWS):
         rows = np.s_[first : first + ROWS]
         rows = rows if array.strides[0] >= array.strides[-1] else (..., rows)
         made[rows] = array[rows]
-        state.release()
+        if isinstance(state, Checkpoint):
+            state.release()
     return jax.device_put(made)
 
 
@@ -206,6 +212,24 @@ def aligned(shape, dtype):
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def undrawn(init):
+    """What a function draws, as zeros."""
+    structures = []
+
+    def leaves():
+        found, structure = jax.tree.flatten(init())
+        structures.append(structure)
+        return found
+
+    planned = jax.eval_shape(leaves)
+    return jax.tree.unflatten(structures[0], [zeros(x) for x in planned])
+
+
+def zeros(like):
+    """Zeros of a shape and a dtype, which take no memory before they are used."""
+    return jax.device_put(aligned(like.shape, like.dtype))
 
 
 def loaded(layer, state, plan, index):

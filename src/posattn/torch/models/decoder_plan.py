@@ -40,9 +40,10 @@ def from_config(
 
     Args:
         cls: the class of the decoder.
-        config: the path of a `config.json` or of its folder, its content, or a configuration of transformers.
-        weights: with the names of transformers: arrays by name, a safetensors file, or a folder of them;
-            drawn if not given.
+        config: the path of a `config.json` or of its folder, or of a `.gguf` file, the content of the first,
+            or a configuration of transformers.
+        weights: with the names of transformers: arrays by name, a safetensors file, a folder of them, or a
+            GGUF file; if not given, those of `config` where that is a GGUF file, and drawn otherwise.
         length: for how long a text, which matters to methods such as LongRoPE.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
@@ -59,11 +60,12 @@ def from_config(
     model = decoders.decoder(config, length=length)
     device = torch.get_default_device() if device is None else device
     # what is loaded anyway is not drawn first
-    options = {"dtype": dtype, "device": device if weights is None else "meta"}
-    made = empty(cls, model, rng if weights is None else None, **options)
-    if weights is not None:
+    state = state_of(weights, config)
+    options = {"dtype": dtype, "device": device if state is None else "meta"}
+    made = empty(cls, model, rng if state is None else None, **options)
+    if state is not None:
         made.to_empty(device=device)
-        fill(made, model, state_of(weights))
+        fill(made, model, state)
     return made
 
 

@@ -6,6 +6,7 @@ import torch
 
 from posattn import configs
 from posattn.configs.checkpoint import Checkpoint
+from posattn.configs.gguf import GGUF, is_gguf
 from posattn.configs.reading import as_heads, chosen
 from posattn.configs.weights import attention_weights
 from posattn.torch.attention.masks import Chunk, Window
@@ -86,7 +87,8 @@ def from_config(
         config: what `posattn.configs.plan` reads, or a plan.
         layer: the number of the layer, from 0 on.
         weights: of the whole model, with the names of transformers: arrays by name, a safetensors file,
-            or a folder of them. The layer's own are picked, split and copied; drawn if not given.
+            a folder of them, or a GGUF file. The layer's own are picked, split and copied; if not given,
+            those of `config` where that is a GGUF file, and drawn otherwise.
         length: for how long a text, which matters to methods such as LongRoPE.
         dtype: of the weights; PyTorch's default one if not given.
         device: of the weights.
@@ -102,8 +104,9 @@ def from_config(
     plan, described = chosen(config, layer, length=length)
     as_heads(described)
     made = cls(**arguments(described, dtype=dtype, device=device), rng=rng)
-    if weights is not None:
-        load(made, state_of(weights), plan, described.index)
+    state = state_of(weights, config)
+    if state is not None:
+        load(made, state, plan, described.index)
     return made
 
 
@@ -158,9 +161,14 @@ def seen(layer):
     return None if layer.window is None else Window(layer.window)
 
 
-def state_of(weights):
-    """Arrays by name: those given, or those of a file or folder."""
-    return weights if isinstance(weights, Mapping) else Checkpoint(weights, stored)
+def state_of(weights, config=None):
+    """Arrays by name: those given, those of a file or folder, or of the configuration's GGUF file."""
+    weights = config if weights is None and is_gguf(config) else weights
+    if weights is None or isinstance(weights, Mapping):
+        return weights
+    if is_gguf(weights):
+        return GGUF(weights, torch.from_numpy)
+    return Checkpoint(weights, stored)
 
 
 def stored(buffer, dtype, count, offset):
