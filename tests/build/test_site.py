@@ -176,6 +176,32 @@ def test_one_switch_chooses_all_tabs_and_moves_nothing(site, browser):
     page.context.close()
 
 
+def test_a_third_framework_leaves_the_switch_as_it_was(browser, tmp_path):
+    tab = '<input type="radio" name="t" id="{0}"><label for="{0}" data-sync-group="framework" data-sync-id="{0}">{0}</label>'
+    tabs = "".join(map(tab.format, ("torch", "jax", "tensorflow")))
+    head = f'<script src="{(STATIC / "framework.js").as_uri()}"></script><p class="mobile-header"><b class="theme-toggle-header"></b></p>'
+    (tmp_path / "page.html").write_text(f'{head}<div class="sd-tab-set">{tabs}</div>')
+    page = browser.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    for chosen, lit in (("jax", "jax"), ("tensorflow", "jax"), ("torch", "torch")):
+        page.click(f"label[for={chosen}]")
+        assert page.evaluate(PRESSED) == [lit]
+    page.close()
+
+
+def test_who_asks_for_less_motion_gets_none_and_a_phone_sees_all_code(site, browser):
+    settings = {"reduced_motion": "reduce", "has_touch": True, "is_mobile": True}
+    page = browser.new_context(**settings).new_page()
+    page.goto((site / "scratch.html").as_uri())
+    moves = """[...document.querySelectorAll("*")].map(getComputedStyle).filter((style) =>
+        style.scrollBehavior === "smooth" || parseFloat(style.transitionDuration) > 0).length"""
+    assert page.evaluate(moves) == 0
+    button = "Object.assign(document.createElement('button'), { className: 'copybtn' })"
+    page.evaluate(f"document.querySelector('.highlight').append({button})")
+    assert page.evaluate("getComputedStyle(document.querySelector('.copybtn')).opacity") == "0"
+    page.context.close()
+
+
 def test_a_phone_shows_its_own_figure_and_nothing_leaves_its_width(site, browser):
     page = browser.new_page(viewport={"width": 375, "height": 800})
     page.goto((site / "pair.html").as_uri())
