@@ -73,7 +73,8 @@ def put(page, name, value):
     """Put a value into a control, as a reader would, and wait for what the page makes of it."""
     page.evaluate(
         """async ([name, value]) => {
-            const form = document.querySelector(".decoder form"), input = form.elements[name], old = form.found;
+            const form = document.querySelector(".decoder form"), old = form.found;
+            const input = form.elements[name];
             input[input.type === "checkbox" ? "checked" : "value"] = value;
             input.dispatchEvent(new Event("input", { bubbles: true }));
             while (form.found === old) await new Promise(requestAnimationFrame);
@@ -241,7 +242,9 @@ def test_words_are_clicked(page):
     assert said(page) == "Write 1 to 256 words."
     page.click(".words button >> text=/^the$/")
     holds(page, "the")
-    page.wait_for_function("document.querySelector('.decoder .said').innerText.includes('1 word,')")
+    page.wait_for_function(
+        "document.querySelector('.decoder .said').innerText.includes('1 word,')"
+    )
 
 
 def reading(page):
@@ -353,7 +356,9 @@ def test_the_question_is_dragged_and_its_place_stands_in_the_address(browser, ho
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("text=The story begins 24 tokens back. The model says king")
     assert page.url.endswith("&shift=1")
-    page.wait_for_function("document.querySelectorAll('.curve').length > 3")  # drawn when touched
+    page.wait_for_function(
+        "document.querySelectorAll('.curve').length > 3"
+    )  # drawn when touched
     page.close()
 
 

@@ -177,10 +177,13 @@ def test_one_switch_chooses_all_tabs_and_moves_nothing(site, browser):
 
 
 def test_a_third_framework_leaves_the_switch_as_it_was(browser, tmp_path):
-    tab = '<input type="radio" name="t" id="{0}"><label for="{0}" data-sync-group="framework" data-sync-id="{0}">{0}</label>'
+    tab = """<input type="radio" name="t" id="{0}">
+        <label for="{0}" data-sync-group="framework" data-sync-id="{0}">{0}</label>"""
     tabs = "".join(map(tab.format, ("torch", "jax", "tensorflow")))
-    head = f'<script src="{(STATIC / "framework.js").as_uri()}"></script><p class="mobile-header"><b class="theme-toggle-header"></b></p>'
-    (tmp_path / "page.html").write_text(f'{head}<div class="sd-tab-set">{tabs}</div>')
+    header = '<p class="mobile-header"><b class="theme-toggle-header"></b></p>'
+    script = f'<script src="{(STATIC / "framework.js").as_uri()}"></script>'
+    text = f'{script}{header}<div class="sd-tab-set">{tabs}</div>'
+    (tmp_path / "page.html").write_text(text)
     page = browser.new_page()
     page.goto((tmp_path / "page.html").as_uri())
     for chosen, lit in (("jax", "jax"), ("tensorflow", "jax"), ("torch", "torch")):
@@ -198,7 +201,9 @@ def test_who_asks_for_less_motion_gets_none_and_a_phone_sees_all_code(site, brow
     assert page.evaluate(moves) == 0
     button = "Object.assign(document.createElement('button'), { className: 'copybtn' })"
     page.evaluate(f"document.querySelector('.highlight').append({button})")
-    assert page.evaluate("getComputedStyle(document.querySelector('.copybtn')).opacity") == "0"
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.copybtn')).opacity") == "0"
+    )
     page.context.close()
 
 
