@@ -283,70 +283,49 @@ def test_paper_and_no_script_have_the_twin(browser, page, home):
 
 
 def test_weights_are_fetched_when_asked_for_and_a_failure_is_told(browser, home):
-    page, asked = browser.new_page(), []
+    page, asked = browser.new_context(has_touch=True, is_mobile=True).new_page(), []
     page.on("request", lambda request: asked.append(request.url))
     page.route("**/rotary/*", lambda route: route.fulfill(status=404))
     page.goto(f"{home}/panel.html", wait_until="networkidle")
     assert not any("safetensors" in url for url in asked)
-    page.click("text=Start")
+    page.tap("text=Start")
     page.wait_for_function("document.querySelector('.said').textContent.includes('404')")
     assert any("safetensors" in url for url in asked)
-    page.close()
-
-
-def test_a_phone_gets_no_keyboard_and_the_work_is_done_beside_the_page(browser, home):
-    page = browser.new_context(has_touch=True, is_mobile=True).new_page()
-    page.goto(f"{home}/panel.html")
+    page.unroute("**/rotary/*")
     page.tap("text=Start")
     page.wait_for_selector("textarea")
-    assert page.evaluate("document.activeElement.name") == "scheme"
-    assert len(page.workers) == 1
+    assert page.evaluate("document.activeElement.name") == "scheme"  # no phone's keyboard
+    assert len(page.workers) == 1  # the page is free while it computes
     page.context.close()
 
 
-def asked_from_afar(browser, home, width, state=""):
-    """The page, when its question has been drawn."""
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    page.goto(f"{home}/index.html{state}")
+@pytest.mark.parametrize("kind", ["rotary", "yarn2", "alibi", "none"])
+def test_a_question_from_afar_is_answered_as_in_the_library(page, kind):
+    page.goto(f"{page.url}?scheme={kind}&shift=34")
     page.wait_for_selector(".decoder-question.is-live")
-    return page
-
-
-@pytest.mark.parametrize(
-    ("kind", "scheme"),
-    [("rotary", "rotary"), ("yarn2", "rotary"), ("alibi", "ALiBi"), ("none", "none")],
-)
-def test_a_question_from_afar_reads_and_answers_as_in_the_library(
-    browser, home, kind, scheme
-):
-    page = asked_from_afar(browser, home, 320, f"?scheme={kind}&shift=34")
     frequencies, sharper = yarn(16, factor=2.0, trained_length=48)
     rotate = Rotary(layout="half", frequencies=frequencies, attention_factor=sharper)
+    scheme = {"alibi": "ALiBi", "yarn2": "rotary"}.get(kind, kind)
     made = decoder(scheme, rotate if kind == "yarn2" else None)
     wanted = computed(made, FIRST, torch.arange(24) + 34 * (torch.arange(24) >= 18))
     seen = page.evaluate("document.querySelector('.decoder-question form').found")
-    chances = np.array([seen["king"], seen["most"]])
+    shown = np.array([seen["king"], seen["most"]]), np.array(seen["rows"])
     best = wanted[0].argmax()
-    answer = wanted[0][[WORDS.index("king"), best]]
-    agree((chances, np.array(seen["rows"])), (answer, wanted[1][[0, 6], 23]))
+    agree(shown, (wanted[0][[WORDS.index("king"), best]], wanted[1][[0, 6], 23]))
     assert seen["says"] == WORDS[best]
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320
-    page.close()
 
 
-def test_the_question_is_dragged_and_its_place_stands_in_the_address(browser, home):
-    page = asked_from_afar(browser, home, 700)
-    page.wait_for_function(
-        "document.querySelector('.curve.rotary').getAttribute('d').split('L').length > 120"
-    )
-    line = page.locator(".curve.rotary").get_attribute("d").removeprefix("M ").split(" L ")
-    before, after = (float(point.split()[1]) for point in line[33:35])
+def test_the_question_is_dragged_and_its_place_stands_in_the_address(page):
+    drawn = "n => document.querySelectorAll('.curve').length === n"
+    line = page.locator(".curve.rotary")
+    while (path := line.get_attribute("d")).count("L") < 120:
+        page.wait_for_timeout(50)
+    before, after = (float(point.split()[1]) for point in path[2:].split(" L ")[33:35])
     assert after - before > 75  # of 90: king falls
-    assert page.locator(".curve").count() == 1
-    box = page.locator(".ruler").bounding_box()
-    page.mouse.move(box["x"] + 250, box["y"] + 200)
+    page.wait_for_function(drawn, arg=1)
+    page.locator(".ruler").hover(position={"x": 150, "y": 200})
     page.mouse.down()
-    page.mouse.move(box["x"] + 400, box["y"] + 200)
+    page.locator(".ruler").hover(position={"x": 220, "y": 200})
     page.mouse.up()
     shift = int(page.input_value(".decoder-question [name=shift]"))
     assert shift > 34
@@ -356,10 +335,7 @@ def test_the_question_is_dragged_and_its_place_stands_in_the_address(browser, ho
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("text=The story begins 24 tokens back. The model says king")
     assert page.url.endswith("&shift=1")
-    page.wait_for_function(
-        "document.querySelectorAll('.curve').length > 3"
-    )  # drawn when touched
-    page.close()
+    page.wait_for_function(drawn, arg=5)  # the others, once it was touched
 
 
 def script(name="decoder"):

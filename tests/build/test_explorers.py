@@ -92,7 +92,7 @@ def scores(shift, offset):
     return {"rotary": rotary.item(), "additive": additive.item()}
 
 
-@pytest.mark.parametrize(("shift", "offset"), [(17, 3), (63, -8)])
+@pytest.mark.parametrize(("shift", "offset"), [(17, 6), (63, -8)])
 def test_the_scores_are_those_of_the_library(page, shift, offset):
     move(page, "rotary-offset", offset)
     move(page, "rotary-shift", shift)
@@ -100,13 +100,8 @@ def test_the_scores_are_those_of_the_library(page, shift, offset):
         full, printed = shown(page, "rotary", name)
         assert full == pytest.approx(wanted, abs=1e-12)
         assert printed == pytest.approx(wanted, abs=5.1e-5)
-
-
-def test_no_score_leaves_its_plot(page):
-    for offset in (-8, 0, 1):
-        move(page, "rotary-offset", offset)
-        for line in page.locator(".explorer-rotary .curve").all():
-            assert 0 <= min(heights(line)) <= max(heights(line)) <= 96
+    for line in page.locator(".explorer-rotary .curve").all():
+        assert 0 <= min(heights(line)) <= max(heights(line)) <= 96
 
 
 def added(scheme, setting):
