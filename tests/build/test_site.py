@@ -12,7 +12,7 @@ INJECT = """document.body.append(
 PRESSED = "[...document.querySelectorAll('.framework button[aria-pressed=true]')].map(b => b.value)"
 SHOWN = "[...document.querySelectorAll('.sd-tab-set > input:checked + label')].map(l => l.dataset.syncId)"
 
-THIRD = """addEventListener("DOMContentLoaded", () => {
+THIRD = """document.addEventListener("DOMContentLoaded", () => {
     const set = document.querySelector(".sd-tab-set"), { name } = set.querySelector("input");
     set.insertAdjacentHTML("beforeend", `<input type="radio" name="${name}" id="third"><label for="third"
         data-sync-group="framework" data-sync-id="tensorflow">TensorFlow</label>`); })"""
