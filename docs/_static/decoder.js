@@ -191,7 +191,7 @@
     const { scheme, shift } = form.elements, svg = form.querySelector("svg"), said = form.querySelector(".said");
     shift.value = state.get("shift") ?? 0;
     scheme.value = state.get("scheme") in KINDS ? state.get("scheme") : "rotary";
-    let scale = 1;
+    let scale = 1, trace = () => {}, rest;
 
     async function answer(kind, s) {
       const { scheme, factor } = KINDS[kind], positions = words.map((_, i) => (i < facts ? i : i + s));
@@ -204,7 +204,7 @@
       const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
       for (let s = 0; s <= FAR; s += 1) {
         if (!courses[kind][s]) await answer(kind, s);
-        if (!still || s === FAR) draw();
+        if (!still || s === FAR) trace();
       }
     }
 
@@ -232,18 +232,20 @@
       const labels = words.map((word, i) => (i < facts && (step > 6 || read[i] > 0.1) ? `<text class="${read[i] > 0.1 ? "read" : ""}" `
         + `transform="translate(${x(i) + 4} ${height + 12}) rotate(-60)" text-anchor="end">${step < 7 && word === "." ? `${words[i - 1]} .` : word}</text>` : "")).join("");
       const ticks = (step > 6 ? [40, 60, 80, 100] : [60]).map((at) => `<text x="${x(at)}" y="${height + 18}" text-anchor="middle">${at}</text>`).join("");
-      const curves = Object.entries(courses).map(([name, answers]) => {
-        const points = [];
-        for (let s = 0; answers[s]; s += 1) points.push(`${x(mark + s).toFixed(1)} ${y(answers[s].king).toFixed(1)}`);
-        return points.length ? `<path class="curve ${name} ${name === kind ? "now" : ""}" d="M ${points.join(" L ")}"/>` : "";
-      }).join("");
+      trace = () => {
+        svg.querySelector("g").innerHTML = Object.entries(courses).map(([name, answers]) => {
+          const points = [];
+          for (let s = 0; answers[s]; s += 1) points.push(`${x(mark + s).toFixed(1)} ${y(answers[s].king).toFixed(1)}`);
+          return points.length ? `<path class="curve ${name} ${name === kind ? "now" : ""}" d="M ${points.join(" L ")}"/>` : "";
+        }).join("");
+      };
       svg.setAttribute("viewBox", `0 0 ${wide} ${low + 24}`);
       svg.innerHTML = `<path class="rule" d="M 0 ${height} H ${wide} M ${x(mark)} ${plot} V ${low} H ${wide}"/>`
-        + `<path class="cursor" d="M ${end} ${height} V ${low}"/>${arcs}${labels}${ticks}${curves}`
+        + `<path class="cursor" d="M ${end} ${height} V ${low}"/>${arcs}${labels}${ticks}<g></g>`
         + `<text x="${wide}" y="${height + 18}" text-anchor="end">position 143</text>`
         + words.map((_, i) => `<circle class="${i < facts ? "" : "asked"}" cx="${x(place(i))}" cy="${height}" r="${i === mark ? 5 : 2.5}"/>`).join("")
         + `<g class="pill"><rect x="${pill}" y="${height + 58}" width="151" height="28" rx="14"/>`
-        + `<text x="${pill + 75}" y="${height + 77}" text-anchor="middle">whom does the fox see ?</text></g>`
+        + `<text x="${pill + 75}" y="${height + 77}" text-anchor="middle">${words.slice(facts).join(" ")}</text></g>`
         + `<circle class="asked ${kind}" cx="${end}" cy="${y(now.king)}" r="5"/>`
         + `<text x="${x(mark) - 8}" y="${plot + 9}" text-anchor="end">P(${wanted}) = 1</text><text x="${x(mark) - 8}" y="${low}" text-anchor="end">0</text>`
         + `<text x="${x(mark)}" y="${low + 18}">shift 0</text><text x="${wide - 2}" y="${low + 18}" text-anchor="end">${FAR}</text>`;
@@ -252,8 +254,9 @@
           const [[i, weight]] = best(row);
           return `${n ? "l" : "L"}ayer ${n}, head ${READERS[n] % HEADS} reads ${listed([words[i]])} at ${place(i)}, ${weight.toFixed(2)}`;
         }).join("; ")}.`;
-      if (said.textContent !== told) said.textContent = told; // said once, while curves draw themselves
+      said.textContent = told;
       form.found = now;
+      trace();
     }
 
     await show(); // or its still picture stays
@@ -266,7 +269,8 @@
       address.searchParams.set("shift", shift.value);
       history.replaceState(history.state, "", address);
     };
-    form.addEventListener("input", show);
+    const move = () => show().catch(({ message }) => { said.textContent = `No weights: ${message}.`; });
+    form.addEventListener("input", move);
     form.addEventListener("change", keep);
     let drag = null;
     svg.addEventListener("pointerdown", ({ pointerId, clientX }) => {
@@ -276,14 +280,13 @@
     svg.addEventListener("pointermove", ({ clientX }) => {
       if (!drag) return;
       shift.value = drag[1] + Math.round((clientX - drag[0]) / scale);
-      show();
+      move();
     });
     svg.addEventListener("lostpointercapture", () => { drag = null; keep(); });
-    const first = course(scheme.value), others = async () => {
-      await first;
-      for (const kind of Object.keys(KINDS)) await course(kind);
+    const first = course(scheme.value), others = () => { // the other curves, once somebody plays
+      rest ||= Object.keys(KINDS).reduce((before, kind) => before.then(() => course(kind)), first).catch(() => {});
     };
-    for (const event of ["pointerdown", "keydown", "input"]) form.addEventListener(event, others, { once: true });
+    for (const event of ["pointerdown", "keydown", "input"]) form.addEventListener(event, others);
   }
 
   const near = new IntersectionObserver((entries) => {
