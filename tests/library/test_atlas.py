@@ -91,7 +91,8 @@ def schemes(layer):
         if rotation < width:
             slow = rope.method == "proportional"
             found |= {"rotary, proportional" if slow else "rotary, partial"}
-        found |= {"M-RoPE"} if rope.sections else set()
+        if rope.sections:
+            found |= {"rotary, axial" if rope.axes.startswith("row") else "M-RoPE"}
         found |= {scaled[rope.method]} if rope.method in scaled else set()
         found = found or {"rotary"}
     return found if found or layer.bias is not None else {"none"}
@@ -100,7 +101,7 @@ def schemes(layer):
 def recorded():
     """The models of each card, by the plans of recorded configurations that `nox -s oracles` checks."""
     found = {name: set() for name in CARDS}
-    rest = {"DINOv3": "rotary, axial", "XLNet": "Transformer-XL", "Swin": "Swin"}
+    rest = {"XLNet": "Transformer-XL", "Swin": "Swin"}
     for family, name in rest.items():  # what models.json has
         found[name].add(family)
     for family, plan in PLANS.items():

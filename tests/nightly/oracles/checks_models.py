@@ -5,16 +5,11 @@ compared in checks_configs.py and checks_from_config.py.
 """
 
 import importlib
-import json
-import math
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
 
-import posattn.torch
 from posattn.torch import (
     sinusoidal_encoding,
     to_half,
@@ -23,24 +18,12 @@ from tests.conftest import draw, error
 from tests.nightly.oracles.checks_transformers import SINGLE, double, single
 from tests.records import PLANS, RECORDS
 
-ROWS = Path(__file__).parents[3] / "docs" / "_records" / "models.json"
-
 
 def modelling(config):
     """The module of a configuration's model."""
     return importlib.import_module(
         type(config).__module__.replace("configuration", "modeling")
     )
-
-
-def test_the_code_for_dinov3_is_its_rotation():
-    """Which checks_towers.py compares with transformers."""
-    rows = json.loads(ROWS.read_text("utf-8"))
-    (code,) = (row["code"] for row in rows if row["family"] == "DINOv3")
-    ours = eval(code, {"partial": partial, **vars(posattn.torch)})
-    x, at = (torch.tensor(draw(k, 9, n)) for k, n in ((700, 64), (701, 2)))
-    planned = posattn.torch.rope_from_config(transformers.DINOv3ViTConfig())
-    assert torch.allclose(ours(x, 2 * math.pi * at), planned(x, at))
 
 
 def test_opts_table_has_two_rows_that_nothing_uses():

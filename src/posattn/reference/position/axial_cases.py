@@ -92,7 +92,7 @@ CARDS = {
         cites=("heo2024rotary",),
         function="axial_frequencies",
         shows="blocks of 8 by 8, one for each pair of rows of the image",
-        models=("DINOv3",),
+        models=("DINOv3 ViT-B",),
         make=lambda n, z=SMALL: rotation_on_grid(axial_frequencies(z.head_dim), z.side),
     ),
     "rotary, mixed": Card(
