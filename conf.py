@@ -119,7 +119,7 @@ html_js_files = [
     "framework.js",
     *(
         (name, {"loading_method": "defer"})
-        for name in ("scrollers.js", "explorers.js", "decoder.js")
+        for name in ("scrollers.js", "decoder.js")
     ),
 ]
 pygments_style = "github-light-high-contrast"  # of accessible-pygments, as furo's own

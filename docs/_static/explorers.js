@@ -1,42 +1,8 @@
-// The explorers of the book. Each takes the place of its static twin, and shows numbers that a test
-// compares with the library's: every <output> carries the full value in `data-value`.
+// The explorers of rotating pairs and of biases.
 "use strict";
 
 (() => {
-  const SVG = "http://www.w3.org/2000/svg";
-
-  function make(tag, attributes = {}, ...children) {
-    const drawn = ["svg", "circle", "line", "path", "text", "g"].includes(tag);
-    const element = drawn ? document.createElementNS(SVG, tag) : document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...children);
-    return element;
-  }
-
-  // A labelled slider; `write` says how its value is read out.
-  function slider(panel, name, text, { min, max, value, write = String }, changed) {
-    const id = `explorer-${panel.dataset.name}-${name}`;
-    const input = make("input", { type: "range", id, name, min, max, step: 1, value });
-    const shown = make("output", { for: id });
-    const tell = () => {
-      shown.textContent = write(Number(input.value));
-      input.setAttribute("aria-valuetext", shown.textContent);
-    };
-    input.addEventListener("input", () => { tell(); changed(); });
-    tell();
-    panel.append(make("div", { class: "control" }, make("label", { for: id }, text), input, shown));
-    return () => Number(input.value);
-  }
-
-  function number(name) {
-    const shown = make("output", { "data-name": name });
-    shown.set = (value, digits = 4) => {
-      shown.dataset.value = value;
-      const text = value.toFixed(digits);
-      shown.textContent = Number(text) === 0 ? (0).toFixed(digits) : text.replace("-", "\u2212");
-    };
-    return shown;
-  }
+  const { make, slider, number } = panel;
 
   function dial(className, radius = 40) {
     const svg = make("svg", { viewBox: "-50 -50 100 100", class: `dial ${className}`, "aria-hidden": "true" },
@@ -319,17 +285,5 @@
     draw();
   }
 
-  // Built when they come near: a phone that opens the page has enough to do.
-  const builders = { pairs, rotary, biases, wavelengths };
-  const near = new IntersectionObserver((entries) => {
-    for (const { target: box } of entries.filter((entry) => entry.isIntersecting)) {
-      near.unobserve(box);
-      const name = Object.keys(builders).find((name) => box.classList.contains(`explorer-${name}`));
-      const panel = make("div", { class: "live", role: "group", "aria-label": `explorer: ${name}` });
-      builders[name](panel);
-      box.append(panel);
-      box.classList.add("is-live");
-    }
-  }, { rootMargin: "100%" });
-  document.querySelectorAll(".explorer").forEach((box) => near.observe(box));
+  panel.place({ pairs, rotary, biases, wavelengths });
 })();

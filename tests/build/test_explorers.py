@@ -1,5 +1,6 @@
 """The explorers show the library's numbers, obey keys, and leave their twin to paper and to no script."""
 
+import json
 import re
 import shutil
 
@@ -15,29 +16,39 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <div class="explorer explorer-pairs"><div class="figure">pairs on paper</div></div>
 <div class="explorer explorer-rotary"><div class="figure">rotary on paper</div></div>
 <div class="explorer explorer-biases"><div class="figure">biases on paper</div></div>
-<div class="explorer explorer-wavelengths"><div class="figure">wavelengths on paper</div></div>
-<script src="explorers.js" defer></script>"""
+<div class="explorer explorer-swap">{swap}</div>
+<script src="panel.js" defer></script><script src="explorers.js" defer></script>
+<script src="swap.js" defer></script>"""
+WORDS, TABLE = "the dog bites the man".split(), reference.sinusoidal_encoding(5, 4)
+VECTORS = np.random.default_rng(8).normal(size=(4, 4))[[0, 1, 2, 0, 3]]
+GIVEN = {"swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()}}
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explorers")
-    (folder / "index.html").write_text(PAGE)
-    for name in ("explorers.js", "book.css"):
-        shutil.copy(STATIC / name, folder)
+    data = {
+        n: f'<script type="application/json">{json.dumps(x)}</script>'
+        for n, x in GIVEN.items()
+    }
+    (folder / "index.html").write_text(PAGE.format(**data))
+    for path in (
+        STATIC / "explorers.js",
+        STATIC / "book.css",
+        *(STATIC / "explorers").iterdir(),
+    ):
+        shutil.copy(path, folder)
     return folder
 
 
 @pytest.fixture
 def page(browser, folder):
-    page = browser.new_page(viewport={"width": 375, "height": 800})
+    page = browser.new_page(viewport={"width": 375, "height": 800}, reduced_motion="reduce")
     faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto((folder / "index.html").as_uri())
-    for box in page.locator(".explorer").all():
-        box.scroll_into_view_if_needed()  # which builds it
-    page.wait_for_function("!document.querySelector('.explorer:not(.is-live)')")
+    assert page.locator(".explorer:not(.is-live)").count() == 0
     yield page
     assert faults == []
     page.close()
@@ -134,71 +145,42 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
         assert printed == pytest.approx(value, abs=last_digit)
 
 
-LENGTHS = [2**power for power in range(11, 18)]
-FACTORS = [2.0**power for power in range(6)]
-BASES = [1e4, 1e5, 5e5, 1e6, 1e7]
+def outputs(order, positions):
+    x = VECTORS[order] + positions * TABLE
+    return reference.scaled_dot_product_attention(x, x, x)
 
 
-def slowed_by(method, base, factor, trained):
-    """The library's frequencies of a head of width 128, and its attention factor."""
-    options = {"base": base, "factor": factor}
-    ways = {
-        "no scaling": lambda: reference.frequencies(128, base=base),
-        "position interpolation": lambda: reference.position_interpolation(128, **options),
-        "NTK-aware": lambda: reference.ntk_aware(128, **options),
-        "dynamic NTK": lambda: reference.dynamic_ntk(
-            128, **options, length=int(factor * trained), trained_length=trained
-        ),
-        "YaRN": lambda: reference.yarn(128, **options, trained_length=trained),
-        "llama3": lambda: reference.llama3(128, **options, trained_length=trained),
-    }
-    made = ways[method]()
-    return made if isinstance(made, tuple) else (made, 1.0)
+def swapped(page):
+    """The order that the tiles show, with their outputs, and how many are said to be the same."""
+    tiles = page.locator(".tiles button").all()
+    places = [
+        int(re.search(r"place (\d)", tile.get_attribute("aria-label"))[1]) for tile in tiles
+    ]
+    shown = [
+        tile.evaluate("tile => tile.dataset.output.split(',').map(Number)")
+        for tile in tiles
+    ]
+    order = np.argsort(places)
+    return order, np.array(shown)[order], int(page.inner_text(".explorer-swap output")[0])
 
 
-@pytest.mark.parametrize(
-    ("method", "trained", "factor", "base"),
-    [
-        ("no scaling", 2, 2, 0),
-        ("position interpolation", 2, 3, 2),
-        ("NTK-aware", 2, 2, 0),
-        ("dynamic NTK", 1, 1, 1),
-        ("YaRN", 6, 5, 4),
-        ("llama3", 0, 5, 3),
-    ],
-)
-def test_the_wavelengths_are_those_of_the_library(page, method, trained, factor, base):
-    for name, value in (("trained", trained), ("factor", factor), ("base", base)):
-        move(page, f"wavelengths-{name}", value)
-    move(page, "wavelengths-method", method)
-    length, times, base = LENGTHS[trained], FACTORS[factor], BASES[base]
-    slowed, attention = slowed_by(method, base, times, length)
-    seen = length * reference.frequencies(128, base=base)
-    reached = times * length * slowed
-    wanted = {
-        "leaving": ((seen < 2 * np.pi) & (reached > seen * (1 + 1e-9))).sum(),
-        "step": slowed[0],
-        "seen": np.degrees(seen[-1]),
-        "reached": np.degrees(reached[-1]),
-        "attention": attention,
-    }
-    for name, number in wanted.items():
-        full, printed = shown(page, "wavelengths", name)
-        assert full == pytest.approx(number, rel=1e-9)
-        assert printed == pytest.approx(number, abs=0.051)
-    lines = page.locator(".explorer-wavelengths .curve")
-    for line, angles in zip(lines.all(), (seen, reached), strict=True):
-        points = line.get_attribute("d").removeprefix("M ").split(" L ")
-        heights = [float(point.split()[1]) for point in points]
-        rotations = angles / (2 * np.pi)
-        assert heights == pytest.approx(15 * (6 - np.log10(rotations)), abs=0.006)
-    assert page.locator(".explorer-wavelengths circle.new").count() == wanted["leaving"]
+@pytest.mark.parametrize("positions", [False, True])
+def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
+    page.locator("#explorer-swap-positions").set_checked(positions)
+    page.locator(".tiles button").nth(4).drag_to(page.locator(".tiles button").nth(1))
+    for wanted in ([0, 4, 2, 3, 1], [0, 4, 2, 1, 3]):
+        order, now, same = swapped(page)
+        assert order.tolist() == wanted
+        assert now == pytest.approx(outputs(order, positions), abs=1e-12)
+        first = outputs(np.arange(5), positions)[order]
+        assert same == np.isclose(now, first).all(axis=1).sum() == (0 if positions else 5)
+        page.locator(".tiles button", has_text="dog").press("ArrowLeft")
+    page.locator(".tiles button").nth(0).click()  # two words are picked one after the other
+    page.locator(".tiles button").nth(2).press("Enter")
+    assert page.inner_text(".explorer-swap q") == "bites man dog the the"
 
 
-def test_keys_move_a_slider_and_choose_a_method(page):
-    page.focus("#explorer-wavelengths-method")
-    page.keyboard.press("N")
-    assert "NTK-aware" in page.inner_text(".explorer-wavelengths .said")
+def test_keys_move_a_slider(page):
     page.focus("#explorer-pairs-position")
     page.keyboard.press("ArrowRight")
     assert "Position 6 is 000110" in page.inner_text(".explorer-pairs .said")
@@ -226,7 +208,17 @@ def test_each_place_of_an_explorer_holds_a_twin_and_names_one_that_the_script_ha
     places = [place for page in pages for place in PLACE.findall(page)]
     assert len(places) == sum(page.count("explorer explorer-") for page in pages) > 1
     script = (STATIC / "explorers.js").read_text("utf-8")
-    assert len(script) < 20 * 1024
-    known = re.search(r"const builders = \{ (.*?) \}", script)[1].split(", ")
+    known = re.search(r"panel.place\(\{ (.*?) \}", script)[1].split(", ")
     assert {name for name, _ in places} == {*known}
     assert all(twin.strip() for _, twin in places)
+
+
+def test_the_scripts_of_what_moves_stay_small():
+    assert (
+        sum(
+            path.stat().st_size
+            for path in STATIC.rglob("*.js")
+            if "katex" not in path.parts
+        )
+        < 60 * 1024
+    )

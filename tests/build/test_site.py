@@ -83,10 +83,23 @@ def test_fonts_and_what_draws_mathematics_and_slides_have_their_licences_beside_
         assert "Permission is hereby granted, free of charge" in licence
 
 
-def test_the_script_of_the_explorers_is_where_one_is(site):
-    assert "explorers.js" in read(site, "chapter")
-    assert "explorers.js" not in read(site, "pair")
+def test_the_script_of_an_explorer_is_where_it_is(site):
+    assert re.findall(r"explorers/(\w+)\.js", read(site, "chapter")) == ["panel", "swap"]
+    assert "explorers" not in read(site, "pair")
     assert "decoder.js" not in read(site, "chapter")
+
+
+def test_an_explorer_can_stand_in_another_page(site, browser):
+    embedded = site / "embed" / "swap.html"
+    assert embedded.stat().st_size < 40 * 1024
+    tab = browser.new_page(viewport={"width": 320, "height": 600})
+    tab.goto(embedded.as_uri())
+    assert tab.locator(".is-live .tiles button").count() == 2
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 320
+    tab.goto((site / "chapter.html").as_uri())
+    tab.locator(".embed summary").click()
+    assert f'src="{embedded.as_uri()}"' in tab.inner_text(".embed code")
+    tab.close()
 
 
 def test_the_weights_that_the_library_carries_stand_beside_the_others(site):
