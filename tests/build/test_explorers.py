@@ -19,7 +19,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <div class="explorer explorer-swap">{swap}</div>
 <script src="panel.js" defer></script><script src="explorers.js" defer></script>
 <script src="swap.js" defer></script>"""
-WORDS, TABLE = "the dog bites the man".split(), reference.sinusoidal_encoding(5, 4)
+WORDS, TABLE = ["the", "dog", "bites", "the", "man"], reference.sinusoidal_encoding(5, 4)
 VECTORS = np.random.default_rng(8).normal(size=(4, 4))[[0, 1, 2, 0, 3]]
 GIVEN = {"swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()}}
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])

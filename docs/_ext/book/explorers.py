@@ -13,7 +13,6 @@ its caption. Each can stand in another page: `embed/pull.html` is one file with 
 import ast
 import json
 import re
-from html import escape
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,20 +28,6 @@ STATIC = Path(__file__).parents[2] / "_static"
 SCRIPTS = STATIC / "explorers"
 NAMES = re.compile(r'class="explorer explorer-(\w+)')
 STYLES = re.compile(r"/\* --- (?:Colours|Focus|Explorers)\b.*?(?=/\* ---)", re.DOTALL)
-EMBED = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta name="robots" content="noindex">
-<title>{title}</title>
-<style>{style}
-body {{ margin: 0; color: var(--color-foreground-primary); background: var(--color-background-primary); --color-background-primary: #fff; --font-stack: system-ui, sans-serif; --color-foreground-secondary: var(--quiet); }}
-@media (prefers-color-scheme: dark) {{ body {{ --color-background-primary: #131416; }} }}
-main {{ max-width: 44rem; margin: auto; }} h1 {{ margin: 0.5rem 0; font: 600 1rem var(--font-stack); }} .explorer {{ margin: 0; }} a {{ color: inherit; }}</style>
-</head>
-<body><main><h1><a href="../{page}" target="_top">{title}</a></h1>
-<div class="explorer explorer-{name}">{given}</div></main>
-<script>{script}</script></body>
-</html>
-"""
 logger = logging.getLogger(__name__)
 
 
@@ -105,25 +90,26 @@ def embed(app, error):
     """Write each explorer into a page of its own."""
     if app.builder.name != "html" or error:
         return
-    shown = STATIC.joinpath("book.css").read_text(encoding="utf-8")
-    style = "".join(STYLES.findall(shown))
-    base = (SCRIPTS / "panel.js").read_text(encoding="utf-8")
+    style = "".join(STYLES.findall((STATIC / "book.css").read_text(encoding="utf-8")))
     for page in sorted(app.env.found_docs):
         for box in app.env.get_doctree(page).findall(nodes.container):
-            if "given" in box:
-                name = box["explorer"]
-                script = base + (SCRIPTS / f"{name}.js").read_text(encoding="utf-8")
-                target = Path(app.outdir, "embed", f"{name}.html")
-                target.parent.mkdir(exist_ok=True)
-                text = EMBED.format(
-                    title=escape(app.env.titles[page].astext()),
-                    page=app.builder.get_target_uri(page),
-                    name=name,
-                    given=box["given"],
-                    style=style,
-                    script=script,
-                )
-                target.write_text(text, encoding="utf-8")
+            if "given" not in box:
+                continue
+            name = box["explorer"]
+            scripts = [
+                (SCRIPTS / f"{part}.js").read_text("utf-8") for part in ("panel", name)
+            ]
+            context = {
+                "title": app.env.titles[page].astext(),
+                "page": app.builder.get_target_uri(page),
+                "name": name,
+                "given": box["given"],
+                "style": style,
+                "script": "".join(scripts),
+            }
+            target = Path(app.outdir, "embed", f"{name}.html")
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(app.builder.templates.render("embed.html", context), "utf-8")
 
 
 def setup(app):
