@@ -17,11 +17,17 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <div class="explorer explorer-rotary"><div class="figure">rotary on paper</div></div>
 <div class="explorer explorer-biases"><div class="figure">biases on paper</div></div>
 <div class="explorer explorer-swap">{swap}</div>
+<div class="explorer explorer-pull">{pull}</div>
 <script src="panel.js" defer></script><script src="explorers.js" defer></script>
-<script src="swap.js" defer></script>"""
+<script src="swap.js" defer></script><script src="pull.js" defer></script>"""
 WORDS, TABLE = ["the", "dog", "bites", "the", "man"], reference.sinusoidal_encoding(5, 4)
 VECTORS = np.random.default_rng(8).normal(size=(4, 4))[[0, 1, 2, 0, 3]]
-GIVEN = {"swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()}}
+KEYS = np.array([[0.0, 1.0], [-0.8, -0.6], [0.8, -0.6]])
+GIVEN = {
+    "swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()},
+    "pull": {"keys": KEYS.tolist(), "values": (2 * KEYS).tolist(), "query": [0, 0.5]}
+    | {"scale": 0.9, "widths": True},
+}
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
 
@@ -178,6 +184,31 @@ def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
     page.locator(".tiles button").nth(0).click()  # two words are picked one after the other
     page.locator(".tiles button").nth(2).press("Enter")
     assert page.inner_text(".explorer-swap q") == "bites man dog the the"
+
+
+@pytest.mark.parametrize(("width", "divide"), [(8, False), (40, False), (40, True)])
+def test_the_weights_of_a_pulled_query_are_those_of_the_library(page, width, divide):
+    move(page, "pull-width", width)
+    page.locator("#explorer-pull-divide").set_checked(divide)
+    page.locator(".explorer-pull .planes").scroll_into_view_if_needed()
+    plane = page.locator(".explorer-pull svg").first.bounding_box()
+    middle = plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] * 58 / 112
+    unit = plane["width"] / 120 * 44
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0] + 0.6 * unit, middle[1] - 0.2 * unit, steps=3)
+    page.mouse.up()
+    page.locator(".grip").press("ArrowLeft")  # five degrees on
+    length, angle = np.hypot(0.6, 0.2), np.arctan2(0.2, 0.6) + np.radians(5)
+    query = length * np.array([[np.cos(angle), np.sin(angle)]])
+    scale = 0.9 * (1 if divide else 2 ** (width / 8))
+    weights = reference.attention_weights(query, KEYS, scale=scale)[0]
+    jacobian = np.diag(weights) - np.outer(weights, weights)
+    wanted = {f"weight-{j}": weight for j, weight in enumerate(weights)}
+    wanted |= {"gradient": abs(jacobian).max()}
+    wanted |= dict(zip(("output-x", "output-y"), weights @ (2 * KEYS), strict=True))
+    for name, value in wanted.items():
+        assert shown(page, "pull", name)[0] == pytest.approx(value, abs=1e-4)
 
 
 def test_keys_move_a_slider(page):
