@@ -18,15 +18,29 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <div class="explorer explorer-biases"><div class="figure">biases on paper</div></div>
 <div class="explorer explorer-swap">{swap}</div>
 <div class="explorer explorer-pull">{pull}</div>
+<div class="explorer explorer-dials">{dials}</div>
 <script src="panel.js" defer></script><script src="explorers.js" defer></script>
-<script src="swap.js" defer></script><script src="pull.js" defer></script>"""
+<script src="swap.js" defer></script><script src="pull.js" defer></script>
+<script src="dials.js" defer></script>"""
 WORDS, TABLE = ["the", "dog", "bites", "the", "man"], reference.sinusoidal_encoding(5, 4)
 VECTORS = np.random.default_rng(8).normal(size=(4, 4))[[0, 1, 2, 0, 3]]
+REDS = """() => { // pixels of the colour of what is wrong
+    const canvas = document.querySelector(".explorer-dials canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const red = (n) => data[n] > 150 && data[n + 2] < 60 && data[n + 3] === 255;
+    return data.filter((_, n) => n % 4 === 0 && red(n)).length; }"""
 KEYS = np.array([[0.0, 1.0], [-0.8, -0.6], [0.8, -0.6]])
 GIVEN = {
     "swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()},
     "pull": {"keys": KEYS.tolist(), "values": (2 * KEYS).tolist(), "query": [0, 0.5]}
     | {"scale": 0.9, "widths": True},
+    "dials": {
+        "width": 128,
+        "base": 5e4,
+        "trained": 4096,
+        "tokens": 32768,
+        "longest": 2**17,
+    },
 }
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
@@ -209,6 +223,31 @@ def test_the_weights_of_a_pulled_query_are_those_of_the_library(page, width, div
     wanted |= dict(zip(("output-x", "output-y"), weights @ (2 * KEYS), strict=True))
     for name, value in wanted.items():
         assert shown(page, "pull", name)[0] == pytest.approx(value, abs=1e-4)
+
+
+@pytest.mark.parametrize("steps", [90, 136])
+def test_the_dials_are_those_of_the_library(page, steps):
+    move(page, "dials-length", steps)
+    tokens, options = round(2 ** (steps / 8)), {"base": 5e4}
+    plain = reference.frequencies(128, **options)
+    options["factor"] = max(1.0, tokens / 4096)
+    ways = {
+        "nothing": plain,
+        "interpolation": reference.position_interpolation(128, **options),
+        "NTK-aware": reference.ntk_aware(128, **options),
+        "YaRN": reference.yarn(128, **options, trained_length=4096)[0],
+        "Llama 3": reference.llama3(128, **options, trained_length=4096),
+    }
+    page.focus("#explorer-dials-nothing")
+    for now in ways.values():
+        lost = (4096 * plain < 2 * np.pi) & (tokens * now > 4096 * plain * (1 + 1e-9))
+        slowed = (now < plain * (1 - 1e-9)).sum()
+        wanted = {"lost": lost.sum(), "apart": np.degrees(now[0]), "slowed": slowed}
+        for name, value in wanted.items():
+            assert shown(page, "dials", name)[0] == pytest.approx(value, rel=1e-9)
+        reds = page.evaluate(REDS)
+        assert (reds > 0) == bool(lost.sum())
+        page.keyboard.press("ArrowRight")
 
 
 def test_keys_move_a_slider(page):
