@@ -21,6 +21,7 @@ from docutils.parsers.rst import directives
 from myst_nb.core.variables import RetrievalError
 from myst_nb.ext.glue.utils import retrieve_glue_data
 from sphinx.transforms import SphinxTransform
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
@@ -53,7 +54,6 @@ class Explorer(SphinxDirective):
                 raise self.error(str(missing)) from None
             given = json.dumps(ast.literal_eval(glued.data["text/plain"]))
             box["given"] = f'<script type="application/json">{given}</script>'
-            box += nodes.raw("", box["given"], format="html")
         self.set_source_info(box)
         return [box]
 
@@ -74,6 +74,19 @@ class TakePlaces(SphinxTransform):
                 continue
             box.parent.remove(above)
             box.insert(0, above)
+
+
+class Give(SphinxPostTransform):
+    """Write what an explorer is given into the page that its script reads."""
+
+    default_priority = 280
+    builders = ("html", "dirhtml")
+
+    def run(self, **kwargs):
+        """Put the data behind each twin."""
+        for box in self.document.findall(nodes.container):
+            if "given" in box:
+                box += nodes.raw("", box["given"], format="html")
 
 
 def load(app, pagename, templatename, context, doctree):
@@ -116,6 +129,7 @@ def setup(app):
     """Register with Sphinx."""
     app.add_directive("explorer", Explorer)
     app.add_transform(TakePlaces)
+    app.add_post_transform(Give)
     app.connect("html-page-context", load)
     app.connect("build-finished", embed)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

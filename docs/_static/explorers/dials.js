@@ -57,6 +57,7 @@
 
     function paint(n, now, lost) {
       const wide = canvas.clientWidth, columns = wide < 480 ? 8 : 16, cell = wide / columns, r = 0.4 * cell;
+      if (!wide) return; // not on the page yet
       canvas.style.height = `${cell * count / columns}px`;
       const dense = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
       [canvas.width, canvas.height] = [wide * dense, cell * count / columns * dense];
