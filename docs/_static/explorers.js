@@ -4,6 +4,23 @@
 (() => {
   const { make, slider, number } = panel;
 
+  // A choice of few, which are all in sight.
+  function radios(panel, name, texts, changed) {
+    const inputs = texts.map((text, k) => make("input", { type: "radio", name, value: k, ...(k ? {} : { checked: "" }) }));
+    for (const input of inputs) input.addEventListener("input", changed);
+    panel.append(make("div", { class: "choice", role: "radiogroup", "aria-label": name },
+      ...inputs.map((input, k) => make("label", {}, input, texts[k]))));
+    return () => inputs.findIndex((input) => input.checked);
+  }
+
+  // A plot between the values of its axes, which `set` writes: those of the left one from below, then of the lower one.
+  function axes(plot) {
+    const ends = ["low", "high", "first", "last"].map((name) => make("span", { class: name, "aria-hidden": "true" }));
+    const box = make("div", { class: "axes" }, plot, ...ends);
+    box.set = (...values) => ends.forEach((end, k) => (end.textContent = String(values[k]).replace("-", "\u2212")));
+    return box;
+  }
+
   function dial(className, radius = 40) {
     const svg = make("svg", { viewBox: "-50 -50 100 100", class: `dial ${className}`, "aria-hidden": "true" },
       make("circle", { r: radius, class: "rim" }));
@@ -99,14 +116,16 @@
       const caption = make("figcaption", {}, make("strong", {}, `pair ${j}`), make("span", {}, "angle ", angle, "\u00b0"));
       return { j, arc, angle, query: svg.hand("query"), key: svg.hand("key"), box: make("figure", {}, svg, caption) };
     });
-    const [LEFT, HEIGHT, UNIT] = [4, 96, 24];
+    const [LEFT, HEIGHT, UNIT, LOW, HIGH] = [4, 96, 24, -1, 3]; // no score is below -0.40 or above 2.91
     const plot = make("svg", { viewBox: `0 0 ${LEFT + 4 * SHIFTS} ${HEIGHT}`, class: "plot", "aria-hidden": "true" });
     const lines = ["additive", "rotary"].map((name) => make("path", { class: `curve ${name}` }));
     const marker = make("line", { class: "now", y1: 0, y2: HEIGHT });
     plot.append(marker, ...lines);
+    const framed = axes(plot);
+    framed.set(LOW, HIGH, 0, SHIFTS - 1);
     const results = { rotary: number("rotary"), additive: number("additive") };
     const said = make("p", { class: "said", role: "status" });
-    const x = (shift) => LEFT + 4 * shift, y = (value) => HEIGHT / 2 - UNIT * (value - 0.5);
+    const x = (shift) => LEFT + 4 * shift, y = (value) => UNIT * (HIGH - value);
 
     function draw() {
       const s = shift(), offset = distance(), [i, j] = [s + 8, s + 8 - offset];
@@ -144,14 +163,15 @@
         make("div", { class: "dials" }, ...faces.map((face) => face.box))),
       make("div", { class: "row" }, make("p", { class: "name" }, "score over the shift",
         make("span", { class: "key-to rotary" }, "rotary ", results.rotary),
-        make("span", { class: "key-to additive" }, "additive ", results.additive)), plot),
+        make("span", { class: "key-to additive" }, "additive ", results.additive)), framed),
       said);
     draw();
   }
 
   // --- Biases on the scores: what a scheme adds over the distance, and the attention that it makes.
   function biases(panel) {
-    const KEYS = 128, HEADS = 8, LEAST = -8, [LEFT, HEIGHT] = [4, 80];
+    const KEYS = 128, HEADS = 8, [LEFT, HEIGHT] = [4, 80];
+    const LEAST = [2, 4, 8, 16, 32, 64, 128], MOST = [0.02, 0.05, 0.1, 0.2, 0.5, 1]; // where an axis may end
     const bucket = (a) => (a < 16 ? a : Math.min(31, 16 + Math.floor(16 * Math.log(a / 16) / Math.log(8))));
     const product = (a) => Array.from({ length: 64 }, (_, c) => Math.cos(a * frequency(c, 128, 10000)))
       .reduce((sum, wave) => sum + wave, 0);
@@ -172,8 +192,10 @@
       const marker = make("line", { class: "now", y1: 0, y2: HEIGHT });
       const line = make("path", { class: `curve ${name}` });
       svg.append(marker, line);
-      return { svg, draw(values, at) {
-        line.setAttribute("d", `M ${values.map((y, a) => `${LEFT + 2 * a} ${(HEIGHT - 2 - (HEIGHT - 6) * y).toFixed(1)}`).join(" L ")}`);
+      const box = axes(svg);
+      return { box, draw(values, at, low, high) {
+        box.set(low, high, 0, KEYS - 1);
+        line.setAttribute("d", `M ${values.map((y, a) => `${LEFT + 2 * a} ${(HEIGHT - 2 - (HEIGHT - 6) * (y - low) / (high - low)).toFixed(1)}`).join(" L ")}`);
         for (const end of ["x1", "x2"]) marker.setAttribute(end, LEFT + 2 * at);
       } };
     });
@@ -188,21 +210,22 @@
       results.bias.set(added[at], 2);
       results.weight.set(powers[at] / total);
       results.half.set(half, 0);
-      plots[0].draw(added.map((value) => 1 - Math.max(value, LEAST) / LEAST), at);
-      plots[1].draw(powers.map((power) => power / Math.max(...powers)), at);
+      const most = Math.max(...powers) / total;
+      plots[0].draw(added, at, -LEAST.find((end) => end > -Math.min(...added)), 0);
+      plots[1].draw(powers.map((power) => power / total), at, 0, MOST.find((end) => end > most));
       said.textContent = `${scheme.name}, ${scheme.tell(s)}: a key ${at} back gets ${results.bias.textContent} added `
         + `and ${results.weight.textContent} of the weight.`;
     }
-    const choice = slider(controls, "scheme", "scheme", { min: 0, max: schemes.length - 1, value: 0,
-      write: (k) => schemes[k].name }, () => controls.querySelector("[name=setting]").dispatchEvent(new Event("input")));
+    const choice = radios(controls, "scheme", schemes.map((scheme) => scheme.name),
+      () => controls.querySelector("[name=setting]").dispatchEvent(new Event("input")));
     const setting = slider(controls, "setting", "setting", { min: 1, max: HEADS, value: 4,
       write: (s) => schemes[choice()].tell(s) }, draw);
     const distance = slider(controls, "distance", "distance", { min: 0, max: KEYS - 1, value: 10 }, draw);
     panel.append(controls,
       make("div", { class: "row" }, make("p", { class: "name" }, make("span", {}, "bias ", results.bias),
-        make("small", {}, "near \u2192 far, to \u22128")), plots[0].svg),
+        make("small", {}, "over the distance")), plots[0].box),
       make("div", { class: "row" }, make("p", { class: "name" }, make("span", {}, "weight ", results.weight),
-        make("small", {}, "half on nearest ", results.half)), plots[1].svg),
+        make("small", {}, "half on nearest ", results.half)), plots[1].box),
       said);
     draw();
   }

@@ -67,12 +67,12 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   });
 
-  // A framework is chosen where every tab set that has it shows it.
+  // A framework is chosen where every tab set that has it shows it; a third one, such as TensorFlow, leaves it so.
+  let lit = null;
   function show() {
-    for (const button of buttons) {
-      const everywhere = tabs.every((tab) => framework(tab) !== button.value || tab.checked);
-      button.setAttribute("aria-pressed", everywhere);
-    }
+    const shown = (all) => offered.find((id) => tabs.filter((tab) => framework(tab) === id)[all]((tab) => tab.checked));
+    lit = shown("every") ?? lit ?? shown("some");
+    for (const button of buttons) button.setAttribute("aria-pressed", button.value === lit);
   }
   show();
 });

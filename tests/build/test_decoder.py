@@ -26,6 +26,7 @@ FOLDERS = {
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Decoder</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="stylesheet" href="book.css"><link rel="icon" href="data:,">
+<div class="decoder-question"><p>question on paper</p></div>
 <div class="decoder"><p>decoder on paper</p></div>
 <script src="decoder.js" defer></script></html>"""
 FIRST = (
@@ -38,7 +39,8 @@ FIRST = (
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("decoder")
     (folder / "index.html").write_text(PAGE)
-    for name in ("decoder.js", "book.css"):
+    (folder / "panel.html").write_text(PAGE.replace("decoder-question", ""))
+    for name in ("decoder.js", "decoder-worker.js", "book.css"):
         shutil.copy(STATIC / name, folder)
     for scheme, weights in FOLDERS.items():
         target = folder / "decoders" / scheme.lower()
@@ -61,7 +63,7 @@ def page(browser, home):
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto(f"{home}/index.html")
     page.click("text=Start")
-    page.wait_for_function("document.querySelector('form').found")
+    page.wait_for_function("document.querySelector('.decoder form').found")
     yield page
     assert faults == []
     page.close()
@@ -71,7 +73,8 @@ def put(page, name, value):
     """Put a value into a control, as a reader would, and wait for what the page makes of it."""
     page.evaluate(
         """async ([name, value]) => {
-            const form = document.querySelector("form"), input = form.elements[name], old = form.found;
+            const form = document.querySelector(".decoder form"), old = form.found;
+            const input = form.elements[name];
             input[input.type === "checkbox" ? "checked" : "value"] = value;
             input.dispatchEvent(new Event("input", { bubbles: true }));
             while (form.found === old) await new Promise(requestAnimationFrame);
@@ -80,10 +83,13 @@ def put(page, name, value):
     )
 
 
-def found(page):
+def found(page, words=24):
     """What the page has computed: the probabilities, and the weights `(heads of all layers, n, n)`."""
+    page.wait_for_function(
+        "n => document.querySelector('.decoder form').found.maps[0].length === n", arg=words
+    )
     seen = page.evaluate(
-        """() => { const { probabilities, maps } = document.querySelector("form").found;
+        """() => { const { probabilities, maps } = document.querySelector(".decoder form").found;
             return [Array.from(probabilities), maps]; }"""
     )
     n = len(seen[1][0])
@@ -135,7 +141,8 @@ def test_the_answer_and_the_weights_are_those_of_the_library(page, scheme):
     shown = page.locator(".decoder li")
     best = computed(decoder(scheme), FIRST)[0].argsort()[::-1][:3]
     assert [text.split()[0] for text in shown.all_inner_texts()] == [WORDS[i] for i in best]
-    told = f"Next word: {shown.nth(0).inner_text()}. Words: 24, within the 48 of training."
+    told = f"Next word: {shown.nth(0).inner_text()}. 24 words, up to 23 apart; "
+    told += "training had up to 48 words, up to 47 apart."
     assert said(page).split() == told.split()
 
 
@@ -155,6 +162,7 @@ def test_a_shift_moves_all_positions_or_those_of_the_question(page, scheme, only
     positions += torch.where((positions >= facts) | (not only), 120, 0)
     agree(found(page), computed(decoder(scheme), FIRST, positions))
     change = abs(found(page)[1] - before[1]).max()
+    assert f"up to {143 if only else 23} apart;" in said(page)
     told = f"The largest change of an attention weight is {change:.2f}."
     assert said(page).endswith(told)
     assert (change < 1e-6) == (not only or scheme == "none")
@@ -189,21 +197,26 @@ def test_a_story_grows_by_facts_that_fit(page):
         assert {asker, asked} <= {*NOUNS}
         assert verb in VERBS
         assert asker != asked
-    agree(found(page), computed(decoder("rotary"), text))
-    assert "Words: 72, more than the 48" in said(page)
+    agree(found(page, 72), computed(decoder("rotary"), text))
+    assert "72 words, up to 71 apart; training had up to 48" in said(page)
 
 
 def test_unknown_words_are_refused_with_a_hint(page):
-    page.fill("textarea", "the horse bites")
-    hint = "It has no word \u201chorse\u201d: the buttons show all of its words."
+    height = "document.querySelector('.decoder').clientHeight"
+    before = page.evaluate(height)
+    page.fill("textarea", "the horse bites a horse")
+    hint = "It does not know \u201chorse\u201d, \u201ca\u201d: the buttons show all of its words."
     assert said(page) == hint
     assert page.get_attribute("textarea", "aria-invalid") == "true"
-    assert not page.is_visible(".maps")
+    assert page.locator(".answer.old .maps").is_visible()  # the last answer, dimmed
+    assert page.evaluate(height) == before
+    page.fill("textarea", "?????")
+    assert said(page) == "Write a word before each mark."
     page.fill("textarea", "the " * 257)
     assert said(page) == "Write 1 to 256 words."
     page.fill("textarea", "The dog bites the man.  Who bites the man?")
     text = "the dog bites the man . who bites the man ?"
-    agree(found(page), computed(decoder("rotary"), text))
+    agree(found(page, 11), computed(decoder("rotary"), text))
 
 
 def holds(page, text):
@@ -214,10 +227,13 @@ def holds(page, text):
 
 
 def test_words_are_clicked(page):
-    page.click("text=take a word back")
-    holds(page, FIRST.removesuffix(" ?"))
-    page.click(".words button >> text=/^[.]$/")
-    holds(page, f"{FIRST[:-1]}.")
+    page.click("text=take a word back")  # from before the question mark
+    holds(page, FIRST.replace("see ?", "?"))
+    page.click(".words button >> text=/^hear$/")
+    holds(page, FIRST.replace("see ?", "hear ?"))
+    page.evaluate("document.querySelector('textarea').setSelectionRange(5, 5)")  # in "dog"
+    page.click(".words button >> text=/^cat$/")
+    holds(page, FIRST.replace("see ?", "hear ?").replace("dog", "dog cat"))
     page.click("text=first story")
     holds(page, FIRST)
     page.fill("textarea", "dog")
@@ -226,7 +242,9 @@ def test_words_are_clicked(page):
     assert said(page) == "Write 1 to 256 words."
     page.click(".words button >> text=/^the$/")
     holds(page, "the")
-    assert "Words: 1," in said(page)
+    page.wait_for_function(
+        "document.querySelector('.decoder .said').innerText.includes('1 word,')"
+    )
 
 
 def reading(page):
@@ -235,7 +253,9 @@ def reading(page):
 
 def test_keys_and_touch_choose_the_row_that_is_read(page):
     weights = found(page)[1]
-    assert reading(page).startswith("layer 1, head 3: \u201c?\u201d at 23 reads ")
+    assert reading(page).startswith("layer 1, head 2: \u201c?\u201d at 23 reads . at 11")
+    for side in ("across", "down"):  # the words that the large map has room for
+        assert page.locator(f".map .{side} span").all_inner_texts() == FIRST.split()
     page.select_option("[name=head]", "layer 0, head 2")
     page.focus("[name=row]")
     page.keyboard.press("ArrowLeft")
@@ -254,7 +274,8 @@ def test_paper_and_no_script_have_the_twin(browser, page, home):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375  # a phone
     page.emulate_media(media="print")
     assert page.is_visible("text=decoder on paper")
-    assert not page.is_visible("form")
+    assert page.is_visible("text=question on paper")
+    assert not page.is_visible(".decoder form")
     plain = browser.new_page(java_script_enabled=False)
     plain.goto(f"{home}/index.html")
     assert plain.is_visible("text=decoder on paper")
@@ -262,24 +283,68 @@ def test_paper_and_no_script_have_the_twin(browser, page, home):
 
 
 def test_weights_are_fetched_when_asked_for_and_a_failure_is_told(browser, home):
-    page, asked = browser.new_page(), []
+    page, asked = browser.new_context(has_touch=True, is_mobile=True).new_page(), []
     page.on("request", lambda request: asked.append(request.url))
     page.route("**/rotary/*", lambda route: route.fulfill(status=404))
-    page.goto(f"{home}/index.html", wait_until="networkidle")
+    page.goto(f"{home}/panel.html", wait_until="networkidle")
     assert not any("safetensors" in url for url in asked)
-    page.click("text=Start")
+    page.tap("text=Start")
     page.wait_for_function("document.querySelector('.said').textContent.includes('404')")
     assert any("safetensors" in url for url in asked)
-    page.close()
+    page.unroute("**/rotary/*")
+    page.tap("text=Start")
+    page.wait_for_selector("textarea")
+    assert page.evaluate("document.activeElement.name") == "scheme"  # no phone's keyboard
+    assert len(page.workers) == 1  # the page is free while it computes
+    page.context.close()
 
 
-def script():
-    return (STATIC / "decoder.js").read_text("utf-8")
+@pytest.mark.parametrize("kind", ["rotary", "yarn2", "alibi", "none"])
+def test_a_question_from_afar_is_answered_as_in_the_library(page, kind):
+    page.goto(f"{page.url}?scheme={kind}&shift=34")
+    page.wait_for_selector(".decoder-question.is-live")
+    frequencies, sharper = yarn(16, factor=2.0, trained_length=48)
+    rotate = Rotary(layout="half", frequencies=frequencies, attention_factor=sharper)
+    scheme = {"alibi": "ALiBi", "yarn2": "rotary"}.get(kind, kind)
+    made = decoder(scheme, rotate if kind == "yarn2" else None)
+    wanted = computed(made, FIRST, torch.arange(24) + 34 * (torch.arange(24) >= 18))
+    seen = page.evaluate("document.querySelector('.decoder-question form').found")
+    shown = np.array([seen["king"], seen["most"]]), np.array(seen["rows"])
+    best = wanted[0].argmax()
+    agree(shown, (wanted[0][[WORDS.index("king"), best]], wanted[1][[0, 6], 23]))
+    assert seen["says"] == WORDS[best]
+
+
+def test_the_question_is_dragged_and_its_place_stands_in_the_address(page):
+    drawn = "n => document.querySelectorAll('.curve').length === n"
+    line = page.locator(".curve.rotary")
+    while (path := line.get_attribute("d")).count("L") < 120:
+        page.wait_for_timeout(50)
+    before, after = (float(point.split()[1]) for point in path[2:].split(" L ")[33:35])
+    assert after - before > 75  # of 90: king falls
+    page.wait_for_function(drawn, arg=1)
+    page.locator(".ruler").hover(position={"x": 150, "y": 200})
+    page.mouse.down()
+    page.locator(".ruler").hover(position={"x": 220, "y": 200})
+    page.mouse.up()
+    shift = int(page.input_value(".decoder-question [name=shift]"))
+    assert shift > 34
+    assert page.url.endswith(f"?scheme=rotary&shift={shift}")
+    page.focus(".decoder-question [name=shift]")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("text=The story begins 24 tokens back. The model says king")
+    assert page.url.endswith("&shift=1")
+    page.wait_for_function(drawn, arg=5)  # the others, once it was touched
+
+
+def script(name="decoder"):
+    return (STATIC / f"{name}.js").read_text("utf-8")
 
 
 def test_weights_are_read_as_halves_the_smallest_included():
     bits = np.array([0, 1, 0x3FF, 0x8001, 0x400, 0x3C00, 0xC501, 0x7BFF], np.uint16)
-    read = re.search(r"function half\(.*?\n  }", script(), re.DOTALL)[0]
+    read = re.search(r"function half\(.*?\n}", script("decoder-worker"), re.DOTALL)[0]
     code = f"{read}; console.log(JSON.stringify({bits.tolist()}.map(half)))"
     ran = subprocess.run([NODE, "-e", code], capture_output=True, text=True, check=True)
     assert json.loads(ran.stdout) == bits.view(np.float16).astype(float).tolist()
@@ -289,4 +354,4 @@ def test_the_script_knows_the_words_of_the_language_and_is_small():
     nouns, verbs = re.findall(r'(?:NOUNS|VERBS) = "([a-z ]+)"', script())
     assert nouns.split() == list(NOUNS)
     assert verbs.split() == list(VERBS)
-    assert len(gzip.compress(script().encode())) < 5 * 1024
+    assert len(gzip.compress(script().encode())) < 7 * 1024

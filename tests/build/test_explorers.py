@@ -86,9 +86,17 @@ def move(page, name, value):
 def shown(page, explorer, name):
     """What an explorer shows: its number in full, and as printed."""
     place = page.locator(f".explorer-{explorer} output[data-name='{name}']")
-    return float(place.get_attribute("data-value")), float(
-        place.inner_text().replace("\N{MINUS SIGN}", "-")
-    )
+    return float(place.get_attribute("data-value")), number(place.inner_text())
+
+
+def number(text):
+    return float(text.replace("\N{MINUS SIGN}", "-"))
+
+
+def heights(line):
+    """The heights of the points of a line, from above."""
+    points = line.get_attribute("d").removeprefix("M ").split(" L ")
+    return [float(point.split()[1]) for point in points]
 
 
 @pytest.mark.parametrize(("position", "choice"), [(6, 2), (45, 0)])
@@ -115,7 +123,7 @@ def scores(shift, offset):
     return {"rotary": rotary.item(), "additive": additive.item()}
 
 
-@pytest.mark.parametrize(("shift", "offset"), [(17, 3), (63, -8)])
+@pytest.mark.parametrize(("shift", "offset"), [(17, 6), (63, -8)])
 def test_the_scores_are_those_of_the_library(page, shift, offset):
     move(page, "rotary-offset", offset)
     move(page, "rotary-shift", shift)
@@ -123,6 +131,8 @@ def test_the_scores_are_those_of_the_library(page, shift, offset):
         full, printed = shown(page, "rotary", name)
         assert full == pytest.approx(wanted, abs=1e-12)
         assert printed == pytest.approx(wanted, abs=5.1e-5)
+    for line in page.locator(".explorer-rotary .curve").all():
+        assert 0 <= min(heights(line)) <= max(heights(line)) <= 96
 
 
 def added(scheme, setting):
@@ -144,10 +154,10 @@ def added(scheme, setting):
 
 @pytest.mark.parametrize(
     ("scheme", "setting", "distance"),
-    [(0, 4, 113), (1, 4, 16), (2, 8, 127), (3, 4, 113), (4, 1, 16)],
+    [(0, 1, 127), (1, 4, 16), (2, 8, 127), (3, 4, 113), (4, 1, 16)],
 )
 def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
-    move(page, "biases-scheme", scheme)
+    page.click(f".explorer-biases [type=radio] >> nth={scheme}")
     move(page, "biases-setting", setting)
     move(page, "biases-distance", distance)
     bias = added(scheme, setting)
@@ -163,6 +173,12 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
         full, printed = shown(page, "biases", name)
         assert full == pytest.approx(value, abs=1e-11)
         assert printed == pytest.approx(value, abs=last_digit)
+    for plot, values in enumerate((bias, weights)):
+        box = page.locator(".explorer-biases .axes").nth(plot)
+        low, high = (number(box.locator(end).inner_text()) for end in (".low", ".high"))
+        assert low <= min(values) <= max(values) <= high
+        shares = [(78 - y) / 74 for y in heights(box.locator(".curve"))]
+        assert shares == pytest.approx((values - low) / (high - low), abs=1e-3)
 
 
 def outputs(order, positions):
@@ -250,7 +266,10 @@ def test_the_dials_are_those_of_the_library(page, steps):
         page.keyboard.press("ArrowRight")
 
 
-def test_keys_move_a_slider(page):
+def test_keys_move_a_slider_and_choose_a_scheme(page):
+    page.focus(".explorer-biases [type=radio]:checked")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text(".explorer-biases .said").startswith("T5, 0.50 a bucket")
     page.focus("#explorer-pairs-position")
     page.keyboard.press("ArrowRight")
     assert "Position 6 is 000110" in page.inner_text(".explorer-pairs .said")

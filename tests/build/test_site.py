@@ -12,6 +12,14 @@ INJECT = """document.body.append(
 PRESSED = "[...document.querySelectorAll('.framework button[aria-pressed=true]')].map(b => b.value)"
 SHOWN = "[...document.querySelectorAll('.sd-tab-set > input:checked + label')].map(l => l.dataset.syncId)"
 
+THIRD = """document.addEventListener("DOMContentLoaded", () => {
+    const set = document.querySelector(".sd-tab-set"), { name } = set.querySelector("input");
+    set.insertAdjacentHTML("beforeend", `<input type="radio" name="${name}" id="third"><label for="third"
+        data-sync-group="framework" data-sync-id="tensorflow">TensorFlow</label>`); })"""
+MOVES = """[...document.querySelectorAll("*")].map((one) => getComputedStyle(one)).filter((style) =>
+    style.scrollBehavior === "smooth" || parseFloat(style.transitionDuration) > 0).length"""
+COPY = """document.querySelector(".highlight").innerHTML += '<button class="copybtn"></button>'"""
+
 
 def read(site, page):
     """The text of a page."""
@@ -184,16 +192,29 @@ def test_one_switch_chooses_all_tabs_and_moves_nothing(site, browser):
     assert page.evaluate(SHOWN) == ["jax", "jax"]  # remembered
     page.locator("label", has_text="PyTorch").first.click()
     assert page.evaluate(PRESSED) == ["torch", "torch"]
+    page.add_init_script(THIRD)
     page.goto(address + "?framework=jax")
     assert page.evaluate(PRESSED) == ["jax", "jax"]
+    page.click("[for=third]")
+    assert page.evaluate(PRESSED) == ["jax", "jax"]  # which tabs without a third one show
     page.context.close()
 
 
 def test_a_phone_shows_its_own_figure_and_nothing_leaves_its_width(site, browser):
-    page = browser.new_page(viewport={"width": 375, "height": 800})
+    phone = {
+        "viewport": {"width": 375, "height": 800},
+        "has_touch": True,
+        "is_mobile": True,
+    }
+    page = browser.new_context(**phone).new_page()
     page.goto((site / "pair.html").as_uri())
     page.locator("figure").scroll_into_view_if_needed()
     assert page.locator("figure svg.phone").is_visible()
     assert not page.locator("figure svg.wide").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
-    page.close()
+    page.evaluate(COPY)  # which covers code until one touches it
+    assert page.locator(".copybtn").evaluate("one => getComputedStyle(one).opacity") == "0"
+    assert page.evaluate(MOVES) > 0
+    page.emulate_media(reduced_motion="reduce")
+    assert page.evaluate(MOVES) == 0
+    page.context.close()
