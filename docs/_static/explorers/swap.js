@@ -80,7 +80,7 @@
       const drag = ({ clientX }) => {
         if (!dragged && Math.abs(clientX - start) < 6) return;
         [dragged, picked] = [true, null];
-        const wide = tile.offsetWidth, to = Math.round(from + (clientX - start) / wide);
+        const wide = row.clientWidth / n, to = Math.round(from + (clientX - start) / wide);
         show(swapped(base, from, Math.min(n - 1, Math.max(0, to))));
         tile.classList.add("held");
         tile.style.setProperty("--by", Math.min(n - 1, Math.max(0, from + (clientX - start) / wide)) - word);
