@@ -11,17 +11,12 @@ from posattn import reference
 from tests.build.books import ROOT
 
 STATIC = ROOT / "docs" / "_static"
-PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
-<link rel="stylesheet" href="book.css">
-<div class="explorer explorer-pairs"><div class="figure">pairs on paper</div></div>
-<div class="explorer explorer-rotary"><div class="figure">rotary on paper</div></div>
-<div class="explorer explorer-biases"><div class="figure">biases on paper</div></div>
-<div class="explorer explorer-swap">{swap}</div>
-<div class="explorer explorer-pull">{pull}</div>
-<div class="explorer explorer-dials">{dials}</div>
-<script src="panel.js" defer></script><script src="explorers.js" defer></script>
-<script src="swap.js" defer></script><script src="pull.js" defer></script>
-<script src="dials.js" defer></script>"""
+SCRIPTS = STATIC / "explorers"
+NAMES = sorted(path.stem for path in SCRIPTS.iterdir() if path.stem != "panel")
+HEAD = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
+<link rel="stylesheet" href="book.css"><script src="panel.js" defer></script>"""
+BOX = """<div class="explorer explorer-{0}"><div class="figure">{0} on paper</div>
+<script type="application/json">{1}</script></div><script src="{0}.js" defer></script>"""
 WORDS, TABLE = ["the", "dog", "bites", "the", "man"], reference.sinusoidal_encoding(5, 4)
 VECTORS = np.random.default_rng(8).normal(size=(4, 4))[[0, 1, 2, 0, 3]]
 REDS = """() => { // pixels of the colour of what is wrong
@@ -48,16 +43,9 @@ Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explorers")
-    data = {
-        n: f'<script type="application/json">{json.dumps(x)}</script>'
-        for n, x in GIVEN.items()
-    }
-    (folder / "index.html").write_text(PAGE.format(**data))
-    for path in (
-        STATIC / "explorers.js",
-        STATIC / "book.css",
-        *(STATIC / "explorers").iterdir(),
-    ):
+    boxes = [BOX.format(name, json.dumps(GIVEN.get(name))) for name in NAMES]
+    (folder / "index.html").write_text("\n".join([HEAD, *boxes]))
+    for path in (STATIC / "book.css", *SCRIPTS.iterdir()):
         shutil.copy(path, folder)
     return folder
 
@@ -254,7 +242,7 @@ def test_the_dials_are_those_of_the_library(page, steps):
         "YaRN": reference.yarn(128, **options, trained_length=4096)[0],
         "Llama 3": reference.llama3(128, **options, trained_length=4096),
     }
-    page.focus("#explorer-dials-nothing")
+    page.focus(".explorer-dials [type=radio]:checked")
     for now in ways.values():
         lost = (4096 * plain < 2 * np.pi) & (tokens * now > 4096 * plain * (1 + 1e-9))
         slowed = (now < plain * (1 - 1e-9)).sum()
@@ -287,22 +275,6 @@ def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
     plain.close()
 
 
-PLACE = re.compile(
-    r"^:::\{container\} explorer explorer-(\w+)\n(.*?)^:::", re.DOTALL | re.MULTILINE
-)
-
-
-def test_each_place_of_an_explorer_holds_a_twin_and_names_one_that_the_script_has():
-    pages = [path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md")]
-    places = [place for page in pages for place in PLACE.findall(page)]
-    assert len(places) == sum(page.count("explorer explorer-") for page in pages) > 1
-    script = (STATIC / "explorers.js").read_text("utf-8")
-    known = re.search(r"panel.place\(\{ (.*?) \}", script)[1].split(", ")
-    assert {name for name, _ in places} == {*known}
-    assert all(twin.strip() for _, twin in places)
-
-
 def test_the_scripts_of_what_moves_stay_small():
-    scripts = [*STATIC.glob("explorers*/*.js"), *STATIC.glob("explorers*.js")]
-    scripts += STATIC.glob("decoder*.js")
+    scripts = [*SCRIPTS.iterdir(), *STATIC.glob("decoder*.js")]
     assert sum(script.stat().st_size for script in scripts) < 60 * 1024

@@ -93,10 +93,8 @@ def load(app, pagename, templatename, context, doctree):
     """Load the scripts of a page's explorers."""
     names = dict.fromkeys(NAMES.findall(context.get("body", "")))
     if app.builder.name == "html" and names:
-        scripts = [f"explorers/{n}.js" for n in names if (SCRIPTS / f"{n}.js").is_file()]
-        old = [] if len(scripts) == len(names) else ["explorers.js"]
-        for name in ["explorers/panel.js", *old, *scripts]:
-            app.add_js_file(name, loading_method="defer")
+        for name in ("panel", *names):
+            app.add_js_file(f"explorers/{name}.js", loading_method="defer")
 
 
 def embed(app, error):
@@ -106,7 +104,7 @@ def embed(app, error):
     style = "".join(STYLES.findall((STATIC / "book.css").read_text(encoding="utf-8")))
     for page in sorted(app.env.found_docs):
         for box in app.env.get_doctree(page).findall(nodes.container):
-            if "given" not in box:
+            if "explorer" not in box:
                 continue
             name = box["explorer"]
             scripts = [
@@ -116,7 +114,7 @@ def embed(app, error):
                 "title": app.env.titles[page].astext(),
                 "page": app.builder.get_target_uri(page),
                 "name": name,
-                "given": box["given"],
+                "given": box.get("given", ""),
                 "style": style,
                 "script": "".join(scripts),
             }

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { make, slider, number } = panel;
+  const { make, slider, radios, number } = panel;
   const TURN = 2 * Math.PI, TOP = -TURN / 4, STEPS = 8; // of the slider, for each doubling
 
   // How fast each pair rotates when the text is s times as long as those of training.
@@ -27,25 +27,16 @@
     const doublings = (n) => Math.round(STEPS * Math.log2(n)), written = (n) => n.toLocaleString("en");
     const controls = make("div", { class: "controls" });
     controls.dataset.name = "dials";
-    const methods = make("div", { class: "methods", role: "radiogroup", "aria-label": "repair" });
-    for (const name of Object.keys(METHODS)) {
-      const id = `explorer-dials-${name.replace(" ", "-")}`;
-      const input = make("input", { type: "radio", name: "explorer-dials-method", value: name, id });
-      input.checked = name === "nothing";
-      input.addEventListener("input", () => draw());
-      methods.append(input, make("label", { for: id }, name));
-    }
     const canvas = make("canvas", { role: "img" });
     const results = { lost: number("lost"), apart: number("apart"), slowed: number("slowed") };
     const said = make("p", { class: "said", role: "status" });
     said.append(make("strong", {}, results.lost, ` of ${count} lost`), make("span", {}, "neighbors ", results.apart, "\u00b0 apart in pair 0"),
       make("span", {}, results.slowed, " slowed"));
 
-    const chosen = () => methods.querySelector(":checked").value;
     const text = () => Math.round(2 ** (length() / STEPS));
 
     function draw() {
-      const n = text(), now = METHODS[chosen()](plain, Math.max(1, n / trained), given);
+      const n = text(), now = Object.values(METHODS)[method()](plain, Math.max(1, n / trained), given);
       const lost = plain.map((frequency, j) => trained * frequency < TURN && n * now[j] > trained * frequency * (1 + 1e-9));
       results.lost.set(lost.filter(Boolean).length, 0);
       results.apart.set(now[0] * 360 / TURN, 0);
@@ -101,7 +92,8 @@
 
     const length = slider(controls, "length", "tokens", { min: 0, max: doublings(longest), value: doublings(tokens),
       write: (k) => written(Math.round(2 ** (k / STEPS))) }, () => draw());
-    live.append(controls, methods, said, canvas,
+    const method = radios(controls, "repair", Object.keys(METHODS), () => draw());
+    live.append(controls, said, canvas,
       make("p", { class: "ends" }, make("small", {}, "pair 0, the fastest"), make("small", {}, `pair ${count - 1}`)));
     draw();
     new ResizeObserver(draw).observe(live);

@@ -46,6 +46,42 @@ const panel = (() => {
     return () => input.checked;
   }
 
+  // A choice of few, which are all in sight.
+  function radios(controls, name, texts, changed) {
+    const inputs = texts.map((text, k) => make("input", { type: "radio", name, value: k, ...(k ? {} : { checked: "" }) }));
+    for (const input of inputs) input.addEventListener("input", changed);
+    controls.append(make("div", { class: "choice", role: "radiogroup", "aria-label": name },
+      ...inputs.map((input, k) => make("label", {}, input, texts[k]))));
+    return () => inputs.findIndex((input) => input.checked);
+  }
+
+  // A plot between the values of its axes, which `set` writes: those of the left one from below, then of the lower one.
+  function axes(plot) {
+    const ends = ["low", "high", "first", "last"].map((name) => make("span", { class: name, "aria-hidden": "true" }));
+    const box = make("div", { class: "axes" }, plot, ...ends);
+    box.set = (...values) => ends.forEach((end, k) => (end.textContent = String(values[k]).replace("-", "\u2212")));
+    return box;
+  }
+
+  function dial(className, radius = 40) {
+    const svg = make("svg", { viewBox: "-50 -50 100 100", class: `dial ${className}`, "aria-hidden": "true" },
+      make("circle", { r: radius, class: "rim" }));
+    svg.hand = (name, length = radius) => {
+      const line = make("line", { class: `hand ${name}`, x1: 0, y1: 0 });
+      const tip = make("circle", { class: `tip ${name}`, r: 4 });
+      svg.append(line, tip);
+      return (x, y) => { // y points up, as on paper
+        for (const [element, a, b] of [[line, "x2", "y2"], [tip, "cx", "cy"]]) {
+          element.setAttribute(a, (length * x).toFixed(2));
+          element.setAttribute(b, (-length * y).toFixed(2));
+        }
+      };
+    };
+    return svg;
+  }
+
+  const frequency = (pair, width, base) => base ** (-2 * pair / width);
+
   function softmax(scores) {
     const most = Math.max(...scores), powers = scores.map((score) => Math.exp(score - most));
     const total = powers.reduce((sum, power) => sum + power, 0);
@@ -69,12 +105,12 @@ const panel = (() => {
       for (const box of document.querySelectorAll(`.explorer-${name}`)) {
         const given = box.querySelector("script"), live = make("div", { class: "live", role: "group", "aria-label": `explorer: ${name}` });
         build(live, given && JSON.parse(given.text));
-        if (given) live.append(...embed(name));
+        live.append(...embed(name));
         box.prepend(live);
         box.classList.add("is-live");
       }
     }
   }
 
-  return { make, slider, number, check, softmax, dot, mean, place };
+  return { make, slider, radios, number, check, axes, dial, frequency, softmax, dot, mean, place };
 })();
