@@ -134,7 +134,7 @@ def test_the_search_finds_sections_by_their_words_and_their_authors(site, browse
             first = tab.get_attribute("#search-results a", "href")
             assert first.endswith(f"/{site.name}/scratch.html{place}")
         tab.fill(".search-again input", "quux")
-        tab.wait_for_function("document.body.innerText.includes('Nothing found')")
+        tab.wait_for_selector("text=Nothing found")
     tab.goto((site / "search.html").as_uri())
     assert "a browser lets no file read another" in tab.inner_text("article")
     tab.close()
