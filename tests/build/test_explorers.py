@@ -82,9 +82,7 @@ def number(text):
 
 
 def heights(line):
-    """The heights of the points of a line, from above."""
-    points = line.get_attribute("d").removeprefix("M ").split(" L ")
-    return [float(point.split()[1]) for point in points]
+    return [float(point.split()[1]) for point in line.get_attribute("d")[2:].split(" L ")]
 
 
 @pytest.mark.parametrize(("position", "choice"), [(6, 2), (45, 0)])
