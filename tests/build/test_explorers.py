@@ -159,7 +159,7 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
         low, high = (number(box.locator(end).inner_text()) for end in (".low", ".high"))
         assert low <= min(values) <= max(values) <= high
         shares = [(78 - y) / 74 for y in heights(box.locator(".curve"))]
-        assert shares == pytest.approx((values - low) / (high - low), abs=3e-3)
+        assert shares == pytest.approx((values - low) / (high - low), abs=1e-3)
 
 
 def outputs(order, positions):
