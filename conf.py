@@ -117,10 +117,7 @@ html_favicon = "docs/_static/favicon.svg"
 html_css_files = ["book.css"]
 html_js_files = [
     "framework.js",
-    *(
-        (name, {"loading_method": "defer"})
-        for name in ("scrollers.js", "explorers.js", "decoder.js")
-    ),
+    *((name, {"loading_method": "defer"}) for name in ("scrollers.js", "decoder.js")),
 ]
 pygments_style = "github-light-high-contrast"  # of accessible-pygments, as furo's own
 pygments_dark_style = "github-dark-high-contrast"

@@ -35,7 +35,7 @@ def pages(site, wanted=()):
 
 def hidden(name):
     """Whether search engines shall pass over a page."""
-    return name in HIDDEN or name.startswith("_modules/")
+    return name in HIDDEN or name.startswith(("_modules/", "embed/"))
 
 
 def longest(found):

@@ -26,7 +26,7 @@ html_title = "A small book"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 html_css_files = ["book.css"]
 html_js_files = [(name, {{"loading_method": "defer"}})
-                 for name in ("framework.js", "scrollers.js", "explorers.js", "decoder.js")]
+                 for name in ("framework.js", "scrollers.js", "decoder.js")]
 html_baseurl = {ADDRESS!r}
 html_context = {{"site": {ADDRESS!r}}}
 templates_path = [{str(ROOT / "docs" / "_templates")!r}]

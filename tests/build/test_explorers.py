@@ -1,6 +1,6 @@
 """The explorers show the library's numbers, obey keys, and leave their twin to paper and to no script."""
 
-import re
+import json
 import shutil
 
 import numpy as np
@@ -10,34 +10,48 @@ from posattn import reference
 from tests.build.books import ROOT
 
 STATIC = ROOT / "docs" / "_static"
-PAGE = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
-<link rel="stylesheet" href="book.css">
-<div class="explorer explorer-pairs"><div class="figure">pairs on paper</div></div>
-<div class="explorer explorer-rotary"><div class="figure">rotary on paper</div></div>
-<div class="explorer explorer-biases"><div class="figure">biases on paper</div></div>
-<div class="explorer explorer-wavelengths"><div class="figure">wavelengths on paper</div></div>
-<script src="explorers.js" defer></script>"""
+SCRIPTS = STATIC / "explorers"
+NAMES = sorted(path.stem for path in SCRIPTS.iterdir() if path.stem != "panel")
+HEAD = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
+<link rel="stylesheet" href="book.css"><script src="panel.js" defer></script>"""
+BOX = """<div class="explorer explorer-{0}"><div class="figure">{0} on paper</div>
+<script type="application/json">{1}</script></div><script src="{0}.js" defer></script>"""
+WORDS, TABLE = ["the", "dog", "bites", "the", "man"], reference.sinusoidal_encoding(5, 4)
+VECTORS = np.random.default_rng(8).normal(size=(4, 4))[[0, 1, 2, 0, 3]]
+TILES = """tiles => tiles.map((tile, n) =>
+    [n + Number(tile.style.getPropertyValue("--by")), ...tile.dataset.output.split(",").map(Number)])"""
+REDS = """() => { // pixels of the colour of what is wrong
+    const canvas = document.querySelector(".explorer-dials canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const red = (n) => data[n] > 150 && data[n + 2] < 60 && data[n + 3] === 255;
+    return data.filter((_, n) => n % 4 === 0 && red(n)).length; }"""
+KEYS = np.array([[0.0, 1.0], [-0.8, -0.6], [0.8, -0.6]])
+GIVEN = {
+    "swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()},
+    "pull": {"keys": KEYS.tolist(), "values": (2 * KEYS).tolist(), "query": [0, 0.5]}
+    | {"scale": 0.9, "widths": True},
+}
+GIVEN["dials"] = {"width": 128, "base": 5e4, "trained": 4096, "tokens": 9, "longest": 2**17}
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explorers")
-    (folder / "index.html").write_text(PAGE)
-    for name in ("explorers.js", "book.css"):
-        shutil.copy(STATIC / name, folder)
+    boxes = [BOX.format(name, json.dumps(GIVEN.get(name))) for name in NAMES]
+    (folder / "index.html").write_text("\n".join([HEAD, *boxes]))
+    for path in (STATIC / "book.css", *SCRIPTS.iterdir()):
+        shutil.copy(path, folder)
     return folder
 
 
 @pytest.fixture
 def page(browser, folder):
-    page = browser.new_page(viewport={"width": 375, "height": 800})
+    page = browser.new_page(viewport={"width": 375, "height": 800}, reduced_motion="reduce")
     faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto((folder / "index.html").as_uri())
-    for box in page.locator(".explorer").all():
-        box.scroll_into_view_if_needed()  # which builds it
-    page.wait_for_function("!document.querySelector('.explorer:not(.is-live)')")
+    assert page.locator(".explorer:not(.is-live)").count() == 0
     yield page
     assert faults == []
     page.close()
@@ -148,69 +162,74 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
         assert shares == pytest.approx((values - low) / (high - low), abs=1e-3)
 
 
-LENGTHS = [2**power for power in range(11, 18)]
-FACTORS = [2.0**power for power in range(6)]
-BASES = [1e4, 1e5, 5e5, 1e6, 1e7]
+def outputs(order, positions):
+    x = VECTORS[order] + positions * TABLE
+    return reference.scaled_dot_product_attention(x, x, x)
 
 
-def slowed_by(method, base, factor, trained):
-    """The library's frequencies of a head of width 128, and its attention factor."""
-    options = {"base": base, "factor": factor}
-    ways = {
-        "no scaling": lambda: reference.frequencies(128, base=base),
-        "position interpolation": lambda: reference.position_interpolation(128, **options),
-        "NTK-aware": lambda: reference.ntk_aware(128, **options),
-        "dynamic NTK": lambda: reference.dynamic_ntk(
-            128, **options, length=int(factor * trained), trained_length=trained
-        ),
-        "YaRN": lambda: reference.yarn(128, **options, trained_length=trained),
-        "llama3": lambda: reference.llama3(128, **options, trained_length=trained),
-    }
-    made = ways[method]()
-    return made if isinstance(made, tuple) else (made, 1.0)
+@pytest.mark.parametrize("positions", [False, True])
+def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
+    page.locator("#explorer-swap-positions").set_checked(positions)
+    page.locator(".tiles button").nth(4).drag_to(page.locator(".tiles button").nth(1))
+    for wanted in ([0, 4, 2, 3, 1], [0, 4, 2, 1, 3]):
+        rows = np.array(page.locator(".tiles button").evaluate_all(TILES))
+        order, same = rows[:, 0].argsort(), int(page.inner_text(".explorer-swap output")[0])
+        assert order.tolist() == wanted
+        now = rows[order, 1:]
+        assert now == pytest.approx(outputs(order, positions), abs=1e-12)
+        first = outputs(np.arange(5), positions)[order]
+        assert same == np.isclose(now, first).all(axis=1).sum() == (0 if positions else 5)
+        page.locator(".tiles button", has_text="dog").press("ArrowLeft")
+    page.locator(".tiles button").nth(0).click()  # two words are picked one after the other
+    page.locator(".tiles button").nth(2).press("Enter")
+    assert page.inner_text(".explorer-swap q") == "bites man dog the the"
 
 
-@pytest.mark.parametrize(
-    ("method", "trained", "factor", "base"),
-    [
-        ("no scaling", 2, 2, 0),
-        ("position interpolation", 2, 3, 2),
-        ("NTK-aware", 2, 2, 0),
-        ("dynamic NTK", 1, 1, 1),
-        ("YaRN", 6, 5, 4),
-        ("llama3", 0, 5, 3),
-    ],
-)
-def test_the_wavelengths_are_those_of_the_library(page, method, trained, factor, base):
-    for name, value in (("trained", trained), ("factor", factor), ("base", base)):
-        move(page, f"wavelengths-{name}", value)
-    move(page, "wavelengths-method", method)
-    length, times, base = LENGTHS[trained], FACTORS[factor], BASES[base]
-    slowed, attention = slowed_by(method, base, times, length)
-    seen = length * reference.frequencies(128, base=base)
-    reached = times * length * slowed
-    wanted = {
-        "leaving": ((seen < 2 * np.pi) & (reached > seen * (1 + 1e-9))).sum(),
-        "step": slowed[0],
-        "seen": np.degrees(seen[-1]),
-        "reached": np.degrees(reached[-1]),
-        "attention": attention,
-    }
-    for name, number in wanted.items():
-        full, printed = shown(page, "wavelengths", name)
-        assert full == pytest.approx(number, rel=1e-9)
-        assert printed == pytest.approx(number, abs=0.051)
-    lines = page.locator(".explorer-wavelengths .curve")
-    for line, angles in zip(lines.all(), (seen, reached), strict=True):
-        rotations = angles / (2 * np.pi)
-        assert heights(line) == pytest.approx(15 * (6 - np.log10(rotations)), abs=0.006)
-    assert page.locator(".explorer-wavelengths circle.new").count() == wanted["leaving"]
+@pytest.mark.parametrize(("width", "divide"), [(8, False), (40, False), (40, True)])
+def test_the_weights_of_a_pulled_query_are_those_of_the_library(page, width, divide):
+    move(page, "pull-width", width)
+    page.locator("#explorer-pull-divide").set_checked(divide)
+    plane = page.locator(".explorer-pull svg").first
+    unit = plane.bounding_box()["width"] / 120
+    plane.click(position={"x": (60 + 0.6 * 44) * unit, "y": (58 - 0.2 * 44) * unit})
+    page.locator(".grip").press("ArrowLeft")  # five degrees on
+    length, angle = np.hypot(0.6, 0.2), np.arctan2(0.2, 0.6) + np.radians(5)
+    query = length * np.array([[np.cos(angle), np.sin(angle)]])
+    scale = 0.9 * (1 if divide else 2 ** (width / 8))
+    weights = reference.attention_weights(query, KEYS, scale=scale)[0]
+    jacobian = np.diag(weights) - np.outer(weights, weights)
+    wanted = {f"weight-{j}": weight for j, weight in enumerate(weights)}
+    wanted["gradient"] = abs(jacobian).max()
+    wanted |= dict(zip(("output-x", "output-y"), weights @ (2 * KEYS), strict=True))
+    for name, value in wanted.items():
+        assert shown(page, "pull", name)[0] == pytest.approx(value, abs=3e-3)
 
 
-def test_keys_move_a_slider_and_choose_a_method(page):
-    page.focus("#explorer-wavelengths-method")
-    page.keyboard.press("N")
-    assert "NTK-aware" in page.inner_text(".explorer-wavelengths .said")
+@pytest.mark.parametrize("steps", [90, 136])
+def test_the_dials_are_those_of_the_library(page, steps):
+    move(page, "dials-length", steps)
+    tokens, options = round(2 ** (steps / 8)), {"base": 5e4}
+    plain = reference.frequencies(128, **options)
+    options["factor"] = max(1.0, tokens / 4096)
+    ways = [
+        plain,
+        reference.position_interpolation(128, **options),
+        reference.ntk_aware(128, **options),
+        reference.yarn(128, **options, trained_length=4096)[0],
+        reference.llama3(128, **options, trained_length=4096),
+    ]
+    page.focus(".explorer-dials [type=radio]:checked")
+    for now in ways:
+        lost = (4096 * plain < 2 * np.pi) & (tokens * now > 4096 * plain * (1 + 1e-9))
+        wanted = {"lost": lost.sum(), "slowed": (now < plain * (1 - 1e-9)).sum()}
+        wanted["apart"] = np.degrees(now[0])
+        for name, value in wanted.items():
+            assert shown(page, "dials", name)[0] == pytest.approx(value, rel=1e-9)
+        assert (page.evaluate(REDS) > 0) == lost.any()
+        page.keyboard.press("ArrowRight")
+
+
+def test_keys_move_a_slider_and_choose_a_scheme(page):
     page.focus(".explorer-biases [type=radio]:checked")
     page.keyboard.press("ArrowRight")
     assert page.inner_text(".explorer-biases .said").startswith("T5, 0.50 a bucket")
@@ -231,17 +250,6 @@ def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
     plain.close()
 
 
-PLACE = re.compile(
-    r"^:::\{container\} explorer explorer-(\w+)\n(.*?)^:::", re.DOTALL | re.MULTILINE
-)
-
-
-def test_each_place_of_an_explorer_holds_a_twin_and_names_one_that_the_script_has():
-    pages = [path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md")]
-    places = [place for page in pages for place in PLACE.findall(page)]
-    assert len(places) == sum(page.count("explorer explorer-") for page in pages) > 1
-    script = (STATIC / "explorers.js").read_text("utf-8")
-    assert len(script) < 20 * 1024
-    known = re.search(r"const builders = \{ (.*?) \}", script)[1].split(", ")
-    assert {name for name, _ in places} == {*known}
-    assert all(twin.strip() for _, twin in places)
+def test_the_scripts_of_what_moves_stay_small():
+    scripts = [*SCRIPTS.iterdir(), *STATIC.glob("decoder*.js")]
+    assert sum(script.stat().st_size for script in scripts) < 60 * 1024

@@ -91,10 +91,22 @@ def test_fonts_and_what_draws_mathematics_and_slides_have_their_licences_beside_
         assert "Permission is hereby granted, free of charge" in licence
 
 
-def test_the_script_of_the_explorers_is_where_one_is(site):
-    assert "explorers.js" in read(site, "chapter")
-    assert "explorers.js" not in read(site, "pair")
+def test_the_script_of_an_explorer_is_where_it_is(site):
+    assert re.findall(r"explorers/(\w+)\.js", read(site, "chapter")) == ["panel", "swap"]
+    assert "explorers" not in read(site, "pair")
     assert "decoder.js" not in read(site, "chapter")
+
+
+def test_an_explorer_can_stand_in_another_page(site, browser):
+    embedded = site / "embed" / "swap.html"
+    assert embedded.stat().st_size < 40 * 1024
+    tab = browser.new_page(viewport={"width": 320, "height": 600})
+    tab.goto(embedded.as_uri())
+    assert tab.locator(".is-live .tiles button").count() == 2
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 320
+    tab.goto((site / "chapter.html").as_uri())
+    assert f'src="{embedded.as_uri()}"' in tab.text_content(".embed code")
+    tab.close()
 
 
 def test_the_weights_that_the_library_carries_stand_beside_the_others(site):
@@ -121,7 +133,7 @@ def test_the_search_finds_sections_by_their_words_and_their_authors(site, browse
             first = tab.get_attribute("#search-results a", "href")
             assert first.endswith(f"/{site.name}/scratch.html{place}")
         tab.fill(".search-again input", "quux")
-        tab.wait_for_function("document.body.innerText.includes('Nothing found')")
+        tab.wait_for_selector("text=Nothing found")
     tab.goto((site / "search.html").as_uri())
     assert "a browser lets no file read another" in tab.inner_text("article")
     tab.close()

@@ -40,6 +40,7 @@ from . import (
     complaints,
     ebook,
     exercises,
+    explorers,
     figures,
     notebooks,
     paper,
@@ -52,8 +53,8 @@ from . import (
 )
 
 PARTS = (
-    api, cells, complaints, ebook, exercises, figures, notebooks, paper, place, reading, search, slides,
-    twins, site,
+    api, cells, complaints, ebook, exercises, explorers, figures, notebooks, paper, place, reading, search,
+    slides, twins, site,
 )  # fmt: skip
 
 

@@ -29,7 +29,6 @@ UNUSED = (
 )
 NEEDED = {
     "katex": 'class="katex',
-    "explorers": 'class="explorer',
     "decoder": 'class="decoder',
 }  # ... and these where they are
 # Scripts run from files, or inline with these hashes. Styles need 'unsafe-inline', since KaTeX places

@@ -1,0 +1,133 @@
+"""Explorers: a panel that moves, in the place of a still picture.
+
+    :::{explorer} pull
+    :data: pull
+    What paper says instead.
+    :::
+
+The script is `_static/explorers/pull.js`, and a page loads the scripts of what it shows. `data` names
+what a cell glued for it. Below a captioned figure an explorer without text takes the figure's place, and
+its caption. Each can stand in another page: `embed/pull.html` is one file with all it needs.
+"""
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from myst_nb.core.variables import RetrievalError
+from myst_nb.ext.glue.utils import retrieve_glue_data
+from sphinx.transforms import SphinxTransform
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+STATIC = Path(__file__).parents[2] / "_static"
+SCRIPTS = STATIC / "explorers"
+NAMES = re.compile(r'class="explorer explorer-(\w+)')
+STYLES = re.compile(r"/\* --- (?:Colours|Focus|Explorers)\b.*?(?=/\* ---)", re.DOTALL)
+logger = logging.getLogger(__name__)
+
+
+class Explorer(SphinxDirective):
+    """Take the name of an explorer, what it is given, and its twin."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec: ClassVar = {"data": directives.unchanged_required}
+
+    def run(self):
+        """Return a box with the twin and the data, which scripts fill."""
+        name = self.arguments[0]
+        if not (SCRIPTS / f"{name}.js").is_file():
+            raise self.error(f"no script {name}.js in docs/_static/explorers")
+        box = nodes.container(classes=["explorer", f"explorer-{name}"], explorer=name)
+        box += self.parse_content_to_nodes()
+        box["waits"] = not box.children
+        if "data" in self.options:
+            try:
+                glued = retrieve_glue_data(self.state.document, self.options["data"])
+            except RetrievalError as missing:
+                raise self.error(str(missing)) from None
+            given = json.dumps(ast.literal_eval(glued.data["text/plain"]))
+            box["given"] = f'<script type="application/json">{given}</script>'
+        self.set_source_info(box)
+        return [box]
+
+
+class TakePlaces(SphinxTransform):
+    """Put the cell above, with its figure, into an explorer that has no twin of its own."""
+
+    default_priority = 411  # when figures have their drawings
+
+    def apply(self, **kwargs):
+        """Look for a figure before each box that waits."""
+        for box in list(self.document.findall(nodes.container)):
+            if not box.attributes.pop("waits", False):
+                continue
+            above = box.parent[box.parent.index(box) - 1]
+            if above.next_node(nodes.figure) is None:
+                logger.warning("no figure stands above this explorer", location=box)
+                continue
+            box.parent.remove(above)
+            box.insert(0, above)
+
+
+class Give(SphinxPostTransform):
+    """Write what an explorer is given into the page that its script reads."""
+
+    default_priority = 280
+    builders = ("html", "dirhtml")
+
+    def run(self, **kwargs):
+        """Put the data behind each twin."""
+        for box in self.document.findall(nodes.container):
+            if "given" in box:
+                box += nodes.raw("", box["given"], format="html")
+
+
+def load(app, pagename, templatename, context, doctree):
+    """Load the scripts of a page's explorers."""
+    names = dict.fromkeys(NAMES.findall(context.get("body", "")))
+    if app.builder.name == "html" and names:
+        for name in ("panel", *names):
+            app.add_js_file(f"explorers/{name}.js", loading_method="defer")
+
+
+def embed(app, error):
+    """Write each explorer into a page of its own."""
+    if app.builder.name != "html" or error:
+        return
+    style = "".join(STYLES.findall((STATIC / "book.css").read_text(encoding="utf-8")))
+    for page in sorted(app.env.found_docs):
+        for box in app.env.get_doctree(page).findall(nodes.container):
+            if "explorer" not in box:
+                continue
+            name = box["explorer"]
+            scripts = [
+                (SCRIPTS / f"{part}.js").read_text("utf-8") for part in ("panel", name)
+            ]
+            context = {
+                "title": app.env.titles[page].astext(),
+                "page": app.builder.get_target_uri(page),
+                "name": name,
+                "given": box.get("given", ""),
+                "style": style,
+                "script": "".join(scripts),
+            }
+            target = Path(app.outdir, "embed", f"{name}.html")
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(app.builder.templates.render("embed.html", context), "utf-8")
+
+
+def setup(app):
+    """Register with Sphinx."""
+    app.add_directive("explorer", Explorer)
+    app.add_transform(TakePlaces)
+    app.add_post_transform(Give)
+    app.connect("html-page-context", load)
+    app.connect("build-finished", embed)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
