@@ -27,7 +27,7 @@ UNLIKE = {
         "GLM4V-sophgo",
         "glm-4.1v",
     ),  # whose partial_rotary_factor transformers drops, so that it cannot rotate
-    "dinov3-vitb16",  # see checks_towers.py
+    *("dinov3", "dinov3-vitb16"),  # see checks_towers.py
     "Step-3.7-Flash-FP8",  # flat, where transformers reads a text_config
     *(
         "Llama3_2-Vision-sophgo",
