@@ -108,12 +108,6 @@ def test_float32_angles_matter_at_a_million_only(page):
     assert 16 < far[0] / middle[0] < 64
 
 
-def test_positions_in_half_precision_are_refused():
-    for dtype in (torch.bfloat16, torch.float16):
-        with pytest.raises(TypeError):
-            rotate(torch.zeros(4, 64), torch.arange(4, dtype=dtype))
-
-
 def test_rotation_costs_half_a_unit_at_any_length():
     names = ("rotate", "rotate, YaRN", "rotate, Llama 3", "rotate, NTK-aware")
     for name in (*names, "rotate_axes, M-RoPE"):
