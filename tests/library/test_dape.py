@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import REFERENCE, assert_close, assert_twin_agrees, draw, error
 
-DIM, HEADS, HEAD_DIM, N, HIDDEN = 6, 2, 3, 5, 4
+HEADS, HEAD_DIM, N, HIDDEN = 2, 3, 5, 4
 NAMES = ("hidden_weight", "hidden_bias", "output_weight", "output_bias")
 NETWORK = tuple(
     draw(300 + i, *shape) / 2

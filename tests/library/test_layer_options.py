@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import COLUMNS, assert_close, draw
+from tests.conftest import assert_close, draw
 from tests.library.test_multi_head import layer_of
 from tests.library.test_sinks import small  # noqa: F401  (a fixture)
 
 DIM, HEADS, N = 8, 2, 7
 WEIGHTS = [draw(30 + i, DIM, DIM) for i in range(4)]
 X = draw(50, 2, N, DIM)
-in_frameworks = pytest.mark.parametrize("column", COLUMNS[1:], ids=str, indirect=True)
 
 
 def near(query_positions, key_positions):

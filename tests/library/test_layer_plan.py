@@ -129,6 +129,7 @@ def fused_rows(kind, query, key, value):
     [
         ("phi3", "stacked", "model.layers.0.self_attn.", "qkv_proj", "o_proj"),
         ("gpt_neox", "grouped", "gpt_neox.layers.0.attention.", "query_key_value", "dense"),
+        ("persimmon", "grouped", "model.layers.0.self_attn.", "query_key_value", "dense"),
         ("bloom", "grouped", "transformer.h.0.self_attention.", "query_key_value", "dense"),
         ("gpt2", "stacked", "h.0.attn.", "c_attn", "c_proj"),
     ],

@@ -18,7 +18,6 @@ FILES = sorted((DOCS / "_records" / "benchmarks").glob("*.json"))
 MACHINE = json.loads(FILES[0].read_text("utf-8"))
 CASES = MACHINE["cases"]
 RECORD = json.loads((DOCS / "_records" / "numerics.json").read_text("utf-8"))["cases"]
-LENGTHS = 2**10, 2**15, 2**20
 HALF = ("bfloat16", "float16")
 PAIR = 10000 ** (-2 / 64)  # the frequency of the second pair
 MILLION = 1_000_000

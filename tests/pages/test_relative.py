@@ -7,7 +7,6 @@ from posattn.reference import attention_weights, frequencies, shift_matrix
 from posattn.reference import sinusoidal_encoding as sinusoid
 
 OMEGA = frequencies(32)
-ROWS = np.arange(60)
 P = sinusoid(60, 32)
 PLACES = np.arange(6)
 DRAWN = np.random.default_rng(1)
