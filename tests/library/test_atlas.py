@@ -26,7 +26,7 @@ VERIFIED = {  # what is not in that table, and where it was verified
     "Intern-S1-Pro": "vllm-project/vllm #33636",
     "Phi-3-mini-128k": "ggml-org/llama.cpp #6849",
     "w2v-BERT 2.0": "checks_transformers.py, test_shaw_keys_of_wav2vec2_bert",
-    "DeBERTa-v2": "checks_whole_models.py",
+    "DeBERTa-v2": "checks_transformers.py, test_buckets_of_deberta_v2",
     "Music Transformer": "magenta.tensorflow.org/music-transformer, its Colab",
     "Transformer-XL": "kimiyoung/transformer-xl #43",
     "FoX": "zhixuan-lin/forgetting-transformer, its README",

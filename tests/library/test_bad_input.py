@@ -299,6 +299,12 @@ CHECKS = [
      RANGE, "latent must have shape (2, n, 4), got (2, 1, 5)"),
     (latent_weights, {}, {"kv_down_weight": floats(8, 3)}, RANGE, "kv_down_weight must have more than 3 "
      "columns, as many as kv_norm_weight has entries, got shape (8, 3)"),
+    (latent_weights, {}, {"key_weight": floats(2, 4)}, RANGE,
+     "key_weight must have shape (3, h * content_dim), got (2, 4)"),
+    (latent_weights, {}, {"query_norm_weight": floats(2)}, RANGE,
+     "query_norm_weight must have shape (7), got (2,)"),
+    (latent_weights, {}, {"query_norm_weight": None}, KIND,
+     "query_norm_weight must be an array, got NoneType"),
     (latent_weights, {"query_down_weight": None, "query_weight": floats(8, 8)}, {"num_heads": 4}, RANGE,
      "num_heads must divide the 10 columns of value_weight, got 4"),
     # schemes

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from tests.conftest import REFERENCE, TWINS, assert_close, assert_twin_agrees, draw
 
@@ -173,17 +172,3 @@ def test_packed_sequences_without_positions_are_as_if_alone(column):
     for part in (slice(0, 3), slice(3, 5)):
         alone = layer(*[column.array(x[part])] * 3, causal=True)
         assert_close(column, out[part], column.numpy(alone))
-
-
-def fresh(column):
-    if column.name == "torch":
-        return column.CoPE(200, 50, dtype=torch.float64, rng=column.rng()).table
-    return column.CoPE.init(column.rng(), 200, 50).table
-
-
-def test_fresh_tables_are_normal_and_repeat_with_their_rng(column):
-    table = column.numpy(fresh(column))
-    assert table.shape == (200, 50)
-    assert abs(table.std() / 0.02 - 1) < 0.05
-    assert abs(table.mean()) < 1e-3
-    assert np.array_equal(column.numpy(fresh(column)), table)

@@ -4,19 +4,16 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from tests.conftest import REFERENCE, assert_close, assert_twin_agrees, draw, error
 
-DIM, HEADS, HEAD_DIM, N, HIDDEN = 6, 2, 3, 5, 4
+HEADS, HEAD_DIM, N, HIDDEN = 2, 3, 5, 4
 NAMES = ("hidden_weight", "hidden_bias", "output_weight", "output_bias")
 NETWORK = tuple(
     draw(300 + i, *shape) / 2
     for i, shape in enumerate(((2 * HEADS, HIDDEN), (HIDDEN,), (HIDDEN, HEADS), (HEADS,)))
 )
 KERPLE = (np.array([0.5, 1.25]), np.array([0.25, 1.0]))
-PROJECTIONS = [draw(305 + i, DIM, DIM) / 2 for i in range(4)]
-
 # batch axes, query positions, key positions
 CASES = {
     "no batch axis": ((), np.arange(N), np.arange(N)),
@@ -107,57 +104,3 @@ def test_a_network_of_zeros_leaves_a_function_as_it_is(column):
     got = made.scores(*map(column.array, heads(case)), *where)
     want = REFERENCE.ALiBi(HEADS)(*case[1:]) / 2
     assert error(column.numpy(got), want) <= 1e-6
-
-
-def fresh(column, base):
-    if column.name == "torch":
-        options = {"dtype": torch.float64, "rng": column.rng()}
-        return column.DAPE(8, base, hidden_dim=500, **options)
-    return column.DAPE.init(column.rng(), 8, base, hidden_dim=500)
-
-
-def test_fresh_networks_begin_as_the_authors_and_repeat_with_their_rng(column):
-    base = column.ALiBi(8)
-    drawn = [column.numpy(getattr(fresh(column, base), name)) for name in NAMES]
-    assert [w.shape for w in drawn] == [(16, 500), (500,), (500, 8), (8,)]
-    for weights, bound in zip(drawn, (1 / 4, 1 / 4, 500**-0.5, 500**-0.5), strict=True):
-        assert 0.7 * bound < np.abs(weights).max() <= bound
-        assert abs(weights.mean()) < 0.5 * bound
-    for before, name in zip(drawn, NAMES, strict=True):
-        assert np.array_equal(before, column.numpy(getattr(fresh(column, base), name)))
-
-
-def test_the_hidden_layer_has_32_entries_unless_given(column):
-    base = column.ALiBi(HEADS)
-    made = (
-        column.DAPE(HEADS, base)
-        if column.name == "torch"
-        else column.DAPE.init(column.rng(), HEADS, base)
-    )
-    assert tuple(made.hidden_bias.shape) == (32,)
-
-
-def test_torch_resets_and_shows_a_module(torch_column):
-    base = torch_column.KerpleLog(HEADS)
-    made = torch_column.DAPE(HEADS, torch_column.ALiBi(HEADS), hidden_dim=3, device="meta")
-    made = made.to_empty(device="cpu")
-    made.reset_parameters(torch_column.rng())
-    drawn = torch_column.DAPE(HEADS, base, hidden_dim=3, rng=torch_column.rng())
-    for name in NAMES:
-        assert torch.equal(getattr(made, name), getattr(drawn, name))
-    assert set(drawn.state_dict()) == {*NAMES, "bias.r1", "bias.r2"}
-    assert made.extra_repr() == "2, hidden_dim=3"
-
-
-def test_a_layer_adds_them_to_the_scaled_scores(column):
-    x = draw(312, 2, N, DIM)
-    q, k, v = (REFERENCE.split_heads(x @ w, HEADS) for w in PROJECTIONS[:3])
-    bias = np.stack([naive(q[b], k[b], np.arange(N), np.arange(N)) for b in range(2)])
-    attended = REFERENCE.scaled_dot_product_attention(q, k, v, causal=True, bias=bias)
-    want = REFERENCE.merge_heads(attended) @ PROJECTIONS[3]
-    r1, r2, *network = map(column.array, (*KERPLE, *NETWORK))
-    bias = dape(column, kerple(column, r1, r2), network)
-    layer = column.multi_head([column.array(w) for w in PROJECTIONS], HEADS, bias=bias)
-    x = column.array(x)
-    assert_close(column, layer(x, causal=True), want)
-    assert_close(column, layer(x[:, 3:], x, x, causal=True), want[:, 3:])

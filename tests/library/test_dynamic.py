@@ -9,6 +9,7 @@ HEADS, WIDTH, DIM = 2, 4, 8
 # how to make it with `device` and `dtype`
 MODULES = {
     "CoPE": lambda **o: column.CoPE(16, WIDTH, **o),
+    "DAPE": lambda **o: column.DAPE(HEADS, column.ALiBi(HEADS), **o),
     "DisentangledBias": lambda **o: column.DisentangledBias(
         8, DIM, HEADS, same_row=True, bucketed_to=32, **o
     ),
@@ -22,12 +23,14 @@ MODULES = {
     ),
     "ShawRelative": lambda **o: column.ShawRelative(3, WIDTH, **o),
     "SwinBias": lambda **o: column.SwinBias(HEADS, 8, 8, **o),
+    "SwinV2Bias": lambda **o: column.SwinV2Bias(HEADS, 4, 5, trained_width=8, **o),
     "T5Bias": lambda **o: column.T5Bias(HEADS, **o),
     "TUPEBias": lambda **o: column.TUPEBias(64, DIM, HEADS, use_cls=True, **o),
     "TransformerXLBias": lambda **o: column.TransformerXLBias(DIM, HEADS, **o),
 }
 REPRESENTED = """\
 CoPE(max_len=16, head_dim=4)
+DAPE(2, hidden_dim=32)
 DisentangledBias(max_distance=8, dim=8, num_heads=2, same_row=True, bucketed_to=32)
 FIRE(num_heads=2, hidden_dim=3, threshold=512.0)
 ForgettingGate(dim=8, num_heads=2)
@@ -37,6 +40,7 @@ LearnedPositionalEncoding(max_len=64, dim=8)
 RelativeGlobalAttention(max_len=8, num_heads=2, head_dim=4)
 ShawRelative(max_distance=3, head_dim=4, use_values=True)
 SwinBias(num_heads=2, height=8, width=8)
+SwinV2Bias(2, 4, 5, trained_height=4, trained_width=8, hidden_dim=512)
 T5Bias(num_heads=2, num_buckets=32, max_distance=128, bidirectional=True)
 TUPEBias(max_len=64, dim=8, num_heads=2, use_cls=True)
 TransformerXLBias(dim=8, num_heads=2, base=10000.0)"""
@@ -94,8 +98,7 @@ def test_what_is_no_generator_is_refused():
 def test_every_module_with_parameters_is_here():
     """Those that are missing have tests of their own."""
     elsewhere = {"MixedRotary", "MultiHeadAttention", "PositionalEncoding", "Rotary"}
-    elsewhere |= {"DAPE", "Decoder", "LatentAttention", "PolarKey", "StickBreaking"}
-    elsewhere |= {"ALiBi", "SwinV2Bias"}
+    elsewhere |= {"ALiBi", "Decoder", "LatentAttention", "PolarKey", "StickBreaking"}
     public = {name: getattr(column, name) for name in column.__all__}
     classes = {
         name

@@ -208,23 +208,3 @@ def test_left_padding_changes_nothing(column):
     padded = column.array(np.concatenate([padding, x], axis=1))
     seen = column.array((np.arange(pad + N) >= pad)[None])
     assert_close(column, run(column, padded, mask=seen)[:, pad:], alone)
-
-
-def fresh(column):
-    if column.name == "torch":
-        return column.ForgettingGate(400, 50, dtype=torch.float64, rng=column.rng())
-    return column.ForgettingGate.init(column.rng(), 400, 50)
-
-
-def test_fresh_gates_are_about_one_half_and_repeat_with_their_rng(column):
-    first, again = fresh(column), fresh(column)
-    weight, offset = column.numpy(first.weight), column.numpy(first.offset)
-    assert weight.shape == (400, 50)
-    assert abs(weight.std() / 0.02 - 1) < 0.05
-    assert abs(weight.mean()) < 1e-3
-    assert offset.shape == (50,)
-    assert not offset.any()
-    assert np.array_equal(column.numpy(again.weight), weight)
-    assert_close(
-        column, first(column.array(np.zeros((1, 400)))), np.full((50, 1), -np.log(2))
-    )

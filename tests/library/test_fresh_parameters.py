@@ -27,6 +27,15 @@ def of_dim_96(rows):
 # name, sizes, options, shape and law of each parameter
 CASES = [
     ("LearnedPositionalEncoding", (200, 50), {}, {"table": ((200, 50), NARROW)}),
+    ("CoPE", (200, 50), {}, {"table": ((200, 50), NARROW)}),
+    ("ForgettingGate", (400, 50), {}, {
+        "weight": ((400, 50), NARROW), "offset": ((50,), ZERO),
+    }),
+    ("DAPE", (8, lambda query, key: key - query), {"hidden_dim": 500}, {
+        "hidden_weight": ((16, 500), uniform(1 / 4)), "hidden_bias": ((500,), uniform(1 / 4)),
+        "output_weight": ((500, 8), uniform(500**-0.5)),
+        "output_bias": ((8,), uniform(500**-0.5)),
+    }),
     ("RelativeGlobalAttention", (100, 4, 25), {}, {"table": ((4, 100, 25), ("normal", 0.2))}),
     ("ShawRelative", (100, 50), {}, {
         "key_table": ((201, 50), glorot(201, 50)), "value_table": ((201, 50), glorot(201, 50)),

@@ -1,20 +1,16 @@
 """What a layer is told once: a mask that always holds, sinks, a cap, a gate, coordinates, and its cache."""
 
-from dataclasses import replace
-
-import jax
 import numpy as np
 import pytest
 import torch
 
-from tests.conftest import COLUMNS, assert_close, draw
+from tests.conftest import assert_close, draw
 from tests.library.test_multi_head import layer_of
 from tests.library.test_sinks import small  # noqa: F401  (a fixture)
 
 DIM, HEADS, N = 8, 2, 7
 WEIGHTS = [draw(30 + i, DIM, DIM) for i in range(4)]
 X = draw(50, 2, N, DIM)
-in_frameworks = pytest.mark.parametrize("column", COLUMNS[1:], ids=str, indirect=True)
 
 
 def near(query_positions, key_positions):
@@ -262,24 +258,6 @@ def test_an_attention_of_its_own_hears_of_sinks(column):
         own = weighing_layer(column, sinks, soft_cap)
         assert_close(column, layer(x, causal=True), column.numpy(own(x, causal=True)))
     assert told == [set(), {"sinks", "soft_cap"}]
-
-
-@in_frameworks
-def test_sinks_are_trained_by_their_derivative(column):
-    x, step, layer = column.array(X), 1e-3, weighing_layer(column, SINKS, 2.0)
-
-    def total(sinks):
-        if column.name == "torch":
-            options = {"causal": True}
-            return torch.func.functional_call(layer, {"sinks": sinks}, (x,), options).sum()
-        return replace(layer, sinks=sinks)(x, causal=True).sum()
-
-    gradient = torch.func.grad if column.name == "torch" else jax.grad
-    slopes = column.numpy(gradient(total)(column.array(SINKS)))
-    moved = [[mixed(weights_by_hand(SINKS + s * m, 2.0)).sum() for s in (step, -step)]
-             for m in np.eye(HEADS)]  # fmt: skip
-    want = [(up - down) / (2 * step) for up, down in moved]
-    assert np.allclose(slopes, want, rtol=1e-5, atol=1e-5)
 
 
 # PyTorch's dtypes

@@ -5,7 +5,6 @@ import math
 import jax
 import numpy as np
 import pytest
-import torch
 
 from tests.conftest import BOUND, REFERENCE, draw, error
 
@@ -73,17 +72,3 @@ def test_cosines_with_a_factor_per_head_are_a_rotation():
     scheme = {"rotate": (query, key), "bias": layer(REFERENCE, 2, 3), "scale": 1.0}
     got = REFERENCE.multi_head(weights, HEADS, **scheme)(x, x, x)
     assert error(got, want) <= BOUND["float64"]
-
-
-def test_torch_resets_and_shows_a_module(torch_column):
-    made = torch_column.SwinV2Bias(3, 4, 5, trained_width=8, hidden_dim=6, device="meta")
-    cells = torch.arange(20, device="meta")
-    assert made(cells, cells).shape == (3, 20, 20)
-    made = made.to_empty(device="cpu")
-    made.reset_parameters(torch_column.rng())
-    drawn = torch_column.SwinV2Bias(3, 4, 5, hidden_dim=6, rng=torch_column.rng())
-    assert all(map(torch.equal, made.parameters(), drawn.parameters()))
-    assert list(made.state_dict()) == list(NAMES)
-    assert (
-        repr(made) == "SwinV2Bias(3, 4, 5, trained_height=4, trained_width=8, hidden_dim=6)"
-    )

@@ -7,7 +7,6 @@ import pytest
 
 from posattn import reference
 from posattn.reference import attention_weights, frequencies
-from posattn.schemes import PROPERTIES, SCHEMES
 from tests.pages.reading import DOCS
 
 
@@ -21,28 +20,6 @@ def measured(task, scheme, field):
 def loss(scheme, end):
     """The mean loss in some blocks of a text."""
     return np.array(measured("topics", scheme, "by_position"))[:, end].mean()
-
-
-def without(mark):
-    """The schemes that lack a mark."""
-    return {name for name, make in SCHEMES.items() if not PROPERTIES[mark](make)}
-
-
-def test_the_schemes_to_avoid_are_these():
-    assert without("cache") == {"randomized", "dynamic NTK", "LongRoPE"}
-    assert without("tiles") == {"CoPE", "stick-breaking"}
-    assert without("side") & without("future") == {"none", "stick-breaking"}
-    assert "ALiBi" in without("side")
-    assert "learned" in without("far")
-
-
-def test_the_schemes_to_try_first_have_the_marks():
-    assert "rotary" not in without("cache") | without("side") | without("future")
-    assert "learned" not in without("side") | without("future")
-    for name in ("rotary", "sinusoidal"):
-        assert SCHEMES[name](6).place != "scores"
-    for name in ("rotary", "ALiBi"):
-        assert not PROPERTIES["learns"](SCHEMES[name])
 
 
 def test_loss_and_answers_of_small_decoders_disagree(page):

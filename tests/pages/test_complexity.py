@@ -35,40 +35,10 @@ def test_eq_across():
         assert path_length(repeat(convolution_graph(n, k))) == L
 
 
-def test_dilated_layers_meet_after_a_logarithm():
-    for n, k in ((5, 3), (27, 3), (28, 3), (65, 5)):
-        graphs = [convolution_graph(n, k, k**layer) for layer in range(4)]
-        layers = layers_to_connect(graphs)
-        assert k ** (layers - 1) < n <= k**layers
-
-
 def test_a_window_has_the_paths_of_a_convolution():
     for w in (2, 5):
         window = reference.window_mask(64, 64, w)
         assert np.array_equal(window, convolution_graph(64, 2 * w - 1))
-
-
-def test_the_table_gives_what_layers_take():
-    n, d, k = 7, 3, 5
-    x, W = np.ones((n, d)), np.ones((5, d, d))
-    layers = (
-        lambda x: reference.convolution(x, W[:k]),
-        lambda x: reference.recurrence(x, *W[:2]),
-        lambda x: reference.self_attention(x, *W[:4]),
-    )
-    costs = [measure(layer, x) for layer in layers]
-    assert costs == [
-        (2 * k * n * d**2, 1),
-        (4 * n * d**2, n),
-        (4 * n**2 * d + 8 * n * d**2, 4),
-    ]
-    graphs = [reads(layer, x) for layer in layers[1:]]
-    assert np.array_equal(graphs, [np.tri(n), np.ones((n, n))])
-    assert [cost.operations for cost in costs] == [
-        reference.convolution_operations(n, d, k),
-        reference.recurrence_operations(n, d),
-        reference.self_attention_operations(n, d),
-    ]
 
 
 def test_heads_do_not_change_the_operations():

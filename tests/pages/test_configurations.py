@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 
 from posattn.configs import plan
 from posattn.reference import (
@@ -14,7 +13,6 @@ from posattn.reference import (
     scaled_dot_product_attention,
     yarn,
 )
-from posattn.torch import MultiHeadAttention
 from tests.records import stored
 
 RNG = np.random.default_rng(7)
@@ -82,46 +80,11 @@ def test_the_configuration_is_the_recorded_one(page):
     assert factor == pytest.approx(rope.attention_factor)
 
 
-def test_gemma_slows_down_only_its_full_layers():
-    layers = plan(record("gemma-3")).layers
-    for layer in layers:
-        full = layer.index % 6 == 5
-        assert layer.kind == ("full" if full else "sliding")
-        assert layer.window == (None if full else 1024)
-        slowed = 1e6 ** (-np.arange(128) / 128) / 8
-        expected = slowed if full else 1e4 ** (-np.arange(128) / 128)
-        assert np.allclose(layer.rope.frequencies, expected)
-        assert (layer.rope.layout, layer.num_heads, layer.num_kv_heads) == ("half", 16, 8)
-
-
 @pytest.mark.parametrize("words", SAYS)
 def test_the_table_names_who_has_it(words):
     for name in SAYS[words].split():
         assert words in str(plan(record(name))), name
     assert words not in str(plan(record("llama-3")))
-
-
-def test_layouts_and_norms_follow_the_family():
-    halves = "gemma-3 llama-3.1 qwen3"
-    layouts = dict.fromkeys(halves.split(), "half") | {"command-r": "interleaved"}
-    for name, layout in layouts.items():
-        assert plan(record(name)).layers[0].rope.layout == layout
-    hunyuan = record("llama-3") | {"model_type": "hunyuan_v1_dense"}
-    assert plan(hunyuan).layers[0].query_norm.after
-    norms = {
-        name: plan(record(name)).layers[-1].query_norm
-        for name in ("olmo-2", "qwen3", "gemma-3", "gemma-4", "qwen3-next")
-    }
-    assert norms["olmo-2"].axes == "width" != norms["qwen3"].axes
-    assert [name for name in norms if norms[name].plus_one] == ["gemma-3", "qwen3-next"]
-
-
-def test_a_one_marks_a_layer_that_is_rotated():
-    config = record("smollm3") | {"no_rope_layers": 9 * [1, 1, 1, 0]}
-    assert plan(config).layers == plan(record("smollm3")).layers
-    rotated = [layer.rope is not None for layer in plan(config).layers]
-    assert rotated == [one == 1 for one in config["no_rope_layers"]]
-    assert rotated == 9 * [True, True, True, False]
 
 
 def test_mistakes_fall_into_three_groups(page):
@@ -181,37 +144,3 @@ def test_a_stored_norm_weight_takes_up_the_scale():
     right = scaled_dot_product_attention(unit * (1 + w), k, v, scale=84**-0.5)
     stored = np.sqrt(64 / 84) * (1 + w) - 1
     assert np.allclose(scaled_dot_product_attention(unit * (1 + stored), k, v), right)
-
-
-def test_a_fused_matrix_is_cut_as_its_family_does():
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    rows, found = torch.arange(48.0)[:, None].expand(48, 16), {}
-    for name, more, prefix, fused, output in (
-        ("phi-3", {"num_key_value_heads": 2}, "model.layers.0.self_attn", "qkv", "o"),
-        ("gpt-neox", {}, "gpt_neox.layers.0.attention", "query_key_value", "dense"),
-    ):
-        suffix = "_proj.weight" if more else ".weight"
-        arrays = {fused: rows, output: torch.zeros(16, 16)}
-        weights = {f"{prefix}.{key}{suffix}": array for key, array in arrays.items()}
-        config = record(name) | sizes | more | {"attention_bias": False}
-        layer = MultiHeadAttention.from_config(config, weights=weights)
-        parts = layer.query, layer.key, layer.value
-        found[name] = [part.weight[::8, 0].tolist() for part in parts]
-    assert found == {
-        "phi-3": [[0, 8], [16, 24], [32, 40]],
-        "gpt-neox": [[0, 24], [8, 32], [16, 40]],
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "index", "error"),
-    [
-        ("qwen3-next", 0, "must be an attention of pairs"),
-        ("deepseek-v3.2", 0, "does not build"),
-        ("gemma-4", 5, "has shares_values ="),
-        ("inkling", 5, "has bias ="),
-    ],
-)
-def test_what_stays_outside_is_an_error(name, index, error):
-    with pytest.raises(ValueError, match=error):
-        MultiHeadAttention.from_config(record(name), layer=index)

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from posattn import reference
-from posattn.reference import frequencies, rotate, weight_to_half
-from posattn.torch import rotate as rotate_torch
+from posattn.reference import frequencies, rotate
 
 Q, K, V = np.random.default_rng(0).normal(size=(3, 12, 16))
 PLACES = np.arange(12)
@@ -55,21 +54,6 @@ def test_layouts_and_parts_pair_these_entries(page):
         assert pairs(rotation) == pytest.approx(expected[name])
 
 
-def test_converted_weights_compute_the_same_scores():
-    rng = np.random.default_rng(1)
-    x, queries, keys = (rng.normal(size=shape) for shape in ((5, 32), (32, 32), (32, 16)))
-
-    def scores(queries, keys, layout):
-        q = (x @ queries).reshape(5, 4, 8).swapaxes(0, 1)  # four heads share
-        k = (x @ keys).reshape(5, 2, 8).swapaxes(0, 1).repeat(2, 0)  # two of keys
-        return rotate(q, layout=layout) @ rotate(k, layout=layout).mT
-
-    expected = scores(queries, keys, "interleaved")
-    converted = weight_to_half(queries, 4), weight_to_half(keys, 2)
-    assert np.allclose(scores(*converted, "half"), expected)
-    assert not np.allclose(scores(queries, keys, "half"), expected)
-
-
 def test_a_shared_shift_of_positions_changes_no_score():
     scores = rotate(Q) @ rotate(K).T
     assert np.allclose(rotate(Q, PLACES + 3) @ rotate(K, PLACES + 3).T, scores)
@@ -101,28 +85,6 @@ def test_a_shifted_cache_is_not_a_shorter_text():
     shorter = layer(Q[kept], Q[kept], Q[kept], causal=True)
     assert np.allclose(whole[:2], shorter[:2])
     assert abs(whole[2:] - shorter[2:]).max(-1).min() > 1e-3
-
-
-def test_the_layer_normalizes_before_it_rotates():
-    scale = np.random.default_rng(1).uniform(0.5, 2, size=8)
-
-    def layer(**options):
-        rng = np.random.default_rng(0)
-        return reference.MultiHeadAttention.init(rng, 16, 2, **options)(Q, Q, Q)
-
-    norms = {"query_norm": lambda x: scale * x, "key_norm": lambda x: scale * x}
-    first = layer(rotate=lambda x, p: rotate(scale * x, p))
-    after = layer(rotate=lambda x, p: scale * rotate(x, p))
-    assert np.allclose(layer(rotate=rotate, **norms), first)
-    assert not np.allclose(first, after)
-
-
-def test_half_precision_is_refused():
-    x = torch.ones(2, 4)
-    with pytest.raises(TypeError, match="16"):
-        rotate_torch(x, torch.arange(2).bfloat16())
-    with pytest.raises(TypeError, match="16"):
-        rotate_torch(x, frequencies=torch.ones(2).bfloat16())
 
 
 def test_by_hand(page):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from posattn.reference import (
-    KVCache,
     MultiHeadAttention,
     scaled_dot_product_attention,
     split_heads,
@@ -83,13 +82,6 @@ def test_both_frameworks_group_neighboring_heads():
     assert np.allclose(by_torch[0], expected)
     by_jax = jax.nn.dot_product_attention(*(x.swapaxes(0, 1) for x in (q, k, v)))
     assert np.allclose(by_jax.swapaxes(0, 1), expected, atol=1e-5)
-
-
-def test_the_cache_keeps_key_heads_only():
-    n, d, G, d_h = 6, 8, 2, 1
-    layer = MultiHeadAttention.init(np.random.default_rng(0), d, 8, num_kv_heads=G)
-    _, cache = layer(np.ones((n, d)), cache=KVCache.init((), G, n, d_h))
-    assert cache.key.shape == cache.value.shape == (G, n, d_h)
 
 
 @pytest.mark.parametrize("angle", [0, 0.5, np.pi / 4, 2])

@@ -169,19 +169,6 @@ def test_hidden_tiles_cost_nothing():
         assert np.array_equal(tiles, np.minimum(np.arange(12) + 1, most))
 
 
-def test_two_schemes_need_all_keys():
-    assert reference.CoPE.needs_all_keys
-    assert reference.StickBreaking.needs_all_keys
-    others = (
-        reference.DAPE,
-        reference.ShawRelative,
-        reference.RelativeGlobalAttention,
-        reference.TransformerXLBias,
-        reference.DisentangledBias,
-    )
-    assert not any(scheme.needs_all_keys for scheme in others)
-
-
 def test_no_fused_kernel_of_torch_has_dropout_here():
     x = torch.ones(1, 2, 6, 4)
     attend = torch.nn.functional.scaled_dot_product_attention

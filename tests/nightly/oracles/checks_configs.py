@@ -147,8 +147,7 @@ def test_a_layer_is_what_the_module_of_transformers_is(name):
 
 def projections(layer, module):
     """Widths and offsets of the projections that are not fused."""
-    if layer.latent is not None:
-        latent_projections(layer, module)
+    if layer.latent is not None:  # see checks_latent.py
         return
     heads = (layer.num_heads, layer.num_kv_heads, layer.num_kv_heads)
     for name, count, bias in zip(("q", "k", "v"), heads, layer.use_bias, strict=True):
@@ -168,27 +167,6 @@ def projections(layer, module):
         projection = getattr(module, output, None)
         if projection is not None:
             assert (projection.bias is not None) == layer.use_output_bias
-
-
-def latent_projections(layer, module):
-    """Widths of the projections to and from the latent vectors, and the eps of their norms."""
-    latent = layer.latent
-    shapes = {
-        "kv_a_proj_with_mqa": (latent.kv_rank + latent.rotary_dim, layer.dim),
-        "kv_b_proj": (
-            layer.num_heads * (latent.content_dim + latent.value_dim),
-            latent.kv_rank,
-        ),
-        "o_proj": (layer.dim, layer.num_heads * latent.value_dim),
-    }
-    if latent.query_rank is None:
-        shapes["q_proj"] = (layer.num_heads * layer.head_dim, layer.dim)
-    else:
-        shapes["q_a_proj"] = (latent.query_rank, layer.dim)
-        assert module.q_a_layernorm.variance_epsilon == latent.eps
-    for name, shape in shapes.items():
-        assert tuple(getattr(module, name).weight.shape) == shape
-    assert module.kv_a_layernorm.variance_epsilon == latent.eps
 
 
 @every_one_but(TABLES)

@@ -17,7 +17,6 @@ from transformers.vision_utils import get_vision_position_ids, get_vision_window
 
 from posattn import configs
 from posattn.torch import MultiHeadAttention, grid_coordinates, rope_from_config
-from tests.nightly.oracles.loading import with_weights
 
 SIZE = 6, 4  # of a picture, in patches
 GRID = grid_coordinates(*SIZE)
@@ -34,6 +33,12 @@ TOWERS = {
 DRAWN = {"attention_head_dim": 24, "num_attention_heads": 2, "num_layers": 2}
 AXES = DRAWN | {"axes_dims_rope": [4, 8, 12], "joint_attention_dim": 8}
 AGREE = 2e-6  # in float32, of the largest entry
+
+
+def with_weights(layer, *states):
+    """Load the states of query, key, value and output, each a weight and perhaps a bias."""
+    for role, state in zip(("query", "key", "value", "output"), states, strict=True):
+        layer.get_submodule(role).load_state_dict(state)
 
 
 def assert_rotates(config, coordinates, cos, sin):

@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from transformers import (
-    DebertaConfig,
-    LlamaConfig,
-    XLNetConfig,
-)
-from transformers.models.deberta.modeling_deberta import (
-    DisentangledSelfAttention,
-)
+from transformers import DebertaConfig, LlamaConfig, XLNetConfig
+from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2_vl
 from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3_vl
@@ -86,10 +81,6 @@ def test_sections_of_qwen_rotate_or_take_turns(column, name):
         column.array(x), column.positions(places), frequencies, layout="half"
     )
     assert_agree(column, got, want)
-
-
-SHORT, LONG = [1.0 + j / 9 for j in range(16)], [2.0 + j for j in range(16)]
-# what they are told beside base and factor, and how we are called for a length of n
 
 
 # biases
@@ -261,3 +252,13 @@ def test_attention_weights_of_deberta(column):
     scores = bias.scores(query, key, where, where)
     got = column.attention_weights(query, key, bias=scores, scale=bias.scale)
     assert_agree(column, got, probabilities)
+
+
+def test_buckets_of_deberta_v2(column):
+    """Its layers are DeBERTa's with these in the place of distances: see test_disentangled.py."""
+    distances = np.arange(-511, 512)
+    want = make_log_bucket_position(torch.tensor(distances), 256, 512)
+    got = column.deberta_bucket(
+        column.positions(distances), num_buckets=256, max_distance=512
+    )
+    assert np.array_equal(column.numpy(got), want.numpy())
