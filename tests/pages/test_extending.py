@@ -5,6 +5,7 @@ import pytest
 
 from posattn import reference
 from posattn.reference import frequencies, rope_from_config, rotate
+from tests.nightly.studies import records
 from tests.records import stored
 
 L, N, S = 8192, 32768, 4.0
@@ -117,3 +118,25 @@ def test_what_the_page_says_of_phi_4_mini():
 def test_reach_of_a_base():
     total = np.cos(np.outer(range(1, 2001), OMEGA)).sum(-1)
     assert (total < 0).argmax() == 1706 < 2000
+
+
+def test_a_released_model_reads_on_with_yarn_and_pays_for_interpolation(page):
+    for found in page.torch.read.values():
+        plain, slowed = found["nothing"], found["YaRN"]
+        thousands = plain[64:].reshape(8, 8).mean(axis=1)
+        assert thousands[-1] - plain[:64].mean() > 1.5
+        assert np.all(np.diff(thousands[::2]) > 0)
+        assert abs(slowed[64:].mean() - slowed[:64].mean()) < 0.4
+        assert 0 < (slowed - plain)[:64].mean() < 0.1
+    kings = page.torch.kings
+    assert 0.4 < (kings["position interpolation"] - kings["nothing"])[:64].mean() < 0.8
+    unsharpened = kings["YaRN without its factor"]
+    assert abs(unsharpened - kings["nothing"])[:64].mean() < 0.05
+    assert (unsharpened - kings["YaRN"])[64:].mean() < 0.01
+    known = records.load("topics")["cells"]
+    small = [known[f"rotary, seed {seed}"]["extended"] for seed in range(5)]
+    last = {
+        method: np.mean([each[method]["before"]["by_position"][2:4] for each in small])
+        for method in ("none", "YaRN")
+    }
+    assert last["YaRN"] - last["none"] == pytest.approx(0.25, abs=0.02)

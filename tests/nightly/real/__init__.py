@@ -1,0 +1,1 @@
+"""What a released model says, and says when something is wrong in it."""

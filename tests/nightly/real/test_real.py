@@ -1,0 +1,105 @@
+"""The study of a released model goes on where it ended, and its faults are what they say."""
+
+import pytest
+import torch
+from torch import nn
+
+from posattn.torch import Decoder
+from tests.nightly.real import __main__ as command
+from tests.nightly.real import faults, measuring
+from tests.nightly.real.methods import METHODS
+from tests.nightly.studies import records
+
+TOKENS = torch.arange(257)[None] * 7 % 50
+PROMPT = 5
+
+
+@pytest.fixture
+def decoder():
+    """A small one, with the head width of the released one."""
+    made = Decoder(
+        50,
+        64 * 4,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=64,
+        rotate=METHODS["nothing"],
+        rng=torch.Generator().manual_seed(0),
+    ).requires_grad_(False)
+    made.embedding.weight *= 50
+    return made
+
+
+def in_steps(decoder, tokens):
+    """The logits of a prompt in one call and of each later token in its own."""
+    cache, found = decoder.init_cache((1,), tokens.shape[1]), []
+    for call in (tokens[:, :PROMPT], *tokens[:, PROMPT:].split(1, 1)):
+        logits, cache = decoder(call, cache=cache)
+        found.append(logits)
+    return torch.cat(found, 1)
+
+
+def test_the_record_is_of_the_code_as_it_is():
+    known = records.load("real")["cells"]
+    missing = (cell.name for cell in command.missing(command.cells()))
+    stale = [name for name in missing if name in known]
+    assert not stale, f"measure again: nox -s record -- real {stale[0]!r}"
+
+
+def test_losses_by_pieces_are_those_of_all_logits(decoder, monkeypatch):
+    monkeypatch.setattr(measuring, "AT_ONCE", 64)
+    found = measuring.losses(decoder, TOKENS)
+    logits = decoder(TOKENS[:, :-1])
+    each = nn.functional.cross_entropy(logits.mT, TOKENS[:, 1:], reduction="none")
+    torch.testing.assert_close(
+        torch.tensor(found), each.reshape(1, 2, 128).mean(-1), atol=1e-4, rtol=0
+    )
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS)
+def test_a_fault_changes_what_it_says_and_no_weights(decoder, fault):
+    before, tokens = decoder(TOKENS), TOKENS[:, :40]
+    made = faults.planted(fault, decoder, PROMPT)
+    losses = [measuring.losses(each, TOKENS) for each in (made, decoder)]
+    assert (losses[0] == losses[1]) == (fault in ("none", "padding seen"))
+    assert torch.equal(decoder(TOKENS), before)
+    positions = torch.arange(40)
+    once = made(tokens, positions=positions)
+    torch.testing.assert_close(in_steps(made, tokens), once, atol=1e-3, rtol=1e-3)
+
+
+def test_positions_are_reset_as_by_a_loop_that_counts_from_zero(decoder):
+    naive = faults.copied(decoder)
+
+    def from_zero(rotary):
+        return lambda x, at: rotary(x, at - at[..., :1])
+
+    faults.rotate(naive, from_zero)
+    made = faults.planted("positions reset", decoder, PROMPT)
+    found, wanted = (in_steps(each, TOKENS[:, :40]) for each in (made, naive))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_mask_from_the_top_left_shows_a_new_token_the_first_key(decoder):
+    made = faults.planted("mask from the top left", decoder, PROMPT)
+    changed = TOKENS.clone()
+    changed[:, 1:10] += 1
+    rows = [made(each % 50)[:, 20] for each in (TOKENS, changed)]
+    assert torch.equal(*rows)
+    assert not torch.equal(*(decoder(each % 50)[:, 20] for each in (TOKENS, changed)))
+
+
+def test_a_study_goes_on_where_it_ended(tmp_path, monkeypatch):
+    ran = []
+    kinds = dict.fromkeys(command.KINDS, lambda cell: ran.append(cell) or {"loss": [1.0]})
+    monkeypatch.setattr(command, "PACKAGES", ("torch",))
+    monkeypatch.setattr(command, "KINDS", kinds)
+    monkeypatch.setattr(command, "fingerprint", lambda cell: cell.name)
+    chosen = command.cells()[:3]
+    command.study(chosen[:1], tmp_path)
+    assert command.missing(chosen, tmp_path) == chosen[1:]
+    command.study(chosen, tmp_path)
+    assert ran == chosen
+    monkeypatch.setattr(command, "fingerprint", lambda cell: "changed")
+    assert command.missing(chosen, tmp_path) == chosen
