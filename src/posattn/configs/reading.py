@@ -254,8 +254,9 @@ def _values(config):
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
+        near = [f", such as {str(found)!r}" for found in path.parent.glob("*.gguf")]
         told = f"config {str(path)!r} cannot be read: {error.strerror}; {GIVE}"
-        raise ValueError(told) from None
+        raise ValueError(told + min(near, default="")) from None
     except ValueError as error:  # no JSON, or no text
         raise ValueError(f"config {str(path)!r} is no JSON: {error}; {GIVE}") from None
     if not isinstance(found, dict):
