@@ -179,5 +179,10 @@ def test_what_cannot_be_read_is_refused():
     arrays["model.layers.1.mlp.experts.gate_up_proj_blocks"] = packed
     with pytest.raises(ValueError, match="weight; it is quantized: save the"):
         decoder_of(torch_column, GPT_OSS, arrays)
-    with pytest.raises(ValueError, match="7 experts cannot be chosen from 2 of 3"):
+    with pytest.raises(ValueError, match="= 7 cannot be chosen from 2 of 3"):
         torch_column.Decoder.from_config(GLM | {"num_experts_per_tok": 7})
+
+
+def test_torch_tells_the_shape_without_memory():
+    made = torch_experts.Experts(DIM, Mixture(COUNT, 2, HIDDEN), abs, device="meta")
+    assert made(torch.zeros(2, 3, DIM, device="meta")).shape == (2, 3, DIM)

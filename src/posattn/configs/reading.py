@@ -115,7 +115,7 @@ def opened(config, *, part=None, length=None, known=FAMILIES):
         near = [  # a letter twice or at another place, not another family
             name
             for name in difflib.get_close_matches(model_type, known)
-            if set(name) == set(model_type)
+            if set(name.lower()) == set(model_type.lower())
         ]
         names = ", ".join(sorted(known))
         if model_type in FAMILIES:
@@ -135,7 +135,11 @@ def _tower(values, part):
     """The configuration of a tower, whose family the model may say in its place."""
     found = _plain(values.get(part))
     if not isinstance(found, dict):
-        known = [name for name, value in values.items() if isinstance(value, dict)]
+        known = [
+            name
+            for name, value in values.items()
+            if isinstance(value, dict) and not name.startswith(("rope_", "quantization"))
+        ]
         told = f"the configuration has {', '.join(known) or 'no parts'}"
         raise ValueError(f"part must be the key of a tower, got {part!r}; {told}")
     whole, (sense, *_) = values.get("model_type"), part.split("_")
