@@ -2,6 +2,7 @@
 
 import zlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -183,6 +184,7 @@ def test_what_cannot_be_read_is_refused():
         torch_column.Decoder.from_config(GLM | {"num_experts_per_tok": 7})
 
 
-def test_torch_tells_the_shape_without_memory():
-    made = torch_experts.Experts(DIM, Mixture(COUNT, 2, HIDDEN), abs, device="meta")
-    assert made(torch.zeros(2, 3, DIM, device="meta")).shape == (2, 3, DIM)
+def test_shapes_are_told_without_memory():
+    ours = torch_column.Decoder.from_config(GLM, device="meta")
+    theirs = jax.eval_shape(lambda: jax_column.Decoder.from_config(GLM)(jnp.arange(5)))
+    assert ours(torch.zeros(5, dtype=torch.int64, device="meta")).shape == theirs.shape
