@@ -309,6 +309,7 @@ RETURNED = {
     "two": (lambda x: (x, 1.0), "returns shape (4, 6) and (), where (4, 6) is expected"),
     "none of several": (lambda x: [], "returns shape of nothing, where (4, 6) is expected"),
     "nothing": (lambda x: None, "returns NoneType, and not arrays"),
+    "nothing several times": (lambda x: [None] * 2, "returns NoneType, and not arrays"),
     "words": (lambda x: np.full(x.shape, "word"), "returns <U4, and not numbers"),
     "a dtype": (
         lambda x: REFERENCE.to_half(x).astype(np.float32),

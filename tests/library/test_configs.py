@@ -64,7 +64,7 @@ def test_a_tower_is_told_and_planned_by_its_key(tmp_path, capsys):
     named = configs.plan(tower | {"model_type": "qwen2_5_vl"})  # as older files call it
     assert capsys.readouterr().out == f"{named}\n"
     with pytest.raises(
-        ValueError, match="got 'visual'; the configuration has rope_scaling, "
+        ValueError, match="got 'visual'; the configuration has vision_config, audio"
     ):
         configs.plan(config, part="visual")
     with pytest.raises(
@@ -155,6 +155,7 @@ UNREADABLE = [  # bytes are what a file holds
     ({}, ValueError, "model_type is missing, which names the family; add it$"),
     ({"model_type": 3}, TypeError, "model_type must be a string, got 3"),
     ({"model_type": "lama"}, ValueError, "'lama' is not known; did you mean llama"),
+    ({"model_type": "fluxTransformer2dModel"}, ValueError, "did you mean FluxTransformer2DModel"),
     *(({"model_type": name}, ValueError, f"'{name}' is not known; if its attention is")
         for name in ("zzz", "glm4v2", "phi4")),  # near to a known one, with another attention
     ({"model_type": "seer", "text_config": 3}, TypeError, "seer: text_config must be a dictionary, got 3"),

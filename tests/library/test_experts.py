@@ -2,6 +2,7 @@
 
 import zlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -179,5 +180,11 @@ def test_what_cannot_be_read_is_refused():
     arrays["model.layers.1.mlp.experts.gate_up_proj_blocks"] = packed
     with pytest.raises(ValueError, match="weight; it is quantized: save the"):
         decoder_of(torch_column, GPT_OSS, arrays)
-    with pytest.raises(ValueError, match="7 experts cannot be chosen from 2 of 3"):
+    with pytest.raises(ValueError, match="= 7 cannot be chosen from 2 of 3"):
         torch_column.Decoder.from_config(GLM | {"num_experts_per_tok": 7})
+
+
+def test_shapes_are_told_without_memory():
+    ours = torch_column.Decoder.from_config(GLM, device="meta")
+    theirs = jax.eval_shape(lambda: jax_column.Decoder.from_config(GLM)(jnp.arange(5)))
+    assert ours(torch.zeros(5, dtype=torch.int64, device="meta")).shape == theirs.shape

@@ -214,7 +214,10 @@ def test_files_and_arrays_that_cannot_be_read_are_refused(tmp_path, monkeypatch)
         ValueError, match=r"'token_embd.weight', .* cannot read: -1 is .*Q8_0"
     ):
         GGUF(path)["model.embed_tokens.weight"]
-    for size in (99, len(whole) - 400):
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match=r"its end is missing; download it again"):
+        GGUF(path)["model.embed_tokens.weight"]
+    for size in (3, 99, len(whole) - 400):
         path.write_bytes(whole[:size])
         with pytest.raises(
             ValueError, match=r"is no whole GGUF file: .*; download it again"

@@ -279,7 +279,7 @@ def test_text_needs_no_coordinates_where_pairs_rotate_with_three_axes(column):
 @on_twins
 def test_what_is_no_checkpoint_is_named(column, tmp_path, monkeypatch):
     make = column.MultiHeadAttention.from_config
-    with pytest.raises(ValueError, match="weights must be a safetensors file or a folder"):
+    with pytest.raises(ValueError, match="weights must be a safetensors or GGUF file, or"):
         make(LLAMA, weights=tmp_path / "nowhere")
     with pytest.raises(TypeError, match=r"^weights must be arrays by name.* got int$"):
         make(LLAMA, weights=3)

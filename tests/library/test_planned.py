@@ -166,7 +166,7 @@ MISREAD = [
     ("Gemma 3 12B", 0, {"window": 1025}, "window_one_too_large"),
     ("Gemma 3 12B", 0, {"window": 1023}, "window_one_too_small"),
     ("Gemma 3 12B", 0, {"window": None}, "window_ignored"),
-    ("Gemma 3 12B", 0, {"frequencies": plain(256, 1e6)}, "base_of_1e+06"),
+    ("Gemma 3 12B", 0, {"frequencies": plain(256, 1e6)}, "base_of_1000000"),
     ("Llama 4 Maverick", 0, {"chunk": None}, "chunk_ignored"),
     ("Llama 4 Maverick", 0, {"chunk": None, "window": 8192}, "window_for_chunk"),
     ("Llama 4 Maverick", 3, {"growth": None}, "temperature_ignored"),

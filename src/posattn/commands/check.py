@@ -26,7 +26,9 @@ def add(commands):
     )
     what = one.add_mutually_exclusive_group(required=True)
     what.add_argument("--scheme", help="what it should be: see `schemes`")
-    what.add_argument("--config", help="the model whose layer it should be: a config.json")
+    what.add_argument(
+        "--config", help="whose layer it should be: a config.json, or a .gguf"
+    )
     one.add_argument(
         "--layer", type=int, default=0, help="of the model, from 0 on; 0 if not given"
     )

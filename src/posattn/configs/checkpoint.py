@@ -44,7 +44,7 @@ class Checkpoint(Mapping):
             ) from error
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(
-                "weights must be arrays by name, a safetensors file or a folder of them, "
+                "weights must be arrays by name, a safetensors or GGUF file, or a folder, "
                 f"got {type(path).__name__}"
             )
         self._read, self._maps, self._places = read, [], {}
@@ -95,7 +95,8 @@ def _files(path):
         return [path / name for name in sorted(set(named.values()))]
     if (path / "model.safetensors").is_file():
         return [path / "model.safetensors"]
+    missing = "" if path.exists() else ", which does not exist"
     raise ValueError(
-        f"weights must be a safetensors file or a folder with model.safetensors or {INDEX},"
-        f" got {str(path)!r}; convert other files with transformers' save_pretrained"
+        "weights must be a safetensors or GGUF file, or a folder with model.safetensors or "
+        f"{INDEX}, got {str(path)!r}{missing}; convert other files with transformers' save_pretrained"
     )

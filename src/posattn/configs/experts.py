@@ -77,8 +77,8 @@ def mixture(keys, told, hidden_dim, num_layers):
     kept = min(found.kept_groups, found.groups)
     if rest or (found.groups > 1 and each < 2) or found.chosen > kept * each:
         raise keys.error(
-            f"{found.chosen} experts cannot be chosen from {found.kept_groups} of {found.groups} "
-            f"groups of {found.count} experts"
+            f"num_experts_per_tok = {found.chosen} cannot be chosen from {found.kept_groups} of "
+            f"{found.groups} groups of {found.count} experts"
         )
     return found
 

@@ -51,11 +51,16 @@ def refused(told):
 
 
 def is_gguf(path):
-    """Whether a path is that of a GGUF file."""
+    """Whether a path is that of a GGUF file, by its name or its first bytes."""
     if not isinstance(path, (str, os.PathLike)) or not Path(path).is_file():
         return False
     with Path(path).open("rb") as opened:
-        return opened.read(len(MAGIC)) == MAGIC
+        return Path(path).suffix == ".gguf" or opened.read(len(MAGIC)) == MAGIC
+
+
+def broken(path, why):
+    """The error for a file of which only a part is there, or something else."""
+    return ValueError(f"{str(path)!r} is no whole GGUF file: {why}; download it again")
 
 
 class Tensor(NamedTuple):
@@ -73,19 +78,25 @@ class Header:
         path: of the file.
 
     Raises:
-        ValueError: if it is no whole GGUF file of version 2 or 3.
+        ValueError: if it cannot be opened, or is no whole GGUF file of version 2 or 3.
     """
 
     def __init__(self, path):
         self.path, self._at = Path(path), len(MAGIC)
-        with self.path.open("rb") as opened:
-            self._bytes = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        with self._bytes:
-            try:
+        try:
+            with self.path.open("rb") as opened:
+                first = opened.read(24)
+                if not first.startswith(MAGIC):  # often what Git LFS has in its place
+                    raise struct.error(f"it begins with {first!r}")
+                self._bytes = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+            with self._bytes:
                 self._read()
-            except BROKEN as error:
-                told = f"{str(path)!r} is no whole GGUF file: {error!r}; download it again"
-                raise ValueError(told) from None
+        except OSError as error:
+            told = f"{str(path)!r} cannot be read: {error.strerror}"
+            raise ValueError(f"{told}; give the path of a .gguf file") from None
+        except BROKEN as error:
+            why = error if isinstance(error, struct.error) else repr(error)
+            raise broken(path, why) from None
 
     def _read(self):
         (version,), (tensors, fields) = self._numbers("I"), self._numbers("Q", 2)
@@ -324,16 +335,18 @@ class GGUF(Mapping):
         import numpy as np
 
         tensor = self._header.tensors[name]
+        block, size = self._gguf.GGML_QUANT_SIZES.get(tensor.kind, (1, 0))
+        shape = (math.prod(tensor.shape[:-1]), tensor.shape[-1] // block * size)
+        if tensor.start + math.prod(shape) > self._header.path.stat().st_size:
+            raise broken(self._header.path, "its end is missing")
         try:
             kind = self._gguf.GGMLQuantizationType(tensor.kind)
-            block, size = self._gguf.GGML_QUANT_SIZES[kind]
-            shape = (math.prod(tensor.shape[:-1]), tensor.shape[-1] // block * size)
             stored = np.memmap(self._header.path, np.uint8, "r", tensor.start, shape)
             array = np.empty((shape[0], tensor.shape[-1]), np.float32)
             for first in range(0, shape[0], ROWS):  # gguf holds what it works on twice
                 rows = slice(first, first + ROWS)
                 array[rows] = self._gguf.dequantize(np.asarray(stored[rows]), kind)
-        except (NotImplementedError, ValueError, KeyError) as error:
+        except (NotImplementedError, ValueError) as error:
             raise ValueError(
                 f"weights have {name!r}, which the package gguf cannot read: {error}; "
                 "upgrade it, or convert the file with llama-quantize to Q8_0"

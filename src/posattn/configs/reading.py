@@ -115,7 +115,7 @@ def opened(config, *, part=None, length=None, known=FAMILIES):
         near = [  # a letter twice or at another place, not another family
             name
             for name in difflib.get_close_matches(model_type, known)
-            if set(name) == set(model_type)
+            if set(name.lower()) == set(model_type.lower())
         ]
         names = ", ".join(sorted(known))
         if model_type in FAMILIES:
@@ -135,7 +135,11 @@ def _tower(values, part):
     """The configuration of a tower, whose family the model may say in its place."""
     found = _plain(values.get(part))
     if not isinstance(found, dict):
-        known = [name for name, value in values.items() if isinstance(value, dict)]
+        known = [
+            name
+            for name, value in values.items()
+            if isinstance(value, dict) and not name.startswith(("rope_", "quantization"))
+        ]
         told = f"the configuration has {', '.join(known) or 'no parts'}"
         raise ValueError(f"part must be the key of a tower, got {part!r}; {told}")
     whole, (sense, *_) = values.get("model_type"), part.split("_")
@@ -254,8 +258,9 @@ def _values(config):
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
+        near = [f", such as {str(found)!r}" for found in path.parent.glob("*.gguf")]
         told = f"config {str(path)!r} cannot be read: {error.strerror}; {GIVE}"
-        raise ValueError(told) from None
+        raise ValueError(told + min(near, default="")) from None
     except ValueError as error:  # no JSON, or no text
         raise ValueError(f"config {str(path)!r} is no JSON: {error}; {GIVE}") from None
     if not isinstance(found, dict):

@@ -67,8 +67,8 @@ def of_the_rotation(layer, plan):
     rope, others = layer.rope, {other.rope for other in plan.layers} - {layer.rope}
     for other in sorted(filter(None, others), key=lambda rope: rope.base):
         yield (
-            f"rotation_of_base_{other.base:g}",
-            f"It rotates as other layers of the model do, with the base {other.base:g}.",
+            f"rotation_of_base_{other.base:.10g}",
+            f"It rotates as other layers of the model do, with the base {other.base:.10g}.",
             replace(layer, rope=other),
         )
     if rope is None:
@@ -77,14 +77,14 @@ def of_the_rotation(layer, plan):
     unscaled = plain(rope.rotary_dim, rope.base)
     scaled = not np.allclose(unscaled, rope.frequencies)
     for base in sorted({*BASES} - {rope.base}):
-        what = f"The base is {base:g}: the configuration says {rope.base:g}."
+        what = f"The base is {base:.10g}: the configuration says {rope.base:.10g}."
         alone = rotation(
             layer, frequencies=plain(rope.rotary_dim, base), attention_factor=1.0
         )
-        yield f"base_of_{base:g}", what, rescaled(layer, base=base) or alone
+        yield f"base_of_{base:.10g}", what, rescaled(layer, base=base) or alone
         if scaled:
-            what = f"The base is {base:g} and the scaling, {rope.method}, is ignored."
-            yield f"base_of_{base:g}_alone", what, alone
+            what = f"The base is {base:.10g} and the scaling, {rope.method}, is ignored."
+            yield f"base_of_{base:.10g}_alone", what, alone
     if scaled:
         changed = rotation(layer, frequencies=unscaled, attention_factor=1.0)
         yield "scaling_ignored", f"The scaling, {rope.method}, is ignored.", changed

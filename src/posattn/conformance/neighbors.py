@@ -103,9 +103,9 @@ def other_rotations(layer):
     for base in BASES:
         if base != rope.base:
             turns = tuple(w * base ** (-j / half) for j, w in enumerate(scaled))
-            what = f"The base is {base:g}: the configuration says {rope.base:g}."
+            what = f"The base is {base:.10g}: the configuration says {rope.base:.10g}."
             kept = replace(layer, rope=replace(rope, base=base, frequencies=turns))
-            yield f"nearby_base_{base:g}", what, rescaled(layer, base=base) or kept
+            yield f"nearby_base_{base:.10g}", what, rescaled(layer, base=base) or kept
     for factor in SHRINKING:
         for by, how in ((1 / factor, "slowly"), (factor, "fast")):
             turns = tuple(by * w for w in rope.frequencies)

@@ -80,8 +80,9 @@ def read(case, made, kind=None):
     A result of the kind `"mask"` may be True and False, or be added to the scores.
     """
     results = as_list(made)
-    if not all(hasattr(x, "shape") or isinstance(x, Real) for x in results):
-        return [], [f"returns {type(made).__name__}, and not arrays"]
+    other = [x for x in results if not (hasattr(x, "shape") or isinstance(x, Real))]
+    if other:
+        return [], [f"returns {type(other[0]).__name__}, and not arrays"]
     try:
         got = [frameworks.read(x) for x in results]
     except (TypeError, ValueError):
@@ -92,6 +93,8 @@ def read(case, made, kind=None):
             for x, y in zip(got, results)
         ]
     wanted, shapes = ([x.shape for x in xs] for xs in (as_list(case["expected"]), got))
+    if len(shapes) == len(wanted) and shapes != wanted:  # the first wrong one says enough
+        wanted, shapes = next(([x], [y]) for x, y in zip(wanted, shapes) if x != y)
     several = isinstance(case["expected"], list) or len(got) != 1
     return got if several else got[0], (
         [f"returns shape {told(shapes)}, where {told(wanted)} is expected"]

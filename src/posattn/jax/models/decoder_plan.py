@@ -140,7 +140,7 @@ def around(cls, model, key, dtype, state):
         None if model.tied else drawn(last, dim, model.vocab_size),
         encoding,
         norm if "embedding_norm" in family.top else None,
-        jnp.asarray(model.embedding_scale, dtype).item(),
+        float(jnp.dtype(dtype).type(model.embedding_scale)),
         model.logit_scale,
         model.logit_cap,
     )

@@ -51,6 +51,8 @@ class Experts(nn.Module):
         total = torch.zeros_like(x) if self.shared is None else self.shared(x)
         if self.shared_gate is not None:
             total = total * self.shared_gate(x).sigmoid()
+        if x.is_meta:  # which tokens chose an expert is not known, and the shape is
+            return total
         for network, weight in zip(self.experts, weights.unbind(-1), strict=True):
             there = weight.nonzero(as_tuple=True)
             total[there] += weight[there][:, None] * network(x[there])
