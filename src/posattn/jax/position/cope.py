@@ -10,7 +10,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -60,7 +59,6 @@ class CoPE:
         """
         max_len = contract.integer("max_len", max_len, least=1)
         head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         return cls(0.02 * jax.random.normal(rng, (max_len, head_dim), dtype))
 

@@ -308,7 +308,6 @@ class MixedRotary:
         """
         head_dim = contract.multiple("head_dim", head_dim, 4)
         num_heads = contract.integer("num_heads", num_heads, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         omega = sinusoidal_frequencies(head_dim // 2, base=base)
         direction = rng.uniform(0, 2 * np.pi, (num_heads, 1))
         cos, sin = np.cos(direction), np.sin(direction)

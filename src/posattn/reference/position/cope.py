@@ -103,7 +103,6 @@ class CoPE:
         """
         max_len = contract.integer("max_len", max_len, least=1)
         head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         return cls(rng.normal(0, 0.02, (max_len, head_dim)))
 
     def scores(

@@ -103,7 +103,6 @@ class DAPE:
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         hidden = rng.uniform(-1, 1, (2 * num_heads + 1, hidden_dim)) / np.sqrt(
             2 * num_heads
         )

@@ -189,7 +189,6 @@ class DisentangledBias:
         dim = contract.integer("dim", dim, least=1)
         num_heads = contract.heads(num_heads, dim)
         contract.bucketed(max_distance, bucketed_to)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         table = rng.normal(0, 0.02, (2 * max_distance, dim))
         weights = rng.normal(0, 0.02, (2, dim, dim))
         options = {"same_row": same_row, "bucketed_to": bucketed_to}

@@ -104,7 +104,6 @@ class FIRE:
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         hidden = rng.uniform(-1, 1, (2, hidden_dim))
         output = rng.uniform(-1, 1, (hidden_dim + 1, num_heads)) / np.sqrt(hidden_dim)
         return cls(

@@ -208,7 +208,6 @@ class ForgettingGate:
         """
         dim = contract.integer("dim", dim, least=1)
         num_heads = contract.integer("num_heads", num_heads, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         return cls(rng.normal(0, 0.02, (dim, num_heads)), np.zeros(num_heads))
 
     def __call__(

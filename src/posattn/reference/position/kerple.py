@@ -196,7 +196,6 @@ class KerplePower:
 
 def _uniform(rng, num_heads):
     num_heads = contract.integer("num_heads", num_heads, least=1)
-    contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
     return rng.uniform(0, 1, (2, num_heads))
 
 

@@ -60,7 +60,6 @@ class LearnedPositionalEncoding:
         """
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         return cls(rng.normal(0, 0.02, (max_len, dim)))
 
     def __call__(

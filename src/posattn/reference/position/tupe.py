@@ -114,7 +114,6 @@ class TUPEBias:
         max_len = contract.integer("max_len", max_len, least=1)
         dim = contract.integer("dim", dim, least=1)
         num_heads = contract.heads(num_heads, dim)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         table = rng.normal(0, 0.02, (max_len, dim))
         weights = rng.normal(0, 0.02, (2, dim, dim))
         cls_bias = np.zeros((2, num_heads)) if use_cls else None

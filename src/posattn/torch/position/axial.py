@@ -231,9 +231,6 @@ class MixedRotary(nn.Module):
         self.width = contract.integer("width", width, least=1)
         contract.layout(layout)
         self.layout = layout
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         omega = sinusoidal_frequencies(head_dim // 2, base=base, device=device)
         direction = torch.rand(num_heads, 1, generator=rng, device=device).double()
         cos, sin = (2 * math.pi * direction).cos(), (2 * math.pi * direction).sin()

@@ -79,9 +79,6 @@ class DAPE(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for weight, offset in (
             (self.hidden_weight, self.hidden_bias),
             (self.output_weight, self.output_bias),

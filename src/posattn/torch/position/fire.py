@@ -80,9 +80,6 @@ class FIRE(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.constant_(self.c, 0.1)
         nn.init.constant_(self.multiplier, 1)
         bound = 1 / math.sqrt(len(self.hidden_bias))

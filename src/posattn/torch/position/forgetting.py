@@ -148,9 +148,6 @@ class ForgettingGate(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.normal_(self.weight, std=0.02, generator=rng)
         nn.init.zeros_(self.offset)
 

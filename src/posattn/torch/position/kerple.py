@@ -171,7 +171,6 @@ def _empty(num_heads, dtype, device):
 
 
 def _draw(layer, most1, most2, rng):
-    contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
     nn.init.uniform_(layer.r1, 0, most1, generator=rng)
     nn.init.uniform_(layer.r2, 0, most2, generator=rng)
 

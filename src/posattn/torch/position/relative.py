@@ -68,9 +68,6 @@ class ShawRelative(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for table in self.parameters():
             nn.init.xavier_uniform_(table, generator=rng)
 
@@ -215,9 +212,6 @@ class RelativeGlobalAttention(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         head_dim = self.table.shape[-1]
         nn.init.normal_(self.table, std=head_dim**-0.5, generator=rng)
 

@@ -63,9 +63,6 @@ class SwinBias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.normal_(self.table, std=0.02, generator=rng)
 
     def extra_repr(self) -> str:

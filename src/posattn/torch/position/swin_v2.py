@@ -84,9 +84,6 @@ class SwinV2Bias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.normal_(self.hidden_weight, std=0.02, generator=rng)
         nn.init.zeros_(self.hidden_bias)
         nn.init.normal_(self.output_weight, std=0.02, generator=rng)

@@ -116,9 +116,6 @@ class T5Bias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.xavier_uniform_(self.table, generator=rng)
 
     def extra_repr(self) -> str:

@@ -72,9 +72,6 @@ class TUPEBias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for parameter in (self.table, self.query_weight, self.key_weight):
             nn.init.normal_(parameter, std=0.02, generator=rng)
         if self.cls_bias is not None:
