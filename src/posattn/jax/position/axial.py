@@ -173,8 +173,7 @@ def grid_coordinates(height: int, width: int) -> Integer[Array, "n c"]:
         Array([[0, 0],
                [0, 1]], dtype=int32)
     """
-    height = contract.integer("height", height, least=1)
-    width = contract.integer("width", width, least=1)
+    height, width = contract.sizes(height=height, width=width)
     return jnp.indices((height, width)).reshape(2, -1).T
 
 

@@ -78,8 +78,7 @@ class DAPE:
         Returns:
             The layer.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         contract.function_of_positions("bias", bias)
         dtype = jnp.result_type(float if dtype is None else dtype)
         parameters = []

@@ -129,8 +129,7 @@ class DisentangledBias:
         Returns:
             The scheme.
         """
-        max_distance = contract.integer("max_distance", max_distance, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_distance, dim = contract.sizes(max_distance=max_distance, dim=dim)
         num_heads = contract.heads(num_heads, dim)
         contract.bucketed(max_distance, bucketed_to)
         dtype = jnp.result_type(float if dtype is None else dtype)

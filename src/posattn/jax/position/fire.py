@@ -79,8 +79,7 @@ class FIRE:
         Returns:
             The layer.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         dtype = jnp.result_type(float if dtype is None else dtype)
         of_hidden, of_output = jax.random.split(rng)
         hidden = jax.random.uniform(of_hidden, (2, hidden_dim), dtype, -1, 1)

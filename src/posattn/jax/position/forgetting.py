@@ -153,8 +153,7 @@ class ForgettingGate:
         Returns:
             The gate.
         """
-        dim = contract.integer("dim", dim, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
+        dim, num_heads = contract.sizes(dim=dim, num_heads=num_heads)
         dtype = jnp.result_type(float if dtype is None else dtype)
         weight = 0.02 * jax.random.normal(rng, (dim, num_heads), dtype)
         return cls(weight, jnp.zeros(num_heads, dtype))

@@ -52,8 +52,7 @@ class LearnedPositionalEncoding:
         Returns:
             The layer.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         dtype = jnp.result_type(float if dtype is None else dtype)
         return cls(0.02 * jax.random.normal(rng, (max_len, dim), dtype))
 

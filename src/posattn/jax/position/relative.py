@@ -202,9 +202,9 @@ class RelativeGlobalAttention:
         Returns:
             The scheme.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
+        max_len, num_heads, head_dim = contract.sizes(
+            max_len=max_len, num_heads=num_heads, head_dim=head_dim
+        )
         dtype = jnp.result_type(float if dtype is None else dtype)
         table = jax.random.normal(rng, (num_heads, max_len, head_dim), dtype)
         return cls(table / math.sqrt(head_dim))

@@ -69,9 +69,9 @@ class SwinBias:
         Returns:
             The layer.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        height = contract.integer("height", height, least=1)
-        width = contract.integer("width", width, least=1)
+        num_heads, height, width = contract.sizes(
+            num_heads=num_heads, height=height, width=width
+        )
         dtype = jnp.result_type(float if dtype is None else dtype)
         shape = ((2 * height - 1) * (2 * width - 1), num_heads)
         return cls(0.02 * jax.random.normal(rng, shape, dtype), height, width)

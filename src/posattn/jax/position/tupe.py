@@ -76,8 +76,7 @@ class TUPEBias:
         Returns:
             The scheme.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         num_heads = contract.heads(num_heads, dim)
         dtype = jnp.result_type(float if dtype is None else dtype)
         drawn = 0.02 * jax.random.normal(rng, (max_len + 2 * dim, dim), dtype)

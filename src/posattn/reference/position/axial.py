@@ -225,8 +225,7 @@ def grid_coordinates(height: int, width: int) -> Integer[np.ndarray, "n c"]:
                [1, 0],
                [1, 1]])
     """
-    height = contract.integer("height", height, least=1)
-    width = contract.integer("width", width, least=1)
+    height, width = contract.sizes(height=height, width=width)
     return np.indices((height, width)).reshape(2, -1).T
 
 

@@ -257,9 +257,9 @@ class RelativeGlobalAttention:
             TypeError: if an argument is not of its kind.
             ValueError: if a number is not positive.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
+        max_len, num_heads, head_dim = contract.sizes(
+            max_len=max_len, num_heads=num_heads, head_dim=head_dim
+        )
         return cls(rng.normal(0, head_dim**-0.5, (num_heads, max_len, head_dim)))
 
     def scores(

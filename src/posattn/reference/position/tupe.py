@@ -111,8 +111,7 @@ class TUPEBias:
             TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         num_heads = contract.heads(num_heads, dim)
         table = rng.normal(0, 0.02, (max_len, dim))
         weights = rng.normal(0, 0.02, (2, dim, dim))

@@ -182,8 +182,7 @@ def grid_coordinates(
         tensor([[0, 0],
                 [0, 1]])
     """
-    height = contract.integer("height", height, least=1)
-    width = contract.integer("width", width, least=1)
+    height, width = contract.sizes(height=height, width=width)
     rows, columns = (torch.arange(size, device=device) for size in (height, width))
     return torch.cartesian_prod(rows, columns)
 
@@ -227,8 +226,7 @@ class MixedRotary(nn.Module):
     ):
         super().__init__()
         head_dim = contract.multiple("head_dim", head_dim, 4)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        self.width = contract.integer("width", width, least=1)
+        num_heads, self.width = contract.sizes(num_heads=num_heads, width=width)
         contract.layout(layout)
         self.layout = layout
         omega = sinusoidal_frequencies(head_dim // 2, base=base, device=device)

@@ -56,8 +56,7 @@ class FIRE(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         self.threshold = contract.positive("threshold", threshold)
         for name, shape in (
             ("c", (1,)),

@@ -133,8 +133,7 @@ class ForgettingGate(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        dim = contract.integer("dim", dim, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
+        dim, num_heads = contract.sizes(dim=dim, num_heads=num_heads)
         self.weight = nn.Parameter(torch.empty(dim, num_heads, dtype=dtype, device=device))
         self.offset = nn.Parameter(torch.empty(num_heads, dtype=dtype, device=device))
         self.reset_parameters(rng)

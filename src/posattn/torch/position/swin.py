@@ -45,9 +45,9 @@ class SwinBias(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        self.height = contract.integer("height", height, least=1)
-        self.width = contract.integer("width", width, least=1)
+        num_heads, self.height, self.width = contract.sizes(
+            num_heads=num_heads, height=height, width=width
+        )
         displacements = (2 * self.height - 1) * (2 * self.width - 1)
         self.table = nn.Parameter(
             torch.empty(displacements, num_heads, dtype=dtype, device=device)

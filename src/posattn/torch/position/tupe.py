@@ -53,8 +53,7 @@ class TUPEBias(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         self.num_heads = contract.heads(num_heads, dim)
         for name, rows in (("table", max_len), ("query_weight", dim), ("key_weight", dim)):
             empty = torch.empty(rows, dim, dtype=dtype, device=device)
