@@ -57,13 +57,6 @@ def frequencies_in_float16(made):
     return half_precision("float16")(made)
 
 
-@misuse("yarn", "longrope")
-def attention_factor_squared(definition, dim, **keywords):
-    """The attention factor is squared: that is what it does to the scores, not to queries and keys."""
-    made, factor = definition(dim, **keywords)
-    return made, factor**2
-
-
 @fault("frequencies")
 def exponent_of_the_pair(dim, *, base=10000.0):
     """The exponent j / d where 2j / d should be: the frequencies fall half as fast."""
@@ -137,19 +130,6 @@ def shrinks_when_short(dim, *, base=10000.0, factor, length, trained_length):
         length / trained_length - 1
     )  # if negative, its power is complex
     return np.real((base * stretch ** (dim / (dim - 2))) ** (-np.arange(0, dim, 2) / dim))
-
-
-@fault("dynamic_ntk", seen="vllm-project/vllm #5093")
-def not_dynamic(dim, *, length, factor, trained_length, **keywords):
-    """It is not dynamic: the base is that of a text of the trained length times the factor."""
-    longest = {"length": int(trained_length * factor), "trained_length": trained_length}
-    return scaling.dynamic_ntk(dim, factor=factor, **longest, **keywords)
-
-
-@fault("dynamic_ntk")
-def factor_ignored(dim, *, factor, **keywords):
-    """The factor is ignored: the base grows with length / trained length, as in the paper."""
-    return scaling.dynamic_ntk(dim, factor=1.0, **keywords)
 
 
 @fault("yarn")

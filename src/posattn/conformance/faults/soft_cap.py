@@ -34,12 +34,6 @@ def soft_cap_after_mask_and_bias(definition, *heads, **keywords):
     return soft_cap_after_the_mask(definition, *heads, before=True, **keywords)
 
 
-@misuse("soft_cap")
-def soft_cap_ignored(definition, *heads, soft_cap, **keywords):
-    """The soft cap is ignored, as by a kernel that knows none."""
-    return definition(*heads, **keywords)
-
-
 def of_the_cap(change):
     """Enter an attention with a wrong cap, whose scores are `change(products, scale, bias, cap)`."""
 

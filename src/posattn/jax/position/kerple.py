@@ -175,7 +175,6 @@ def _uniform(rng, num_heads, dtype):
 
 def _bounded(r1, r2, most=MOST):
     """Both parameters, of which the second is at most `most`; the derivative passes unbounded."""
-    contract.parameter("r1", r1, ("num_heads",))
     contract.parameter("r2", r2, r1.shape)
     for r, bound in ((r1, MOST), (r2, most)):
         fixed = jax.lax.stop_gradient(r)

@@ -177,7 +177,6 @@ class T5Bias:
             TypeError: if positions are not integers.
             ValueError: if batch axes of positions differ, or the table does not fit.
         """
-        contract.parameter("table", self.table, ("num_buckets", "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)
         bucket = t5_bucket(
             relative_positions(query_positions, key_positions),

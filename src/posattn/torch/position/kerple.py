@@ -177,7 +177,6 @@ def _draw(layer, most1, most2, rng):
 
 def _read(layer, most, query_positions, key_positions):
     """The parameters within their bounds, with axes for queries and keys, and the distances."""
-    contract.parameter("r1", layer.r1, ("num_heads",))
     contract.parameter("r2", layer.r2, tuple(layer.r1.shape))
     wide = torch.promote_types(layer.r1.dtype, torch.float32)
     distances = relative_positions(query_positions, key_positions).abs().to(wide)

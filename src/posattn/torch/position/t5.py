@@ -142,7 +142,6 @@ class T5Bias(nn.Module):
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
         """
-        contract.parameter("table", self.table, ("num_buckets", "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)
         bucket = t5_bucket(
             relative_positions(query_positions, key_positions),
