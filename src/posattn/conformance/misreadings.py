@@ -30,14 +30,9 @@ OTHER_METHODS = {  # what each takes beside factor and trained length
 
 
 def misreadings(layer, plan):
-    """All that may have been read wrongly of a layer.
+    """All that may have been read wrongly of a layer of a plan, whose other layers may be mistaken for it.
 
-    Args:
-        layer: a `posattn.configs.Layer`.
-        plan: the plan that it belongs to, whose other layers may be mistaken for it.
-
-    Yields:
-        A name, a sentence, and the layer as it would then be.
+    Each is a name, a sentence, and the layer as it would then be.
     """
     yield from of_the_rotation(layer, plan)
     yield from of_the_mask(layer, plan)

@@ -23,15 +23,10 @@ KEYS = {
 
 
 def nearby(layer, plan, sizes):
-    """Other layers of the model that one may be instead, and other numbers it may have been built with.
+    """Other layers of the plan that one may be instead, and other numbers it may have been built with.
 
-    Args:
-        layer: a `posattn.configs.Layer`.
-        plan: the plan that it belongs to.
-        sizes: of windows that the outputs leave open.
-
-    Yields:
-        A name, a sentence, and the layer as it would then be.
+    Each is a name, a sentence, and the layer as it would then be; `sizes` are of windows that the outputs
+    leave open.
     """
     yield from other_kinds(layer, plan)
     yield from other_norms(layer)

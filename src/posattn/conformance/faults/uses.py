@@ -269,8 +269,6 @@ RESULTS = (
      "The gates come back, and not their logarithms."),
     ("buckets_without_sign", ("deberta_bucket",), lambda made, *_: np.abs(made),
      "Both directions share their buckets: the sign is missing."),
-    ("attention_factor_squared", ("yarn", "longrope"), lambda made, *_: (made[0], made[1] ** 2),
-     "The attention factor is squared: that is what it does to the scores, not to queries and keys."),
     ("attention_factor_missing", ("yarn", "longrope"), lambda made, *_: (made[0], 1.0),
      "The attention factor is missing: it is 1."),
     ("attention_factor_one_over", ("yarn",), lambda made, *_: (made[0], 1 / made[1]),
