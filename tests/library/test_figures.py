@@ -581,17 +581,6 @@ def test_points_are_marks_without_a_line_and_lines_beside_them_have_none():
         assert {"mean", "samples", "asked"} <= set(words(variant.axes[0]))
 
 
-def test_bands_reach_from_the_lowest_to_the_highest_in_the_color_of_their_line():
-    low, high = X / 2, X * 3
-    figure = figures.curves(X, {"a": X, "b": X}, "x", "y", bands={"b": [low, high]})
-    for variant in (figure, figure.phone):
-        (shade,) = variant.axes[0].collections
-        corners = shade.get_paths()[0].get_extents()
-        assert (corners.y0, corners.y1) == (low.min(), high.max())
-        line = variant.axes[0].lines[1]
-        assert to_rgb(shade.get_facecolor()[0, :3]) == to_rgb(line.get_color())
-
-
 def test_offsets_are_the_products():
     (axes,) = CALLS["offsets"]().axes
     line = axes.containers[0].markerline
@@ -627,8 +616,6 @@ MISTAKES = [
     (lambda: figures.masks([FULL, SMALL], ["a", "b"]), "masks[1] must have shape (5, 5), got (4, 4)"),
     (lambda: figures.curves(ENCODING, SERIES, "", ""), "x must have shape (m), got (40, 12)"),
     (lambda: figures.curves(X, {"a": X[:3]}, "", ""), "series['a'] must have shape (7), got (3,)"),
-    (lambda: figures.curves(X, {"a": X}, "", "", bands={"b": [X, X]}),
-     "bands must belong to series, got 'b'"),
     (lambda: figures.curves(X, {"a": -X}, "", "", False, True),
      "series['a'] must be positive on a logarithmic axis, got -128.0"),
     (lambda: figures.offsets(ENCODING), "products must have shape (m), got (40, 12)"),

@@ -33,18 +33,7 @@ OTHER_NAMES = {
 
 
 def agreeing(keys, layers):
-    """The keys that were not read, each with whether it is true of the layers; an error if it is not.
-
-    Args:
-        keys: of the configuration, after the family has read it.
-        layers: what it read.
-
-    Returns:
-        A tuple of words.
-
-    Raises:
-        ValueError: if such a key contradicts the layers, or is misspelt.
-    """
+    """The keys that were not read, in words, each with whether it is true of the layers; an error if not."""
     words = []
     for key, value in keys.unread().items():
         claim = CLAIMS.get(OTHER_NAMES.get(key, key))

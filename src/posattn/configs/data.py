@@ -7,12 +7,5 @@ __all__ = ["data"]
 
 
 def data(name):
-    """What a file of this folder holds.
-
-    Args:
-        name: of the file.
-
-    Returns:
-        What its JSON says.
-    """
+    """What the JSON of a file of this folder holds."""
     return json.loads(Path(__file__).with_name(name).read_text("utf-8"))

@@ -22,14 +22,7 @@ SAME = {  # families that are read by the class of another
 
 
 def defaults_of(family):
-    """The name of the family's class, and its defaults by their keys; None and nothing if it has none.
-
-    Args:
-        family: the model type.
-
-    Returns:
-        The name, and a dictionary.
-    """
+    """The name of the family's class, and its defaults by their keys; None and nothing if it has none."""
     found = READ["families"].get(SAME.get(family, family), {"class": None, "values": {}})
     return found["class"], found["values"]
 

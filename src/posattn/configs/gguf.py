@@ -149,11 +149,7 @@ class Header:
 
     @property
     def architecture(self):
-        """The family as the file names it.
-
-        Raises:
-            ValueError: if its conversion is not known.
-        """
+        """The family as the file names it; a ValueError if its conversion is not known."""
         found = self.fields.get("general.architecture")
         if found not in FAMILIES:
             known = ", ".join(sorted(FAMILIES))
@@ -174,16 +170,9 @@ def shortest(number):
 
 
 def config_of(path):
-    """What the header of a GGUF file says, with the keys of transformers.
+    """What the header of a GGUF file says, with the keys of transformers, as a `config.json` holds it.
 
-    Args:
-        path: of the file.
-
-    Returns:
-        A dictionary, as a `config.json` holds it.
-
-    Raises:
-        ValueError: if it is no whole GGUF file, its family is not known, or it says what no key can say.
+    A ValueError tells that it is no whole GGUF file, its family is not known, or it says what no key can.
     """
     header = Header(path)
     name, tensors = header.architecture, header.tensors

@@ -162,19 +162,9 @@ def _towers(values):
 
 
 def chosen(config, layer, *, length=None):
-    """The plan of a model, and one of its layers of attention.
+    """The plan of a model, from what `plan` reads or a `Plan`, and one of its layers of attention of pairs.
 
-    Args:
-        config: what `plan` reads, or a `Plan`.
-        layer: the number of the layer, from 0 on.
-        length: as for `plan`.
-
-    Returns:
-        The plan, and its `Layer`.
-
-    Raises:
-        TypeError: if `layer` is not an integer, or a value is not of its kind.
-        ValueError: if there is no such layer, it is no attention of pairs, or the configuration is not clear.
+    A TypeError or a ValueError tells why there is no such layer.
     """
     whole = config if isinstance(config, Plan) else plan(config, length=length)
     index = contract.integer("layer", layer)

@@ -22,12 +22,8 @@ FAILED = 1
 def check_apart(request, time_limit):
     """Have `worker` check a function, and return the report as text and as data, and the exit code.
 
-    Args:
-        request: the function, and what `worker.USUAL` has otherwise, by name.
-        time_limit: the seconds that a case may take.
-
-    Raises:
-        UsageError: if the check cannot be run.
+    The request has the function and what `worker.USUAL` has otherwise, by name, and a case may take
+    `time_limit` seconds. A UsageError tells why the check cannot be run.
     """
     child = subprocess.Popen(
         [*COMMAND, json.dumps(request)],

@@ -30,14 +30,9 @@ OTHER_METHODS = {  # what each takes beside factor and trained length
 
 
 def misreadings(layer, plan):
-    """All that may have been read wrongly of a layer.
+    """All that may have been read wrongly of a layer of a plan, whose other layers may be mistaken for it.
 
-    Args:
-        layer: a `posattn.configs.Layer`.
-        plan: the plan that it belongs to, whose other layers may be mistaken for it.
-
-    Yields:
-        A name, a sentence, and the layer as it would then be.
+    Each is a name, a sentence, and the layer as it would then be.
     """
     yield from of_the_rotation(layer, plan)
     yield from of_the_mask(layer, plan)
@@ -66,11 +61,9 @@ def of_the_rotation(layer, plan):
     """Mistakes about how queries and keys rotate."""
     rope, others = layer.rope, {other.rope for other in plan.layers} - {layer.rope}
     for other in sorted(filter(None, others), key=lambda rope: rope.base):
-        yield (
-            f"rotation_of_base_{other.base:.10g}",
-            f"It rotates as other layers of the model do, with the base {other.base:.10g}.",
-            replace(layer, rope=other),
-        )
+        base = f"{other.base:.10g}"
+        what = f"It rotates as other layers of the model do, with the base {base}."
+        yield f"rotation_of_base_{base}", what, replace(layer, rope=other)
     if rope is None:
         return
     yield "not_rotated", "Queries and keys are not rotated.", replace(layer, rope=None)
@@ -102,16 +95,10 @@ def of_the_rotation(layer, plan):
             what = f"{' and '.join(keys)} of the configuration {'is' if len(keys) == 1 else 'are'} ignored."
             yield f"{keys[0]}_ignored", what, replace(without, scale=layer.scale)
     other = {"half": "interleaved", "interleaved": "half"}[rope.layout]
-    yield (
-        "other_layout",
-        f"The layout is {other}: it should be {rope.layout}.",
-        rotation(layer, layout=other),
-    )
-    yield (
-        "turned_the_other_way",
-        "Queries and keys rotate the other way.",
-        rotation(layer, frequencies=-np.array(rope.frequencies)),
-    )
+    what = f"The layout is {other}: it should be {rope.layout}."
+    yield "other_layout", what, rotation(layer, layout=other)
+    backwards = rotation(layer, frequencies=-np.array(rope.frequencies))
+    yield "turned_the_other_way", "Queries and keys rotate the other way.", backwards
     turning = np.array(rope.frequencies)[np.array(rope.frequencies) != 0]
     if layer.latent is None and 2 * len(turning) < layer.head_dim:
         whole = rotation(layer, frequencies=plain(layer.head_dim, rope.base))
@@ -185,32 +172,23 @@ def of_the_mask(layer, plan):
     if layer.window is not None:
         for name, step in (("large", 1), ("small", -1)):
             if layer.window + step > 0:
-                yield (
-                    f"window_one_too_{name}",
-                    f"The window is one too {name}: it holds {layer.window} with the query's own.",
-                    replace(layer, window=layer.window + step),
-                )
+                what = f"The window is one too {name}: it holds {layer.window} with the query's own."
+                other = replace(layer, window=layer.window + step)
+                yield f"window_one_too_{name}", what, other
     if layer.chunk is not None:
-        yield (
-            "window_for_chunk",
-            "A window moves with the query: here are chunks, which do not.",
-            replace(layer, chunk=None, window=layer.chunk),
-        )
+        what = "A window moves with the query: here are chunks, which do not."
+        yield "window_for_chunk", what, replace(layer, chunk=None, window=layer.chunk)
     for name in ("window", "chunk"):
         sizes = {getattr(other, name) for other in plan.layers} - {None}
         if getattr(layer, name) is None:
             for size in sorted(sizes):
-                yield (
-                    f"{name}_of_other_layers",
-                    f"It has the {name} of other layers, {size}: this one sees everything.",
-                    replace(layer, **{name: size}),
+                what = (
+                    f"It has the {name} of other layers, {size}: this one sees everything."
                 )
+                yield f"{name}_of_other_layers", what, replace(layer, **{name: size})
     if layer.causal:
-        yield (
-            "future_seen",
-            "The future is seen: the layer is causal.",
-            replace(layer, causal=False),
-        )
+        what = "The future is seen: the layer is causal."
+        yield "future_seen", what, replace(layer, causal=False)
 
 
 def rotation(layer, **changed):

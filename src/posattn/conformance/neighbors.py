@@ -23,15 +23,10 @@ KEYS = {
 
 
 def nearby(layer, plan, sizes):
-    """Other layers of the model that one may be instead, and other numbers it may have been built with.
+    """Other layers of the plan that one may be instead, and other numbers it may have been built with.
 
-    Args:
-        layer: a `posattn.configs.Layer`.
-        plan: the plan that it belongs to.
-        sizes: of windows that the outputs leave open.
-
-    Yields:
-        A name, a sentence, and the layer as it would then be.
+    Each is a name, a sentence, and the layer as it would then be; `sizes` are of windows that the outputs
+    leave open.
     """
     yield from other_kinds(layer, plan)
     yield from other_norms(layer)
@@ -75,24 +70,20 @@ def other_norms(layer):
     norms = layer.query_norm, layer.key_norm
     if None in norms:
         return
-    yield (
-        "norms_ignored",
-        "Queries and keys are not normalized.",
-        replace(layer, query_norm=None, key_norm=None),
-    )
-    place = "before" if layer.query_norm.after else "after"
-    query, key = (replace(norm, after=not norm.after) for norm in norms)
-    yield (
-        "norms_on_the_other_side",
-        f"Queries and keys are normalized {place} the rotation.",
-        replace(layer, query_norm=query, key_norm=key),
-    )
-    query, key = (replace(norm, plus_one=not norm.plus_one) for norm in norms)
-    yield (
-        "one_of_the_norms",
-        f"The norms {'lack the 1 that is' if layer.query_norm.plus_one else 'have a 1'} added to weights.",
-        replace(layer, query_norm=query, key_norm=key),
-    )
+    before = "before" if layer.query_norm.after else "after"
+    one = "lack the 1 that is" if layer.query_norm.plus_one else "have a 1"
+    sides = [replace(norm, after=not norm.after) for norm in norms]
+    ones = [replace(norm, plus_one=not norm.plus_one) for norm in norms]
+    for name, what, (query, key) in (
+        ("norms_ignored", "Queries and keys are not normalized.", (None, None)),
+        (
+            "norms_on_the_other_side",
+            f"Queries and keys are normalized {before} the rotation.",
+            sides,
+        ),
+        ("one_of_the_norms", f"The norms {one} added to weights.", ones),
+    ):
+        yield name, what, replace(layer, query_norm=query, key_norm=key)
 
 
 def other_rotations(layer):

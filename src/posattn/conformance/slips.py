@@ -19,11 +19,8 @@ def slips(layer):
     if layer.rope is not None:
         twice = {"frequencies": 2 * np.array(layer.rope.frequencies)}
         twice["attention_factor"] = layer.rope.attention_factor**2
-        yield (
-            "rotated_twice",
-            "Queries and keys are rotated twice, as where a layer and its kernel both rotate.",
-            partial(attend, rotation(layer, **twice)),
-        )
+        what = "Queries and keys are rotated twice, as where a layer and its kernel both rotate."
+        yield "rotated_twice", what, partial(attend, rotation(layer, **twice))
     if 1 < layer.num_kv_heads < layer.num_heads:
         group = layer.num_heads // layer.num_kv_heads
 
@@ -31,12 +28,8 @@ def slips(layer):
             key, value = (np.concatenate([x] * group, axis=1) for x in (key, value))
             return attend(layer, query, key, value, *positions, **more)
 
-        yield (
-            "key_heads_tiled",
-            "Key heads are repeated one after the other, as tile does: each belongs to neighboring query "
-            "heads, as with repeat_interleave.",
-            tiled,
-        )
+        what = "Key heads are repeated one after the other, as tile does: each belongs to neighboring query "
+        yield "key_heads_tiled", what + "heads, as with repeat_interleave.", tiled
     scheme = "attention" if layer.soft_cap is None else "soft_cap"
     places = {"sinks" if layer.sinks else scheme: "attention"}
     places[scheme_of(layer.bias)] = "biased"
@@ -72,11 +65,9 @@ def of_later_calls(layer):
                 what = f"The {name} is ignored where there {there}."
                 yield f"{name}_not_{moment}", what, where(few, **{name: None})
     if layer.window is not None:
-        yield (
-            "window_one_too_large_in_decoding",
-            f"The window is one too large in decoding: it holds {layer.window} with the query's own.",
-            where(decoding, window=layer.window + 1),
-        )
+        what = f"The window is one too large in decoding: it holds {layer.window} with the query's own."
+        larger = where(decoding, window=layer.window + 1)
+        yield "window_one_too_large_in_decoding", what, larger
 
 
 def of_the_order(layer):
@@ -91,33 +82,21 @@ def of_the_order(layer):
         )
 
     if layer.causal:
-        yield (
-            "mask_from_the_top_left",
-            "The causal mask counts queries from 0 in each call, so it begins in the top left corner: the "
-            "last query must see the last key.",
-            masked_by(lambda *given: seen(layer, *counted(*given))),
-        )
-    yield (
-        "mask_by_rows",
-        "The mask counts the rows of a call, the last query at the last key: it should go by positions.",
-        masked_by(lambda *given: seen(layer, *counted(*given, at_the_end=True))),
-    )
+        what = "The causal mask counts queries from 0 in each call, so it begins in the top left corner: the "
+        corner = masked_by(lambda *given: seen(layer, *counted(*given)))
+        yield "mask_from_the_top_left", what + "last query must see the last key.", corner
+    what = "The mask counts the rows of a call, the last query at the last key: it should go by positions."
+    by_rows = masked_by(lambda *given: seen(layer, *counted(*given, at_the_end=True)))
+    yield "mask_by_rows", what, by_rows
     if layer.window is not None:
         past, near = replace(layer, window=None), replace(layer, causal=False)
-        yield (
-            "window_from_the_top_left",
-            "The window counts queries from 0 in each call: it should go by positions, as causality does.",
-            masked_by(lambda *given: seen(past, *given[3:]) & seen(near, *counted(*given))),
-        )
+        what = "The window counts queries from 0 in each call: it should go by positions, as causality does."
+        both = lambda *given: seen(past, *given[3:]) & seen(near, *counted(*given))  # noqa: E731
+        yield "window_from_the_top_left", what, masked_by(both)
     if layer.rope is not None or layer.bias is not None:
         does = "biases" if layer.rope is None else "rotates"
-        yield (
-            "queries_from_0",
-            f"Each call {does} its queries as if the first of them stood at position 0.",
-            placed_by(lambda *given: (counted(*given)[0], given[-1])),
-        )
-        yield (
-            "positions_from_0",
-            f"Each call {does} its queries and keys as if the first of them stood at position 0.",
-            placed_by(counted),
-        )
+        what = f"Each call {does} its queries as if the first of them stood at position 0."
+        first = placed_by(lambda *given: (counted(*given)[0], given[-1]))
+        yield "queries_from_0", what, first
+        what = f"Each call {does} its queries and keys as if the first of them stood at position 0."
+        yield "positions_from_0", what, placed_by(counted)

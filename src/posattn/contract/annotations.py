@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from posattn.contract.arrays import Attention, Rotation, array, floating, integer_array
-from posattn.contract.numbers import dtype
+from posattn.contract.numbers import dtype, rng
 
 SWITCHES = ("bool", "bool_")  # NumPy's, under both of its names
 
@@ -23,17 +23,21 @@ class _Column(NamedTuple):
     kinds: tuple
     framework: str
     is_floating: Any
+    source: str
+    is_source: Any
 
 
-def validate(kinds, framework, is_floating=None):
+def validate(kinds, framework, is_floating=None, *, source, is_source):
     """A decorator for what is public in a column: it checks arguments and arrays of a layer first.
 
     Args:
         kinds: the classes of arrays that the framework computes with.
         framework: what such an array is called.
         is_floating: whether what is given as `dtype` is one of floating-point numbers.
+        source: what the numbers of `rng` are drawn from.
+        is_source: whether what is given as `rng` is such a source.
     """
-    column = _Column(kinds, framework, is_floating)
+    column = _Column(kinds, framework, is_floating, source, is_source)
 
     def validated(thing):
         return (
@@ -108,6 +112,8 @@ def _checks(annotations, column):
             made[name] = _check(_instance, name, classes, optional)
         elif name == "dtype" and column.is_floating is not None:
             made[name] = _check(_floating, column.is_floating)
+        elif name == "rng" and len(given) == 1:  # others take seeds, too
+            made[name] = _check(_source, column, type(None) in allowed)
         elif bool in allowed:
             made[name] = _check(_switch, name, type(None) in allowed)
         elif arrays or any(hasattr(part, "array_type") for part in parts):
@@ -243,6 +249,11 @@ def _floating(is_floating, value):
         fits = False
     if not fits:
         raise TypeError(f"dtype must be a floating dtype or None, got {value!r}")
+
+
+def _source(column, optional, value):
+    """Reject what a column cannot draw from."""
+    rng(value, (optional and value is None) or column.is_source(value), column.source)
 
 
 def _instance(name, kinds, optional, value):

@@ -68,6 +68,11 @@ def integer(name, value, *, least=0, even=False):
     )
 
 
+def sizes(**named):
+    """Return positive integers, in their order."""
+    return [integer(name, value, least=1) for name, value in named.items()]
+
+
 def below(value, right_kind=True):
     """What an expected integer is told to be as well where the given one is too large."""
     return " below 2**63" if right_kind and value >= TOO_LARGE else ""

@@ -65,7 +65,6 @@ def curves(
     log_x: bool = False,
     log_y: bool = False,
     points: Mapping[str, ArrayLike] | None = None,
-    bands: Mapping[str, ArrayLike] | None = None,
 ) -> Figure:
     """Draw several curves over one axis, told apart by colour, dash and marker.
 
@@ -79,16 +78,13 @@ def curves(
         log_x: whether the horizontal axis is logarithmic; `x` is then positive.
         log_y: whether the vertical axis is logarithmic; the values are then positive.
         points: for each label, points that no line joins, `(n, 2)`; none by default.
-        bands: for labels of `series`, where each value may lie, from the lowest to the highest, `(2, m)`;
-            none by default.
 
     Returns:
-        A figure with one line per label, a shade around each that has a band, and one set of marks per
-        label of `points`.
+        A figure with one line per label, and one set of marks per label of `points`.
 
     Raises:
-        ValueError: if a length differs from that of `x`, points are no pairs, a band belongs to no curve,
-            or a logarithmic axis meets a number that is not positive.
+        ValueError: if a length differs from that of `x`, points are no pairs, or a logarithmic axis meets
+            a number that is not positive.
     """
     x = checked("x", x, "m")
     held("series", series)
@@ -100,14 +96,6 @@ def curves(
         label: checked(f"points[{label!r}]", pairs, "n pair", pair=2)
         for label, pairs in (points or {}).items()
     }
-    shades = {
-        label: checked(f"bands[{label!r}]", band, "ends m", ends=2, m=x.size)
-        for label, band in (bands or {}).items()
-    }
-    for label, band in shades.items():
-        if label not in lines:
-            raise ValueError(f"bands must belong to series, got {label!r}")
-        _check_positive(f"bands[{label!r}]", band, log_y)
     _check_positive("x", x, log_x)
     for label, values in lines.items():
         _check_positive(f"series[{label!r}]", values, log_y)
@@ -125,9 +113,6 @@ def curves(
     if log_x and x.size <= 8:
         axes.set_xticks(x, [f"{value:.10g}" for value in x])
         axes.set_xticks([], minor=True)
-    for label, (low, high) in shades.items():
-        color = PALETTE[list(lines).index(label) % 4]
-        axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
     _plot(axes, x, lines, marks)
     return figure
 

@@ -6,4 +6,9 @@ from posattn import contract
 
 __all__ = []
 
-validated = contract.validate((np.ndarray, np.generic), "NumPy array")
+validated = contract.validate(
+    (np.ndarray, np.generic),
+    "NumPy array",
+    source="numpy.random.Generator",
+    is_source=lambda given: isinstance(given, np.random.Generator),
+)

@@ -56,13 +56,6 @@ def mask_inverted(scores, mask=None):
     return reference.masked_softmax(scores, None if mask is None else ~mask)
 
 
-@misuse("attention")
-@named_as(mask_inverted)
-def given_mask_inverted(definition, *heads, mask=None, **keywords):
-    """The mask that is given is inverted, and causal is not."""
-    return definition(*heads, mask=None if mask is None else ~mask, **keywords)
-
-
 @of_the_weights()
 def mask_added(scores, mask=None):
     """The mask is added to the scores as 0 and 1, and hides nothing."""
@@ -152,55 +145,11 @@ def causal_without_itself(query, key, value, *, mask=None, causal=False, **keywo
     return attention(query, key, value, mask=mask, **keywords)
 
 
-@fault("attention")
-def causal_or_mask(query, key, value, *, mask=None, causal=False, **keywords):
-    """A mask switches causal off: both should hold."""
-    return attention(
-        query, key, value, mask=mask, causal=causal and mask is None, **keywords
-    )
-
-
 @misuse("attention")
 def causal_in_squares_only(definition, query, key, value, *, causal=False, **keywords):
     """Causal holds for as many queries as keys only: with others, the future is seen."""
     causal = causal and query.shape[-2] == key.shape[-2]
     return definition(query, key, value, causal=causal, **keywords)
-
-
-@misuse("attention", "sinks", "soft_cap")
-def causal_ignored(definition, *heads, causal=False, **keywords):
-    """Causal is ignored: the future is seen."""
-    return definition(*heads, **keywords)
-
-
-@misuse("attention", "sinks", "soft_cap")
-def scale_ignored(definition, *heads, scale=None, **keywords):
-    """The scale is ignored: it is one over the square root of the width, whatever was asked."""
-    return definition(*heads, **keywords)
-
-
-@misuse("attention")
-def bias_or_causal(definition, *heads, bias=None, causal=False, **keywords):
-    """Causal switches the bias off: both should hold."""
-    return definition(*heads, bias=None if causal else bias, causal=causal, **keywords)
-
-
-@misuse("attention")
-def bias_or_mask(definition, *heads, bias=None, mask=None, **keywords):
-    """A mask switches the bias off: both should hold."""
-    return definition(*heads, bias=bias if mask is None else None, mask=mask, **keywords)
-
-
-@misuse("attention", "sinks", "soft_cap")
-def bias_ignored(definition, *heads, bias=None, **keywords):
-    """The bias is ignored."""
-    return definition(*heads, **keywords)
-
-
-@misuse("attention")
-def not_scaled(definition, *heads, **keywords):
-    """The scores are not divided by the square root of the width."""
-    return definition(*heads, **{"scale": 1.0, **keywords})
 
 
 @misuse("attention")
@@ -215,18 +164,6 @@ def bias_scaled(definition, query, *others, bias=None, scale=None, **keywords):
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     bias = None if bias is None else bias * factor
     return definition(query, *others, bias=bias, scale=scale, **keywords)
-
-
-@misuse("sinks")
-def sinks_ignored(definition, *heads, sinks, **keywords):
-    """The sinks are ignored: weights sum to 1, as those of a kernel that knows no sinks."""
-    return definition(*heads, **keywords)
-
-
-@misuse("sinks")
-def sinks_of_one(definition, *heads, sinks, **keywords):
-    """Each sum grows by 1, whatever the sinks: the exponential of 0, and not that of the sink."""
-    return definition(*heads, sinks=np.zeros_like(sinks), **keywords)
 
 
 @misuse("sinks")
@@ -266,18 +203,6 @@ def sinks_of_the_keys(definition, query, key, *others, sinks, **keywords):
     return definition(query, key, *others, sinks=shared, **keywords)
 
 
-@misuse("sinks")
-def sinks_of_the_first_head(definition, *heads, sinks, **keywords):
-    """The first sink is that of all heads."""
-    return definition(*heads, sinks=np.full_like(sinks, sinks[0]), **keywords)
-
-
-@misuse("sinks")
-def sinks_counted_twice(definition, *heads, sinks, **keywords):
-    """Sinks are counted twice, as where keys are split and each part has them: once is right."""
-    return definition(*heads, sinks=sinks + np.log(2), **keywords)
-
-
 @misuse("sinks", seen="ROCm/rocm-libraries #12227")
 def sinks_again_after_hidden_keys(definition, query, key, value, *, sinks, **keywords):
     """Sinks are counted twice where the first half of the keys is hidden: each part of them has a sink."""
@@ -290,12 +215,6 @@ def sinks_again_after_hidden_keys(definition, query, key, value, *, sinks, **key
         return once
     half = key.shape[-2] // 2
     return np.where(np.any(seen[..., :half], axis=-1, keepdims=True), once, twice)
-
-
-@misuse("sinks")
-def sinks_to_the_base_of_two(definition, *heads, sinks, **keywords):
-    """Sinks are exponents of 2: a kernel that computes powers of 2 must convert sinks like scores."""
-    return definition(*heads, sinks=sinks * np.log(2), **keywords)
 
 
 @misuse("sinks")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posattn.conformance.faults.registry import fault, misuse, tokens
+from posattn.conformance.faults.registry import fault, line, misuse, tokens
 from posattn.reference.position.axial import rotate_axes
 from posattn.reference.position.mrope import mrope_frequencies
 from posattn.reference.position.rotary import rotate
@@ -65,24 +65,6 @@ def angle_subtracted(definition, x, *where, phase, **keywords):
     return np.concatenate([cos * cosine + sin * sine, sin * cosine - cos * sine], axis=-1)
 
 
-@fault("axial")
-def first_axis_only(x, coordinates, frequencies, **keywords):
-    """The first coordinate alone counts."""
-    return rotate_axes(x, coordinates[..., :1], frequencies[:1], **keywords)
-
-
-@fault("axial")
-def coordinates_exchanged(x, coordinates, frequencies, **keywords):
-    """The coordinates are read from the last to the first: column before row."""
-    return rotate_axes(x, coordinates[..., ::-1], frequencies, **keywords)
-
-
-@fault("axial")
-def turned_backwards_by_coordinates(x, coordinates, frequencies, **keywords):
-    """The wrong sign: pairs rotate clockwise, (a cos + b sin, b cos - a sin)."""
-    return rotate_axes(x, -coordinates, frequencies, **keywords)
-
-
 @fault("axial_frequencies")
 def axes_alternate(dim, num_axes=2, *, base=100.0):
     """The axes alternate from pair to pair, as in the paper's formula: the code gives each a block."""
@@ -110,12 +92,6 @@ def sections_in_turns(dim, sections, *, base=10000.0, interleaved=False):
         axis[k : size * len(sections) : len(sections)] = k
     axes = axis == np.arange(len(sections))[:, None]
     return np.where(axes, frequencies(dim, base=base), 0.0)
-
-
-@fault("mrope_interleaved", seen="alibaba/MNN #4133, vllm-project/vllm-gaudi #1437")
-def sections_in_blocks(dim, sections, *, base=10000.0):
-    """Each axis has a block of pairs, as in Qwen2-VL: here the axes take turns from pair to pair."""
-    return mrope_frequencies(dim, sections, base=base)
 
 
 @fault("mrope_interleaved")
@@ -148,13 +124,22 @@ def heads_not_separated(definition, weight, num_heads, rotary_dim=None):
 
 
 @fault("fope_frequencies")
-def slow_pairs_kept(head_dim, *, base=10000.0, trained_length):
-    """The slow pairs are kept too: those that complete no circle should be left out."""
-    return frequencies(head_dim, base=base)
-
-
-@fault("fope_frequencies")
 def one_radian_is_enough(head_dim, *, base=10000.0, trained_length):
     """A pair is kept from one radian on: a full circle has 2 pi of them."""
     made = frequencies(head_dim, base=base)
     return made[made * trained_length > 1]
+
+
+# fmt: off
+line("first_axis_only", lambda x, where, omega, **more: rotate_axes(x, where[..., :1], omega[:1], **more),
+     "The first coordinate alone counts.", "axial")
+line("coordinates_exchanged", lambda x, where, omega, **more: rotate_axes(x, where[..., ::-1], omega, **more),
+     "The coordinates are read from the last to the first: column before row.", "axial")
+line("turned_backwards_by_coordinates", lambda x, where, omega, **more: rotate_axes(x, -where, omega, **more),
+     "The wrong sign: pairs rotate clockwise, (a cos + b sin, b cos - a sin).", "axial")
+line("sections_in_blocks", mrope_frequencies,
+     "Each axis has a block of pairs, as in Qwen2-VL: here the axes take turns from pair to pair.",
+     "mrope_interleaved", seen="alibaba/MNN #4133, vllm-project/vllm-gaudi #1437")
+line("slow_pairs_kept", lambda dim, *, base=1e4, trained_length: frequencies(dim, base=base),
+     "The slow pairs are kept too: those that complete no circle should be left out.", "fope_frequencies")
+# fmt: on

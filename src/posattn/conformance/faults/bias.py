@@ -124,24 +124,6 @@ def past_and_future_exchanged(relative_position, **options):
     return t5_bucket(-relative_position, **options)
 
 
-@of_the_buckets()
-def always_bidirectional(relative_position, *, bidirectional=True, **options):
-    """The option `bidirectional` is ignored: it is True, whatever was asked."""
-    return t5_bucket(relative_position, **options)
-
-
-@of_the_buckets()
-def never_bidirectional(relative_position, *, bidirectional=True, **options):
-    """The option `bidirectional` is ignored: it is False, whatever was asked."""
-    return t5_bucket(relative_position, bidirectional=False, **options)
-
-
-@of_the_buckets()
-def maximum_ignored(relative_position, *, max_distance=128, **options):
-    """The option `max_distance` is ignored: it is 128, whatever was asked."""
-    return t5_bucket(relative_position, **options)
-
-
 @of_the_buckets(seen="huggingface/candle #1312")
 def last_bucket_open(relative_position, **options):
     """Distances beyond the maximum go past the last bucket: the minimum is missing."""

@@ -1,8 +1,10 @@
 """Faults of schemes whose scores depend on content."""
 
+from functools import partial
+
 import numpy as np
 
-from posattn.conformance.faults.registry import fault, misuse
+from posattn.conformance.faults.registry import fault, line, misuse
 
 SCORES = ("shaw", "music_transformer", "transformer_xl", "disentangled")
 
@@ -53,24 +55,6 @@ def buckets_rounded_down(definition, relative_position, *, num_buckets=256, **si
     """The logarithm is rounded down: it should be rounded up."""
     made = definition(relative_position, num_buckets=num_buckets, **sizes)
     return made - np.sign(made) * (np.abs(made) > num_buckets // 2)
-
-
-@fault("cope")
-def gates_not_scaled(query, key, query_positions, key_positions, *, table):
-    """The gates see products that are not divided by the square root of the width."""
-    return counted(query, key, query_positions, key_positions, table, scale=1.0)
-
-
-@fault("cope")
-def key_not_counted(query, key, query_positions, key_positions, *, table):
-    """The gate of the key itself is not counted: the count should begin with it."""
-    return counted(query, key, query_positions, key_positions, table, own=False)
-
-
-@fault("cope")
-def not_interpolated(query, key, query_positions, key_positions, *, table):
-    """Counts are cut off to whole numbers: the two rows of the table should be blended."""
-    return counted(query, key, query_positions, key_positions, table, blend=False)
 
 
 def counted(
@@ -127,3 +111,13 @@ def future_forbidden(log_gates, n_q=None):
     made = future_not_zero(log_gates, n_q)
     seen = np.tri(*made.shape[-2:], made.shape[-1] - made.shape[-2], dtype=bool)
     return np.where(seen, made, -np.inf)
+
+
+# fmt: off
+line("gates_not_scaled", partial(counted, scale=1.0),
+     "The gates see products that are not divided by the square root of the width.", "cope")
+line("key_not_counted", partial(counted, own=False),
+     "The gate of the key itself is not counted: the count should begin with it.", "cope")
+line("not_interpolated", partial(counted, blend=False),
+     "Counts are cut off to whole numbers: the two rows of the table should be blended.", "cope")
+# fmt: on

@@ -90,18 +90,6 @@ def one_more_key(definition, lengths, n_k):
     return definition(np.minimum(lengths + 1, n_k), n_k)
 
 
-@fault("ids_packing", seen="hiyouga/LlamaFactory #7754")
-def numbers_are_a_mask(segment_ids):
-    """The numbers of texts are read as a mask of 0 and 1, and tokens of all but text 0 count."""
-    return left_padding(segment_ids != 0)
-
-
-@fault("ids_packing")
-def sum_of_the_numbers(segment_ids):
-    """The numbers of texts are read as a mask of 0 and 1, and their sum is taken for positions."""
-    return np.cumsum(segment_ids, -1) - 1
-
-
 @fault("ids_packing")
 def counted_by_the_number(segment_ids):
     """A number that comes back is taken for the same text: a text is a run of equal numbers."""
@@ -172,6 +160,12 @@ line("padding_is_one", lambda mask: np.where(mask, np.cumsum(mask, -1) - 1, 1),
      PADDED)
 line("along_the_batch", lambda given: np.arange(len(given))[:, None] + 0 * given,
      "The wrong axis: positions run along the batch.", PADDED, "ids_packing")
+line("numbers_are_a_mask", lambda segment_ids: left_padding(segment_ids != 0),
+     "The numbers of texts are read as a mask of 0 and 1, and tokens of all but text 0 count.",
+     "ids_packing", seen="hiyouga/LlamaFactory #7754")
+line("sum_of_the_numbers", lambda segment_ids: np.cumsum(segment_ids, -1) - 1,
+     "The numbers of texts are read as a mask of 0 and 1, and their sum is taken for positions.",
+     "ids_packing")
 line("never_restarted", lambda segment_ids: np.arange(segment_ids.shape[-1]) + 0 * segment_ids,
      "Positions do not begin anew: they run on through all texts of a row.", "ids_packing")
 line("restarted_at_one", lambda segment_ids: packing(segment_ids) + 1, "Positions begin at 1.", "ids_packing")

@@ -103,13 +103,6 @@ def rows_counted_from_one(definition, length_or_positions, dim, **keywords):
     return definition(rows(length_or_positions) + 1, dim, **keywords)
 
 
-@misuse(*BIASES)
-def bias_not_in_decoding(definition, *where, **keywords):
-    """The bias is dropped where there is one query: with a cache it belongs to each new token too."""
-    made = definition(*where, **keywords)
-    return made * (made.shape[-2] > 1)
-
-
 @misuse("swin", "tupe")
 def directions_exchanged(definition, query_positions, key_positions, **keywords):
     """The wrong sign: queries and keys are exchanged."""

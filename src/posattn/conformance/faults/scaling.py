@@ -5,7 +5,13 @@ import math
 
 import numpy as np
 
-from posattn.conformance.faults.registry import fault, half_precision, misuse, named_as
+from posattn.conformance.faults.registry import (
+    fault,
+    half_precision,
+    line,
+    misuse,
+    named_as,
+)
 from posattn.reference.position import scaling
 from posattn.reference.position.sinusoidal import frequencies
 
@@ -64,24 +70,6 @@ def attention_factor_squared(definition, dim, **keywords):
     return made, factor**2
 
 
-@fault("frequencies")
-def exponent_of_the_pair(dim, *, base=10000.0):
-    """The exponent j / d where 2j / d should be: the frequencies fall half as fast."""
-    return base ** (-np.arange((dim + 1) // 2) / dim)
-
-
-@fault("frequencies")
-def exponent_up_to_one(dim, *, base=10000.0):
-    """The exponent 2j / (d - 2) where 2j / d should be: the slowest frequency is 1 / base."""
-    return base ** (-np.arange(0, dim, 2) / max(dim - 2, 1))
-
-
-@fault("proportional", seen="NVIDIA-NeMo/Megatron-Bridge #4195, #4916")
-def zeros_missing(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
-    """The zeros are missing: in the layout half, fewer frequencies make other entries a pair."""
-    return frequencies(head_dim, base=base)[: rotary_dim // 2] / factor
-
-
 @fault("proportional")
 def smaller_head(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
     """The exponent divides by rotary_dim: here the whole head is meant, and pairs lie across it."""
@@ -91,29 +79,11 @@ def smaller_head(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
 
 
 @fault("proportional")
-def all_pairs_turn(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
-    """The slow pairs rotate too: their frequencies should be 0."""
-    return frequencies(head_dim, base=base) / factor
-
-
-@fault("proportional")
 def fast_pairs_stopped(head_dim, *, base=10000.0, rotary_dim, factor=1.0):
     """The fast pairs are stopped and the slow ones rotate: it should be the other way round."""
     made = frequencies(head_dim, base=base) / factor
     made[: (head_dim - rotary_dim) // 2] = 0
     return made
-
-
-@fault("position_interpolation")
-def multiplied(dim, *, base=10000.0, factor):
-    """The frequencies are multiplied by the factor: they should be divided."""
-    return frequencies(dim, base=base) * factor
-
-
-@fault("ntk_aware")
-def exponent_missing(dim, *, base=10000.0, factor):
-    """The base is multiplied by the factor: it should be by the factor to the power of d / (d - 2)."""
-    return frequencies(dim, base=base * factor)
 
 
 @fault("dynamic_ntk", seen="huggingface/transformers #25306")
@@ -139,19 +109,6 @@ def shrinks_when_short(dim, *, base=10000.0, factor, length, trained_length):
     return np.real((base * stretch ** (dim / (dim - 2))) ** (-np.arange(0, dim, 2) / dim))
 
 
-@fault("dynamic_ntk", seen="vllm-project/vllm #5093")
-def not_dynamic(dim, *, length, factor, trained_length, **keywords):
-    """It is not dynamic: the base is that of a text of the trained length times the factor."""
-    longest = {"length": int(trained_length * factor), "trained_length": trained_length}
-    return scaling.dynamic_ntk(dim, factor=factor, **longest, **keywords)
-
-
-@fault("dynamic_ntk")
-def factor_ignored(dim, *, factor, **keywords):
-    """The factor is ignored: the base grows with length / trained length, as in the paper."""
-    return scaling.dynamic_ntk(dim, factor=1.0, **keywords)
-
-
 @fault("yarn")
 def ramp_inverted(dim, *, base=10000.0, factor, **keywords):
     """The ramp is inverted: fast pairs are interpolated, and slow ones stay."""
@@ -160,11 +117,9 @@ def ramp_inverted(dim, *, base=10000.0, factor, **keywords):
     return plain + plain / factor - made, attention_factor
 
 
-def of_the_ramp(change, *, seen=""):
+def of_the_ramp(name, change, sentence, seen=""):
     """Enter YaRN with another ramp, whose ends, in pairs, are `change(fast, slow, dim)`."""
 
-    @fault("yarn", seen=seen)
-    @named_as(change)
     def slowed(
         dim,
         *,
@@ -190,37 +145,27 @@ def of_the_ramp(change, *, seen=""):
         plain = frequencies(dim, base=base)
         return ramp * plain / factor + (1 - ramp) * plain, attention_factor
 
-    return change
+    line(name, slowed, sentence, "yarn", seen=seen)
 
 
-@functools.partial(of_the_ramp, seen="keras-team/keras-hub #2981")
-def ramp_ends_at_the_last_pair(fast, slow, dim):
-    """The ramp ends at pair d/2 - 1 at the latest: it may end as far as d - 1, beyond the last pair."""
-    return max(fast, 0), min(slow, dim // 2 - 1)
-
-
-@of_the_ramp
-def ramp_may_begin_below_0(fast, slow, dim):
-    """The ramp may begin before the first pair: its beginning should be at least 0."""
-    return fast, min(slow, dim - 1)
-
-
-@of_the_ramp
-def ramp_may_end_beyond_the_head(fast, slow, dim):
-    """The ramp may end beyond the head: its end should be at most d - 1."""
-    return max(fast, 0), slow
-
-
-@of_the_ramp
-def ramp_one_pair_late(fast, slow, dim):
-    """The ramp is one pair late: pairs are counted from 0."""
-    return max(fast, 0) + 1, min(slow, dim - 1) + 1
-
-
-@of_the_ramp
-def ends_rounded_inwards(fast, slow, dim):
-    """Both ends of the ramp are rounded down: the end should be rounded up."""
-    return max(math.floor(fast), 0), min(math.floor(slow - 1e-9), dim - 1)
+# fmt: off
+RAMPS = (  # a name, the ends of the ramp, a sentence, and threads
+    ("ramp_ends_at_the_last_pair", lambda fast, slow, dim: (max(fast, 0), min(slow, dim // 2 - 1)),
+     "The ramp ends at pair d/2 - 1 at the latest: it may end as far as d - 1, beyond the last pair.",
+     "keras-team/keras-hub #2981"),
+    ("ramp_may_begin_below_0", lambda fast, slow, dim: (fast, min(slow, dim - 1)),
+     "The ramp may begin before the first pair: its beginning should be at least 0."),
+    ("ramp_may_end_beyond_the_head", lambda fast, slow, dim: (max(fast, 0), slow),
+     "The ramp may end beyond the head: its end should be at most d - 1."),
+    ("ramp_one_pair_late", lambda fast, slow, dim: (max(fast, 0) + 1, min(slow, dim - 1) + 1),
+     "The ramp is one pair late: pairs are counted from 0."),
+    ("ends_rounded_inwards",
+     lambda fast, slow, dim: (max(math.floor(fast), 0), min(math.floor(slow - 1e-9), dim - 1)),
+     "Both ends of the ramp are rounded down: the end should be rounded up."),
+)
+# fmt: on
+for row in RAMPS:
+    of_the_ramp(*row)
 
 
 @misuse("yarn", "longrope", seen="NVIDIA/TensorRT-LLM #16379")
@@ -265,14 +210,29 @@ def turns_of_one_radian(
 
 
 @fault("llama3")
-def all_divided(dim, *, base=500000.0, factor=8.0, **keywords):
-    """All frequencies are divided by the factor: that is position interpolation."""
-    return frequencies(dim, base=base) / factor
-
-
-@fault("llama3")
 def blend_inverted(dim, *, base=500000.0, factor=8.0, **keywords):
     """The blend is inverted: fast pairs are divided, and slow ones stay."""
     made = scaling.llama3(dim, base=base, factor=factor, **keywords)
     plain = frequencies(dim, base=base)
     return plain + plain / factor - made
+
+
+# fmt: off
+line("exponent_of_the_pair", lambda dim, *, base=1e4: base ** (-np.arange((dim + 1) // 2) / dim),
+     "The exponent j / d where 2j / d should be: the frequencies fall half as fast.", "frequencies")
+line("exponent_up_to_one", lambda dim, *, base=1e4: base ** (-np.arange(0, dim, 2) / max(dim - 2, 1)),
+     "The exponent 2j / (d - 2) where 2j / d should be: the slowest frequency is 1 / base.", "frequencies")
+line("zeros_missing", lambda dim, *, base=1e4, rotary_dim, factor=1.0:
+     frequencies(dim, base=base)[: rotary_dim // 2] / factor,
+     "The zeros are missing: in the layout half, fewer frequencies make other entries a pair.",
+     "proportional", seen="NVIDIA-NeMo/Megatron-Bridge #4195, #4916")
+line("all_pairs_turn", lambda dim, *, base=1e4, rotary_dim, factor=1.0: frequencies(dim, base=base) / factor,
+     "The slow pairs rotate too: their frequencies should be 0.", "proportional")
+line("multiplied", lambda dim, *, base=1e4, factor: frequencies(dim, base=base) * factor,
+     "The frequencies are multiplied by the factor: they should be divided.", "position_interpolation")
+line("exponent_missing", lambda dim, *, base=1e4, factor: frequencies(dim, base=base * factor),
+     "The base is multiplied by the factor: it should be by the factor to the power of d / (d - 2).",
+     "ntk_aware")
+line("all_divided", lambda dim, *, base=5e5, factor=8.0, **more: frequencies(dim, base=base) / factor,
+     "All frequencies are divided by the factor: that is position interpolation.", "llama3")
+# fmt: on

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.faults.registry import fault, misuse, named_as
+from posattn.conformance.faults.registry import line, misuse
 from posattn.reference.attention.attention import visible
 
 attention = reference.scaled_dot_product_attention
@@ -34,62 +34,34 @@ def soft_cap_after_mask_and_bias(definition, *heads, **keywords):
     return soft_cap_after_the_mask(definition, *heads, before=True, **keywords)
 
 
-@misuse("soft_cap")
-def soft_cap_ignored(definition, *heads, soft_cap, **keywords):
-    """The soft cap is ignored, as by a kernel that knows none."""
-    return definition(*heads, **keywords)
-
-
-def of_the_cap(change):
+def of_the_cap(name, change, sentence):
     """Enter an attention with a wrong cap, whose scores are `change(products, scale, bias, cap)`."""
 
-    @fault("soft_cap")
-    @named_as(change)
     def attend(query, key, value, *, soft_cap, scale=None, bias=0, **keywords):
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         scores = change(query @ key.mT, scale, bias, soft_cap)
         return attention(query, key, value, scale=0.0, bias=scores, **keywords)
 
-    return change
+    line(name, attend, sentence, "soft_cap")
 
 
-@of_the_cap
-def soft_cap_clips(products, scale, bias, cap):
-    """The scores are clipped at the cap, and not bent towards it by a tanh."""
-    return np.clip(products * scale, -cap, cap) + bias
-
-
-@of_the_cap
-def soft_cap_before_the_scale(products, scale, bias, cap):
-    """The cap comes before the scale: it should come after it."""
-    return cap * np.tanh(products / cap) * scale + bias
-
-
-@of_the_cap
-def soft_cap_after_the_bias(products, scale, bias, cap):
-    """The bias is capped along with the scores: it should be added after the cap."""
-    return cap * np.tanh((products * scale + bias) / cap)
-
-
-@of_the_cap
-def soft_cap_times_the_score(products, scale, bias, cap):
-    """The tanh is multiplied by the score, which has no bound then: it should be by the cap."""
-    return products * scale * np.tanh(products * scale / cap) + bias
-
-
-@of_the_cap
-def soft_cap_of_one(products, scale, bias, cap):
-    """The tanh is not multiplied by the cap: all scores lie between -1 and 1."""
-    return np.tanh(products * scale / cap) + bias
-
-
-@of_the_cap
-def soft_cap_of_powers_of_two(products, scale, bias, cap):
-    """The cap acts on scores that were made exponents of 2: it should come before."""
-    return cap * np.tanh(products * scale / np.log(2) / cap) * np.log(2) + bias
-
-
-@of_the_cap
-def soft_cap_of_raw_scores(products, scale, bias, cap):
-    """The scores are not divided by the cap: the tanh is of the score itself."""
-    return cap * np.tanh(products * scale) + bias
+# fmt: off
+CAPS = (  # a name, scores of products x, a scale s, a bias b and a cap c, and a sentence
+    ("soft_cap_clips", lambda x, s, b, c: np.clip(x * s, -c, c) + b,
+     "The scores are clipped at the cap, and not bent towards it by a tanh."),
+    ("soft_cap_before_the_scale", lambda x, s, b, c: c * np.tanh(x / c) * s + b,
+     "The cap comes before the scale: it should come after it."),
+    ("soft_cap_after_the_bias", lambda x, s, b, c: c * np.tanh((x * s + b) / c),
+     "The bias is capped along with the scores: it should be added after the cap."),
+    ("soft_cap_times_the_score", lambda x, s, b, c: x * s * np.tanh(x * s / c) + b,
+     "The tanh is multiplied by the score, which has no bound then: it should be by the cap."),
+    ("soft_cap_of_one", lambda x, s, b, c: np.tanh(x * s / c) + b,
+     "The tanh is not multiplied by the cap: all scores lie between -1 and 1."),
+    ("soft_cap_of_powers_of_two", lambda x, s, b, c: c * np.tanh(x * s / np.log(2) / c) * np.log(2) + b,
+     "The cap acts on scores that were made exponents of 2: it should come before."),
+    ("soft_cap_of_raw_scores", lambda x, s, b, c: c * np.tanh(x * s) + b,
+     "The scores are not divided by the cap: the tanh is of the score itself."),
+)
+# fmt: on
+for row in CAPS:
+    of_the_cap(*row)

@@ -16,6 +16,9 @@ from posattn.conformance.faults.registry import half_precision, misuse
 from posattn.conformance.faults.scaling import AXES, METHODS
 from posattn.reference.position.rotary import to_interleaved
 
+ATTENTION = ("attention", "sinks", "soft_cap")
+BUCKETS = ("t5", "t5_bucket")
+
 
 def without(*names):
     """The other keywords."""
@@ -25,6 +28,12 @@ def without(*names):
 def changed(name, change):
     """One keyword changed, where it is given."""
     return lambda given: {**given, **({name: change(given[name])} if name in given else {})}
+
+
+def switched(given, by, name, off):
+    """One keyword off where another is given."""
+    there = given.get(by) is not None and given[by] is not False
+    return {**given, name: off} if there else given
 
 
 def missing(name):
@@ -58,6 +67,32 @@ def counted(positions, first=0):
 # fmt: off
 # a name, schemes, what becomes of the keywords, a sentence, and threads
 KEYWORDS = (
+    ("mask_inverted", ("attention",), changed("mask", lambda x: None if x is None else ~x),
+     "The mask is inverted: True hides, where True should mean may attend."),
+    ("causal_or_mask", ("attention",), lambda given: switched(given, "mask", "causal", False),
+     "A mask switches causal off: both should hold."),
+    ("causal_ignored", ATTENTION, without("causal"), "Causal is ignored: the future is seen."),
+    ("scale_ignored", ATTENTION, without("scale"),
+     "The scale is ignored: it is one over the square root of the width, whatever was asked."),
+    ("bias_or_causal", ("attention",), lambda given: switched(given, "causal", "bias", None),
+     "Causal switches the bias off: both should hold."),
+    ("bias_or_mask", ("attention",), lambda given: switched(given, "mask", "bias", None),
+     "A mask switches the bias off: both should hold."),
+    ("bias_ignored", ATTENTION, without("bias"), "The bias is ignored."),
+    ("not_scaled", ("attention",), lambda given: {"scale": 1.0, **given},
+     "The scores are not divided by the square root of the width."),
+    ("sinks_ignored", ("sinks",), without("sinks"),
+     "The sinks are ignored: weights sum to 1, as those of a kernel that knows no sinks."),
+    ("sinks_of_one", ("sinks",), missing("sinks"),
+     "Each sum grows by 1, whatever the sinks: the exponential of 0, and not that of the sink."),
+    ("sinks_of_the_first_head", ("sinks",), changed("sinks", lambda x: np.full_like(x, x[0])),
+     "The first sink is that of all heads."),
+    ("sinks_counted_twice", ("sinks",), changed("sinks", lambda x: x + np.log(2)),
+     "Sinks are counted twice, as where keys are split and each part has them: once is right."),
+    ("sinks_to_the_base_of_two", ("sinks",), changed("sinks", lambda x: x * np.log(2)),
+     "Sinks are exponents of 2: a kernel that computes powers of 2 must convert sinks like scores."),
+    ("soft_cap_ignored", ("soft_cap",), without("soft_cap"),
+     "The soft cap is ignored, as by a kernel that knows none."),
     ("attention_factor_ignored", ("rotary", "inverse_rotation"), without("attention_factor"),
      "The attention factor is ignored."),
     ("attention_factor_divided", ("inverse_rotation",),
@@ -116,6 +151,18 @@ KEYWORDS = (
      changed("hidden_weight", lambda x: np.roll(x, len(x) // 2, axis=0)),
      "The network reads the biases of all heads before their scores: they come after."),
     ("offset_missing", ("forgetting_gate",), missing("offset"), "The offset is missing."),
+    ("always_bidirectional", BUCKETS, without("bidirectional"),
+     "The option `bidirectional` is ignored: it is True, whatever was asked."),
+    ("never_bidirectional", BUCKETS, lambda given: {**given, "bidirectional": False},
+     "The option `bidirectional` is ignored: it is False, whatever was asked."),
+    ("maximum_ignored", BUCKETS, without("max_distance"),
+     "The option `max_distance` is ignored: it is 128, whatever was asked."),
+    ("factor_ignored", ("dynamic_ntk",), lambda given: {**given, "factor": 1.0},
+     "The factor is ignored: the base grows with length / trained length, as in the paper."),
+    ("not_dynamic", ("dynamic_ntk",),
+     lambda given: {**given, "length": int(given["trained_length"] * given["factor"])},
+     "It is not dynamic: the base is that of a text of the trained length times the factor.",
+     "vllm-project/vllm #5093"),
     ("ends_not_rounded", ("yarn",), lambda given: {**given, "truncate": False},
      "The ends of the ramp are not rounded to whole pairs.", "keras-team/keras-hub #2981"),
     ("weights_ignored", ("yarn",), without("mscale", "mscale_all_dim"),
@@ -200,6 +247,8 @@ PLACES = (
 RESULTS = (
     ("bias_subtracted", (*BIASES, *CONTENT), lambda made, *_: -made,
      "The wrong sign: what should be added is subtracted."),
+    ("bias_not_in_decoding", BIASES, lambda made, *_: made * (made.shape[-2] > 1),
+     "The bias is dropped where there is one query: with a cache it belongs to each new token too."),
     ("input_scaled", ("positional_encoding", "learned"),
      lambda made, x, *_: made + (np.sqrt(x.shape[-1]) - 1) * x,
      "The input is multiplied by the square root of its width, which is the embedding's business."),

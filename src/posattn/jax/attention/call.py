@@ -9,7 +9,6 @@ from jax import Array
 
 from posattn import contract
 from posattn.jax.attention.masks import all_of, causal_mask, of_pairs, zero_unattended
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 
 __all__ = []
@@ -85,7 +84,6 @@ def call_at(
 ):
     """The call of heads whose positions are known to be good; the other arguments are checked."""
     contract.sinks(sinks, query)
-    contract.rng(rng, rng is None or is_key(rng), "JAX key")
     return Call(
         query=query,
         key=key,

@@ -1,7 +1,6 @@
 """Randomness: dropout, which draws from a JAX key."""
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
@@ -34,14 +33,6 @@ def dropout(
     """
     contract.floating("x", x)
     rate = contract.dropout_rate(dropout_rate)
-    contract.rng(rng, rng is None or is_key(rng), "JAX key")
     if rng is None or rate == 0:
         return x
     return x * jax.random.bernoulli(rng, 1 - rate, x.shape) / (1 - rate)
-
-
-def is_key(rng):
-    """Whether `rng` is what JAX draws from: a key, typed or raw."""
-    return isinstance(rng, Array) and (
-        jnp.issubdtype(rng.dtype, jax.dtypes.prng_key) or rng.dtype == jnp.uint32
-    )

@@ -14,7 +14,6 @@ from jaxtyping import Bool, Float, Integer
 from posattn import contract
 from posattn.jax.attention.cache import KVCache
 from posattn.jax.attention.masks import Every
-from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, applied
 from posattn.jax.models.decoder_plan import from_config
 from posattn.jax.models.multi_head import Bias, MultiHeadAttention, Rotate
@@ -135,7 +134,6 @@ class Decoder:
         sizes = contract.decoder_sizes(vocab_size, num_layers, hidden_dim, dim, gated)
         vocab_size, num_layers, hidden_dim = sizes
         eps = contract.decoder_norm(norm, eps)
-        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         first, last, *keys = jax.random.split(rng, 2 + 2 * num_layers)
         embedding = 0.02 * jax.random.normal(first, (vocab_size, dim), dtype)
@@ -219,7 +217,6 @@ class Decoder:
             `(*batch, n, vocab_size)`. With a cache, that and the cache of all tokens so far.
         """
         x, options = self._start(tokens, mask, positions, cache)
-        contract.rng(rng, rng is None or is_key(rng), "JAX key")
         caches, kept = cache or [None] * len(self.blocks), []
         for index, (block, own) in enumerate(zip(self.blocks, caches, strict=True)):
             key = None if rng is None else jax.random.fold_in(rng, index)
@@ -287,7 +284,6 @@ class Decoder:
         max_new_tokens, temperature = contract.generation(tokens, *given)
         ends = contract.end_tokens(eos_token_id, len(self.embedding))
         ends = jnp.asarray(ends, tokens.dtype)
-        contract.rng(rng, rng is None or is_key(rng), "JAX key")
         *batch, n = tokens.shape
 
         def choose(logits, key):

@@ -8,9 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
 
-from posattn import contract
 from posattn.configs import decoders
-from posattn.jax.attention.random import is_key
 from posattn.jax.models.block import Block, FeedForward, Norm, gelu, silu
 from posattn.jax.models.experts import Experts
 from posattn.jax.models.layer_plan import (
@@ -72,7 +70,6 @@ def from_config(
         ValueError: if the configuration is not clear, its family is not among those that a `Decoder` can be,
             or weights are missing or left over.
     """
-    contract.rng(rng, rng is None or is_key(rng), "JAX key")
     model = decoders.decoder(config, length=length)
     dtype = jnp.result_type(float if dtype is None else dtype)
     state = state_of(weights, config)

@@ -20,7 +20,6 @@ from posattn.jax.attention.call import Positions, call_at, positions_of
 from posattn.jax.attention.heads import merge_heads, split_heads
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import all_of, for_heads
-from posattn.jax.attention.random import is_key
 from posattn.jax.models.layer_plan import rotation, state_of
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
@@ -128,7 +127,6 @@ class LatentAttention:
         sizes = contract.latent_sizes(
             dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
         )
-        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         keys = jax.random.split(rng, len(sizes.weights))
         weights = {

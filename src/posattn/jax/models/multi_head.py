@@ -17,7 +17,6 @@ from posattn.jax.attention.cache import KVCache, beyond
 from posattn.jax.attention.call import Positions, call_at
 from posattn.jax.attention.heads import merge_heads
 from posattn.jax.attention.masks import for_one_argument, span
-from posattn.jax.attention.random import is_key
 from posattn.jax.models.layer_plan import from_config
 from posattn.jax.models.projections import (
     Inputs,
@@ -190,7 +189,6 @@ class MultiHeadAttention:
         sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate)
         dropout_rate = contract.dropout_rate(dropout_rate)
         contract.position_mask(mask)
-        contract.rng(rng, is_key(rng), "JAX key")
         return cls(
             **drawn(rng, sizes.weights, use_bias, use_output_bias, dtype),
             num_heads=sizes.num_heads,

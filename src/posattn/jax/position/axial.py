@@ -12,7 +12,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer, Real
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.position.rotary import rotate_by
 from posattn.jax.position.sinusoidal import cos_sin
 from posattn.jax.position.sinusoidal import frequencies as sinusoidal_frequencies
@@ -174,8 +173,7 @@ def grid_coordinates(height: int, width: int) -> Integer[Array, "n c"]:
         Array([[0, 0],
                [0, 1]], dtype=int32)
     """
-    height = contract.integer("height", height, least=1)
-    width = contract.integer("width", width, least=1)
+    height, width = contract.sizes(height=height, width=width)
     return jnp.indices((height, width)).reshape(2, -1).T
 
 
@@ -235,7 +233,6 @@ class MixedRotary:
         """
         head_dim = contract.multiple("head_dim", head_dim, 4)
         num_heads = contract.integer("num_heads", num_heads, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
         omega = sinusoidal_frequencies(head_dim // 2, base=base)
         direction = jax.random.uniform(rng, (num_heads, 1), maxval=math.tau)
         cos, sin = jnp.cos(direction), jnp.sin(direction)

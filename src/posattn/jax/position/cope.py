@@ -10,7 +10,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -58,9 +57,7 @@ class CoPE:
         Returns:
             The encoding.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
+        max_len, head_dim = contract.sizes(max_len=max_len, head_dim=head_dim)
         dtype = jnp.result_type(float if dtype is None else dtype)
         return cls(0.02 * jax.random.normal(rng, (max_len, head_dim), dtype))
 

@@ -12,7 +12,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import as_pytree, register
 from posattn.jax.validated import validated
 
@@ -79,10 +78,8 @@ class DAPE:
         Returns:
             The layer.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         contract.function_of_positions("bias", bias)
-        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         parameters = []
         for of_layer, inputs, outputs in zip(

@@ -12,7 +12,6 @@ from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.attention.heads import split_heads
-from posattn.jax.attention.random import is_key
 from posattn.jax.position.relative import offsets, pick
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
@@ -130,11 +129,9 @@ class DisentangledBias:
         Returns:
             The scheme.
         """
-        max_distance = contract.integer("max_distance", max_distance, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_distance, dim = contract.sizes(max_distance=max_distance, dim=dim)
         num_heads = contract.heads(num_heads, dim)
         contract.bucketed(max_distance, bucketed_to)
-        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         rows = 2 * max_distance
         drawn = 0.02 * jax.random.normal(rng, (rows + 2 * dim, dim), dtype)

@@ -11,7 +11,6 @@ from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.attention.masks import relative_positions
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -80,9 +79,7 @@ class FIRE:
         Returns:
             The layer.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         dtype = jnp.result_type(float if dtype is None else dtype)
         of_hidden, of_output = jax.random.split(rng)
         hidden = jax.random.uniform(of_hidden, (2, hidden_dim), dtype, -1, 1)

@@ -11,7 +11,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -154,9 +153,7 @@ class ForgettingGate:
         Returns:
             The gate.
         """
-        dim = contract.integer("dim", dim, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
+        dim, num_heads = contract.sizes(dim=dim, num_heads=num_heads)
         dtype = jnp.result_type(float if dtype is None else dtype)
         weight = 0.02 * jax.random.normal(rng, (dim, num_heads), dtype)
         return cls(weight, jnp.zeros(num_heads, dtype))

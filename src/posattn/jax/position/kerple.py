@@ -11,7 +11,6 @@ from jaxtyping import Float, Real
 
 from posattn import contract
 from posattn.jax.attention.masks import relative_positions
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -170,14 +169,12 @@ class KerplePower:
 
 def _uniform(rng, num_heads, dtype):
     num_heads = contract.integer("num_heads", num_heads, least=1)
-    contract.rng(rng, is_key(rng), "JAX key")
     dtype = jnp.result_type(float if dtype is None else dtype)
     return jax.random.uniform(rng, (2, num_heads), dtype)
 
 
 def _bounded(r1, r2, most=MOST):
     """Both parameters, of which the second is at most `most`; the derivative passes unbounded."""
-    contract.parameter("r1", r1, ("num_heads",))
     contract.parameter("r2", r2, r1.shape)
     for r, bound in ((r1, MOST), (r2, most)):
         fixed = jax.lax.stop_gradient(r)

@@ -9,7 +9,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -53,9 +52,7 @@ class LearnedPositionalEncoding:
         Returns:
             The layer.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         dtype = jnp.result_type(float if dtype is None else dtype)
         return cls(0.02 * jax.random.normal(rng, (max_len, dim), dtype))
 

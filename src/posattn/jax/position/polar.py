@@ -94,8 +94,7 @@ class PolarKey:
         Returns:
             The layer.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
+        num_heads, head_dim = contract.sizes(num_heads=num_heads, head_dim=head_dim)
         dtype = jnp.result_type(float if dtype is None else dtype)
         return cls(jnp.zeros((num_heads, head_dim), dtype), base)
 

@@ -6,7 +6,6 @@ from jax import Array
 from jaxtyping import Integer
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.validated import validated
 
 __all__ = ["randomized_positions"]
@@ -32,5 +31,4 @@ def randomized_positions(length: int, max_len: int, *, rng: Array) -> Integer[Ar
         Array([0, 1, 2], dtype=int32)
     """
     length, max_len = contract.sample(length, max_len)
-    contract.rng(rng, is_key(rng), "JAX key")
     return jnp.sort(jax.random.choice(rng, max_len, (length,), replace=False))

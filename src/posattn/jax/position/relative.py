@@ -12,7 +12,6 @@ from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.attention.masks import relative_positions
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -70,7 +69,6 @@ class ShawRelative:
         """
         rows = 2 * contract.integer("max_distance", max_distance) + 1
         head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         bound = math.sqrt(6 / (rows + head_dim))
         tables = jax.random.uniform(rng, (2, rows, head_dim), dtype, -bound, bound)
@@ -204,10 +202,9 @@ class RelativeGlobalAttention:
         Returns:
             The scheme.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
+        max_len, num_heads, head_dim = contract.sizes(
+            max_len=max_len, num_heads=num_heads, head_dim=head_dim
+        )
         dtype = jnp.result_type(float if dtype is None else dtype)
         table = jax.random.normal(rng, (num_heads, max_len, head_dim), dtype)
         return cls(table / math.sqrt(head_dim))

@@ -10,7 +10,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -70,10 +69,9 @@ class SwinBias:
         Returns:
             The layer.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        height = contract.integer("height", height, least=1)
-        width = contract.integer("width", width, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
+        num_heads, height, width = contract.sizes(
+            num_heads=num_heads, height=height, width=width
+        )
         dtype = jnp.result_type(float if dtype is None else dtype)
         shape = ((2 * height - 1) * (2 * width - 1), num_heads)
         return cls(0.02 * jax.random.normal(rng, shape, dtype), height, width)

@@ -10,7 +10,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.position.swin import SwinBias
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
@@ -89,9 +88,7 @@ class SwinV2Bias:
         Returns:
             The layer.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
-        contract.rng(rng, is_key(rng), "JAX key")
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         dtype = jnp.result_type(float if dtype is None else dtype)
         of_hidden, of_output = jax.random.split(rng)
         hidden_weight = 0.02 * jax.random.normal(of_hidden, (2, hidden_dim), dtype)

@@ -12,7 +12,6 @@ from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.attention.masks import relative_positions
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -115,7 +114,6 @@ class T5Bias:
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.buckets(num_buckets, max_distance, bidirectional)
-        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         shape, bound = (num_buckets, num_heads), math.sqrt(6 / (num_buckets + num_heads))
         table = jax.random.uniform(rng, shape, dtype, -bound, bound)
@@ -137,7 +135,6 @@ class T5Bias:
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
         """
-        contract.parameter("table", self.table, ("num_buckets", "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)
         bucket = t5_bucket(
             jnp.asarray(relative_positions(query_positions, key_positions)),

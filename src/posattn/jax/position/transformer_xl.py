@@ -10,7 +10,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from posattn import contract
-from posattn.jax.attention.random import is_key
 from posattn.jax.position.sinusoidal import sinusoidal_encoding
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
@@ -83,7 +82,6 @@ class TransformerXLBias:
         """
         dim = contract.integer("dim", dim, least=1, even=True)
         num_heads = contract.heads(num_heads, dim)
-        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         drawn = 0.02 * jax.random.normal(rng, (dim + 2, dim), dtype)
         biases = drawn[:2].reshape(2, num_heads, dim // num_heads)

@@ -10,7 +10,6 @@ from jaxtyping import Float, Integer
 
 from posattn import contract
 from posattn.jax.attention.heads import split_heads
-from posattn.jax.attention.random import is_key
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -77,10 +76,8 @@ class TUPEBias:
         Returns:
             The scheme.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         num_heads = contract.heads(num_heads, dim)
-        contract.rng(rng, is_key(rng), "JAX key")
         dtype = jnp.result_type(float if dtype is None else dtype)
         drawn = 0.02 * jax.random.normal(rng, (max_len + 2 * dim, dim), dtype)
         weights = drawn[max_len:].reshape(2, dim, dim)

@@ -280,9 +280,6 @@ def dropout(
     """
     contract.floating("x", x)
     rate = contract.dropout_rate(dropout_rate)
-    contract.rng(
-        rng, rng is None or isinstance(rng, np.random.Generator), "numpy.random.Generator"
-    )
     if rng is None or rate == 0:
         return _double(x)
     return _double(x) * (rng.random(x.shape) >= rate) / (1 - rate)

@@ -136,7 +136,6 @@ class Decoder:
         sizes = contract.decoder_sizes(vocab_size, num_layers, hidden_dim, dim, gated)
         vocab_size, num_layers, hidden_dim = sizes
         eps = contract.decoder_norm(norm, eps)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         embedding = rng.normal(0, 0.02, (vocab_size, dim))
         head = None if tied else rng.normal(0, 0.02, (dim, vocab_size))
         shared = {
@@ -283,11 +282,6 @@ class Decoder:
         given = max_new_tokens, temperature, rng
         max_new_tokens, temperature = contract.generation(tokens, *given)
         ends = contract.end_tokens(eos_token_id, len(self.embedding))
-        contract.rng(
-            rng,
-            rng is None or isinstance(rng, np.random.Generator),
-            "numpy.random.Generator",
-        )
         *batch, n = tokens.shape
         cache = self.init_cache(tuple(batch), n + max_new_tokens)
         text = last = tokens

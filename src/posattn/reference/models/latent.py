@@ -154,7 +154,6 @@ class LatentAttention:
         sizes = contract.latent_sizes(
             dim, num_heads, query_rank, kv_rank, content_dim, rotary_dim, value_dim
         )
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         weights = {
             f"{name}_weight": rng.uniform(-1, 1, shape) * np.sqrt(6 / sum(shape))
             for name, shape in sizes.weights.items()

@@ -204,7 +204,6 @@ class MultiHeadAttention:
         sizes = contract.layer_sizes(dim, num_heads, num_kv_heads, head_dim, kv_dim, gate)
         dropout_rate = contract.dropout_rate(dropout_rate)
         contract.position_mask(mask)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         return cls(
             **drawn(rng, sizes.weights, use_bias, use_output_bias),
             num_heads=sizes.num_heads,

@@ -225,8 +225,7 @@ def grid_coordinates(height: int, width: int) -> Integer[np.ndarray, "n c"]:
                [1, 0],
                [1, 1]])
     """
-    height = contract.integer("height", height, least=1)
-    width = contract.integer("width", width, least=1)
+    height, width = contract.sizes(height=height, width=width)
     return np.indices((height, width)).reshape(2, -1).T
 
 
@@ -308,7 +307,6 @@ class MixedRotary:
         """
         head_dim = contract.multiple("head_dim", head_dim, 4)
         num_heads = contract.integer("num_heads", num_heads, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         omega = sinusoidal_frequencies(head_dim // 2, base=base)
         direction = rng.uniform(0, 2 * np.pi, (num_heads, 1))
         cos, sin = np.cos(direction), np.sin(direction)

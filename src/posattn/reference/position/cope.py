@@ -101,9 +101,7 @@ class CoPE:
             TypeError: if an argument is not of its kind.
             ValueError: if a number is not positive.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        max_len, head_dim = contract.sizes(max_len=max_len, head_dim=head_dim)
         return cls(rng.normal(0, 0.02, (max_len, head_dim)))
 
     def scores(

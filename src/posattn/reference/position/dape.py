@@ -101,9 +101,7 @@ class DAPE:
             TypeError: if an argument is not of its kind.
             ValueError: if a number is not positive.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         hidden = rng.uniform(-1, 1, (2 * num_heads + 1, hidden_dim)) / np.sqrt(
             2 * num_heads
         )

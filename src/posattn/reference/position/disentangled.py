@@ -185,11 +185,9 @@ class DisentangledBias:
             TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
-        max_distance = contract.integer("max_distance", max_distance, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_distance, dim = contract.sizes(max_distance=max_distance, dim=dim)
         num_heads = contract.heads(num_heads, dim)
         contract.bucketed(max_distance, bucketed_to)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         table = rng.normal(0, 0.02, (2 * max_distance, dim))
         weights = rng.normal(0, 0.02, (2, dim, dim))
         options = {"same_row": same_row, "bucketed_to": bucketed_to}

@@ -206,9 +206,7 @@ class ForgettingGate:
             TypeError: if an argument is not of its kind.
             ValueError: if a number is not positive.
         """
-        dim = contract.integer("dim", dim, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        dim, num_heads = contract.sizes(dim=dim, num_heads=num_heads)
         return cls(rng.normal(0, 0.02, (dim, num_heads)), np.zeros(num_heads))
 
     def __call__(

@@ -196,13 +196,11 @@ class KerplePower:
 
 def _uniform(rng, num_heads):
     num_heads = contract.integer("num_heads", num_heads, least=1)
-    contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
     return rng.uniform(0, 1, (2, num_heads))
 
 
 def _bounded(r1, r2, most=MOST):
     """Both parameters, of which the second is at most `most`; the derivative passes unbounded."""
-    contract.parameter("r1", r1, ("num_heads",))
     contract.parameter("r2", r2, r1.shape)
     return (
         np.clip(r.real, LEAST, bound) + (r - r.real)

@@ -58,9 +58,7 @@ class LearnedPositionalEncoding:
             TypeError: if an argument is not of its kind.
             ValueError: if a number is not positive.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         return cls(rng.normal(0, 0.02, (max_len, dim)))
 
     def __call__(

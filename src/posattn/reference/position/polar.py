@@ -134,8 +134,7 @@ class PolarKey:
             TypeError: if an argument is not of its kind.
             ValueError: if a number is not positive.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
+        num_heads, head_dim = contract.sizes(num_heads=num_heads, head_dim=head_dim)
         return cls(np.zeros((num_heads, head_dim)), base)
 
     def __call__(

@@ -69,7 +69,6 @@ def randomized_positions(
         :cite:t:`ruoss2023randomized`, section 3.
     """
     length, max_len = contract.sample(length, max_len)
-    contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
     return np.sort(rng.choice(max_len, length, replace=False, shuffle=False))
 
 

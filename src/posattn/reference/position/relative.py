@@ -87,7 +87,6 @@ class ShawRelative:
         """
         rows = 2 * contract.integer("max_distance", max_distance) + 1
         head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         bound = np.sqrt(6 / (rows + head_dim))
         tables = rng.uniform(-bound, bound, (2, rows, head_dim))
         return cls(tables[0], tables[1] if use_values else None)
@@ -258,10 +257,9 @@ class RelativeGlobalAttention:
             TypeError: if an argument is not of its kind.
             ValueError: if a number is not positive.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        max_len, num_heads, head_dim = contract.sizes(
+            max_len=max_len, num_heads=num_heads, head_dim=head_dim
+        )
         return cls(rng.normal(0, head_dim**-0.5, (num_heads, max_len, head_dim)))
 
     def scores(

@@ -81,10 +81,9 @@ class SwinBias:
             TypeError: if an argument is not of its kind.
             ValueError: if a number is not positive.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        height = contract.integer("height", height, least=1)
-        width = contract.integer("width", width, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        num_heads, height, width = contract.sizes(
+            num_heads=num_heads, height=height, width=width
+        )
         shape = ((2 * height - 1) * (2 * width - 1), num_heads)
         return cls(rng.normal(0, 0.02, shape), height, width)
 

@@ -122,9 +122,7 @@ class SwinV2Bias:
             TypeError: if an argument is not of its kind.
             ValueError: if a number is not positive.
         """
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         hidden_weight = rng.normal(0, 0.02, (2, hidden_dim))
         output_weight = rng.normal(0, 0.02, (hidden_dim, num_heads))
         sides = height, width, trained_height, trained_width

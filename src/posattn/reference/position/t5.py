@@ -155,7 +155,6 @@ class T5Bias:
         """
         num_heads = contract.integer("num_heads", num_heads, least=1)
         contract.buckets(num_buckets, max_distance, bidirectional)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         bound = np.sqrt(6 / (num_buckets + num_heads))
         table = rng.uniform(-bound, bound, (num_buckets, num_heads))
         return cls(table, max_distance, bidirectional)
@@ -178,7 +177,6 @@ class T5Bias:
             TypeError: if positions are not integers.
             ValueError: if batch axes of positions differ, or the table does not fit.
         """
-        contract.parameter("table", self.table, ("num_buckets", "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)
         bucket = t5_bucket(
             relative_positions(query_positions, key_positions),

@@ -96,7 +96,6 @@ class TransformerXLBias:
         """
         dim = contract.integer("dim", dim, least=1, even=True)
         num_heads = contract.heads(num_heads, dim)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         biases = rng.normal(0, 0.02, (2, num_heads, dim // num_heads))
         return cls(*biases, rng.normal(0, 0.02, (dim, dim)), base=base)
 

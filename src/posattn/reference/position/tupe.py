@@ -111,10 +111,8 @@ class TUPEBias:
             TypeError: if an argument is not of its kind.
             ValueError: if a number lies outside its range or `num_heads` does not divide `dim`.
         """
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         num_heads = contract.heads(num_heads, dim)
-        contract.rng(rng, isinstance(rng, np.random.Generator), "numpy.random.Generator")
         table = rng.normal(0, 0.02, (max_len, dim))
         weights = rng.normal(0, 0.02, (2, dim, dim))
         cls_bias = np.zeros((2, num_heads)) if use_cls else None

@@ -136,9 +136,6 @@ class Decoder(nn.Module):
         Args:
             rng: where the weights are drawn from; PyTorch's own generator if not given.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for part in filter(None, (self.embedding, self.head)):
             nn.init.normal_(part.weight, std=0.02, generator=rng)
         for block in self.blocks:
@@ -271,9 +268,6 @@ class Decoder(nn.Module):
         given = max_new_tokens, temperature, rng
         max_new_tokens, temperature = contract.generation(tokens, *given)
         ends = contract.end_tokens(eos_token_id, self.embedding.num_embeddings)
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         *batch, n = tokens.shape
         cache = self.init_cache(tuple(batch), n + max_new_tokens)
         text = last = tokens

@@ -157,9 +157,6 @@ class LatentAttention(nn.Module):
         Args:
             rng: where the weights are drawn from; PyTorch's own generator if not given.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for part in self.children():
             if isinstance(part, nn.Linear):
                 nn.init.xavier_uniform_(part.weight, generator=rng)

@@ -161,9 +161,6 @@ class MultiHeadAttention(nn.Module):
         Args:
             rng: where the weights are drawn from; PyTorch's own generator if not given.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         linears = (getattr(self, role) for role in ROLES)
         for linear in (found for found in linears if found is not None):
             nn.init.xavier_uniform_(linear.weight, generator=rng)

@@ -182,8 +182,7 @@ def grid_coordinates(
         tensor([[0, 0],
                 [0, 1]])
     """
-    height = contract.integer("height", height, least=1)
-    width = contract.integer("width", width, least=1)
+    height, width = contract.sizes(height=height, width=width)
     rows, columns = (torch.arange(size, device=device) for size in (height, width))
     return torch.cartesian_prod(rows, columns)
 
@@ -227,13 +226,9 @@ class MixedRotary(nn.Module):
     ):
         super().__init__()
         head_dim = contract.multiple("head_dim", head_dim, 4)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        self.width = contract.integer("width", width, least=1)
+        num_heads, self.width = contract.sizes(num_heads=num_heads, width=width)
         contract.layout(layout)
         self.layout = layout
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         omega = sinusoidal_frequencies(head_dim // 2, base=base, device=device)
         direction = torch.rand(num_heads, 1, generator=rng, device=device).double()
         cos, sin = (2 * math.pi * direction).cos(), (2 * math.pi * direction).sin()

@@ -46,8 +46,7 @@ class CoPE(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        max_len = contract.integer("max_len", max_len, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
+        max_len, head_dim = contract.sizes(max_len=max_len, head_dim=head_dim)
         self.table = nn.Parameter(
             torch.empty(max_len, head_dim, dtype=dtype, device=device)
         )
@@ -62,9 +61,6 @@ class CoPE(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.normal_(self.table, std=0.02, generator=rng)
 
     def extra_repr(self) -> str:

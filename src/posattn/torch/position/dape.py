@@ -56,8 +56,7 @@ class DAPE(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         contract.function_of_positions("bias", bias)
         self.bias = bias
 
@@ -79,9 +78,6 @@ class DAPE(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for weight, offset in (
             (self.hidden_weight, self.hidden_bias),
             (self.output_weight, self.output_bias),

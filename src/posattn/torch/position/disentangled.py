@@ -110,8 +110,7 @@ class DisentangledBias(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        max_distance = contract.integer("max_distance", max_distance, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_distance, dim = contract.sizes(max_distance=max_distance, dim=dim)
         self.num_heads = contract.heads(num_heads, dim)
         contract.bucketed(max_distance, bucketed_to)
         self.same_row, self.bucketed_to = same_row, bucketed_to
@@ -133,9 +132,6 @@ class DisentangledBias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02, generator=rng)
 

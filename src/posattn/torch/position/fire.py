@@ -56,8 +56,7 @@ class FIRE(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
+        num_heads, hidden_dim = contract.sizes(num_heads=num_heads, hidden_dim=hidden_dim)
         self.threshold = contract.positive("threshold", threshold)
         for name, shape in (
             ("c", (1,)),
@@ -80,9 +79,6 @@ class FIRE(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.constant_(self.c, 0.1)
         nn.init.constant_(self.multiplier, 1)
         bound = 1 / math.sqrt(len(self.hidden_bias))

@@ -133,8 +133,7 @@ class ForgettingGate(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        dim = contract.integer("dim", dim, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
+        dim, num_heads = contract.sizes(dim=dim, num_heads=num_heads)
         self.weight = nn.Parameter(torch.empty(dim, num_heads, dtype=dtype, device=device))
         self.offset = nn.Parameter(torch.empty(num_heads, dtype=dtype, device=device))
         self.reset_parameters(rng)
@@ -148,9 +147,6 @@ class ForgettingGate(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.normal_(self.weight, std=0.02, generator=rng)
         nn.init.zeros_(self.offset)
 

@@ -171,14 +171,12 @@ def _empty(num_heads, dtype, device):
 
 
 def _draw(layer, most1, most2, rng):
-    contract.rng(rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator")
     nn.init.uniform_(layer.r1, 0, most1, generator=rng)
     nn.init.uniform_(layer.r2, 0, most2, generator=rng)
 
 
 def _read(layer, most, query_positions, key_positions):
     """The parameters within their bounds, with axes for queries and keys, and the distances."""
-    contract.parameter("r1", layer.r1, ("num_heads",))
     contract.parameter("r2", layer.r2, tuple(layer.r1.shape))
     wide = torch.promote_types(layer.r1.dtype, torch.float32)
     distances = relative_positions(query_positions, key_positions).abs().to(wide)

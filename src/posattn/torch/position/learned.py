@@ -42,8 +42,7 @@ class LearnedPositionalEncoding(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         self.table = nn.Parameter(torch.empty(max_len, dim, dtype=dtype, device=device))
         self.reset_parameters(rng)
 
@@ -56,9 +55,6 @@ class LearnedPositionalEncoding(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.normal_(self.table, std=0.02, generator=rng)
 
     def extra_repr(self) -> str:

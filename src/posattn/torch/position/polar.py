@@ -75,8 +75,7 @@ class PolarKey(nn.Module):
         device: torch.device | str | None = None,
     ):
         super().__init__()
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
+        num_heads, head_dim = contract.sizes(num_heads=num_heads, head_dim=head_dim)
         self.base = contract.base(base)
         self.phase = nn.Parameter(
             torch.empty(num_heads, head_dim, dtype=dtype, device=device)

@@ -37,6 +37,5 @@ def randomized_positions(
         tensor([0, 1, 2])
     """
     length, max_len = contract.sample(length, max_len)
-    contract.rng(rng, isinstance(rng, torch.Generator), "torch.Generator")
     shuffled = torch.randperm(max_len, generator=rng, device=rng.device)
     return shuffled[:length].sort().values.to(device)

@@ -68,9 +68,6 @@ class ShawRelative(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for table in self.parameters():
             nn.init.xavier_uniform_(table, generator=rng)
 
@@ -198,9 +195,9 @@ class RelativeGlobalAttention(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        max_len = contract.integer("max_len", max_len, least=1)
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        head_dim = contract.integer("head_dim", head_dim, least=1)
+        max_len, num_heads, head_dim = contract.sizes(
+            max_len=max_len, num_heads=num_heads, head_dim=head_dim
+        )
         self.table = nn.Parameter(
             torch.empty(num_heads, max_len, head_dim, dtype=dtype, device=device)
         )
@@ -215,9 +212,6 @@ class RelativeGlobalAttention(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         head_dim = self.table.shape[-1]
         nn.init.normal_(self.table, std=head_dim**-0.5, generator=rng)
 

@@ -45,9 +45,9 @@ class SwinBias(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        self.height = contract.integer("height", height, least=1)
-        self.width = contract.integer("width", width, least=1)
+        num_heads, self.height, self.width = contract.sizes(
+            num_heads=num_heads, height=height, width=width
+        )
         displacements = (2 * self.height - 1) * (2 * self.width - 1)
         self.table = nn.Parameter(
             torch.empty(displacements, num_heads, dtype=dtype, device=device)
@@ -63,9 +63,6 @@ class SwinBias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.normal_(self.table, std=0.02, generator=rng)
 
     def extra_repr(self) -> str:

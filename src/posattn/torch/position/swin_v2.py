@@ -55,10 +55,9 @@ class SwinV2Bias(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        num_heads = contract.integer("num_heads", num_heads, least=1)
-        hidden_dim = contract.integer("hidden_dim", hidden_dim, least=1)
-        self.height = contract.integer("height", height, least=1)
-        self.width = contract.integer("width", width, least=1)
+        num_heads, hidden_dim, self.height, self.width = contract.sizes(
+            num_heads=num_heads, hidden_dim=hidden_dim, height=height, width=width
+        )
         self.trained_height, self.trained_width = (
             side if trained is None else contract.integer(name, trained, least=1)
             for name, trained, side in (
@@ -84,9 +83,6 @@ class SwinV2Bias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.normal_(self.hidden_weight, std=0.02, generator=rng)
         nn.init.zeros_(self.hidden_bias)
         nn.init.normal_(self.output_weight, std=0.02, generator=rng)

@@ -116,9 +116,6 @@ class T5Bias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         nn.init.xavier_uniform_(self.table, generator=rng)
 
     def extra_repr(self) -> str:
@@ -145,7 +142,6 @@ class T5Bias(nn.Module):
         Returns:
             `(*batch, num_heads, n_q, n_k)`.
         """
-        contract.parameter("table", self.table, ("num_buckets", "num_heads"))
         contract.position_pair(query_positions, key_positions, integers=True)
         bucket = t5_bucket(
             relative_positions(query_positions, key_positions),

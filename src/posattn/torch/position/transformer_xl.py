@@ -75,9 +75,6 @@ class TransformerXLBias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02, generator=rng)
 

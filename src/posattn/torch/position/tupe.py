@@ -53,8 +53,7 @@ class TUPEBias(nn.Module):
         rng: torch.Generator | None = None,
     ):
         super().__init__()
-        max_len = contract.integer("max_len", max_len, least=1)
-        dim = contract.integer("dim", dim, least=1)
+        max_len, dim = contract.sizes(max_len=max_len, dim=dim)
         self.num_heads = contract.heads(num_heads, dim)
         for name, rows in (("table", max_len), ("query_weight", dim), ("key_weight", dim)):
             empty = torch.empty(rows, dim, dtype=dtype, device=device)
@@ -72,9 +71,6 @@ class TUPEBias(nn.Module):
         Raises:
             TypeError: if `rng` is no generator.
         """
-        contract.rng(
-            rng, rng is None or isinstance(rng, torch.Generator), "torch.Generator"
-        )
         for parameter in (self.table, self.query_weight, self.key_weight):
             nn.init.normal_(parameter, std=0.02, generator=rng)
         if self.cls_bias is not None:
