@@ -9,7 +9,7 @@ from pydoc_data.topics import topics
 
 import torch
 
-from posattn.configs.tokenizer import tokenizer as of_file
+from posattn.configs import tokenizer as of_file
 from posattn.torch import Decoder
 
 
