@@ -162,7 +162,7 @@ line("along_the_batch", lambda given: np.arange(len(given))[:, None] + 0 * given
      "The wrong axis: positions run along the batch.", PADDED, "ids_packing")
 line("numbers_are_a_mask", lambda segment_ids: left_padding(segment_ids != 0),
      "The numbers of texts are read as a mask of 0 and 1, and tokens of all but text 0 count.",
-     "ids_packing", seen="hiyouga/LlamaFactory #7754")
+     "ids_packing")
 line("sum_of_the_numbers", lambda segment_ids: np.cumsum(segment_ids, -1) - 1,
      "The numbers of texts are read as a mask of 0 and 1, and their sum is taken for positions.",
      "ids_packing")
