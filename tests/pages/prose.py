@@ -4,11 +4,14 @@ import re
 
 FRONT = re.compile(r"\A---\n(.*?)^---$", re.DOTALL | re.MULTILINE)
 LISTING = r"(?:code-cell|code-block|doctest|index|keywords|toctree|bibliography|glue:\w+)"
-PROSE = r"\{(?:table|glossary|revealjs-notes)\}"
+PROSE = re.compile(  # fences around sentences, of which only the fences are none
+    r"^(`{3,})\{(?:table|glossary|revealjs-notes)\}[^\n]*(\n.*?)^\1$",
+    re.DOTALL | re.MULTILINE,
+)
 APART = (
     FRONT,
     re.compile(rf"^(:{{3,}})\{{{LISTING}\}}.*?^\1$", re.DOTALL | re.MULTILINE),
-    re.compile(rf"^(`{{3,}})(?!{PROSE})[^`\n]*\n(?:.*?\n)??\1$", re.DOTALL | re.MULTILINE),
+    re.compile(r"^(`{3,})[^`\n]*\n(?:.*?\n)??\1$", re.DOTALL | re.MULTILINE),
     re.compile(r"^(?:#|:[\w-]+:|[`:]{3,}|\([\w-]+\)=|\{\.|>>>).*$", re.MULTILINE),
 )
 FORMULA = re.compile(
@@ -23,6 +26,7 @@ REFERENCE = re.compile(
 
 def sentences(text):
     """Each line that holds prose, with its number."""
+    text = PROSE.sub(r"\2", text)
     for pattern in (*APART, REFERENCE, FORMULA):
         text = pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     lines = enumerate(text.splitlines(), 1)
