@@ -240,6 +240,34 @@ def test_a_misread_layer_fails_and_is_named(family, layer, wrong, cause, vectors
     assert [c.name for c in report.causes] == [cause], f"{report}"
 
 
+SIXTEEN = 0.5 ** np.arange(0.5, 8.5, 0.5)  # BLOOM's slopes
+
+
+@pytest.mark.parametrize(
+    ("slopes", "causes"),
+    [
+        (SIXTEEN[8:], []),
+        (0.5 ** np.arange(1, 9), ["slopes_of_2_ranks"]),
+        (SIXTEEN[:8], ["heads_of_rank_0"]),
+    ],
+    ids=["right", "its own", "the first rank's"],
+)
+def test_a_rank_has_the_slopes_of_its_heads(slopes, causes):
+    report = report_on(planned(PLANS["BLOOM 560M"], rank=(1, 2)), slopes=slopes)
+    assert [c.name for c in report.causes] == causes, f"{report}"
+    assert bool(report.failures) == bool(causes)
+
+
+def test_key_heads_go_to_ranks_whole_or_to_several():
+    llama = PLANS["Llama 3 8B"]  # 32 heads, 8 of keys
+    for ranks, heads in ((4, 2), (16, 1)):
+        vectors = planned(llama, rank=(1, ranks))
+        assert vectors["cases"][0]["arguments"][1].shape[1] == heads
+        assert not report_on(vectors, frequencies=plain(128, 5e5)).failures
+    with pytest.raises(UsageError, match=r"rank must be .*got \(3, 3\)"):
+        planned(llama, rank=(3, 3))
+
+
 def from_0(query, key, value, *given, which, base=5e5, **options):
     """Llama's attention, whose mask, queries or all positions count the rows of a call."""
     n_q, n_k = query.shape[-2], key.shape[-2]

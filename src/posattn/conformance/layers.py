@@ -12,6 +12,7 @@ from posattn.conformance.faults.registry import Fault
 from posattn.conformance.generate import TOLERANCE
 from posattn.conformance.misreadings import misreadings
 from posattn.conformance.neighbors import other_norms
+from posattn.conformance.rank import of_rank
 from posattn.conformance.report import as_list
 from posattn.conformance.slips import slips
 from posattn.conformance.vectors import UsageError, names
@@ -36,7 +37,7 @@ FAR_BELOW = "scores far below zero"
 SCALINGS = {"linear": "position_interpolation", "dynamic": "dynamic_ntk"}
 
 
-def planned(config, layer=0, *, length=None):
+def planned(config, layer=0, *, length=None, rank=None):
     """Make the vectors of one layer of a model.
 
     The function that they check is called `attention(query, key, value, query_positions, key_positions)`,
@@ -54,14 +55,16 @@ def planned(config, layer=0, *, length=None):
         config: what `posattn.configs.plan` reads, or a plan.
         layer: the number of the layer, from 0 on.
         length: for how long a text, which matters to methods such as LongRoPE.
+        rank: `(number, how many)` for the heads of one of several ranks that share the layer, as in tensor
+            parallelism; None for all heads.
 
     Returns:
         A dict as `load` returns it. A report on it names what was read wrongly.
 
     Raises:
-        UsageError: if the configuration is not clear, there is no such layer, or it is no attention by
-            positions: DeBERTa's and Inkling's biases need their layer's weights, and DeepSeek V4 has
-            compressed keys.
+        UsageError: if the configuration is not clear, there is no such layer, ranks cannot share its heads,
+            or it is no attention by positions: DeBERTa's and Inkling's biases need their layer's weights, and
+            DeepSeek V4 has compressed keys.
 
     Examples:
         >>> from posattn.conformance import check
@@ -88,7 +91,7 @@ def planned(config, layer=0, *, length=None):
         (*what, partial(attend, other))
         for *what, other in chain(misreadings(described, plan), norms)
     )
-    return {
+    vectors = {
         "version": 1,
         "scheme": f"layer {described.index} of {plan.model_type}",
         "function": "attention",
@@ -100,6 +103,7 @@ def planned(config, layer=0, *, length=None):
         "faults": [named(*known) for known in (*misread, *slips(described))],
         "hint": partial(where_to_look, described),
     }
+    return vectors if rank is None else of_rank(vectors, described, rank)
 
 
 def refuse(layer):
