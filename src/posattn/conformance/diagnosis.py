@@ -16,12 +16,10 @@ from posattn.conformance.vectors import UsageError
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
-FEWEST, MOST, TWO = (
-    272,
-    4352,
-    1024,
-)  # tokens, if none are given: bfloat16 lacks 257; in two texts
+# tokens, if none are given: bfloat16 lacks 257; in two texts
+FEWEST, MOST, TWO = 272, 4352, 1024
 FIRST = 64  # which a reading must explain before all are tried
+TRIED = 2  # layers that all near numbers are tried on, if they explain none
 PADDING = "Padding is seen: attention_mask is ignored."
 SHOWN = 3  # causes that the inputs do not tell apart
 
@@ -164,10 +162,12 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None):
         )
     modules = {i: module_of(model, described, i, attention) for i in indices}
     seen = watched(model, described, modules, given)
-    findings = [
-        matches_of(described, layer, modules, seen, given, weights)
-        for layer in described.layers
-    ]
+    findings, unknown = [], 0  # layers that nothing explains
+    for layer in described.layers:
+        wide = unknown < TRIED
+        found = matches_of(described, layer, modules, seen, given, weights, wide=wide)
+        unknown += not (found.error is None or found.agrees or found.causes)
+        findings.append(found)
     findings += beyond(model, described, attention)
     notes = [*unseen(described, n), *too_coarse(seen)]
     return Diagnosis(described.model_type, findings, notes, n)
@@ -267,8 +267,8 @@ def beyond(model, described, attention):
     yield Finding(index, why=f"the configuration says that there are {index} layers")
 
 
-def matches_of(described, layer, modules, seen, given, weights):
-    """What there is to say of a layer."""
+def matches_of(described, layer, modules, seen, given, weights, *, wide):
+    """What there is to say of a layer; `wide` also tries all numbers that are near."""
     index = layer.index
     if layer.causal and "decoder_input_ids" in given:  # behind an encoder
         given = {n.removeprefix("decoder_"): x for n, x in given.items() if "decoder_" in n}
@@ -294,11 +294,13 @@ def matches_of(described, layer, modules, seen, given, weights):
     if error > bound and reproduces(described, layer, state, x, want, unmasked, bound):
         return Finding(index, error, False, (PADDING,))
     rounded = error <= bound  # then a mistake must explain it better than rounding
-    others = [] if rounded else nearby(layer, described, windows(layer, exact, want, bound))
-    for readings in (misreadings(layer, described), others):
+    readings = [misreadings(layer, described)]
+    if wide and not rounded:
+        readings.append(nearby(layer, described, windows(layer, exact, want, bound)))
+    for others in readings:
         causes = {
             sentence: changed
-            for _, sentence, changed in readings
+            for _, sentence, changed in others
             if reproduces(described, changed, state, x, want, given, min(bound, error / 2))
         }
         if causes:
