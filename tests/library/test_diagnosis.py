@@ -49,10 +49,12 @@ class Attention(nn.Module):
         norms=None,
         names=("q_proj", "k_proj", "v_proj", "o_proj"),
         padded=None,
+        tiled=False,
     ):
         super().__init__()
         self.base, self.window, self.layout, self.scale = base, window, layout, scale
         self.cap, self.norms, self.names, self.padded = cap, norms, names, padded
+        self.tiled = tiled
         for name, rows in zip(names, (32, 16, 16, 32), strict=True):
             setattr(self, name, nn.Linear(32, rows, bias=False))
         if norms is not None:
@@ -85,7 +87,7 @@ class Attention(nn.Module):
         )
         q = self.prepared(q, getattr(self, "q_norm", None), positions)
         k = self.prepared(k, getattr(self, "k_norm", None), positions)
-        k, v = (x.repeat_interleave(2, dim=1) for x in (k, v))
+        k, v = (x[:, [0, 1, 0, 1] if self.tiled else [0, 0, 1, 1]] for x in (k, v))
         scores = self.scale * q @ k.mT
         if self.cap:
             scores = self.cap * torch.tanh(scores / self.cap)
@@ -169,6 +171,7 @@ def test_three_planted_faults_are_each_found_and_named():
         ({"base": 2.5e5}, "The base is 250000: the configuration says 500000."),
         ({"scale": 12**-0.5}, "The scale is one over the square root of 12"),
         ({"cap": 30.0}, "The soft cap is 30"),
+        ({"tiled": True}, "Key heads are repeated one after the other"),
     ],
 )
 def test_layers_behind_a_wrong_one_are_judged_by_themselves(fault, cause):

@@ -12,6 +12,7 @@ from posattn.conformance.comparison import COARSE, bounds, distance, len_of, run
 from posattn.conformance.misreadings import misreadings
 from posattn.conformance.modules import module_of, state_of, watched
 from posattn.conformance.neighbors import keys_of, nearby
+from posattn.conformance.slips import TILED
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
@@ -293,6 +294,10 @@ def matches_of(described, layer, modules, seen, given, weights, *, wide):
     unmasked = {**given, "attention_mask": None}
     if error > bound and reproduces(described, layer, state, x, want, unmasked, bound):
         return Finding(index, error, False, (PADDING,))
+    if error > bound and 1 < layer.num_kv_heads < layer.num_heads and layer.latent is None:
+        got = run(described, layer, state, x, given, tiled=True)
+        if distance(got, want, given) <= bound:
+            return Finding(index, error, False, (TILED,))
     rounded = error <= bound  # then a mistake must explain it better than rounding
     readings = [misreadings(layer, described)]
     if wide and not rounded:

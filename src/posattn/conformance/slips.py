@@ -11,6 +11,11 @@ from posattn.conformance.misreadings import rotation
 
 __all__ = ["slips"]
 
+TILED = (
+    "Key heads are repeated one after the other, as tile does: each belongs to neighboring query heads, "
+    "as with repeat_interleave."
+)
+
 
 def slips(layer):
     """Names, sentences and the attention that a layer then computes."""
@@ -28,8 +33,7 @@ def slips(layer):
             key, value = (np.concatenate([x] * group, axis=1) for x in (key, value))
             return attend(layer, query, key, value, *positions, **more)
 
-        what = "Key heads are repeated one after the other, as tile does: each belongs to neighboring query "
-        yield "key_heads_tiled", what + "heads, as with repeat_interleave.", tiled
+        yield "key_heads_tiled", TILED, tiled
     scheme = "attention" if layer.soft_cap is None else "soft_cap"
     places = {"sinks" if layer.sinks else scheme: "attention"}
     places[scheme_of(layer.bias)] = "biased"
