@@ -183,6 +183,14 @@ def test_layers_behind_a_wrong_one_are_judged_by_themselves(fault, cause):
     assert said in str(found)
 
 
+def test_a_base_that_is_near_is_named_in_every_layer():
+    model = Model(*[{"base": 2.5e5}] * 4)
+    found = diagnose(model, CONFIG | {"num_hidden_layers": 4})
+    assert [line.causes[0][:22] for line in found.findings] == [
+        "The base is 250000: th"
+    ] * 4
+
+
 @pytest.mark.parametrize(("off", "agrees"), [(1e-6, True), (4e-5, False), (1e-3, False)])
 def test_a_layer_off_by_more_than_rounding_differs(off, agrees):
     model = Model({}, {}, {})

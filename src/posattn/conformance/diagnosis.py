@@ -1,7 +1,8 @@
 """Which layer of a PyTorch model does something else than its configuration says, and what that may be."""
 
 import os
-from dataclasses import asdict, dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -20,7 +21,7 @@ __all__ = ["Diagnosis", "Finding", "diagnose"]
 # tokens, if none are given: bfloat16 lacks 257; in two texts
 FEWEST, MOST, TWO = 272, 4352, 1024
 FIRST = 64  # which a reading must explain before all are tried
-TRIED = 2  # layers that all near numbers are tried on, if they explain none
+TRIED = 2  # wrong layers of a kind that all near numbers are tried on
 PADDING = "Padding is seen: attention_mask is ignored."
 SHOWN = 3  # causes that the inputs do not tell apart
 
@@ -163,11 +164,13 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None):
         )
     modules = {i: module_of(model, described, i, attention) for i in indices}
     seen = watched(model, described, modules, given)
-    findings, unknown = [], 0  # layers that nothing explains
+    findings, wrong = [], Counter()
     for layer in described.layers:
-        wide = unknown < TRIED
-        found = matches_of(described, layer, modules, seen, given, weights, wide=wide)
-        unknown += not (found.error is None or found.agrees or found.causes)
+        alike = replace(layer, index=0)
+        causes = {cause for found in findings for cause in found.causes}
+        known = None if wrong[alike] < TRIED else causes
+        found = matches_of(described, layer, modules, seen, given, weights, known=known)
+        wrong[alike] += not (found.error is None or found.agrees)
         findings.append(found)
     findings += beyond(model, described, attention)
     notes = [*unseen(described, n), *too_coarse(seen)]
@@ -268,8 +271,8 @@ def beyond(model, described, attention):
     yield Finding(index, why=f"the configuration says that there are {index} layers")
 
 
-def matches_of(described, layer, modules, seen, given, weights, *, wide):
-    """What there is to say of a layer; `wide` also tries all numbers that are near."""
+def matches_of(described, layer, modules, seen, given, weights, *, known):
+    """What there is to say of a layer; of near numbers, only `known` causes are tried if given."""
     index = layer.index
     if layer.causal and "decoder_input_ids" in given:  # behind an encoder
         given = {n.removeprefix("decoder_"): x for n, x in given.items() if "decoder_" in n}
@@ -300,8 +303,9 @@ def matches_of(described, layer, modules, seen, given, weights, *, wide):
             return Finding(index, error, False, (TILED,))
     rounded = error <= bound  # then a mistake must explain it better than rounding
     readings = [misreadings(layer, described)]
-    if wide and not rounded:
-        readings.append(nearby(layer, described, windows(layer, exact, want, bound)))
+    if not rounded:
+        near = nearby(layer, described, windows(layer, exact, want, bound))
+        readings.append(one for one in near if known is None or one[1] in known)
     for others in readings:
         causes = {
             sentence: changed

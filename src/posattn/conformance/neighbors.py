@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 from posattn.configs import Buckets
+from posattn.configs.rotation import TRAINED
 from posattn.conformance.misreadings import rescaled
 
 __all__ = ["keys_of", "nearby"]
 
 BASES = sorted(m * 10.0**e for m in (1, 1.5, 2, 2.5, 5, 8) for e in range(3, 8))
 SHRINKING = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+LENGTHS = [2**k for k in range(11, 18)]
 CAPS = (20.0, 30.0, 50.0)
 FARTHEST = (20, 32, 64, 128, 256, 512)
 KEYS = {
@@ -103,6 +105,12 @@ def other_rotations(layer):
             what = f"All pairs rotate {factor:g} times as {how} as the configuration says."
             other = replace(rope, frequencies=turns)
             yield f"{factor:g}_times_as_{how}", what, replace(layer, rope=other)
+    if rope.method == "default":
+        for factor in SHRINKING[:3]:
+            for length in LENGTHS:
+                what = f"YaRN by {factor:g} from {length} positions: the configuration scales nothing."
+                other = rescaled(layer, method="yarn", factor=factor, **{TRAINED: length})
+                yield f"yarn_by_{factor:g}_from_{length}", what, other
 
 
 def keys_of(layer, changed):
