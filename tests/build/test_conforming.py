@@ -13,7 +13,7 @@ from tests.nightly.conformance.libraries import LIBRARIES, REFUSED
 FOLDER = Path(records.__file__).parent
 FOUND = records.read()
 MODULES = {name: FOLDER / f"{name.replace('-', '_')}.py" for name in LIBRARIES}
-ADAPTER = re.compile(r"^@against\(.*?^def (\w+)\(", re.DOTALL | re.MULTILINE)
+ADAPTER = re.compile(r"^@against\(.*?^(?:def|class) (\w+)\b", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", LIBRARIES)

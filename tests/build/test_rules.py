@@ -23,7 +23,8 @@ def test_every_page_keeps_the_rules(page):
         assert description, "the front matter describes the page"
         assert 50 <= len(description[1]) <= 170
     for code in CELL.findall(text):
-        assert not re.search(r"^\s*class ", code, re.MULTILINE), "cells define no classes"
+        scratch = ":tags: [scratch]" in code  # where a cache, which remembers, is a class
+        assert scratch or not re.search(r"^\s*class ", code, re.MULTILINE), "no classes"
 
 
 def test_a_page_of_a_concept_shows_its_source():

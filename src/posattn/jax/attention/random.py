@@ -27,6 +27,7 @@ def dropout(
         `x` with some entries dropped, of the same shape.
 
     Examples:
+        >>> import jax.numpy as jnp
         >>> kept = dropout(jnp.ones(1000), 0.5, jax.random.key(0))
         >>> jnp.unique(kept)
         Array([0., 2.], dtype=float32)
