@@ -6,7 +6,9 @@ from pathlib import Path
 
 RECORD = Path(__file__).parents[2] / "docs" / "_records" / "studies" / "real.json"
 CELLS = json.loads(RECORD.read_text("utf-8"))["cells"]
-ROW = re.compile(r"^\| \{glue:text\}`(.*?) writes` \| .*? \| (.*?) \|", re.MULTILINE)
+ROW = re.compile(
+    r"^\| \{glue:text\}`(.*?) writes` \| .*? \| .*? \| (.*?) \|$", re.MULTILINE
+)
 
 
 def of(fault):

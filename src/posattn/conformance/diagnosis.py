@@ -18,8 +18,8 @@ from posattn.conformance.vectors import UsageError
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
-# tokens, if none are given: bfloat16 lacks 257; in two texts
-FEWEST, MOST, TWO = 272, 4352, 1024
+FEWEST, MOST = 272, 4352  # tokens, if none are given: bfloat16 lacks 257
+PAIRED = 1024  # up to so many come in two texts
 FIRST = 64  # which a reading must explain before all are tried
 TRIED = 2  # wrong layers of a kind that all near numbers are tried on
 PADDING = "Padding is seen: attention_mask is ignored."
@@ -231,7 +231,7 @@ def drawn(model, described, n):
     rng = torch.Generator().manual_seed(0)
     rows = [layer.table[1] for layer in described.layers if layer.table is not None]
     n = min([max([FEWEST, *ends]), *rows]) if n is None else n
-    shape = 1 if n > TWO else 2, n
+    shape = 1 if n > PAIRED else 2, n
     tokens = torch.randint(0, table.num_embeddings, shape, generator=rng)
     return tokens.to(table.weight.device)
 

@@ -1,4 +1,4 @@
-"""Faults that a line tells: other keywords for a definition, other positions, or another result."""
+"""Definitions used wrongly, a line for each: with other keywords, other positions or another result."""
 
 import numpy as np
 
