@@ -14,7 +14,7 @@ from posattn.__main__ import main
 from posattn.configs.weights import NAMES
 from posattn.conformance import UsageError
 from posattn.conformance.diagnosis import diagnose, percent
-from posattn.torch import LatentAttention, MultiHeadAttention, Rotary
+from posattn.torch import LatentAttention, MultiHeadAttention, Rotary, yarn
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
 
@@ -33,6 +33,11 @@ NORMED = {name: x for name, x in CONFIG.items() if name != "sliding_window"} | {
     "model_type": "qwen3",
     "rms_norm_eps": 1e-6,
 }
+
+PAIRS, SHARPER = yarn(8, base=5e5, factor=4.0, trained_length=131072)
+SLOWED = PAIRS.float() ** (
+    -4 / torch.tensor([1, 1, 2, 3])
+)  # the base of each pair; the first needs none
 
 
 class Attention(nn.Module):
@@ -172,6 +177,10 @@ def test_three_planted_faults_are_each_found_and_named():
         ({"scale": 12**-0.5}, "The scale is one over the square root of 12"),
         ({"cap": 30.0}, "The soft cap is 30"),
         ({"tiled": True}, "Key heads are repeated one after the other"),
+        (
+            {"base": SLOWED, "scale": 8**-0.5 * SHARPER**2},
+            "YaRN by 4 from 131072 positions",
+        ),
     ],
 )
 def test_layers_behind_a_wrong_one_are_judged_by_themselves(fault, cause):
