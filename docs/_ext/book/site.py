@@ -54,8 +54,8 @@ COMMANDS = (
     r"\\(?:(?:math|operatorname|text|bold|left|right)[a-z]*|[^a-zA-Z])",
     r"\\[a-zA-Z]+",
 )
-LONG = re.compile(r"(?=\S{20})\S*\w[/_]\w")
-BREAK = re.compile(r"(?<=\w[/_])(?=\w)")  # where a long name may go on in the next line
+LONG = re.compile(r"(?=\S{20})\S*\w[/_.]\w")
+BREAK = re.compile(r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])")  # where a long name may go on in the next line
 LETTER = {
     "scale(0.015625)",
     "scale(.15625)",
