@@ -36,10 +36,7 @@ COLORS = {INK: "currentColor"} | {
     )
 }
 PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
-METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
-NAME = re.compile(
-    r' id="(?:figure|axes|patch|image|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"'
-)
+FITTED = re.compile(r' textLength="[^"]*" lengthAdjust="[^"]*"')  # in the fonts of others
 OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
 logger = logging.getLogger(__name__)
@@ -133,11 +130,10 @@ def drawings(app, document):
 
 
 def themed(svg):
-    """A drawing in the theme's colours, without the names and facts that nobody asks for."""
+    """A drawing in the theme's colours, its words in the fonts of the page."""
     for color, name in COLORS.items():
         svg = re.sub(color, name, svg, flags=re.IGNORECASE)
-    svg = NAME.sub("", METADATA.sub("", svg))
-    svg = svg.replace('class="phone" display="none" ', "", 1)
+    svg = FITTED.sub("", svg).replace('class="phone" display="none" ', "", 1)
     return svg.replace("<svg", '<svg fill="currentColor"', 1)
 
 
