@@ -77,7 +77,8 @@ def _slim(text: str) -> str:
     text = re.sub(r"scale\(.*?\)|\d+\.\d{3,}", _rounded, text)
     text = re.sub(r"<defs>\s*</defs>", "", _grouped(text))
     text = re.sub(r"(?<=[:;]) (?=[^<>]*>)", "", text)
-    return re.sub(r"\s*\n\s*", "\n", text)
+    text = _styled(re.sub(r"\s*\n\s*", "\n", text))
+    return re.sub(r"(?<=[-l ,:;])0(?=\.\d[^<>]*>)", "", text)
 
 
 def _grouped(text: str) -> str:
@@ -99,6 +100,21 @@ def _grouped(text: str) -> str:
         elif piece.strip():
             written.append(piece)
     return "".join(written)
+
+
+def _styled(text: str) -> str:
+    """Say a style once: not again where a mark is used, and once for neighbours that share it."""
+    marks = dict(re.findall(r'<path id="(m\w+)" d="[^"]*" style="([^"]*)"', text))
+    text = re.sub(
+        r'(<use xlink:href="#(m\w+)" [^>]*?) style="([^"]*)"',
+        lambda use: use[1] if marks.get(use[2]) == use[3] else use[0],
+        text,
+    )
+    return re.sub(
+        r'<(?:use|path d)[^>]*?((?: clip-path="[^"]*")? style="[^"]*")/>\n(?:<(?:use|path d)[^>]*?\1/>\n)+',
+        lambda run: f"<g{run[1]}>\n{run[0].replace(run[1], '')}</g>\n",
+        text,
+    )
 
 
 def _few_colors(picture: re.Match) -> str:
