@@ -305,7 +305,9 @@ def test_block_diagrams_never_run_upwards_on_a_phone(draw):
 
 def test_words_are_text_as_long_as_measured_and_formulas_are_outlines():
     drawing = CALLS["columns"]()._repr_svg_()
-    word, length = re.search(r'(<text [^>]*textLength="([^"]*)"[^>]*>)value</text>', drawing).groups()
+    word, length = re.search(
+        r'(<text [^>]*textLength="([^"]*)"[^>]*>)value</text>', drawing
+    ).groups()
     assert 'font-size="9.09"' in word  # 10 in the larger em of Posattn Sans
     outline = TextPath((0, 0), "value", 10, prop={"family": "Posattn Sans"})
     assert float(length) == pytest.approx(outline.get_extents().width, abs=1)

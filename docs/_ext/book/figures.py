@@ -39,7 +39,11 @@ PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
 FITTED = re.compile(r' textLength="[^"]*" lengthAdjust="[^"]*"')  # in the fonts of others
 OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
-CODE, TEXT, PAPER = 880, 640, 468  # widths of code and text on a page, and on paper in points
+CODE, TEXT, PAPER = (
+    880,
+    640,
+    468,
+)  # widths of code and text on a page, and on paper in points
 HIGH = 560  # pixels, of a figure that leaves room for its caption
 logger = logging.getLogger(__name__)
 

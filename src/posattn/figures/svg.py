@@ -68,10 +68,10 @@ def _slim(text: str) -> str:
     text = re.sub(r"<!--.*?-->|<(metadata|style).*?</\1>", "", text, flags=re.DOTALL)
     text = re.sub(r"<g( [^>]*)?/>", "", text)
     text = re.sub(r' id="(image\w+|[\w.]+_\d+)"', "", text)
-    text = re.sub(r'<path d="[^"]*" style="fill: none"/>', "", text)  # of the figure and its axes
-    text = text.replace(
-        "<svg ", f'<svg stroke-linejoin="round" font-family="{FAMILY}" ', 1
-    )
+    text = re.sub(
+        r'<path d="[^"]*" style="fill: none"/>', "", text
+    )  # of the figure and its axes
+    text = text.replace("<svg ", f'<svg stroke-linejoin="round" font-family="{FAMILY}" ', 1)
     text = re.sub(r"(?<=data:image/png;base64,)[^\"]*", _few_colors, text)
     text = re.sub(r' d="([^"]*)"( transform="scale\(0\.015625\)")?', _outline, text)
     text = re.sub(r"scale\(.*?\)|\d+\.\d{3,}", _rounded, text)
