@@ -45,8 +45,8 @@ MENDS = (
     ('<aside class="toc-drawer', '<aside aria-label="Page" class="toc-drawer'),
     (' role="doc-biblioentry"', ' role="listitem"'),  # the former is out of use
 )
-# Code that has the colour of its box: punctuation, blanks, and the names of modules.
-PLAIN = re.compile('<span class="(?:p|w|nn)">([^<]*)</span>')
+# Code in ink: names, punctuation and blanks, which are most of it. Colour is for what stands out.
+PLAIN = re.compile('<span class="(?:n|nn|p|w)">([^<]*)</span>')
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex"}
 SVG = "http://www.w3.org/2000/svg"
@@ -251,7 +251,7 @@ def guard(text, more=""):
 
 
 def mend(text):
-    """Name landmarks, give each name to one element, and unwrap code that has no colour of its own."""
+    """Name landmarks, give each name to one element, and leave most code in ink."""
     text = PLAIN.sub(r"\1", text)
     for wrong, right in MENDS:
         text = text.replace(wrong, right)
