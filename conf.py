@@ -34,7 +34,6 @@ exclude_patterns = [
     "_records",
     "_static",
     "_templates",
-    "slides/_*",
     "**/.ipynb_checkpoints",
 ]
 nitpicky = True

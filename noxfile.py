@@ -76,11 +76,12 @@ def docs(session: nox.Session) -> None:
         sphinx(session, "doctest")  # which reads the pages
         with ThreadPoolExecutor() as writers:
             site_of = writers.submit(write, session, "html")
-            deck = write(session, "revealjs", "docs/slides/index.md") / "slides"
+            talks = map(str, Path("docs", "slides").glob("*.md"))
+            slides = write(session, "revealjs", *talks) / "slides"
             books = write(session, "notebooks")
         made = site_of.result()
         shutil.rmtree(made / "slides")
-        shutil.copytree(deck, made / "slides")
+        shutil.copytree(slides, made / "slides")
         shutil.rmtree(made / "_notebooks", ignore_errors=True)
         only = shutil.ignore_patterns("_static", "reports")  # which MyST-NB adds
         shutil.copytree(books, made / "_notebooks", ignore=only)
@@ -114,9 +115,10 @@ def pdf(session: nox.Session) -> None:
     """Print book and slides below build/pdf, in both frameworks, or `-- torch`."""
     if not (shutil.which("latexmk") and shutil.which("xelatex")):
         session.error(f"the PDF needs LaTeX. On Debian or Ubuntu: apt-get install {LATEX}")
-    deck, slides = BUILD / "html" / "slides" / "index.html", WORK / "slides.pdf"
-    if not deck.is_file():
-        session.error(f"{deck} is missing, which has the slides: run nox -s docs first")
+    folder = BUILD / "html" / "slides"
+    decks = sorted(path for path in folder.glob("*.html") if path.stem != "index")
+    if not decks:
+        session.error(f"{folder} has no slides: run nox -s docs first")
     chosen = session.posargs or ["torch", "jax"]
     if "torch" in chosen:
         typeset(session, sphinx(session, "latex"), "posattn")
@@ -127,8 +129,9 @@ def pdf(session: nox.Session) -> None:
         missing = "printing the slides needs Chromium: apt-get install chromium"
         session.error(missing) if os.environ.get("CI") == "true" else session.warn(missing)
         return
-    run(session, "tests.audit.chromium", deck, slides)
-    publish(slides, BUILD / "pdf" / slides.name)
+    run(session, "tests.audit.chromium", *decks, WORK / "slides")
+    for slides in sorted((WORK / "slides").glob("*.pdf")):
+        publish(slides, BUILD / "pdf" / f"slides-{slides.name}")
     session.log(f"open {BUILD / 'pdf' / 'posattn.pdf'}")
 
 

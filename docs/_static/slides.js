@@ -18,6 +18,7 @@ const deck = {
   navigationMode: "linear",
   transition: "none",
   pdfMaxPagesPerSlide: 1,
+  pdfSeparateFragments: false,
   scrollActivationWidth: null,
 };
 
@@ -25,4 +26,11 @@ const deck = {
 addEventListener("load", () => {
   document.querySelector(".slides").removeAttribute("role");
   document.querySelector(".reveal").setAttribute("role", "main");
+});
+
+// One deck held all three talks once: a link to one of its slides leads to the talk.
+const name = location.hash.replace(/^#\/?/, "");
+addEventListener("load", () => {
+  const link = name && !document.getElementById(name) && document.querySelector(`a[href$="#${CSS.escape(name)}"]`);
+  if (link) location.replace(link.href);
 });

@@ -1,6 +1,7 @@
 """The system's Chromium, which prints the slides; the tests look at the slides with it.
 
-`python -m tests.audit.chromium index.html slides.pdf` prints a deck, one page for each slide.
+`python -m tests.audit.chromium attention.html position.html slides` prints decks into a folder, one page
+for each slide.
 """
 
 import os
@@ -17,9 +18,6 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 MISSING = "the slides need Chromium. On Debian or Ubuntu: apt-get install chromium"
 UNLINK = """for (const a of document.querySelectorAll("a[href]:not([href^='#'], [href^='http'])"))
     a.removeAttribute("href")"""  # paper does not know where the site is
-FIGURES = """Promise.all(Array.from(document.images, (image) => {
-    image.loading = "eager";
-    return image.decode(); }))"""
 DATE = re.compile(rb"(?<=Date \(D:)\d{14}")  # which Chromium takes from the clock
 LISTEN = "addEventListener('pdf-ready', () => { window.ready = true; })"  # before reveal.js says so
 
@@ -47,7 +45,6 @@ def print_slides(browser, deck, target):
     page.goto(f"{deck.resolve().as_uri()}?print-pdf")
     page.wait_for_function("window.ready")
     page.evaluate("document.fonts.ready")
-    page.evaluate(FIGURES)
     page.evaluate(UNLINK)
     pdf = page.pdf(prefer_css_page_size=True, print_background=True)
     day = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())))
@@ -60,4 +57,6 @@ if __name__ == "__main__":
     if program() is None:
         sys.exit(MISSING)
     with started() as chromium:
-        print_slides(chromium, *map(Path, sys.argv[1:]))
+        *decks, folder = map(Path, sys.argv[1:])
+        for deck in decks:
+            print_slides(chromium, deck, folder / f"{deck.stem}.pdf")

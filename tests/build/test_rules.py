@@ -18,10 +18,9 @@ CELL = re.compile(r"^```\{code-cell\}.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 )
 def test_every_page_keeps_the_rules(page):
     text = page.read_text(encoding="utf-8")
-    if not page.name.startswith("_"):  # a part of the slides
-        description = re.search(r"^    description: (.+)$", text, re.MULTILINE)
-        assert description, "the front matter describes the page"
-        assert 50 <= len(description[1]) <= 170
+    description = re.search(r"^    description: (.+)$", text, re.MULTILINE)
+    assert description, "the front matter describes the page"
+    assert 50 <= len(description[1]) <= 170
     for code in CELL.findall(text):
         scratch = ":tags: [scratch]" in code  # where a cache, which remembers, is a class
         assert scratch or not re.search(r"^\s*class ", code, re.MULTILINE), "no classes"

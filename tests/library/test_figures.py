@@ -14,15 +14,17 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.text import Annotation, Text
+from matplotlib.textpath import TextPath
 from PIL import Image
 
 from posattn import figures
-from posattn.figures import style
+from posattn.figures import style, svg
 
 INK = "#000000"
 CELL_INK = {"#111111", "#ffffff"}
 PALETTE = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"}
 GRID = "#888888"
+LINES = {"#7a5cc7", "#8f6a2e"}  # the fifth and the sixth of many
 
 N = 5
 BAND = np.abs(np.subtract.outer(range(N), range(N))) <= 1
@@ -159,7 +161,7 @@ def test_a_page_can_recolour_the_ink_and_shows_through(draw):
     drawing = re.sub(r'"data:image[^"]*"|url\(#\w+\)|href="#[^"]+"', "", as_svg(draw))
     found = {colour.lower() for colour in re.findall(r"#[0-9a-fA-F]{6}\b", drawing)}
     assert INK in found
-    assert found <= {INK, GRID} | CELL_INK | PALETTE
+    assert found <= {INK, GRID} | CELL_INK | PALETTE | LINES
     assert "white" not in drawing
     assert "<style" not in drawing  # it would hold for the whole page
     for figure in both(draw):
@@ -301,19 +303,48 @@ def test_block_diagrams_never_run_upwards_on_a_phone(draw):
     assert all(start >= end for _, start, _, end in edges(narrow.axes[0]))
 
 
-def test_text_is_set_in_the_fonts_of_the_book():
+def test_words_are_text_as_long_as_measured_and_formulas_are_outlines():
     drawing = CALLS["columns"]()._repr_svg_()
-    families = {
-        name.split("-")[0] for name in re.findall(r'path id="([^"]+-[^"]+)"', drawing)
-    }
-    assert families == {"PosattnSans", "Cmmi10"}
+    word, length = re.search(
+        r'(<text [^>]*textLength="([^"]*)"[^>]*>)value</text>', drawing
+    ).groups()
+    assert 'font-size="9.09"' in word  # 10 in the larger em of Posattn Sans
+    outline = TextPath((0, 0), "value", 10, prop={"family": "Posattn Sans"})
+    assert float(length) == pytest.approx(outline.get_extents().width, abs=1)
+    outlines = re.findall(r'path id="([^"]+)-[^"]+"', drawing)  # of "row (position $i$)"
+    assert {*outlines} == {"PosattnSans-Regular", "Cmmi10"}
 
 
-def test_letters_keep_their_outline_in_a_small_file():
-    """Each outline is written in steps; their sum must come back to where matplotlib put it."""
+@pytest.mark.parametrize(
+    ("scale", "written"),
+    [
+        (' transform="scale(0.015625)"', "M137-7q-23 0-38 7l-43 87zM2 3l2-8z"),
+        ("", "M1367-70q-227 0-381 70l-427 873zM20 30l20-80z"),
+    ],
+)
+def test_outlines_are_steps_that_come_back_to_where_matplotlib_put_them(scale, written):
     outline = "M 1367 -70 \nQ 1140 -70 986 0 \nL 559 873 \nz \nM 20 30 \nL 40 -50 \nz \n"
-    written = style._glyph(re.match(r"(?s)(.*)", outline))
-    assert written == (' d="M137-7q-23 0-38 7l-43 87zM2 3l2-8z" transform="scale(.15625)"')
+    match = re.search(r' d="([^"]*)"(.*)', f' d="{outline}"{scale}')
+    assert svg._outline(match).startswith(f' d="{written}"')
+
+
+def test_a_group_and_a_style_are_said_once_for_neighbours():
+    drawing = (
+        '<g>\n<path id="m1" d="M0 0" style="a"/>\n</g>\n<g clip="1">\n<g>\n'
+        '<use xlink:href="#m1" x="1" style="a"/>\n</g>\n</g>\n<g clip="1">\n'
+        '<use xlink:href="#m1" x="2" style="b"/>\n<path d="M1" style="b"/>\n</g>\n'
+    )
+    assert svg._styled(re.sub(r"\s*\n\s*", "\n", svg._grouped(drawing))).split("\n") == [
+        "",
+        '<path id="m1" d="M0 0" style="a"/>',
+        '<g clip="1">',
+        '<use xlink:href="#m1" x="1"/>',
+        '<g style="b">',
+        '<use xlink:href="#m1" x="2"/>',
+        '<path d="M1"/>',
+        "</g>",
+        "</g>",
+    ]
 
 
 def test_ink_on_a_colour_contrasts_on_light_and_dark_pages():
@@ -543,6 +574,7 @@ def test_curves_are_the_series_each_in_its_own_look():
         for line in axes.lines
     }
     assert len(looks) == 16
+    assert len({line.get_color() for line in axes.lines}) == 8
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("length", "time")
     assert [t.get_text() for t in axes.get_xticklabels()] == [

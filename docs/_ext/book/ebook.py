@@ -16,7 +16,7 @@ from sphinx.builders.epub3 import Epub3Builder
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinxcontrib import katex
 
-from .figures import METADATA, PHONE
+from .figures import PHONE
 from .paper import LEFT_OUT
 
 STYLE = Path(__file__).with_suffix(".css")
@@ -85,7 +85,7 @@ class Figures(SphinxPostTransform):
     builders = ("epub",)
 
     def run(self, **kwargs):
-        """Write each figure anew, without its variant for a phone and without its metadata."""
+        """Write each figure anew, without its variant for a phone."""
         folder = Path(self.app.doctreedir) / "ebook"
         folder.mkdir(exist_ok=True)
         for image in self.document.findall(nodes.image):
@@ -93,7 +93,7 @@ class Figures(SphinxPostTransform):
             if source.suffix != ".svg":
                 continue
             picture = folder / source.name
-            svg = METADATA.sub("", PHONE.sub("", source.read_text(encoding="utf-8")))
+            svg = PHONE.sub("", source.read_text(encoding="utf-8"))
             picture.write_text(svg, encoding="utf-8")
             image["uri"] = str(picture)
             image["candidates"] = {"*": str(picture)}

@@ -36,12 +36,15 @@ COLORS = {INK: "currentColor"} | {
     )
 }
 PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
-METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
-NAME = re.compile(
-    r' id="(?:figure|axes|patch|image|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"'
-)
+FITTED = re.compile(r' textLength="[^"]*" lengthAdjust="[^"]*"')  # in the fonts of others
 OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
+CODE, TEXT, PAPER = (
+    880,
+    640,
+    468,
+)  # widths of code and text on a page, and on paper in points
+HIGH = 560  # pixels, of a figure that leaves room for its caption
 logger = logging.getLogger(__name__)
 
 
@@ -133,11 +136,10 @@ def drawings(app, document):
 
 
 def themed(svg):
-    """A drawing in the theme's colours, without the names and facts that nobody asks for."""
+    """A drawing in the theme's colours, its words in the fonts of the page."""
     for color, name in COLORS.items():
         svg = re.sub(color, name, svg, flags=re.IGNORECASE)
-    svg = NAME.sub("", METADATA.sub("", svg))
-    svg = svg.replace('class="phone" display="none" ', "", 1)
+    svg = FITTED.sub("", svg).replace('class="phone" display="none" ', "", 1)
     return svg.replace("<svg", '<svg fill="currentColor"', 1)
 
 
@@ -154,8 +156,10 @@ def only_first(pattern, text, known):
 
 
 def inline(svg, label, kind):
-    """A drawing as an element of a page: as large as on paper, or as the column allows."""
-    svg = SIZE.sub(r' style="max-width: \1pt"', svg, count=1)
+    """A drawing as an element of a page: as wide as code, or as text if it would be too high."""
+    width, height = map(float, SIZE.search(svg).groups())
+    column = CODE if kind == "phone" or height * CODE / PAPER < HIGH else TEXT
+    svg = SIZE.sub(f' style="max-width: {width * column / PAPER:.0f}px"', svg, count=1)
     look = f"figure {kind}".strip()
     return svg.replace("<svg", f'<svg class="{look}" role="img" aria-label="{label}"', 1)
 

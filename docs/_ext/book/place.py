@@ -153,7 +153,13 @@ def question(document):
 
 
 def fold_parts(app, pagename, templatename, context, doctree):
-    """Fold each part in the sidebar behind its name, and number its chapters; the reader's part is open."""
+    """Fold each part in the sidebar behind its name, and number its chapters; the reader's part is open.
+
+    Pages of source code have no list of chapters, which would be a third of them.
+    """
+    if pagename.startswith("_modules/"):
+        context["furo_navigation_tree"] = ""
+        return
     tree = BeautifulSoup(context.get("furo_navigation_tree", ""), "html.parser")
     known = chapters(app.env)
     labels = {

@@ -81,9 +81,10 @@ def write(app, error):
         return
     target = app.builder.get_target_uri
     listed = [p for p in sorted(app.env.found_docs - LISTS) if not p.startswith("slides/")]
-    asyncio.run(
-        index({target(p): searchable(app.env, p) for p in listed}, app.outdir / "pagefind")
-    )
+    folder = app.outdir / "pagefind"
+    asyncio.run(index({target(p): searchable(app.env, p) for p in listed}, folder))
+    for unused in folder.glob("pagefind-*ui.*"):
+        unused.unlink()
 
 
 def replace(app):

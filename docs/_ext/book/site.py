@@ -45,6 +45,8 @@ MENDS = (
     ('<aside class="toc-drawer', '<aside aria-label="Page" class="toc-drawer'),
     (' role="doc-biblioentry"', ' role="listitem"'),  # the former is out of use
 )
+# Code in ink: names, punctuation and blanks, which are most of it. Colour is for what stands out.
+PLAIN = re.compile('<span class="(?:n|nn|p|w)">([^<]*)</span>')
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex"}
 SVG = "http://www.w3.org/2000/svg"
@@ -203,7 +205,7 @@ def wordless(source, target):
             if (
                 child.get("class") == "phone"
                 or child.get("transform") in LETTER
-                or child.tag == f"{{{SVG}}}metadata"
+                or child.tag == f"{{{SVG}}}text"
                 or child.get(XLINK) in letters
             ):
                 parent.remove(child)
@@ -249,7 +251,8 @@ def guard(text, more=""):
 
 
 def mend(text):
-    """Name landmarks, and give each name to one element."""
+    """Name landmarks, give each name to one element, and leave most code in ink."""
+    text = PLAIN.sub(r"\1", text)
     for wrong, right in MENDS:
         text = text.replace(wrong, right)
     return only_first(NAMED, text, set())

@@ -23,19 +23,11 @@ from sphinx_revealjs._ext.notes import revealjs_notes
 from sphinx_revealjs.utils import get_revealjs_path
 
 from .cells import is_cell
-from .figures import SIZE, drawings
 from .twins import outputs, take_figures
 
 THEOREMS = tuple(NODE_TYPES.values())
 LABELLED = (nodes.math_block, nodes.figure, nodes.table, *THEOREMS)
 STOP = re.compile(r"[,.]\s*(\\end\{aligned\})?\s*$")  # a slide is no part of a sentence
-# A figure stands outside of the page and its style sheet, so it carries the colours of slides.css.
-COLORS = """<style>
-:root { color: #1c2430; --query: #0072b2; --key: #d55e00; --value: #009e73; --position: #cc79a7; }
-@media screen and (prefers-color-scheme: dark) {
-  :root { color: #dfe5ec; --query: #56b4e9; --key: #f0904d; --value: #3fc79b; --position: #dd9fc4; }
-}
-</style>"""
 EARLY = "revealjs/dist/reveal.js"  # which the first slide waits for
 ENGINE = ["LICENSE", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js"]
 OPENED = re.compile(r"<section[ >]")
@@ -160,37 +152,6 @@ class LayOut(SphinxPostTransform):
         return pending_xref("", nodes.inline("", text), **options, refwarn=True)
 
 
-class LinkFigures(SphinxPostTransform):
-    """Leave each figure in a file, which a browser fetches once its slide is near."""
-
-    default_priority = 240  # before the site would put it into the page
-    builders = ("revealjs",)
-
-    def run(self, **kwargs):
-        """Replace every image that a cell drew."""
-        folder = Path(self.app.outdir, self.env.docname).parent / "figures"
-        folder.mkdir(parents=True, exist_ok=True)
-        for image, label, wide, small in drawings(self.app, self.document):
-            name = f"{Path(image['uri']).stem}.svg"
-            html = f'<img class="figure" alt="{label}" loading="lazy"'
-            html += f' src="figures/{name}"{write(wide, folder / name)}>'
-            if small:
-                name = name.replace(".svg", "-upright.svg")
-                html = (
-                    '<source media="screen and (max-aspect-ratio: 1/1)"'
-                    f' srcset="figures/{name}"{write(small, folder / name)}>{html}'
-                )
-            html = f'<div class="drawing"><picture>{html}</picture></div>'
-            image.replace_self(nodes.raw("", html, format="html"))
-
-
-def write(svg, path):
-    """Write a drawing as a file, and return its size as attributes."""
-    path.write_text(svg.replace(">", f">{COLORS}", 1), encoding="utf-8")
-    width, height = (round(float(side) * 96 / 72) for side in SIZE.search(svg).groups())
-    return f' width="{width}" height="{height}"'
-
-
 def prepare(app):
     """Keep settings as they were: what a builder appends to one looks like an edit to the next."""
     if app.builder.name == "revealjs":
@@ -229,7 +190,7 @@ def setup(app):
     engine = app.extensions["sphinx_revealjs"]
     engine.parallel_read_safe = True  # it keeps nothing between pages
     app.add_directive("from-page", FromPage)
-    for transform in (FillBoxes, LayOut, LinkFigures):
+    for transform in (FillBoxes, LayOut):
         app.add_post_transform(transform)
     app.connect("builder-inited", prepare, priority=0)
     app.connect("html-page-context", fetch_little, priority=900)

@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
+    GRID,
     INK,
     MARKERS,
     PALETTE,
@@ -25,6 +26,7 @@ from posattn.figures.style import (
     width,
 )
 
+_COLORS = (*PALETTE, "#7A5CC7", "#8F6A2E", INK, GRID)
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)))
 
 
@@ -156,7 +158,7 @@ def _plot(
             x,
             values,
             label=label,
-            color=PALETTE[k % 4],
+            color=_COLORS[k % 8],
             linestyle=_DASHES[(k + k // 4) % 4],
             marker="" if points else MARKERS[(k + k // 4 * 2) % 4],
             markevery=(k * every // 4 % every, every),

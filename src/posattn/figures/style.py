@@ -10,8 +10,6 @@ Rules for a new figure:
 5. Never by colour alone: dashes, markers or words. A heat map is a `ramp`, its numbers `ink_on` it.
 """
 
-import re
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import wraps
@@ -30,7 +28,8 @@ from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
+
+from .svg import svg
 
 INK = "#000000"
 BLUE, ORANGE, GREEN, PINK = PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -104,65 +103,19 @@ class Drawing(Figure):
             super().draw(renderer)
 
     def _repr_svg_(self) -> str:
-        svg = _slim(self._saved("svg").decode())
+        drawing = svg(self)
         if self.phone is None:
-            return svg
-        inner = _slim(self.phone._saved("svg").decode())
+            return drawing
+        inner = svg(self.phone)
         inner = inner[inner.index("<svg") :].replace(
             "<svg", '<svg class="phone" display="none"', 1
         )
-        return f"{svg.rstrip().removesuffix('</svg>')}{inner}</svg>\n"
+        return f"{drawing.rstrip().removesuffix('</svg>')}{inner}</svg>\n"
 
     def _repr_pdf_(self) -> bytes:
-        return self._saved("pdf")
-
-    def _saved(self, form: str) -> bytes:
         buffer = BytesIO()
-        dated = {"svg": "Date", "pdf": "CreationDate"}[form]
-        self.savefig(buffer, format=form, metadata={dated: None})
+        self.savefig(buffer, format="pdf", metadata={"CreationDate": None})
         return buffer.getvalue()
-
-
-def _slim(svg: str) -> str:
-    """Leave out what nobody sees: comments, groups of one, digits below a hundredth of a point."""
-    svg = re.sub(r"<!--.*?-->|<(metadata|style).*?</\1>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(?<=<g) id="[^"]*"', "", svg)
-    svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)
-    svg = re.sub(r"(?<=data:image/png;base64,)[^\"]*", _few_colors, svg)
-    svg = re.sub(r' d="([^"]*)" transform="scale\(0\.015625\)"', _glyph, svg)
-    svg = re.sub(r"scale\(.*?\)|\d+\.\d{3,}", _rounded, svg)
-    svg = re.sub(r"\s*\n\s*", "\n", svg)
-    return re.sub(r"<g>\n(<[^<>]*/>)\n</g>", r"\1", svg)
-
-
-def _few_colors(picture: re.Match) -> str:
-    """Write a picture, without loss, as numbers of its colours if these are at most 256."""
-    pixels = np.asarray(Image.open(BytesIO(b64decode(picture[0]))).convert("RGBA"))
-    colors, number = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
-    if len(colors) > 256:
-        return picture[0]
-    made = Image.fromarray(number.reshape(pixels.shape[:2]).astype(np.uint8))
-    made.putpalette(colors.tobytes(), "RGBA")
-    buffer = BytesIO()
-    made.save(buffer, "png", optimize=True)
-    return b64encode(buffer.getvalue()).decode()
-
-
-def _glyph(outline: re.Match) -> str:
-    """Write the outline of a letter in steps of 1/640 em, each from where the last one ended."""
-    steps, here = "", np.zeros(2, int)
-    for command, numbers in re.findall("([MLQCz])([^MLQCz]*)", outline[1]):
-        points = np.rint(np.array(numbers.split(), float) / 10).astype(int).reshape(-1, 2)
-        if command != "M":
-            command, points = command.lower(), points - here
-        steps += command + " ".join(map(str, points.ravel()))
-        if points.size:
-            here = points[-1] + (0 if command == "M" else here)
-    return f' d="{steps.replace(" -", "-")}" transform="scale(.15625)"'
-
-
-def _rounded(number: re.Match) -> str:
-    return number[0] if number[0].startswith("scale") else f"{float(number[0]):.2f}"
 
 
 def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
