@@ -38,6 +38,19 @@ def test_rows_are_queries_and_columns_keys():
     assert (axes.get_ylabel(), axes.get_xlabel()) == ("query", "key")
 
 
+def test_a_sheet_has_each_map_above_its_name():
+    drawing = figures.score_maps({"one": np.eye(6), "position two-three": 1 - np.eye(6)})
+    for sheet in (drawing, drawing.phone):
+        (axes,) = sheet.axes
+        (image,) = axes.images
+        assert [text.get_text() for text in axes.texts] == ["one", "position\ntwo-three"]
+        for text, wanted in zip(axes.texts, (np.eye(6), 1 - np.eye(6)), strict=True):
+            left, foot = map(int, text.get_position())
+            assert (image.get_array()[foot - 6 : foot, left : left + 6] == wanted).all()
+    with pytest.raises(ValueError, match=r"scores must have shape \(6, 6\), got \(2, 2\)"):
+        figures.score_maps({"one": np.eye(6), "two": np.eye(2)})
+
+
 def test_bad_scores_are_named():
     with pytest.raises(ValueError, match=r"scores must be finite, got inf"):
         figures.score_map([[0.0, np.inf]])

@@ -41,6 +41,7 @@ NAME = re.compile(
     r' id="(?:figure|axes|patch|image|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"'
 )
 OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
+EMPTY = re.compile(r"<defs>\s*</defs>\s*")
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
 logger = logging.getLogger(__name__)
 
@@ -115,7 +116,8 @@ class InlineFigures(SphinxPostTransform):
             svg = inline(wide, label, "wide" if small else "")
             if small:
                 svg += inline(small, label, "phone")
-            html = f'<div class="drawing">{only_first(OUTLINE, svg, known)}</div>'
+            svg = EMPTY.sub("", only_first(OUTLINE, svg, known))
+            html = f'<div class="drawing">{svg}</div>'
             image.replace_self(nodes.raw(html, html, format="html"))
 
 

@@ -91,10 +91,11 @@ const panel = (() => {
   const dot = (x, y) => x.reduce((sum, entry, c) => sum + entry * y[c], 0);
   const mean = (weights, rows) => rows[0].map((_, c) => dot(weights, rows.map((row) => row[c])));
 
-  // A line that puts the explorer into another page.
+  // A line that puts the explorer into another page, where `home` is the page that it came from.
+  const root = document.documentElement.dataset.content_root;
+  const home = root === undefined ? document.querySelector("h1 a")?.href ?? "" : "";
   function embed(name) {
-    const root = document.documentElement.dataset.content_root;
-    if (root === undefined) return []; // it stands in another page
+    if (root === undefined) return [];
     const address = new URL(`${root}embed/${name}.html`, location);
     const line = `<iframe src="${address}" title="${name}" width="100%" height="560" style="border:0"></iframe>`;
     return [make("details", { class: "embed" }, make("summary", {}, "Embed"), make("code", {}, line))];
@@ -112,5 +113,5 @@ const panel = (() => {
     }
   }
 
-  return { make, slider, radios, number, check, axes, dial, frequency, softmax, dot, mean, place };
+  return { make, slider, radios, number, check, axes, dial, frequency, softmax, dot, mean, home, place };
 })();

@@ -1,0 +1,76 @@
+// The atlas wall: the maps of all schemes, each a window of 32 tokens that moves along the 64 of its card.
+"use strict";
+
+(() => {
+  const { make, slider, number, check, home } = panel;
+  const LONG = 64, SEEN = 32, INK = 0xa779cc, STEP = 8; // pixels of a drag for each token
+  const STILL = matchMedia("(prefers-reduced-motion: reduce)"), SWEEP = 8, PACE = 180; // milliseconds for each token
+
+  async function wall(live, { schemes, chips, maps: packed }) {
+    const controls = make("div", { class: "controls" }), grid = make("div", { class: "maps" });
+    controls.dataset.name = "wall";
+    const still = number("still"), left = make("span"), said = make("p", { class: "said", role: "status" });
+    said.append(make("strong", {}, still, ` of ${schemes.length}`), " stand still", left);
+    let maps, before, sweep;
+
+    const tiles = schemes.map(({ name, place, anchor, has }) => {
+      if (place !== before) grid.append(make("strong", {}, before = place));
+      const canvas = make("canvas", { width: SEEN, height: SEEN, "aria-hidden": "true" });
+      const tile = make("a", { href: `${home}#${anchor}`, target: "_top", draggable: "false" }, canvas, make("span", {}, name));
+      grid.append(tile);
+      return { tile, has, pen: canvas.getContext("2d") };
+    });
+
+    function draw() {
+      if (!maps) return;
+      const s = shift(), wanted = chosen.map((chip) => chip());
+      let same = 0, fit = 0;
+      tiles.forEach(({ tile, has, pen }, k) => {
+        const image = pen.createImageData(SEEN, SEEN), pixels = new Uint32Array(image.data.buffer);
+        const shade = (i, j) => maps[(k * LONG + i) * LONG + j], fits = has.every((yes, mark) => yes || !wanted[mark]);
+        let moves = false;
+        pixels.forEach((_, at) => {
+          const i = Math.floor(at / SEEN), j = at % SEEN, now = shade(s + i, s + j);
+          moves ||= now !== shade(i, j);
+          pixels[at] = INK + (23 * now << 24); // of 12 shades
+        });
+        pen.putImageData(image, 0, 0);
+        tile.classList.toggle("moves", moves);
+        tile.classList.toggle("dim", !fits);
+        same += !moves;
+        fit += fits;
+      });
+      still.set(same, 0);
+      left.textContent = wanted.includes(true) ? `; ${fit} fit` : "";
+    }
+
+    const shift = slider(controls, "shift", "shift by", { min: 0, max: LONG - SEEN, value: 0 }, draw);
+    const chosen = chips.map((text, k) => check(controls, `chip-${k}`, text, draw)), input = controls.querySelector("input");
+    const to = (s) => { input.value = s; input.dispatchEvent(new Event("input")); };
+    live.append(controls, said, grid);
+
+    let from;
+    grid.addEventListener("pointerdown", ({ clientX }) => { from = clientX - STEP * shift(); });
+    grid.addEventListener("pointermove", ({ clientX, buttons, pointerId }) => {
+      const s = Math.round((clientX - from) / STEP);
+      if (!buttons || s === shift()) return;
+      grid.setPointerCapture(pointerId); // so that no card opens
+      to(s);
+    });
+
+    const stream = new Blob([Uint8Array.from(atob(packed), (c) => c.charCodeAt())]).stream();
+    maps = new Uint8Array(await new Response(stream.pipeThrough(new DecompressionStream("deflate"))).arrayBuffer());
+    draw();
+    // Once, without being asked, all move by a few tokens.
+    const stop = () => clearInterval(sweep);
+    const seen = new IntersectionObserver(([{ isIntersecting }]) => {
+      if (!isIntersecting || STILL.matches) return;
+      seen.disconnect();
+      sweep = setInterval(() => { to(shift() + 1); if (shift() === SWEEP - 1) stop(); }, PACE);
+    });
+    seen.observe(grid);
+    for (const kind of ["pointerdown", "keydown"]) live.addEventListener(kind, () => { seen.disconnect(); stop(); });
+  }
+
+  panel.place({ wall });
+})();
