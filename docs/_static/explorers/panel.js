@@ -26,7 +26,9 @@ const panel = (() => {
     input.addEventListener("input", () => { tell(); changed(); });
     tell();
     controls.append(make("div", { class: "control" }, make("label", { for: id }, text), input, shown));
-    return () => Number(input.value);
+    const read = () => Number(input.value);
+    read.to = (number) => { input.value = number; input.dispatchEvent(new Event("input", { bubbles: true })); };
+    return read;
   }
 
   function number(name) {
@@ -47,21 +49,30 @@ const panel = (() => {
   }
 
   // A choice of few, which are all in sight.
-  function radios(controls, name, texts, changed) {
-    const inputs = texts.map((text, k) => make("input", { type: "radio", name, value: k, ...(k ? {} : { checked: "" }) }));
+  function radios(controls, name, texts, changed, first = 0) {
+    const inputs = texts.map((_, k) => make("input", { type: "radio", name, value: k, ...(k === first && { checked: "" }) }));
     for (const input of inputs) input.addEventListener("input", changed);
     controls.append(make("div", { class: "choice", role: "radiogroup", "aria-label": name },
       ...inputs.map((input, k) => make("label", {}, input, texts[k]))));
     return () => inputs.findIndex((input) => input.checked);
   }
 
-  // A plot between the values of its axes, which `set` writes: those of the left one from below, then of the lower one.
-  function axes(plot) {
+  // Curves over 0, 1, 2, ... with a marker, between the ends of their axes: those of the left one, then of the lower one.
+  function plot(count, ...names) {
+    const lines = names.map((name) => make("path", { class: `curve ${name}` })), marker = make("line", { class: "now", y2: 80 });
+    const svg = make("svg", { viewBox: `0 0 ${8 + 2 * count} 80`, class: "plot", "aria-hidden": "true" }, marker, ...lines);
     const ends = ["low", "high", "first", "last"].map((name) => make("span", { class: name, "aria-hidden": "true" }));
-    const box = make("div", { class: "axes" }, plot, ...ends);
-    box.set = (...values) => ends.forEach((end, k) => (end.textContent = String(values[k]).replace("-", "\u2212")));
+    const box = make("div", { class: "axes" }, svg, ...ends);
+    box.draw = (at, low, high, ...curves) => {
+      [low, high, 0, count - 1].forEach((value, k) => (ends[k].textContent = String(value).replace("-", "\u2212")));
+      curves.forEach((values, k) => lines[k].setAttribute("d",
+        `M ${values.map((y, x) => `${4 + 2 * x} ${(78 - 74 * (y - low) / (high - low)).toFixed(1)}`).join(" L ")}`));
+      for (const end of ["x1", "x2"]) marker.setAttribute(end, 4 + 2 * at);
+    };
     return box;
   }
+
+  const row = (names, ...body) => make("div", { class: "row" }, make("p", { class: "name" }, ...names), ...body);
 
   function dial(className, radius = 40) {
     const svg = make("svg", { viewBox: "-50 -50 100 100", class: `dial ${className}`, "aria-hidden": "true" },
@@ -94,10 +105,10 @@ const panel = (() => {
   // A line that puts the explorer into another page, where `home` is the page that it came from.
   const root = document.documentElement.dataset.content_root;
   const home = root === undefined ? document.querySelector("h1 a")?.href ?? "" : "";
+  const address = (path) => new URL(`${root ?? "../"}${path}`, location);
   function embed(name) {
     if (root === undefined) return [];
-    const address = new URL(`${root}embed/${name}.html`, location);
-    const line = `<iframe src="${address}" title="${name}" width="100%" height="560" style="border:0"></iframe>`;
+    const line = `<iframe src="${address(`embed/${name}.html`)}" title="${name}" width="100%" height="560" style="border:0"></iframe>`;
     return [make("details", { class: "embed" }, make("summary", {}, "Embed"), make("code", {}, line))];
   }
 
@@ -105,13 +116,17 @@ const panel = (() => {
     for (const [name, build] of Object.entries(builders)) {
       for (const box of document.querySelectorAll(`.explorer-${name}`)) {
         const given = box.querySelector("script"), live = make("div", { class: "live", role: "group", "aria-label": `explorer: ${name}` });
-        build(live, given && JSON.parse(given.text));
-        live.append(...embed(name));
-        box.prepend(live);
-        box.classList.add("is-live");
+        const controls = make("div", { class: "controls", "data-name": name }), said = make("p", { class: "said", role: "status" });
+        const show = () => {
+          live.append(...embed(name));
+          box.prepend(live);
+          box.classList.add("is-live");
+        };
+        const later = build(live, given && JSON.parse(given.text), controls, said, box);
+        if (later) later.then(show, () => {}); else show(); // what fails leaves the twin
       }
     }
   }
 
-  return { make, slider, radios, number, check, axes, dial, frequency, softmax, dot, mean, home, place };
+  return { make, slider, radios, number, check, plot, row, dial, frequency, softmax, dot, mean, home, address, place };
 })();

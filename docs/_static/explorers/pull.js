@@ -6,7 +6,7 @@
   const { make, slider, number, check, softmax, dot, mean } = panel;
   const UNIT = 44, STEP = 5 * Math.PI / 180, LONGEST = 1.1, LOW = "\u2080\u2081\u2082", STEEPEST = 0.25; // of a softmax: half against half
 
-  function pull(live, { keys, values, query, scale, widths }) {
+  function pull(live, { keys, values, query, scale, widths }, controls, said) {
     const svg = (...children) => make("svg", { viewBox: "-60 -58 120 112" }, ...children);
     const at = ([x, y], far = 1) => [far * UNIT * x, -far * UNIT * y].map((c) => c.toFixed(2)); // y points up
     const put = (element, point, a, b) => at(point).forEach((value, n) => element.setAttribute([a, b][n], value));
@@ -40,7 +40,6 @@
     const bars = keys.map((_, j) => bar(`v${LOW[j]}`, `weight-${j}`, "value"));
     const steep = bar("gradient", "gradient", "query");
     const place = ["x", "y"].map((axis) => number(`output-${axis}`));
-    const said = make("p", { class: "said", role: "status" });
 
     function draw() {
       const d = width(), factor = scale * (widths && !divided() ? Math.sqrt(d) : 1);
@@ -94,8 +93,6 @@
       turned(...move);
     });
 
-    const controls = make("div", { class: "controls" });
-    controls.dataset.name = "pull";
     const size = (k) => Math.round(2 ** (k / 4));
     const steps = widths && slider(controls, "width", "width d", { min: 8, max: 40, value: 8, write: (k) => String(size(k)) }, () => draw());
     const width = () => (widths ? size(steps()) : 1);

@@ -6,7 +6,7 @@
   const { make, check, softmax, dot, mean } = panel;
   const STILL = matchMedia("(prefers-reduced-motion: reduce)"), WAIT = 1500; // milliseconds until two words swap
 
-  function swap(live, { words, vectors, positions }) {
+  function swap(live, { words, vectors, positions }, controls, said) {
     const n = words.length, home = words.map((_, word) => word);
     const attend = (rows) => rows.map((query) =>
       mean(softmax(rows.map((key) => dot(query, key) / Math.sqrt(query.length))), rows));
@@ -14,10 +14,8 @@
       vectors[word].map((entry, c) => entry + (encoded() ? positions[place][c] : 0))));
     const swapped = (order, a, b) => order.map((word, place) => order[place === a ? b : place === b ? a : place]);
 
-    const head = make("div", { class: "controls" });
-    head.dataset.name = "swap";
-    const said = make("p", { class: "said", "aria-live": "off" });
     const sentence = make("q"), count = make("output", { "data-name": "same" }), rest = make("span");
+    said.setAttribute("aria-live", "off");
     said.append(sentence, make("span", {}, count, rest));
     const row = make("div", { class: "tiles" });
     let order = home, picked = null, dragged = false, later;
@@ -95,9 +93,9 @@
       tile.addEventListener("lostpointercapture", drop, { once: true });
     }
 
-    live.append(said, row, head);
-    const encoded = check(head, "positions", "add positions", () => show());
-    head.append(make("small", {}, "Drag a word onto another, or press \u2190 \u2192"));
+    live.append(said, row, controls);
+    const encoded = check(controls, "positions", "add positions", () => show());
+    controls.append(make("small", {}, "Drag a word onto another, or press \u2190 \u2192"));
     show();
 
     // Once, without being asked, the last word swaps with the second; it is said aloud only after a touch.

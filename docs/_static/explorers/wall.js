@@ -1,15 +1,13 @@
-// The atlas wall: the maps of all schemes, each a window of 32 tokens that moves along the 64 of its card.
+// The atlas wall: the maps of all schemes, each a window of 24 tokens that moves along the 64 of its card.
 "use strict";
 
 (() => {
   const { make, slider, number, check, home } = panel;
-  const LONG = 64, SEEN = 32, INK = 0xa779cc, STEP = 8; // pixels of a drag for each token
+  const LONG = 64, SEEN = 24, INK = 0xa779cc, STEP = 8; // pixels of a drag for each token
   const STILL = matchMedia("(prefers-reduced-motion: reduce)"), SWEEP = 8, PACE = 180; // milliseconds for each token
 
-  async function wall(live, { schemes, chips, maps: packed }) {
-    const controls = make("div", { class: "controls" }), grid = make("div", { class: "maps" });
-    controls.dataset.name = "wall";
-    const still = number("still"), left = make("span"), said = make("p", { class: "said", role: "status" });
+  function wall(live, { schemes, chips, maps: packed }, controls, said) {
+    const grid = make("div", { class: "maps" }), still = number("still"), left = make("span");
     said.append(make("strong", {}, still, ` of ${schemes.length}`), " stand still", left);
     let maps, before, sweep;
 
@@ -45,8 +43,7 @@
     }
 
     const shift = slider(controls, "shift", "shift by", { min: 0, max: LONG - SEEN, value: 0 }, draw);
-    const chosen = chips.map((text, k) => check(controls, `chip-${k}`, text, draw)), input = controls.querySelector("input");
-    const to = (s) => { input.value = s; input.dispatchEvent(new Event("input")); };
+    const chosen = chips.map((text, k) => check(controls, `chip-${k}`, text, draw));
     live.append(controls, said, grid);
 
     let from;
@@ -55,18 +52,20 @@
       const s = Math.round((clientX - from) / STEP);
       if (!buttons || s === shift()) return;
       grid.setPointerCapture(pointerId); // so that no card opens
-      to(s);
+      shift.to(s);
     });
 
     const stream = new Blob([Uint8Array.from(atob(packed), (c) => c.charCodeAt())]).stream();
-    maps = new Uint8Array(await new Response(stream.pipeThrough(new DecompressionStream("deflate"))).arrayBuffer());
-    draw();
+    new Response(stream.pipeThrough(new DecompressionStream("deflate"))).arrayBuffer().then((bytes) => {
+      maps = new Uint8Array(bytes);
+      draw();
+    });
     // Once, without being asked, all move by a few tokens.
     const stop = () => clearInterval(sweep);
     const seen = new IntersectionObserver(([{ isIntersecting }]) => {
       if (!isIntersecting || STILL.matches) return;
       seen.disconnect();
-      sweep = setInterval(() => { to(shift() + 1); if (shift() === SWEEP - 1) stop(); }, PACE);
+      sweep = setInterval(() => { shift.to(shift() + 1); if (shift() === SWEEP - 1) stop(); }, PACE);
     });
     seen.observe(grid);
     for (const kind of ["pointerdown", "keydown"]) live.addEventListener(kind, () => { seen.disconnect(); stop(); });
