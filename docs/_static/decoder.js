@@ -37,14 +37,8 @@
   };
   const NAMES = Array.from({ length: MAPS }, (_, h) => `layer ${Math.floor(h / HEADS)}, head ${h % HEADS}`);
 
-  function paint(canvas, map) {
-    const pen = canvas.getContext("2d"), n = canvas.width = canvas.height = map.length, image = pen.createImageData(n, n);
-    const pixels = new Uint32Array(image.data.buffer); // blue, as opaque as the weight; a long row would be too faint to see
-    map.forEach((weights, i) => weights.forEach((weight, j) => {
-      pixels[i * n + j] = 0xd08f2b + (Math.round(255 * (n > TRAINED ? Math.sqrt(weight) : weight)) << 24);
-    }));
-    pen.putImageData(image, 0, 0);
-  }
+  const paint = (canvas, map) => panel.paint(canvas, map.length, 0xd08f2b, // blue; a long row would be too faint to see
+    (i, j) => 255 * (map[i][j] || 0) ** (map.length > TRAINED ? 0.5 : 1));
 
   function build(form, { known }) {
     let words, maps, busy = false, again = false;

@@ -42,8 +42,8 @@
       write: (s) => schemes[choice()].tell(s) }, draw);
     const distance = slider(controls, "distance", "distance", { min: 0, max: KEYS - 1, value: 10 }, draw);
     live.append(controls,
-      row([make("span", {}, "bias ", results.bias), make("small", {}, "over the distance")], plots[0]),
-      row([make("span", {}, "weight ", results.weight), make("small", {}, "half on nearest ", results.half)], plots[1]),
+      row([make("span", "bias ", results.bias), make("small", "over the distance")], plots[0]),
+      row([make("span", "weight ", results.weight), make("small", "half on nearest ", results.half)], plots[1]),
       said);
     draw();
   }

@@ -6,12 +6,12 @@
 
   function pairs(live, given, controls, said) {
     const WIDTH = 8, BITS = 6, BASES = [10, 100, 1000, 10000];
-    const cells = Array.from({ length: BITS }, () => make("span", { class: "bit" }));
+    const cells = Array.from({ length: BITS }, () => make("span.bit"));
     const faces = Array.from({ length: WIDTH / 2 }, (_, j) => {
       const svg = dial("position");
       const sin = number(`sin-${j}`), cos = number(`cos-${j}`);
-      const period = make("span"), figure = make("figure", {}, svg, make("figcaption", {},
-        make("strong", {}, `pair ${j}`), period, make("span", {}, "sin ", sin), make("span", {}, "cos ", cos)));
+      const period = make("span"), figure = make("figure", svg, make("figcaption",
+        make("strong", `pair ${j}`), period, make("span", "sin ", sin), make("span", "cos ", cos)));
       return { figure, move: svg.hand("position"), sin, cos, period };
     });
 
@@ -36,8 +36,8 @@
     const choice = slider(controls, "base", "base", { min: 0, max: BASES.length - 1, value: BASES.length - 1,
       write: (k) => String(BASES[k]) }, draw);
     live.append(controls,
-      row(["binary number", make("small", {}, "slow \u2190 fast")], make("div", { class: "bits" }, ...cells)),
-      row(["encoding", make("small", {}, "fast \u2192 slow")], make("div", { class: "dials" }, ...faces.map(({ figure }) => figure))),
+      row(["binary number", make("small", "slow \u2190 fast")], make("div.bits", ...cells)),
+      row(["encoding", make("small", "fast \u2192 slow")], make("div.dials", ...faces.map(({ figure }) => figure))),
       said);
     draw();
   }

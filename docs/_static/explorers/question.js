@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const { make, slider, radios, address } = panel;
+  const { make, drag, slider, radios, address } = panel;
   const HEADS = 4, FAR = 120, READERS = [0, 6]; // layer 1, head 2 finds the fact
   const STORY = "the dog bites the man . the fox sees the king . the cat hears the bird . whom does the fox see ?";
   const WORDS = STORY.split(" "), FACTS = WORDS.lastIndexOf(".") + 1, MARK = WORDS.length - 1, WANTED = "king";
@@ -39,12 +39,12 @@
     await new Promise((near) => addEventListener("load", () => // after what the page itself needs
       new IntersectionObserver(([{ isIntersecting }]) => { if (isIntersecting) near(); }).observe(box)));
     const state = new URLSearchParams(location.search), kinds = Object.keys(KINDS);
-    const courses = Object.fromEntries(kinds.map((kind) => [kind, []])), svg = make("svg", { class: "ruler", "aria-hidden": "true" });
+    const courses = Object.fromEntries(kinds.map((kind) => [kind, []])), svg = make("svg.ruler", { "aria-hidden": "true" });
     const names = kinds.map((kind) => make("span", { class: `key-to ${kind}` }, KINDS[kind].name));
     const scheme = radios(controls, "scheme", names, move, Math.max(0, kinds.indexOf(state.get("scheme"))));
     const shift = slider(controls, "shift", "shift of the question", { min: 0, max: FAR, value: state.get("shift") ?? 0 }, move);
     const chosen = () => kinds[scheme()];
-    let scale = 1, trace = () => {}, rest, drag;
+    let scale = 1, trace = () => {}, rest;
 
     async function answer(kind, s) {
       const { scheme, factor } = KINDS[kind], positions = WORDS.map((_, i) => (i < FACTS ? i : i + s));
@@ -125,14 +125,10 @@
     live.append(controls, svg, said);
     new ResizeObserver(draw).observe(svg);
     live.addEventListener("change", keep);
-    svg.addEventListener("pointerdown", ({ pointerId, clientX }) => {
-      svg.setPointerCapture(pointerId);
-      drag = clientX - scale * shift();
-    });
-    svg.addEventListener("pointermove", ({ clientX }) => {
-      if (drag !== undefined) shift.to(Math.round((clientX - drag) / scale));
-    });
-    svg.addEventListener("lostpointercapture", () => { drag = undefined; keep(); });
+    drag(svg, ({ clientX }) => {
+      const start = clientX - scale * shift();
+      return ({ clientX }) => shift.to(Math.round((clientX - start) / scale));
+    }, keep);
     const first = course(chosen()), others = () => { // the other curves, once somebody plays
       rest ||= kinds.reduce((before, kind) => before.then(() => course(kind)), first).catch(() => {});
     };

@@ -24,11 +24,11 @@
 
     const faces = [0, 1].map((j) => {
       const svg = dial("", 44);
-      const arc = make("path", { class: "between" });
+      const arc = make("path.between");
       svg.append(arc);
       const angle = number(`angle-${j}`);
-      const caption = make("figcaption", {}, make("strong", {}, `pair ${j}`), make("span", {}, "angle ", angle, "\u00b0"));
-      return { j, arc, angle, query: svg.hand("query"), key: svg.hand("key"), box: make("figure", {}, svg, caption) };
+      const caption = make("figcaption", make("strong", `pair ${j}`), make("span", "angle ", angle, "\u00b0"));
+      return { j, arc, angle, query: svg.hand("query"), key: svg.hand("key"), box: make("figure", svg, caption) };
     });
     const [LOW, HIGH] = [-1, 3]; // no score is below -0.40 or above 2.91
     const waves = plot(SHIFTS, "additive", "rotary");
@@ -61,7 +61,7 @@
     const shift = slider(controls, "shift", "shift of both", { min: 0, max: SHIFTS - 1, value: 0 }, draw);
     live.append(controls,
       row([make("span", { class: "key-to query" }, "query"), make("span", { class: "key-to key" }, "key")],
-        make("div", { class: "dials" }, ...faces.map((face) => face.box))),
+        make("div.dials", ...faces.map((face) => face.box))),
       row(["score over the shift", make("span", { class: "key-to rotary" }, "rotary ", results.rotary),
         make("span", { class: "key-to additive" }, "additive ", results.additive)], waves),
       said);

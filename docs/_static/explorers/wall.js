@@ -2,37 +2,34 @@
 "use strict";
 
 (() => {
-  const { make, slider, number, check, home } = panel;
+  const { make, paint, slider, number, check, home } = panel;
   const LONG = 64, SEEN = 24, INK = 0xa779cc, STEP = 8; // pixels of a drag for each token
   const STILL = matchMedia("(prefers-reduced-motion: reduce)"), SWEEP = 8, PACE = 180; // milliseconds for each token
 
   function wall(live, { schemes, chips, maps: packed }, controls, said) {
-    const grid = make("div", { class: "maps" }), still = number("still"), left = make("span");
-    said.append(make("strong", {}, still, ` of ${schemes.length}`), " stand still", left);
+    const grid = make("div.maps"), still = number("still"), left = make("span");
+    said.append(make("strong", still, ` of ${schemes.length}`), " stand still", left);
     let maps, before, sweep;
 
     const tiles = schemes.map(({ name, place, anchor, has }) => {
-      if (place !== before) grid.append(make("strong", {}, before = place));
-      const canvas = make("canvas", { width: SEEN, height: SEEN, "aria-hidden": "true" });
-      const tile = make("a", { href: `${home}#${anchor}`, target: "_top", draggable: "false" }, canvas, make("span", {}, name));
+      if (place !== before) grid.append(make("strong", before = place));
+      const canvas = make("canvas", { "aria-hidden": "true" });
+      const tile = make("a", { href: `${home}#${anchor}`, target: "_top", draggable: "false" }, canvas, make("span", name));
       grid.append(tile);
-      return { tile, has, pen: canvas.getContext("2d") };
+      return { tile, has, canvas };
     });
 
     function draw() {
       if (!maps) return;
       const s = shift(), wanted = chosen.map((chip) => chip());
       let same = 0, fit = 0;
-      tiles.forEach(({ tile, has, pen }, k) => {
-        const image = pen.createImageData(SEEN, SEEN), pixels = new Uint32Array(image.data.buffer);
+      tiles.forEach(({ tile, has, canvas }, k) => {
         const shade = (i, j) => maps[(k * LONG + i) * LONG + j], fits = has.every((yes, mark) => yes || !wanted[mark]);
         let moves = false;
-        pixels.forEach((_, at) => {
-          const i = Math.floor(at / SEEN), j = at % SEEN, now = shade(s + i, s + j);
-          moves ||= now !== shade(i, j);
-          pixels[at] = INK + (23 * now << 24); // of 12 shades
+        paint(canvas, SEEN, INK, (i, j) => {
+          moves ||= shade(s + i, s + j) !== shade(i, j);
+          return 23 * shade(s + i, s + j); // of 12 shades
         });
-        pen.putImageData(image, 0, 0);
         tile.classList.toggle("moves", moves);
         tile.classList.toggle("dim", !fits);
         same += !moves;
