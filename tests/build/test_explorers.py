@@ -263,6 +263,7 @@ def test_the_maps_of_the_wall_are_those_of_the_library(page, shift):
 
 def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
     page.wait_for_selector(".explorer-wall output[data-value]")
+    assert page.locator(".explorer-wall .dim").count() == 0
     page.locator("#explorer-wall-chip-0").check()
     assert page.locator(".explorer-wall .dim").all_inner_texts() == ["T5", "Swin"]
     assert page.inner_text(".explorer-wall .said").endswith("; 2 fit")

@@ -1,7 +1,6 @@
 """The small square of scores: pale is the lowest, dark the highest, queries from top to bottom."""
 
 import numpy as np
-import pytest
 from matplotlib.colors import to_hex
 
 from posattn import figures
@@ -47,12 +46,3 @@ def test_a_sheet_has_each_map_above_its_name():
         for text, wanted in zip(axes.texts, (np.eye(6), 1 - np.eye(6)), strict=True):
             left, foot = map(int, text.get_position())
             assert (image.get_array()[foot - 6 : foot, left : left + 6] == wanted).all()
-    with pytest.raises(ValueError, match=r"scores must have shape \(6, 6\), got \(2, 2\)"):
-        figures.score_maps({"one": np.eye(6), "two": np.eye(2)})
-
-
-def test_bad_scores_are_named():
-    with pytest.raises(ValueError, match=r"scores must be finite, got inf"):
-        figures.score_map([[0.0, np.inf]])
-    with pytest.raises(ValueError, match=r"scores must have shape \(n_q, n_k\), got"):
-        figures.score_map(np.zeros(3))

@@ -58,7 +58,8 @@ def test_training_and_distances_by_hand():
 
 def test_the_panel_tells_the_story_of_the_page(page):
     question, script = (
-        (STATIC / name).read_text("utf-8") for name in ("explorers/question.js", "decoder.js")
+        (STATIC / name).read_text("utf-8")
+        for name in ("explorers/question.js", "decoder.js")
     )
     assert page.torch.text == STORY
     assert f'STORY = "{STORY}"' in question

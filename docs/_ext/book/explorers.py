@@ -29,7 +29,9 @@ STATIC = Path(__file__).parents[2] / "_static"
 SCRIPTS = STATIC / "explorers"
 NAMES = re.compile(r'class="explorer explorer-(\w+)')
 STYLES = re.compile(r"/\* --- (?:Colours|Focus|Explorers)\b.*?(?=/\* ---)", re.DOTALL)
-ALIEN = r"^ *(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}\n"  # rules of another explorer
+ALIEN = (
+    r"^ *(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}\n"  # rules of another explorer
+)
 logger = logging.getLogger(__name__)
 
 

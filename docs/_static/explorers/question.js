@@ -32,6 +32,7 @@
 
   const best = (weights) => [...weights.entries()].sort((a, b) => b[1] - a[1]).slice(0, 3);
   const listed = (words) => words.map((word) => `\u201c${word}\u201d`).join(", ");
+  const text = (x, y, words, anchor) => `<text x="${x}" y="${y}" text-anchor="${anchor}">${words}</text>`;
   Object.assign(panel, { ask, best, listed, STORY });
 
   async function question(live, given, controls, said, box) {
@@ -94,7 +95,7 @@
       }).join("")).join("");
       const labels = WORDS.map((word, i) => (i < FACTS && (step > 6 || read[i] > 0.1) ? `<text class="${read[i] > 0.1 ? "read" : ""}" `
         + `transform="translate(${x(i) + 4} ${height + 12}) rotate(-60)" text-anchor="end">${step < 7 && word === "." ? `${WORDS[i - 1]} .` : word}</text>` : "")).join("");
-      const ticks = (step > 6 ? [40, 60, 80, 100] : [60]).map((at) => `<text x="${x(at)}" y="${height + 18}" text-anchor="middle">${at}</text>`).join("");
+      const ticks = (step > 6 ? [40, 60, 80, 100] : [60]).map((at) => text(x(at), height + 18, at, "middle")).join("");
       trace = () => {
         svg.querySelector("g").innerHTML = Object.entries(courses).map(([name, answers]) => {
           const points = [];
@@ -105,13 +106,13 @@
       svg.setAttribute("viewBox", `0 0 ${wide} ${low + 24}`);
       svg.innerHTML = `<path class="rule" d="M 0 ${height} H ${wide} M ${x(MARK)} ${plot} V ${low} H ${wide}"/>`
         + `<path class="cursor" d="M ${end} ${height} V ${low}"/>${arcs}${labels}${ticks}<g></g>`
-        + `<text x="${wide}" y="${height + 18}" text-anchor="end">position 143</text>`
+        + text(wide, height + 18, "position 143", "end")
         + WORDS.map((_, i) => `<circle class="${i < FACTS ? "" : "asked"}" cx="${x(place(i))}" cy="${height}" r="${i === MARK ? 5 : 2.5}"/>`).join("")
         + `<g class="pill"><rect x="${pill}" y="${height + 58}" width="151" height="28" rx="14"/>`
-        + `<text x="${pill + 75}" y="${height + 77}" text-anchor="middle">${WORDS.slice(FACTS).join(" ")}</text></g>`
+        + `${text(pill + 75, height + 77, WORDS.slice(FACTS).join(" "), "middle")}</g>`
         + `<circle class="asked ${kind}" cx="${end}" cy="${y(now.king)}" r="5"/>`
-        + `<text x="${x(MARK) - 8}" y="${plot + 9}" text-anchor="end">P(${WANTED}) = 1</text><text x="${x(MARK) - 8}" y="${low}" text-anchor="end">0</text>`
-        + `<text x="${x(MARK)}" y="${low + 18}">shift 0</text><text x="${wide - 2}" y="${low + 18}" text-anchor="end">${FAR}</text>`;
+        + text(x(MARK) - 8, plot + 9, `P(${WANTED}) = 1`, "end") + text(x(MARK) - 8, low, 0, "end")
+        + text(x(MARK), low + 18, "shift 0", "start") + text(wide - 2, low + 18, FAR, "end");
       said.textContent = `The story begins ${MARK + s} tokens back. The model says ${now.says} ${now.most.toFixed(2)}`
         + `${now.says === WANTED ? "" : `, ${WANTED} ${now.king.toFixed(2)}`}. ${now.rows.map((row, n) => {
           const [[i, weight]] = best(row);

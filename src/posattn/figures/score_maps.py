@@ -23,6 +23,7 @@ from posattn.figures.style import (
 
 SIDE = 1.6  # inches
 SHADES = 12  # a picture of few shades takes few bytes
+LOOK = {"cmap": ramp(POSITION), "interpolation": "none", "clip_on": False}
 
 
 @drawn
@@ -42,9 +43,9 @@ def score_map(scores: ArrayLike) -> Figure:
     figure = Drawing(figsize=(SIDE, SIDE), layout="constrained")
     axes = figure.subplots()
     shades = _shades(scores)
-    axes.imshow(shades, cmap=ramp(POSITION), vmin=0, vmax=1, interpolation="none", clip_on=False)
+    axes.imshow(shades, **LOOK)
     axes.spines[:].set_visible(False)
-    axes.add_patch(Rectangle((-0.5, -0.5), *shades.T.shape, fill=False, lw=0.7, clip_on=False))
+    axes.add_patch(Rectangle((-0.5, -0.5), *shades.T.shape, fill=False, linewidth=0.7))
     axes.set(xticks=[], yticks=[])
     axes.set_xlabel("key", fontsize=SMALL, labelpad=2)
     axes.set_ylabel("query", fontsize=SMALL, labelpad=2)
@@ -72,15 +73,16 @@ def score_maps(maps: Mapping[str, ArrayLike]) -> Figure:
     figure = Drawing(figsize=(width(), width() * sheet.shape[0] / sheet.shape[1]))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    frames: list[list[float]] = []
+    square = n * np.array([(0, 0), (0, 1), (1, 1), (1, 0), (0, 0), (np.nan, 0)]) - 0.5
+    frames = []
     for k, name in enumerate(names):
         top, left = k // columns * down, k % columns * across
         sheet[top : top + n, left : left + n] = _shades(maps[name], n_q=n, n_k=n)
-        corners = np.array([(0, 0), (0, n), (n, n), (n, 0), (0, 0), (np.nan, 0)]) - 0.5
-        frames += (corners + (left, top)).tolist()
-        axes.text(left, top + n, fill(name, 12, break_long_words=False), fontsize=SMALL, va="top")
-    axes.imshow(sheet, cmap=ramp(POSITION), vmin=0, vmax=1, interpolation="none")
-    axes.plot(*np.transpose(frames), color=INK, linewidth=0.5, clip_on=False)
+        frames.append(square + np.array([left, top]))
+        words = fill(name, 12, break_long_words=False)
+        axes.text(left, top + n, words, fontsize=SMALL, va="top")
+    axes.imshow(sheet, **LOOK)
+    axes.plot(*np.concatenate(frames).T, color=INK, linewidth=0.5, clip_on=False)
     return figure
 
 
