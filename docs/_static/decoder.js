@@ -2,7 +2,7 @@
 // explorers/question.js does.
 "use strict";
 
-(() => {
+addEventListener("DOMContentLoaded", () => { // when the explorers are known
   const { ask, best, listed, STORY } = panel;
   const HEADS = 4, MAPS = 8, TRAINED = 48, MOST = 256, FIND = 6; // layer 1, head 2 finds the fact
   const NOUNS = "dog man fox king cat bird boy wolf".split(" "), VERBS = "bites sees hears likes".split(" ");
@@ -158,4 +158,4 @@
     box.append(form);
     box.classList.add("explorer", "is-live");
   }
-})();
+});

@@ -32,11 +32,6 @@ def test_scores_equal_but_for_rounding_are_all_pale():
     assert not shades(np.full((4, 4), 0.1) + 1e-12 * np.eye(4))[0].any()
 
 
-def test_rows_are_queries_and_columns_keys():
-    axes = figures.score_map(np.eye(3)).axes[0]
-    assert (axes.get_ylabel(), axes.get_xlabel()) == ("query", "key")
-
-
 def test_a_sheet_has_each_map_above_its_name():
     drawing = figures.score_maps({"one": np.eye(6), "position two-three": 1 - np.eye(6)})
     for sheet in (drawing, drawing.phone):

@@ -113,6 +113,9 @@ class InlineFigures(SphinxPostTransform):
         """Replace every image that a cell drew; all of a page share the outlines of letters."""
         known = set()
         for image, label, wide, small in drawings(self.app, self.document):
+            if self.app.builder.name == "html" and wide.count("currentColor") < 2:
+                image["loading"] = "lazy"  # no ink: the same in each theme, and fetched when near
+                continue
             svg = inline(wide, label, "wide" if small else "")
             if small:
                 svg += inline(small, label, "phone")

@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
+    GRID,
     INK,
     POSITION,
     SMALL,
@@ -34,8 +35,8 @@ def score_map(scores: ArrayLike) -> Figure:
         scores: `(n_q, n_k)`, finite, a row for each query.
 
     Returns:
-        A figure of one panel, queries from top to bottom and keys from left to right. Scores that
-        are all equal, up to a millionth of their size, have the palest shade.
+        A figure of one panel without words, queries from top to bottom and keys from left to right.
+        Scores that are all equal, up to a millionth of their size, have the palest shade.
 
     Raises:
         ValueError: if the shape is wrong, or a score is not finite.
@@ -43,12 +44,10 @@ def score_map(scores: ArrayLike) -> Figure:
     figure = Drawing(figsize=(SIDE, SIDE), layout="constrained")
     axes = figure.subplots()
     shades = _shades(scores)
+    axes.set_axis_off()
     axes.imshow(shades, **LOOK)
-    axes.spines[:].set_visible(False)
-    axes.add_patch(Rectangle((-0.5, -0.5), *shades.T.shape, fill=False, linewidth=0.7))
-    axes.set(xticks=[], yticks=[])
-    axes.set_xlabel("key", fontsize=SMALL, labelpad=2)
-    axes.set_ylabel("query", fontsize=SMALL, labelpad=2)
+    frame = Rectangle((-0.5, -0.5), *shades.T.shape, fill=False, edgecolor=GRID)
+    axes.add_patch(frame).set(linewidth=0.7, clip_on=False)
     return figure
 
 
