@@ -2,16 +2,19 @@
 
 import json
 import shutil
+from base64 import b64encode
+from zlib import compress
 
 import numpy as np
 import pytest
 
-from posattn import reference
+from posattn import atlas, figures, reference
 from tests.build.books import ROOT
 
 STATIC = ROOT / "docs" / "_static"
 SCRIPTS = STATIC / "explorers"
-NAMES = sorted(path.stem for path in SCRIPTS.iterdir() if path.stem != "panel")
+OTHERS = {"panel", "question"}  # the latter asks a decoder: test_decoder.py
+NAMES = sorted({path.stem for path in SCRIPTS.iterdir()} - OTHERS)
 HEAD = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css"><script src="panel.js" defer></script>"""
 BOX = """<div class="explorer explorer-{0}"><div class="figure">{0} on paper</div>
@@ -32,6 +35,16 @@ GIVEN = {
     | {"scale": 0.9, "widths": True},
 }
 GIVEN["dials"] = {"width": 128, "base": 5e4, "trained": 4096, "tokens": 9, "longest": 2**17}
+WALL = {name: atlas.scores(name) for name in ("rotary", "sinusoidal", "T5", "Swin")}
+MAPS = np.stack([figures.score_map(x).axes[0].images[0].get_array() for x in WALL.values()])
+SHADES = np.rint(11 * MAPS).astype(np.uint8)
+GIVEN["wall"] = {"chips": ["no parameters"], "maps": b64encode(compress(SHADES)).decode()}
+GIVEN["wall"]["schemes"] = [
+    {"name": name, "place": name, "anchor": atlas.anchor(name), "has": [k < 2]}
+    for k, name in enumerate(WALL)
+]
+SEEN = """canvas => [...canvas.getContext("2d").getImageData(0, 0, 24, 24).data]
+    .filter((_, n) => n % 4 === 3).map((alpha) => alpha / 23)"""
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
 
@@ -227,6 +240,44 @@ def test_the_dials_are_those_of_the_library(page, steps):
             assert shown(page, "dials", name)[0] == pytest.approx(value, rel=1e-9)
         assert (page.evaluate(REDS) > 0) == lost.any()
         page.keyboard.press("ArrowRight")
+
+
+@pytest.mark.parametrize("shift", [0, 5, 8, 40])
+def test_the_maps_of_the_wall_are_those_of_the_library(page, shift):
+    page.wait_for_selector(".explorer-wall output[data-value]")
+    page.focus("#explorer-wall-shift")
+    for _ in range(shift):
+        page.keyboard.press("ArrowRight")
+    still = 0
+    for tile, scores, shades in zip(
+        page.locator(".explorer-wall a").all(), WALL.values(), SHADES, strict=True
+    ):
+        seen = slice(shift, shift + 24)
+        same = np.allclose(scores[seen, seen], scores[:24, :24])
+        now = tile.locator("canvas").evaluate(SEEN)
+        assert now == shades[seen, seen].ravel().tolist()
+        assert ("moves" in (tile.get_attribute("class") or "")) != same
+        still += same
+    assert shown(page, "wall", "still") == (still, still)
+
+
+def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
+    page.wait_for_selector(".explorer-wall output[data-value]")
+    assert page.locator(".explorer-wall .dim").count() == 0
+    page.locator("#explorer-wall-chip-0").check()
+    assert page.locator(".explorer-wall .dim").all_inner_texts() == ["T5", "Swin"]
+    assert page.inner_text(".explorer-wall .said").endswith("; 2 fit")
+    tile = page.locator(".explorer-wall a").nth(1)
+    tile.hover()
+    page.mouse.down()
+    x, y = (tile.bounding_box()[side] + 10 for side in "xy")
+    page.mouse.move(x, y)
+    page.mouse.move(x + 56, y)
+    page.mouse.up()
+    assert page.input_value("#explorer-wall-shift") != "0"
+    assert "#" not in page.url
+    tile.press("Enter")
+    assert page.url.endswith("#scheme-sinusoidal")
 
 
 def test_keys_move_a_slider_and_choose_a_scheme(page):

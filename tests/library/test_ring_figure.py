@@ -70,16 +70,3 @@ def test_each_panel_says_its_step(panels):
         {"after 1 step"},
         {"after 3 steps"},
     ]
-
-
-@pytest.mark.parametrize(
-    ("workers", "steps", "message"),
-    [
-        (1, [0], "workers must be at least 2, got 1"),
-        (4, [], "steps must not be empty"),
-        (4, [0, 4], "steps must lie between 0 and workers - 1 = 3, got 4"),
-    ],
-)
-def test_workers_and_steps_must_fit(workers, steps, message):
-    with pytest.raises(ValueError, match=message):
-        figures.ring(workers, steps)

@@ -38,6 +38,7 @@ COLORS = {INK: "currentColor"} | {
 PHONE = re.compile(r'<svg class="phone" display="none".*?</svg>', re.DOTALL)
 FITTED = re.compile(r' textLength="[^"]*" lengthAdjust="[^"]*"')  # in the fonts of others
 OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
+EMPTY = re.compile(r"<defs>\s*</defs>\s*")
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
 CODE, TEXT, PAPER = (
     880,
@@ -115,10 +116,14 @@ class InlineFigures(SphinxPostTransform):
         """Replace every image that a cell drew; all of a page share the outlines of letters."""
         known = set()
         for image, label, wide, small in drawings(self.app, self.document):
+            if self.app.builder.name == "html" and wide.count("currentColor") < 2:
+                image["loading"] = "lazy"  # no ink: the same in each theme, and fetched when near
+                continue
             svg = inline(wide, label, "wide" if small else "")
             if small:
                 svg += inline(small, label, "phone")
-            html = f'<div class="drawing">{only_first(OUTLINE, svg, known)}</div>'
+            svg = EMPTY.sub("", only_first(OUTLINE, svg, known))
+            html = f'<div class="drawing">{svg}</div>'
             image.replace_self(nodes.raw(html, html, format="html"))
 
 

@@ -21,17 +21,14 @@
       plain.map((frequency) => blend(frequency, s, 1 - share(trained * frequency / TURN, 1, 4))),
   };
 
-  function dials(live, given) {
+  function dials(live, given, controls, said) {
     const { width, base, trained, tokens, longest } = given;
     const plain = Array.from({ length: width / 2 }, (_, j) => base ** (-2 * j / width)), count = plain.length;
     const doublings = (n) => Math.round(STEPS * Math.log2(n)), written = (n) => n.toLocaleString("en");
-    const controls = make("div", { class: "controls" });
-    controls.dataset.name = "dials";
     const canvas = make("canvas", { role: "img" });
     const results = { lost: number("lost"), apart: number("apart"), slowed: number("slowed") };
-    const said = make("p", { class: "said", role: "status" });
-    said.append(make("strong", {}, results.lost, ` of ${count} lost`), make("span", {}, "neighbors ", results.apart, "\u00b0 apart in pair 0"),
-      make("span", {}, results.slowed, " slowed"));
+    said.append(make("strong", results.lost, ` of ${count} lost`), make("span", "neighbors ", results.apart, "\u00b0 apart in pair 0"),
+      make("span", results.slowed, " slowed"));
 
     const text = () => Math.round(2 ** (length() / STEPS));
 
@@ -94,7 +91,7 @@
       write: (k) => written(Math.round(2 ** (k / STEPS))) }, () => draw());
     const method = radios(controls, "repair", Object.keys(METHODS), () => draw());
     live.append(controls, said, canvas,
-      make("p", { class: "ends" }, make("small", {}, "pair 0, the fastest"), make("small", {}, `pair ${count - 1}`)));
+      make("p.ends", make("small", "pair 0, the fastest"), make("small", `pair ${count - 1}`)));
     draw();
     new ResizeObserver(draw).observe(live);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

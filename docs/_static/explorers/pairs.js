@@ -2,25 +2,18 @@
 "use strict";
 
 (() => {
-  const { make, slider, number, dial, frequency } = panel;
+  const { make, slider, number, row, dial, frequency } = panel;
 
-  function pairs(live) {
+  function pairs(live, given, controls, said) {
     const WIDTH = 8, BITS = 6, BASES = [10, 100, 1000, 10000];
-    const controls = make("div", { class: "controls" });
-    controls.dataset.name = "pairs";
-    const bits = make("div", { class: "bits" });
-    const dials = make("div", { class: "dials" });
-    const cells = Array.from({ length: BITS }, () => make("span", { class: "bit" }));
-    bits.append(...cells);
+    const cells = Array.from({ length: BITS }, () => make("span.bit"));
     const faces = Array.from({ length: WIDTH / 2 }, (_, j) => {
       const svg = dial("position");
       const sin = number(`sin-${j}`), cos = number(`cos-${j}`);
-      const period = make("span");
-      dials.append(make("figure", {}, svg, make("figcaption", {},
-        make("strong", {}, `pair ${j}`), period, make("span", {}, "sin ", sin), make("span", {}, "cos ", cos))));
-      return { move: svg.hand("position"), sin, cos, period };
+      const period = make("span"), figure = make("figure", svg, make("figcaption",
+        make("strong", `pair ${j}`), period, make("span", "sin ", sin), make("span", "cos ", cos)));
+      return { figure, move: svg.hand("position"), sin, cos, period };
     });
-    const said = make("p", { class: "said", role: "status" });
 
     function draw() {
       const i = position(), base = BASES[choice()];
@@ -43,8 +36,8 @@
     const choice = slider(controls, "base", "base", { min: 0, max: BASES.length - 1, value: BASES.length - 1,
       write: (k) => String(BASES[k]) }, draw);
     live.append(controls,
-      make("div", { class: "row" }, make("p", { class: "name" }, "binary number", make("small", {}, "slow \u2190 fast")), bits),
-      make("div", { class: "row" }, make("p", { class: "name" }, "encoding", make("small", {}, "fast \u2192 slow")), dials),
+      row(["binary number", make("small", "slow \u2190 fast")], make("div.bits", ...cells)),
+      row(["encoding", make("small", "fast \u2192 slow")], make("div.dials", ...faces.map(({ figure }) => figure))),
       said);
     draw();
   }

@@ -3,10 +3,10 @@
 "use strict";
 
 (() => {
-  const { make, slider, number, check, softmax, dot, mean } = panel;
+  const { make, drag, slider, number, check, softmax, dot, mean } = panel;
   const UNIT = 44, STEP = 5 * Math.PI / 180, LONGEST = 1.1, LOW = "\u2080\u2081\u2082", STEEPEST = 0.25; // of a softmax: half against half
 
-  function pull(live, { keys, values, query, scale, widths }) {
+  function pull(live, { keys, values, query, scale, widths }, controls, said) {
     const svg = (...children) => make("svg", { viewBox: "-60 -58 120 112" }, ...children);
     const at = ([x, y], far = 1) => [far * UNIT * x, -far * UNIT * y].map((c) => c.toFixed(2)); // y points up
     const put = (element, point, a, b) => at(point).forEach((value, n) => element.setAttribute([a, b][n], value));
@@ -21,26 +21,25 @@
       return line;
     });
     const hand = make("line", { class: "hand query" }), tip = make("circle", { class: "tip query", r: 6 });
-    const grip = make("g", { class: "grip", tabindex: 0, role: "slider", "aria-label": "query",
+    const grip = make("g.grip", { tabindex: 0, role: "slider", "aria-label": "query",
       "aria-valuemin": 0, "aria-valuemax": 359 }, make("circle", { r: 14, class: "around" }), tip);
     const plane = svg(make("circle", { r: UNIT, class: "rim" }), ...hands,
       ...keys.map((key, j) => label(`k${LOW[j]}`, key, "key")), hand, grip);
     const corners = values.map((value) => at(value).join(" ")).join(" L ");
-    const threads = values.map(() => make("line", { class: "thread" }));
-    const output = make("circle", { class: "output", r: 6 });
+    const threads = values.map(() => make("line.thread"));
+    const output = make("circle.output", { r: 6 });
     const hull = svg(make("path", { d: `M ${corners} Z`, class: "hull" }), ...threads, output,
       ...values.map((value, j) => label(`v${LOW[j]}`, value, "value")));
     hull.setAttribute("aria-hidden", "true");
 
     const bar = (text, name, role) => {
-      const fill = make("i", { class: role }), score = make("span", { class: "score" }), shown = number(name);
-      const line = make("div", { class: "bar" }, make("span", {}, text), score, make("span", { class: "track" }, fill), shown);
+      const fill = make("i", { class: role }), score = make("span.score"), shown = number(name);
+      const line = make("div.bar", make("span", text), score, make("span.track", fill), shown);
       return { line, score, set: (value, most) => { fill.style.width = `${100 * value / most}%`; shown.set(value, 3); } };
     };
     const bars = keys.map((_, j) => bar(`v${LOW[j]}`, `weight-${j}`, "value"));
     const steep = bar("gradient", "gradient", "query");
     const place = ["x", "y"].map((axis) => number(`output-${axis}`));
-    const said = make("p", { class: "said", role: "status" });
 
     function draw() {
       const d = width(), factor = scale * (widths && !divided() ? Math.sqrt(d) : 1);
@@ -73,20 +72,15 @@
       const length = Math.max(0.05, Math.hypot(...query) + longer), from = Math.atan2(query[1], query[0]) + angle;
       to([length * Math.cos(from), length * Math.sin(from)]);
     };
-    const drag = ({ clientX, clientY }) => {
+    const follow = ({ clientX, clientY }) => {
       const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(plane.getScreenCTM().inverse());
       to([x / UNIT, -y / UNIT]);
     };
-    plane.addEventListener("pointerdown", (event) => {
-      plane.setPointerCapture(event.pointerId);
+    drag(plane, (event) => {
       live.classList.add("held");
-      drag(event);
-      plane.addEventListener("pointermove", drag);
-    });
-    plane.addEventListener("lostpointercapture", () => {
-      live.classList.remove("held");
-      plane.removeEventListener("pointermove", drag);
-    });
+      follow(event);
+      return follow;
+    }, () => live.classList.remove("held"));
     grip.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: [STEP, 0], ArrowRight: [-STEP, 0], ArrowUp: [0, 0.05], ArrowDown: [0, -0.05] }[event.key];
       if (!move) return;
@@ -94,16 +88,14 @@
       turned(...move);
     });
 
-    const controls = make("div", { class: "controls" });
-    controls.dataset.name = "pull";
     const size = (k) => Math.round(2 ** (k / 4));
     const steps = widths && slider(controls, "width", "width d", { min: 8, max: 40, value: 8, write: (k) => String(size(k)) }, () => draw());
     const width = () => (widths ? size(steps()) : 1);
     const divided = widths && check(controls, "divide", "divide by \u221ad", () => draw());
-    live.append(...(widths ? [controls] : []), make("div", { class: "planes" },
-      make("figure", {}, plane, make("figcaption", {}, "pull the query")),
-      make("figure", {}, hull, make("figcaption", {}, "output (", place[0], ", ", place[1], ")")),
-      make("div", { class: "bars" }, make("div", { class: "bar" }, ...["", "score", "weight"].map((text) => make("small", {}, text))), ...bars.map(({ line }) => line), ...(widths ? [steep.line] : []))), said);
+    live.append(...(widths ? [controls] : []), make("div.planes",
+      make("figure", plane, make("figcaption", "pull the query")),
+      make("figure", hull, make("figcaption", "output (", place[0], ", ", place[1], ")")),
+      make("div.bars", make("div.bar", ...["", "score", "weight"].map((text) => make("small", text))), ...bars.map(({ line }) => line), ...(widths ? [steep.line] : []))), said);
     draw();
   }
 

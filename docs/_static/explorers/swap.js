@@ -3,10 +3,10 @@
 "use strict";
 
 (() => {
-  const { make, check, softmax, dot, mean } = panel;
+  const { make, drag, check, softmax, dot, mean } = panel;
   const STILL = matchMedia("(prefers-reduced-motion: reduce)"), WAIT = 1500; // milliseconds until two words swap
 
-  function swap(live, { words, vectors, positions }) {
+  function swap(live, { words, vectors, positions }, controls, said) {
     const n = words.length, home = words.map((_, word) => word);
     const attend = (rows) => rows.map((query) =>
       mean(softmax(rows.map((key) => dot(query, key) / Math.sqrt(query.length))), rows));
@@ -14,23 +14,21 @@
       vectors[word].map((entry, c) => entry + (encoded() ? positions[place][c] : 0))));
     const swapped = (order, a, b) => order.map((word, place) => order[place === a ? b : place === b ? a : place]);
 
-    const head = make("div", { class: "controls" });
-    head.dataset.name = "swap";
-    const said = make("p", { class: "said", "aria-live": "off" });
     const sentence = make("q"), count = make("output", { "data-name": "same" }), rest = make("span");
-    said.append(sentence, make("span", {}, count, rest));
-    const row = make("div", { class: "tiles" });
+    said.setAttribute("aria-live", "off");
+    said.append(sentence, make("span", count, rest));
+    const row = make("div.tiles");
     let order = home, picked = null, dragged = false, later;
 
     const tiles = words.map((word, index) => {
       const bars = vectors[index].map((_, c) => [
-        make("rect", { class: "first", x: c + 0.06, width: 0.88, height: 1 }),
-        make("rect", { class: "now", x: c + 0.28, width: 0.44, height: 1 })]);
+        make("rect.first", { x: c + 0.06, width: 0.88, height: 1 }),
+        make("rect.now", { x: c + 0.28, width: 0.44, height: 1 })]);
       const svg = make("svg", { viewBox: `0 -1.05 ${bars.length} 2.1`, preserveAspectRatio: "none", "aria-hidden": "true" },
         ...bars.flat(), make("line", { x2: bars.length, "vector-effect": "non-scaling-stroke" }));
-      const mark = make("span", { class: "mark", "aria-hidden": "true" });
-      const tile = make("button", { type: "button" }, make("span", { class: "word" }, word), svg, mark);
-      tile.addEventListener("pointerdown", (event) => grab(tile, index, event));
+      const mark = make("span.mark", { "aria-hidden": "true" });
+      const tile = make("button", { type: "button" }, make("span.word", word), svg, mark);
+      drag(tile, ({ clientX }) => follow(tile, index, clientX), () => { tile.classList.remove("held"); show(); });
       tile.addEventListener("click", ({ detail }) => { if (!detail || !dragged) pick(index); }); // 0: by a key
       tile.addEventListener("keydown", (event) => {
         const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], place = order.indexOf(index);
@@ -74,10 +72,10 @@
       show();
     }
 
-    function grab(tile, word, { clientX: start, pointerId }) {
+    function follow(tile, word, start) {
       const base = order, from = base.indexOf(word);
       dragged = false;
-      const drag = ({ clientX }) => {
+      return ({ clientX }) => {
         if (!dragged && Math.abs(clientX - start) < 6) return;
         [dragged, picked] = [true, null];
         const wide = row.clientWidth / n, to = Math.round(from + (clientX - start) / wide);
@@ -85,19 +83,11 @@
         tile.classList.add("held");
         tile.style.setProperty("--by", Math.min(n - 1, Math.max(0, from + (clientX - start) / wide)) - word);
       };
-      const drop = () => {
-        tile.removeEventListener("pointermove", drag);
-        tile.classList.remove("held");
-        show();
-      };
-      tile.setPointerCapture(pointerId);
-      tile.addEventListener("pointermove", drag);
-      tile.addEventListener("lostpointercapture", drop, { once: true });
     }
 
-    live.append(said, row, head);
-    const encoded = check(head, "positions", "add positions", () => show());
-    head.append(make("small", {}, "Drag a word onto another, or press \u2190 \u2192"));
+    live.append(said, row, controls);
+    const encoded = check(controls, "positions", "add positions", () => show());
+    controls.append(make("small", "Drag a word onto another, or press \u2190 \u2192"));
     show();
 
     // Once, without being asked, the last word swaps with the second; it is said aloud only after a touch.

@@ -225,21 +225,9 @@ def integer_ticks(axis: Axis, size: int) -> None:
 
 def arrow(axes: Axes, tail: Patch, head: Patch, **look: Any) -> Annotation:
     """Draw an arrow between the borders of two patches, on the line of their centres."""
-    return axes.annotate(
-        "",
-        xy=_centre(head),
-        xytext=_centre(tail),
-        arrowprops={
-            "arrowstyle": ARROW,
-            "patchA": tail,
-            "patchB": head,
-            "shrinkA": 0,
-            "shrinkB": 0,
-            "color": INK,
-            "linewidth": 0.8,
-        }
-        | look,
-    )
+    ends = {"patchA": tail, "patchB": head, "shrinkA": 0, "shrinkB": 0}
+    props = {"arrowstyle": ARROW, "color": INK, "linewidth": 0.8, **ends, **look}
+    return axes.annotate("", xy=_centre(head), xytext=_centre(tail), arrowprops=props)
 
 
 def _centre(patch: Patch) -> NDArray:
