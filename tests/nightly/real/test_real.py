@@ -1,12 +1,13 @@
 """The study of a released model goes on where it ended, and its faults are what they say."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from posattn.torch import Decoder
 from tests.nightly.real import __main__ as command
-from tests.nightly.real import faults, measuring
+from tests.nightly.real import faults, measuring, rounding, table
 from tests.nightly.real.methods import METHODS
 from tests.nightly.studies import records
 
@@ -88,6 +89,36 @@ def test_a_mask_from_the_top_left_shows_a_new_token_the_first_key(decoder):
     rows = [made(each % 50)[:, 20] for each in (TOKENS, changed)]
     assert torch.equal(*rows)
     assert not torch.equal(*(decoder(each % 50)[:, 20] for each in (TOKENS, changed)))
+
+
+def test_rounding_is_compared_as_one_pass_would_be(decoder):
+    found = rounding.compared(decoder, "angles in bfloat16", TOKENS)
+    made = faults.planted("angles in bfloat16", decoder, PROMPT)
+    wrong, right = (
+        torch.tensor(measuring.losses(each, TOKENS)) for each in (made, decoder)
+    )
+    torch.testing.assert_close(
+        torch.tensor(found["rise"]), wrong - right, atol=2e-4, rtol=0
+    )
+    best, other = (each(TOKENS[:, :-1]).argmax(-1) for each in (decoder, made))
+    assert found["changed"] == (best != other).unflatten(1, (2, 128)).sum(-1).tolist()
+
+
+def test_a_cache_rounds_keys_and_values(decoder):
+    rounding.cache_in(decoder, torch.bfloat16)
+    attend, eye = decoder.blocks[0].attention.attention, torch.eye(2)[None]
+    near = eye * (1 + 2**-10)
+    assert torch.equal(attend(eye, near, near), attend(eye, eye, eye))
+    assert not torch.equal(attend(near, eye, eye), attend(eye, eye, eye))
+
+
+def test_the_strongest_directions_keep_products():
+    left, right = np.random.default_rng(0).normal(size=(2, 40, table.KEPT))
+    wide = left @ right.T
+    found = table.strongest(wide)
+    kept = np.array(found["rows"])
+    assert np.allclose(kept @ kept.T, wide @ wide.T, atol=0.2)
+    assert np.allclose(found["lengths"], np.linalg.norm(kept, axis=1), atol=0.01)
 
 
 def test_a_study_goes_on_where_it_ended(tmp_path, monkeypatch):
