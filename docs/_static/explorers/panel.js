@@ -51,12 +51,29 @@ const panel = (() => {
     return read;
   }
 
+  // A slider over steps, which it can play.
+  function player(controls, name, options, changed) {
+    const read = slider(controls, name, name, { min: 0, ...options }, changed), input = controls.lastChild.children[1];
+    const button = make("button", { type: "button" }, "play");
+    let timer;
+    const stop = () => { timer = clearInterval(timer); button.textContent = "play"; };
+    const next = () => (read() < options.max ? read.to(read() + 1) : stop());
+    button.onclick = () => {
+      if (timer) return stop();
+      read.to(read() < options.max ? read() + 1 : 0);
+      [timer, button.textContent] = [setInterval(next, 1400), "pause"];
+    };
+    input.before(button);
+    return read;
+  }
+
   function number(name) {
     const shown = make("output", { "data-name": name });
     shown.set = (value, digits = 4) => {
       shown.dataset.value = value;
       const text = value.toFixed(digits);
       shown.textContent = Number(text) === 0 ? (0).toFixed(digits) : text.replace("-", "\u2212");
+      return shown;
     };
     return shown;
   }
@@ -148,5 +165,5 @@ const panel = (() => {
     }
   }
 
-  return { make, drag, paint, slider, radios, number, check, plot, row, dial, frequency, softmax, dot, mean, home, address, place };
+  return { make, drag, paint, slider, player, radios, number, check, plot, row, dial, frequency, softmax, dot, mean, home, address, place };
 })();
