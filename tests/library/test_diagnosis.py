@@ -14,6 +14,7 @@ from posattn.__main__ import main
 from posattn.configs.weights import NAMES
 from posattn.conformance import UsageError
 from posattn.conformance.diagnosis import diagnose, percent
+from posattn.conformance.slips import ANGLES, FREQUENCIES
 from posattn.torch import LatentAttention, MultiHeadAttention, Rotary, yarn
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
@@ -55,11 +56,13 @@ class Attention(nn.Module):
         names=("q_proj", "k_proj", "v_proj", "o_proj"),
         padded=None,
         tiled=False,
+        ahead=0,
+        coarse="",
     ):
         super().__init__()
         self.base, self.window, self.layout, self.scale = base, window, layout, scale
         self.cap, self.norms, self.names, self.padded = cap, norms, names, padded
-        self.tiled = tiled
+        self.tiled, self.ahead, self.coarse = tiled, ahead, coarse
         for name, rows in zip(names, (32, 16, 16, 32), strict=True):
             setattr(self, name, nn.Linear(32, rows, bias=False))
         if norms is not None:
@@ -69,8 +72,12 @@ class Attention(nn.Module):
 
     def rotate(self, x, positions):
         """In halves or by neighbors."""
-        angles = positions[..., None, :, None] * self.base ** (-torch.arange(4) / 4)
-        cos, sin = angles.cos(), angles.sin()
+        frequencies = self.base ** (-torch.arange(4) / 4)
+        if self.coarse:
+            frequencies = frequencies.bfloat16()
+            positions = positions.to(getattr(torch, self.coarse))
+        angles = positions[..., None, :, None] * frequencies
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         if self.layout == "half":
             a, b = x[..., :4], x[..., 4:]
             return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
@@ -90,7 +97,8 @@ class Attention(nn.Module):
             getattr(self, name)(x).view(b, n, -1, 8).transpose(1, 2)
             for name in self.names[:3]
         )
-        q = self.prepared(q, getattr(self, "q_norm", None), positions)
+        ahead = positions + self.ahead
+        q = self.prepared(q, getattr(self, "q_norm", None), ahead)
         k = self.prepared(k, getattr(self, "k_norm", None), positions)
         k, v = (x[:, [0, 1, 0, 1] if self.tiled else [0, 0, 1, 1]] for x in (k, v))
         scores = self.scale * q @ k.mT
@@ -177,6 +185,9 @@ def test_three_planted_faults_are_each_found_and_named():
         ({"scale": 12**-0.5}, "The scale is one over the square root of 12"),
         ({"cap": 30.0}, "The soft cap is 30"),
         ({"tiled": True}, "Key heads are repeated one after the other"),
+        ({"ahead": 1}, "Each query rotates one position ahead of its key"),
+        ({"ahead": -1}, "Each query rotates one position behind its key"),
+        ({"coarse": "bfloat16"}, "Angles are computed in bfloat16"),
         (
             {"base": SLOWED, "scale": 8**-0.5 * SHARPER**2},
             "YaRN by 4 from 131072 positions",
@@ -214,17 +225,20 @@ def test_a_layer_off_by_more_than_rounding_differs(off, agrees):
 
 
 @pytest.mark.parametrize(
-    ("norms", "cause"),
+    ("name", "value", "cause"),
     [
-        ("before", None),
-        ("after", "Queries and keys are normalized after the rotation."),
-        (None, "Queries and keys are not normalized."),
+        ("norms", "before", None),
+        ("norms", "after", "Queries and keys are normalized after the rotation."),
+        ("norms", None, "Queries and keys are not normalized."),
+        ("coarse", "float32", FREQUENCIES),
+        ("coarse", "bfloat16", ANGLES),
     ],
 )
-def test_norms_have_their_place(norms, cause):
-    model = Model({"window": None, "norms": "before"})
-    model.attentions[0].norms = norms
-    (line,) = diagnose(model, NORMED | {"num_hidden_layers": 1}).findings
+def test_a_layer_with_norms_may_be_wrong(name, value, cause):
+    model = Model({"window": None, "norms": "before", "base": 1e4})
+    setattr(model.attentions[0], name, value)
+    config = NORMED | {"num_hidden_layers": 1, "rope_theta": 1e4}
+    (line,) = diagnose(model, config).findings
     assert line.agrees == (cause is None)
     assert list(line.causes) == [cause] * (cause is not None)
 

@@ -18,7 +18,7 @@ WRONG = {fault.name: fault.make for fault in FAULTS if "cache" in fault.schemes}
 SHOWN = {  # by a case alone, the faults that have their names from it
     "a prompt in pieces": "mask_from_the_top_left",
     "a ring that wraps, one token at": "window_ignored window_one_too_small ring_rolled_too_early",
-    "a prompt longer than the window": "window_not_in_decoding",
+    "a prompt longer than the window": "window_not_in_decoding values_stay_in_their_slots",
     "several tokens where the ring wraps": "window_one_too_large pushed_out_too_early",
     "speculative tokens rolled back": "trimmed_one_too_many",
     "rolled back before the ring wraps": "trim_ignored",
@@ -33,7 +33,7 @@ SHOWN = {  # by a case alone, the faults that have their names from it
     "a ring whose keys rotate": "positions_of_slots ring_rolled_the_wrong_way",
     "large positions, up to 2**20, in a ring": "window_one_too_large_in_decoding",
     "a gap in the positions": "positions_by_count",
-    "rows of different lengths": "padding_seen",
+    "rows of different lengths": " ".join(name for name in WRONG if "padding" in name),
 }
 PAIRS = [(case, name) for case, names in SHOWN.items() for name in names.split()]
 

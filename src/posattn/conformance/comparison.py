@@ -12,11 +12,8 @@ ROUNDED = 4  # times as far as our own layer, which is rounding for sure
 ANGLE = 2.0**-22  # a position: twice what float32 makes of a frequency and of its product
 
 
-def run(described, layer, state, x, given, dtype=None, *, tiled=False):
-    """The output of a layer of a plan on an input, in float64 if no other type is asked for.
-
-    If `tiled`, key heads are repeated one after the other.
-    """
+def run(described, layer, state, x, given, dtype=None, *, change=None):
+    """The output of a layer of a plan, after a `change` of it; in float64 if no other type is asked for."""
     import torch
 
     from posattn.torch.models.latent import LatentAttention
@@ -35,8 +32,8 @@ def run(described, layer, state, x, given, dtype=None, *, tiled=False):
         dtype=x.dtype,
         device=x.device,
     )
-    if tiled:
-        tile(made, layer)
+    if change is not None:
+        change(made)
     positions = given.get("position_ids")
     if positions is None:
         positions = torch.arange(x.shape[-2], device=x.device)
@@ -51,17 +48,6 @@ def run(described, layer, state, x, given, dtype=None, *, tiled=False):
             mask=None if shown is None else shown.bool()[:, None, :],
             **(at if axes else {}),
         )
-
-
-def tile(made, layer):
-    """Put each query head where it reads the key head that it meets if those are repeated in turn."""
-    heads = sorted(range(layer.num_heads), key=lambda head: head % layer.num_kv_heads)
-    width = made.query.weight.shape[0] // layer.num_heads
-    rows = [width * head + entry for head in heads for entry in range(width)]
-    asked = [p for p in (made.query, made.gate) if p is not None]
-    for array in (x for projection in asked for x in projection.parameters()):
-        array.data = array.data[rows]
-    made.output.weight.data = made.output.weight.data[:, rows]
 
 
 def only_used(layer, state):

@@ -13,7 +13,7 @@ from posattn.conformance.comparison import COARSE, bounds, distance, len_of, run
 from posattn.conformance.misreadings import misreadings
 from posattn.conformance.modules import module_of, state_of, watched
 from posattn.conformance.neighbors import keys_of, nearby
-from posattn.conformance.slips import TILED
+from posattn.conformance.slips import planted
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
@@ -294,13 +294,14 @@ def matches_of(described, layer, modules, seen, given, weights, *, known):
         return Finding(index, error, True)
     if np.isinf(error):
         return Finding(index, error, False, ("Its output is not finite.",))
+    place = state, x, want
     unmasked = {**given, "attention_mask": None}
-    if error > bound and reproduces(described, layer, state, x, want, unmasked, bound):
+    if error > bound and reproduces(described, layer, *place, unmasked, bound):
         return Finding(index, error, False, (PADDING,))
-    if error > bound and 1 < layer.num_kv_heads < layer.num_heads and layer.latent is None:
-        got = run(described, layer, state, x, given, tiled=True)
-        if distance(got, want, given) <= bound:
-            return Finding(index, error, False, (TILED,))
+    close = min(bound, error / 2)
+    for sentence, change in planted(layer) if error > bound else ():
+        if reproduces(described, layer, *place, given, close, change):
+            return Finding(index, error, False, (sentence,))
     rounded = error <= bound  # then a mistake must explain it better than rounding
     readings = [misreadings(layer, described)]
     if not rounded:
@@ -310,7 +311,7 @@ def matches_of(described, layer, modules, seen, given, weights, *, known):
         causes = {
             sentence: changed
             for _, sentence, changed in others
-            if reproduces(described, changed, state, x, want, given, min(bound, error / 2))
+            if reproduces(described, changed, *place, given, close)
         }
         if causes:
             keys = (keys_of(layer, changed) for changed in causes.values())
@@ -324,14 +325,15 @@ def percent(share):
     return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"
 
 
-def reproduces(described, changed, state, x, want, given, bound):
-    """Whether a layer that was read so gives what the module gave: its first tokens, and then all."""
+def reproduces(described, layer, state, x, want, given, bound, change=None):
+    """Whether such a layer gives what the module gave: its first tokens, and then all."""
     try:
-        if changed.causal and x.shape[-2] > 2 * FIRST:
+        if layer.causal and x.shape[-2] > 2 * FIRST:
             parts = (x[:, :FIRST], want[:, :FIRST], of_the_first(given))
-            if not reproduces(described, changed, state, *parts, 2 * bound):
+            if not reproduces(described, layer, state, *parts, 2 * bound, change):
                 return False
-        return distance(run(described, changed, state, x, given), want, given) <= bound
+        got = run(described, layer, state, x, given, change=change)
+        return distance(got, want, given) <= bound
     except (TypeError, ValueError):  # the weights fit no such layer
         return False
 

@@ -9,12 +9,93 @@ from posattn.conformance.computation import attend, counted, scheme_of, seen
 from posattn.conformance.faults import FAULTS
 from posattn.conformance.misreadings import rotation
 
-__all__ = ["slips"]
+__all__ = ["planted", "slips"]
 
 TILED = (
     "Key heads are repeated one after the other, as tile does: each belongs to neighboring query heads, "
     "as with repeat_interleave."
 )
+
+AHEAD = "Each query rotates one position ahead of its key, as where the new token is counted before it."
+BEHIND = "Each query rotates one position behind its key, as where an offset is read before it grows."
+ANGLES = "Angles are computed in bfloat16, which holds no position above 256 exactly."
+FREQUENCIES = "Frequencies are rounded to bfloat16, as where a model casts its buffers."
+
+
+def planted(layer):
+    """Sentences, and functions that make the mistake in a torch layer of ours."""
+    if layer.latent is not None:
+        return
+    if 1 < layer.num_kv_heads < layer.num_heads:
+        yield TILED, partial(tile, layer)
+    if layer.rope is None or layer.rope.sections or layer.rope.last:
+        return
+    for what, steps in ((AHEAD, 1), (BEHIND, -1)):
+        yield what, partial(apart, steps)
+    for what, products in ((ANGLES, True), (FREQUENCIES, False)):
+        for table in (False, True):
+            yield what, partial(rounded, products, table)
+
+
+def tile(layer, made):
+    """Put each query head where it reads the key head that it meets if those are repeated in turn."""
+    heads = sorted(range(layer.num_heads), key=lambda head: head % layer.num_kv_heads)
+    width = made.query.weight.shape[0] // layer.num_heads
+    rows = [width * head + entry for head in heads for entry in range(width)]
+    asked = [p for p in (made.query, made.gate) if p is not None]
+    for array in (x for projection in asked for x in projection.parameters()):
+        array.data = array.data[rows]
+    made.output.weight.data = made.output.weight.data[:, rows]
+
+
+def apart(steps, made):
+    """Rotate queries some positions further than keys."""
+    further = lambda rotary: lambda x, at: rotary(x, at + steps)  # noqa: E731
+    made.rotate = [
+        exchanged(scheme, change)
+        for scheme, change in zip(both(made), (further, lambda rotary: rotary), strict=True)
+    ]
+
+
+def rounded(products, table, made):
+    """Round frequencies to bfloat16, or positions and their products too, and sines or not."""
+    import torch
+
+    def coarse(rotary):
+        def rotate(x, at):
+            omega = torch.tensor(rotary.frequencies, device=at.device).bfloat16()
+            angles = (at.bfloat16() if products else at.float())[..., None] * omega
+            kept = torch.bfloat16 if table else torch.float32
+            tables = (f(angles.float()).to(kept).to(x.dtype) for f in (torch.cos, torch.sin))
+            cos, sin = (rotary.attention_factor * each for each in tables)
+            part, rest = x.split([2 * len(omega), x.shape[-1] - 2 * len(omega)], dim=-1)
+            if rotary.layout == "half":
+                a, b = part.chunk(2, dim=-1)
+                return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], dim=-1)
+            a, b = part[..., ::2], part[..., 1::2]
+            pairs = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1)
+            return torch.cat([pairs.flatten(-2), rest], dim=-1)
+
+        return rotate
+
+    made.rotate = [exchanged(scheme, coarse) for scheme in both(made)]
+
+
+def both(made):
+    """The rotations of queries and keys of a torch layer."""
+    from posattn.torch.models.projections import as_given
+
+    given = as_given(made.rotate)
+    return given if isinstance(given, (list, tuple)) else (given, given)
+
+
+def exchanged(scheme, change):
+    """Another rotation, with the same norms before or after it."""
+    from posattn.torch.models.head_norm import Steps
+
+    if isinstance(scheme, Steps):
+        return Steps(change(scheme.rotation), scheme.norm, scheme.temperature)
+    return change(scheme)
 
 
 def slips(layer):

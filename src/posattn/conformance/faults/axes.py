@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from posattn.conformance.faults.layouts import OTHER as OTHER_LAYOUT
+from posattn.conformance.faults.layouts import mixed
 from posattn.conformance.faults.registry import fault, line, misuse, tokens
 from posattn.reference.position.axial import rotate_axes
 from posattn.reference.position.mrope import mrope_frequencies
@@ -133,6 +135,15 @@ def one_radian_is_enough(head_dim, *, base=10000.0, trained_length):
 # fmt: off
 line("first_axis_only", lambda x, where, omega, **more: rotate_axes(x, where[..., :1], omega[:1], **more),
      "The first coordinate alone counts.", "axial")
+line("first_coordinate_for_all", lambda x, where, omega, **more: rotate_axes(
+         x, np.repeat(where[..., :1], where.shape[-1], -1), omega, **more),
+     "All pairs rotate by the first coordinate: images stand still in height and width.", "axial",
+     seen="sgl-project/sglang #34446, #35744")
+line("layouts_of_axes_mixed", lambda x, where, omega, *, layout="interleaved", attention_factor=1: mixed(
+         x, np.moveaxis(np.tensordot(where, omega, 1), -2, 0) if omega.ndim > 2 else where @ omega,
+         OTHER_LAYOUT[layout], attention_factor),
+     "Layouts are mixed: angles are laid out as asked for, entries paired as in the other layout.", "axial",
+     seen="huggingface/pytorch-image-models #2692")
 line("coordinates_exchanged", lambda x, where, omega, **more: rotate_axes(x, where[..., ::-1], omega, **more),
      "The coordinates are read from the last to the first: column before row.", "axial")
 line("turned_backwards_by_coordinates", lambda x, where, omega, **more: rotate_axes(x, -where, omega, **more),

@@ -134,13 +134,36 @@ LINES = (  # a method, a name, the wrong method, and a sentence
      "Keys are rotated before they are stored, and once more where they are read."),
     ("places", "positions_of_slots", lambda self, *where: [x % self.window for x in where],
      "Positions begin anew when the ring wraps: they are the slots of the tokens."),
-    ("seen", "padding_seen", lambda self, i, j: Cache.seen(self, i, np.where(j == -1, 0, j)),
-     "The padding at the left is seen: its keys should be hidden from every query."),
 )
 # fmt: on
 for method, name, wrong, sentence in LINES:
     wrong.__name__, wrong.__doc__ = name, sentence
     instead_of(method)(wrong)
+
+
+def of_padding(name, shown, rotated):
+    """Enter a cache whose mask and rotation know padding at the left by positions of its own."""
+
+    def at(place, keys):
+        before = np.arange(keys.shape[-1]) - np.sum(keys == -1, axis=-1, keepdims=True)
+        return np.where(keys == -1, before if place == "its_slot" else place, keys)
+
+    def seen(self, queries, keys):
+        where, (window, _) = at(shown, keys), self.reach(False)
+        near = (keys == -1) & (where <= queries) & (where > queries - window)
+        return Cache.seen(self, queries, keys) | near
+
+    seen.__name__ = name
+    seen.__doc__ = (
+        "The padding at the left is seen: its keys should be hidden from every query."
+    )
+    kind = type("Padded", (Cache,), {"places": lambda self, i, j: (i, at(rotated, j))})
+    instead_of("seen", kind)(seen)
+
+
+for shown in ("its_slot", -1, 0):
+    for rotated in ("its_slot", -1, 0, 1):
+        of_padding(f"padding_seen_at_{shown}_rotated_at_{rotated}", shown, rotated)
 
 
 @instead_of("reach", seen="karpathy/nanochat #456")
@@ -159,3 +182,11 @@ def values_not_reordered(self, rows):
 def wrapped_ring_trimmed(self, n):
     """A ring that has wrapped is trimmed: what the forgotten tokens pushed out is gone. It must refuse."""
     Ring.trim(self, n)
+
+
+@instead_of("write", Ring)
+def values_stay_in_their_slots(self, key, value, where):
+    """Where a ring wraps, a key takes the slot of the oldest one, whose value stays there."""
+    if self.tokens and key.shape[-2] == 1 and self.tokens[0].shape[-2] >= self.window:
+        value = self.tokens[1][..., :1, :]
+    Ring.write(self, key, value, where)

@@ -21,11 +21,16 @@ def layouts_mixed(x, positions=None, *, layout="interleaved", frequencies=None, 
     angles = tokens(x, positions)[..., None] * (
         plain if frequencies is None else frequencies
     )
+    return mixed(x, angles, layout, keywords.get("attention_factor", 1))
+
+
+def mixed(x, angles, layout, factor=1):
+    """Pair entries by one layout, and lay the angles out by the other."""
     wrong = np.repeat(angles, 2, -1) if layout == "half" else np.tile(angles, 2)
     head, rest = x[..., : wrong.shape[-1]], x[..., wrong.shape[-1] :]
     across = rotate_by(head, 0 * angles, 1 + 0 * angles, layout)
     made = head * np.cos(wrong) + across * np.sin(wrong)
-    return np.concatenate([keywords.get("attention_factor", 1) * made, rest], -1)
+    return np.concatenate([factor * made, rest], -1)
 
 
 @fault("rotary", seen="raiyanyahya/how-to-train-your-gpt #6")
@@ -62,6 +67,14 @@ def exponents_of_the_whole_head(
         by = base ** -(np.arange(0, rotary_dim, 2) / x.shape[-1])
         return rotated(x, positions, frequencies=by, **keywords)
     return rotated(x, positions, base=base, **keywords)
+
+
+@fault("rotary", seen="apple/coreai-models #66")
+def zeros_left_out(x, positions=None, *, frequencies=None, **keywords):
+    """Pairs lie within the part that rotates: frequencies of 0 should keep them across the whole head."""
+    if frequencies is not None:
+        frequencies = frequencies[frequencies != 0]
+    return rotated(x, positions, frequencies=frequencies, **keywords)
 
 
 @fault("rotary", seen="pie-project/pie #602")

@@ -44,6 +44,11 @@ def axial_cases():
     yield "three heads with frequencies of their own", (heads, grid, mixed), {}
     sections = single(mrope_frequencies(8, (1, 1, 2)))
     yield "time, height and width", (x[:, :5], VIDEO, sections), half
+    turns = single(mrope_frequencies(8, (2, 1, 1), interleaved=True))
+    wide = draw(3, 2, 5, 16)
+    yield "Qwen3.5: pairs of a part take turns", (wide, VIDEO, turns), half
+    centers, round_ = (2 * grid + 1) / np.array([2, 3]) - 1, single(2 * np.pi * omega)
+    yield "DINOv3: centers of patches, from -1 to 1", (x, centers, round_), half
     yield "one coordinate", (x, np.arange(6)[:, None], single(omega[:1])), {}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from posattn.conformance import gallery
-from tests.library.conformance.examples import thread
+from tests.library.conformance.examples import right, thread
 
 HALF, NEIGHBORS = {"layout": "half"}, {"layout": "interleaved"}
 
@@ -172,3 +172,46 @@ def one_table_for_all_layers(x, positions=None, *, base=10000.0):
     cos, sin = np.cos(angles), np.sin(angles)
     a, b = x[..., ::2], x[..., 1::2]
     return np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
+
+
+def by_axes(x, coordinates, frequencies):
+    """The angles of tokens that stand at several coordinates, which are right."""
+    return np.einsum("...nc,c...m->...nm", coordinates, frequencies)
+
+
+@thread("sgl-project/sglang #34446", "sgl-project/sglang #35744", scheme="axial",
+        cause="first_coordinate_for_all", settings=HALF)  # fmt: skip
+def one_row_of_positions(x, coordinates, frequencies):
+    """A kernel reads row 0 of positions of three rows, so height and width are lost."""
+    first = np.repeat(coordinates[..., :1], len(frequencies), axis=-1)
+    return of_a_part(x, by_axes(x, first, frequencies))
+
+
+@right("axial", settings=HALF)
+def of_three_rows(x, coordinates, frequencies):
+    """All rows of positions: this is right."""
+    return of_a_part(x, by_axes(x, coordinates, frequencies))
+
+
+def of_a_part(x, angles):
+    """Halves of the first entries, and the rest as it is."""
+    part = 2 * angles.shape[-1]
+    return np.concatenate([halves(x[..., :part], angles), x[..., part:]], -1)
+
+
+@thread("huggingface/pytorch-image-models #2692", scheme="axial",
+        cause="layouts_of_axes_mixed", settings=HALF)  # fmt: skip
+def neighbors_of_a_block(x, coordinates, frequencies):
+    """The tables are those of halves, and a block that is not told so rotates neighbors."""
+    angles = np.tile(by_axes(x, coordinates, frequencies), 2)
+    x, rest = np.split(x, [angles.shape[-1]], axis=-1)
+    across = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
+    return np.concatenate([x * np.cos(angles) + across * np.sin(angles), rest], -1)
+
+
+@thread("apple/coreai-models #66", scheme="rotary", cause="zeros_left_out",
+        settings=HALF, only="frequencies given")  # fmt: skip
+def pairs_within_the_part(x, positions=None, *, frequencies):
+    """A composite operator pairs what lies within the entries that rotate, as many as are not 0."""
+    turning = frequencies[frequencies > 0]
+    return of_a_part(x, places(x, positions)[..., None] * turning)
