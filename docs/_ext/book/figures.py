@@ -116,8 +116,8 @@ class InlineFigures(SphinxPostTransform):
         """Replace every image that a cell drew; all of a page share the outlines of letters."""
         known = set()
         for image, label, wide, small in drawings(self.app, self.document):
-            if self.app.builder.name == "html" and wide.count("currentColor") < 2:
-                image["loading"] = "lazy"  # no ink: the same in each theme, and fetched when near
+            if self.app.builder.name == "html" and in_card(image):
+                image["loading"] = "lazy"  # without ink, the same in each theme
                 continue
             svg = inline(wide, label, "wide" if small else "")
             if small:
@@ -125,6 +125,13 @@ class InlineFigures(SphinxPostTransform):
             svg = EMPTY.sub("", only_first(OUTLINE, svg, known))
             html = f'<div class="drawing">{svg}</div>'
             image.replace_self(nodes.raw(html, html, format="html"))
+
+
+def in_card(image):
+    """Whether an image is the picture on a card of the atlas, whose size the style sheet knows."""
+    while image.parent and "scheme" not in image.parent.get("classes", ()):
+        image = image.parent
+    return bool(image.parent)
 
 
 def drawings(app, document):
