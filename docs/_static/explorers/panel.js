@@ -96,7 +96,7 @@ const panel = (() => {
 
   // Curves over 0, 1, 2, ... with a marker, between the ends of their axes: those of the left one, then of the lower one.
   function plot(count, ...names) {
-    const lines = names.map((name) => make("path", { class: `curve ${name}` })), marker = make("line.now", { y2: 80 });
+    const lines = names.map((name) => make(`path.curve ${name}`)), marker = make("line.now", { y2: 80 });
     const svg = make("svg", { viewBox: `0 0 ${8 + 2 * count} 80`, class: "plot", "aria-hidden": "true" }, marker, ...lines);
     const ends = ["low", "high", "first", "last"].map((name) => make("span", { class: name, "aria-hidden": "true" }));
     const box = make("div.axes", svg, ...ends);
@@ -115,8 +115,8 @@ const panel = (() => {
     const svg = make("svg", { viewBox: "-50 -50 100 100", class: `dial ${className}`, "aria-hidden": "true" },
       make("circle", { r: radius, class: "rim" }));
     svg.hand = (name, length = radius) => {
-      const line = make("line", { class: `hand ${name}`, x1: 0, y1: 0 });
-      const tip = make("circle", { class: `tip ${name}`, r: 4 });
+      const line = make(`line.hand ${name}`, { x1: 0, y1: 0 });
+      const tip = make(`circle.tip ${name}`, { r: 4 });
       svg.append(line, tip);
       return (x, y) => { // y points up, as on paper
         for (const [element, a, b] of [[line, "x2", "y2"], [tip, "cx", "cy"]]) {

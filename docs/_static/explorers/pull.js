@@ -16,11 +16,11 @@
     };
 
     const hands = keys.map((key) => {
-      const line = make("line", { class: "hand key" });
+      const line = make("line.hand key");
       put(line, key, "x2", "y2");
       return line;
     });
-    const hand = make("line", { class: "hand query" }), tip = make("circle", { class: "tip query", r: 6 });
+    const hand = make("line.hand query"), tip = make("circle.tip query", { r: 6 });
     const grip = make("g.grip", { tabindex: 0, role: "slider", "aria-label": "query",
       "aria-valuemin": 0, "aria-valuemax": 359 }, make("circle", { r: 14, class: "around" }), tip);
     const plane = svg(make("circle", { r: UNIT, class: "rim" }), ...hands,

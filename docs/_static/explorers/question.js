@@ -41,7 +41,7 @@
       new IntersectionObserver(([{ isIntersecting }]) => { if (isIntersecting) near(); }).observe(box)));
     const state = new URLSearchParams(location.search), kinds = Object.keys(KINDS);
     const courses = Object.fromEntries(kinds.map((kind) => [kind, []])), svg = make("svg.ruler", { "aria-hidden": "true" });
-    const names = kinds.map((kind) => make("span", { class: `key-to ${kind}` }, KINDS[kind].name));
+    const names = kinds.map((kind) => make(`span.key-to ${kind}`, KINDS[kind].name));
     const scheme = radios(controls, "scheme", names, move, Math.max(0, kinds.indexOf(state.get("scheme"))));
     const shift = slider(controls, "shift", "shift of the question", { min: 0, max: FAR, value: state.get("shift") ?? 0 }, move);
     const chosen = () => kinds[scheme()];

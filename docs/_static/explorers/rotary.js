@@ -60,10 +60,10 @@
       write: (value) => String(value).replace("-", "\u2212") }, draw);
     const shift = slider(controls, "shift", "shift of both", { min: 0, max: SHIFTS - 1, value: 0 }, draw);
     live.append(controls,
-      row([make("span", { class: "key-to query" }, "query"), make("span", { class: "key-to key" }, "key")],
+      row([make("span.key-to query", "query"), make("span.key-to key", "key")],
         make("div.dials", ...faces.map((face) => face.box))),
-      row(["score over the shift", make("span", { class: "key-to rotary" }, "rotary ", results.rotary),
-        make("span", { class: "key-to additive" }, "additive ", results.additive)], waves),
+      row(["score over the shift", make("span.key-to rotary", "rotary ", results.rotary),
+        make("span.key-to additive", "additive ", results.additive)], waves),
       said);
     draw();
   }

@@ -1,12 +1,12 @@
-// Tiles: causal attention a tile at a time. Bars are exponentials, measured against the largest so far in their row.
+// Causal attention a tile at a time. Bars are exponentials, against the largest so far in their row.
 "use strict";
 
 (() => {
   const { make, player, number, dot } = panel;
 
-  function tiles(live, { rows, values, size, first }) {
+  function tiles(live, { rows, values, size, first }, controls) {
     const n = rows.length, order = rows.flatMap((row, i) => row.flatMap((_, j) => (i % size || j % size ? [] : [[i, j]])));
-    const rect = (kind, x, y, width, height) => make("rect", { class: kind, x, y, width, height });
+    const rect = (kind, x, y, width, height) => make(`rect.${kind}`, { x, y, width, height });
     const boxes = order.map(([i, j]) => rect("box", j, i, size, size));
     const bars = rows.map((row, i) => row.map((_, j) => rect("bar", j + 0.15, i + 0.08, 0.7, 0.92)));
     const keys = rect("key", 0, -0.7, size, 0.5), queries = rect("query", -0.7, 0, 0.5, size);
@@ -45,7 +45,6 @@
       });
     }
 
-    const controls = make("div", { class: "controls", "data-name": "tiles" });
     const step = player(controls, "tile", { max: order.length - 1, value: first, write: (k) => `${k + 1} of ${order.length}` }, () => draw());
     live.append(controls, make("div.sides", square, make("div", { role: "status" }, ...states)));
     draw();
