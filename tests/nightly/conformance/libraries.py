@@ -16,6 +16,7 @@ LIBRARIES = {
     "timm": [TORCH, [*OURS, "timm"]],
     "torch": [TORCH, OURS],
     "transformers": [TORCH, [*OURS, "transformers"]],
+    "xllamacpp": [[*OURS, "xllamacpp"]],
     "x-transformers": [TORCH, [*OURS, "x-transformers"]],
 }
 # tried, and why they are not asked
