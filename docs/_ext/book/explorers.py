@@ -55,7 +55,9 @@ class Explorer(SphinxDirective):
                 glued = retrieve_glue_data(self.state.document, self.options["data"])
             except RetrievalError as missing:
                 raise self.error(str(missing)) from None
-            given = json.dumps(ast.literal_eval(glued.data["text/plain"]))
+            given = json.dumps(
+                ast.literal_eval(glued.data["text/plain"]), separators=(",", ":")
+            )
             box["given"] = f'<script type="application/json">{given}</script>'
         self.set_source_info(box)
         return [box]
