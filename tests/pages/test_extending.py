@@ -121,6 +121,11 @@ def test_reach_of_a_base():
 
 
 def test_a_released_model_reads_on_unless_all_pairs_are_slowed(page):
+    cheaper = {
+        text: (found["YaRN"] - found["NTK-aware"])[:64].mean() < 0
+        for text, found in page.torch.read.items()
+    }
+    assert cheaper == {"King James": False, "Python": True}
     for found in page.torch.read.values():
         plain, read = found["nothing"], [*map(found.get, page.torch.order[1:-1])]
         thousands = plain[64:].reshape(8, 8).mean(axis=1)
