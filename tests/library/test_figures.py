@@ -43,6 +43,9 @@ SERIES = {f"curve {k}": (k + 1) * X for k in range(17)}
 WORDS = ["the", "dog", "bites", "the", "man"]
 PRODUCTS = ENCODING @ ENCODING[0]
 OFFSETS = np.arange(5) - np.arange(5)[:, None]
+HOLED = np.where(np.eye(5), np.nan, 2 * OFFSETS)
+ONES = {"half": (1.0, 1.5, 2.0)}
+RATIOS = {"a copy": ONES, "theirs": {"half": (0.1, 0.2, 0.2), "all": (3.0, 3.0, 3.0)}}
 
 CALLS = {
     "architectures": lambda: figures.architectures([BAND, BAND], STEP, FULL),
@@ -53,6 +56,7 @@ CALLS = {
     "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
     "dates": lambda: figures.dates({"lane": {"a": 2017.5}, "two": {"b": 2019.25}}),
     "decoding": lambda: figures.decoding([2, 1], ["a", "b", "c"]),
+    "intervals": lambda: figures.intervals(RATIOS, "ratio"),
     "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
     "offset_tables": lambda: figures.offset_tables(
         [OFFSETS, OFFSETS.clip(-1, 1)], WORDS, ["offsets", "clipped"]
@@ -60,6 +64,9 @@ CALLS = {
     "offsets": lambda: figures.offsets(PRODUCTS),
     "order": lambda: figures.order(["a", "b"], [1, 0], {"layer": (BEFORE[:2], AFTER[:2])}),
     "positional_encoding_layer": figures.positional_encoding_layer,
+    "right_and_wrong": lambda: figures.right_and_wrong(
+        OFFSETS, HOLED, xlabel="key", ylabel="query"
+    ),
     "ring": lambda: figures.ring(4, [0, 1]),
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "score_map": lambda: figures.score_map(WEIGHTS[0]),
@@ -132,11 +139,8 @@ def ticks(axis):
 def luminance(colour):
     """Relative luminance as WCAG 2 defines it."""
     rgb = np.array(to_rgb(colour))
-    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [
-        0.2126,
-        0.7152,
-        0.0722,
-    ]
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
 
 
 def test_every_public_function_is_called_here():
@@ -288,16 +292,9 @@ def test_a_phone_has_the_same_words_and_the_same_data(draw):
                 assert np.array_equal(a.get_array(), b.get_array())
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        figures.self_attention_layer,
-        figures.positional_encoding_layer,
-        figures.transformer_block,
-    ],
-)
-def test_block_diagrams_never_run_upwards_on_a_phone(draw):
-    _, narrow = both(draw)
+@pytest.mark.parametrize("part", ["self_attention", "positional_encoding", "transformer"])
+def test_block_diagrams_never_run_upwards_on_a_phone(part):
+    _, narrow = both(CALLS.get(f"{part}_layer", figures.transformer_block))
     assert all(start >= end for _, start, _, end in edges(narrow.axes[0]))
 
 
@@ -436,10 +433,8 @@ def test_binary_counting_shows_bits_beside_the_encoding():
     assert [t.get_text() for t in left.get_xticklabels()] == ["2", "1", "0"]
     assert np.array_equal(right.images[0].get_array(), ENCODING)
     assert right.images[0].get_clim() == (-1, 1)
-    assert [axes.get_title() for axes in (left, right)] == [
-        "← frequency falls",
-        "frequency falls →",
-    ]
+    titles = [axes.get_title() for axes in (left, right)]
+    assert titles == ["← frequency falls", "frequency falls →"]
     assert [axes.get_ylabel() for axes in colour_bars(figure)] == ["value"]
 
 
@@ -517,6 +512,34 @@ def test_masks_fill_what_is_true_and_dot_what_is_false():
     assert figure.axes[0].get_ylabel() == "query"
 
 
+def test_right_and_wrong_share_a_scale_and_cross_what_is_no_number():
+    right, wrong = CALLS["right_and_wrong"]().axes
+    assert [axes.get_title() for axes in (right, wrong)] == ["right", "wrong"]
+    for axes, values in ((right, OFFSETS), (wrong, HOLED)):
+        (image,), (crosses,) = axes.images, axes.lines
+        assert np.array_equal(image.get_array().filled(np.nan), values, equal_nan=True)
+        assert image.get_clim() == (-8, 8)
+        assert np.array_equal(crosses.get_xydata(), np.argwhere(np.isnan(values)))
+
+
+def test_intervals_are_bars_around_dots_in_the_order_of_their_rows():
+    (axes,) = CALLS["intervals"]().axes
+    line, *drawn = [artist.get_xdata() for artist in axes.lines]
+    assert (set(line), axes.get_xscale()) == ({1}, "log")
+    rows = [row for rows in RATIOS.values() for row in rows.values()]
+    for bar, dot, (low, middle, high) in zip(drawn[::2], drawn[1::2], rows, strict=True):
+        assert (*bar, *dot) == (low, high, middle)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["", "half", "", "half", "all"]
+    assert [text.get_text() for text in axes.texts] == [
+        "a copy",
+        "1.50",
+        "theirs",
+        "0.200",
+        "3.00",
+    ]
+
+
 def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
     figure = CALLS["offset_tables"]()
     for axes, title, most in zip(figure.axes, ("offsets", "clipped"), (4, 1), strict=True):
@@ -545,15 +568,7 @@ def test_curves_are_the_series_each_in_its_own_look():
     assert len(looks) == 16
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("length", "time")
-    assert [t.get_text() for t in axes.get_xticklabels()] == [
-        "128",
-        "256",
-        "512",
-        "1024",
-        "2048",
-        "4096",
-        "8192",
-    ]
+    assert [int(t.get_text()) for t in axes.get_xticklabels()] == X.tolist()
 
 
 @pytest.mark.parametrize(("log_x", "log_y"), [(False, True), (True, False)])
@@ -618,6 +633,11 @@ MISTAKES = [
     (lambda: figures.curves(X, {"a": X[:3]}, "", ""), "series['a'] must have shape (7), got (3,)"),
     (lambda: figures.curves(X, {"a": -X}, "", "", False, True),
      "series['a'] must be positive on a logarithmic axis, got -128.0"),
+    (lambda: figures.right_and_wrong(OFFSETS, SMALL, xlabel="", ylabel=""),
+     "wrong must have shape (5, 5), got (4, 4)"),
+    (lambda: figures.intervals({}, ""), "groups must not be empty, got []"),
+    (lambda: figures.intervals({"a": {"b": (0.0, 1.0, 2.0)}}, ""),
+     "'b' must be positive on a logarithmic axis, got 0.0"),
     (lambda: figures.offsets(ENCODING), "products must have shape (m), got (40, 12)"),
 ]  # fmt: skip
 

@@ -50,15 +50,8 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
             look = {"color": POSITION, "markerfacecolor": face, "markeredgewidth": 1.5}
             axes.plot(*point, MARKERS[k % 4], markersize=size, **look)
         arc = (0.85 - 0.17 * (k % 4)) * _points(np.linspace(start, start + angles, 65))
-        axes.add_patch(
-            FancyArrowPatch(
-                path=Path(arc),
-                arrowstyle=ARROW,
-                color=POSITION,
-                linewidth=1.6,
-                mutation_scale=12,
-            )
-        )
+        look = {"color": POSITION, "linewidth": 1.6, "mutation_scale": 12}
+        axes.add_patch(FancyArrowPatch(path=Path(arc), arrowstyle=ARROW, **look))
     axes.plot(
         [], [], "o", markersize=9, color=INK, markerfacecolor="none", label="position $i$"
     )

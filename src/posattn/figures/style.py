@@ -272,21 +272,9 @@ def integer_ticks(axis: Axis, size: int) -> None:
 
 def arrow(axes: Axes, tail: Patch, head: Patch, **look: Any) -> Annotation:
     """Draw an arrow between the borders of two patches, on the line of their centres."""
-    return axes.annotate(
-        "",
-        xy=_centre(head),
-        xytext=_centre(tail),
-        arrowprops={
-            "arrowstyle": ARROW,
-            "patchA": tail,
-            "patchB": head,
-            "shrinkA": 0,
-            "shrinkB": 0,
-            "color": INK,
-            "linewidth": 0.8,
-        }
-        | look,
-    )
+    ends = {"patchA": tail, "patchB": head, "shrinkA": 0, "shrinkB": 0}
+    line = {"arrowstyle": ARROW, "color": INK, "linewidth": 0.8} | look
+    return axes.annotate("", _centre(head), _centre(tail), arrowprops=ends | line)
 
 
 def _centre(patch: Patch) -> NDArray:
