@@ -45,6 +45,9 @@ SERIES = {f"curve {k}": (k + 1) * X for k in range(17)}
 WORDS = ["the", "dog", "bites", "the", "man"]
 PRODUCTS = ENCODING @ ENCODING[0]
 OFFSETS = np.arange(5) - np.arange(5)[:, None]
+HOLED = np.where(np.eye(5), np.nan, 2 * OFFSETS)
+ONES = {"half": (1.0, 1.5, 2.0)}
+RATIOS = {"a copy": ONES, "theirs": {"half": (0.1, 0.2, 0.2), "all": (3.0, 3.0, 3.0)}}
 
 CALLS = {
     "architectures": lambda: figures.architectures([BAND, BAND], STEP, FULL),
@@ -55,6 +58,7 @@ CALLS = {
     "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
     "dates": lambda: figures.dates({"lane": {"a": 2017.5}, "two": {"b": 2019.25}}),
     "decoding": lambda: figures.decoding([2, 1], ["a", "b", "c"]),
+    "intervals": lambda: figures.intervals(RATIOS, "ratio"),
     "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
     "offset_tables": lambda: figures.offset_tables(
         [OFFSETS, OFFSETS.clip(-1, 1)], WORDS, ["offsets", "clipped"]
@@ -62,6 +66,9 @@ CALLS = {
     "offsets": lambda: figures.offsets(PRODUCTS),
     "order": lambda: figures.order(["a", "b"], [1, 0], {"layer": (BEFORE[:2], AFTER[:2])}),
     "positional_encoding_layer": figures.positional_encoding_layer,
+    "right_and_wrong": lambda: figures.right_and_wrong(
+        OFFSETS, HOLED, xlabel="key", ylabel="query"
+    ),
     "ring": lambda: figures.ring(4, [0, 1]),
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "score_map": lambda: figures.score_map(WEIGHTS[0]),
@@ -542,6 +549,34 @@ def test_masks_fill_what_is_true_and_dot_what_is_false():
     assert figure.axes[0].get_ylabel() == "query"
 
 
+def test_right_and_wrong_share_a_scale_and_cross_what_is_no_number():
+    right, wrong = CALLS["right_and_wrong"]().axes
+    assert [axes.get_title() for axes in (right, wrong)] == ["right", "wrong"]
+    for axes, values in ((right, OFFSETS), (wrong, HOLED)):
+        (image,), (crosses,) = axes.images, axes.lines
+        assert np.array_equal(image.get_array().filled(np.nan), values, equal_nan=True)
+        assert image.get_clim() == (-8, 8)
+        assert np.array_equal(crosses.get_xydata(), np.argwhere(np.isnan(values)))
+
+
+def test_intervals_are_bars_around_dots_in_the_order_of_their_rows():
+    (axes,) = CALLS["intervals"]().axes
+    line, *drawn = [artist.get_xdata() for artist in axes.lines]
+    assert (set(line), axes.get_xscale()) == ({1}, "log")
+    rows = [row for rows in RATIOS.values() for row in rows.values()]
+    for bar, dot, (low, middle, high) in zip(drawn[::2], drawn[1::2], rows, strict=True):
+        assert (*bar, *dot) == (low, high, middle)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["", "half", "", "half", "all"]
+    assert [text.get_text() for text in axes.texts] == [
+        "a copy",
+        "1.50",
+        "theirs",
+        "0.200",
+        "3.00",
+    ]
+
+
 def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
     figure = CALLS["offset_tables"]()
     for axes, title, most in zip(figure.axes, ("offsets", "clipped"), (4, 1), strict=True):
@@ -650,6 +685,11 @@ MISTAKES = [
     (lambda: figures.score_map(np.zeros(3)), "scores must have shape (n_q, n_k), got (3,)"),
     (lambda: figures.score_maps({}), "maps must not be empty, got []"),
     (lambda: figures.score_maps({"a": FULL, "b": SMALL}), "scores must have shape (5, 5), got (4, 4)"),
+    (lambda: figures.right_and_wrong(OFFSETS, SMALL, xlabel="", ylabel=""),
+     "wrong must have shape (5, 5), got (4, 4)"),
+    (lambda: figures.intervals({}, ""), "groups must not be empty, got []"),
+    (lambda: figures.intervals({"a": {"b": (0.0, 1.0, 2.0)}}, ""),
+     "'b' must be positive on a logarithmic axis, got 0.0"),
     (lambda: figures.offsets(ENCODING), "products must have shape (m), got (40, 12)"),
 ]  # fmt: skip
 

@@ -1,7 +1,5 @@
 """From config.json to a layer."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -88,18 +86,17 @@ def test_the_table_names_who_has_it(words):
 
 
 def test_mistakes_fall_into_three_groups(page):
-    found = re.findall(r"^(\S.{34}) +(\d+)%$", page.printed, re.MULTILINE)
-    errors = {name.strip(): int(percent) / 100 for name, percent in found}
+    errors = {name: row[0] / 100 for name, row in page.torch.percents.items()}
     random, worst = errors["attending at random"], errors["the other layout of pairs"]
     for name in (
-        "base of the other kind of layer",
+        "base of other layers",
         "scaling left out",
-        "the other meaning of a quarter",
-        "a layer without positions, rotated",
+        "other meaning of a part",
+        "rotated by mistake",
     ):
         assert 0.45 * random < errors[name] < worst < 0.76 * random
     for name in (
-        "query_pre_attn_scalar ignored",
+        "scale by head dimension",
         "soft cap left out",
         "window one too large",
     ):

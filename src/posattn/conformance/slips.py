@@ -66,7 +66,9 @@ def rounded(products, table, made):
             omega = torch.tensor(rotary.frequencies, device=at.device).bfloat16()
             angles = (at.bfloat16() if products else at.float())[..., None] * omega
             kept = torch.bfloat16 if table else torch.float32
-            tables = (f(angles.float()).to(kept).to(x.dtype) for f in (torch.cos, torch.sin))
+            tables = (
+                f(angles.float()).to(kept).to(x.dtype) for f in (torch.cos, torch.sin)
+            )
             cos, sin = (rotary.attention_factor * each for each in tables)
             part, rest = x.split([2 * len(omega), x.shape[-1] - 2 * len(omega)], dim=-1)
             if rotary.layout == "half":

@@ -18,8 +18,9 @@ from posattn.figures.heat_maps import (
     binary_counting,
     masks,
     offset_tables,
+    right_and_wrong,
 )
-from posattn.figures.lines import columns, curves, offsets
+from posattn.figures.lines import columns, curves, intervals, offsets
 from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
 from posattn.figures.pairs import pairs
@@ -35,12 +36,14 @@ __all__ = [
     "curves",
     "dates",
     "decoding",
+    "intervals",
     "masks",
     "offset_tables",
     "offsets",
     "order",
     "pairs",
     "positional_encoding_layer",
+    "right_and_wrong",
     "ring",
     "rotated_vectors",
     "rotation",

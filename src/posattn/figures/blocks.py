@@ -1,5 +1,7 @@
 """Block diagrams of the layers. One unit of the axes is one inch on paper."""
 
+from itertools import pairwise
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -69,18 +71,9 @@ def self_attention_layer() -> Figure:
     }
     color = {"queries": QUERY, "keys": KEY, "values": VALUE, "pooled": VALUE}
     boxes = {name: _box(axes, *at[name], text[name], color.get(name)) for name in text}
-    for tail, head in (
-        ("tokens", "queries"),
-        ("tokens", "keys"),
-        ("tokens", "values"),
-        ("queries", "scores"),
-        ("keys", "scores"),
-        ("scores", "softmax"),
-        ("softmax", "pooled"),
-        ("values", "pooled"),
-        ("pooled", "outputs"),
-    ):
-        arrow(axes, boxes[tail], boxes[head])
+    _join(axes, boxes, "tokens, queries, scores, softmax, pooled, outputs")
+    _join(axes, boxes, "tokens, keys, scores")
+    _join(axes, boxes, "tokens, values, pooled")
     axes.text(*at["weights"], "weights $\\alpha_{ij}$", ha="center", va="center")
     return axes.figure
 
@@ -134,18 +127,12 @@ def transformer_block() -> Figure:
         name: _box(axes, *at[name], word, across=w) for name, (word, w) in text.items()
     }
     boxes["attention"].set(linewidth=2)
-    for tail, head in (
-        ("tokens", "norm"),
-        ("norm", "attention"),
-        ("attention", "sum"),
-        ("tokens", "sum"),
-        ("sum", "second norm"),
-        ("second norm", "feed-forward"),
-        ("feed-forward", "second sum"),
-        ("sum", "second sum"),
-        ("second sum", "next"),
-    ):
-        arrow(axes, boxes[tail], boxes[head])
+    _join(
+        axes,
+        boxes,
+        "tokens, norm, attention, sum, second norm, feed-forward, second sum, next",
+    )
+    _join(axes, boxes, "tokens, sum, second sum")
     for place in beside:
         axes.text(*place, "residual", ha="center", va="center")
     return axes.figure
@@ -163,10 +150,8 @@ def positional_encoding_layer() -> Figure:
         left, middle, right = _STACK
         down = (3.65, 2.8, 1.95, 1.1, 0.3)
         tokens, embedded = ((left + middle) / 2, down[0]), ((left + middle) / 2, down[1])
-        positions, encoding = (
-            ((middle + right) / 2, down[0]),
-            ((middle + right) / 2, down[1]),
-        )
+        beside = (middle + right) / 2
+        positions, encoding = (beside, down[0]), (beside, down[1])
         total, dropout, following = ((middle, y) for y in down[2:])
     else:
         tokens, embedded = (_FLOW[0], 1.6), (_FLOW[1], 1.6)
@@ -196,6 +181,12 @@ def _paper(height: float) -> Axes:
     axes.set(xlim=(0, width()), ylim=(0, height))
     axes.set_axis_off()
     return axes
+
+
+def _join(axes: Axes, boxes: dict[str, FancyBboxPatch], path: str) -> None:
+    """Draw an arrow from each block of a path to the next."""
+    for tail, head in pairwise(path.split(", ")):
+        arrow(axes, boxes[tail], boxes[head])
 
 
 def _box(

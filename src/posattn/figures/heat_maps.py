@@ -194,6 +194,38 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     return figure
 
 
+@drawn
+def right_and_wrong(
+    right: ArrayLike, *wrong: ArrayLike, xlabel: str, ylabel: str
+) -> Figure:
+    """Draw what is right beside what is wrong as small heat maps on one scale.
+
+    Args:
+        right: `(m, n)`.
+        *wrong: one or two others of its shape; NaN is a cross.
+        xlabel: what the n columns are.
+        ylabel: what the m rows are.
+
+    Returns:
+        A figure with a panel for each, as narrow as a phone; the darker, the larger.
+
+    Raises:
+        ValueError: if a shape is wrong.
+    """
+    m, n = checked("right", right, "m n").shape
+    maps = [checked("wrong", values, "m n", m=m, n=n) for values in (right, *wrong)]
+    low, high = np.nanmin(maps), np.nanmax(maps)
+    figure = Drawing(figsize=(3.4, 1.55), layout="constrained")
+    panels = figure.subplots(1, len(maps), sharey=True)
+    titles = ("right", "wrong", "also wrong")
+    for axes, values, title in zip(panels, maps, titles, strict=False):
+        _heat_map(axes, values, ramp(POSITION), low, high, "auto")
+        axes.plot(*np.nonzero(np.isnan(values))[::-1], "x", color=INK)
+        axes.set(title=title, xlabel=xlabel)
+    panels[0].set_ylabel(ylabel)
+    return figure
+
+
 def _room(left: float) -> float:
     """Inches that are left for panels beside the labels of the queries."""
     return width() - 0.55 - left
@@ -249,12 +281,17 @@ def _bar(figure: Figure, image: AxesImage, panels: list[Axes], label: str) -> No
 
 
 def _heat_map(
-    axes: Axes, values: NDArray, cmap: Colormap, low: int = 0, aspect: str = "equal"
+    axes: Axes,
+    values: NDArray,
+    cmap: Colormap,
+    low: float = 0,
+    high: float = 1,
+    aspect: str = "equal",
 ) -> AxesImage:
     axes.spines[:].set_visible(True)
     integer_ticks(axes.yaxis, values.shape[0])
     integer_ticks(axes.xaxis, values.shape[1])
-    look = {"cmap": cmap, "vmin": low, "vmax": 1, "interpolation": "none"}
+    look = {"cmap": cmap, "vmin": low, "vmax": high, "interpolation": "none"}
     return axes.imshow(values, aspect=aspect, **look)
 
 

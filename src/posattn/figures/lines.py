@@ -1,4 +1,4 @@
-"""Lines: columns of an encoding, products by offset, and curves of any kind."""
+"""Lines: columns of an encoding, products by offset, curves of any kind, and intervals."""
 
 import re
 import textwrap
@@ -9,9 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
+from matplotlib.ticker import LogLocator, NullLocator
 from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
+    BLUE,
     GRID,
     INK,
     MARKERS,
@@ -112,6 +114,50 @@ def curves(
         axes.set_xticks(x, [f"{value:.10g}" for value in x])
         axes.set_xticks([], minor=True)
     _plot(axes, x, lines, marks)
+    return figure
+
+
+@drawn
+def intervals(
+    groups: Mapping[str, Mapping[str, Sequence[float]]], xlabel: str, line: float = 1.0
+) -> Figure:
+    """Draw numbers as dots, and how far each varied as bars, on a logarithmic axis.
+
+    Args:
+        groups: for the title of each group, its rows: for each label, `(low, middle, high)`.
+        xlabel: what the numbers are, with their unit.
+        line: the number that all are compared with.
+
+    Returns:
+        A figure with a row for each label, at whose end its middle is written.
+
+    Raises:
+        ValueError: if there is no group, or a row does not hold three positive numbers.
+    """
+    rows = []
+    for title, group in held("groups", groups.items()):
+        rows += [(title, None), *group.items()]
+    figure = Drawing(figsize=(width(), 0.55 + 0.21 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(line, color=INK, linewidth=0.8, linestyle="--")
+    axes.set(xscale="log", xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
+    for place, (label, row) in enumerate(rows):
+        if row is None:
+            left = {"xycoords": ("figure fraction", "data"), "weight": "bold"}
+            axes.annotate(label, (0, place + 0.3), **left)
+            continue
+        low, middle, high = row = checked(repr(label), np.asarray(row), "three", three=3)
+        _check_positive(repr(label), row, True)
+        axes.plot((low, high), (place, place), color=BLUE, linewidth=4, alpha=0.4)
+        axes.plot(middle, place, "o", color=BLUE)
+        number = f"{middle:#.3g}".rstrip(".")
+        axes.text(1.02, place, number, va="center", transform=axes.get_yaxis_transform())
+    axes.set_yticks(range(len(rows)), ["" if row is None else label for label, row in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.spines["left"].set_visible(False)
     return figure
 
 

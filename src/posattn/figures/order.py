@@ -92,18 +92,10 @@ def _row(
     for place, (word, vector, equal) in enumerate(zip(words, vectors, same, strict=True)):
         left, right = place - _TILE / 2, place + _TILE / 2
         axes.text(place, top, word, ha="center", va="center", fontsize=10)
-        axes.add_patch(
-            FancyBboxPatch(
-                (left, middle - _BARS),
-                _TILE,
-                2 * _BARS,
-                boxstyle="round,pad=0,rounding_size=0.08",
-                facecolor="none",
-                edgecolor=INK,
-                linewidth=0.5,
-                alpha=0.3,
-            )
-        )
+        rounded = {"boxstyle": "round,pad=0,rounding_size=0.08", "facecolor": "none"}
+        pale = {"edgecolor": INK, "linewidth": 0.5, "alpha": 0.3}
+        box = FancyBboxPatch((left, middle - _BARS), _TILE, 2 * _BARS, **rounded, **pale)
+        axes.add_patch(box)
         axes.bar(
             place + 0.8 * _TILE * steps,
             0.9 * _BARS * vector,

@@ -7,17 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from posattn.figures.style import (
-    INK,
-    KEY,
-    QUERY,
-    Drawing,
-    arrow,
-    drawn,
-    held,
-    phone,
-    width,
-)
+from posattn.figures.style import INK, KEY, QUERY, Drawing, arrow, drawn, held, phone, width
 
 _WIDE, _TALL, _RADIUS = 0.9, 0.62, 0.98  # inches
 

@@ -52,21 +52,13 @@ def _bar(x: float, y: float, wide: float, tall: float, color: str, full: bool) -
 
 def _tile(axes: Axes, i: int, j: int, full: bool) -> None:
     """The tile of queries `i` and keys `j`, of which the diagonal leaves a half."""
-    corners = [
-        (j + 0.05, i + 0.05),
-        (j + 0.95, i + 0.05),
-        (j + 0.95, i + 0.95),
-        (j + 0.05, i + 0.95),
-    ]
+    (left, right), (top, low) = ((k + 0.05, k + 0.95) for k in (j, i))
+    corners = [(left, top), (right, top), (right, low), (left, low)]
     if j > i:
         look = {"facecolor": "none", "edgecolor": GRID, "linewidth": 0.6, "linestyle": ":"}
         axes.add_patch(Polygon(corners, **look))
         return
     seen = [corners[0], corners[2], corners[3]] if i == j else corners
     axes.add_patch(Polygon(seen, facecolor=QUERY, alpha=1 if full else 0.25, linewidth=0))
-    edge = (
-        {"edgecolor": INK, "linewidth": 1.5}
-        if full
-        else {"edgecolor": QUERY, "linewidth": 0.8}
-    )
-    axes.add_patch(Polygon(corners, facecolor="none", **edge))
+    edge, wide = (INK, 1.5) if full else (QUERY, 0.8)
+    axes.add_patch(Polygon(corners, facecolor="none", edgecolor=edge, linewidth=wide))

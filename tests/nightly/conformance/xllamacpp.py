@@ -133,7 +133,9 @@ def attend(query, key, value, mask, bias, scale, soft_cap=0.0, sinks=None):
     added = np.where(mask, 0.0 if bias is None else bias, -np.inf).astype("f2")
     scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
     given = map(graph.tensor, (query, key, value, added))
-    made = c_void_p(call("ggml_flash_attn_ext", graph.context, *given, scale, 0.0, soft_cap))
+    made = c_void_p(
+        call("ggml_flash_attn_ext", graph.context, *given, scale, 0.0, soft_cap)
+    )
     if sinks is not None:
         call("ggml_flash_attn_ext_add_sinks", made, graph.tensor(sinks.astype("f4")))
     b, h, n, _ = query.shape
