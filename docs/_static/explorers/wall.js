@@ -55,7 +55,8 @@ panel.place({ wall(live, { schemes, chips, maps: packed }, controls, said) {
     maps = new Uint8Array(bytes);
     draw();
   });
-  // Once, without being asked, all move by a few tokens.
+  // Once, without being asked, all move by a few tokens; it is said aloud only after a touch.
+  said.setAttribute("aria-live", "off");
   const stop = () => clearInterval(sweep);
   const seen = new IntersectionObserver(([{ isIntersecting }]) => {
     if (!isIntersecting || STILL.matches) return;
@@ -63,5 +64,6 @@ panel.place({ wall(live, { schemes, chips, maps: packed }, controls, said) {
     sweep = setInterval(() => { shift.to(shift() + 1); if (shift() === SWEEP - 1) stop(); }, PACE);
   });
   seen.observe(grid);
-  for (const kind of ["pointerdown", "keydown"]) live.addEventListener(kind, () => { seen.disconnect(); stop(); });
+  const touched = () => { seen.disconnect(); stop(); said.setAttribute("aria-live", "polite"); };
+  for (const kind of ["pointerdown", "keydown"]) live.addEventListener(kind, touched);
 } });
