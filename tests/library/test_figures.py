@@ -31,6 +31,7 @@ BAND = np.abs(np.subtract.outer(range(N), range(N))) <= 1
 STEP = np.eye(N, k=-1, dtype=bool)
 FULL = np.ones((N, N), dtype=bool)
 CAUSAL = np.tril(FULL)
+TITLES = ["full", "causal"]
 
 POSITIONS = np.arange(40)
 ANGLES = POSITIONS[:, None] * 100.0 ** (-np.arange(0, 12, 2) / 12)
@@ -59,7 +60,7 @@ CALLS = {
     "dates": lambda: figures.dates({"lane": {"a": 2017.5}, "two": {"b": 2019.25}}),
     "decoding": lambda: figures.decoding([2, 1], ["a", "b", "c"]),
     "intervals": lambda: figures.intervals(RATIOS, "ratio"),
-    "masks": lambda: figures.masks([FULL, CAUSAL], ["full", "causal"]),
+    "masks": lambda: figures.masks([FULL, CAUSAL], TITLES),
     "offset_tables": lambda: figures.offset_tables(
         [OFFSETS, OFFSETS.clip(-1, 1)], WORDS, ["offsets", "clipped"]
     ),
@@ -111,7 +112,7 @@ def settings():
 
 def panels(figure):
     """The axes, without those of colour bars."""
-    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    return [axes for axes in figure.axes if axes not in colour_bars(figure)]
 
 
 def colour_bars(figure):
@@ -155,10 +156,7 @@ def test_neither_pyplot_nor_a_framework_is_imported():
         "import sys, posattn.figures as f; f.self_attention_layer();"
         "print(*{'matplotlib.pyplot', 'torch', 'jax', 'posattn.reference'} & set(sys.modules))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.split() == []
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
 
 
 @every_figure
@@ -355,9 +353,8 @@ def test_ink_on_a_colour_contrasts_on_light_and_dark_pages():
         for alpha in np.linspace(0, 1, 21):
             ink = style.ink_on(color, alpha)
             for paper, written in (("#ffffff", "#000000"), ("#131416", "#cfd0d0")):
-                blend = alpha * np.array(to_rgb(color)) + (1 - alpha) * np.array(
-                    to_rgb(paper)
-                )
+                inked, page = np.array([to_rgb(color), to_rgb(paper)])
+                blend = alpha * inked + (1 - alpha) * page
                 text = luminance(written if ink == INK else ink)
                 dark, light = sorted([text, luminance(blend)])
                 assert (light + 0.05) / (dark + 0.05) > 3.5
@@ -368,9 +365,8 @@ def test_architectures_draw_the_matrices():
     figure = figures.architectures([BAND, CAUSAL], skipping, CAUSAL)
     cnn, rnn, attention = figure.axes
     assert [axes.get_title() for axes in figure.axes] == ["CNN", "RNN", "self-attention"]
-    low, middle, top = sorted(
-        {round(p.center[1], 6) for p in cnn.patches if isinstance(p, Circle)}
-    )
+    heights = {round(p.center[1], 6) for p in cnn.patches if isinstance(p, Circle)}
+    low, middle, top = sorted(heights)
     layers = from_matrix(BAND, low, middle) + from_matrix(CAUSAL, middle, top)
     assert edges(cnn) == sorted(layers)
     inputs = from_matrix(np.eye(N, dtype=bool), low, top)
@@ -536,15 +532,12 @@ def test_attention_weights_share_one_scale_and_print_their_values():
 
 def test_masks_fill_what_is_true_and_dot_what_is_false():
     figure = CALLS["masks"]()
-    for axes, mask, title in zip(
-        figure.axes, (FULL, CAUSAL), ("full", "causal"), strict=True
-    ):
+    for axes, mask, title in zip(figure.axes, (FULL, CAUSAL), TITLES, strict=True):
         (image,), (dots,) = axes.images, axes.collections
         assert np.array_equal(image.get_array(), mask)
         assert [c[3] for c in image.cmap([0, 1])] == [0, 1]
-        assert sorted(map(tuple, dots.get_offsets()[:, ::-1])) == sorted(
-            map(tuple, np.argwhere(~mask))
-        )
+        dotted = sorted(map(tuple, dots.get_offsets()[:, ::-1]))
+        assert dotted == sorted(map(tuple, np.argwhere(~mask)))
         assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
     assert figure.axes[0].get_ylabel() == "query"
 

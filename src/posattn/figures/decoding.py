@@ -56,10 +56,8 @@ def _panel(axes: Axes, start: int, stop: int, n: int) -> None:
     axes.spines[["left", "top", "right"]].set_visible(False)
     for j in range(n):
         kept, new = j < start, start <= j < stop
-        look = {
-            "facecolor": KEY if kept else "none",
-            "edgecolor": KEY if j < stop else GRID,
-        }
+        face, edge = KEY if kept else "none", KEY if j < stop else GRID
+        look = {"facecolor": face, "edgecolor": edge}
         look |= {"linewidth": 1.2} if j < stop else {"linewidth": 0.6, "linestyle": ":"}
         axes.add_patch(Rectangle((j - 0.4, -_ABOVE - 0.4), 0.8, 0.8, **look))
         if new:
@@ -72,8 +70,7 @@ def _panel(axes: Axes, start: int, stop: int, n: int) -> None:
     for i in range(stop):
         if i >= start:
             for j in range(i + 1):
-                axes.add_patch(
-                    Rectangle((j - 0.45, i - 0.45), 0.9, 0.9, color=QUERY, linewidth=0)
-                )
+                corner = j - 0.45, i - 0.45
+                axes.add_patch(Rectangle(corner, 0.9, 0.9, color=QUERY, linewidth=0))
         else:
             axes.scatter(range(i + 1), [i] * (i + 1), s=5, color=INK, linewidths=0)
