@@ -46,12 +46,11 @@ def compared(decoder, name, tokens):
         gap = right.topk(2).values.diff().abs()[..., 0]
         found.append([rough - exact, right.argmax(-1) != other.argmax(-1), gap])
     rise, changed, gap = (torch.cat(each, 1) for each in zip(*found, strict=True))
-    gaps = [max(gap[changed].tolist(), default=0.0), gap.median().item()]
-    rise, changed = (each.double().unflatten(1, (-1, BLOCK)) for each in (rise, changed))
+    by_block = (each.double().unflatten(1, (-1, BLOCK)) for each in (rise, changed))
     return {
-        "rise": rise.mean(-1).numpy().round(7).tolist(),
-        "changed": changed.sum(-1).int().tolist(),
-        "gaps": [round(gap, 4) for gap in gaps],
+        "rise": next(by_block).mean(-1).numpy().round(7).tolist(),
+        "changed": next(by_block).sum(-1).int().tolist(),
+        "gaps": [max(gap[changed].tolist(), default=0.0), gap.median().item()],
     }
 
 
