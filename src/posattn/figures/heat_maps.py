@@ -260,10 +260,10 @@ def _heat_map(
     aspect: str = "equal",
 ) -> AxesImage:
     axes.spines[:].set_visible(True)
-    integer_ticks(axes.yaxis, values.shape[0])
-    integer_ticks(axes.xaxis, values.shape[1])
+    for axis, size in zip((axes.yaxis, axes.xaxis), values.shape, strict=True):
+        integer_ticks(axis, size)
     return axes.imshow(
-        values, cmap=cmap, vmin=low, vmax=high, aspect=aspect, interpolation="none"
+        values, cmap, aspect=aspect, interpolation="none", vmin=low, vmax=high
     )
 
 

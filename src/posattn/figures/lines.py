@@ -106,12 +106,8 @@ def curves(
         _check_positive(f"points[{label!r}]", pairs[:, 1], log_y)
     figure = Drawing(figsize=(width(), 3), layout="constrained")
     axes = figure.subplots()
-    axes.set(
-        xlabel=xlabel,
-        ylabel=ylabel,
-        xscale="log" if log_x else "linear",
-        yscale="log" if log_y else "linear",
-    )
+    x_scale, y_scale = ("log" if log else "linear" for log in (log_x, log_y))
+    axes.set(xlabel=xlabel, ylabel=ylabel, xscale=x_scale, yscale=y_scale)
     if log_x and x.size <= 8:
         axes.set_xticks(x, [f"{value:.10g}" for value in x])
         axes.set_xticks([], minor=True)

@@ -156,13 +156,10 @@ def _row(axes: Axes, height: float, symbol: str, lit: NDArray) -> list[Circle]:
     units = []
     for i, bright in enumerate(lit):
         face, edge = ((ORANGE, 0.22), ORANGE) if bright else ("none", INK)
-        units.append(
-            axes.add_patch(Circle((i, height), 0.33, facecolor=face, edgecolor=edge))
-        )
+        units.append(axes.add_patch(Circle((i, height), 0.33, fc=face, ec=edge)))
         if symbol:
-            axes.text(
-                i, height, rf"$\mathbf{{{symbol}}}_{{{i}}}$", ha="center", va="center"
-            )
+            name = rf"$\mathbf{{{symbol}}}_{{{i}}}$"
+            axes.text(i, height, name, ha="center", va="center")
     return units
 
 
