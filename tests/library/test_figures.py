@@ -332,7 +332,6 @@ def test_a_group_and_a_style_are_said_once_for_neighbours():
         '<use xlink:href="#m1" x="2" style="b"/>\n<path d="M1" style="b"/>\n</g>\n'
     )
     assert svg._once(drawing).split("\n") == [
-        "",
         '<path id="m1" d="M0 0" style="a"/>',
         '<g clip="1">',
         '<use xlink:href="#m1" x="1"/>',
@@ -341,6 +340,7 @@ def test_a_group_and_a_style_are_said_once_for_neighbours():
         '<path d="M1"/>',
         "</g>",
         "</g>",
+        "",
     ]
 
 

@@ -47,6 +47,11 @@ MENDS = (
 )
 # Code in ink: names, punctuation and blanks, which are most of it. Colour is for what stands out.
 PLAIN = re.compile('<span class="(?:n|nn|p|w)">([^<]*)</span>')
+# The icons that furo writes into each page: those of links that we do not have, and blanks.
+ICONS = re.compile(r'<svg xmlns="[^"]*" style="display: none;">.*?\n</svg>', re.DOTALL)
+UNSEEN = re.compile(
+    r'<symbol id="svg-(?:pencil|eye)".*?</symbol>|(?<=>)\s+(?=<)', re.DOTALL
+)
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex"}
 SVG = "http://www.w3.org/2000/svg"
@@ -223,6 +228,8 @@ def finish(app, error):
     rotary = site / "_static" / "decoders" / "rotary"  # which the library carries
     rotary.mkdir(parents=True, exist_ok=True)
     shutil.copy(CHECKPOINT / "model.safetensors", rotary)
+    for unused in site.rglob("*.map"):  # of furo's styles and scripts
+        unused.unlink()
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         if "Content-Security-Policy" not in text and CHARSET in text:
@@ -251,8 +258,9 @@ def guard(text, more=""):
 
 
 def mend(text):
-    """Name landmarks, give each name to one element, and leave most code in ink."""
+    """Name landmarks, give each name to one element, leave most code in ink, and drop idle icons."""
     text = PLAIN.sub(r"\1", text)
+    text = ICONS.sub(lambda icons: UNSEEN.sub("", icons[0]), text, count=1)
     for wrong, right in MENDS:
         text = text.replace(wrong, right)
     return only_first(NAMED, text, set())

@@ -71,7 +71,7 @@ def _once(text: str) -> str:
         text = re.sub(f'(<use xlink:href="#{mark}"[^>]*?){re.escape(style)}', r"\1", text)
     for idle, kept in (
         (rf"<g>\n?{_INSIDE}\n?", r"\1"),
-        (rf"(<g [^>]*>){_INSIDE}\n?\1", r"\1\2"),
+        (rf"(<g [^>]*>){_INSIDE}\n?\1\n?", r"\1\2"),
         (r"<defs>\s*</defs>\n?", ""),
     ):
         while (less := re.sub(idle, kept, text)) != text:
