@@ -152,9 +152,8 @@ def test_keys_show_the_next_step_the_next_slide_all_and_the_notes(page, deck):
     page.wait_for_function("document.fullscreenElement !== null")
     with page.expect_popup() as popup:
         page.keyboard.press("s")
-    popup.value.wait_for_selector(
-        ".speaker-controls-notes .value:has-text('This window shows the notes')"
-    )
+    notes = ".speaker-controls-notes .value"
+    popup.value.wait_for_selector(f"{notes}:has-text('This window shows the notes')")
 
 
 @pytest.mark.parametrize("deck", [SLIDES / "index.html"], indirect=True, ids=["index"])
@@ -174,8 +173,7 @@ def test_the_slides_print_one_page_each_and_the_same_when_printed_again(
     printed = target.read_bytes()
     chromium.print_slides(browser, deck, target)
     assert target.read_bytes() == printed
-    assert len(re.findall(rb"/Type /Page\b", printed)) == len(
-        slides_of(deck.read_text(encoding="utf-8"))
-    )
+    slides = slides_of(deck.read_text(encoding="utf-8"))
+    assert len(re.findall(rb"/Type /Page\b", printed)) == len(slides)
     assert set(re.findall(rb"/MediaBox \[(.*?)\]", printed)) == {b"0 0 960 540"}
     assert b"file://" not in printed

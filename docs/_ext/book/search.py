@@ -83,7 +83,7 @@ def write(app, error):
     listed = [p for p in sorted(app.env.found_docs - LISTS) if not p.startswith("slides/")]
     folder = app.outdir / "pagefind"
     asyncio.run(index({target(p): searchable(app.env, p) for p in listed}, folder))
-    for unused in folder.glob("pagefind-*ui.*"):
+    for unused in folder.glob("pagefind-[chmu]*"):  # its own panels
         unused.unlink()
 
 

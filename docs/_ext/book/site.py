@@ -43,10 +43,17 @@ INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
 MENDS = (
     ('<aside class="sidebar-drawer', '<aside aria-label="Book" class="sidebar-drawer'),
     ('<aside class="toc-drawer', '<aside aria-label="Page" class="toc-drawer'),
+    (' xmlns="http://www.w3.org/1998/Math/MathML"', ""),  # which HTML knows
     (' role="doc-biblioentry"', ' role="listitem"'),  # the former is out of use
 )
 # Code in ink: names, punctuation and blanks, which are most of it. Colour is for what stands out.
+BARE = re.compile('(<span class="[a-z]+">)<span class="pre">([^<]*)</span></span>')
 PLAIN = re.compile('<span class="(?:n|nn|p|w)">([^<]*)</span>')
+# The icons that furo writes into each page: those of links that we do not have, and blanks.
+ICONS = re.compile(r'<svg xmlns="[^"]*" style="display: none;">.*?\n</svg>', re.DOTALL)
+UNSEEN = re.compile(
+    r'<symbol id="svg-(?:pencil|eye)".*?</symbol>|(?<=>)\s+(?=<)', re.DOTALL
+)
 NAMED = re.compile(r' id="((?:equation-|tab-|tab_|proof-content)[^"]*)"')
 HIDDEN = {"404", "search", "genindex"}
 SVG = "http://www.w3.org/2000/svg"
@@ -225,6 +232,9 @@ def finish(app, error):
     rotary = site / "_static" / "decoders" / "rotary"  # which the library carries
     rotary.mkdir(parents=True, exist_ok=True)
     shutil.copy(CHECKPOINT / "model.safetensors", rotary)
+    for file in site.glob("_static/**/*"):
+        if re.search(rf"{UNUSED}|searchtools|\.map$", file.name):
+            file.unlink()
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         if "Content-Security-Policy" not in text and CHARSET in text:
@@ -253,8 +263,9 @@ def guard(text, more=""):
 
 
 def mend(text):
-    """Name landmarks, give each name to one element, and leave most code in ink."""
-    text = PLAIN.sub(r"\1", text)
+    """Name landmarks, give each name to one element, leave most code in ink, and drop idle icons."""
+    text = BARE.sub(r"\1\2</span>", PLAIN.sub(r"\1", text))
+    text = ICONS.sub(lambda icons: UNSEEN.sub("", icons[0]), text, count=1)
     for wrong, right in MENDS:
         text = text.replace(wrong, right)
     return only_first(NAMED, text, set())
