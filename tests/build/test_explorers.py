@@ -25,6 +25,10 @@ REDS = """() => { // pixels of the colour of what is wrong
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
     const red = (n) => data[n] > 150 && data[n + 2] < 60 && data[n + 3] === 255;
     return data.filter((_, n) => n % 4 === 0 && red(n)).length; }"""
+BARS = "bars => bars.map((bar) => Number(getComputedStyle(bar).scale.split(' ')[1] ?? 1))"
+KINDS = ("later", "now", "waits")  # pairs to do, pairs being done, and workers that wait
+KEPT = "outputs => outputs.map((output) => Number(output.dataset.value))"
+CORNERS = "all => all.map((box) => [box.getBoundingClientRect().x, box.getBoundingClientRect().y])"
 KEYS = np.array([[0.0, 1.0], [-0.8, -0.6], [0.8, -0.6]])
 GIVEN = {
     "swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()},
@@ -32,6 +36,10 @@ GIVEN = {
     | {"scale": 0.9, "widths": True},
 }
 GIVEN["dials"] = {"width": 128, "base": 5e4, "trained": 4096, "tokens": 9, "longest": 2**17}
+POWERS = np.sort(np.random.default_rng(9).choice([1.0, 2, 5], (6, 6)))  # which rise
+LOWER = [row[: i + 1] for i, row in enumerate(POWERS.tolist())]
+GIVEN["tiles"] = {"rows": LOWER, "values": [8.0, 6, 4, 9, 3, 1], "size": 2, "first": 1}
+GIVEN["ring"] = {"workers": 4, "balanced": reference.balanced_order(16, 4).tolist()}
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
 
@@ -229,6 +237,60 @@ def test_the_dials_are_those_of_the_library(page, steps):
         page.keyboard.press("ArrowRight")
 
 
+@pytest.mark.parametrize("tile", range(6))
+def test_what_tiles_keep_is_the_softmax_of_the_keys_so_far(page, tile):
+    page.locator(".explorer-tiles .box").nth(tile).click()
+    row, column = 2 * np.argwhere(np.tri(3))[tile]
+    bars = page.locator(".explorer-tiles .bar").evaluate_all(BARS)
+    for query, state in enumerate(page.locator(".explorer-tiles .state").all(), row):
+        scores = np.log(POWERS[query, : min(column + 2, query + 1)])
+        weights = reference.masked_softmax(scores[None])[0]
+        exps, output = (
+            weights / weights.max(),
+            weights @ GIVEN["tiles"]["values"][: len(scores)],
+        )
+        kept = [scores.max(), exps.sum(), exps.sum() * output, output]
+        assert state.locator("output").evaluate_all(KEPT) == pytest.approx(kept)
+        first, rest = query * (query + 1) // 2, query + 1 - len(exps)
+        heights = bars[first : first + query + 1]
+        assert heights == pytest.approx(np.pad(exps, (0, rest)), abs=1e-5)
+
+
+@pytest.mark.parametrize("mask", range(3))
+def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, mask):
+    page.locator(".explorer-ring [type=radio]").nth(mask).check()
+    order = np.array(GIVEN["ring"]["balanced"]) if mask == 2 else np.arange(16)
+    seen, held = (reference.causal_mask(16) | (mask == 0))[order], order.reshape(4, 4)
+    work = [[seen[4 * r :][:4, held[r - t]].sum() for r in range(4)] for t in range(4)]
+    for t, now in enumerate(np.array(work)):
+        move(page, "ring-step", t)
+        told = page.locator(".explorer-ring [data-name]:is(output)").evaluate_all(KEPT)
+        assert told == [*np.sum(work[: t + 1], 0), np.max(work[: t + 1], 1).sum()]
+        counts = [page.locator(f".explorer-ring .{kind}").count() for kind in KINDS]
+        assert counts == [np.sum(work[t + 1 :]), now.sum(), (now < now.max()).sum()]
+        homes, keys = (
+            np.array(page.locator(f".explorer-ring g.{kind}").evaluate_all(CORNERS))
+            for kind in ("query", "key")
+        )
+        near = abs(keys[:, None] - homes).sum(2).argmin(1)
+        assert near.tolist() == [(s + t) % 4 for s in range(4)]
+
+
+def test_steps_play_until_the_last_and_keys_move_them(page):
+    button, step = (
+        page.locator(".explorer-ring button"),
+        page.locator("#explorer-ring-step"),
+    )
+    step.press("End")
+    step.press("ArrowLeft")
+    button.click()
+    assert (button.inner_text(), step.input_value()) == ("pause", "3")
+    page.wait_for_selector(".explorer-ring button >> text=play")
+    button.click()
+    button.click()
+    assert (button.inner_text(), step.input_value()) == ("play", "0")
+
+
 def test_keys_move_a_slider_and_choose_a_scheme(page):
     page.focus(".explorer-biases [type=radio]:checked")
     page.keyboard.press("ArrowRight")
@@ -252,4 +314,4 @@ def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
 
 def test_the_scripts_of_what_moves_stay_small():
     scripts = [*SCRIPTS.iterdir(), *STATIC.glob("decoder*.js")]
-    assert sum(script.stat().st_size for script in scripts) < 60 * 1024
+    assert sum(script.stat().st_size for script in scripts) < 64 * 1024

@@ -25,18 +25,6 @@ def state(s, v):
     return mu, Z, a
 
 
-class Memory:
-    """Main memory of 16-bit numbers, and what programs move between it and a processor."""
-
-    def __init__(self):
-        self.moved = 0
-
-    def run(self, program, *inputs):
-        result = program(*inputs).astype(np.float16)
-        self.moved += sum(x.nbytes for x in inputs) + result.nbytes
-        return result
-
-
 def gradients(q, k, v, g):
     """What autograd finds for queries, keys, values and, by a bias of zeros, scores."""
     leaves = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
@@ -59,12 +47,11 @@ def test_eq_intensity():
     r"""$$ \frac{4n^2d}{b\,(4n^2 + 4nd)} = \frac{d}{b} \cdot \frac{n}{n + d} . $$"""
     n, d, b = 64, 16, 2
     q, k, v = np.ones((3, n, d), np.float16) / 8
-    memory = Memory()
-    scores = memory.run(lambda q, k: q @ k.T, q, k)
-    weights = memory.run(lambda s: np.exp(s) / np.exp(s).sum(1, keepdims=True), scores)
-    memory.run(lambda a, v: a @ v, weights, v)
+    scores = weights = q @ k.T
+    kernels = [(q, k, scores), (scores, weights), (weights, v, weights @ v)]
+    moved = sum(x.nbytes for kernel in kernels for x in kernel)
     operations = reference.measure(lambda x: x @ k.T @ v, q).operations
-    assert np.isclose(operations / memory.moved, d / b * n / (n + d))
+    assert np.isclose(operations / moved, d / b * n / (n + d))
 
 
 def test_eq_tile_traffic():
@@ -124,14 +111,9 @@ def test_eq_tiled_gradient_keys():
     of_query, of_key, of_value, _ = gradients(q, k, v, g)
     alpha = reference.attention_weights(q, k)
     of_scores = alpha * (g @ v.T - (g * (alpha @ v)).sum(1, keepdims=True))
-    for n in range(5):
-        assert np.allclose(
-            of_key[n], sum(of_scores[i, n] * q[i] for i in range(5)) / 3**0.5
-        )
-        assert np.allclose(
-            of_query[n], sum(of_scores[n, j] * k[j] for j in range(5)) / 3**0.5
-        )
-        assert np.allclose(of_value[n], sum(alpha[i, n] * g[i] for i in range(5)))
+    assert np.allclose(of_key, of_scores.T @ q / 3**0.5)
+    assert np.allclose(of_query, of_scores @ k / 3**0.5)
+    assert np.allclose(of_value, alpha.T @ g)
 
 
 def note_queries(lengths, queries, keys):
@@ -161,28 +143,14 @@ def test_memory_grows_linearly_in_tiles_only(page):
     assert max(np.diff(tiles)) < 1.05
 
 
-def test_hidden_tiles_cost_nothing():
-    t, w, n = 4, 8, 48
-    causal = reference.causal_mask(n)
-    for seen, most in ((causal, 12), (causal & reference.window_mask(n, n, w), w // t + 1)):
-        tiles = seen.reshape(n // t, t, n // t, t).any(axis=(1, 3)).sum(1)
-        assert np.array_equal(tiles, np.minimum(np.arange(12) + 1, most))
-
-
 def test_no_fused_kernel_of_torch_has_dropout_here():
     x = torch.ones(1, 2, 6, 4)
     attend = torch.nn.functional.scaled_dot_product_attention
-    fused = [
-        SDPBackend.FLASH_ATTENTION,
-        SDPBackend.EFFICIENT_ATTENTION,
-        SDPBackend.CUDNN_ATTENTION,
-    ]
+    kernels = ("FLASH", "EFFICIENT", "CUDNN")
+    fused = [SDPBackend.__members__[f"{kernel}_ATTENTION"] for kernel in kernels]
     with sdpa_kernel(fused):
         attend(x, x, x)
-        with (
-            pytest.warns(UserWarning, match="not used because|dropout"),
-            pytest.raises(RuntimeError, match="No available kernel"),
-        ):
+        with pytest.warns(match="dropout"), pytest.raises(RuntimeError, match="available"):
             attend(x, x, x, dropout_p=0.1)
 
 
@@ -193,6 +161,10 @@ def test_by_hand(page):
     assert np.allclose(second, [np.log(5), 1, 24])
     assert np.allclose(state(scores, values), [np.log(5), 1.6, 32])
     assert 32 / 1.6 == (1 * 8 + 2 * 16 + 5 * 24) / 8 == 20
+    rows, same = page.torch.rows, page.torch.given["values"][:3]
+    assert (rows[2], same) == (np.exp(scores).round().tolist(), values.tolist())
+    assert [sum(rows[6][:n]) / max(rows[6][:n]) for n in (2, 4)] == [1.5, 1.4]
+    assert np.isclose(0.2 * 1.5 + 1.1, 1.4)
     slopes = np.array([1, 2, 5]) / 8 * (values - 20)
     assert slopes.tolist() == [-1.5, -1, 2.5]
     assert 128 * 128 * 4 == 64 * 1024 < 192 * 1024

@@ -29,12 +29,30 @@ const panel = (() => {
     return () => Number(input.value);
   }
 
+  // A slider over steps, which it can play.
+  function player(controls, name, options, changed) {
+    const read = slider(controls, name, name, { min: 0, ...options }, changed), input = controls.lastChild.children[1];
+    const button = make("button", { type: "button" }, "play");
+    let timer;
+    const stop = () => { timer = clearInterval(timer); button.textContent = "play"; };
+    const next = () => (read() < options.max ? read.go(read() + 1) : stop());
+    read.go = (step) => { input.value = step; input.dispatchEvent(new Event("input")); };
+    button.onclick = () => {
+      if (timer) return stop();
+      read.go(read() < options.max ? read() + 1 : 0);
+      [timer, button.textContent] = [setInterval(next, 1400), "pause"];
+    };
+    input.before(button);
+    return read;
+  }
+
   function number(name) {
     const shown = make("output", { "data-name": name });
     shown.set = (value, digits = 4) => {
       shown.dataset.value = value;
       const text = value.toFixed(digits);
       shown.textContent = Number(text) === 0 ? (0).toFixed(digits) : text.replace("-", "\u2212");
+      return shown;
     };
     return shown;
   }
@@ -112,5 +130,5 @@ const panel = (() => {
     }
   }
 
-  return { make, slider, radios, number, check, axes, dial, frequency, softmax, dot, mean, place };
+  return { make, slider, player, radios, number, check, axes, dial, frequency, softmax, dot, mean, place };
 })();
