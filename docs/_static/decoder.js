@@ -1,26 +1,11 @@
-// "Ask it yourself": a panel that runs the trained decoders when the reader presses Start, and a question that can be
-// dragged away from its story. What they show comes from decoder-worker.js.
+// "Ask it yourself": a panel that runs the trained decoders when the reader presses Start. It asks as the question in
+// explorers/question.js does.
 "use strict";
 
-(() => {
+addEventListener("DOMContentLoaded", () => { // when the explorers are known
+  const { ask, best, listed, STORY } = panel;
   const HEADS = 4, MAPS = 8, TRAINED = 48, MOST = 256, FIND = 6; // layer 1, head 2 finds the fact
   const NOUNS = "dog man fox king cat bird boy wolf".split(" "), VERBS = "bites sees hears likes".split(" ");
-  const STORY = "the dog bites the man . the fox sees the king . the cat hears the bird . whom does the fox see ?";
-
-  const here = document.currentScript.src, waiting = [];
-  let worker;
-
-  async function ask(question) { // which the worker answers in the order of asking
-    if (here.startsWith("file:")) throw Error("a page that is opened as a file may not fetch, so serve it: python -m http.server");
-    worker ||= new Worker(new URL("decoder-worker.js", here));
-    worker.onmessage ||= ({ data }) => {
-      const [answer, fail] = waiting.shift();
-      if (data.fault) fail(Error(data.fault)); else answer(data);
-    };
-    worker.onerror ||= () => waiting.splice(0).forEach(([, fail]) => fail(Error("the worker stopped")));
-    worker.postMessage(question);
-    return new Promise((...both) => waiting.push(both));
-  }
 
   // --- The panel.
   const control = (text, input) => `<label class="control">${text} ${input}</label>`;
@@ -29,7 +14,6 @@
   const slider = (text, name, min, max) =>
     control(text, `<input type="range" name="${name}" min="${min}" max="${max}" value="${min}"><output></output>`);
   const buttons = (texts) => `<div class="words">${texts.map((text) => `<button type="button">${text}</button>`).join("")}</div>`;
-  const best = (weights) => [...weights.entries()].sort((a, b) => b[1] - a[1]).slice(0, 3);
 
   // Each noun does each thing to another one, and no two do the same to the same one.
   const FACTS = Array.from({ length: 32 }, (_, n) => {
@@ -38,7 +22,6 @@
   });
 
   const split = (text) => text.toLowerCase().match(/[a-z]+|[^\sa-z]/g) || [];
-  const listed = (words) => words.map((word) => `\u201c${word}\u201d`).join(", ");
 
   function longer(words) {
     const asked = words.lastIndexOf(".") + 1, more = FACTS.filter((fact) => !words.join(" ").includes(fact));
@@ -54,14 +37,8 @@
   };
   const NAMES = Array.from({ length: MAPS }, (_, h) => `layer ${Math.floor(h / HEADS)}, head ${h % HEADS}`);
 
-  function paint(canvas, map) {
-    const pen = canvas.getContext("2d"), n = canvas.width = canvas.height = map.length, image = pen.createImageData(n, n);
-    const pixels = new Uint32Array(image.data.buffer); // blue, as opaque as the weight; a long row would be too faint to see
-    map.forEach((weights, i) => weights.forEach((weight, j) => {
-      pixels[i * n + j] = 0xd08f2b + (Math.round(255 * (n > TRAINED ? Math.sqrt(weight) : weight)) << 24);
-    }));
-    pen.putImageData(image, 0, 0);
-  }
+  const paint = (canvas, map) => panel.paint(canvas, map.length, 0xd08f2b, // blue; a long row would be too faint to see
+    (i, j) => 255 * (map[i][j] || 0) ** (map.length > TRAINED ? 0.5 : 1));
 
   function build(form, { known }) {
     let words, maps, busy = false, again = false;
@@ -170,135 +147,6 @@
     (pointer ? text : scheme).focus({ preventScroll: true });
   }
 
-  // --- The question, dragged away from its facts: what two heads read, and the chance of the right word.
-  const FAR = 120, READERS = [0, FIND];
-  const KINDS = {
-    rotary: { name: "rotary", scheme: "rotary", factor: 1 },
-    yarn2: { name: "YaRN, factor 2", scheme: "rotary", factor: 2 },
-    yarn4: { name: "YaRN, factor 4", scheme: "rotary", factor: 4 },
-    alibi: { name: "ALiBi", scheme: "ALiBi", factor: 1 },
-    none: { name: "no positions", scheme: "none", factor: 1 },
-  };
-
-  async function pull(box) {
-    const words = split(STORY), facts = words.lastIndexOf(".") + 1, mark = words.length - 1, wanted = "king";
-    const state = new URLSearchParams(location.search), courses = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, []]));
-    const form = document.createElement("form");
-    form.className = "live";
-    form.innerHTML = '<div class="choice" role="radiogroup" aria-label="scheme">' + Object.entries(KINDS).map(([kind, { name }]) =>
-      `<label class="key-to ${kind}"><input type="radio" name="scheme" value="${kind}">${name}</label>`).join("")
-      + `</div>${slider("shift of the question", "shift", 0, FAR)}<svg class="ruler" aria-hidden="true"></svg><p class="said" role="status"></p>`;
-    const { scheme, shift } = form.elements, svg = form.querySelector("svg"), said = form.querySelector(".said");
-    shift.value = state.get("shift") ?? 0;
-    scheme.value = state.get("scheme") in KINDS ? state.get("scheme") : "rotary";
-    let scale = 1, trace = () => {}, rest;
-
-    async function answer(kind, s) {
-      const { scheme, factor } = KINDS[kind], positions = words.map((_, i) => (i < facts ? i : i + s));
-      const { known, probabilities, maps } = await ask({ scheme, words, positions, method: factor > 1 ? "YaRN" : "none", factor });
-      const [[token, most]] = best(probabilities);
-      courses[kind][s] = { says: known[token], most, king: probabilities[known.indexOf(wanted)], rows: READERS.map((head) => maps[head][mark]) };
-    }
-
-    async function course(kind) { // which draws itself, unless less motion is wanted
-      const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-      for (let s = 0; s <= FAR; s += 1) {
-        if (!courses[kind][s]) await answer(kind, s);
-        if (!still || s === FAR) trace();
-      }
-    }
-
-    async function show() {
-      const [kind, s] = [scheme.value, Number(shift.value)];
-      shift.nextSibling.textContent = s;
-      if (!courses[kind][s]) await answer(kind, s);
-      if (kind === scheme.value && s === Number(shift.value)) draw();
-    }
-
-    function draw() {
-      const kind = scheme.value, s = Number(shift.value), now = courses[kind][s], wide = svg.clientWidth;
-      if (!now || !wide) return;
-      const [step, height] = wide < 560 ? [6, 100] : [12, 130], from = facts * step, low = height + 190, plot = height + 100;
-      scale = (wide - from - 24) / (FAR + mark + 1 - facts);
-      const x = (place) => 16 + (place < facts ? place * step : from + (place - facts) * scale), end = x(mark + s);
-      const place = (i) => (i < facts ? i : i + s), y = (chance) => low - (low - plot) * chance, pill = Math.max(0, end - 145);
-      const read = now.rows[0].map((_, i) => Math.max(...now.rows.map((row) => row[i])));
-      const arcs = now.rows.map((row, n) => row.map((weight, i) => {
-        const to = x(place(i)), up = Math.min(2 * height - 20, 30 + 0.9 * (end - to)) * (n ? 1 : 0.75);
-        const path = i === mark ? `C ${end - 26} ${height - 44} ${end + 22} ${height - 44} ${end} ${height}`
-          : `Q ${(end + to) / 2} ${height - up} ${to} ${height}`;
-        return weight < 0.02 ? "" : `<path class="arc reader-${n}" d="M ${end} ${height} ${path}" style="stroke-width: ${1 + 7 * weight}"/>`;
-      }).join("")).join("");
-      const labels = words.map((word, i) => (i < facts && (step > 6 || read[i] > 0.1) ? `<text class="${read[i] > 0.1 ? "read" : ""}" `
-        + `transform="translate(${x(i) + 4} ${height + 12}) rotate(-60)" text-anchor="end">${step < 7 && word === "." ? `${words[i - 1]} .` : word}</text>` : "")).join("");
-      const ticks = (step > 6 ? [40, 60, 80, 100] : [60]).map((at) => `<text x="${x(at)}" y="${height + 18}" text-anchor="middle">${at}</text>`).join("");
-      trace = () => {
-        svg.querySelector("g").innerHTML = Object.entries(courses).map(([name, answers]) => {
-          const points = [];
-          for (let s = 0; answers[s]; s += 1) points.push(`${x(mark + s).toFixed(1)} ${y(answers[s].king).toFixed(1)}`);
-          return points.length ? `<path class="curve ${name} ${name === kind ? "now" : ""}" d="M ${points.join(" L ")}"/>` : "";
-        }).join("");
-      };
-      svg.setAttribute("viewBox", `0 0 ${wide} ${low + 24}`);
-      svg.innerHTML = `<path class="rule" d="M 0 ${height} H ${wide} M ${x(mark)} ${plot} V ${low} H ${wide}"/>`
-        + `<path class="cursor" d="M ${end} ${height} V ${low}"/>${arcs}${labels}${ticks}<g></g>`
-        + `<text x="${wide}" y="${height + 18}" text-anchor="end">position 143</text>`
-        + words.map((_, i) => `<circle class="${i < facts ? "" : "asked"}" cx="${x(place(i))}" cy="${height}" r="${i === mark ? 5 : 2.5}"/>`).join("")
-        + `<g class="pill"><rect x="${pill}" y="${height + 58}" width="151" height="28" rx="14"/>`
-        + `<text x="${pill + 75}" y="${height + 77}" text-anchor="middle">${words.slice(facts).join(" ")}</text></g>`
-        + `<circle class="asked ${kind}" cx="${end}" cy="${y(now.king)}" r="5"/>`
-        + `<text x="${x(mark) - 8}" y="${plot + 9}" text-anchor="end">P(${wanted}) = 1</text><text x="${x(mark) - 8}" y="${low}" text-anchor="end">0</text>`
-        + `<text x="${x(mark)}" y="${low + 18}">shift 0</text><text x="${wide - 2}" y="${low + 18}" text-anchor="end">${FAR}</text>`;
-      const told = `The story begins ${mark + s} tokens back. The model says ${now.says} ${now.most.toFixed(2)}`
-        + `${now.says === wanted ? "" : `, ${wanted} ${now.king.toFixed(2)}`}. ${now.rows.map((row, n) => {
-          const [[i, weight]] = best(row);
-          return `${n ? "l" : "L"}ayer ${n}, head ${READERS[n] % HEADS} reads ${listed([words[i]])} at ${place(i)}, ${weight.toFixed(2)}`;
-        }).join("; ")}.`;
-      said.textContent = told;
-      form.found = now;
-      trace();
-    }
-
-    await show(); // or its still picture stays
-    box.append(form);
-    box.classList.add("explorer", "is-live");
-    new ResizeObserver(draw).observe(svg);
-    const keep = () => {
-      const address = new URL(location);
-      address.searchParams.set("scheme", scheme.value);
-      address.searchParams.set("shift", shift.value);
-      history.replaceState(history.state, "", address);
-    };
-    const move = () => show().catch(({ message }) => { said.textContent = `No weights: ${message}.`; });
-    form.addEventListener("input", move);
-    form.addEventListener("change", keep);
-    let drag = null;
-    svg.addEventListener("pointerdown", ({ pointerId, clientX }) => {
-      svg.setPointerCapture(pointerId);
-      drag = [clientX, Number(shift.value)];
-    });
-    svg.addEventListener("pointermove", ({ clientX }) => {
-      if (!drag) return;
-      shift.value = drag[1] + Math.round((clientX - drag[0]) / scale);
-      move();
-    });
-    svg.addEventListener("lostpointercapture", () => { drag = null; keep(); });
-    const first = course(scheme.value), others = () => { // the other curves, once somebody plays
-      rest ||= Object.keys(KINDS).reduce((before, kind) => before.then(() => course(kind)), first).catch(() => {});
-    };
-    for (const event of ["pointerdown", "keydown", "input"]) form.addEventListener(event, others);
-  }
-
-  const near = new IntersectionObserver((entries) => {
-    for (const { target: box } of entries.filter((entry) => entry.isIntersecting)) {
-      near.unobserve(box);
-      pull(box).catch(() => {}); // without weights the still picture stays
-    }
-  });
-  addEventListener("load", () => { // after what the page itself needs
-    if (!navigator.connection?.saveData) document.querySelectorAll(".decoder-question").forEach((box) => near.observe(box));
-  });
-
   const plain = { scheme: "rotary", words: split(STORY), positions: split(STORY).map((_, i) => i), method: "none", factor: 1 };
   for (const box of document.querySelectorAll(".decoder")) {
     const form = document.createElement("form");
@@ -310,4 +158,4 @@
     box.append(form);
     box.classList.add("explorer", "is-live");
   }
-})();
+});

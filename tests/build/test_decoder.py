@@ -23,12 +23,13 @@ FOLDERS = {
     "ALiBi": STATIC / "decoders" / "alibi",
     "none": STATIC / "decoders" / "none",
 }
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Decoder</title>
+PAGE = """<!doctype html><html lang="en" data-content_root="./"><meta charset="utf-8"><title>Decoder</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="stylesheet" href="book.css"><link rel="icon" href="data:,">
-<div class="decoder-question"><p>question on paper</p></div>
+<div class="explorer explorer-question"><p>question on paper</p></div>
 <div class="decoder"><p>decoder on paper</p></div>
-<script src="decoder.js" defer></script></html>"""
+<script src="panel.js" defer></script><script src="question.js" defer></script>
+<script src="_static/decoder.js" defer></script></html>"""
 FIRST = (
     "the dog bites the man . the fox sees the king . the cat hears the bird . "
     "whom does the fox see ?"
@@ -39,11 +40,14 @@ FIRST = (
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("decoder")
     (folder / "index.html").write_text(PAGE)
-    (folder / "panel.html").write_text(PAGE.replace("decoder-question", ""))
-    for name in ("decoder.js", "decoder-worker.js", "book.css"):
+    (folder / "panel.html").write_text(PAGE.replace("explorer-question", ""))
+    for name in ("book.css", "explorers/panel.js", "explorers/question.js"):
         shutil.copy(STATIC / name, folder)
+    (folder / "_static").mkdir()
+    for name in ("decoder.js", "decoder-worker.js"):
+        shutil.copy(STATIC / name, folder / "_static")
     for scheme, weights in FOLDERS.items():
-        target = folder / "decoders" / scheme.lower()
+        target = folder / "_static" / "decoders" / scheme.lower()
         target.mkdir(parents=True)
         shutil.copy(weights / "model.safetensors", target)
     return folder
@@ -301,13 +305,13 @@ def test_weights_are_fetched_when_asked_for_and_a_failure_is_told(browser, home)
 @pytest.mark.parametrize("kind", ["rotary", "yarn2", "alibi", "none"])
 def test_a_question_from_afar_is_answered_as_in_the_library(page, kind):
     page.goto(f"{page.url}?scheme={kind}&shift=34")
-    page.wait_for_selector(".decoder-question.is-live")
+    page.wait_for_selector(".explorer-question.is-live")
     frequencies, sharper = yarn(16, factor=2.0, trained_length=48)
     rotate = Rotary(layout="half", frequencies=frequencies, attention_factor=sharper)
     scheme = {"alibi": "ALiBi", "yarn2": "rotary"}.get(kind, kind)
     made = decoder(scheme, rotate if kind == "yarn2" else None)
     wanted = computed(made, FIRST, torch.arange(24) + 34 * (torch.arange(24) >= 18))
-    seen = page.evaluate("document.querySelector('.decoder-question form').found")
+    seen = page.evaluate("document.querySelector('.explorer-question .live').found")
     shown = np.array([seen["king"], seen["most"]]), np.array(seen["rows"])
     best = wanted[0].argmax()
     agree(shown, (wanted[0][[WORDS.index("king"), best]], wanted[1][[0, 6], 23]))
@@ -326,10 +330,10 @@ def test_the_question_is_dragged_and_its_place_stands_in_the_address(page):
     page.mouse.down()
     page.locator(".ruler").hover(position={"x": 220, "y": 200})
     page.mouse.up()
-    shift = int(page.input_value(".decoder-question [name=shift]"))
+    shift = int(page.input_value(".explorer-question [name=shift]"))
     assert shift > 34
     assert page.url.endswith(f"?scheme=rotary&shift={shift}")
-    page.focus(".decoder-question [name=shift]")
+    page.focus(".explorer-question [name=shift]")
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("text=The story begins 24 tokens back. The model says king")

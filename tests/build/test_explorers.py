@@ -2,16 +2,19 @@
 
 import json
 import shutil
+from base64 import b64encode
+from zlib import compress
 
 import numpy as np
 import pytest
 
-from posattn import reference
+from posattn import atlas, figures, reference
 from tests.build.books import ROOT
 
 STATIC = ROOT / "docs" / "_static"
 SCRIPTS = STATIC / "explorers"
-NAMES = sorted(path.stem for path in SCRIPTS.iterdir() if path.stem != "panel")
+OTHERS = {"panel", "question"}  # the latter asks a decoder: test_decoder.py
+NAMES = sorted({path.stem for path in SCRIPTS.iterdir()} - OTHERS)
 HEAD = """<!doctype html><meta charset="utf-8"><title>Explorers</title>
 <link rel="stylesheet" href="book.css"><script src="panel.js" defer></script>"""
 BOX = """<div class="explorer explorer-{0}"><div class="figure">{0} on paper</div>
@@ -40,6 +43,16 @@ POWERS = np.sort(np.random.default_rng(9).choice([1.0, 2, 5], (6, 6)))  # which 
 LOWER = [row[: i + 1] for i, row in enumerate(POWERS.tolist())]
 GIVEN["tiles"] = {"rows": LOWER, "values": [8.0, 6, 4, 9, 3, 1], "size": 2, "first": 1}
 GIVEN["ring"] = {"workers": 4, "balanced": reference.balanced_order(16, 4).tolist()}
+WALL = {name: atlas.scores(name) for name in ("rotary", "sinusoidal", "T5", "Swin")}
+MAPS = np.stack([figures.score_map(x).axes[0].images[0].get_array() for x in WALL.values()])
+SHADES = np.rint(11 * MAPS).astype(np.uint8)
+GIVEN["wall"] = {"chips": ["no parameters"], "maps": b64encode(compress(SHADES)).decode()}
+GIVEN["wall"]["schemes"] = [
+    {"name": name, "place": name, "anchor": atlas.anchor(name), "has": [k < 2]}
+    for k, name in enumerate(WALL)
+]
+SEEN = """canvas => [...canvas.getContext("2d").getImageData(0, 0, 24, 24).data]
+    .filter((_, n) => n % 4 === 3).map((alpha) => alpha / 23)"""
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
 
@@ -245,10 +258,8 @@ def test_what_tiles_keep_is_the_softmax_of_the_keys_so_far(page, tile):
     for query, state in enumerate(page.locator(".explorer-tiles .state").all(), row):
         scores = np.log(POWERS[query, : min(column + 2, query + 1)])
         weights = reference.masked_softmax(scores[None])[0]
-        exps, output = (
-            weights / weights.max(),
-            weights @ GIVEN["tiles"]["values"][: len(scores)],
-        )
+        output = weights @ GIVEN["tiles"]["values"][: len(scores)]
+        exps = weights / weights.max()
         kept = [scores.max(), exps.sum(), exps.sum() * output, output]
         assert state.locator("output").evaluate_all(KEPT) == pytest.approx(kept)
         first, rest = query * (query + 1) // 2, query + 1 - len(exps)
@@ -264,7 +275,7 @@ def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, 
     work = [[seen[4 * r :][:4, held[r - t]].sum() for r in range(4)] for t in range(4)]
     for t, now in enumerate(np.array(work)):
         move(page, "ring-step", t)
-        told = page.locator(".explorer-ring [data-name]:is(output)").evaluate_all(KEPT)
+        told = page.locator(".explorer-ring output[data-name]").evaluate_all(KEPT)
         assert told == [*np.sum(work[: t + 1], 0), np.max(work[: t + 1], 1).sum()]
         counts = [page.locator(f".explorer-ring .{kind}").count() for kind in KINDS]
         assert counts == [np.sum(work[t + 1 :]), now.sum(), (now < now.max()).sum()]
@@ -277,10 +288,8 @@ def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, 
 
 
 def test_steps_play_until_the_last_and_keys_move_them(page):
-    button, step = (
-        page.locator(".explorer-ring button"),
-        page.locator("#explorer-ring-step"),
-    )
+    button = page.locator(".explorer-ring button")
+    step = page.locator("#explorer-ring-step")
     step.press("End")
     step.press("ArrowLeft")
     button.click()
@@ -289,6 +298,44 @@ def test_steps_play_until_the_last_and_keys_move_them(page):
     button.click()
     button.click()
     assert (button.inner_text(), step.input_value()) == ("play", "0")
+
+
+@pytest.mark.parametrize("shift", [0, 5, 8, 40])
+def test_the_maps_of_the_wall_are_those_of_the_library(page, shift):
+    page.wait_for_selector(".explorer-wall output[data-value]")
+    page.focus("#explorer-wall-shift")
+    for _ in range(shift):
+        page.keyboard.press("ArrowRight")
+    still = 0
+    for tile, scores, shades in zip(
+        page.locator(".explorer-wall a").all(), WALL.values(), SHADES, strict=True
+    ):
+        seen = slice(shift, shift + 24)
+        same = np.allclose(scores[seen, seen], scores[:24, :24])
+        now = tile.locator("canvas").evaluate(SEEN)
+        assert now == shades[seen, seen].ravel().tolist()
+        assert ("moves" in (tile.get_attribute("class") or "")) != same
+        still += same
+    assert shown(page, "wall", "still") == (still, still)
+
+
+def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
+    page.wait_for_selector(".explorer-wall output[data-value]")
+    assert page.locator(".explorer-wall .dim").count() == 0
+    page.locator("#explorer-wall-chip-0").check()
+    assert page.locator(".explorer-wall .dim").all_inner_texts() == ["T5", "Swin"]
+    assert page.inner_text(".explorer-wall .said").endswith("; 2 fit")
+    tile = page.locator(".explorer-wall a").nth(1)
+    tile.hover()
+    page.mouse.down()
+    x, y = (tile.bounding_box()[side] + 10 for side in "xy")
+    page.mouse.move(x, y)
+    page.mouse.move(x + 56, y)
+    page.mouse.up()
+    assert page.input_value("#explorer-wall-shift") != "0"
+    assert "#" not in page.url
+    tile.press("Enter")
+    assert page.url.endswith("#scheme-sinusoidal")
 
 
 def test_keys_move_a_slider_and_choose_a_scheme(page):

@@ -36,10 +36,6 @@ IMAGES = ["rotary, axial", "rotary, mixed", "M-RoPE", "Swin", "Swin V2"]
 each_card = pytest.mark.parametrize("name", CARDS)
 
 
-def test_each_scheme_has_a_card():
-    assert set(CARDS) == set(SCHEMES)
-
-
 @each_card
 def test_what_a_card_names_exists(name):
     card, entry = CARDS[name], ENTRIES[CARDS[name].cites[0]]

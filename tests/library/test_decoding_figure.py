@@ -64,16 +64,3 @@ def test_words_name_queries_and_keys(panels):
     assert [text.get_text() for text in first.get_yticklabels()] == ["keys", *WORDS]
     titles = [axes.get_title() for axes in panels]
     assert titles == ["call 1: 3 tokens", "call 2: 1 token", "call 3: 1 token"]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "words", "message"),
-    [
-        ((), (), r"sizes must be positive and not empty, got \[\]"),
-        ((2, 0), "ab", r"sizes must be positive and not empty, got \[2, 0\]"),
-        ((2, 1), "ab", r"words must be 3, one per token, got \['a', 'b'\]"),
-    ],
-)
-def test_calls_and_words_must_fit(sizes, words, message):
-    with pytest.raises(ValueError, match=message):
-        figures.decoding(sizes, words)

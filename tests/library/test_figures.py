@@ -63,6 +63,7 @@ CALLS = {
     "ring": lambda: figures.ring(4, [0, 1]),
     "rotation": lambda: figures.rotation(BEFORE, AFTER, TURN),
     "score_map": lambda: figures.score_map(WEIGHTS[0]),
+    "score_maps": lambda: figures.score_maps({"a": np.eye(4), "b": np.ones((4, 4))}),
     "self_attention_layer": figures.self_attention_layer,
     "tiling": lambda: figures.tiling(3, (2, 1)),
     "transformer_block": figures.transformer_block,
@@ -132,11 +133,8 @@ def ticks(axis):
 def luminance(colour):
     """Relative luminance as WCAG 2 defines it."""
     rgb = np.array(to_rgb(colour))
-    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [
-        0.2126,
-        0.7152,
-        0.0722,
-    ]
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
 
 
 def test_every_public_function_is_called_here():
@@ -158,7 +156,7 @@ def test_neither_pyplot_nor_a_framework_is_imported():
 def test_a_page_can_recolour_the_ink_and_shows_through(draw):
     drawing = re.sub(r'"data:image[^"]*"|url\(#\w+\)|href="#[^"]+"', "", as_svg(draw))
     found = {colour.lower() for colour in re.findall(r"#[0-9a-fA-F]{6}\b", drawing)}
-    assert INK in found
+    assert found & {INK, GRID}
     assert found <= {INK, GRID} | CELL_INK | PALETTE
     assert "white" not in drawing
     assert "<style" not in drawing  # it would hold for the whole page
@@ -284,20 +282,18 @@ def test_a_phone_has_the_same_words_and_the_same_data(draw):
             if here.axison:  # else the unit is an inch on paper
                 for a, b in zip(here.lines, there.lines, strict=True):
                     assert np.array_equal(a.get_xydata(), b.get_xydata(), equal_nan=True)
-            for a, b in zip(here.images, there.images, strict=True):
-                assert np.array_equal(a.get_array(), b.get_array())
+            for images in zip(here.images, there.images, strict=True):
+                a, b = (image.get_array() for image in images)
+                if not here.axison:  # rows of maps, which are shorter there
+                    a, b = (np.sort(np.ma.compressed(x)) for x in (a, b))
+                assert np.array_equal(a, b)
 
 
 @pytest.mark.parametrize(
-    "draw",
-    [
-        figures.self_attention_layer,
-        figures.positional_encoding_layer,
-        figures.transformer_block,
-    ],
+    "name", [name for name in CALLS if name.endswith(("layer", "block"))]
 )
-def test_block_diagrams_never_run_upwards_on_a_phone(draw):
-    _, narrow = both(draw)
+def test_block_diagrams_never_run_upwards_on_a_phone(name):
+    _, narrow = both(CALLS[name])
     assert all(start >= end for _, start, _, end in edges(narrow.axes[0]))
 
 
@@ -306,7 +302,7 @@ def test_text_is_set_in_the_fonts_of_the_book():
     families = {
         name.split("-")[0] for name in re.findall(r'path id="([^"]+-[^"]+)"', drawing)
     }
-    assert families == {"PosattnSans", "Cmmi10"}
+    assert families == {"S", "Cmmi10"}
 
 
 def test_letters_keep_their_outline_in_a_small_file():
@@ -436,10 +432,8 @@ def test_binary_counting_shows_bits_beside_the_encoding():
     assert [t.get_text() for t in left.get_xticklabels()] == ["2", "1", "0"]
     assert np.array_equal(right.images[0].get_array(), ENCODING)
     assert right.images[0].get_clim() == (-1, 1)
-    assert [axes.get_title() for axes in (left, right)] == [
-        "← frequency falls",
-        "frequency falls →",
-    ]
+    titles = [axes.get_title() for axes in (left, right)]
+    assert titles == ["← frequency falls", "frequency falls →"]
     assert [axes.get_ylabel() for axes in colour_bars(figure)] == ["value"]
 
 
@@ -545,15 +539,8 @@ def test_curves_are_the_series_each_in_its_own_look():
     assert len(looks) == 16
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("length", "time")
-    assert [t.get_text() for t in axes.get_xticklabels()] == [
-        "128",
-        "256",
-        "512",
-        "1024",
-        "2048",
-        "4096",
-        "8192",
-    ]
+    ticked = [str(2**k) for k in range(7, 14)]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ticked
 
 
 @pytest.mark.parametrize(("log_x", "log_y"), [(False, True), (True, False)])
@@ -618,6 +605,19 @@ MISTAKES = [
     (lambda: figures.curves(X, {"a": X[:3]}, "", ""), "series['a'] must have shape (7), got (3,)"),
     (lambda: figures.curves(X, {"a": -X}, "", "", False, True),
      "series['a'] must be positive on a logarithmic axis, got -128.0"),
+    (lambda: figures.ring(1, [0]), "workers must be at least 2, got 1"),
+    (lambda: figures.ring(4, []), "steps must not be empty"),
+    (lambda: figures.ring(4, [0, 4]), "steps must lie between 0 and workers - 1 = 3, got 4"),
+    (lambda: figures.tiling(0, (0, 0)), "tiles must be positive, got 0"),
+    (lambda: figures.tiling(3, (1, 2)), "at must be a tile on or below the diagonal, got (1, 2)"),
+    (lambda: figures.tiling(3, (1, -1)), "at must be a tile on or below the diagonal, got (1, -1)"),
+    (lambda: figures.decoding((), ()), "sizes must be positive and not empty, got []"),
+    (lambda: figures.decoding((2, 0), "ab"), "sizes must be positive and not empty, got [2, 0]"),
+    (lambda: figures.decoding((2, 1), "ab"), "words must be 3, one per token, got ['a', 'b']"),
+    (lambda: figures.score_map([[0.0, np.inf]]), "scores must be finite, got inf"),
+    (lambda: figures.score_map(np.zeros(3)), "scores must have shape (n_q, n_k), got (3,)"),
+    (lambda: figures.score_maps({}), "maps must not be empty, got []"),
+    (lambda: figures.score_maps({"a": FULL, "b": SMALL}), "scores must have shape (5, 5), got (4, 4)"),
     (lambda: figures.offsets(ENCODING), "products must have shape (m), got (40, 12)"),
 ]  # fmt: skip
 

@@ -18,7 +18,9 @@ def panels(request):
 
 
 def middle(patch):
-    return tuple(np.round(patch.get_center(), 6).tolist())
+    return round(patch.get_x() + patch.get_width() / 2, 6), round(
+        patch.get_y() + patch.get_height() / 2, 6
+    )
 
 
 def held(axes):
@@ -50,28 +52,21 @@ def test_keys_have_gone_on_and_queries_have_not(panels):
 def test_arrows_lead_to_who_gets_them_next(panels):
     for axes in panels:
         place = {r: p for r, (p, _) in held(axes).items()}
-        arrows = sorted((*a.xyann, *a.xy) for a in axes.texts if isinstance(a, Annotation))
-        want = sorted((*place[r], *place[(r + 1) % WORKERS]) for r in range(WORKERS))
-        assert np.allclose(arrows, want, atol=1e-6)
+        arrows = {(a.xyann, tuple(a.xy)) for a in axes.texts if isinstance(a, Annotation)}
+        want = {(place[r], place[(r + 1) % WORKERS]) for r in range(WORKERS)}
+        assert {np.round(a, 6).tobytes() for a in arrows} == {
+            np.round(w, 6).tobytes() for w in want
+        }
         (x, y), _ = held(axes)[1]  # clockwise, from the top
         assert x > 0.5 > abs(y)
 
 
 def test_each_panel_says_its_step(panels):
-    for axes, words in zip(
-        panels, ("at first", "after 1 step", "after 3 steps"), strict=True
-    ):
-        assert words in {t.get_text() for t in axes.texts if t.get_position() == (0, 0)}
-
-
-@pytest.mark.parametrize(
-    ("workers", "steps", "message"),
-    [
-        (1, [0], "workers must be at least 2, got 1"),
-        (4, [], "steps must not be empty"),
-        (4, [0, 4], "steps must lie between 0 and workers - 1 = 3, got 4"),
-    ],
-)
-def test_workers_and_steps_must_fit(workers, steps, message):
-    with pytest.raises(ValueError, match=message):
-        figures.ring(workers, steps)
+    said = [
+        {t.get_text() for t in axes.texts if t.get_position() == (0, 0)} for axes in panels
+    ]
+    assert [words - {""} for words in said] == [
+        {"at first"},
+        {"after 1 step"},
+        {"after 3 steps"},
+    ]

@@ -1,7 +1,6 @@
 """The small square of scores: pale is the lowest, dark the highest, queries from top to bottom."""
 
 import numpy as np
-import pytest
 from matplotlib.colors import to_hex
 
 from posattn import figures
@@ -33,13 +32,12 @@ def test_scores_equal_but_for_rounding_are_all_pale():
     assert not shades(np.full((4, 4), 0.1) + 1e-12 * np.eye(4))[0].any()
 
 
-def test_rows_are_queries_and_columns_keys():
-    axes = figures.score_map(np.eye(3)).axes[0]
-    assert (axes.get_ylabel(), axes.get_xlabel()) == ("query", "key")
-
-
-def test_bad_scores_are_named():
-    with pytest.raises(ValueError, match=r"scores must be finite, got inf"):
-        figures.score_map([[0.0, np.inf]])
-    with pytest.raises(ValueError, match=r"scores must have shape \(n_q, n_k\), got"):
-        figures.score_map(np.zeros(3))
+def test_a_sheet_has_each_map_above_its_name():
+    drawing = figures.score_maps({"one": np.eye(6), "position two-three": 1 - np.eye(6)})
+    for sheet in (drawing, drawing.phone):
+        (axes,) = sheet.axes
+        (image,) = axes.images
+        assert [text.get_text() for text in axes.texts] == ["one", "position\ntwo-three"]
+        for text, wanted in zip(axes.texts, (np.eye(6), 1 - np.eye(6)), strict=True):
+            left, foot = map(int, text.get_position())
+            assert (image.get_array()[foot - 6 : foot, left : left + 6] == wanted).all()

@@ -61,16 +61,3 @@ def test_the_tile_in_hand_reads_its_own_queries_and_keys(axes):
     said = {t.get_text(): t.get_position() for t in axes.texts}
     assert said["queries"][0] < 0 < said["queries"][1]
     assert said["keys and values"][1] < 0 < said["keys and values"][0]
-
-
-@pytest.mark.parametrize(
-    ("tiles", "at", "message"),
-    [
-        (0, (0, 0), "tiles must be positive, got 0"),
-        (3, (1, 2), r"at must be a tile on or below the diagonal, got \(1, 2\)"),
-        (3, (1, -1), r"at must be a tile on or below the diagonal, got \(1, -1\)"),
-    ],
-)
-def test_tiles_and_the_one_in_hand_must_fit(tiles, at, message):
-    with pytest.raises(ValueError, match=message):
-        figures.tiling(tiles, at)

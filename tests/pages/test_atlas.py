@@ -1,5 +1,8 @@
 """The atlas of all schemes: where each acts, and what its marks say."""
 
+from base64 import b64decode
+from zlib import decompress
+
 import numpy as np
 
 from posattn import atlas, reference
@@ -43,21 +46,6 @@ def test_eq_three_places():
     assert np.allclose(layer(e, e, e), alpha @ e @ W_v @ W_o)
 
 
-def test_stripes_on_a_card_mean_the_mark_shift():
-    for name in ("rotary", "sinusoidal", "ALiBi"):
-        scores = atlas.scores(name)
-        stripes = np.allclose(scores[1:, 1:], scores[:-1, :-1])
-        assert stripes == properties(name)["shift"] == (name != "sinusoidal")
-
-
-def test_exceptions_that_the_text_explains():
-    assert not properties("TUPE")["shift"]
-    assert SCHEMES["TUPE"](6).place == "scores"
-    assert not any(properties(name)["side"] for name in ("PoPE", "DAPE", "stick-breaking"))
-    yarn, rotary = properties("YaRN"), properties("rotary")
-    assert [mark for mark in PROPERTIES if yarn[mark] != rotary[mark]] == ["norm"]
-
-
 def test_each_scheme_has_a_card_and_each_mark_a_line(page):
     drawn = "".join(atlas.cards(place) for place in atlas.PLACES)
     for name in SCHEMES:
@@ -65,6 +53,17 @@ def test_each_scheme_has_a_card_and_each_mark_a_line(page):
         assert f"{{glue:figure}} {atlas.anchor(name)}\n" in drawn
     assert all(f"- **{mark}**: " in page.text for mark in PROPERTIES)
     assert page.glued["how_many"] == len(SCHEMES)
+
+
+def test_the_wall_has_the_map_of_each_scheme(page):
+    wall = page.glued["wall"]
+    assert {about["name"] for about in wall["schemes"]} == set(SCHEMES)
+    maps = np.frombuffer(decompress(b64decode(wall["maps"])), "u1").reshape(-1, 64, 64)
+    near = abs(np.subtract.outer(range(64), range(64))) < 24
+    for about, shades in zip(wall["schemes"], maps, strict=True):
+        scores = atlas.scores(about["name"])
+        heights = (scores - scores.min()) / max(np.ptp(scores), 1e-9)
+        assert abs(shades / 11 - heights)[near].max() < 1 / 12 + 1e-6
 
 
 def test_schemes_with_all_wanted_marks_are_rotations():

@@ -57,9 +57,12 @@ def test_training_and_distances_by_hand():
 
 
 def test_the_panel_tells_the_story_of_the_page(page):
-    script = (STATIC / "decoder.js").read_text("utf-8")
+    question, script = (
+        (STATIC / name).read_text("utf-8")
+        for name in ("explorers/question.js", "decoder.js")
+    )
     assert page.torch.text == STORY
-    assert f'STORY = "{STORY}"' in script
+    assert f'STORY = "{STORY}"' in question
     assert round((CHECKPOINT / "model.safetensors").stat().st_size / 1024) == 200
     assert "Start fetches 200 KB of weights." in script
 

@@ -29,6 +29,9 @@ STATIC = Path(__file__).parents[2] / "_static"
 SCRIPTS = STATIC / "explorers"
 NAMES = re.compile(r'class="explorer explorer-(\w+)')
 STYLES = re.compile(r"/\* --- (?:Colours|Focus|Explorers)\b.*?(?=/\* ---)", re.DOTALL)
+ALIEN = (
+    r"^ *(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}\n"  # rules of another explorer
+)
 logger = logging.getLogger(__name__)
 
 
@@ -52,7 +55,9 @@ class Explorer(SphinxDirective):
                 glued = retrieve_glue_data(self.state.document, self.options["data"])
             except RetrievalError as missing:
                 raise self.error(str(missing)) from None
-            given = json.dumps(ast.literal_eval(glued.data["text/plain"]))
+            given = json.dumps(
+                ast.literal_eval(glued.data["text/plain"]), separators=(",", ":")
+            )
             box["given"] = f'<script type="application/json">{given}</script>'
         self.set_source_info(box)
         return [box]
@@ -115,7 +120,7 @@ def embed(app, error):
                 "page": app.builder.get_target_uri(page),
                 "name": name,
                 "given": box.get("given", ""),
-                "style": style,
+                "style": re.sub(ALIEN.format(name), "", style, flags=re.MULTILINE),
                 "script": "".join(scripts),
             }
             target = Path(app.outdir, "embed", f"{name}.html")

@@ -41,6 +41,7 @@ NAME = re.compile(
     r' id="(?:figure|axes|patch|image|line2d|text|matplotlib|xtick|ytick|legend)[\w.]*"'
 )
 OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
+EMPTY = re.compile(r"<defs>\s*</defs>\s*")
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
 logger = logging.getLogger(__name__)
 
@@ -112,11 +113,22 @@ class InlineFigures(SphinxPostTransform):
         """Replace every image that a cell drew; all of a page share the outlines of letters."""
         known = set()
         for image, label, wide, small in drawings(self.app, self.document):
+            if self.app.builder.name == "html" and in_card(image):
+                image["loading"] = "lazy"  # without ink, the same in each theme
+                continue
             svg = inline(wide, label, "wide" if small else "")
             if small:
                 svg += inline(small, label, "phone")
-            html = f'<div class="drawing">{only_first(OUTLINE, svg, known)}</div>'
+            svg = EMPTY.sub("", only_first(OUTLINE, svg, known))
+            html = f'<div class="drawing">{svg}</div>'
             image.replace_self(nodes.raw(html, html, format="html"))
+
+
+def in_card(image):
+    """Whether an image is the picture on a card of the atlas, whose size the style sheet knows."""
+    while image.parent and "scheme" not in image.parent.get("classes", ()):
+        image = image.parent
+    return bool(image.parent)
 
 
 def drawings(app, document):

@@ -1,69 +1,47 @@
 // Biases on the scores: what a scheme adds over the distance, and the attention that it makes.
 "use strict";
 
-(() => {
-  const { make, slider, radios, number, axes, frequency } = panel;
+panel.place({ biases(live, given, controls, said) {
+  const { make, slider, radios, number, plot, row, frequency, softmax } = panel;
+  const KEYS = 128, HEADS = 8;
+  const LEAST = [2, 4, 8, 16, 32, 64, 128], MOST = [0.02, 0.05, 0.1, 0.2, 0.5, 1]; // where an axis may end
+  const bucket = (a) => (a < 16 ? a : Math.min(31, 16 + Math.floor(16 * Math.log(a / 16) / Math.log(8))));
+  const product = (a) => Array.from({ length: 64 }, (_, c) => Math.cos(a * frequency(c, 128, 10000)))
+    .reduce((sum, wave) => sum + wave, 0);
+  const schemes = [
+    { name: "ALiBi", tell: (s) => `slope 1/${2 ** s}`, bias: (a, s) => -(2 ** -s) * a },
+    { name: "T5", tell: (s) => `${(s / 8).toFixed(2)} a bucket`, bias: (a, s) => -s / 8 * bucket(a) },
+    { name: "KERPLE", tell: (s) => `r\u2081 = ${(s / 2).toFixed(1)}`, bias: (a, s) => -s / 2 * Math.log1p(a) },
+    { name: "FIRE", tell: (s) => `f(x) = \u2212${s}x`,
+      bias: (a, s) => -s * Math.log1p(0.1 * a) / (Math.log1p(0.1 * (KEYS - 1)) + 1e-6) },
+    { name: "Sandwich", tell: (s) => `head ${s} of ${HEADS}`,
+      bias: (a, s) => HEADS / (8 * s) * (product(a) - product(0)) },
+  ];
+  const results = { bias: number("bias"), weight: number("weight"), half: number("half") };
+  const plots = ["bias", "weight"].map((name) => plot(KEYS, name));
 
-  function biases(live) {
-    const KEYS = 128, HEADS = 8, [LEFT, HEIGHT] = [4, 80];
-    const LEAST = [2, 4, 8, 16, 32, 64, 128], MOST = [0.02, 0.05, 0.1, 0.2, 0.5, 1]; // where an axis may end
-    const bucket = (a) => (a < 16 ? a : Math.min(31, 16 + Math.floor(16 * Math.log(a / 16) / Math.log(8))));
-    const product = (a) => Array.from({ length: 64 }, (_, c) => Math.cos(a * frequency(c, 128, 10000)))
-      .reduce((sum, wave) => sum + wave, 0);
-    const schemes = [
-      { name: "ALiBi", tell: (s) => `slope 1/${2 ** s}`, bias: (a, s) => -(2 ** -s) * a },
-      { name: "T5", tell: (s) => `${(s / 8).toFixed(2)} a bucket`, bias: (a, s) => -s / 8 * bucket(a) },
-      { name: "KERPLE", tell: (s) => `r\u2081 = ${(s / 2).toFixed(1)}`, bias: (a, s) => -s / 2 * Math.log1p(a) },
-      { name: "FIRE", tell: (s) => `f(x) = \u2212${s}x`,
-        bias: (a, s) => -s * Math.log1p(0.1 * a) / (Math.log1p(0.1 * (KEYS - 1)) + 1e-6) },
-      { name: "Sandwich", tell: (s) => `head ${s} of ${HEADS}`,
-        bias: (a, s) => HEADS / (8 * s) * (product(a) - product(0)) },
-    ];
-    const controls = make("div", { class: "controls" });
-    controls.dataset.name = "biases";
-    const results = { bias: number("bias"), weight: number("weight"), half: number("half") };
-    const plots = ["bias", "weight"].map((name) => {
-      const svg = make("svg", { viewBox: `0 0 ${2 * LEFT + 2 * KEYS} ${HEIGHT}`, class: "plot", "aria-hidden": "true" });
-      const marker = make("line", { class: "now", y1: 0, y2: HEIGHT });
-      const line = make("path", { class: `curve ${name}` });
-      svg.append(marker, line);
-      const box = axes(svg);
-      return { box, draw(values, at, low, high) {
-        box.set(low, high, 0, KEYS - 1);
-        line.setAttribute("d", `M ${values.map((y, a) => `${LEFT + 2 * a} ${(HEIGHT - 2 - (HEIGHT - 6) * (y - low) / (high - low)).toFixed(1)}`).join(" L ")}`);
-        for (const end of ["x1", "x2"]) marker.setAttribute(end, LEFT + 2 * at);
-      } };
-    });
-    const said = make("p", { class: "said", role: "status" });
-
-    function draw() {
-      const scheme = schemes[choice()], s = setting(), at = distance();
-      const added = Array.from({ length: KEYS }, (_, a) => scheme.bias(a, s));
-      const powers = added.map(Math.exp), total = powers.reduce((sum, power) => sum + power, 0);
-      let half = 0;
-      for (let sum = 0; sum < total / 2; half += 1) sum += powers[half];
-      results.bias.set(added[at], 2);
-      results.weight.set(powers[at] / total);
-      results.half.set(half, 0);
-      const most = Math.max(...powers) / total;
-      plots[0].draw(added, at, -LEAST.find((end) => end > -Math.min(...added)), 0);
-      plots[1].draw(powers.map((power) => power / total), at, 0, MOST.find((end) => end > most));
-      said.textContent = `${scheme.name}, ${scheme.tell(s)}: a key ${at} back gets ${results.bias.textContent} added `
-        + `and ${results.weight.textContent} of the weight.`;
-    }
-    const choice = radios(controls, "scheme", schemes.map((scheme) => scheme.name),
-      () => controls.querySelector("[name=setting]").dispatchEvent(new Event("input")));
-    const setting = slider(controls, "setting", "setting", { min: 1, max: HEADS, value: 4,
-      write: (s) => schemes[choice()].tell(s) }, draw);
-    const distance = slider(controls, "distance", "distance", { min: 0, max: KEYS - 1, value: 10 }, draw);
-    live.append(controls,
-      make("div", { class: "row" }, make("p", { class: "name" }, make("span", {}, "bias ", results.bias),
-        make("small", {}, "over the distance")), plots[0].box),
-      make("div", { class: "row" }, make("p", { class: "name" }, make("span", {}, "weight ", results.weight),
-        make("small", {}, "half on nearest ", results.half)), plots[1].box),
-      said);
-    draw();
+  function draw() {
+    const scheme = schemes[choice()], s = setting(), at = distance();
+    const added = Array.from({ length: KEYS }, (_, a) => scheme.bias(a, s));
+    const weights = softmax(added), most = Math.max(...weights);
+    let half = 0;
+    for (let sum = 0; sum < 0.5; half += 1) sum += weights[half];
+    results.bias.set(added[at], 2);
+    results.weight.set(weights[at]);
+    results.half.set(half, 0);
+    plots[0].draw(at, -LEAST.find((end) => end > -Math.min(...added)), 0, added);
+    plots[1].draw(at, 0, MOST.find((end) => end > most), weights);
+    said.textContent = `${scheme.name}, ${scheme.tell(s)}: a key ${at} back gets ${results.bias.textContent} added `
+      + `and ${results.weight.textContent} of the weight.`;
   }
-
-  panel.place({ biases });
-})();
+  const choice = radios(controls, "scheme", schemes.map((scheme) => scheme.name),
+    () => controls.querySelector("[name=setting]").dispatchEvent(new Event("input")));
+  const setting = slider(controls, "setting", "setting", { min: 1, max: HEADS, value: 4,
+    write: (s) => schemes[choice()].tell(s) }, draw);
+  const distance = slider(controls, "distance", "distance", { min: 0, max: KEYS - 1, value: 10 }, draw);
+  live.append(controls,
+    row([make("span", "bias ", results.bias), make("small", "over the distance")], plots[0]),
+    row([make("span", "weight ", results.weight), make("small", "half on nearest ", results.half)], plots[1]),
+    said);
+  draw();
+} });

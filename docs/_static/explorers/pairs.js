@@ -1,53 +1,41 @@
 // Sinusoidal encoding: one dial for each pair, beside the binary counter.
 "use strict";
 
-(() => {
-  const { make, slider, number, dial, frequency } = panel;
+panel.place({ pairs(live, given, controls, said) {
+  const { make, slider, number, row, dial, frequency } = panel;
+  const WIDTH = 8, BITS = 6, BASES = [10, 100, 1000, 10000];
+  const cells = Array.from({ length: BITS }, () => make("span.bit"));
+  const faces = Array.from({ length: WIDTH / 2 }, (_, j) => {
+    const svg = dial("position");
+    const sin = number(`sin-${j}`), cos = number(`cos-${j}`);
+    const period = make("span"), figure = make("figure", svg, make("figcaption",
+      make("strong", `pair ${j}`), period, make("span", "sin ", sin), make("span", "cos ", cos)));
+    return { figure, move: svg.hand("position"), sin, cos, period };
+  });
 
-  function pairs(live) {
-    const WIDTH = 8, BITS = 6, BASES = [10, 100, 1000, 10000];
-    const controls = make("div", { class: "controls" });
-    controls.dataset.name = "pairs";
-    const bits = make("div", { class: "bits" });
-    const dials = make("div", { class: "dials" });
-    const cells = Array.from({ length: BITS }, () => make("span", { class: "bit" }));
-    bits.append(...cells);
-    const faces = Array.from({ length: WIDTH / 2 }, (_, j) => {
-      const svg = dial("position");
-      const sin = number(`sin-${j}`), cos = number(`cos-${j}`);
-      const period = make("span");
-      dials.append(make("figure", {}, svg, make("figcaption", {},
-        make("strong", {}, `pair ${j}`), period, make("span", {}, "sin ", sin), make("span", {}, "cos ", cos))));
-      return { move: svg.hand("position"), sin, cos, period };
+  function draw() {
+    const i = position(), base = BASES[choice()];
+    faces.forEach(({ move, sin, cos, period }, j) => {
+      const angle = i * frequency(j, WIDTH, base);
+      sin.set(Math.sin(angle));
+      cos.set(Math.cos(angle));
+      move(Math.sin(angle), Math.cos(angle));
+      period.textContent = `a circle in ${(2 * Math.PI / frequency(j, WIDTH, base)).toFixed(1)}`;
     });
-    const said = make("p", { class: "said", role: "status" });
-
-    function draw() {
-      const i = position(), base = BASES[choice()];
-      faces.forEach(({ move, sin, cos, period }, j) => {
-        const angle = i * frequency(j, WIDTH, base);
-        sin.set(Math.sin(angle));
-        cos.set(Math.cos(angle));
-        move(Math.sin(angle), Math.cos(angle));
-        period.textContent = `a circle in ${(2 * Math.PI / frequency(j, WIDTH, base)).toFixed(1)}`;
-      });
-      const binary = i.toString(2).padStart(BITS, "0");
-      cells.forEach((cell, k) => {
-        cell.textContent = binary[k];
-        cell.classList.toggle("on", binary[k] === "1");
-      });
-      said.textContent = `Position ${i} is ${binary} in binary. `
-        + `Pair 0 has completed ${(i / (2 * Math.PI)).toFixed(2)} circles.`;
-    }
-    const position = slider(controls, "position", "position", { min: 0, max: 63, value: 5 }, draw);
-    const choice = slider(controls, "base", "base", { min: 0, max: BASES.length - 1, value: BASES.length - 1,
-      write: (k) => String(BASES[k]) }, draw);
-    live.append(controls,
-      make("div", { class: "row" }, make("p", { class: "name" }, "binary number", make("small", {}, "slow \u2190 fast")), bits),
-      make("div", { class: "row" }, make("p", { class: "name" }, "encoding", make("small", {}, "fast \u2192 slow")), dials),
-      said);
-    draw();
+    const binary = i.toString(2).padStart(BITS, "0");
+    cells.forEach((cell, k) => {
+      cell.textContent = binary[k];
+      cell.classList.toggle("on", binary[k] === "1");
+    });
+    said.textContent = `Position ${i} is ${binary} in binary. `
+      + `Pair 0 has completed ${(i / (2 * Math.PI)).toFixed(2)} circles.`;
   }
-
-  panel.place({ pairs });
-})();
+  const position = slider(controls, "position", "position", { min: 0, max: 63, value: 5 }, draw);
+  const choice = slider(controls, "base", "base", { min: 0, max: BASES.length - 1, value: BASES.length - 1,
+    write: (k) => String(BASES[k]) }, draw);
+  live.append(controls,
+    row(["binary number", make("small", "slow \u2190 fast")], make("div.bits", ...cells)),
+    row(["encoding", make("small", "fast \u2192 slow")], make("div.dials", ...faces.map(({ figure }) => figure))),
+    said);
+  draw();
+} });

@@ -6,12 +6,32 @@
 const panel = (() => {
   const DRAWN = ["svg", "circle", "line", "path", "text", "g", "rect"];
 
-  function make(tag, attributes = {}, ...children) {
+  // make("p.name", "a word"), or with attributes before what it holds.
+  function make(name, ...parts) {
+    const [tag, type] = name.split("."), attributes = parts[0]?.constructor === Object ? parts.shift() : {};
     const element = DRAWN.includes(tag)
       ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...children);
+    for (const [name, value] of Object.entries(type ? { class: type, ...attributes } : attributes)) element.setAttribute(name, value);
+    element.append(...parts);
     return element;
+  }
+
+  // `grab` is told where a drag begins and returns what follows it; `drop` is called at its end.
+  function drag(element, grab, drop) {
+    element.addEventListener("pointerdown", (event) => {
+      const follow = grab(event);
+      element.setPointerCapture(event.pointerId);
+      element.addEventListener("pointermove", follow);
+      element.addEventListener("lostpointercapture", () => { element.removeEventListener("pointermove", follow); drop(); }, { once: true });
+    });
+  }
+
+  // Pixels of a colour, as opaque as `alpha` says for each row and column.
+  function paint(canvas, n, color, alpha) {
+    canvas.width = canvas.height = n;
+    const pen = canvas.getContext("2d"), image = pen.createImageData(n, n), pixels = new Uint32Array(image.data.buffer);
+    for (let at = 0; at < n * n; at += 1) pixels[at] = color + (Math.round(alpha(Math.floor(at / n), at % n)) << 24);
+    pen.putImageData(image, 0, 0);
   }
 
   // A labelled slider; `write` says how its value is read out.
@@ -25,8 +45,10 @@ const panel = (() => {
     };
     input.addEventListener("input", () => { tell(); changed(); });
     tell();
-    controls.append(make("div", { class: "control" }, make("label", { for: id }, text), input, shown));
-    return () => Number(input.value);
+    controls.append(make("div.control", make("label", { for: id }, text), input, shown));
+    const read = () => Number(input.value);
+    read.to = (number) => { input.value = number; input.dispatchEvent(new Event("input", { bubbles: true })); };
+    return read;
   }
 
   // A slider over steps, which it can play.
@@ -35,11 +57,10 @@ const panel = (() => {
     const button = make("button", { type: "button" }, "play");
     let timer;
     const stop = () => { timer = clearInterval(timer); button.textContent = "play"; };
-    const next = () => (read() < options.max ? read.go(read() + 1) : stop());
-    read.go = (step) => { input.value = step; input.dispatchEvent(new Event("input")); };
+    const next = () => (read() < options.max ? read.to(read() + 1) : stop());
     button.onclick = () => {
       if (timer) return stop();
-      read.go(read() < options.max ? read() + 1 : 0);
+      read.to(read() < options.max ? read() + 1 : 0);
       [timer, button.textContent] = [setInterval(next, 1400), "pause"];
     };
     input.before(button);
@@ -60,26 +81,35 @@ const panel = (() => {
   function check(controls, name, text, changed) {
     const id = `explorer-${controls.dataset.name}-${name}`, input = make("input", { type: "checkbox", role: "switch", id, name });
     input.addEventListener("input", changed);
-    controls.append(make("div", { class: "control" }, input, make("label", { for: id }, text)));
+    controls.append(make("div.control", input, make("label", { for: id }, text)));
     return () => input.checked;
   }
 
   // A choice of few, which are all in sight.
-  function radios(controls, name, texts, changed) {
-    const inputs = texts.map((text, k) => make("input", { type: "radio", name, value: k, ...(k ? {} : { checked: "" }) }));
+  function radios(controls, name, texts, changed, first = 0) {
+    const inputs = texts.map((_, k) => make("input", { type: "radio", name, value: k, ...(k === first && { checked: "" }) }));
     for (const input of inputs) input.addEventListener("input", changed);
-    controls.append(make("div", { class: "choice", role: "radiogroup", "aria-label": name },
-      ...inputs.map((input, k) => make("label", {}, input, texts[k]))));
+    controls.append(make("div.choice", { role: "radiogroup", "aria-label": name },
+      ...inputs.map((input, k) => make("label", input, texts[k]))));
     return () => inputs.findIndex((input) => input.checked);
   }
 
-  // A plot between the values of its axes, which `set` writes: those of the left one from below, then of the lower one.
-  function axes(plot) {
+  // Curves over 0, 1, 2, ... with a marker, between the ends of their axes: those of the left one, then of the lower one.
+  function plot(count, ...names) {
+    const lines = names.map((name) => make("path", { class: `curve ${name}` })), marker = make("line.now", { y2: 80 });
+    const svg = make("svg", { viewBox: `0 0 ${8 + 2 * count} 80`, class: "plot", "aria-hidden": "true" }, marker, ...lines);
     const ends = ["low", "high", "first", "last"].map((name) => make("span", { class: name, "aria-hidden": "true" }));
-    const box = make("div", { class: "axes" }, plot, ...ends);
-    box.set = (...values) => ends.forEach((end, k) => (end.textContent = String(values[k]).replace("-", "\u2212")));
+    const box = make("div.axes", svg, ...ends);
+    box.draw = (at, low, high, ...curves) => {
+      [low, high, 0, count - 1].forEach((value, k) => (ends[k].textContent = String(value).replace("-", "\u2212")));
+      curves.forEach((values, k) => lines[k].setAttribute("d",
+        `M ${values.map((y, x) => `${4 + 2 * x} ${(78 - 74 * (y - low) / (high - low)).toFixed(1)}`).join(" L ")}`));
+      for (const end of ["x1", "x2"]) marker.setAttribute(end, 4 + 2 * at);
+    };
     return box;
   }
+
+  const row = (names, ...body) => make("div.row", make("p.name", ...names), ...body);
 
   function dial(className, radius = 40) {
     const svg = make("svg", { viewBox: "-50 -50 100 100", class: `dial ${className}`, "aria-hidden": "true" },
@@ -109,26 +139,31 @@ const panel = (() => {
   const dot = (x, y) => x.reduce((sum, entry, c) => sum + entry * y[c], 0);
   const mean = (weights, rows) => rows[0].map((_, c) => dot(weights, rows.map((row) => row[c])));
 
-  // A line that puts the explorer into another page.
+  // A line that puts the explorer into another page, where `home` is the page that it came from.
+  const root = document.documentElement.dataset.content_root;
+  const home = root === undefined ? document.querySelector("h1 a")?.href ?? "" : "";
+  const address = (path) => new URL(`${root ?? "../"}${path}`, location);
   function embed(name) {
-    const root = document.documentElement.dataset.content_root;
-    if (root === undefined) return []; // it stands in another page
-    const address = new URL(`${root}embed/${name}.html`, location);
-    const line = `<iframe src="${address}" title="${name}" width="100%" height="560" style="border:0"></iframe>`;
-    return [make("details", { class: "embed" }, make("summary", {}, "Embed"), make("code", {}, line))];
+    if (root === undefined) return [];
+    const line = `<iframe src="${address(`embed/${name}.html`)}" title="${name}" width="100%" height="560" style="border:0"></iframe>`;
+    return [make("details.embed", make("summary", "Embed"), make("code", line))];
   }
 
   function place(builders) {
     for (const [name, build] of Object.entries(builders)) {
       for (const box of document.querySelectorAll(`.explorer-${name}`)) {
-        const given = box.querySelector("script"), live = make("div", { class: "live", role: "group", "aria-label": `explorer: ${name}` });
-        build(live, given && JSON.parse(given.text));
-        live.append(...embed(name));
-        box.prepend(live);
-        box.classList.add("is-live");
+        const given = box.querySelector("script"), live = make("div.live", { role: "group", "aria-label": `explorer: ${name}` });
+        const controls = make("div.controls", { "data-name": name }), said = make("p.said", { role: "status" });
+        const show = () => {
+          live.append(...embed(name));
+          box.prepend(live);
+          box.classList.add("is-live");
+        };
+        const later = build(live, given && JSON.parse(given.text), controls, said, box);
+        if (later) later.then(show, () => {}); else show(); // what fails leaves the twin
       }
     }
   }
 
-  return { make, slider, player, radios, number, check, axes, dial, frequency, softmax, dot, mean, place };
+  return { make, drag, paint, slider, player, radios, number, check, plot, row, dial, frequency, softmax, dot, mean, home, address, place };
 })();

@@ -2,110 +2,97 @@
 // the scores grow as its square root, as those of random queries and keys do.
 "use strict";
 
-(() => {
-  const { make, slider, number, check, softmax, dot, mean } = panel;
+panel.place({ pull(live, { keys, values, query, scale, widths }, controls, said) {
+  const { make, drag, slider, number, check, softmax, dot, mean } = panel;
   const UNIT = 44, STEP = 5 * Math.PI / 180, LONGEST = 1.1, LOW = "\u2080\u2081\u2082", STEEPEST = 0.25; // of a softmax: half against half
+  const svg = (...children) => make("svg", { viewBox: "-60 -58 120 112" }, ...children);
+  const at = ([x, y], far = 1) => [far * UNIT * x, -far * UNIT * y].map((c) => c.toFixed(2)); // y points up
+  const put = (element, point, a, b) => at(point).forEach((value, n) => element.setAttribute([a, b][n], value));
+  const label = (text, point, role) => {
+    const [x, y] = at(point, 1.24);
+    return make("text", { x, y, class: role, "text-anchor": "middle", "dominant-baseline": "central" }, text);
+  };
 
-  function pull(live, { keys, values, query, scale, widths }) {
-    const svg = (...children) => make("svg", { viewBox: "-60 -58 120 112" }, ...children);
-    const at = ([x, y], far = 1) => [far * UNIT * x, -far * UNIT * y].map((c) => c.toFixed(2)); // y points up
-    const put = (element, point, a, b) => at(point).forEach((value, n) => element.setAttribute([a, b][n], value));
-    const label = (text, point, role) => {
-      const [x, y] = at(point, 1.24);
-      return make("text", { x, y, class: role, "text-anchor": "middle", "dominant-baseline": "central" }, text);
-    };
+  const hands = keys.map((key) => {
+    const line = make("line", { class: "hand key" });
+    put(line, key, "x2", "y2");
+    return line;
+  });
+  const hand = make("line", { class: "hand query" }), tip = make("circle", { class: "tip query", r: 6 });
+  const grip = make("g.grip", { tabindex: 0, role: "slider", "aria-label": "query",
+    "aria-valuemin": 0, "aria-valuemax": 359 }, make("circle", { r: 14, class: "around" }), tip);
+  const plane = svg(make("circle", { r: UNIT, class: "rim" }), ...hands,
+    ...keys.map((key, j) => label(`k${LOW[j]}`, key, "key")), hand, grip);
+  const corners = values.map((value) => at(value).join(" ")).join(" L ");
+  const threads = values.map(() => make("line.thread"));
+  const output = make("circle.output", { r: 6 });
+  const hull = svg(make("path", { d: `M ${corners} Z`, class: "hull" }), ...threads, output,
+    ...values.map((value, j) => label(`v${LOW[j]}`, value, "value")));
+  hull.setAttribute("aria-hidden", "true");
 
-    const hands = keys.map((key) => {
-      const line = make("line", { class: "hand key" });
-      put(line, key, "x2", "y2");
-      return line;
+  const bar = (text, name, role) => {
+    const fill = make("i", { class: role }), score = make("span.score"), shown = number(name);
+    const line = make("div.bar", make("span", text), score, make("span.track", fill), shown);
+    return { line, score, set: (value, most) => { fill.style.width = `${100 * value / most}%`; shown.set(value, 3); } };
+  };
+  const bars = keys.map((_, j) => bar(`v${LOW[j]}`, `weight-${j}`, "value"));
+  const steep = bar("gradient", "gradient", "query");
+  const place = ["x", "y"].map((axis) => number(`output-${axis}`));
+
+  function draw() {
+    const d = width(), factor = scale * (widths && !divided() ? Math.sqrt(d) : 1);
+    const scores = keys.map((key) => factor * dot(query, key)), weights = softmax(scores), y = mean(weights, values);
+    put(hand, query, "x2", "y2");
+    grip.style.transform = `translate(${at(query).join("px, ")}px)`;
+    const angle = Math.round(Math.atan2(query[1], query[0]) * 180 / Math.PI + 360) % 360;
+    grip.setAttribute("aria-valuenow", angle);
+    grip.setAttribute("aria-valuetext", `${angle} degrees, length ${Math.hypot(...query).toFixed(2)}`);
+    output.style.transform = `translate(${at(y).join("px, ")}px)`;
+    weights.forEach((weight, j) => {
+      hands[j].style.strokeWidth = threads[j].style.strokeWidth = 1.5 + 6 * weight;
+      put(threads[j], values[j], "x1", "y1");
+      put(threads[j], y, "x2", "y2");
+      bars[j].set(weight, 1);
+      bars[j].score.textContent = scores[j].toFixed(1).replace("-", "\u2212");
     });
-    const hand = make("line", { class: "hand query" }), tip = make("circle", { class: "tip query", r: 6 });
-    const grip = make("g", { class: "grip", tabindex: 0, role: "slider", "aria-label": "query",
-      "aria-valuemin": 0, "aria-valuemax": 359 }, make("circle", { r: 14, class: "around" }), tip);
-    const plane = svg(make("circle", { r: UNIT, class: "rim" }), ...hands,
-      ...keys.map((key, j) => label(`k${LOW[j]}`, key, "key")), hand, grip);
-    const corners = values.map((value) => at(value).join(" ")).join(" L ");
-    const threads = values.map(() => make("line", { class: "thread" }));
-    const output = make("circle", { class: "output", r: 6 });
-    const hull = svg(make("path", { d: `M ${corners} Z`, class: "hull" }), ...threads, output,
-      ...values.map((value, j) => label(`v${LOW[j]}`, value, "value")));
-    hull.setAttribute("aria-hidden", "true");
-
-    const bar = (text, name, role) => {
-      const fill = make("i", { class: role }), score = make("span", { class: "score" }), shown = number(name);
-      const line = make("div", { class: "bar" }, make("span", {}, text), score, make("span", { class: "track" }, fill), shown);
-      return { line, score, set: (value, most) => { fill.style.width = `${100 * value / most}%`; shown.set(value, 3); } };
-    };
-    const bars = keys.map((_, j) => bar(`v${LOW[j]}`, `weight-${j}`, "value"));
-    const steep = bar("gradient", "gradient", "query");
-    const place = ["x", "y"].map((axis) => number(`output-${axis}`));
-    const said = make("p", { class: "said", role: "status" });
-
-    function draw() {
-      const d = width(), factor = scale * (widths && !divided() ? Math.sqrt(d) : 1);
-      const scores = keys.map((key) => factor * dot(query, key)), weights = softmax(scores), y = mean(weights, values);
-      put(hand, query, "x2", "y2");
-      grip.style.transform = `translate(${at(query).join("px, ")}px)`;
-      const angle = Math.round(Math.atan2(query[1], query[0]) * 180 / Math.PI + 360) % 360;
-      grip.setAttribute("aria-valuenow", angle);
-      grip.setAttribute("aria-valuetext", `${angle} degrees, length ${Math.hypot(...query).toFixed(2)}`);
-      output.style.transform = `translate(${at(y).join("px, ")}px)`;
-      weights.forEach((weight, j) => {
-        hands[j].style.strokeWidth = threads[j].style.strokeWidth = 1.5 + 6 * weight;
-        put(threads[j], values[j], "x1", "y1");
-        put(threads[j], y, "x2", "y2");
-        bars[j].set(weight, 1);
-        bars[j].score.textContent = scores[j].toFixed(1).replace("-", "\u2212");
-      });
-      steep.set(Math.max(...weights.map((weight) => weight * (1 - weight))), STEEPEST);
-      place.forEach((shown, c) => shown.set(y[c], 2));
-      said.textContent = `Weights ${weights.map((weight) => weight.toFixed(2)).join(", ")}`
-        + `${widths ? `, gradient ${steep.line.lastChild.textContent} of at most ${STEEPEST}` : ""}.`;
-    }
-
-    function to([x, y]) {
-      const shrink = Math.min(1, LONGEST / Math.hypot(x, y));
-      query = [x * shrink, y * shrink];
-      draw();
-    }
-    const turned = (angle, longer) => {
-      const length = Math.max(0.05, Math.hypot(...query) + longer), from = Math.atan2(query[1], query[0]) + angle;
-      to([length * Math.cos(from), length * Math.sin(from)]);
-    };
-    const drag = ({ clientX, clientY }) => {
-      const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(plane.getScreenCTM().inverse());
-      to([x / UNIT, -y / UNIT]);
-    };
-    plane.addEventListener("pointerdown", (event) => {
-      plane.setPointerCapture(event.pointerId);
-      live.classList.add("held");
-      drag(event);
-      plane.addEventListener("pointermove", drag);
-    });
-    plane.addEventListener("lostpointercapture", () => {
-      live.classList.remove("held");
-      plane.removeEventListener("pointermove", drag);
-    });
-    grip.addEventListener("keydown", (event) => {
-      const move = { ArrowLeft: [STEP, 0], ArrowRight: [-STEP, 0], ArrowUp: [0, 0.05], ArrowDown: [0, -0.05] }[event.key];
-      if (!move) return;
-      event.preventDefault();
-      turned(...move);
-    });
-
-    const controls = make("div", { class: "controls" });
-    controls.dataset.name = "pull";
-    const size = (k) => Math.round(2 ** (k / 4));
-    const steps = widths && slider(controls, "width", "width d", { min: 8, max: 40, value: 8, write: (k) => String(size(k)) }, () => draw());
-    const width = () => (widths ? size(steps()) : 1);
-    const divided = widths && check(controls, "divide", "divide by \u221ad", () => draw());
-    live.append(...(widths ? [controls] : []), make("div", { class: "planes" },
-      make("figure", {}, plane, make("figcaption", {}, "pull the query")),
-      make("figure", {}, hull, make("figcaption", {}, "output (", place[0], ", ", place[1], ")")),
-      make("div", { class: "bars" }, make("div", { class: "bar" }, ...["", "score", "weight"].map((text) => make("small", {}, text))), ...bars.map(({ line }) => line), ...(widths ? [steep.line] : []))), said);
-    draw();
+    steep.set(Math.max(...weights.map((weight) => weight * (1 - weight))), STEEPEST);
+    place.forEach((shown, c) => shown.set(y[c], 2));
+    said.textContent = `Weights ${weights.map((weight) => weight.toFixed(2)).join(", ")}`
+      + `${widths ? `, gradient ${steep.line.lastChild.textContent} of at most ${STEEPEST}` : ""}.`;
   }
 
-  panel.place({ pull });
-})();
+  function to([x, y]) {
+    const shrink = Math.min(1, LONGEST / Math.hypot(x, y));
+    query = [x * shrink, y * shrink];
+    draw();
+  }
+  const turned = (angle, longer) => {
+    const length = Math.max(0.05, Math.hypot(...query) + longer), from = Math.atan2(query[1], query[0]) + angle;
+    to([length * Math.cos(from), length * Math.sin(from)]);
+  };
+  const follow = ({ clientX, clientY }) => {
+    const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(plane.getScreenCTM().inverse());
+    to([x / UNIT, -y / UNIT]);
+  };
+  drag(plane, (event) => {
+    live.classList.add("held");
+    follow(event);
+    return follow;
+  }, () => live.classList.remove("held"));
+  grip.addEventListener("keydown", (event) => {
+    const move = { ArrowLeft: [STEP, 0], ArrowRight: [-STEP, 0], ArrowUp: [0, 0.05], ArrowDown: [0, -0.05] }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    turned(...move);
+  });
+
+  const size = (k) => Math.round(2 ** (k / 4));
+  const steps = widths && slider(controls, "width", "width d", { min: 8, max: 40, value: 8, write: (k) => String(size(k)) }, () => draw());
+  const width = () => (widths ? size(steps()) : 1);
+  const divided = widths && check(controls, "divide", "divide by \u221ad", () => draw());
+  live.append(...(widths ? [controls] : []), make("div.planes",
+    make("figure", plane, make("figcaption", "pull the query")),
+    make("figure", hull, make("figcaption", "output (", place[0], ", ", place[1], ")")),
+    make("div.bars", make("div.bar", ...["", "score", "weight"].map((text) => make("small", text))), ...bars.map(({ line }) => line), ...(widths ? [steep.line] : []))), said);
+  draw();
+} });

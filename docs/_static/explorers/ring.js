@@ -4,7 +4,7 @@
 (() => {
   const { make, player, radios, number } = panel;
 
-  function ring(live, { workers, balanced }) {
+  function ring(live, { workers, balanced }, controls, said) {
     const n = balanced.length, text = balanced.map((_, i) => i), all = text.slice(0, workers), holder = (row) => Math.floor(row * workers / n);
     const move = (box, worker) => box.style.setProperty("--turns", worker / workers);
     const boxes = (kind, word, y) => all.map((r) => make("g", { class: kind },
@@ -12,7 +12,7 @@
     const queries = boxes("query", "queries", -18), keys = boxes("key", "keys", 0);
     const svg = (viewBox, ...drawn) => make("svg", { viewBox, "aria-hidden": "true" }, ...drawn);
     const cells = text.map((row) => text.map((x) => make("rect", { x, y: row + holder(row) / 2, width: 0.9, height: 0.9 })));
-    const lines = all.map(() => make("p")), said = make("p", { class: "said", role: "status" }), sum = (pairs) => pairs.reduce((a, b) => a + b, 0);
+    const lines = all.map(() => make("p")), sum = (pairs) => pairs.reduce((a, b) => a + b, 0);
 
     function draw() {
       const now = step(), order = mask() > 1 ? balanced : text, work = all.map(() => all.map(() => 0)); // of each worker, in each step
@@ -28,16 +28,15 @@
       work.forEach((pairs, r) => {
         const waits = pairs[now] < longest[now];
         lines[r].className = waits ? "waits" : "";
-        lines[r].replaceChildren(make("strong", {}, `worker ${r}`), make("span", {}, ...told(`pairs-${r}`, pairs), waits ? ", waits" : ""));
+        lines[r].replaceChildren(make("strong", `worker ${r}`), make("span", ...told(`pairs-${r}`, pairs), waits ? ", waits" : ""));
       });
-      said.replaceChildren(make("strong", {}, "time ", ...told("time", longest)), ": a step takes as long as its busiest worker");
+      said.replaceChildren(make("strong", "time ", ...told("time", longest)), ": a step takes as long as its busiest worker");
     }
 
-    const controls = make("div", { class: "controls", "data-name": "ring" });
     const step = player(controls, "step", { max: workers - 1, value: 0 }, () => draw());
     const mask = radios(controls, "mask", ["no mask", "causal", "causal, balanced"], () => draw());
-    live.append(controls, make("div", { class: "sides" }, svg("-88 -80 176 160", make("circle", { r: 60, class: "rim" }), ...queries, ...keys),
-      make("div", { class: "work" }, svg(`0 0 ${n} ${n + workers / 2 - 0.5}`, ...cells.flat()), make("div", {}, ...lines))), said);
+    live.append(controls, make("div.sides", svg("-88 -80 176 160", make("circle", { r: 60, class: "rim" }), ...queries, ...keys),
+      make("div.work", svg(`0 0 ${n} ${n + workers / 2 - 0.5}`, ...cells.flat()), make("div", ...lines))), said);
     draw();
   }
 

@@ -2,109 +2,94 @@
 // or moved by the arrow keys, or two are picked one after the other.
 "use strict";
 
-(() => {
-  const { make, check, softmax, dot, mean } = panel;
+panel.place({ swap(live, { words, vectors, positions }, controls, said) {
+  const { make, drag, check, softmax, dot, mean } = panel;
   const STILL = matchMedia("(prefers-reduced-motion: reduce)"), WAIT = 1500; // milliseconds until two words swap
+  const n = words.length, home = words.map((_, word) => word);
+  const attend = (rows) => rows.map((query) =>
+    mean(softmax(rows.map((key) => dot(query, key) / Math.sqrt(query.length))), rows));
+  const outputs = (order) => attend(order.map((word, place) =>
+    vectors[word].map((entry, c) => entry + (encoded() ? positions[place][c] : 0))));
+  const swapped = (order, a, b) => order.map((word, place) => order[place === a ? b : place === b ? a : place]);
 
-  function swap(live, { words, vectors, positions }) {
-    const n = words.length, home = words.map((_, word) => word);
-    const attend = (rows) => rows.map((query) =>
-      mean(softmax(rows.map((key) => dot(query, key) / Math.sqrt(query.length))), rows));
-    const outputs = (order) => attend(order.map((word, place) =>
-      vectors[word].map((entry, c) => entry + (encoded() ? positions[place][c] : 0))));
-    const swapped = (order, a, b) => order.map((word, place) => order[place === a ? b : place === b ? a : place]);
+  const sentence = make("q"), count = make("output", { "data-name": "same" }), rest = make("span");
+  said.setAttribute("aria-live", "off");
+  said.append(sentence, make("span", count, rest));
+  const row = make("div.tiles");
+  let order = home, picked = null, dragged = false, later;
 
-    const head = make("div", { class: "controls" });
-    head.dataset.name = "swap";
-    const said = make("p", { class: "said", "aria-live": "off" });
-    const sentence = make("q"), count = make("output", { "data-name": "same" }), rest = make("span");
-    said.append(sentence, make("span", {}, count, rest));
-    const row = make("div", { class: "tiles" });
-    let order = home, picked = null, dragged = false, later;
-
-    const tiles = words.map((word, index) => {
-      const bars = vectors[index].map((_, c) => [
-        make("rect", { class: "first", x: c + 0.06, width: 0.88, height: 1 }),
-        make("rect", { class: "now", x: c + 0.28, width: 0.44, height: 1 })]);
-      const svg = make("svg", { viewBox: `0 -1.05 ${bars.length} 2.1`, preserveAspectRatio: "none", "aria-hidden": "true" },
-        ...bars.flat(), make("line", { x2: bars.length, "vector-effect": "non-scaling-stroke" }));
-      const mark = make("span", { class: "mark", "aria-hidden": "true" });
-      const tile = make("button", { type: "button" }, make("span", { class: "word" }, word), svg, mark);
-      tile.addEventListener("pointerdown", (event) => grab(tile, index, event));
-      tile.addEventListener("click", ({ detail }) => { if (!detail || !dragged) pick(index); }); // 0: by a key
-      tile.addEventListener("keydown", (event) => {
-        const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], place = order.indexOf(index);
-        if (!step) return;
-        event.preventDefault();
-        if (words[place + step] !== undefined) show(swapped(order, place, place + step));
-      });
-      row.append(tile);
-      return { tile, bars, mark };
+  const tiles = words.map((word, index) => {
+    const bars = vectors[index].map((_, c) => [
+      make("rect.first", { x: c + 0.06, width: 0.88, height: 1 }),
+      make("rect.now", { x: c + 0.28, width: 0.44, height: 1 })]);
+    const svg = make("svg", { viewBox: `0 -1.05 ${bars.length} 2.1`, preserveAspectRatio: "none", "aria-hidden": "true" },
+      ...bars.flat(), make("line", { x2: bars.length, "vector-effect": "non-scaling-stroke" }));
+    const mark = make("span.mark", { "aria-hidden": "true" });
+    const tile = make("button", { type: "button" }, make("span.word", word), svg, mark);
+    drag(tile, ({ clientX }) => follow(tile, index, clientX), () => { tile.classList.remove("held"); show(); });
+    tile.addEventListener("click", ({ detail }) => { if (!detail || !dragged) pick(index); }); // 0: by a key
+    tile.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], place = order.indexOf(index);
+      if (!step) return;
+      event.preventDefault();
+      if (words[place + step] !== undefined) show(swapped(order, place, place + step));
     });
+    row.append(tile);
+    return { tile, bars, mark };
+  });
 
-    function show(next = order) {
-      order = next;
-      const first = outputs(home), now = outputs(order);
-      const most = Math.max(...first.flat().map(Math.abs), ...now.flat().map(Math.abs));
-      let same = 0;
-      order.forEach((word, place) => {
-        const { tile, bars, mark } = tiles[word], equal = now[place].every((y, c) => Math.abs(y - first[word][c]) < 1e-9);
-        same += equal;
-        tile.style.setProperty("--by", place - word);
-        tile.dataset.output = now[place];
-        tile.classList.toggle("differs", !equal);
-        tile.setAttribute("aria-pressed", word === picked);
-        tile.setAttribute("aria-label", `${words[word]}, place ${place + 1} of ${n}, output ${equal ? "the same" : "another"}`);
-        mark.textContent = equal ? "=" : "\u2260";
-        bars.forEach(([before, after], c) => {
-          before.style.transform = `scaleY(${-first[word][c] / most})`;
-          after.style.transform = `scaleY(${-now[place][c] / most})`;
-        });
+  function show(next = order) {
+    order = next;
+    const first = outputs(home), now = outputs(order);
+    const most = Math.max(...first.flat().map(Math.abs), ...now.flat().map(Math.abs));
+    let same = 0;
+    order.forEach((word, place) => {
+      const { tile, bars, mark } = tiles[word], equal = now[place].every((y, c) => Math.abs(y - first[word][c]) < 1e-9);
+      same += equal;
+      tile.style.setProperty("--by", place - word);
+      tile.dataset.output = now[place];
+      tile.classList.toggle("differs", !equal);
+      tile.setAttribute("aria-pressed", word === picked);
+      tile.setAttribute("aria-label", `${words[word]}, place ${place + 1} of ${n}, output ${equal ? "the same" : "another"}`);
+      mark.textContent = equal ? "=" : "\u2260";
+      bars.forEach(([before, after], c) => {
+        before.style.transform = `scaleY(${-first[word][c] / most})`;
+        after.style.transform = `scaleY(${-now[place][c] / most})`;
       });
-      sentence.textContent = order.map((word) => words[word]).join(" ");
-      count.dataset.value = same;
-      count.textContent = `${same} of ${n}`;
-      rest.textContent = " outputs the same";
-      said.classList.toggle("differs", same < n);
-    }
-
-    function pick(word) {
-      if (picked === null) picked = word;
-      else [order, picked] = [swapped(order, order.indexOf(picked), order.indexOf(word)), null];
-      show();
-    }
-
-    function grab(tile, word, { clientX: start, pointerId }) {
-      const base = order, from = base.indexOf(word);
-      dragged = false;
-      const drag = ({ clientX }) => {
-        if (!dragged && Math.abs(clientX - start) < 6) return;
-        [dragged, picked] = [true, null];
-        const wide = row.clientWidth / n, to = Math.round(from + (clientX - start) / wide);
-        show(swapped(base, from, Math.min(n - 1, Math.max(0, to))));
-        tile.classList.add("held");
-        tile.style.setProperty("--by", Math.min(n - 1, Math.max(0, from + (clientX - start) / wide)) - word);
-      };
-      const drop = () => {
-        tile.removeEventListener("pointermove", drag);
-        tile.classList.remove("held");
-        show();
-      };
-      tile.setPointerCapture(pointerId);
-      tile.addEventListener("pointermove", drag);
-      tile.addEventListener("lostpointercapture", drop, { once: true });
-    }
-
-    live.append(said, row, head);
-    const encoded = check(head, "positions", "add positions", () => show());
-    head.append(make("small", {}, "Drag a word onto another, or press \u2190 \u2192"));
-    show();
-
-    // Once, without being asked, the last word swaps with the second; it is said aloud only after a touch.
-    const touched = () => { clearTimeout(later); said.setAttribute("aria-live", "polite"); };
-    for (const kind of ["pointerdown", "focusin"]) live.addEventListener(kind, touched, { once: true });
-    if (!STILL.matches) later = setTimeout(() => show(swapped(order, 1, n - 1)), WAIT);
+    });
+    sentence.textContent = order.map((word) => words[word]).join(" ");
+    count.dataset.value = same;
+    count.textContent = `${same} of ${n}`;
+    rest.textContent = " outputs the same";
+    said.classList.toggle("differs", same < n);
   }
 
-  panel.place({ swap });
-})();
+  function pick(word) {
+    if (picked === null) picked = word;
+    else [order, picked] = [swapped(order, order.indexOf(picked), order.indexOf(word)), null];
+    show();
+  }
+
+  function follow(tile, word, start) {
+    const base = order, from = base.indexOf(word);
+    dragged = false;
+    return ({ clientX }) => {
+      if (!dragged && Math.abs(clientX - start) < 6) return;
+      [dragged, picked] = [true, null];
+      const wide = row.clientWidth / n, to = Math.round(from + (clientX - start) / wide);
+      show(swapped(base, from, Math.min(n - 1, Math.max(0, to))));
+      tile.classList.add("held");
+      tile.style.setProperty("--by", Math.min(n - 1, Math.max(0, from + (clientX - start) / wide)) - word);
+    };
+  }
+
+  live.append(said, row, controls);
+  const encoded = check(controls, "positions", "add positions", () => show());
+  controls.append(make("small", "Drag a word onto another, or press \u2190 \u2192"));
+  show();
+
+  // Once, without being asked, the last word swaps with the second; it is said aloud only after a touch.
+  const touched = () => { clearTimeout(later); said.setAttribute("aria-live", "polite"); };
+  for (const kind of ["pointerdown", "focusin"]) live.addEventListener(kind, touched, { once: true });
+  if (!STILL.matches) later = setTimeout(() => show(swapped(order, 1, n - 1)), WAIT);
+} });

@@ -24,7 +24,7 @@ from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
 from posattn.figures.pairs import pairs
 from posattn.figures.ring import ring
-from posattn.figures.score_maps import score_map
+from posattn.figures.score_maps import score_map, score_maps
 from posattn.figures.tiling import tiling
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "rotated_vectors",
     "rotation",
     "score_map",
+    "score_maps",
     "self_attention_layer",
     "tiling",
     "transformer_block",

@@ -50,24 +50,14 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
             look = {"color": POSITION, "markerfacecolor": face, "markeredgewidth": 1.5}
             axes.plot(*point, MARKERS[k % 4], markersize=size, **look)
         arc = (0.85 - 0.17 * (k % 4)) * _points(np.linspace(start, start + angles, 65))
-        axes.add_patch(
-            FancyArrowPatch(
-                path=Path(arc),
-                arrowstyle=ARROW,
-                color=POSITION,
-                linewidth=1.6,
-                mutation_scale=12,
-            )
-        )
+        look = {"arrowstyle": ARROW, "color": POSITION, "linewidth": 1.6}
+        axes.add_patch(FancyArrowPatch(path=Path(arc), mutation_scale=12, **look))
     axes.plot(
         [], [], "o", markersize=9, color=INK, markerfacecolor="none", label="position $i$"
     )
     axes.plot([], [], "o", markersize=6, color=INK, label=r"position $i + \delta$")
-    figure.legend(
-        loc="outside upper center",
-        ncols=2,
-        title=rf"rotated by $\delta\,\omega_c = {angles:.2f}$",
-    )
+    title = rf"rotated by $\delta\,\omega_c = {angles:.2f}$"
+    figure.legend(loc="outside upper center", ncols=2, title=title)
     return figure
 
 

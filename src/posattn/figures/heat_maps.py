@@ -71,7 +71,7 @@ def attention_weights(
         heads, n_q, n_k, _CELL * printed, left, _inches(column_labels), titles, ylabel
     )
     for head, axes in enumerate(panels):
-        image = _heat_map(axes, weights[head], ramp(BLUE), 0, 1)
+        image = _heat_map(axes, weights[head], ramp(BLUE))
         if printed:
             _print_cells(axes, weights[head], BLUE, "{:.2f}")
         if row_labels is not None:
@@ -107,7 +107,7 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
     figure, panels = _panels(len(masks), n_q, n_k, titles=titles)
     for k, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         mask = checked(f"masks[{k}]", masks[k], "n_q n_k", bool, n_q=n_q, n_k=n_k)
-        _heat_map(axes, mask, ListedColormap(["none", BLUE]), 0, 1)
+        _heat_map(axes, mask, ListedColormap(["none", BLUE]))
         rows, cols = np.nonzero(~mask)
         axes.scatter(
             cols, rows, s=min(6, 400 / max(n_q, n_k) ** 2), color=INK, linewidths=0
@@ -147,7 +147,7 @@ def offset_tables(
     for k, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         table = checked(f"tables[{k}]", tables[k], "n n", n=n)
         nearness = 1 / (1 + np.abs(table))
-        _heat_map(axes, nearness, ramp(POSITION), 0, 1)
+        _heat_map(axes, nearness, ramp(POSITION))
         for (i, j), offset in np.ndenumerate(table):
             text = f"{offset:+.0f}".replace("-", "\N{MINUS SIGN}") if offset else "0"
             look = {"color": ink_on(POSITION, nearness[i, j]), "fontsize": SMALL}
@@ -183,16 +183,13 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     else:
         figure = Drawing((width(), 3.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
-    _heat_map(left, bits, ramp(POSITION), 0, 1, "auto")
+    _heat_map(left, bits, ramp(POSITION), aspect="auto")
     _print_cells(left, bits, POSITION, "{:.0f}")
     left.set_xticks(range(b), [str(b - 1 - k) for k in range(b)])
     left.set(xlabel="bit", ylabel="number", title="\N{LEFTWARDS ARROW} frequency falls")
-    image = _heat_map(right, encoding, ramp(POSITION), -1, 1, "auto")
-    right.set(
-        xlabel="column (encoding dimension)",
-        ylabel="row (position $i$)",
-        title="frequency falls \N{RIGHTWARDS ARROW}",
-    )
+    image = _heat_map(right, encoding, ramp(POSITION), -1, aspect="auto")
+    right.set(xlabel="column (encoding dimension)", ylabel="row (position $i$)")
+    right.set_title("frequency falls \N{RIGHTWARDS ARROW}")
     _bar(figure, image, [right], "value")
     return figure
 
@@ -252,19 +249,13 @@ def _bar(figure: Figure, image: AxesImage, panels: list[Axes], label: str) -> No
 
 
 def _heat_map(
-    axes: Axes,
-    values: NDArray,
-    cmap: Colormap,
-    low: int,
-    high: int,
-    aspect: str = "equal",
+    axes: Axes, values: NDArray, cmap: Colormap, low: int = 0, aspect: str = "equal"
 ) -> AxesImage:
     axes.spines[:].set_visible(True)
     integer_ticks(axes.yaxis, values.shape[0])
     integer_ticks(axes.xaxis, values.shape[1])
-    return axes.imshow(
-        values, cmap=cmap, vmin=low, vmax=high, aspect=aspect, interpolation="none"
-    )
+    look = {"cmap": cmap, "vmin": low, "vmax": 1, "interpolation": "none"}
+    return axes.imshow(values, aspect=aspect, **look)
 
 
 def _print_cells(axes: Axes, values: NDArray, color: str, pattern: str) -> None:

@@ -104,12 +104,8 @@ def curves(
         _check_positive(f"points[{label!r}]", pairs[:, 1], log_y)
     figure = Drawing(figsize=(width(), 3), layout="constrained")
     axes = figure.subplots()
-    axes.set(
-        xlabel=xlabel,
-        ylabel=ylabel,
-        xscale="log" if log_x else "linear",
-        yscale="log" if log_y else "linear",
-    )
+    axes.set(xlabel=xlabel, xscale="log" if log_x else "linear")
+    axes.set(ylabel=ylabel, yscale="log" if log_y else "linear")
     if log_x and x.size <= 8:
         axes.set_xticks(x, [f"{value:.10g}" for value in x])
         axes.set_xticks([], minor=True)
@@ -183,6 +179,7 @@ def _frame(axes: Axes) -> None:
 
 def _label_ends(axes: Axes) -> None:
     """Write the label of each line beside its end, no two on top of each other."""
+    look = {"arrowstyle": "-", "linewidth": 0.7, "relpos": (0, 0.5), "shrinkB": 0}
     labels = [
         axes.annotate(
             _folded(line.get_label()),
@@ -191,14 +188,7 @@ def _label_ends(axes: Axes) -> None:
             textcoords="axes fraction",
             va="center",
             linespacing=1.1,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": line.get_color(),
-                "linewidth": 0.7,
-                "relpos": (0, 0.5),
-                "shrinkA": 2,
-                "shrinkB": 0,
-            },
+            arrowprops=look | {"color": line.get_color()},
         )
         for line in axes.lines
     ]

@@ -74,18 +74,9 @@ def _heading(axes: Axes, x: float, y: float, text: str) -> None:
 
 
 def _bit(axes: Axes, x: float, y: float, on: bool) -> None:
-    face = POSITION if on else "none"
     side = 0.8 * _BIT
-    axes.add_patch(
-        Rectangle(
-            (x - side / 2, y - side / 2),
-            side,
-            side,
-            facecolor=face,
-            edgecolor=INK,
-            linewidth=0.7,
-        )
-    )
+    look = {"facecolor": POSITION if on else "none", "edgecolor": INK, "linewidth": 0.7}
+    axes.add_patch(Rectangle((x - side / 2, y - side / 2), side, side, **look))
 
 
 def _dial(
@@ -100,21 +91,10 @@ def _dial(
     x, y = center
     end = 90 - np.degrees(angle)
     if passed:
-        axes.add_patch(
-            Wedge(
-                center,
-                radius,
-                end,
-                end + np.degrees(passed),
-                facecolor=(POSITION, 0.3),
-            )
-        )
+        began = end + np.degrees(passed)
+        axes.add_patch(Wedge(center, radius, end, began, facecolor=(POSITION, 0.3)))
     axes.add_patch(Circle(center, radius, fill=False, edgecolor=INK, linewidth=0.8))
     axes.plot((x, x), (y + radius, y + 0.82 * radius), color=INK, linewidth=0.8)
-    axes.plot(
-        (x, x + 0.9 * radius * hand[0]),
-        (y, y + 0.9 * radius * hand[1]),
-        color=POSITION,
-        linewidth=2,
-        solid_capstyle="round",
-    )
+    across, up = 0.9 * radius * hand
+    look = {"color": POSITION, "linewidth": 2, "solid_capstyle": "round"}
+    axes.plot((x, x + across), (y, y + up), **look)

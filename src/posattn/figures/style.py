@@ -124,13 +124,16 @@ class Drawing(Figure):
 
 
 def _slim(svg: str) -> str:
-    """Leave out what nobody sees: comments, groups of one, digits below a hundredth of a point."""
+    """Leave out what nobody sees: comments, groups of one, bare paths, digits below a hundredth."""
     svg = re.sub(r"<!--.*?-->|<(metadata|style).*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(?<=<g) id="[^"]*"', "", svg)
     svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)
     svg = re.sub(r"(?<=data:image/png;base64,)[^\"]*", _few_colors, svg)
     svg = re.sub(r' d="([^"]*)" transform="scale\(0\.015625\)"', _glyph, svg)
     svg = re.sub(r"scale\(.*?\)|\d+\.\d{3,}", _rounded, svg)
+    svg = svg.replace("PosattnSans-Regular", "S")
+    svg = re.sub(r'(<use [^>]*)transform="translate\((\S+) 0\)"', r'\1x="\2"', svg)
+    svg = re.sub(r'<path d="[^"]*" style="fill: none"/>|<g/>|<defs>\s*</defs>', "", svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     return re.sub(r"<g>\n(<[^<>]*/>)\n</g>", r"\1", svg)
 
@@ -272,21 +275,9 @@ def integer_ticks(axis: Axis, size: int) -> None:
 
 def arrow(axes: Axes, tail: Patch, head: Patch, **look: Any) -> Annotation:
     """Draw an arrow between the borders of two patches, on the line of their centres."""
-    return axes.annotate(
-        "",
-        xy=_centre(head),
-        xytext=_centre(tail),
-        arrowprops={
-            "arrowstyle": ARROW,
-            "patchA": tail,
-            "patchB": head,
-            "shrinkA": 0,
-            "shrinkB": 0,
-            "color": INK,
-            "linewidth": 0.8,
-        }
-        | look,
-    )
+    ends = {"patchA": tail, "patchB": head, "shrinkA": 0, "shrinkB": 0}
+    props = {"arrowstyle": ARROW, "color": INK, "linewidth": 0.8, **ends, **look}
+    return axes.annotate("", xy=_centre(head), xytext=_centre(tail), arrowprops=props)
 
 
 def _centre(patch: Patch) -> NDArray:
