@@ -279,10 +279,8 @@ def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, 
         assert told == [*np.sum(work[: t + 1], 0), np.max(work[: t + 1], 1).sum()]
         counts = [page.locator(f".explorer-ring .{kind}").count() for kind in KINDS]
         assert counts == [np.sum(work[t + 1 :]), now.sum(), (now < now.max()).sum()]
-        homes, keys = (
-            np.array(page.locator(f".explorer-ring g.{kind}").evaluate_all(CORNERS))
-            for kind in ("query", "key")
-        )
+        boxes = [page.locator(f".explorer-ring g.{kind}") for kind in ("query", "key")]
+        homes, keys = (np.array(some.evaluate_all(CORNERS)) for some in boxes)
         near = abs(keys[:, None] - homes).sum(2).argmin(1)
         assert near.tolist() == [(s + t) % 4 for s in range(4)]
 
@@ -295,8 +293,7 @@ def test_steps_play_until_the_last_and_keys_move_them(page):
     button.click()
     assert (button.inner_text(), step.input_value()) == ("pause", "3")
     page.wait_for_selector(".explorer-ring button >> text=play")
-    button.click()
-    button.click()
+    button.dblclick()
     assert (button.inner_text(), step.input_value()) == ("play", "0")
 
 
