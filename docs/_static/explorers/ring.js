@@ -28,15 +28,15 @@
       work.forEach((pairs, r) => {
         const waits = pairs[now] < longest[now];
         lines[r].className = waits ? "waits" : "";
-        lines[r].replaceChildren(make("strong", {}, `worker ${r}`), make("span", {}, ...told(`pairs-${r}`, pairs), waits ? ", waits" : ""));
+        lines[r].replaceChildren(make("strong", `worker ${r}`), make("span", ...told(`pairs-${r}`, pairs), waits ? ", waits" : ""));
       });
-      said.replaceChildren(make("strong", {}, "time ", ...told("time", longest)), ": a step takes as long as its busiest worker");
+      said.replaceChildren(make("strong", "time ", ...told("time", longest)), ": a step takes as long as its busiest worker");
     }
 
     const step = player(controls, "step", { max: workers - 1, value: 0 }, () => draw());
     const mask = radios(controls, "mask", ["no mask", "causal", "causal, balanced"], () => draw());
     live.append(controls, make("div.sides", svg("-88 -80 176 160", make("circle", { r: 60, class: "rim" }), ...queries, ...keys),
-      make("div.work", svg(`0 0 ${n} ${n + workers / 2 - 0.5}`, ...cells.flat()), make("div", {}, ...lines))), said);
+      make("div.work", svg(`0 0 ${n} ${n + workers / 2 - 0.5}`, ...cells.flat()), make("div", ...lines))), said);
     draw();
   }
 

@@ -1,4 +1,4 @@
-// Causal attention a tile at a time. Bars are exponentials, against the largest so far in their row.
+// Tiles: causal attention a tile at a time. Bars are exponentials, measured against the largest so far in their row.
 "use strict";
 
 (() => {
@@ -26,17 +26,17 @@
 
     function draw() {
       const [i, j] = order[step()], fixed = (value) => value.toFixed(1);
-      const line = (name, text, value, digits = 1) => [make("span", {}, name), make("span", {}, ...text, " = ", number(name).set(value, digits))];
+      const line = (name, text, value, digits = 1) => [make("span", name), make("span", ...text, " = ", number(name).set(value, digits))];
       boxes.forEach((box, k) => box.setAttribute("class", `box ${["done", "now", ""][Math.sign(k - step()) + 1]}`));
       [keys.style.translate, queries.style.translate] = [`${j}px`, `0 ${i}px`];
       bars.flat().forEach((bar) => (bar.style.scale = "1 0")); // forgotten, or not yet read
       states.forEach((state, r) => {
         const row = rows[i + r], { was, most, shrink, plus, sums } = read(row, j), rises = j && shrink < 1;
         state.classList.toggle("rises", rises);
-        state.replaceChildren(make("strong", {}, `query ${i + r}`),
+        state.replaceChildren(make("strong", `query ${i + r}`),
           ...line("maximum", [rises ? `ln ${was.most} \u2192 ` : "", `ln ${most}`], Math.log(most), 2),
           ...["sum", "weighted sum"].flatMap((name, c) =>
-            line(name, [make("b", {}, fixed(shrink)), ` \u00d7 ${fixed(was.sums[c])} + ${fixed(plus[c])}`], sums[c])),
+            line(name, [make("b", fixed(shrink)), ` \u00d7 ${fixed(was.sums[c])} + ${fixed(plus[c])}`], sums[c])),
           ...line("output so far", [`${fixed(sums[1])} / ${fixed(sums[0])}`], sums[1] / sums[0], 2));
         row.slice(0, j + size).forEach((power, k) => {
           bars[i + r][k].style.scale = `1 ${power / most}`;
