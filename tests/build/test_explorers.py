@@ -53,10 +53,6 @@ GIVEN["wall"]["schemes"] = [
 ]
 SEEN = """canvas => [...canvas.getContext("2d").getImageData(0, 0, 24, 24).data]
     .filter((_, n) => n % 4 === 3).map((alpha) => alpha / 23)"""
-POWERS = np.random.default_rng(9).choice([1.0, 2, 5], (6, 6))
-LOWER = [row[: i + 1] for i, row in enumerate(POWERS.tolist())]
-GIVEN["tiles"] = {"rows": LOWER, "values": [8.0, 6, 4, 9, 3, 1], "size": 2, "first": 1}
-GIVEN["ring"] = {"workers": 4, "balanced": reference.balanced_order(16, 4).tolist()}
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
 
 
@@ -337,60 +333,6 @@ def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
     assert "#" not in page.url
     tile.press("Enter")
     assert page.url.endswith("#scheme-sinusoidal")
-
-
-@pytest.mark.parametrize("tile", range(6))
-def test_what_tiles_keep_is_the_softmax_of_the_keys_so_far(page, tile):
-    page.locator(".explorer-tiles .box").nth(tile).click()
-    row, column = 2 * np.argwhere(np.tri(3))[tile]
-    bars = page.locator(".explorer-tiles .bar").evaluate_all(BARS)
-    for query, state in enumerate(page.locator(".explorer-tiles .state").all(), row):
-        scores = np.log(POWERS[query, : min(column + 2, query + 1)])
-        weights = reference.masked_softmax(scores[None])[0]
-        exps, output = (
-            weights / weights.max(),
-            weights @ GIVEN["tiles"]["values"][: len(scores)],
-        )
-        kept = [scores.max(), exps.sum(), exps.sum() * output, output]
-        assert state.locator("output").evaluate_all(KEPT) == pytest.approx(kept)
-        first, rest = query * (query + 1) // 2, query + 1 - len(exps)
-        heights = bars[first : first + query + 1]
-        assert heights == pytest.approx(np.pad(exps, (0, rest)), abs=1e-5)
-
-
-@pytest.mark.parametrize("mask", range(3))
-def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, mask):
-    page.locator(".explorer-ring [type=radio]").nth(mask).check()
-    order = np.array(GIVEN["ring"]["balanced"]) if mask == 2 else np.arange(16)
-    seen, held = (reference.causal_mask(16) | (mask == 0))[order], order.reshape(4, 4)
-    work = [[seen[4 * r :][:4, held[r - t]].sum() for r in range(4)] for t in range(4)]
-    for t, now in enumerate(np.array(work)):
-        move(page, "ring-step", t)
-        told = page.locator(".explorer-ring [data-name]:is(output)").evaluate_all(KEPT)
-        assert told == [*np.sum(work[: t + 1], 0), np.max(work[: t + 1], 1).sum()]
-        counts = [page.locator(f".explorer-ring .{kind}").count() for kind in KINDS]
-        assert counts == [np.sum(work[t + 1 :]), now.sum(), (now < now.max()).sum()]
-        homes, keys = (
-            np.array(page.locator(f".explorer-ring g.{kind}").evaluate_all(CORNERS))
-            for kind in ("query", "key")
-        )
-        near = abs(keys[:, None] - homes).sum(2).argmin(1)
-        assert near.tolist() == [(s + t) % 4 for s in range(4)]
-
-
-def test_steps_play_until_the_last_and_keys_move_them(page):
-    button, step = (
-        page.locator(".explorer-ring button"),
-        page.locator("#explorer-ring-step"),
-    )
-    step.press("End")
-    step.press("ArrowLeft")
-    button.click()
-    assert (button.inner_text(), step.input_value()) == ("pause", "3")
-    page.wait_for_selector(".explorer-ring button >> text=play")
-    button.click()
-    button.click()
-    assert (button.inner_text(), step.input_value()) == ("play", "0")
 
 
 def test_keys_move_a_slider_and_choose_a_scheme(page):
