@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from tests.nightly.benchmarks import machine
-from tests.nightly.real import faults, measuring, methods, released
+from tests.nightly.real import faults, heads, measuring, methods, released
 from tests.nightly.studies import records
 
 LONGEST, SHORT = 2 * methods.TRAINED, 1024
@@ -54,7 +54,10 @@ def cells():
         [Cell(kind, name, text, length, pieces) for name in faults.FAULTS]
         for kind, length, pieces in FAULTY
     )
-    return long[:3] + short + again[:3] + long[3:] + asked + whole + again[3:]
+    looked = [
+        Cell("heads", name, text, heads.LENGTH, heads.PIECES) for name in heads.MEASURES
+    ]
+    return looked + long[:3] + short + again[:3] + long[3:] + asked + whole + again[3:]
 
 
 def tokens_of(cell):
@@ -94,11 +97,19 @@ def diagnosis(cell):
     return measuring.diagnosed(made, released.path(), tokens, before.shape[1])
 
 
-KINDS = {"method": method, "fault": fault, "diagnosis": diagnosis}
+def of_heads(cell):
+    """What the heads look at, which pairs they use, or what is lost without them."""
+    return heads.MEASURES[cell.subject]()
+
+
+KINDS = {"method": method, "fault": fault, "diagnosis": diagnosis, "heads": of_heads}
 
 
 def fingerprint(cell):
     """Changes with the code that a cell runs."""
+    if cell.kind == "heads":
+        said = [repr(cell), inspect.getsource(heads)]
+        return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
     seen = measuring.diagnosed if cell.kind == "diagnosis" else measuring.losses
     code = [KINDS[cell.kind], seen, tokens_of, released.read]
     code += [faults.FAULTS[cell.subject]] if cell.kind != "method" else []
