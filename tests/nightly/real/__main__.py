@@ -107,14 +107,13 @@ KINDS = {"method": method, "fault": fault, "diagnosis": diagnosis, "heads": of_h
 
 def fingerprint(cell):
     """Changes with the code that a cell runs."""
-    if cell.kind == "heads":
-        said = [repr(cell), inspect.getsource(heads)]
-        return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
     seen = measuring.diagnosed if cell.kind == "diagnosis" else measuring.losses
     code = [KINDS[cell.kind], seen, tokens_of, released.read]
-    code += [faults.FAULTS[cell.subject]] if cell.kind != "method" else []
+    code += [faults.FAULTS[cell.subject]] if cell.subject in faults.FAULTS else []
     rotary = repr(methods.METHODS.get(cell.subject))
     said = [repr(cell), rotary, PROMPT, *map(inspect.getsource, code)]
+    if cell.kind == "heads":  # nothing else is run
+        said = [repr(cell), inspect.getsource(heads)]
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
 
 
