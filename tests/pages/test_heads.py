@@ -170,6 +170,18 @@ def test_collectors_and_readers_form_together():
     assert nouns[4] < nouns[3] - 0.1
 
 
+def test_a_released_model_needs_its_first_token_and_divides_the_work_alike(page):
+    losses = {
+        name: np.array(page.torch.sink[name]) for name in ("all", "another", "replaced")
+    }
+    whole = np.array(page.torch.sink["nothing"])
+    assert all(abs((each - whole).mean()) < 0.1 for each in losses.values())
+    assert (page.torch.sink["late"] - whole).min() > 1
+    for kind, half in (("previous", slice(0, 16)), ("induction", slice(16, 32))):
+        leads = np.array(page.torch.looks[f"leads of {kind}"])
+        assert (leads[:, half].sum(1) > 0.95 * leads.sum(1)).all()
+
+
 def test_questions_in_two_roles_by_hand(page):
     found = {}
     for kind, (texts, mask) in page.torch.tries["noun only"].items():
