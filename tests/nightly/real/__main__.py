@@ -13,7 +13,15 @@ import torch
 from tqdm import tqdm
 
 from tests.nightly.benchmarks import machine
-from tests.nightly.real import faults, measuring, methods, released, rounding, table
+from tests.nightly.real import (
+    faults,
+    heads,
+    measuring,
+    methods,
+    released,
+    rounding,
+    table,
+)
 from tests.nightly.studies import records
 
 LONGEST, SHORT = 2 * methods.TRAINED, 1024
@@ -58,8 +66,11 @@ def cells():
     rounded = [Cell("rounding", name, text, methods.TRAINED) for name in rounding.ROUNDED]
     learned = [Cell("table", "all-MiniLM-L6-v2", "learned", 512)]
     late = [Cell("fault", name, text, methods.TRAINED) for name in LATE]
+    looked = [
+        Cell("heads", name, text, heads.LENGTH, heads.PIECES) for name in heads.MEASURES
+    ]
     first = long[:3] + short + again[:3] + long[3:] + asked + whole + rounded + late
-    return first + again[3:] + learned
+    return first + looked + again[3:] + learned
 
 
 def tokens_of(cell):
@@ -109,12 +120,18 @@ def learned(cell):
     return table.learned()
 
 
+def of_heads(cell):
+    """What the heads look at, which pairs they use, or what is lost without them."""
+    return heads.MEASURES[cell.subject]()
+
+
 KINDS = {
     "method": method,
     "fault": fault,
     "diagnosis": diagnosis,
     "rounding": rounded,
     "table": learned,
+    "heads": of_heads,
 }
 SEEN = {"diagnosis": measuring.diagnosed, "rounding": rounding, "table": table}
 
@@ -126,6 +143,8 @@ def fingerprint(cell):
     code += [faults.FAULTS[cell.subject]] if cell.subject in faults.FAULTS else []
     rotary = repr(methods.METHODS.get(cell.subject))
     said = [repr(cell), rotary, PROMPT, *map(inspect.getsource, code)]
+    if cell.kind == "heads":  # nothing else is run
+        said = [repr(cell), inspect.getsource(heads)]
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from posattn.torch import Decoder
 from tests.nightly.real import __main__ as command
-from tests.nightly.real import faults, measuring, rounding, table
+from tests.nightly.real import faults, heads, measuring, rounding, table
 from tests.nightly.real.methods import METHODS
 from tests.nightly.studies import records
 
@@ -119,6 +119,39 @@ def test_the_strongest_directions_keep_products():
     kept = np.array(found["rows"])
     assert np.allclose(kept @ kept.T, wide @ wide.T, atol=0.2)
     assert np.allclose(found["lengths"], np.linalg.norm(kept, axis=1), atol=0.01)
+
+
+def test_leads_by_pair_add_up_to_those_of_scores(decoder):
+    def of_scores(weights, q, k):
+        rows, scores = range(heads.PERIOD, 64), weights.log()
+        found = [
+            [
+                scores[..., i, i - (back or i)] - scores[..., i, 1 : i + 1].mean(-1)
+                for i in rows
+            ]
+            for back in heads.KINDS.values()
+        ]
+        return torch.stack([torch.stack(each).mean((0, 1)) for each in found])
+
+    parts, whole = heads.by_layer(decoder, TOKENS[:, :64], heads.leads, of_scores)
+    torch.testing.assert_close(parts.sum(-1), whole, atol=1e-3, rtol=1e-3)
+
+
+def test_a_first_token_hidden_from_all_is_as_if_it_were_not_there(decoder):
+    found = decoder(TOKENS, mask=heads.hidden(0, 1))[:, 1:]
+    torch.testing.assert_close(found, decoder(TOKENS[:, 1:]), atol=1e-3, rtol=1e-3)
+
+
+def test_a_head_without_which_a_decoder_reads_gives_its_mean(decoder):
+    given = []
+    for each in (decoder, heads.without(decoder, [(1, head) for head in range(4)])):
+        each.blocks[1].attention.output.register_forward_hook(
+            lambda *seen: given.append(seen[2])
+        )
+        each(TOKENS)
+    means = (made.mean(1, keepdim=True).expand_as(made) for made in given)
+    torch.testing.assert_close(given[1], next(means), atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(given[0], given[1], atol=1e-2)
 
 
 def test_a_study_goes_on_where_it_ended(tmp_path, monkeypatch):
