@@ -50,11 +50,9 @@ def tile(layer, made):
 
 def apart(steps, made):
     """Rotate queries some positions further than keys."""
+    query, key = both(made)
     further = lambda rotary: lambda x, at: rotary(x, at + steps)  # noqa: E731
-    made.rotate = [
-        exchanged(scheme, change)
-        for scheme, change in zip(both(made), (further, lambda rotary: rotary), strict=True)
-    ]
+    made.rotate = [exchanged(query, further), key]
 
 
 def rounded(products, table, made):
