@@ -78,12 +78,6 @@ def prefix_sees_itself_only(query_positions, key_positions, *, prefix):
     return first | (inside & causal(query_positions, key_positions))
 
 
-@misuse("length_mask")
-def one_more_key(definition, lengths, n_k):
-    """One key too many is seen."""
-    return definition(np.minimum(lengths + 1, n_k), n_k)
-
-
 @fault("ids_packing")
 def counted_by_the_number(segment_ids):
     """A number that comes back is taken for the same text: a text is a run of equal numbers."""

@@ -244,6 +244,8 @@ PLACES = (
      "The first example's keys are taken for those of all: left padding moves them apart."),
     ("sign_of_the_offset", SCORES, lambda i, j: (-i, -j),
      "The wrong sign: offsets are counted from the key to the query, or vice versa."),
+    ("one_more_key", ("length_mask",), lambda lengths, n_k: (np.minimum(lengths + 1, n_k), n_k),
+     "One key too many is seen."),
     ("distance_unbounded", ("fire",), lambda i, j: (i - np.max(i), j - np.max(i)),
      "The divisor ignores the position of the query: it is that of the threshold."),
     ("distances_in_bfloat16", DISTANCES, lambda i, j: map(half_precision("bfloat16"), (i, j)),

@@ -98,7 +98,9 @@ def frequencies_of_the_model(x, positions=None, base=10000.0):
         cause="layouts_mixed", settings=NEIGHBORS)  # fmt: skip
 def tables_of_halves(x, positions=None, *, base=10000.0):
     """Neighbors are rotated, and the tables hold the angles twice, one copy after the other."""
-    return neighbors_by_halves(x, places(x, positions)[..., None] * plain(x.shape[-1], base))
+    return neighbors_by_halves(
+        x, places(x, positions)[..., None] * plain(x.shape[-1], base)
+    )
 
 
 def neighbors_by_halves(x, angles):
