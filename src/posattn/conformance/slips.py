@@ -50,16 +50,16 @@ def tile(layer, made):
 
 def apart(steps, made):
     """Rotate queries some positions further than keys."""
+    query, key = both(made)
     further = lambda rotary: lambda x, at: rotary(x, at + steps)  # noqa: E731
-    made.rotate = [
-        exchanged(scheme, change)
-        for scheme, change in zip(both(made), (further, lambda rotary: rotary), strict=True)
-    ]
+    made.rotate = [exchanged(query, further), key]
 
 
 def rounded(products, table, made):
     """Round frequencies to bfloat16, or positions and their products too, and sines or not."""
     import torch
+
+    from posattn.torch.position.rotary import rotate_by
 
     def coarse(rotary):
         def rotate(x, at):
@@ -70,13 +70,7 @@ def rounded(products, table, made):
                 f(angles.float()).to(kept).to(x.dtype) for f in (torch.cos, torch.sin)
             )
             cos, sin = (rotary.attention_factor * each for each in tables)
-            part, rest = x.split([2 * len(omega), x.shape[-1] - 2 * len(omega)], dim=-1)
-            if rotary.layout == "half":
-                a, b = part.chunk(2, dim=-1)
-                return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], dim=-1)
-            a, b = part[..., ::2], part[..., 1::2]
-            pairs = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1)
-            return torch.cat([pairs.flatten(-2), rest], dim=-1)
+            return rotate_by(x, cos, sin, rotary.layout)
 
         return rotate
 

@@ -105,14 +105,14 @@ def rotated(x, positions, base, rotary_dim, mode, *yarn):
 @against("rotary", far, framework="numpy", dtype="float32", layout="half")
 @rotation_of_heads
 def halves(x, positions, *, base=10000.0, rotary_dim=None):
-    """`ggml_rope_ext` of type NEOX."""
+    """`ggml_rope_ext` of llama.cpp, of type NEOX."""
     return rotated(x, positions, base, rotary_dim, HALVES)
 
 
 @against("rotary", far, framework="numpy", dtype="float32", layout="interleaved")
 @rotation_of_heads
 def neighbors(x, positions, *, base=10000.0, rotary_dim=None):
-    """`ggml_rope_ext`."""
+    """`ggml_rope_ext` of llama.cpp."""
     return rotated(x, positions, base, rotary_dim, NEIGHBORS)
 
 
@@ -145,19 +145,19 @@ def attend(query, key, value, mask, bias, scale, soft_cap=0.0, sinks=None):
 @against("attention", framework="numpy", dtype="float32")
 @attention_of_heads
 def masked(query, key, value, *, mask, bias=None, scale=None):
-    """`ggml_flash_attn_ext` with a mask."""
+    """`ggml_flash_attn_ext` of llama.cpp with a mask."""
     return attend(query, key, value, mask, bias, scale)
 
 
 @against("soft_cap", framework="numpy", dtype="float32")
 @attention_of_heads
 def capped(query, key, value, *, mask, bias=None, scale=None, soft_cap):
-    """`ggml_flash_attn_ext` with `logit_softcap`."""
+    """`ggml_flash_attn_ext` of llama.cpp with `logit_softcap`."""
     return attend(query, key, value, mask, bias, scale, float(soft_cap))
 
 
 @against("sinks", framework="numpy", dtype="float32")
 def with_sinks(query, key, value, *, mask=True, bias=None, scale=None, sinks):
-    """`ggml_flash_attn_ext` with sinks."""
+    """`ggml_flash_attn_ext` of llama.cpp with sinks."""
     pairs = np.ones((1, 1, query.shape[-2], key.shape[-2]), bool)
     return attend(query, key, value, pairs & mask, bias, scale, sinks=sinks)

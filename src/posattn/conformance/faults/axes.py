@@ -44,13 +44,6 @@ def zero_in_the_middle(definition, x, positions=None, *, layout="interleaved", *
 
 
 @misuse("polar_query", "polar_key")
-def sine_and_cosine_in_turn(definition, x, *where, **keywords):
-    """Sines and cosines alternate: here all cosines come first; scores are the same."""
-    cos, sin = np.split(definition(x, *where, **keywords), 2, axis=-1)
-    return np.stack([cos, sin], axis=-1).reshape(*x.shape[:-1], -1)
-
-
-@misuse("polar_query", "polar_key")
 def lengths_may_be_negative(definition, x, *where, **keywords):
     """The entries themselves are the lengths: the softplus is missing."""
     return definition(np.log(np.expm1(np.abs(x) + 1e-9)), *where, **keywords) * np.tile(

@@ -73,14 +73,6 @@ def counted(
     return (1 - share) * below + share * above
 
 
-@misuse("stick_breaking")
-def remainder_to_nothing(definition, query, key, *where):
-    """The query's own key has no weight, as in the paper: here it has what remains."""
-    made = definition(query, key, *where)
-    own = where[1][..., None, :] == where[0][..., None]
-    return np.where(own[..., None, :, :], -np.inf, made)
-
-
 @fault("forgetting")
 def own_gate_counted(log_gates, n_q=None):
     """The gate of the key itself is counted: the sum should begin after the key."""

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.faults.registry import line, misuse
+from posattn.conformance.faults.registry import line
 from posattn.reference import attention_weights, merge_heads, split_heads
 
 
@@ -58,12 +58,6 @@ def naive(x, positions=None, *, normalize=normalized, but=None, **options):
     latent = raw if but == "norm of values" else latent
     values = split_heads(latent @ options["value_weight"], heads)
     return merge_heads(weights @ values) @ options["output_weight"]
-
-
-@misuse("latent")
-def latent_positions_ignored(latent, x, positions=None, **options):
-    """Given positions are ignored: tokens stand at 0, 1, and so on."""
-    return latent(x, **options)
 
 
 def centered(latent, both, eps):

@@ -37,12 +37,6 @@ def future_seen(definition, query_positions, key_positions, **keywords):
     return there | back
 
 
-@misuse("window_mask", seen="NVIDIA-NeMo/Megatron-Bridge #2656")
-def window_one_too_large(definition, *where, window):
-    """The window is one too large: it holds so many tokens before the query's own, and that one."""
-    return definition(*where, window=window + 1)
-
-
 @misuse("window_mask")
 def window_one_too_small(definition, *where, window):
     """The window is one too small: the query's own token is one of those that it holds."""
@@ -82,12 +76,6 @@ def prefix_sees_itself_only(query_positions, key_positions, *, prefix):
     first = key_positions[..., None, :] < prefix
     inside = query_positions[..., :, None] < prefix
     return first | (inside & causal(query_positions, key_positions))
-
-
-@misuse("length_mask")
-def one_more_key(definition, lengths, n_k):
-    """One key too many is seen."""
-    return definition(np.minimum(lengths + 1, n_k), n_k)
 
 
 @fault("ids_packing")

@@ -5,6 +5,7 @@ import numpy as np
 from posattn.conformance.faults.content import SCORES
 from posattn.conformance.faults.masks import MASKS, WITH_POSITIONS
 from posattn.conformance.faults.positions import (
+    ADDED,
     BIASES,
     CONTENT,
     DISTANCES,
@@ -12,7 +13,7 @@ from posattn.conformance.faults.positions import (
     OTHER,
     ROTATED,
 )
-from posattn.conformance.faults.registry import half_precision, misuse
+from posattn.conformance.faults.registry import half_precision, misuse, tokens
 from posattn.conformance.faults.scaling import AXES, METHODS
 from posattn.reference.position.rotary import to_interleaved
 
@@ -215,6 +216,13 @@ KEYWORDS = (
     ("latent_norms_without_weight", ("latent",),
      lambda given: {**given, **{name: 0 * x + 1 for name, x in given.items() if "norm" in name}},
      "The learned factors of the norms are ignored."),
+    ("other_layout", (*ROTATED, "axial", "mixed_rotary", "rotary_scores"),
+     lambda given: {**given, "layout": OTHER[given.get("layout", "interleaved")]},
+     "The other layout: (x[j], x[j + m]) are the pairs where (x[2j], x[2j+1]) should be, or vice versa.",
+     "huggingface/transformers #25199, #33826, Dao-AILab/flash-attention #288"),
+    ("window_one_too_large", ("window_mask",), changed("window", lambda n: n + 1),
+     "The window is one too large: it holds so many tokens before the query's own, and that one.",
+     "NVIDIA-NeMo/Megatron-Bridge #2656"),
     ("prefix_one_too_large", ("prefix_mask",), changed("prefix", lambda n: n + 1),
      "The prefix is one too large."),
 )
@@ -236,12 +244,31 @@ PLACES = (
      "The first example's keys are taken for those of all: left padding moves them apart."),
     ("sign_of_the_offset", SCORES, lambda i, j: (-i, -j),
      "The wrong sign: offsets are counted from the key to the query, or vice versa."),
+    ("one_more_key", ("length_mask",), lambda lengths, n_k: (np.minimum(lengths + 1, n_k), n_k),
+     "One key too many is seen."),
     ("distance_unbounded", ("fire",), lambda i, j: (i - np.max(i), j - np.max(i)),
      "The divisor ignores the position of the query: it is that of the threshold."),
     ("distances_in_bfloat16", DISTANCES, lambda i, j: map(half_precision("bfloat16"), (i, j)),
      "Low-precision positions: they are bfloat16, which has no 257."),
     ("distances_in_float16", DISTANCES, lambda i, j: map(half_precision("float16"), (i, j)),
      "Low-precision positions: they are float16, which has no 2049."),
+)
+# what becomes of the positions of tokens, beside these
+ROWS = (
+    ("positions_ignored", (*ADDED, *ROTATED, "mixed_rotary"), lambda where, x: tokens(x, None),
+     "The positions are ignored: tokens are counted from 0, so offsets and left padding are wrong.",
+     "huggingface/transformers #22161"),
+    ("positions_of_the_first", (*ADDED, *ROTATED),
+     lambda where, x: np.broadcast_to(where[(slice(1),) * (where.ndim - 1)], where.shape),
+     "The first example's positions are used for all: left padding and packing are wrong."),
+    ("counted_anew_in_decoding", (*ADDED, *ROTATED), lambda where, x: where * (where.shape[-1] != 1),
+     "Positions begin anew in decoding: a single token is taken to stand at 0."),
+    ("offset_of_the_first", (*ADDED, *ROTATED), lambda where, x: where[..., :1] + np.arange(x.shape[-2]),
+     "Only the first position counts, as an offset: the others are counted on from it."),
+    ("latent_positions_ignored", ("latent",), lambda where, x: tokens(x, None),
+     "Given positions are ignored: tokens stand at 0, 1, and so on."),
+    ("counted_from_one", ("positional_encoding", *ROTATED), lambda where, x: where + 1,
+     "Positions are counted from 1."),
 )
 # what becomes of the result, beside the arguments
 RESULTS = (
@@ -273,6 +300,17 @@ RESULTS = (
      "The attention factor is missing: it is 1."),
     ("attention_factor_one_over", ("yarn",), lambda made, *_: (made[0], 1 / made[1]),
      "The attention factor is inverted: scores should grow, not shrink."),
+    ("attention_factor_squared", ("yarn", "longrope"), lambda made, *_: (made[0], made[1] ** 2),
+     "The attention factor is squared: that is what it does to the scores, not to queries and keys."),
+    ("wavelengths", METHODS,
+     lambda made, *_: (1 / made[0], made[1]) if isinstance(made, tuple) else 1 / made,
+     "What comes back is one over the frequencies."),
+    ("sine_and_cosine_in_turn", ("polar_query", "polar_key"),
+     lambda made, *_: np.stack(np.split(made, 2, axis=-1), axis=-1).reshape(made.shape),
+     "Sines and cosines alternate: here all cosines come first; scores are the same."),
+    ("remainder_to_nothing", ("stick_breaking",), lambda made, query, key, i, j: np.where(
+        (j[..., None, :] == i[..., None])[..., None, :, :], -np.inf, made),
+     "The query's own key has no weight, as in the paper: here it has what remains."),
     ("true_hides", MASKS, lambda made, *_: ~made,
      "The mask is inverted: True hides, where True should mean may attend."),
     ("zeros_and_ones_added", MASKS, lambda made, *_: np.ones_like(made),
@@ -298,6 +336,12 @@ def at_places(definition, change, arguments, keywords):
     return definition(*heads, *change(queries, keys), **keywords)
 
 
+def at_rows(definition, change, arguments, keywords):
+    """A definition called with other positions of tokens, counted from 0 if there are none."""
+    x, positions = (*arguments, None)[:2]
+    return definition(x, change(tokens(x, positions), x), **keywords)
+
+
 def with_result(definition, change, arguments, keywords):
     """What a definition returns, changed."""
     return change(definition(*arguments, **keywords), *arguments)
@@ -316,6 +360,7 @@ def enter(call, name, schemes, change, sentence, seen=""):
 for rows, call in (
     (KEYWORDS, with_keywords),
     (PLACES, at_places),
+    (ROWS, at_rows),
     (RESULTS, with_result),
 ):
     for row in rows:

@@ -16,18 +16,6 @@ CONTENT = ("shaw", "music_transformer", "transformer_xl", "disentangled", "cope"
 OTHER = {"interleaved": "half", "half": "interleaved"}
 
 
-@misuse(
-    *ROTATED,
-    "axial",
-    "mixed_rotary",
-    "rotary_scores",
-    seen="huggingface/transformers #25199, #33826, Dao-AILab/flash-attention #288",
-)
-def other_layout(definition, x, *where, layout="interleaved", **keywords):
-    """The other layout: (x[j], x[j + m]) are the pairs where (x[2j], x[2j+1]) should be, or vice versa."""
-    return definition(x, *where, layout=OTHER[layout], **keywords)
-
-
 @misuse("rotary_scores")
 def layouts_differ(definition, query, key, *where, layout="interleaved", base=10000.0):
     """Layouts are mixed: the query has the one asked for, and the key the other."""
@@ -49,38 +37,10 @@ def key_not_turned(definition, query, key, *where, **keywords):
     return rotate(query, where[0], **keywords) @ key.mT
 
 
-@misuse(*ADDED, *ROTATED, "mixed_rotary", seen="huggingface/transformers #22161")
-def positions_ignored(definition, x, positions=None, **keywords):
-    """The positions are ignored: tokens are counted from 0, so offsets and left padding are wrong."""
-    return definition(x, tokens(x, None), **keywords)
-
-
 @misuse("rotary", "xpos_query", "xpos_key")
 def rotated_twice(definition, x, positions=None, **keywords):
     """It rotates twice, as where a layer and its kernel both rotate: once is right."""
     return definition(definition(x, positions, **keywords), positions, **keywords)
-
-
-@misuse(*ADDED, *ROTATED)
-def positions_of_the_first(definition, x, positions=None, **keywords):
-    """The first example's positions are used for all: left padding and packing are wrong."""
-    where = tokens(x, positions)
-    one = where[tuple(slice(0, 1) for _ in where.shape[:-1])]
-    return definition(x, np.broadcast_to(one, where.shape), **keywords)
-
-
-@misuse(*ADDED, *ROTATED)
-def counted_anew_in_decoding(definition, x, positions=None, **keywords):
-    """Positions begin anew in decoding: a single token is taken to stand at 0."""
-    where = tokens(x, positions)
-    return definition(x, 0 * where if where.shape[-1] == 1 else where, **keywords)
-
-
-@misuse(*ADDED, *ROTATED)
-def offset_of_the_first(definition, x, positions=None, **keywords):
-    """Only the first position counts, as an offset: the others are counted on from it."""
-    where = tokens(x, positions)
-    return definition(x, where[..., :1] + np.arange(x.shape[-2]), **keywords)
 
 
 @misuse(*ADDED, *ROTATED, seen="AkiRusProd/numpy-transformer #1")
@@ -89,12 +49,6 @@ def wrong_axis(definition, x, positions=None, **keywords):
     flat = np.swapaxes(x, -3, -2)
     made = definition(flat, tokens(flat, positions), **keywords)
     return np.swapaxes(made, -3, -2)
-
-
-@misuse("positional_encoding", *ROTATED)
-def counted_from_one(definition, x, positions=None, **keywords):
-    """Positions are counted from 1."""
-    return definition(x, tokens(x, positions) + 1, **keywords)
 
 
 @misuse(*ENCODINGS)

@@ -30,13 +30,6 @@ METHODS = (
 AXES = "axial_frequencies", "mrope_frequencies", "mrope_interleaved"
 
 
-@misuse(*METHODS)
-def wavelengths(definition, dim, **keywords):
-    """What comes back is one over the frequencies."""
-    made = definition(dim, **keywords)
-    return (1 / made[0], made[1]) if isinstance(made, tuple) else 1 / made
-
-
 def of_frequencies(change, *, seen=""):
     """Enter frequencies that are changed at the end, by `change(frequencies)`."""
 
@@ -61,13 +54,6 @@ def frequencies_in_bfloat16(made):
 def frequencies_in_float16(made):
     """Low-precision frequencies: they are float16, as in a model that was cast."""
     return half_precision("float16")(made)
-
-
-@misuse("yarn", "longrope")
-def attention_factor_squared(definition, dim, **keywords):
-    """The attention factor is squared: that is what it does to the scores, not to queries and keys."""
-    made, factor = definition(dim, **keywords)
-    return made, factor**2
 
 
 @fault("proportional")

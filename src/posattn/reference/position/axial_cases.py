@@ -47,7 +47,10 @@ def axial_cases():
     turns = single(mrope_frequencies(8, (2, 1, 1), interleaved=True))
     wide = draw(3, 2, 5, 16)
     yield "Qwen3.5: pairs of a part take turns", (wide, VIDEO, turns), half
-    centers, round_ = (2 * grid + 1) / np.array([2, 3]) - 1, single(2 * np.pi * omega)
+    centers, round_ = (
+        single((2 * grid + 1) / np.array([2, 3]) - 1),
+        single(2 * np.pi * omega),
+    )
     yield "DINOv3: centers of patches, from -1 to 1", (x, centers, round_), half
     yield "one coordinate", (x, np.arange(6)[:, None], single(omega[:1])), {}
 

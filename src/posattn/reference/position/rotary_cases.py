@@ -27,10 +27,11 @@ def rotary():
         yield f"{said}frequencies given: two pairs rotate", (x, first), given
         odd = draw(3, 1, 5, 7), FINE
         yield f"{said}frequencies given, an odd width", odd, given
-        zeros = {**given, "frequencies": np.pad(SLOW, (0, 2))}
-        yield f"{said}frequencies given, two are 0, as in Gemma 4", (x[:1], first), zeros
         factor = {**given, "attention_factor": 1.25}
         yield f"{said}frequencies given, an attention factor", (x, first), factor
+    zeros = {"layout": "half", "frequencies": np.pad(SLOW, (0, 2))}
+    few = x[:1, :3], first[:3]
+    yield "layout half, frequencies given, two are 0, as in Gemma 4", few, zeros
 
 
 def named(layout, rotary_dim):

@@ -28,6 +28,13 @@ def halves(x, angles):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
+def neighbors(x, angles):
+    """A turn of entries that are neighbors, which is right."""
+    cos, sin = np.cos(angles), np.sin(angles)
+    a, b = x[..., ::2], x[..., 1::2]
+    return np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
+
+
 thread("AkiRusProd/numpy-transformer #1", scheme="positional_encoding",
        cause="wrong_axis")(gallery.encoding_along_the_batch)  # fmt: skip
 thread("Dao-AILab/flash-attention #288", "huggingface/transformers #25199",
@@ -68,8 +75,12 @@ def model_in_bfloat16(x, positions=None, base=10000.0):
     """The frequencies were cast with the model, and the positions take their dtype."""
     omega = torch.from_numpy(plain(x.shape[-1], base)).bfloat16()
     where = torch.arange(x.shape[-2]) if positions is None else positions
-    angles = (where.type_as(omega)[..., None] * omega).double()
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    return halves_of_torch(x, where.type_as(omega)[..., None] * omega)
+
+
+def halves_of_torch(x, angles):
+    """A turn of the two halves, which is right."""
+    cos, sin = (f(angles.double()).to(x.dtype) for f in (torch.cos, torch.sin))
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
@@ -80,28 +91,31 @@ def frequencies_of_the_model(x, positions=None, base=10000.0):
     """The frequencies are cast to bfloat16 before they are multiplied by exact positions."""
     omega = torch.from_numpy(plain(x.shape[-1], base)).bfloat16().double()
     where = torch.arange(x.shape[-2]) if positions is None else positions
-    angles = where[..., None] * omega
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+    return halves_of_torch(x, where[..., None] * omega)
 
 
 @thread("facebookresearch/vjepa2 #15", "huggingface/transformers #47328", scheme="rotary",
         cause="layouts_mixed", settings=NEIGHBORS)  # fmt: skip
 def tables_of_halves(x, positions=None, *, base=10000.0):
     """Neighbors are rotated, and the tables hold the angles twice, one copy after the other."""
-    angles = np.tile(places(x, positions)[..., None] * plain(x.shape[-1], base), 2)
+    return neighbors_by_halves(
+        x, places(x, positions)[..., None] * plain(x.shape[-1], base)
+    )
+
+
+def neighbors_by_halves(x, angles):
+    """Neighbors of the first entries by tables of halves, and the rest as it is."""
+    angles = np.tile(angles, 2)
+    x, rest = np.split(x, [angles.shape[-1]], axis=-1)
     across = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
-    return x * np.cos(angles) + across * np.sin(angles)
+    return np.concatenate([x * np.cos(angles) + across * np.sin(angles), rest], -1)
 
 
 @thread("ml-explore/mlx-lm #1189", scheme="rotary", cause="frequencies_inverted")
 def divided_by_frequencies(x, positions=None, *, base=10000.0):
     """A kernel that divides by wavelengths is given frequencies: positions are divided by them."""
     angles = places(x, positions)[..., None] / plain(x.shape[-1], base)
-    cos, sin = np.cos(angles), np.sin(angles)
-    a, b = x[..., ::2], x[..., 1::2]
-    return np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
+    return neighbors(x, angles)
 
 
 @thread("pie-project/pie #602", scheme="rotary", cause="across_the_whole_head", settings=HALF)  # fmt: skip
@@ -169,9 +183,7 @@ def output_stays_turned(x, positions, rotary_dim=None, base=10000.0, layout="int
 def one_table_for_all_layers(x, positions=None, *, base=10000.0):
     """One table, with the base 160000 of the compressed layers, serves the others too."""
     angles = places(x, positions)[..., None] * plain(x.shape[-1], 160000.0)
-    cos, sin = np.cos(angles), np.sin(angles)
-    a, b = x[..., ::2], x[..., 1::2]
-    return np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
+    return neighbors(x, angles)
 
 
 def by_axes(x, coordinates, frequencies):
@@ -203,10 +215,7 @@ def of_a_part(x, angles):
         cause="layouts_of_axes_mixed", settings=HALF)  # fmt: skip
 def neighbors_of_a_block(x, coordinates, frequencies):
     """The tables are those of halves, and a block that is not told so rotates neighbors."""
-    angles = np.tile(by_axes(x, coordinates, frequencies), 2)
-    x, rest = np.split(x, [angles.shape[-1]], axis=-1)
-    across = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
-    return np.concatenate([x * np.cos(angles) + across * np.sin(angles), rest], -1)
+    return neighbors_by_halves(x, by_axes(x, coordinates, frequencies))
 
 
 @thread("apple/coreai-models #66", scheme="rotary", cause="zeros_left_out",
