@@ -71,9 +71,9 @@ def self_attention_layer() -> Figure:
     }
     color = {"queries": QUERY, "keys": KEY, "values": VALUE, "pooled": VALUE}
     boxes = {name: _box(axes, *at[name], text[name], color.get(name)) for name in text}
-    _join(axes, boxes, "tokens, queries, scores, softmax, pooled, outputs")
-    _join(axes, boxes, "tokens, keys, scores")
-    _join(axes, boxes, "tokens, values, pooled")
+    way = ["tokens", "queries", "scores", "softmax", "pooled", "outputs"]
+    for names in (way, ["tokens", "keys", "scores"], ["tokens", "values", "pooled"]):
+        _chain(axes, *map(boxes.get, names))
     axes.text(*at["weights"], "weights $\\alpha_{ij}$", ha="center", va="center")
     return axes.figure
 
@@ -94,9 +94,9 @@ def transformer_block() -> Figure:
             "norm": (branch, 4.5),
             "attention": (branch, 3.65),
             "sum": (stream, 3.05),
-            "second norm": (branch, 2.6),
+            "norm 2": (branch, 2.6),
             "feed-forward": (branch, 1.75),
-            "second sum": (stream, 1.15),
+            "sum 2": (stream, 1.15),
             "next": (stream, 0.32),
         }
         beside = [(0.42, 4.0), (0.42, 2.1)]
@@ -107,9 +107,9 @@ def transformer_block() -> Figure:
             "norm": (0.95, branch),
             "attention": (2.1, branch),
             "sum": (2.75, stream),
-            "second norm": (3.6, branch),
+            "norm 2": (3.6, branch),
             "feed-forward": (4.75, branch),
-            "second sum": (5.15, stream),
+            "sum 2": (5.15, stream),
             "next": (5.98, stream),
         }
         beside = [(1.83, 1.7), (3.95, 1.7)]
@@ -118,21 +118,18 @@ def transformer_block() -> Figure:
         "norm": ("norm\neach alone", 0.84),
         "attention": ("self-attention\ntokens meet", _WIDTH),
         "sum": ("+", 0.3),
-        "second norm": ("norm\neach alone", 0.84),
+        "norm 2": ("norm\neach alone", 0.84),
         "feed-forward": ("feed-forward\neach alone", _WIDTH),
-        "second sum": ("+", 0.3),
+        "sum 2": ("+", 0.3),
         "next": ("next block", 0.84),
     }
     boxes = {
         name: _box(axes, *at[name], word, across=w) for name, (word, w) in text.items()
     }
     boxes["attention"].set(linewidth=2)
-    _join(
-        axes,
-        boxes,
-        "tokens, norm, attention, sum, second norm, feed-forward, second sum, next",
-    )
-    _join(axes, boxes, "tokens, sum, second sum")
+    way = ["tokens", "norm", "attention", "sum", "norm 2", "feed-forward", "sum 2", "next"]
+    for names in (way, way[::3]):
+        _chain(axes, *map(boxes.get, names))
     for place in beside:
         axes.text(*place, "residual", ha="center", va="center")
     return axes.figure
@@ -164,15 +161,8 @@ def positional_encoding_layer() -> Figure:
     total = _box(axes, *total, "$\\mathbf{X} + \\mathbf{P}$\n$n \\times d$")
     dropout = _box(axes, *dropout, "(dropout)")
     following = _box(axes, *following, "next layer")
-    for tail, head in (
-        (tokens, embedded),
-        (positions, encoding),
-        (embedded, total),
-        (encoding, total),
-        (total, dropout),
-        (dropout, following),
-    ):
-        arrow(axes, tail, head)
+    _chain(axes, tokens, embedded, total, dropout, following)
+    _chain(axes, positions, encoding, total)
     return axes.figure
 
 
@@ -183,10 +173,9 @@ def _paper(height: float) -> Axes:
     return axes
 
 
-def _join(axes: Axes, boxes: dict[str, FancyBboxPatch], path: str) -> None:
-    """Draw an arrow from each block of a path to the next."""
-    for tail, head in pairwise(path.split(", ")):
-        arrow(axes, boxes[tail], boxes[head])
+def _chain(axes: Axes, *boxes: FancyBboxPatch) -> None:
+    for tail, head in pairwise(boxes):
+        arrow(axes, tail, head)
 
 
 def _box(
@@ -199,14 +188,7 @@ def _box(
 ) -> FancyBboxPatch:
     """Place a block of which (x, y) is the centre."""
     axes.text(x, y, text, ha="center", va="center", linespacing=1.4)
-    return axes.add_patch(
-        FancyBboxPatch(
-            (x - across / 2, y - _HEIGHT / 2),
-            across,
-            _HEIGHT,
-            boxstyle="round,pad=0,rounding_size=0.06",
-            facecolor=(color, 0.2) if color else "none",
-            edgecolor=color or INK,
-            linewidth=1.4 if color else 0.8,
-        )
-    )
+    place = (x - across / 2, y - _HEIGHT / 2), across, _HEIGHT
+    look = {"fc": (color, 0.2) if color else "none", "ec": color or INK}
+    look |= {"lw": 1.4 if color else 0.8, "boxstyle": "round,pad=0,rounding_size=0.06"}
+    return axes.add_patch(FancyBboxPatch(*place, **look))

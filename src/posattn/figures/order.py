@@ -92,15 +92,9 @@ def _row(
     for place, (word, vector, equal) in enumerate(zip(words, vectors, same, strict=True)):
         left, right = place - _TILE / 2, place + _TILE / 2
         axes.text(place, top, word, ha="center", va="center", fontsize=10)
-        rounded = {"boxstyle": "round,pad=0,rounding_size=0.08", "facecolor": "none"}
-        pale = {"edgecolor": INK, "linewidth": 0.5, "alpha": 0.3}
-        box = FancyBboxPatch((left, middle - _BARS), _TILE, 2 * _BARS, **rounded, **pale)
-        axes.add_patch(box)
-        axes.bar(
-            place + 0.8 * _TILE * steps,
-            0.9 * _BARS * vector,
-            width=0.5 * _TILE / len(vector),
-            bottom=middle,
-            **_look(equal),
-        )
+        look = {"boxstyle": "round,pad=0,rounding_size=0.08", "fc": "none", "ec": INK}
+        field = (left, middle - _BARS), _TILE, 2 * _BARS
+        axes.add_patch(FancyBboxPatch(*field, **look, lw=0.5, alpha=0.3))
+        x, height = place + 0.8 * _TILE * steps, 0.9 * _BARS * vector
+        axes.bar(x, height, 0.5 * _TILE / len(vector), middle, **_look(equal))
         axes.plot((left, right), (middle, middle), color=INK, linewidth=0.4, alpha=0.6)
