@@ -236,18 +236,15 @@ def visible_to(cache, positions):
         cache = KVCache(key, value, cache.positions[..., :end], None, cache.rotated)
     n = positions.shape[-1]
     if n > 1:
-        causal = cache.window is None and _in_order(cache.positions, end)
-        causal = causal and _in_order(positions.long(), n, end - n)
+        causal = cache.window is None and bool(
+            (cache.positions == torch.arange(end)).all()
+            and (positions.long() == torch.arange(end - n, end)).all()
+        )
         return cache, None if causal else cache.mask, causal
     mask = seen(positions, cache.positions, cache.window)
     if mask.all():
         return cache, None, False
     return cache, mask[..., None, :, :] if mask.ndim > 2 else mask, False
-
-
-def _in_order(positions, n, first=0):
-    """Whether `n` tokens of each example stand one after another."""
-    return bool((positions == torch.arange(first, first + n)).all())
 
 
 def _with_names(cache):

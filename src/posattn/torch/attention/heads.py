@@ -33,11 +33,6 @@ def split_heads(
     """
     contract.sequence("x", x)
     num_heads = contract.heads(num_heads, x.shape[-1])
-    return in_heads(x, num_heads)
-
-
-def in_heads(x, num_heads):
-    """What `split_heads` returns of a width that is known to be good."""
     return x.unflatten(-1, (num_heads, x.shape[-1] // num_heads)).transpose(-3, -2)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from posattn import contract
 from posattn.torch.attention.cache import following
 from posattn.torch.attention.call import Positions, biases, positions_of
-from posattn.torch.attention.heads import in_heads
+from posattn.torch.attention.heads import split_heads
 from posattn.torch.attention.masks import all_of, for_heads, where_not_cached
 from posattn.torch.position.axial import RotaryAxes
 from posattn.torch.position.rotary import Rotary, rotate_alike
@@ -121,8 +121,8 @@ def queries_and_keys(layer, inputs, cache=None):
     weight = floating_weight(layer.query)
     if not (autocast or weight is None):
         contract.floating("query", query, like=weight, owner="the weights")
-    q = in_heads(layer.query(query), layer.num_heads)
-    k = in_heads(layer.key(key), layer.num_kv_heads)
+    q = split_heads(layer.query(query), layer.num_heads)
+    k = split_heads(layer.key(key), layer.num_kv_heads)
     q = q if layer.query_norm is None else layer.query_norm(q).to(q.dtype)
     k = k if layer.key_norm is None else layer.key_norm(k).to(k.dtype)
     at, key_at = inputs.query_positions, inputs.key_positions
@@ -168,7 +168,7 @@ def gated(layer, out, query):
 
 def values(layer, value):
     """The heads of values."""
-    v = in_heads(layer.value(value), layer.num_kv_heads)
+    v = split_heads(layer.value(value), layer.num_kv_heads)
     return v if layer.value_norm is None else layer.value_norm(v).to(v.dtype)
 
 
