@@ -116,22 +116,22 @@ def test_torch_attends_only_to_slots_that_were_reached(torch_column):
     calls = []
 
     def spy(query, key, value, **options):
-        calls.append((key.shape[-2], options["mask"] is None))
+        calls.append((key.shape[-2], options["mask"] is None, options["causal"]))
         return torch_column.scaled_dot_product_attention(query, key, value, **options)
 
     layer = torch_column.MultiHeadAttention(8, 2, attention=spy)
     x, cache = torch.randn(2, 5, 8), layer.init_cache((2,), 50)
     for part in x.split([3, 1, 1], dim=1):
         _, cache = layer(part, cache=cache)
-    assert calls == [(3, False), (4, True), (5, True)]
+    assert calls == [(3, True, True), (4, True, False), (5, True, False)]
     layer(x[:, :1], cache=cache, query_positions=torch.tensor([[5], [4]]))
-    assert calls[3] == (6, False)  # one example stands behind the other
+    assert calls[3] == (6, False, False)  # one example stands behind the other
     empty = layer.init_cache((2,), 50)
     layer(x[:, :1], cache=empty, query_positions=torch.tensor([[-1], [-1]]))
-    assert calls[4] == (1, False)  # nothing but padding
+    assert calls[4] == (1, False, False)  # nothing but padding
     every = torch.ones(51, dtype=torch.bool)
     layer(x[:, :1], cache=cache, mask=every[None])
-    assert calls[5] == (51, False)  # a mask of all slots
+    assert calls[5] == (51, False, False)  # a mask of all slots
 
 
 def test_append_writes_and_a_copy_keeps_what_was(torch_column):

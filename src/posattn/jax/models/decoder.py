@@ -216,14 +216,9 @@ class Decoder:
         Returns:
             `(*batch, n, vocab_size)`. With a cache, that and the cache of all tokens so far.
         """
-        x, options = self._start(tokens, mask, positions, cache)
-        caches, kept = cache or [None] * len(self.blocks), []
-        for index, (block, own) in enumerate(zip(self.blocks, caches, strict=True)):
-            key = None if rng is None else jax.random.fold_in(rng, index)
-            x, own = block(x, cache=own, rng=key, **options)
-            kept.append(own)
+        x, cache = self._stream(tokens, mask, positions, cache, rng)
         logits = self._logits(x)
-        return logits if cache is None else (logits, tuple(kept))
+        return logits if cache is None else (logits, cache)
 
     def attention_weights(
         self,
@@ -286,8 +281,8 @@ class Decoder:
         ends = jnp.asarray(ends, tokens.dtype)
         *batch, n = tokens.shape
 
-        def choose(logits, key):
-            scores = logits[..., -1, :]
+        def choose(x, key):
+            scores = self._logits(x[..., -1, :])
             if temperature > 0:
                 found = jax.random.categorical(key, scores / temperature)
             else:
@@ -296,16 +291,16 @@ class Decoder:
 
         def step(state, key):
             cache, last = state
-            logits, cache = self(last[..., None], cache=cache)
-            last = jnp.where(jnp.isin(last, ends), last, choose(logits, key))
+            x, cache = self._stream(last[..., None], None, None, cache)
+            last = jnp.where(jnp.isin(last, ends), last, choose(x, key))
             return (cache, last), last
 
         keys = jnp.arange(max_new_tokens)  # that nothing is drawn from
         if temperature > 0:
             keys = jax.random.split(rng, max_new_tokens)
         cache = self.init_cache(tuple(batch), n + max_new_tokens)
-        logits, cache = self(tokens, positions=positions, cache=cache)
-        first = choose(logits, keys[0])
+        x, cache = self._stream(tokens, None, positions, cache)
+        first = choose(x, keys[0])
         _, others = jax.lax.scan(step, (cache, first), keys[1:])
         others = jnp.moveaxis(others, 0, -1)
         return jnp.concatenate([tokens, first[..., None], others], axis=-1)
@@ -329,6 +324,16 @@ class Decoder:
             x = self.encoding(x, positions=rows)
         x = applied(self.embedding_norm, x)
         return x, {"mask": mask, "query_positions": positions}
+
+    def _stream(self, tokens, mask, positions, cache, rng=None):
+        """The stream after the last layer, and the cache of all tokens so far if there is one."""
+        x, options = self._start(tokens, mask, positions, cache)
+        caches, kept = cache or [None] * len(self.blocks), []
+        for index, (block, own) in enumerate(zip(self.blocks, caches, strict=True)):
+            key = None if rng is None else jax.random.fold_in(rng, index)
+            x, own = block(x, cache=own, rng=key, **options)
+            kept.append(own)
+        return x, None if cache is None else tuple(kept)
 
     def _logits(self, x):
         """What the stream says of the next tokens."""

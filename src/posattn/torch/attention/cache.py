@@ -223,22 +223,28 @@ def _known(positions):
 
 
 def visible_to(cache, positions):
-    """The part of a cache that queries may attend to, and the mask within; None if they attend to all of it.
+    """The part of a cache that queries may attend to, the mask within, and whether that is causal.
 
+    There is no mask where queries attend to the whole part, or to all of it but the future.
     Where positions can be read, slots that nobody has reached yet are left out.
     """
     if not _known(positions):
-        return cache, cache.mask
+        return cache, cache.mask, False
     if cache.window is None:  # the token at a position is in the slot of that number
         end = max(int(positions.long().max()) + 1, 1)
         key, value = cache.key[..., :end, :], cache.value[..., :end, :]
         cache = KVCache(key, value, cache.positions[..., :end], None, cache.rotated)
-    if positions.shape[-1] > 1:
-        return cache, cache.mask
+    n = positions.shape[-1]
+    if n > 1:
+        causal = cache.window is None and bool(
+            (cache.positions == torch.arange(end)).all()
+            and (positions.long() == torch.arange(end - n, end)).all()
+        )
+        return cache, None if causal else cache.mask, causal
     mask = seen(positions, cache.positions, cache.window)
     if mask.all():
-        return cache, None
-    return cache, mask[..., None, :, :] if mask.ndim > 2 else mask
+        return cache, None, False
+    return cache, mask[..., None, :, :] if mask.ndim > 2 else mask, False
 
 
 def _with_names(cache):

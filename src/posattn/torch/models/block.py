@@ -86,11 +86,12 @@ class Block(nn.Module):
             applied(self.attention_norm, x), causal=True, cache=cache, **options
         )
         heads, cache = (heads, None) if cache is None else heads
-        heads = self.residual_scale * applied(self.attention_post_norm, heads)
-        read = x if self.parallel else x + heads
+        heads = applied(self.attention_post_norm, heads)
+        attended = x.add(heads, alpha=self.residual_scale)
+        read = x if self.parallel else attended
         fed = self.feed_forward(applied(self.feed_forward_norm, read))
-        fed = self.residual_scale * applied(self.feed_forward_post_norm, fed)
-        return x + heads + fed, cache
+        fed = applied(self.feed_forward_post_norm, fed)
+        return attended.add(fed, alpha=self.residual_scale), cache
 
     def attention_weights(self, x, **options):
         """How much each token attends to each in every head, `(*batch, h, n, n)`."""

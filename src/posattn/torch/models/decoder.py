@@ -198,17 +198,9 @@ class Decoder(nn.Module):
         Returns:
             `(*batch, n, vocab_size)`. With a cache, that and the cache of all tokens so far.
         """
-        x, options = self._start(tokens, mask, positions, cache)
-        layers, kept = len(self.blocks), []
-        caches, rngs = cache or [None] * layers, [None] * layers
-        if rng is not None:  # each layer drops other weights
-            first = torch.as_tensor(seed(rng)) * layers
-            rngs = [first + index for index in range(layers)]
-        for block, own, drawn in zip(self.blocks, caches, rngs, strict=True):
-            x, own = block(x, cache=own, rng=drawn, **options)
-            kept.append(own)
+        x, cache = self._stream(tokens, mask, positions, cache, rng)
         logits = self._logits(x)
-        return logits if cache is None else (logits, tuple(kept))
+        return logits if cache is None else (logits, cache)
 
     def attention_weights(
         self,
@@ -273,8 +265,8 @@ class Decoder(nn.Module):
         text = last = tokens
         ended = torch.zeros_like(tokens[..., :1], dtype=torch.bool)
         for _ in range(max_new_tokens):
-            logits, cache = self(last, positions=positions, cache=cache)
-            scores = logits[..., -1, :]
+            x, cache = self._stream(last, None, positions, cache)
+            scores = self._logits(x[..., -1, :])
             if temperature > 0:  # the largest of these is drawn from the softmax
                 drawn = torch.empty_like(scores).exponential_(generator=rng)
                 scores = scores / temperature - drawn.log()
@@ -303,6 +295,19 @@ class Decoder(nn.Module):
             x = self.encoding(x, positions=rows)
         x = applied(self.embedding_norm, x)
         return x, {"mask": mask, "query_positions": positions}
+
+    def _stream(self, tokens, mask, positions, cache, rng=None):
+        """The stream after the last layer, and the cache of all tokens so far if there is one."""
+        x, options = self._start(tokens, mask, positions, cache)
+        layers, kept = len(self.blocks), []
+        caches, rngs = cache or [None] * layers, [None] * layers
+        if rng is not None:  # each layer drops other weights
+            first = torch.as_tensor(seed(rng)) * layers
+            rngs = [first + index for index in range(layers)]
+        for block, own, drawn in zip(self.blocks, caches, rngs, strict=True):
+            x, own = block(x, cache=own, rng=drawn, **options)
+            kept.append(own)
+        return x, None if cache is None else tuple(kept)
 
     def _logits(self, x):
         """What the stream says of the next tokens."""

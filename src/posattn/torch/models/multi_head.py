@@ -306,9 +306,9 @@ def remember(layer, heads, cache):
     cache, seen = appended(cache, heads.key, heads.value, heads.positions.query)
     queries = heads.positions.query
     finite = seen is cache and all(mask is None for mask in heads.masks)
-    held = seen.mask
+    held, causal = seen.mask, False
     if not any(isinstance(x, Tensor) for x in (*heads.masks, *heads.biases)):
-        seen, held = visible_to(seen, queries)
+        seen, held, causal = visible_to(seen, queries)
     key = seen.key
     if not cache.rotated:
         key = rotated(as_given(layer.rotate), 1, key, seen.positions)
@@ -317,7 +317,7 @@ def remember(layer, heads, cache):
         value=seen.value,
         positions=Positions(queries, seen.positions),
         masks=(held, *heads.masks),
-        causal=False,
+        causal=causal,
         finite=finite,  # a cache hides nothing but zeros
     )
     return heads, cache
