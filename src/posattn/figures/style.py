@@ -29,7 +29,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from .svg import svg
+from posattn.figures.svg import svg
 
 INK = "#000000"
 BLUE, ORANGE, GREEN, PINK = PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
