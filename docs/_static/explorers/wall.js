@@ -55,15 +55,14 @@ panel.place({ wall(live, { schemes, chips, maps: packed }, controls, said) {
     maps = new Uint8Array(bytes);
     draw();
   });
-  // Once, without being asked, all move by a few tokens; it is said aloud only after a touch.
+  // Once, as a pointer comes near, all move by a few tokens; it is said aloud only after a touch.
   said.setAttribute("aria-live", "off");
   const stop = () => clearInterval(sweep);
-  const seen = new IntersectionObserver(([{ isIntersecting }]) => {
-    if (!isIntersecting || STILL.matches) return;
-    seen.disconnect();
+  const near = () => {
+    if (STILL.matches) return;
     sweep = setInterval(() => { shift.to(shift() + 1); if (shift() === SWEEP - 1) stop(); }, PACE);
-  });
-  seen.observe(grid);
-  const touched = () => { seen.disconnect(); stop(); said.setAttribute("aria-live", "polite"); };
+  };
+  grid.addEventListener("pointerenter", near, { once: true });
+  const touched = () => { grid.removeEventListener("pointerenter", near); stop(); said.setAttribute("aria-live", "polite"); };
   for (const kind of ["pointerdown", "keydown"]) live.addEventListener(kind, touched);
 } });
