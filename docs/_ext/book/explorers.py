@@ -29,9 +29,8 @@ STATIC = Path(__file__).parents[2] / "_static"
 SCRIPTS = STATIC / "explorers"
 NAMES = re.compile(r'class="explorer explorer-(\w+)')
 STYLES = re.compile(r"/\* --- (?:Colours|Focus|Explorers)\b.*?(?=/\* ---)", re.DOTALL)
-ALIEN = (
-    r"^ *(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}\n"  # rules of another explorer
-)
+# Rules of another explorer.
+ALIEN = r"^ *(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}\n"
 logger = logging.getLogger(__name__)
 
 

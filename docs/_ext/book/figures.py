@@ -40,11 +40,8 @@ FITTED = re.compile(r' textLength="[^"]*" lengthAdjust="[^"]*"')  # in the fonts
 OUTLINE = re.compile(r'<path id="([^"]+)"[^>]*/>')  # of a letter
 EMPTY = re.compile(r"<defs>\s*</defs>\s*")
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
-CODE, TEXT, PAPER = (
-    880,
-    640,
-    468,
-)  # widths of code and text on a page, and on paper in points
+# Widths of code and text on a page in pixels, and on paper in points.
+CODE, TEXT, PAPER = 880, 640, 468
 HIGH = 560  # pixels, of a figure that leaves room for its caption
 logger = logging.getLogger(__name__)
 

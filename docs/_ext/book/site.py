@@ -64,9 +64,8 @@ COMMANDS = (
     r"\\[a-zA-Z]+",
 )
 LONG = re.compile(r"(?=\S{20})\S*\w[/_.]\w")
-BREAK = re.compile(
-    r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])"
-)  # a new line may begin here
+# Where a long name may go on in the next line.
+BREAK = re.compile(r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])")
 LETTER = {
     "scale(0.015625)",
     "scale(.15625)",
