@@ -1,4 +1,4 @@
-"""Ways to read twice as far as in training: the rotation that each gives to every layer."""
+"""Ways to read further than in training: the rotation that each gives to every layer."""
 
 from posattn.torch import (
     Rotary,
@@ -27,4 +27,11 @@ METHODS = {
     # dynamic NTK with factor 1 does the same, in one pass over twice the length
     "NTK-aware": rotary(ntk_aware(WIDTH, **SCALED)),
     "llama3": rotary(llama3(WIDTH, **SCALED, trained_length=TRAINED)),
+}
+FAR = {"base": 100000.0, "factor": 4.0}
+METHODS |= {
+    "YaRN by 4": rotary(*yarn(WIDTH, **FAR, trained_length=TRAINED)),
+    "NTK-aware by 4": rotary(ntk_aware(WIDTH, **FAR)),
+    "llama3 by 4": rotary(llama3(WIDTH, **FAR, trained_length=TRAINED)),
+    "position interpolation by 4": rotary(position_interpolation(WIDTH, **FAR)),
 }
