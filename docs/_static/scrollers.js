@@ -24,7 +24,11 @@
   };
   // Told of each box when it is first laid out, which far below may be never, and when its size
   // changes; all are measured before one is marked, since a mark makes the browser lay out again.
-  const observer = new ResizeObserver((entries) => entries.map(measure).forEach(mark));
+  // What scrolls has wider cells, so it is measured without the mark.
+  const observer = new ResizeObserver((entries) => {
+    for (const { target: box } of entries) box.classList.remove("scrolls");
+    entries.map(measure).forEach(mark);
+  });
   const observe = () => names.forEach((_, box) => { observer.unobserve(box); observer.observe(box); });
   for (const [kind, name] of Object.entries(NAMES))
     for (const box of document.querySelectorAll(`.${kind}`))

@@ -133,7 +133,11 @@ def test_a_released_model_reads_on_unless_all_pairs_are_slowed(page):
         assert np.all(np.diff(thousands[::2]) > 0)
         for slowed in (each for each in read if each is not None):
             assert abs(slowed[64:].mean() - slowed[:64].mean()) < 0.4
-            assert 0 < (slowed - plain)[:64].mean() < 0.04
+            assert 0 < (slowed - plain)[:64].mean() < 0.05
+    far = {name: loss.reshape(-1, 64).mean(1) for name, loss in page.torch.far.items()}
+    assert np.all(np.diff(far["nothing"]) > 1)
+    rises = {name for name, loss in far.items() if loss[3] > loss[2] + 0.02}
+    assert set(far) - rises == {"YaRN by 4"}
     kings = page.torch.kings
     assert 0.4 < (kings["position interpolation"] - kings["nothing"])[:64].mean() < 0.8
     assert (kings["YaRN without its factor"] - kings["YaRN"])[64:].mean() < 0.01

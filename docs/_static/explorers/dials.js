@@ -72,7 +72,7 @@ panel.place({ dials(live, given, controls, said) {
       pen.fillStyle = color("position");
       sector(0, Math.min(seen, TURN), 0.3);
       pen.fillStyle = bad;
-      if (lost[j]) sector(seen, Math.min(angle, TURN), 0.4);
+      if (lost[j]) sector(seen, Math.min(angle, TURN), 0.7);
       pen.strokeStyle = color("quiet");
       pen.lineWidth = 1;
       pen.beginPath();
