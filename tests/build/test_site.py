@@ -105,7 +105,10 @@ def test_an_explorer_can_stand_in_another_page(site, browser):
     assert tab.locator(".is-live .tiles button").count() == 2
     assert tab.evaluate("document.documentElement.scrollWidth") <= 320
     tab.goto((site / "chapter.html").as_uri())
-    assert f'src="{embedded.as_uri()}"' in tab.text_content(".embed code")
+    tab.click(".embed summary")
+    line = tab.text_content(".embed code:not(:empty)")
+    assert f'src="{embedded.as_uri()}"' in line
+    assert int(re.search(r'height="(\d+)"', line)[1]) > 200
     tab.close()
 
 

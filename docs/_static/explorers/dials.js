@@ -89,7 +89,7 @@ panel.place({ dials(live, given, controls, said) {
     write: (k) => written(Math.round(2 ** (k / STEPS))) }, () => draw());
   const method = radios(controls, "repair", Object.keys(METHODS), () => draw());
   live.append(controls, said, canvas,
-    make("p.ends", make("small", "pair 0, the fastest"), make("small", `pair ${count - 1}`)));
+    make("p.ends", make("small", "pair 0, the fastest"), make("small", "shaded: seen in training; red: never seen"), make("small", `pair ${count - 1}`)));
   draw();
   new ResizeObserver(draw).observe(live);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

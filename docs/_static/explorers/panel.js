@@ -143,10 +143,12 @@ const panel = (() => {
   const root = document.documentElement.dataset.content_root;
   const home = root === undefined ? document.querySelector("h1 a")?.href ?? "" : "";
   const address = (path) => new URL(`${root ?? "../"}${path}`, location);
-  function embed(name) {
+  function embed(name, live) {
     if (root === undefined) return [];
-    const line = `<iframe src="${address(`embed/${name}.html`)}" title="${name}" width="100%" height="560" style="border:0"></iframe>`;
-    return [make("details.embed", make("summary", "Embed"), make("code", line))];
+    const line = make("code"), fold = make("details.embed", make("summary", "Embed"), line);
+    fold.ontoggle = () => (line.textContent =
+      `<iframe src="${address(`embed/${name}.html`)}" title="${name}" width="100%" height="${live.offsetHeight}" style="border:0"></iframe>`);
+    return [fold];
   }
 
   function place(builders) {
@@ -155,7 +157,7 @@ const panel = (() => {
         const given = box.querySelector("script"), live = make("div.live", { role: "group", "aria-label": `explorer: ${name}` });
         const controls = make("div.controls", { "data-name": name }), said = make("p.said", { role: "status" });
         const show = () => {
-          live.append(...embed(name));
+          live.append(...embed(name, live));
           box.prepend(live);
           box.classList.add("is-live");
         };
