@@ -85,7 +85,7 @@ panel.place({ swap(live, { words, vectors, positions }, controls, said) {
 
   live.append(said, row, controls);
   const encoded = check(controls, "positions", "add positions", () => show());
-  controls.append(make("small", "Drag a word onto another, or press \u2190 \u2192"));
+  controls.append(make("small", `Drag a word onto another, or ${matchMedia("(hover: none)").matches ? "tap two" : "press \u2190 \u2192"}`));
   show();
 
   // Once, without being asked, the last word swaps with the second; it is said aloud only after a touch.
