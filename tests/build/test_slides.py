@@ -136,6 +136,7 @@ def test_keys_show_the_next_step_the_next_slide_all_and_the_notes(page, deck):
     page.wait_for_url("**/attention.html#/attention-is-a-weighted-mean")
     number = str(len(slides_of(deck.read_text(encoding="utf-8"))))
     assert page.inner_text(".slide-number").split() == ["2", "/", number]
+    assert page.is_visible(".present .words li")
     first, *later = page.locator(".present .fragment").all()
     assert not first.is_visible()
     page.keyboard.press("ArrowRight")

@@ -20,6 +20,7 @@ from sphinx.util.fileutil import copy_asset
 from sphinx.writers.html5 import HTML5Translator
 from sphinx_proof.nodes import NODE_TYPES
 from sphinx_revealjs._ext.notes import revealjs_notes
+from sphinx_revealjs.nodes import revealjs_fragments
 from sphinx_revealjs.utils import get_revealjs_path
 
 from .cells import is_cell
@@ -136,6 +137,10 @@ class LayOut(SphinxPostTransform):
             words = [n for n in rest if n not in after + aside]
             words = nodes.container("", *words, classes=["words"])
             body = nodes.container("", words, *aside, classes=["body"])
+            for steps in body.findall(revealjs_fragments):
+                points = steps.findall(nodes.Element)
+                first = next(node for node in points if "fragment" in node["classes"])
+                first["classes"].remove("fragment")  # a slide does not begin empty
             links = {f"/{self.config.root_doc}": ("std:doc", "The book")}
             for box in body.findall(nodes.container):
                 for target, role in box.get("links", {}).items():
