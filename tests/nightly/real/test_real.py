@@ -7,7 +7,7 @@ from torch import nn
 
 from posattn.torch import Decoder
 from tests.nightly.real import __main__ as command
-from tests.nightly.real import faults, heads, measuring, rounding, table
+from tests.nightly.real import faults, heads, measuring, needles, rounding, table
 from tests.nightly.real.methods import METHODS
 from tests.nightly.studies import records
 
@@ -89,6 +89,22 @@ def test_a_mask_from_the_top_left_shows_a_new_token_the_first_key(decoder):
     rows = [made(each % 50)[:, 20] for each in (TOKENS, changed)]
     assert torch.equal(*rows)
     assert not torch.equal(*(decoder(each % 50)[:, 20] for each in (TOKENS, changed)))
+
+
+def test_needles_lie_in_order_and_each_question_is_asked_of_the_text_alone(
+    decoder, monkeypatch
+):
+    text, asked, answers = needles.hide(lambda said: [said], list(range(100)), 0)
+    assert len(text) == 100
+    hidden = [said for said in text if isinstance(said, str)]
+    parts = zip(asked, answers, strict=True)
+    assert hidden == [" " + question[0][1:] + answer[0] + "." for question, answer in parts]
+
+    text, asked = TOKENS[0, :200].tolist(), TOKENS[0, 200:230].reshape(3, 10).tolist()
+    alone = [decoder(torch.tensor([text + question]))[0, -1] for question in asked]
+    said = [[int(logits.argmax())] for logits in alone]
+    monkeypatch.setattr(needles, "hide", lambda *given: (text, asked, said))
+    assert needles.found(decoder, None, TOKENS) == [[1, 1, 1]]
 
 
 def test_rounding_is_compared_as_one_pass_would_be(decoder):
