@@ -492,7 +492,7 @@ def test_heat_maps_begin_at_the_page_itself():
 
 
 def test_attention_weights_take_one_matrix_and_words():
-    keys = ["un", "chat", "s'est", "assis", "par", "terre"]
+    keys = ["un", "chat", "s'est", "installé", "par", "terre"]
     figure = figures.attention_weights(WEIGHTS[0].tolist(), WORDS[:4], keys, ylabel="head")
     (axes,) = panels(figure)
     assert np.array_equal(axes.images[0].get_array(), WEIGHTS[0])
@@ -516,7 +516,8 @@ def test_attention_weights_share_one_scale_and_print_their_values():
         (image,) = axes.images
         assert np.array_equal(image.get_array(), weights)
         assert image.get_clim() == (0, 1)
-        assert [t.get_text() for t in axes.texts] == [f"{w:.2f}" for w in weights.ravel()]
+        wanted = [f"{w:.2f}" for w in weights.ravel() if w >= 0.005]
+        assert [t.get_text() for t in axes.texts] == wanted
         assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
         assert ticks(axes.xaxis) == [0, 1, 2, 3, 4, 5]
     assert panels(figure)[0].get_ylabel() == "query"

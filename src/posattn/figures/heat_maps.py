@@ -4,9 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, ListedColormap
+from matplotlib.colors import Colormap, ListedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
@@ -29,6 +31,7 @@ from posattn.figures.style import (
 _PRINTED = 64  # cells
 _CELL = 0.29  # inches that a printed weight needs
 _SLACK = 1e-6
+_SHADE = 0.6  # power of a weight, so that a tenth can be told from nothing
 
 
 @drawn
@@ -49,8 +52,8 @@ def attention_weights(
         ylabel: what the rows are, if they are no queries.
 
     Returns:
-        A figure with h panels. They print their values if these are at most 64 and fit; else a
-        bar tells which colour is which weight.
+        A figure with h panels. They print their values, without what rounds to 0.00, if these are
+        at most 64 and fit; else a bar tells which colour is which weight.
 
     Raises:
         ValueError: if a shape is wrong, or a weight lies outside 0 to 1.
@@ -72,13 +75,14 @@ def attention_weights(
     )
     for head, axes in enumerate(panels):
         image = _heat_map(axes, weights[head], ramp(BLUE))
+        image.set_norm(PowerNorm(_SHADE, 0, 1))
         if printed:
-            _print_cells(axes, weights[head], BLUE, "{:.2f}")
+            _part(image)
+            _print_cells(axes, weights[head], BLUE, "{:.2f}", _SHADE)
         if row_labels is not None:
             axes.set_yticks(range(n_q), row_labels)
         if column_labels is not None:
-            rotated = max(map(len, column_labels)) > 3
-            axes.set_xticks(range(n_k), column_labels, rotation=90 * rotated)
+            _name_keys(axes, column_labels)
         if titles is not None:
             axes.set_title(titles[head])
     if not printed:
@@ -147,13 +151,13 @@ def offset_tables(
     for k, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         table = checked(f"tables[{k}]", tables[k], "n n", n=n)
         nearness = 1 / (1 + np.abs(table))
-        _heat_map(axes, nearness, ramp(POSITION))
+        _part(_heat_map(axes, nearness, ramp(POSITION)))
         for (i, j), offset in np.ndenumerate(table):
             text = f"{offset:+.0f}".replace("-", "\N{MINUS SIGN}") if offset else "0"
             look = {"color": ink_on(POSITION, nearness[i, j]), "fontsize": SMALL}
             axes.text(j, i, text, ha="center", va="center", **look)
         axes.set_yticks(range(n), words)
-        axes.set_xticks(range(n), words, rotation=90)
+        _name_keys(axes, words)
         axes.set_title(title)
     return figure
 
@@ -183,7 +187,7 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     else:
         figure = Drawing((width(), 3.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
-    _heat_map(left, bits, ramp(POSITION), aspect="auto")
+    _part(_heat_map(left, bits, ramp(POSITION), aspect="auto"))
     _print_cells(left, bits, POSITION, "{:.0f}")
     left.set_xticks(range(b), [str(b - 1 - k) for k in range(b)])
     left.set(xlabel="bit", ylabel="number", title="\N{LEFTWARDS ARROW} frequency falls")
@@ -246,9 +250,9 @@ def _panels(
     In inches: no cell narrower than `cell`, `left` and `below` for the labels of queries and keys.
     """
     gap, room = 0.2, _room(left)
-    least = max(1.2, cell * n_k, 0.085 * max(map(len, titles or [""])))
-    per_row = min(count, 4, max(1, int((room + gap) / (least + gap))))
-    rows = -(-count // per_row)
+    least = max(1.0, cell * n_k, 0.085 * max(map(len, titles or [""])))
+    rows = -(-count // min(5, max(1, int((room + gap) / (least + gap)))))
+    per_row = -(-count // rows)
     across = min(room / per_row - gap * (per_row > 1), max(least, min(3.2, 0.45 * n_k)))
     down = min(across * n_q / n_k, 4)
     size = (
@@ -295,11 +299,37 @@ def _heat_map(
     return axes.imshow(values, aspect=aspect, **look)
 
 
-def _print_cells(axes: Axes, values: NDArray, color: str, pattern: str) -> None:
+def _part(image: AxesImage) -> None:
+    """Leave the page between the cells instead of a frame around them."""
+    cell = Path.unit_rectangle()
+    cells = [
+        Path(0.94 * cell.vertices + (j - 0.47, i - 0.47), cell.codes)
+        for i, j in np.ndindex(*image.get_array().shape)
+    ]
+    axes, cells = image.axes, Path.make_compound_path(*cells)
+    image.set_clip_path(cells, axes.transData)
+    axes.add_patch(PathPatch(cells, color=GRID, alpha=0.1, linewidth=0, zorder=0))
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+
+
+def _name_keys(axes: Axes, names: Sequence[str]) -> None:
+    """Write the names of the keys, upright where they do not fit side by side."""
+    axes.figure.get_layout_engine().execute(axes.figure)  # now the panel has its width
+    inches = axes.get_position().width * axes.figure.get_figwidth() / len(names)
+    upright = _inches(names) + 0.04 > inches
+    axes.set_xticks(range(len(names)), names, rotation=90 * upright)
+
+
+def _print_cells(
+    axes: Axes, values: NDArray, color: str, pattern: str, shade: float = 1.0
+) -> None:
     """Print the values in their cells, in what can be read there, whatever the page is."""
+    nothing = pattern.format(0) if shade < 1 else None
     for (i, j), value in np.ndenumerate(values):
-        look = {"color": ink_on(color, value), "fontsize": SMALL}
-        axes.text(j, i, pattern.format(value), ha="center", va="center", **look)
+        look = {"color": ink_on(color, max(value, 0) ** shade), "fontsize": SMALL}
+        if (text := pattern.format(value)) != nothing:
+            axes.text(j, i, text, ha="center", va="center", **look)
 
 
 def _check_labels(name: str, labels: Sequence[str] | None, size: int) -> None:

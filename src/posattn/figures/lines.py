@@ -70,7 +70,7 @@ def curves(
     log_y: bool = False,
     points: Mapping[str, ArrayLike] | None = None,
 ) -> Figure:
-    """Draw several curves over one axis, told apart by colour, dash and marker.
+    """Draw several curves over one axis, told apart by colour and dash, and many of them by markers.
 
     Where there are points, such as data, they alone have markers.
 
@@ -193,8 +193,12 @@ def _plot(
     lines: Mapping[str, NDArray],
     points: Mapping[str, NDArray] | None = None,
 ) -> None:
-    """Draw each line in its own look, with about ten markers if there are no points, and label all."""
+    """Draw each line in its own look, and label all.
+
+    Markers stand where they tell what was measured, or lines whose dashes are the same.
+    """
     every = max(1, x.size // 10)
+    marked = not points and (len(lines) > 4 or x.size <= 16)
     for k, (label, values) in enumerate(lines.items()):
         axes.plot(
             x,
@@ -202,7 +206,7 @@ def _plot(
             label=label,
             color=_COLORS[k % 8],
             linestyle=_DASHES[(k + k // 4) % 4],
-            marker="" if points else MARKERS[(k + k // 4 * 2) % 4],
+            marker=MARKERS[(k + k // 4 * 2) % 4] if marked else "",
             markevery=(k * every // 4 % every, every),
         )
     for k, (label, pairs) in enumerate((points or {}).items()):
