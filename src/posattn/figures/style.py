@@ -29,7 +29,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from posattn.figures.svg import svg
+from posattn.figures.svg import ink, svg
 
 INK = "#000000"
 BLUE, ORANGE, GREEN, PINK = PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -114,7 +114,8 @@ class Drawing(Figure):
 
     def _repr_pdf_(self) -> bytes:
         buffer = BytesIO()
-        self.savefig(buffer, format="pdf", metadata={"CreationDate": None})
+        look = {"bbox_inches": ink(self), "metadata": {"CreationDate": None}}
+        self.savefig(buffer, format="pdf", **look)
         return buffer.getvalue()
 
 

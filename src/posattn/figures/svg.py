@@ -5,10 +5,14 @@ from base64 import b64decode, b64encode
 from io import BytesIO, StringIO
 
 import numpy as np
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_mixed import MixedModeRenderer
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.colors import rgb2hex
 from matplotlib.figure import Figure
+from matplotlib.spines import Spine
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 from PIL import Image
 
 _FAMILY = "Source Sans 3, Source Sans Pro, sans-serif"
@@ -45,7 +49,30 @@ def svg(figure: Figure) -> str:
     figure.draw(renderer)
     renderer.finalize()
     figure.dpi = dpi
-    return _slim(file.getvalue())
+    below, above = 72 * ink(figure).intervaly
+    height = 72 * size[1]
+    text = re.sub(r'(<svg height=")[^"]*', rf"\g<1>{above - below:g}pt", file.getvalue())
+    text = re.sub(
+        'viewBox="[^"]*',
+        f'viewBox="0 {height - above:g} {72 * size[0]:g} {above - below:g}',
+        text,
+    )
+    return _slim(text)
+
+
+def ink(figure: Figure) -> Bbox:
+    """As wide as the figure and, in inches, as high as what is drawn, with a hair around it."""
+    drawn = [*figure.texts, *figure.legends]
+    for axes in figure.axes:
+        drawn += [axes] if axes.axison else set(axes.get_children()) - {axes.patch}
+        drawn += [a.arrow_patch for a in axes.texts if isinstance(a, Annotation)]
+    boxes = [a.get_tightbbox() for a in drawn if a and not isinstance(a, Axis | Spine)]
+    boxes = [box for box in boxes if box and box.height > 0]
+    box = Bbox.union(boxes or [figure.bbox])
+    low, high = np.clip(
+        box.intervaly / figure.dpi + (-0.03, 0.03), 0, figure.get_figheight()
+    )
+    return Bbox.from_extents(0, low, figure.get_figwidth(), high)
 
 
 def _slim(text: str) -> str:
