@@ -152,7 +152,7 @@ def gathered(pieces):
 
 
 def add_actions(app, pagename, templatename, context, doctree):
-    """Put links below the title of a page: its notebooks, the PDF and its source."""
+    """Put links below what is told first of a page: its notebooks, the PDF and its source."""
     if app.builder.name != "html" or doctree is None:
         return
     links = []
@@ -176,7 +176,9 @@ def add_actions(app, pagename, templatename, context, doctree):
             f'<li><a href="{escape(to)}"{how}>{text}</a></li>' for to, text, how in links
         )
         actions = f'<ul class="page-actions" aria-label="This page elsewhere">{items}</ul>'
-        context["body"] = context["body"].replace("</h1>", f"</h1>{actions}", 1)
+        body = context["body"]
+        above = re.search(r'<p class="place">.*?</p>', body) or re.search("</h1>", body)
+        context["body"] = f"{body[: above.end()]}{actions}{body[above.end() :]}"
 
 
 def check(app, config):
