@@ -55,7 +55,6 @@ CALLS = {
     "attention_weights": lambda: figures.attention_weights(WEIGHTS),
     "binary_counting": lambda: figures.binary_counting(BITS, ENCODING),
     "pairs": lambda: figures.pairs(ENCODING[:3, 4:], ["dog", "bites", "man"]),
-    "columns": lambda: figures.columns(ENCODING, [6, 7, 8, 9]),
     "curves": lambda: figures.curves(X, SERIES, "length", "time", log_x=True, log_y=True),
     "dates": lambda: figures.dates({"lane": {"a": 2017.5}, "two": {"b": 2019.25}}),
     "decoding": lambda: figures.decoding([2, 1], ["a", "b", "c"]),
@@ -305,14 +304,15 @@ def test_block_diagrams_never_run_upwards_on_a_phone(name):
 
 
 def test_words_are_text_as_long_as_measured_and_formulas_are_outlines():
-    drawing = CALLS["columns"]()._repr_svg_()
+    wave = {"sine": ENCODING[:, 6]}
+    drawing = figures.curves(POSITIONS, wave, "row $i$", "value")._repr_svg_()
     word, length = re.search(
         r'(<text [^>]*textLength="([^"]*)"[^>]*>)value</text>', drawing
     ).groups()
     assert 'font-size="9.09"' in word  # 10 in the larger em of Posattn Sans
     outline = TextPath((0, 0), "value", 10, prop={"family": "Posattn Sans"})
     assert float(length) == pytest.approx(outline.get_extents().width, abs=1)
-    outlines = re.findall(r'path id="([^"]+)-[^"]+"', drawing)  # of "row (position $i$)"
+    outlines = re.findall(r'path id="([^"]+)-[^"]+"', drawing)  # of "row $i$"
     assert {*outlines} == {"PosattnSans-Regular", "Cmmi10"}
 
 
@@ -436,20 +436,6 @@ def test_each_sum_of_a_block_takes_the_residual_and_one_branch():
         assert len(place["residual"]) == 2
         assert [tail for tail, head in arrows if head == attention] == [place["norm"][0]]
         assert [tail for tail, head in arrows if head == forward] == [place["norm"][1]]
-
-
-def test_columns_are_the_columns_against_the_position():
-    figure = figures.columns(ENCODING, np.array([6, 11]))
-    (axes,) = figure.axes
-    for line, index in zip(axes.lines, (6, 11), strict=True):
-        assert np.array_equal(line.get_xdata(), POSITIONS)
-        assert np.array_equal(line.get_ydata(), ENCODING[:, index])
-        assert line.get_label() == f"column {index}"
-    assert axes.get_xlabel() == "row (position $i$)"
-    labels = [label for label in axes.texts if isinstance(label, Annotation)]
-    assert [label.get_text() for label in labels] == ["column 6", "column 11"]
-    for label, index in zip(labels, (6, 11), strict=True):
-        assert label.xy == pytest.approx((39, ENCODING[-1, index]))
 
 
 def test_binary_counting_shows_bits_beside_the_encoding():
@@ -640,8 +626,6 @@ MISTAKES = [
      "recurrence must have a False diagonal, got True at [0, 0]"),
     (lambda: figures.ways([[BAND]], [[(0, 3)]], ["a"]),
      "ways must take steps that their stack has, got (0, 3)"),
-    (lambda: figures.columns(ENCODING[0], [0]), "encoding must have shape (n, d), got (12,)"),
-    (lambda: figures.columns(ENCODING, [0, 12]), "indices must lie in 0..11, got 12"),
     (lambda: figures.binary_counting(BITS + 1, ENCODING), "bits must be 0 or 1, got 2.0"),
     (lambda: figures.binary_counting(BITS, ENCODING + 2), "encoding must lie in [-1, 1], got 2.0"),
     (lambda: figures.rotation(2 * BEFORE, AFTER, TURN),

@@ -20,7 +20,7 @@ from posattn.figures.heat_maps import (
     offset_tables,
     right_and_wrong,
 )
-from posattn.figures.lines import columns, curves, intervals, offsets
+from posattn.figures.lines import curves, intervals, offsets
 from posattn.figures.networks import architectures, ways
 from posattn.figures.order import order
 from posattn.figures.pairs import pairs
@@ -32,7 +32,6 @@ __all__ = [
     "architectures",
     "attention_weights",
     "binary_counting",
-    "columns",
     "curves",
     "dates",
     "decoding",

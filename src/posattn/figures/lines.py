@@ -1,4 +1,4 @@
-"""Lines: columns of an encoding, products by offset, curves of any kind, and intervals."""
+"""Lines: curves of any kind, products by offset, and intervals."""
 
 import re
 import textwrap
@@ -30,34 +30,6 @@ from posattn.figures.style import (
 
 _COLORS = (*PALETTE, "#7A5CC7", "#8F6A2E", INK, GRID)
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)))
-
-
-@drawn
-def columns(encoding: ArrayLike, indices: ArrayLike) -> Figure:
-    """Draw columns of an encoding against the position.
-
-    Args:
-        encoding: `(n, d)`, one row per position.
-        indices: the columns to draw, each in 0..d-1.
-
-    Returns:
-        A figure with one line per index.
-
-    Raises:
-        ValueError: if `encoding` is not a table, or an index is not a column of it.
-    """
-    encoding = checked("encoding", encoding, "n d")
-    n, d = encoding.shape
-    indices = held("indices", indices)
-    for index in indices:
-        if index not in range(d):
-            raise ValueError(f"indices must lie in 0..{d - 1}, got {index}")
-    figure = Drawing(figsize=(width(), 2.6), layout="constrained")
-    axes = figure.subplots()
-    axes.set(xlabel="row (position $i$)", ylabel="value", xlim=(0, max(n - 1, 1)))
-    integer_ticks(axes.xaxis, n)
-    _plot(axes, np.arange(n), {f"column {j}": encoding[:, j] for j in map(int, indices)})
-    return figure
 
 
 @drawn
