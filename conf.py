@@ -69,7 +69,7 @@ nb_mime_priority_overrides = [
         ("latex", "application/pdf"),
     )
     for mime, priority in ((picture, 10), ("text/plain", 100))
-]
+] + [("revealjs", "text/markdown", 50)]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 myst_enable_extensions = [
