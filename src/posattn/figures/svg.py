@@ -49,15 +49,10 @@ def svg(figure: Figure) -> str:
     figure.draw(renderer)
     renderer.finalize()
     figure.dpi = dpi
-    below, above = 72 * ink(figure).intervaly
-    height = 72 * size[1]
-    text = re.sub(r'(<svg height=")[^"]*', rf"\g<1>{above - below:g}pt", file.getvalue())
-    text = re.sub(
-        'viewBox="[^"]*',
-        f'viewBox="0 {height - above:g} {72 * size[0]:g} {above - below:g}',
-        text,
-    )
-    return _slim(text)
+    top, bottom = 72 * (size[1] - ink(figure).intervaly[::-1])
+    box = rf"\g<1>{bottom - top:g}pt\g<2>0 {top:g} {72 * size[0]:g} {bottom - top:g}"
+    cut = re.sub('( height=")[^"]*(" viewBox=")[^"]*', box, file.getvalue())
+    return _slim(cut)
 
 
 def ink(figure: Figure) -> Bbox:
