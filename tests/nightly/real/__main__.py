@@ -74,7 +74,7 @@ def cells():
         Cell("heads", name, text, heads.LENGTH, heads.PIECES) for name in heads.MEASURES
     ]
     hidden = [
-        Cell("needle", name, text, length, 5 if length > methods.TRAINED else 10)
+        Cell("needle", name, text, length, 3 if length > methods.TRAINED else 10)
         for length in LENGTHS
         for name in twice[:2]
     ]
