@@ -68,11 +68,10 @@ COMMANDS = (
 LONG = re.compile(r"(?=\S{20})\S*\w[/_.]\w")
 # Where a long name may go on in the next line.
 BREAK = re.compile(r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])")
-TICK = re.compile(r"M ?0 0\s?[lL] ?(?:0 3|-3 0)\s*")  # of an axis
+# In a drawing: an axis's tick, the line from a curve to its name, and an outline without ink.
+TICK = re.compile(r"M ?0 0\s?[lL] ?(?:0 3|-3 0)\s*")
+LEADER = re.compile(r"stroke-width: ?0?\.7\b")
 UNINKED = {"fill:none", "fill: none"}
-LEADER = re.compile(
-    r"stroke-width: ?0?\.7\b"
-)  # the line from a curve to its name, or from an arrow
 # Node ends with the build, however that ends: then nobody holds the other side of its input.
 ENDS = "data:text/javascript,process.stdin.on('end',()=>process.exit()).resume()"
 
