@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from posixpath import dirname, join, normpath
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -167,35 +168,40 @@ def parted(near, marks):
 
 
 class Thumbnails(SphinxPostTransform):
-    """Give each card of a chapter a thumbnail: its first figure, without words."""
+    """Give each card of a chapter, and a line of class `read-on`, a thumbnail: the first figure, wordless."""
 
     default_priority = 300
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Put a picture into each card whose chapter has one."""
+        """Put a picture where a link leads to a chapter that has one."""
         for group in self.document.findall(nodes.container):
-            if "cards" not in group["classes"]:
-                continue
-            for item in group.findall(nodes.definition_list_item):
-                link = item.next_node(nodes.reference)
-                if link is not None:  # else it leads nowhere, about which Sphinx has warned
-                    picture = self.picture(link["refuri"].removesuffix(".html"))
-                    item.next_node(nodes.definition).append(html(picture))
+            if "cards" in group["classes"]:
+                for item in group.findall(nodes.definition_list_item):
+                    item.next_node(nodes.definition).append(self.picture(item))
+        for line in self.document.findall(nodes.paragraph):
+            if "read-on" in line["classes"]:
+                line.insert(0, self.picture(line))
 
-    def picture(self, page):
-        """The thumbnail of a page, written beside the site's other files."""
+    def picture(self, place):
+        """The picture of the page that a place links first, written beside the site's other files."""
+        link = place.next_node(nodes.reference)
+        if link is None:  # it leads nowhere, about which Sphinx has warned
+            return html("")
+        here = self.env.docname
+        page = normpath(join(dirname(here), link["refuri"].partition(".html")[0]))
         images = self.env.get_doctree(page).findall(nodes.image)
         drawn = [i["uri"] for i in images if "jupyter_execute" in i["uri"]]
         drawing = next((uri for uri in drawn if uri.endswith(".svg")), None)
         if drawing is None:
-            return ""
+            return html("")
         name = f"_static/thumbnails/{page.replace('/', '-')}.svg"
         target = Path(self.app.outdir) / name
         target.parent.mkdir(parents=True, exist_ok=True)
         width, height = wordless(Path(self.app.srcdir) / drawing.lstrip("/"), target)
         size = f'width="{width}" height="{height}"'
-        return f'<img class="thumbnail" src="{name}" alt="" loading="lazy" {size}>'
+        name = "../" * here.count("/") + name
+        return html(f'<img class="thumbnail" src="{name}" alt="" loading="lazy" {size}>')
 
 
 def html(text):
