@@ -168,7 +168,7 @@ def parted(near, marks):
 
 
 class Thumbnails(SphinxPostTransform):
-    """Thumbnails, figures without words: on cards of chapters, in `read-on` lines, in a sheet of `exhibits`."""
+    """Figures without words: on cards of chapters, in lines of class `read-on`, in a sheet of `exhibits`."""
 
     default_priority = 300
     builders = ("html", "dirhtml")
