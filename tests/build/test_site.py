@@ -125,6 +125,8 @@ def test_a_card_shows_the_first_figure_of_its_chapter_without_words(site):
     assert "<path" in drawing
     for left_out in ("15625)", 'class="phone"', "metadata"):  # the first is a letter's size
         assert left_out not in drawing
+    places = r'<(?:p class="read-on"|a href="#[^"]*")><img'  # a link to a chapter, a sheet
+    assert len(re.findall(places, read(site, "cards"))) == 2
 
 
 def test_the_search_finds_sections_by_their_words_and_their_authors(site, browser):

