@@ -104,7 +104,7 @@ def heights(line):
 @pytest.mark.parametrize(("position", "choice"), [(6, 2), (45, 0)])
 def test_the_pairs_show_the_encoding(page, position, choice):
     move(page, "pairs-position", position)
-    move(page, "pairs-base", choice)
+    page.click(f".explorer-pairs [type=radio] >> nth={choice}")
     row = reference.sinusoidal_encoding(64, 8, base=10.0 ** (choice + 1))[position]
     for j in range(4):
         for hand, wanted in (("sin", row[2 * j]), ("cos", row[2 * j + 1])):
@@ -338,10 +338,10 @@ def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
 def test_keys_move_a_slider_and_choose_a_scheme(page):
     page.focus(".explorer-biases [type=radio]:checked")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text(".explorer-biases .said").startswith("T5, 0.50 a bucket")
+    assert page.inner_text(".explorer-biases .said").startswith("T5, fall per bucket 0.50")
     page.focus("#explorer-pairs-position")
     page.keyboard.press("ArrowRight")
-    assert "Position 6 is 000110" in page.inner_text(".explorer-pairs .said")
+    assert "Position 8 is 001000" in page.inner_text(".explorer-pairs .said")
 
 
 def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):

@@ -1,7 +1,7 @@
 // Sixty-four dials: each pair of a head as a hand, over the arc that training showed it.
 "use strict";
 
-panel.place({ dials(live, given, controls, said) {
+panel.place("A dial for each pair", function dials(live, given, controls, said) {
   const { make, slider, radios, number } = panel;
   const TURN = 2 * Math.PI, TOP = -TURN / 4, STEPS = 8; // of the slider, for each doubling
 
@@ -94,4 +94,4 @@ panel.place({ dials(live, given, controls, said) {
   new ResizeObserver(draw).observe(live);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   new MutationObserver(draw).observe(document.body, { attributeFilter: ["data-theme"] });
-} });
+});

@@ -2,7 +2,7 @@
 // the scores grow as its square root, as those of random queries and keys do.
 "use strict";
 
-panel.place({ pull(live, { keys, values, query, scale, widths }, controls, said) {
+panel.place("Pull the query", function pull(live, { keys, values, query, scale, widths }, controls, said) {
   const { make, drag, slider, number, check, softmax, dot, mean } = panel;
   const UNIT = 44, STEP = 5 * Math.PI / 180, LONGEST = 1.1, LOW = "\u2080\u2081\u2082", STEEPEST = 0.25; // of a softmax: half against half
   const svg = (...children) => make("svg", { viewBox: "-60 -58 120 112" }, ...children);
@@ -74,9 +74,8 @@ panel.place({ pull(live, { keys, values, query, scale, widths }, controls, said)
     const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(plane.getScreenCTM().inverse());
     to([x / UNIT, -y / UNIT]);
   };
-  drag(plane, (event) => {
+  drag(plane, () => {
     live.classList.add("held");
-    follow(event);
     return follow;
   }, () => live.classList.remove("held"));
   grip.addEventListener("keydown", (event) => {
@@ -95,4 +94,4 @@ panel.place({ pull(live, { keys, values, query, scale, widths }, controls, said)
     make("figure", hull, make("figcaption", "output (", place[0], ", ", place[1], ")")),
     make("div.bars", make("div.bar", ...["", "score", "weight"].map((text) => make("small", text))), ...bars.map(({ line }) => line), ...(widths ? [steep.line] : []))), said);
   draw();
-} });
+});

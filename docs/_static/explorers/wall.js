@@ -1,12 +1,13 @@
 // The atlas wall: the maps of all schemes, each a window of 24 tokens that moves along the 64 of its card.
 "use strict";
 
-panel.place({ wall(live, { schemes, chips, maps: packed }, controls, said) {
+panel.place("The maps of all schemes", function wall(live, { schemes, chips, maps: packed }, controls, said) {
   const { make, paint, slider, number, check, home } = panel;
   const LONG = 64, SEEN = 24, INK = 0xa779cc, STEP = 8; // pixels of a drag for each token
   const STILL = matchMedia("(prefers-reduced-motion: reduce)"), SWEEP = 8, PACE = 180; // milliseconds for each token
   const grid = make("div.maps"), still = number("still"), left = make("span");
-  said.append(make("strong", still, ` of ${schemes.length}`), " stand still", left);
+  const moved = make("span.moves");
+  said.append(make("strong", still, ` of ${schemes.length}`), " stand still", moved, left);
   let maps, before, sweep;
 
   const tiles = schemes.map(({ name, place, anchor, has }) => {
@@ -34,6 +35,7 @@ panel.place({ wall(live, { schemes, chips, maps: packed }, controls, said) {
       fit += fits;
     });
     still.set(same, 0);
+    moved.textContent = s ? `, \u2260 ${schemes.length - same} change with the absolute position` : "";
     left.textContent = wanted.includes(true) ? `; ${fit} fit` : "";
   }
 
@@ -65,4 +67,4 @@ panel.place({ wall(live, { schemes, chips, maps: packed }, controls, said) {
   grid.addEventListener("pointerenter", near, { once: true });
   const touched = () => { grid.removeEventListener("pointerenter", near); stop(); said.setAttribute("aria-live", "polite"); };
   for (const kind of ["pointerdown", "keydown"]) live.addEventListener(kind, touched);
-} });
+});
