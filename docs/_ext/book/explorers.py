@@ -30,12 +30,15 @@ SCRIPTS = STATIC / "explorers"
 NAMES = re.compile(r'class="explorer explorer-(\w+)')
 STYLES = re.compile(
     r'@font-face { font-family: "(?:Source Sans|Sans for now)[^}]*}\n'
-    r"|/\* --- (?:Colours|Focus|Explorers)\b.*?(?=/\* ---)",
+    r"|/\* --- (?:Colours|Explorers)\b.*?(?=/\* ---)",
     re.DOTALL,
 )
 IDLE = re.compile(r"/\*.*?\*/|^ *//.*\n|^ +", re.MULTILINE)  # comments and indents
-# Rules of another explorer.
-ALIEN = r"^ *(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}\n"
+# Lines about another explorer, and settings of the theme.
+ALIEN = (
+    r"^ *(?:(?:@media[^{{]*{{ )?(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}.*"
+    r"|--(?:sidebar|toc|admonition|color-sidebar).*)\n"
+)
 logger = logging.getLogger(__name__)
 
 
