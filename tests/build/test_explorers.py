@@ -131,8 +131,10 @@ def test_the_scores_are_those_of_the_library(page, shift, offset):
         full, printed = shown(page, "rotary", name)
         assert full == pytest.approx(wanted, abs=1e-12)
         assert printed == pytest.approx(wanted, abs=5.1e-5)
-    for line in page.locator(".explorer-rotary .curve").all():
-        assert 0 <= min(heights(line)) <= max(heights(line)) <= 96
+    curves, dots = (page.locator(f".explorer-rotary .{kind}").all() for kind in ("curve", "dot"))
+    for line, dot in zip(curves, dots, strict=True):
+        assert 4 <= min(heights(line)) <= max(heights(line)) <= 78
+        assert dot.get_attribute("d").split()[1:3] == line.get_attribute("d").split(" L ")[shift].split()[-2:]
 
 
 def added(scheme, setting):
@@ -202,6 +204,20 @@ def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
     page.locator(".tiles button").nth(0).click()  # two words are picked one after the other
     page.locator(".tiles button").nth(2).press("Enter")
     assert page.inner_text(".explorer-swap q") == "bites man dog the the"
+
+
+@pytest.mark.parametrize("back", ["Escape", "Enter"])
+def test_a_picked_word_goes_back_and_two_alike_are_one(page, back):
+    page.locator("#explorer-swap-positions").check()
+    for word in (0, 3):  # both are "the"
+        page.locator(".tiles button").nth(word).click()
+    assert page.inner_text(".explorer-swap .said").endswith("5 of 5 outputs the same")
+    dog = page.locator(".tiles button", has_text="dog")
+    dog.press("Enter")
+    assert dog.get_attribute("aria-pressed") == "true"
+    dog.press(back)
+    assert dog.get_attribute("aria-pressed") == "false"
+    assert page.inner_text(".explorer-swap small") == "\u201cdog\u201d stays where it is"
 
 
 @pytest.mark.parametrize(("width", "divide"), [(8, False), (40, False), (40, True)])
@@ -289,6 +305,7 @@ def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, 
 def test_steps_play_until_the_last_and_keys_move_them(page):
     button = page.locator(".explorer-ring button")
     step = page.locator("#explorer-ring-step")
+    assert page.inner_text(".explorer-ring .control output") == "1 of 4"
     step.press("End")
     step.press("ArrowLeft")
     button.click()
@@ -320,6 +337,8 @@ def test_the_maps_of_the_wall_are_those_of_the_library(page, shift):
 def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
     page.wait_for_selector(".explorer-wall output[data-value]")
     assert page.locator(".explorer-wall .dim").count() == 0
+    page.evaluate("scrollTo(0, 1e6)")
+    assert page.locator("#explorer-wall-shift").bounding_box()["y"] >= 0  # it sticks
     page.locator("#explorer-wall-chip-0").check()
     assert page.locator(".explorer-wall .dim").all_inner_texts() == ["T5", "Swin"]
     assert page.inner_text(".explorer-wall .said").endswith("; 2 fit")
@@ -343,6 +362,9 @@ def test_keys_move_a_slider_and_choose_a_scheme(page):
     page.focus("#explorer-pairs-position")
     page.keyboard.press("ArrowRight")
     assert "Position 8 is 001000" in page.inner_text(".explorer-pairs .said")
+    page.locator(".explorer-biases svg").first.click()
+    assert page.input_value("#explorer-biases-distance") in ("63", "64")
+    assert page.get_by_role("group", name="Biases over the distance").count() == 1
 
 
 def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
