@@ -39,7 +39,7 @@ panel.place("A dial for each pair", function dials(live, { width, base, trained,
     results.apart.set(now[0] * 360 / TURN, 0);
     results.slowed.set(now.filter((frequency, j) => frequency < plain[j] * (1 - 1e-9)).length, 0);
     said.classList.toggle("any", lost.includes(true));
-    grid.setAttribute("aria-label", `${count} dials at ${written(n)} tokens, ${results.lost.textContent} of them red`);
+    grid.ariaLabel = `${count} dials at ${written(n)} tokens, ${results.lost.textContent} of them red`;
     faces.forEach(({ svg, sectors, move }, j) => {
       const seen = Math.min(trained * plain[j], TURN), angle = n * now[j];
       svg.classList.toggle("lost", lost[j]);

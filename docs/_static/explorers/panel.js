@@ -38,11 +38,11 @@ const panel = (() => {
   // A labelled slider; `write` says how its value is read out.
   function slider(controls, name, text, { min, max, value, write = String }, changed) {
     const id = `explorer-${controls.dataset.name}-${name}`;
-    const input = make("input", { type: "range", id, name, min, max, step: 1, value });
+    const input = make("input", { type: "range", id, name, min, max, value });
     const shown = make("output", { for: id });
     const tell = () => {
       shown.textContent = write(Number(input.value));
-      input.setAttribute("aria-valuetext", shown.textContent);
+      input.ariaValueText = shown.textContent;
     };
     input.addEventListener("input", () => { tell(); changed(); });
     tell();
@@ -90,7 +90,7 @@ const panel = (() => {
 
   // A choice of few, which are all in sight; each may have a colour of its own.
   function radios(controls, name, texts, changed, first = 0, colors = []) {
-    const inputs = texts.map((_, k) => make("input", { type: "radio", name, value: k, ...(k === first && { checked: "" }) }));
+    const inputs = texts.map((_, k) => make("input", { type: "radio", name, ...(k === first && { checked: "" }) }));
     for (const input of inputs) input.addEventListener("input", changed);
     controls.append(make("div.choice", { role: "radiogroup", "aria-label": name },
       ...inputs.map((input, k) => make("label", input, make(`span.${colors[k] ?? ""}`, texts[k])))));
@@ -149,6 +149,13 @@ const panel = (() => {
     return powers.map((power) => power / total);
   }
 
+  // What moves by itself, if no one asked for less motion, stops at a touch, and is said aloud only from then on.
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  function shy(live, said, stop) {
+    said.ariaLive = "off";
+    for (const kind of ["pointerdown", "focusin", "keydown"]) live.addEventListener(kind, () => { stop(); said.ariaLive = "polite"; });
+  }
+
   const dot = (x, y) => x.reduce((sum, entry, c) => sum + entry * y[c], 0);
   const mean = (weights, rows) => rows[0].map((_, c) => dot(weights, rows.map((row) => row[c])));
 
@@ -179,5 +186,5 @@ const panel = (() => {
     }
   }
 
-  return { make, drag, paint, slider, player, radios, number, check, plot, dial, frequency, softmax, dot, mean, home, address, place };
+  return { make, drag, paint, slider, player, radios, number, check, plot, dial, frequency, softmax, dot, mean, still, shy, home, address, place };
 })();

@@ -28,7 +28,7 @@ panel.place("Pull the query", function pull(live, { keys, values, query, scale, 
   const output = make("circle.output", { r: 6 });
   const hull = svg(make("path", { d: `M ${corners} Z`, class: "hull" }), ...threads, output,
     ...values.map((value, j) => label(`v${LOW[j]}`, value, "value")));
-  hull.setAttribute("aria-hidden", "true");
+  hull.ariaHidden = "true";
 
   const bar = (text, name, role) => {
     const fill = make("i", { class: role }), score = make("span.score"), shown = number(name);
@@ -45,8 +45,8 @@ panel.place("Pull the query", function pull(live, { keys, values, query, scale, 
     put(hand, query, "x2", "y2");
     grip.style.transform = `translate(${at(query).join("px, ")}px)`;
     const angle = Math.round(Math.atan2(query[1], query[0]) * 180 / Math.PI + 360) % 360;
-    grip.setAttribute("aria-valuenow", angle);
-    grip.setAttribute("aria-valuetext", `${angle} degrees, length ${Math.hypot(...query).toFixed(2)}`);
+    grip.ariaValueNow = angle;
+    grip.ariaValueText = `${angle} degrees, length ${Math.hypot(...query).toFixed(2)}`;
     output.style.transform = `translate(${at(y).join("px, ")}px)`;
     weights.forEach((weight, j) => {
       hands[j].style.strokeWidth = threads[j].style.strokeWidth = 1.5 + 6 * weight;

@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const { make, drag, slider, radios, address } = panel;
+  const { make, drag, slider, radios, still, address } = panel;
   const HEADS = 4, FAR = 120, READERS = [0, 6]; // layer 1, head 2 finds the fact
   const STORY = "the dog bites the man . the fox sees the king . the cat hears the bird . whom does the fox see ?";
   const WORDS = STORY.split(" "), FACTS = WORDS.lastIndexOf(".") + 1, MARK = WORDS.length - 1, WANTED = "king";
@@ -54,8 +54,7 @@
       courses[kind][s] = { says: known[token], most, king: probabilities[known.indexOf(WANTED)], rows: READERS.map((head) => maps[head][MARK]) };
     }
 
-    async function course(kind) { // which draws itself, unless less motion is WANTED
-      const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    async function course(kind) { // which draws itself, unless less motion is wanted
       for (let s = 0; s <= FAR; s += 1) {
         if (!courses[kind][s]) await answer(kind, s);
         if (!still || s === FAR) trace();

@@ -3,8 +3,8 @@
 "use strict";
 
 panel.place("Swap the words", function swap(live, { words, vectors, positions }, controls, said) {
-  const { make, drag, check, softmax, dot, mean } = panel;
-  const STILL = matchMedia("(prefers-reduced-motion: reduce)"), WAIT = 1500; // milliseconds until two words swap
+  const { make, drag, check, softmax, dot, mean, still, shy } = panel;
+  const WAIT = 1500; // milliseconds until two words swap
   const n = words.length, home = words.map((_, word) => word);
   const attend = (rows) => rows.map((query) =>
     mean(softmax(rows.map((key) => dot(query, key) / Math.sqrt(query.length))), rows));
@@ -13,11 +13,10 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
   const swapped = (order, a, b) => order.map((word, place) => order[place === a ? b : place === b ? a : place]);
 
   const sentence = make("q"), count = make("output", { "data-name": "same" }), rest = make("span");
-  said.setAttribute("aria-live", "off");
   said.append(sentence, make("span", count, rest));
   const row = make("div.tiles"), hint = make("small", { role: "status" });
   const HINT = `Drag a word onto another, or ${matchMedia("(hover: none)").matches ? "tap two" : "press \u2190 \u2192"}`;
-  let order = home, picked = null, dragged = false, later;
+  let order = home, picked = null, dragged = false;
 
   const tiles = words.map((word, index) => {
     const bars = vectors[index].map((_, c) => [
@@ -47,15 +46,15 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
     const most = Math.max(...first.flat().map(Math.abs), ...now.flat().map(Math.abs));
     let same = 0;
     order.forEach((word, place) => {
-      // The output of the same word once, if there is one: of two alike, neither is the first.
+      // Two words alike are one: it is enough that either of them had this output.
       const twin = home.find((other) => words[other] === words[word] && now[place].every((y, c) => Math.abs(y - first[other][c]) < 1e-9));
       const { tile, bars, mark } = tiles[word], equal = twin !== undefined, was = first[twin ?? word];
       same += equal;
       tile.style.setProperty("--by", place - word);
       tile.dataset.output = now[place];
       tile.classList.toggle("differs", !equal);
-      tile.setAttribute("aria-pressed", word === picked);
-      tile.setAttribute("aria-label", `${words[word]}, place ${place + 1} of ${n}, output ${equal ? "the same" : "another"}`);
+      tile.ariaPressed = word === picked;
+      tile.ariaLabel = `${words[word]}, place ${place + 1} of ${n}, output ${equal ? "the same" : "another"}`;
       mark.textContent = equal ? "=" : "\u2260";
       bars.forEach(([before, after], c) => {
         before.style.transform = `scaleY(${-was[c] / most})`;
@@ -95,8 +94,7 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
   controls.append(hint);
   show();
 
-  // Once, without being asked, the last word swaps with the second; it is said aloud only after a touch.
-  const touched = () => { clearTimeout(later); said.setAttribute("aria-live", "polite"); };
-  for (const kind of ["pointerdown", "focusin"]) live.addEventListener(kind, touched, { once: true });
-  if (!STILL.matches) later = setTimeout(() => show(swapped(order, 1, n - 1)), WAIT);
+  // Once, without being asked, the last word swaps with the second.
+  const later = still ? 0 : setTimeout(() => show(swapped(order, 1, n - 1)), WAIT);
+  shy(live, said, () => clearTimeout(later));
 });

@@ -2,12 +2,11 @@
 "use strict";
 
 panel.place("The maps of all schemes", function wall(live, { schemes, chips, maps: packed }, controls, said) {
-  const { make, paint, slider, number, check, home } = panel;
+  const { make, paint, slider, number, check, still, shy, home } = panel;
   const LONG = 64, SEEN = 24, INK = 0xa779cc, STEP = 8; // pixels of a drag for each token
-  const STILL = matchMedia("(prefers-reduced-motion: reduce)"), SWEEP = 8, PACE = 180; // milliseconds for each token
-  const grid = make("div.maps"), still = number("still"), left = make("span");
-  const moved = make("span.moves");
-  said.append(make("strong", still, ` of ${schemes.length}`), " stand still", moved, left);
+  const SWEEP = 8, PACE = 180; // milliseconds for each token
+  const grid = make("div.maps"), steady = number("still"), left = make("span"), moved = make("span.moves");
+  said.append(make("strong", steady, ` of ${schemes.length}`), " stand still", moved, left);
   let maps, before, sweep;
 
   const tiles = schemes.map(({ name, place, anchor, has }) => {
@@ -34,7 +33,7 @@ panel.place("The maps of all schemes", function wall(live, { schemes, chips, map
       same += !moves;
       fit += fits;
     });
-    still.set(same, 0);
+    steady.set(same, 0);
     moved.textContent = s ? `, \u2260 ${schemes.length - same} change with the absolute position` : "";
     left.textContent = wanted.includes(true) ? `; ${fit} fit` : "";
   }
@@ -57,14 +56,10 @@ panel.place("The maps of all schemes", function wall(live, { schemes, chips, map
     maps = new Uint8Array(bytes);
     draw();
   });
-  // Once, as a pointer comes near, all move by a few tokens; it is said aloud only after a touch.
-  said.setAttribute("aria-live", "off");
-  const stop = () => clearInterval(sweep);
+  // Once, as a pointer comes near, all move by a few tokens.
   const near = () => {
-    if (STILL.matches) return;
-    sweep = setInterval(() => { shift.to(shift() + 1); if (shift() === SWEEP - 1) stop(); }, PACE);
+    sweep = setInterval(() => { shift.to(shift() + 1); if (shift() === SWEEP - 1) clearInterval(sweep); }, PACE);
   };
-  grid.addEventListener("pointerenter", near, { once: true });
-  const touched = () => { grid.removeEventListener("pointerenter", near); stop(); said.setAttribute("aria-live", "polite"); };
-  for (const kind of ["pointerdown", "keydown"]) live.addEventListener(kind, touched);
+  if (!still) grid.addEventListener("pointerenter", near, { once: true });
+  shy(live, said, () => { grid.removeEventListener("pointerenter", near); clearInterval(sweep); });
 });
