@@ -120,6 +120,7 @@ def embed(app, error):
             if "explorer" not in box:
                 continue
             name = box["explorer"]
+            own = re.sub(ALIEN.format(name), "", style, flags=re.MULTILINE)
             scripts = [
                 (SCRIPTS / f"{part}.js").read_text("utf-8") for part in ("panel", name)
             ]
@@ -128,7 +129,7 @@ def embed(app, error):
                 "page": app.builder.get_target_uri(page),
                 "name": name,
                 "given": box.get("given", ""),
-                "style": IDLE.sub("", re.sub(ALIEN.format(name), "", style, flags=re.MULTILINE)),
+                "style": IDLE.sub("", own),
                 "script": IDLE.sub("", "".join(scripts)),
             }
             target = Path(app.outdir, "embed", f"{name}.html")
