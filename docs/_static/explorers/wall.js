@@ -7,6 +7,7 @@ panel.place("The maps of all schemes", function wall(live, { schemes, chips, map
   const SWEEP = 8, PACE = 180; // milliseconds for each token
   const grid = make("div.maps"), steady = number("still"), left = make("span"), moved = make("span.moves");
   said.append(make("strong", steady, ` of ${schemes.length}`), " stand still", moved, left);
+  steady.textContent = schemes.length; // until the maps are unpacked
   let maps, before, sweep;
 
   const tiles = schemes.map(({ name, place, anchor, has }) => {
