@@ -17,7 +17,7 @@ const panel = (() => {
   }
 
   // `grab` is told where a drag begins and returns what follows it; `drop` is called at its end.
-  function drag(element, grab, drop) {
+  function drag(element, grab, drop = () => {}) {
     element.addEventListener("pointerdown", (event) => {
       const follow = grab(event);
       follow(event);
@@ -109,7 +109,7 @@ const panel = (() => {
       const { left, width } = svg.getBoundingClientRect();
       move(Math.round(((clientX - left) / width * wide - x(0)) / 2));
     };
-    drag(svg, () => follow, () => {});
+    drag(svg, () => follow);
     box.draw = (at, from, to, curves, first = 0) => {
       const y = (value) => (78 - 74 * (value - from) / (to - from)).toFixed(1);
       const path = (values) => `M ${values.map((value, at) => `${x(at)} ${y(value)}`).join(" L ")}`;
@@ -153,7 +153,7 @@ const panel = (() => {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   function shy(live, said, stop) {
     said.ariaLive = "off";
-    for (const kind of ["pointerdown", "focusin", "keydown"]) live.addEventListener(kind, () => { stop(); said.ariaLive = "polite"; });
+    for (const kind of ["pointerdown", "focusin"]) live.addEventListener(kind, () => { stop(); said.ariaLive = "polite"; });
   }
 
   const dot = (x, y) => x.reduce((sum, entry, c) => sum + entry * y[c], 0);

@@ -12,8 +12,8 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
     vectors[word].map((entry, c) => entry + (encoded() ? positions[place][c] : 0))));
   const swapped = (order, a, b) => order.map((word, place) => order[place === a ? b : place === b ? a : place]);
 
-  const sentence = make("q"), count = make("output", { "data-name": "same" }), rest = make("span");
-  said.append(sentence, make("span", count, rest));
+  const sentence = make("q"), count = make("output", { "data-name": "same" });
+  said.append(sentence, make("span", count, " outputs the same"));
   const row = make("div.tiles"), hint = make("small", { role: "status" });
   const HINT = `Drag a word onto another, or ${matchMedia("(hover: none)").matches ? "tap two" : "press \u2190 \u2192"}`;
   let order = home, picked = null, dragged = false;
@@ -64,7 +64,6 @@ panel.place("Swap the words", function swap(live, { words, vectors, positions },
     sentence.textContent = order.map((word) => words[word]).join(" ");
     count.dataset.value = same;
     count.textContent = `${same} of ${n}`;
-    rest.textContent = " outputs the same";
     said.classList.toggle("differs", same < n);
   }
 
