@@ -84,10 +84,11 @@ def move(page, name, value):
     page.locator(f"#explorer-{name}").evaluate(put, value)
 
 
-def shown(page, explorer, name):
-    """What an explorer shows: its number in full, and as printed."""
+def shows(page, explorer, name, wanted, last_digit=5.1e-5, exact=1e-11):
+    """Assert that an explorer shows a number, in full and as printed."""
     place = page.locator(f".explorer-{explorer} output[data-name='{name}']")
-    return float(place.get_attribute("data-value")), number(place.inner_text())
+    assert float(place.get_attribute("data-value")) == pytest.approx(wanted, abs=exact)
+    assert number(place.inner_text()) == pytest.approx(wanted, abs=last_digit)
 
 
 def number(text):
@@ -104,32 +105,24 @@ def test_the_pairs_show_the_encoding(page, position, choice):
     page.click(f".explorer-pairs [type=radio] >> nth={choice}")
     row = reference.sinusoidal_encoding(64, 8, base=10.0 ** (choice + 1))[position]
     for j in range(4):
-        for hand, wanted in (("sin", row[2 * j]), ("cos", row[2 * j + 1])):
-            full, printed = shown(page, "pairs", f"{hand}-{j}")
-            assert full == pytest.approx(wanted, abs=1e-12)
-            assert printed == pytest.approx(wanted, abs=5.1e-5)
+        shows(page, "pairs", f"sin-{j}", row[2 * j])
+        shows(page, "pairs", f"cos-{j}", row[2 * j + 1])
     tip = page.locator(".explorer-pairs .tip").nth(1)
     point = [float(tip.get_attribute(name)) / 40 for name in ("cx", "cy")]
     assert point == pytest.approx([row[2], -row[3]], abs=2e-4)
     assert "".join(page.locator(".bit").all_inner_texts()) == f"{position:06b}"
 
 
-def scores(shift, offset):
-    i, j = np.array([shift + 8]), np.array([shift + 8 - offset])
-    table = reference.sinusoidal_encoding
-    rotary = reference.rotate(Q, i) @ reference.rotate(K, j).T / 2
-    additive = (Q + table(i, 4)) @ (K + table(j, 4)).T / 2
-    return {"rotary": rotary.item(), "additive": additive.item()}
-
-
 @pytest.mark.parametrize(("shift", "offset"), [(17, 6), (63, -8)])
 def test_the_scores_are_those_of_the_library(page, shift, offset):
     move(page, "rotary-offset", offset)
     move(page, "rotary-shift", shift)
-    for name, wanted in scores(shift, offset).items():
-        full, printed = shown(page, "rotary", name)
-        assert full == pytest.approx(wanted, abs=1e-12)
-        assert printed == pytest.approx(wanted, abs=5.1e-5)
+    i, j = np.array([shift + 8]), np.array([shift + 8 - offset])
+    table = reference.sinusoidal_encoding
+    rotary = reference.rotate(Q, i) @ reference.rotate(K, j).T / 2
+    additive = (Q + table(i, 4)) @ (K + table(j, 4)).T / 2
+    for name, wanted in (("rotary", rotary), ("additive", additive)):
+        shows(page, "rotary", name, wanted.item())
         line = page.locator(f".curve.{name}")
         assert 4 <= min(heights(line)) <= max(heights(line)) <= 78
         point = line.get_attribute("d")[2:].split(" L ")[shift]
@@ -165,15 +158,9 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
     weights = reference.attention_weights(
         np.zeros((1, 1)), np.zeros((128, 1)), bias=bias[None]
     )[0]
-    wanted = {
-        "bias": (bias[distance], 5.1e-3),
-        "weight": (weights[distance], 5.1e-5),
-        "half": ((weights.cumsum() < 0.5).sum() + 1, 0),
-    }
-    for name, (value, last_digit) in wanted.items():
-        full, printed = shown(page, "biases", name)
-        assert full == pytest.approx(value, abs=1e-11)
-        assert printed == pytest.approx(value, abs=last_digit)
+    shows(page, "biases", "bias", bias[distance], 5.1e-3)
+    shows(page, "biases", "weight", weights[distance])
+    shows(page, "biases", "half", (weights.cumsum() < 0.5).sum() + 1)
     for plot, values in enumerate((bias, weights)):
         box = page.locator(".explorer-biases .axes").nth(plot)
         low, high = (number(box.locator(end).inner_text()) for end in (".low", ".high"))
@@ -236,7 +223,7 @@ def test_the_weights_of_a_pulled_query_are_those_of_the_library(page, width, div
     wanted["gradient"] = abs(jacobian).max()
     wanted |= dict(zip(("output-x", "output-y"), weights @ (2 * KEYS), strict=True))
     for name, value in wanted.items():
-        assert shown(page, "pull", name)[0] == pytest.approx(value, abs=3e-3)
+        shows(page, "pull", name, value, 9e-3, 3e-3)
 
 
 @pytest.mark.parametrize("steps", [90, 136])
@@ -255,10 +242,9 @@ def test_the_dials_are_those_of_the_library(page, steps):
     page.focus(".explorer-dials [type=radio]:checked")
     for now in ways:
         lost = (4096 * plain < 2 * np.pi) & (tokens * now > 4096 * plain * (1 + 1e-9))
-        wanted = {"lost": lost.sum(), "slowed": (now < plain * (1 - 1e-9)).sum()}
-        wanted["apart"] = np.degrees(now[0])
-        for name, value in wanted.items():
-            assert shown(page, "dials", name)[0] == pytest.approx(value, rel=1e-9)
+        shows(page, "dials", "lost", lost.sum())
+        shows(page, "dials", "slowed", (now < plain * (1 - 1e-9)).sum())
+        shows(page, "dials", "apart", np.degrees(now[0]), 0.51)
         seen, end = np.minimum(2 * np.pi, [4096 * plain, tokens * now])
         drawn = np.transpose(page.locator(".explorer-dials .red").evaluate_all(REDS))
         reds = np.stack([seen, np.where(lost, end, seen)])
@@ -279,8 +265,7 @@ def test_what_tiles_keep_is_the_softmax_of_the_keys_so_far(page, tile):
         kept = [scores.max(), exps.sum(), exps.sum() * output, output]
         assert state.locator("output").evaluate_all(KEPT) == pytest.approx(kept)
         first, rest = query * (query + 1) // 2, query + 1 - len(exps)
-        heights = bars[first : first + query + 1]
-        assert heights == pytest.approx(np.pad(exps, (0, rest)), abs=1e-5)
+        assert bars[first:][: query + 1] == pytest.approx(np.pad(exps, (0, rest)), abs=1e-5)
 
 
 @pytest.mark.parametrize("mask", range(3))
@@ -302,8 +287,7 @@ def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, 
 
 
 def test_steps_play_until_the_last_and_keys_move_them(page):
-    button = page.locator(".explorer-ring button")
-    step = page.locator("#explorer-ring-step")
+    button, step = map(page.locator, (".explorer-ring button", "#explorer-ring-step"))
     assert page.inner_text(".explorer-ring .control output") == "1 of 4"
     step.press("End")
     step.press("ArrowLeft")
@@ -330,7 +314,7 @@ def test_the_maps_of_the_wall_are_those_of_the_library(page, shift):
         assert now == shades[seen, seen].ravel().tolist()
         assert ("moves" in (tile.get_attribute("class") or "")) != same
         still += same
-    assert shown(page, "wall", "still") == (still, still)
+    shows(page, "wall", "still", still)
 
 
 def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
