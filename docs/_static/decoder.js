@@ -45,7 +45,7 @@ addEventListener("DOMContentLoaded", () => { // when the explorers are known
     form.innerHTML = control("story and question", '<textarea name="text" rows="4" spellcheck="false"></textarea>')
       + buttons(known) + buttons(Object.keys(EDITS)) + '<div class="controls">'
       + select("scheme", "scheme", ["rotary", "ALiBi", "none"]) + slider("shift of positions", "shift", 0, 200)
-      + control("shift only the question", '<input type="checkbox" name="only">')
+      + control("shift only the question", '<input type="checkbox" role="switch" name="only">')
       + select("extension", "method", ["none", "interpolation", "YaRN"]) + slider("factor", "factor", 1, 8)
       + '</div><p class="said" role="status"></p><div class="answer"><ol></ol><div class="maps">'
       + NAMES.map((name) => `<figure><figcaption>${name}</figcaption><canvas></canvas></figure>`).join("") + '</div><div class="controls">'

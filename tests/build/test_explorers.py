@@ -23,11 +23,9 @@ WORDS, TABLE = ["the", "dog", "bites", "the", "man"], reference.sinusoidal_encod
 VECTORS = np.random.default_rng(8).normal(size=(4, 4))[[0, 1, 2, 0, 3]]
 TILES = """tiles => tiles.map((tile, n) =>
     [n + Number(tile.style.getPropertyValue("--by")), ...tile.dataset.output.split(",").map(Number)])"""
-REDS = """() => { // pixels of the colour of what is wrong
-    const canvas = document.querySelector(".explorer-dials canvas");
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    const red = (n) => data[n] > 150 && data[n + 2] < 60 && data[n + 3] === 255;
-    return data.filter((_, n) => n % 4 === 0 && red(n)).length; }"""
+REDS = """sectors => sectors.map((sector) => { // from which angle on, and to which
+    const [, , x, y, , , , , , u, v] = sector.getAttribute("d").match(/[-\\d.]+/g).map(Number);
+    return [Math.atan2(x, -y), Math.atan2(u, -v)]; })"""
 BARS = "bars => bars.map((bar) => Number(getComputedStyle(bar).scale.split(' ')[1] ?? 1))"
 KINDS = ("later", "now", "waits")  # pairs to do, pairs being done, and workers that wait
 KEPT = "outputs => outputs.map((output) => Number(output.dataset.value))"
@@ -80,17 +78,17 @@ def page(browser, folder):
 
 def move(page, name, value):
     """Move a slider as a finger would, up to the event."""
-    page.eval_on_selector(
-        f"#explorer-{name}",
-        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }",
-        value,
+    put = (
+        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }"
     )
+    page.locator(f"#explorer-{name}").evaluate(put, value)
 
 
-def shown(page, explorer, name):
-    """What an explorer shows: its number in full, and as printed."""
+def shows(page, explorer, name, wanted, last_digit=5.1e-5, exact=1e-11):
+    """Assert that an explorer shows a number, in full and as printed."""
     place = page.locator(f".explorer-{explorer} output[data-name='{name}']")
-    return float(place.get_attribute("data-value")), number(place.inner_text())
+    assert float(place.get_attribute("data-value")) == pytest.approx(wanted, abs=exact)
+    assert number(place.inner_text()) == pytest.approx(wanted, abs=last_digit)
 
 
 def number(text):
@@ -104,37 +102,31 @@ def heights(line):
 @pytest.mark.parametrize(("position", "choice"), [(6, 2), (45, 0)])
 def test_the_pairs_show_the_encoding(page, position, choice):
     move(page, "pairs-position", position)
-    move(page, "pairs-base", choice)
+    page.click(f".explorer-pairs [type=radio] >> nth={choice}")
     row = reference.sinusoidal_encoding(64, 8, base=10.0 ** (choice + 1))[position]
     for j in range(4):
-        for hand, wanted in (("sin", row[2 * j]), ("cos", row[2 * j + 1])):
-            full, printed = shown(page, "pairs", f"{hand}-{j}")
-            assert full == pytest.approx(wanted, abs=1e-12)
-            assert printed == pytest.approx(wanted, abs=5.1e-5)
+        shows(page, "pairs", f"sin-{j}", row[2 * j])
+        shows(page, "pairs", f"cos-{j}", row[2 * j + 1])
     tip = page.locator(".explorer-pairs .tip").nth(1)
     point = [float(tip.get_attribute(name)) / 40 for name in ("cx", "cy")]
     assert point == pytest.approx([row[2], -row[3]], abs=2e-4)
     assert "".join(page.locator(".bit").all_inner_texts()) == f"{position:06b}"
 
 
-def scores(shift, offset):
-    i, j = np.array([shift + 8]), np.array([shift + 8 - offset])
-    table = reference.sinusoidal_encoding
-    rotary = reference.rotate(Q, i) @ reference.rotate(K, j).T / 2
-    additive = (Q + table(i, 4)) @ (K + table(j, 4)).T / 2
-    return {"rotary": rotary.item(), "additive": additive.item()}
-
-
 @pytest.mark.parametrize(("shift", "offset"), [(17, 6), (63, -8)])
 def test_the_scores_are_those_of_the_library(page, shift, offset):
     move(page, "rotary-offset", offset)
     move(page, "rotary-shift", shift)
-    for name, wanted in scores(shift, offset).items():
-        full, printed = shown(page, "rotary", name)
-        assert full == pytest.approx(wanted, abs=1e-12)
-        assert printed == pytest.approx(wanted, abs=5.1e-5)
-    for line in page.locator(".explorer-rotary .curve").all():
-        assert 0 <= min(heights(line)) <= max(heights(line)) <= 96
+    i, j = np.array([shift + 8]), np.array([shift + 8 - offset])
+    table = reference.sinusoidal_encoding
+    rotary = reference.rotate(Q, i) @ reference.rotate(K, j).T / 2
+    additive = (Q + table(i, 4)) @ (K + table(j, 4)).T / 2
+    for name, wanted in (("rotary", rotary), ("additive", additive)):
+        shows(page, "rotary", name, wanted.item())
+        line = page.locator(f".curve.{name}")
+        assert 4 <= min(heights(line)) <= max(heights(line)) <= 78
+        point = line.get_attribute("d")[2:].split(" L ")[shift]
+        assert page.get_attribute(f".dot.{name}", "d") == f"M {point} h 0.01"
 
 
 def added(scheme, setting):
@@ -166,15 +158,9 @@ def test_the_biases_are_those_of_the_library(page, scheme, setting, distance):
     weights = reference.attention_weights(
         np.zeros((1, 1)), np.zeros((128, 1)), bias=bias[None]
     )[0]
-    wanted = {
-        "bias": (bias[distance], 5.1e-3),
-        "weight": (weights[distance], 5.1e-5),
-        "half": ((weights.cumsum() < 0.5).sum() + 1, 0),
-    }
-    for name, (value, last_digit) in wanted.items():
-        full, printed = shown(page, "biases", name)
-        assert full == pytest.approx(value, abs=1e-11)
-        assert printed == pytest.approx(value, abs=last_digit)
+    shows(page, "biases", "bias", bias[distance], 5.1e-3)
+    shows(page, "biases", "weight", weights[distance])
+    shows(page, "biases", "half", (weights.cumsum() < 0.5).sum() + 1)
     for plot, values in enumerate((bias, weights)):
         box = page.locator(".explorer-biases .axes").nth(plot)
         low, high = (number(box.locator(end).inner_text()) for end in (".low", ".high"))
@@ -206,6 +192,20 @@ def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
     assert page.inner_text(".explorer-swap q") == "bites man dog the the"
 
 
+@pytest.mark.parametrize("back", ["Escape", "Enter"])
+def test_a_picked_word_goes_back_and_two_alike_are_one(page, back):
+    page.locator("#explorer-swap-positions").check()
+    for word in (0, 3):  # both are "the"
+        page.locator(".tiles button").nth(word).click()
+    assert page.inner_text(".explorer-swap .said").endswith("5 of 5 outputs the same")
+    dog = page.locator(".tiles button", has_text="dog")
+    dog.press("Enter")
+    assert dog.get_attribute("aria-pressed") == "true"
+    dog.press(back)
+    assert dog.get_attribute("aria-pressed") == "false"
+    assert page.inner_text(".explorer-swap small") == "\u201cdog\u201d stays where it is"
+
+
 @pytest.mark.parametrize(("width", "divide"), [(8, False), (40, False), (40, True)])
 def test_the_weights_of_a_pulled_query_are_those_of_the_library(page, width, divide):
     move(page, "pull-width", width)
@@ -223,7 +223,7 @@ def test_the_weights_of_a_pulled_query_are_those_of_the_library(page, width, div
     wanted["gradient"] = abs(jacobian).max()
     wanted |= dict(zip(("output-x", "output-y"), weights @ (2 * KEYS), strict=True))
     for name, value in wanted.items():
-        assert shown(page, "pull", name)[0] == pytest.approx(value, abs=3e-3)
+        shows(page, "pull", name, value, 9e-3, 3e-3)
 
 
 @pytest.mark.parametrize("steps", [90, 136])
@@ -242,11 +242,13 @@ def test_the_dials_are_those_of_the_library(page, steps):
     page.focus(".explorer-dials [type=radio]:checked")
     for now in ways:
         lost = (4096 * plain < 2 * np.pi) & (tokens * now > 4096 * plain * (1 + 1e-9))
-        wanted = {"lost": lost.sum(), "slowed": (now < plain * (1 - 1e-9)).sum()}
-        wanted["apart"] = np.degrees(now[0])
-        for name, value in wanted.items():
-            assert shown(page, "dials", name)[0] == pytest.approx(value, rel=1e-9)
-        assert (page.evaluate(REDS) > 0) == lost.any()
+        shows(page, "dials", "lost", lost.sum())
+        shows(page, "dials", "slowed", (now < plain * (1 - 1e-9)).sum())
+        shows(page, "dials", "apart", np.degrees(now[0]), 0.51)
+        seen, end = np.minimum(2 * np.pi, [4096 * plain, tokens * now])
+        drawn = np.transpose(page.locator(".explorer-dials .red").evaluate_all(REDS))
+        reds = np.stack([seen, np.where(lost, end, seen)])
+        assert abs(np.exp(1j * drawn) - np.exp(1j * reds)).max() < 2e-3
         page.keyboard.press("ArrowRight")
 
 
@@ -263,8 +265,7 @@ def test_what_tiles_keep_is_the_softmax_of_the_keys_so_far(page, tile):
         kept = [scores.max(), exps.sum(), exps.sum() * output, output]
         assert state.locator("output").evaluate_all(KEPT) == pytest.approx(kept)
         first, rest = query * (query + 1) // 2, query + 1 - len(exps)
-        heights = bars[first : first + query + 1]
-        assert heights == pytest.approx(np.pad(exps, (0, rest)), abs=1e-5)
+        assert bars[first:][: query + 1] == pytest.approx(np.pad(exps, (0, rest)), abs=1e-5)
 
 
 @pytest.mark.parametrize("mask", range(3))
@@ -286,8 +287,8 @@ def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, 
 
 
 def test_steps_play_until_the_last_and_keys_move_them(page):
-    button = page.locator(".explorer-ring button")
-    step = page.locator("#explorer-ring-step")
+    button, step = map(page.locator, (".explorer-ring button", "#explorer-ring-step"))
+    assert page.inner_text(".explorer-ring .control output") == "1 of 4"
     step.press("End")
     step.press("ArrowLeft")
     button.click()
@@ -313,21 +314,21 @@ def test_the_maps_of_the_wall_are_those_of_the_library(page, shift):
         assert now == shades[seen, seen].ravel().tolist()
         assert ("moves" in (tile.get_attribute("class") or "")) != same
         still += same
-    assert shown(page, "wall", "still") == (still, still)
+    shows(page, "wall", "still", still)
 
 
 def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
     page.wait_for_selector(".explorer-wall output[data-value]")
     assert page.locator(".explorer-wall .dim").count() == 0
+    page.evaluate("scrollTo(0, 1e6)")
+    assert page.locator("#explorer-wall-shift").bounding_box()["y"] >= 0  # it sticks
     page.locator("#explorer-wall-chip-0").check()
     assert page.locator(".explorer-wall .dim").all_inner_texts() == ["T5", "Swin"]
     assert page.inner_text(".explorer-wall .said").endswith("; 2 fit")
     tile = page.locator(".explorer-wall a").nth(1)
     tile.hover()
     page.mouse.down()
-    x, y = (tile.bounding_box()[side] + 10 for side in "xy")
-    page.mouse.move(x, y)
-    page.mouse.move(x + 56, y)
+    page.mouse.move(tile.bounding_box()["x"] + 66, tile.bounding_box()["y"] + 10)
     page.mouse.up()
     assert page.input_value("#explorer-wall-shift") != "0"
     assert "#" not in page.url
@@ -338,10 +339,13 @@ def test_a_map_is_dimmed_dragged_and_opens_its_card(page):
 def test_keys_move_a_slider_and_choose_a_scheme(page):
     page.focus(".explorer-biases [type=radio]:checked")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text(".explorer-biases .said").startswith("T5, 0.50 a bucket")
+    assert page.inner_text(".explorer-biases .said").startswith("T5, fall per bucket 0.50")
     page.focus("#explorer-pairs-position")
     page.keyboard.press("ArrowRight")
-    assert "Position 6 is 000110" in page.inner_text(".explorer-pairs .said")
+    assert "Position 8 is 001000" in page.inner_text(".explorer-pairs .said")
+    page.locator(".explorer-biases svg").first.click()
+    assert page.input_value("#explorer-biases-distance") in ("63", "64")
+    assert page.get_by_role("group", name="Biases over the distance").count() == 1
 
 
 def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):

@@ -100,6 +100,8 @@ def test_the_script_of_an_explorer_is_where_it_is(site):
 def test_an_explorer_can_stand_in_another_page(site, browser):
     embedded = site / "embed" / "swap.html"
     assert embedded.stat().st_size < 40 * 1024
+    for font in re.findall(r'url\("([^"]*)"', embedded.read_text()):
+        assert (embedded.parent / font).is_file()
     tab = browser.new_page(viewport={"width": 320, "height": 600})
     tab.goto(embedded.as_uri())
     assert tab.locator(".is-live .tiles button").count() == 2

@@ -7,7 +7,7 @@
 
 The script is `_static/explorers/pull.js`, and a page loads the scripts of what it shows. `data` names
 what a cell glued for it. Below a captioned figure an explorer without text takes the figure's place, and
-its caption. Each can stand in another page: `embed/pull.html` is one file with all it needs.
+its caption. Each can stand in another page: `embed/pull.html` holds all it needs except the fonts.
 """
 
 import ast
@@ -28,9 +28,17 @@ from sphinx.util.docutils import SphinxDirective
 STATIC = Path(__file__).parents[2] / "_static"
 SCRIPTS = STATIC / "explorers"
 NAMES = re.compile(r'class="explorer explorer-(\w+)')
-STYLES = re.compile(r"/\* --- (?:Colours|Focus|Explorers)\b.*?(?=/\* ---)", re.DOTALL)
-# Rules of another explorer.
-ALIEN = r"^ *(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}\n"
+STYLES = re.compile(
+    r'@font-face { font-family: "(?:Source Sans|Sans for now)[^}]*}\n'
+    r"|/\* --- (?:Colours|Explorers)\b.*?(?=/\* ---)",
+    re.DOTALL,
+)
+IDLE = re.compile(r"/\*.*?\*/|^ *//.*\n|^ +", re.MULTILINE)  # comments and indents
+# Lines about another explorer, and settings of the theme.
+ALIEN = (
+    r"^ *(?:(?:@media[^{{]*{{ )?(?:\.decoder|\.explorer-(?!{}\b))[^{{]*{{[^}}]*}}.*"
+    r"|--(?:sidebar|toc|admonition|color-sidebar).*)\n"
+)
 logger = logging.getLogger(__name__)
 
 
@@ -106,11 +114,13 @@ def embed(app, error):
     if app.builder.name != "html" or error:
         return
     style = "".join(STYLES.findall((STATIC / "book.css").read_text(encoding="utf-8")))
+    style = style.replace('url("', 'url("../_static/')
     for page in sorted(app.env.found_docs):
         for box in app.env.get_doctree(page).findall(nodes.container):
             if "explorer" not in box:
                 continue
             name = box["explorer"]
+            own = re.sub(ALIEN.format(name), "", style, flags=re.MULTILINE)
             scripts = [
                 (SCRIPTS / f"{part}.js").read_text("utf-8") for part in ("panel", name)
             ]
@@ -119,8 +129,8 @@ def embed(app, error):
                 "page": app.builder.get_target_uri(page),
                 "name": name,
                 "given": box.get("given", ""),
-                "style": re.sub(ALIEN.format(name), "", style, flags=re.MULTILINE),
-                "script": "".join(scripts),
+                "style": IDLE.sub("", own),
+                "script": IDLE.sub("", "".join(scripts)),
             }
             target = Path(app.outdir, "embed", f"{name}.html")
             target.parent.mkdir(exist_ok=True)

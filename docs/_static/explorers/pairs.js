@@ -1,14 +1,13 @@
 // Sinusoidal encoding: one dial for each pair, beside the binary counter.
 "use strict";
 
-panel.place({ pairs(live, given, controls, said) {
-  const { make, slider, number, row, dial, frequency } = panel;
+panel.place("Pairs on circles, beside binary digits", function pairs(live, given, controls, said) {
+  const { make, slider, radios, number, dial, frequency } = panel;
   const WIDTH = 8, BITS = 6, BASES = [10, 100, 1000, 10000];
   const cells = Array.from({ length: BITS }, () => make("span.bit"));
   const faces = Array.from({ length: WIDTH / 2 }, (_, j) => {
-    const svg = dial("position");
-    const sin = number(`sin-${j}`), cos = number(`cos-${j}`);
-    const period = make("span"), figure = make("figure", svg, make("figcaption",
+    const svg = dial("position"), [sin, cos] = ["sin", "cos"].map((wave) => number(`${wave}-${j}`)), period = make("span");
+    const figure = make("figure", svg, make("figcaption",
       make("strong", `pair ${j}`), period, make("span", "sin ", sin), make("span", "cos ", cos)));
     return { figure, move: svg.hand("position"), sin, cos, period };
   });
@@ -30,12 +29,11 @@ panel.place({ pairs(live, given, controls, said) {
     said.textContent = `Position ${i} is ${binary} in binary. `
       + `Pair 0 has completed ${(i / (2 * Math.PI)).toFixed(2)} circles.`;
   }
-  const position = slider(controls, "position", "position", { min: 0, max: 63, value: 5 }, draw);
-  const choice = slider(controls, "base", "base", { min: 0, max: BASES.length - 1, value: BASES.length - 1,
-    write: (k) => String(BASES[k]) }, draw);
+  const position = slider(controls, "position", "position", { min: 0, max: 63, value: 7 }, draw);
+  const choice = radios(controls, "base", BASES, draw, BASES.indexOf(10000));
+  const row = (name, order, body) => make("div.row", make("p.name", name, make("small", order)), body);
   live.append(controls,
-    row(["binary number", make("small", "slow \u2190 fast")], make("div.bits", ...cells)),
-    row(["encoding", make("small", "fast \u2192 slow")], make("div.dials", ...faces.map(({ figure }) => figure))),
-    said);
+    row("binary number", "slow \u2190 fast", make("div.bits", ...cells)),
+    row("encoding", "fast \u2192 slow", make("div.dials", ...faces.map(({ figure }) => figure))), said);
   draw();
-} });
+});

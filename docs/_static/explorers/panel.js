@@ -17,9 +17,10 @@ const panel = (() => {
   }
 
   // `grab` is told where a drag begins and returns what follows it; `drop` is called at its end.
-  function drag(element, grab, drop) {
+  function drag(element, grab, drop = () => {}) {
     element.addEventListener("pointerdown", (event) => {
       const follow = grab(event);
+      follow(event);
       element.setPointerCapture(event.pointerId);
       element.addEventListener("pointermove", follow);
       element.addEventListener("lostpointercapture", () => { element.removeEventListener("pointermove", follow); drop(); }, { once: true });
@@ -37,23 +38,25 @@ const panel = (() => {
   // A labelled slider; `write` says how its value is read out.
   function slider(controls, name, text, { min, max, value, write = String }, changed) {
     const id = `explorer-${controls.dataset.name}-${name}`;
-    const input = make("input", { type: "range", id, name, min, max, step: 1, value });
+    const input = make("input", { type: "range", id, name, min, max, value });
     const shown = make("output", { for: id });
     const tell = () => {
       shown.textContent = write(Number(input.value));
-      input.setAttribute("aria-valuetext", shown.textContent);
+      input.ariaValueText = shown.textContent;
     };
     input.addEventListener("input", () => { tell(); changed(); });
     tell();
-    controls.append(make("div.control", make("label", { for: id }, text), input, shown));
     const read = () => Number(input.value);
+    read.label = make("label", { for: id }, text);
+    controls.append(make("div.control", read.label, input, shown));
     read.to = (number) => { input.value = number; input.dispatchEvent(new Event("input", { bubbles: true })); };
     return read;
   }
 
   // A slider over steps, which it can play.
   function player(controls, name, options, changed) {
-    const read = slider(controls, name, name, { min: 0, ...options }, changed), input = controls.lastChild.children[1];
+    const write = (k) => `${k + 1} of ${options.max + 1}`;
+    const read = slider(controls, name, name, { min: 0, write, ...options }, changed), input = controls.lastChild.children[1];
     const button = make("button", { type: "button" }, "play");
     let timer;
     const stop = () => { timer = clearInterval(timer); button.textContent = "play"; };
@@ -85,31 +88,41 @@ const panel = (() => {
     return () => input.checked;
   }
 
-  // A choice of few, which are all in sight.
-  function radios(controls, name, texts, changed, first = 0) {
-    const inputs = texts.map((_, k) => make("input", { type: "radio", name, value: k, ...(k === first && { checked: "" }) }));
+  // A choice of few, which are all in sight; each may have a colour of its own.
+  function radios(controls, name, texts, changed, first = 0, colors = []) {
+    const inputs = texts.map((_, k) => make("input", { type: "radio", name, ...(k === first && { checked: "" }) }));
     for (const input of inputs) input.addEventListener("input", changed);
     controls.append(make("div.choice", { role: "radiogroup", "aria-label": name },
-      ...inputs.map((input, k) => make("label", input, texts[k]))));
+      ...inputs.map((input, k) => make("label", input, make(`span.${colors[k] ?? ""}`, texts[k])))));
     return () => inputs.findIndex((input) => input.checked);
   }
 
-  // Curves over 0, 1, 2, ... with a marker, between the ends of their axes: those of the left one, then of the lower one.
-  function plot(count, ...names) {
-    const lines = names.map((name) => make(`path.curve ${name}`)), marker = make("line.now", { y2: 80 });
-    const svg = make("svg", { viewBox: `0 0 ${8 + 2 * count} 80`, class: "plot", "aria-hidden": "true" }, marker, ...lines);
-    const ends = ["low", "high", "first", "last"].map((name) => make("span", { class: name, "aria-hidden": "true" }));
-    const box = make("div.axes", svg, ...ends);
-    box.draw = (at, low, high, ...curves) => {
-      [low, high, 0, count - 1].forEach((value, k) => (ends[k].textContent = String(value).replace("-", "\u2212")));
-      curves.forEach((values, k) => lines[k].setAttribute("d",
-        `M ${values.map((y, x) => `${4 + 2 * x} ${(78 - 74 * (y - low) / (high - low)).toFixed(1)}`).join(" L ")}`));
-      for (const end of ["x1", "x2"]) marker.setAttribute(end, 4 + 2 * at);
+  // Curves over 0, 1, 2, ..., with dots at a cursor that follows the pointer; the first values of one may be shaded.
+  function plot(over, count, move, ...names) {
+    const x = (at) => 4 + 2 * at, wide = x(count) + 2, shade = make("path.shade"), cursor = make("path.now");
+    const lines = names.map((name) => make(`path.curve ${name}`)), dots = names.map((name) => make(`path.dot ${name}`));
+    const svg = make("svg", { viewBox: `0 0 ${wide} 80`, preserveAspectRatio: "none" }, shade, cursor, ...lines, ...dots);
+    const high = make("span.high"), low = make("span.low");
+    const box = make("div.axes", { "aria-hidden": "true" }, high, low, svg,
+      make("div.under", ...[0, over, count - 1].map((text) => make("span", text))));
+    const follow = ({ clientX }) => {
+      const { left, width } = svg.getBoundingClientRect();
+      move(Math.round(((clientX - left) / width * wide - x(0)) / 2));
+    };
+    drag(svg, () => follow);
+    box.draw = (at, from, to, curves, first = 0) => {
+      const y = (value) => (78 - 74 * (value - from) / (to - from)).toFixed(1);
+      const path = (values) => `M ${values.map((value, at) => `${x(at)} ${y(value)}`).join(" L ")}`;
+      [low.textContent, high.textContent] = [from, to].map((end) => String(end).replace("-", "\u2212"));
+      cursor.setAttribute("d", `M ${x(at)} 0 V 80`);
+      curves.forEach((values, k) => {
+        lines[k].setAttribute("d", path(values));
+        dots[k].setAttribute("d", `M ${x(at)} ${y(values[at])} h 0.01`);
+      });
+      if (first) shade.setAttribute("d", `${path(curves[0].slice(0, first))} V 78 H 4`);
     };
     return box;
   }
-
-  const row = (names, ...body) => make("div.row", make("p.name", ...names), ...body);
 
   function dial(className, radius = 40) {
     const svg = make("svg", { viewBox: "-50 -50 100 100", class: `dial ${className}`, "aria-hidden": "true" },
@@ -136,6 +149,13 @@ const panel = (() => {
     return powers.map((power) => power / total);
   }
 
+  // What moves by itself, if no one asked for less motion, stops at a touch, and is said aloud only from then on.
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  function shy(live, said, stop) {
+    said.ariaLive = "off";
+    for (const kind of ["pointerdown", "focusin"]) live.addEventListener(kind, () => { stop(); said.ariaLive = "polite"; });
+  }
+
   const dot = (x, y) => x.reduce((sum, entry, c) => sum + entry * y[c], 0);
   const mean = (weights, rows) => rows[0].map((_, c) => dot(weights, rows.map((row) => row[c])));
 
@@ -143,29 +163,28 @@ const panel = (() => {
   const root = document.documentElement.dataset.content_root;
   const home = root === undefined ? document.querySelector("h1 a")?.href ?? "" : "";
   const address = (path) => new URL(`${root ?? "../"}${path}`, location);
-  function embed(name, live) {
+  function embed(name, title, live) {
     if (root === undefined) return [];
     const line = make("code"), fold = make("details.embed", make("summary", "Embed"), line);
     fold.ontoggle = () => (line.textContent =
-      `<iframe src="${address(`embed/${name}.html`)}" title="${name}" width="100%" height="${live.offsetHeight}" style="border:0"></iframe>`);
+      `<iframe src="${address(`embed/${name}.html`)}" title="${title}" width="100%" height="${live.offsetHeight}" style="border:0"></iframe>`);
     return [fold];
   }
 
-  function place(builders) {
-    for (const [name, build] of Object.entries(builders)) {
-      for (const box of document.querySelectorAll(`.explorer-${name}`)) {
-        const given = box.querySelector("script"), live = make("div.live", { role: "group", "aria-label": `explorer: ${name}` });
-        const controls = make("div.controls", { "data-name": name }), said = make("p.said", { role: "status" });
-        const show = () => {
-          live.append(...embed(name, live));
-          box.prepend(live);
-          box.classList.add("is-live");
-        };
-        const later = build(live, given && JSON.parse(given.text), controls, said, box);
-        if (later) later.then(show, () => {}); else show(); // what fails leaves the twin
-      }
+  function place(title, build) { // wherever a page has a box of the builder's name
+    const { name } = build;
+    for (const box of document.querySelectorAll(`.explorer-${name}`)) {
+      const given = box.querySelector("script"), live = make("div.live", { role: "group", "aria-label": title });
+      const controls = make("div.controls", { "data-name": name }), said = make("p.said", { role: "status" });
+      const show = () => {
+        live.append(...embed(name, title, live));
+        box.prepend(live);
+        box.classList.add("is-live");
+      };
+      const later = build(live, given && JSON.parse(given.text), controls, said, box);
+      if (later) later.then(show, () => {}); else show(); // what fails leaves the twin
     }
   }
 
-  return { make, drag, paint, slider, player, radios, number, check, plot, row, dial, frequency, softmax, dot, mean, home, address, place };
+  return { make, drag, paint, slider, player, radios, number, check, plot, dial, frequency, softmax, dot, mean, still, shy, home, address, place };
 })();

@@ -2,7 +2,7 @@
 // the scores grow as its square root, as those of random queries and keys do.
 "use strict";
 
-panel.place({ pull(live, { keys, values, query, scale, widths }, controls, said) {
+panel.place("Pull the query", function pull(live, { keys, values, query, scale, widths }, controls, said) {
   const { make, drag, slider, number, check, softmax, dot, mean } = panel;
   const UNIT = 44, STEP = 5 * Math.PI / 180, LONGEST = 1.1, LOW = "\u2080\u2081\u2082", STEEPEST = 0.25; // of a softmax: half against half
   const svg = (...children) => make("svg", { viewBox: "-60 -58 120 112" }, ...children);
@@ -28,7 +28,7 @@ panel.place({ pull(live, { keys, values, query, scale, widths }, controls, said)
   const output = make("circle.output", { r: 6 });
   const hull = svg(make("path", { d: `M ${corners} Z`, class: "hull" }), ...threads, output,
     ...values.map((value, j) => label(`v${LOW[j]}`, value, "value")));
-  hull.setAttribute("aria-hidden", "true");
+  hull.ariaHidden = "true";
 
   const bar = (text, name, role) => {
     const fill = make("i", { class: role }), score = make("span.score"), shown = number(name);
@@ -45,8 +45,8 @@ panel.place({ pull(live, { keys, values, query, scale, widths }, controls, said)
     put(hand, query, "x2", "y2");
     grip.style.transform = `translate(${at(query).join("px, ")}px)`;
     const angle = Math.round(Math.atan2(query[1], query[0]) * 180 / Math.PI + 360) % 360;
-    grip.setAttribute("aria-valuenow", angle);
-    grip.setAttribute("aria-valuetext", `${angle} degrees, length ${Math.hypot(...query).toFixed(2)}`);
+    grip.ariaValueNow = angle;
+    grip.ariaValueText = `${angle} degrees, length ${Math.hypot(...query).toFixed(2)}`;
     output.style.transform = `translate(${at(y).join("px, ")}px)`;
     weights.forEach((weight, j) => {
       hands[j].style.strokeWidth = threads[j].style.strokeWidth = 1.5 + 6 * weight;
@@ -74,9 +74,8 @@ panel.place({ pull(live, { keys, values, query, scale, widths }, controls, said)
     const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(plane.getScreenCTM().inverse());
     to([x / UNIT, -y / UNIT]);
   };
-  drag(plane, (event) => {
+  drag(plane, () => {
     live.classList.add("held");
-    follow(event);
     return follow;
   }, () => live.classList.remove("held"));
   grip.addEventListener("keydown", (event) => {
@@ -95,4 +94,4 @@ panel.place({ pull(live, { keys, values, query, scale, widths }, controls, said)
     make("figure", hull, make("figcaption", "output (", place[0], ", ", place[1], ")")),
     make("div.bars", make("div.bar", ...["", "score", "weight"].map((text) => make("small", text))), ...bars.map(({ line }) => line), ...(widths ? [steep.line] : []))), said);
   draw();
-} });
+});

@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const { make, drag, slider, radios, address } = panel;
+  const { make, drag, slider, radios, still, address } = panel;
   const HEADS = 4, FAR = 120, READERS = [0, 6]; // layer 1, head 2 finds the fact
   const STORY = "the dog bites the man . the fox sees the king . the cat hears the bird . whom does the fox see ?";
   const WORDS = STORY.split(" "), FACTS = WORDS.lastIndexOf(".") + 1, MARK = WORDS.length - 1, WANTED = "king";
@@ -41,8 +41,8 @@
       new IntersectionObserver(([{ isIntersecting }]) => { if (isIntersecting) near(); }).observe(box)));
     const state = new URLSearchParams(location.search), kinds = Object.keys(KINDS);
     const courses = Object.fromEntries(kinds.map((kind) => [kind, []])), svg = make("svg.ruler", { "aria-hidden": "true" });
-    const names = kinds.map((kind) => make(`span.key-to ${kind}`, KINDS[kind].name));
-    const scheme = radios(controls, "scheme", names, move, Math.max(0, kinds.indexOf(state.get("scheme"))));
+    const scheme = radios(controls, "scheme", kinds.map((kind) => KINDS[kind].name), move,
+      Math.max(0, kinds.indexOf(state.get("scheme"))), kinds);
     const shift = slider(controls, "shift", "shift of the question", { min: 0, max: FAR, value: state.get("shift") ?? 0 }, move);
     const chosen = () => kinds[scheme()];
     let scale = 1, trace = () => {}, rest;
@@ -54,8 +54,7 @@
       courses[kind][s] = { says: known[token], most, king: probabilities[known.indexOf(WANTED)], rows: READERS.map((head) => maps[head][MARK]) };
     }
 
-    async function course(kind) { // which draws itself, unless less motion is WANTED
-      const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    async function course(kind) { // which draws itself, unless less motion is wanted
       for (let s = 0; s <= FAR; s += 1) {
         if (!courses[kind][s]) await answer(kind, s);
         if (!still || s === FAR) trace();
@@ -82,7 +81,7 @@
     function draw() {
       const kind = chosen(), s = shift(), now = courses[kind][s], wide = svg.clientWidth;
       if (!now || !wide) return;
-      const [step, height] = wide < 560 ? [6, 100] : [12, 130], from = FACTS * step, low = height + 190, plot = height + 100;
+      const [step, height] = wide < 560 ? [6, 100] : [wide < 800 ? 12 : 15, 130], from = FACTS * step, low = height + 190, plot = height + 100;
       scale = (wide - from - 24) / (FAR + MARK + 1 - FACTS);
       const x = (place) => 16 + (place < FACTS ? place * step : from + (place - FACTS) * scale), end = x(MARK + s);
       const place = (i) => (i < FACTS ? i : i + s), y = (chance) => low - (low - plot) * chance, pill = Math.max(0, end - 145);
@@ -136,5 +135,5 @@
     for (const event of ["pointerdown", "keydown", "input"]) live.addEventListener(event, others);
   }
 
-  panel.place({ question });
+  panel.place("Drag the question away from its story", question);
 })();

@@ -1,12 +1,13 @@
 // The atlas wall: the maps of all schemes, each a window of 24 tokens that moves along the 64 of its card.
 "use strict";
 
-panel.place({ wall(live, { schemes, chips, maps: packed }, controls, said) {
-  const { make, paint, slider, number, check, home } = panel;
+panel.place("The maps of all schemes", function wall(live, { schemes, chips, maps: packed }, controls, said) {
+  const { make, paint, slider, number, check, still, shy, home } = panel;
   const LONG = 64, SEEN = 24, INK = 0xa779cc, STEP = 8; // pixels of a drag for each token
-  const STILL = matchMedia("(prefers-reduced-motion: reduce)"), SWEEP = 8, PACE = 180; // milliseconds for each token
-  const grid = make("div.maps"), still = number("still"), left = make("span");
-  said.append(make("strong", still, ` of ${schemes.length}`), " stand still", left);
+  const SWEEP = 8, PACE = 180; // milliseconds for each token
+  const grid = make("div.maps"), steady = number("still"), left = make("span"), moved = make("span.moves");
+  said.append(make("strong", steady, ` of ${schemes.length}`), " stand still", moved, left);
+  steady.textContent = schemes.length; // until the maps are unpacked
   let maps, before, sweep;
 
   const tiles = schemes.map(({ name, place, anchor, has }) => {
@@ -33,7 +34,8 @@ panel.place({ wall(live, { schemes, chips, maps: packed }, controls, said) {
       same += !moves;
       fit += fits;
     });
-    still.set(same, 0);
+    steady.set(same, 0);
+    moved.textContent = s ? `, \u2260 ${schemes.length - same} change with the absolute position` : "";
     left.textContent = wanted.includes(true) ? `; ${fit} fit` : "";
   }
 
@@ -55,14 +57,10 @@ panel.place({ wall(live, { schemes, chips, maps: packed }, controls, said) {
     maps = new Uint8Array(bytes);
     draw();
   });
-  // Once, as a pointer comes near, all move by a few tokens; it is said aloud only after a touch.
-  said.setAttribute("aria-live", "off");
-  const stop = () => clearInterval(sweep);
+  // Once, as a pointer comes near, all move by a few tokens.
   const near = () => {
-    if (STILL.matches) return;
-    sweep = setInterval(() => { shift.to(shift() + 1); if (shift() === SWEEP - 1) stop(); }, PACE);
+    sweep = setInterval(() => { shift.to(shift() + 1); if (shift() === SWEEP - 1) clearInterval(sweep); }, PACE);
   };
-  grid.addEventListener("pointerenter", near, { once: true });
-  const touched = () => { grid.removeEventListener("pointerenter", near); stop(); said.setAttribute("aria-live", "polite"); };
-  for (const kind of ["pointerdown", "keydown"]) live.addEventListener(kind, touched);
-} });
+  if (!still) grid.addEventListener("pointerenter", near, { once: true });
+  shy(live, said, () => { grid.removeEventListener("pointerenter", near); clearInterval(sweep); });
+});
