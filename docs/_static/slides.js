@@ -1,13 +1,14 @@
-// The slides are 1280 by 720. On a phone held upright they are tall, and their columns become one.
+// The slides are 1280 by 720. On a phone held upright they have its shape, and their columns become one.
 const upright = matchMedia("screen and (max-aspect-ratio: 1/1)");
 
 function shape() {
   const tall = upright.matches && !location.search.includes("print-pdf");
   document.documentElement.classList.toggle("tall", tall);
-  return tall ? { width: 720, height: 1400 } : { width: 1280, height: 720 };
+  const height = 720 * Math.min(Math.max(innerHeight / innerWidth, 1.6), 2.2);
+  return tall ? { width: 720, height } : { width: 1280, height: 720 };
 }
 
-upright.addEventListener("change", () => Reveal.configure(shape()));
+addEventListener("resize", () => Reveal.configure(shape()));
 
 const deck = {
   ...shape(),
