@@ -56,11 +56,3 @@ def test_keys_are_new_once_and_cached_from_then_on(panels):
         assert said == {f"{size} new"} | (
             {f"{stop - size} cached"} if stop > size else set()
         )
-
-
-def test_words_name_queries_and_keys(panels):
-    first = panels[0]
-    assert [text.get_text() for text in first.get_xticklabels()] == WORDS
-    assert [text.get_text() for text in first.get_yticklabels()] == ["keys", *WORDS]
-    titles = [axes.get_title() for axes in panels]
-    assert titles == ["call 1: 3 tokens", "call 2: 1 token", "call 3: 1 token"]

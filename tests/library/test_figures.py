@@ -421,23 +421,6 @@ def test_layers_join_their_blocks(draw, blocks, arrows):
     assert joined == {id(p) for p in axes.patches if isinstance(p, FancyBboxPatch)}
 
 
-def test_each_sum_of_a_block_takes_the_residual_and_one_branch():
-    for figure in both(figures.transformer_block):
-        axes = figure.axes[0]
-        place = {}
-        for t in axes.texts:
-            place.setdefault(t.get_text().split("\n")[0], []).append(t.get_position())
-        first, second = place["+"]
-        (tokens,), (attention,) = place["tokens"], place["self-attention"]
-        (forward,), (following,) = place["feed-forward"], place["next block"]
-        arrows = {(edge[:2], edge[2:]) for edge in edges(axes)}
-        wanted = {(tokens, first), (attention, first), (first, second), (forward, second)}
-        assert wanted | {(second, following)} <= arrows
-        assert len(place["residual"]) == 2
-        assert [tail for tail, head in arrows if head == attention] == [place["norm"][0]]
-        assert [tail for tail, head in arrows if head == forward] == [place["norm"][1]]
-
-
 def test_binary_counting_shows_bits_beside_the_encoding():
     left, right = panels(figure := CALLS["binary_counting"]())
     assert np.array_equal(left.images[0].get_array(), BITS)

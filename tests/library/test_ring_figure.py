@@ -55,10 +55,3 @@ def test_arrows_lead_to_who_gets_them_next(panels):
         assert np.allclose(arrows, want, atol=1e-6)
         (x, y), _ = held(axes)[1]  # clockwise, from the top
         assert x > 0.5 > abs(y)
-
-
-def test_each_panel_says_its_step(panels):
-    for axes, words in zip(
-        panels, ("at first", "after 1 step", "after 3 steps"), strict=True
-    ):
-        assert words in {t.get_text() for t in axes.texts if t.get_position() == (0, 0)}
