@@ -113,9 +113,8 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
         mask = checked(f"masks[{k}]", masks[k], "n_q n_k", bool, n_q=n_q, n_k=n_k)
         _heat_map(axes, mask, ListedColormap(["none", BLUE]))
         rows, cols = np.nonzero(~mask)
-        axes.scatter(
-            cols, rows, s=min(6, 400 / max(n_q, n_k) ** 2), color=INK, linewidths=0
-        )
+        size = min(6, 400 / max(n_q, n_k) ** 2)
+        axes.scatter(cols, rows, s=size, color=GRID, linewidths=0)
         axes.set_xticks(np.arange(0.5, n_k - 1), minor=True)
         axes.set_yticks(np.arange(0.5, n_q - 1), minor=True)
         axes.tick_params(which="minor", length=0)
