@@ -22,6 +22,10 @@ from .markdown import Folded, Pieces
 
 TITLES = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy", "both": "PyTorch and JAX"}
 EXTRAS = {"torch": "torch,", "jax": "jax,", "numpy": "", "both": "torch,jax,"}
+# The title and, where it follows before any section, the line of the chapter.
+ABOVE = re.compile(
+    r'</h1>(?:(?!<section|<div).)*?<p class="place">.*?</p>|</h1>', re.DOTALL
+)
 REPOSITORY = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)")
 
 
@@ -177,7 +181,7 @@ def add_actions(app, pagename, templatename, context, doctree):
         )
         actions = f'<ul class="page-actions" aria-label="This page elsewhere">{items}</ul>'
         body = context["body"]
-        above = re.search(r'<p class="place">.*?</p>', body) or re.search("</h1>", body)
+        above = ABOVE.search(body)
         context["body"] = f"{body[: above.end()]}{actions}{body[above.end() :]}"
 
 
