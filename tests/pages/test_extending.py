@@ -125,14 +125,14 @@ def test_a_released_model_reads_on_unless_all_pairs_are_slowed(page):
         text: (found["YaRN"] - found["NTK-aware"])[:64].mean() < 0
         for text, found in page.torch.read.items()
     }
-    assert cheaper == {"King James": False, "Python": True}
+    assert cheaper == {"King James": False, "Python": True, "code": False}
     for found in page.torch.read.values():
         plain, read = found["nothing"], [*map(found.get, page.torch.order[1:-1])]
         thousands = plain[64:].reshape(8, 8).mean(axis=1)
         assert thousands[-1] - plain[:64].mean() > 1.5
         assert np.all(np.diff(thousands[::2]) > 0)
         for slowed in (each for each in read if each is not None):
-            assert abs(slowed[64:].mean() - slowed[:64].mean()) < 0.4
+            assert abs(slowed[64:].mean() - slowed[:64].mean()) < 0.5
             assert 0 < (slowed - plain)[:64].mean() < 0.05
     far = {name: loss.reshape(-1, 64).mean(1) for name, loss in page.torch.far.items()}
     assert np.all(np.diff(far["nothing"]) > 1)
