@@ -127,7 +127,7 @@ def test_a_released_model_reads_on_unless_all_pairs_are_slowed(page):
     }
     assert cheaper == {"King James": False, "Python": True, "code": False}
     for found in page.torch.read.values():
-        plain, read = found["nothing"], [*map(found.get, page.torch.order[1:-1])]
+        plain, read = found["nothing"], map(found.get, page.torch.order[1:-1])
         thousands = plain[64:].reshape(8, 8).mean(axis=1)
         assert thousands[-1] - plain[:64].mean() > 1.5
         assert np.all(np.diff(thousands[::2]) > 0)
@@ -136,8 +136,8 @@ def test_a_released_model_reads_on_unless_all_pairs_are_slowed(page):
             assert 0 < (slowed - plain)[:64].mean() < 0.05
     far = {name: loss.reshape(-1, 64).mean(1) for name, loss in page.torch.far.items()}
     assert np.all(np.diff(far["nothing"]) > 1)
-    rises = {name for name, loss in far.items() if loss[3] > loss[2] + 0.02}
-    assert set(far) - rises == {"YaRN"}
+    assert {each for each, loss in far.items() if loss[3] <= loss[2] + 0.02} == {"YaRN"}
+    assert not page.torch.hits["nothing"][16384].any()
     kings = page.torch.kings
     assert 0.4 < (kings["position interpolation"] - kings["nothing"])[:64].mean() < 0.8
     assert (kings["YaRN without its factor"] - kings["YaRN"])[64:].mean() < 0.01

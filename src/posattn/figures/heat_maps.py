@@ -324,10 +324,9 @@ def _print_cells(
     axes: Axes, values: NDArray, color: str, pattern: str, shade: float = 1.0
 ) -> None:
     """Print the values in their cells, in what can be read there, whatever the page is."""
-    nothing = pattern.format(0) if shade < 1 else None
     for (i, j), value in np.ndenumerate(values):
         look = {"color": ink_on(color, max(value, 0) ** shade), "fontsize": SMALL}
-        if (text := pattern.format(value)) != nothing:
+        if (text := pattern.format(value)) != "0.00":
             axes.text(j, i, text, ha="center", va="center", **look)
 
 
