@@ -62,7 +62,11 @@ def cells():
     long, again, code = (
         [Cell("method", name, each, LONGEST) for name in twice] for each in released.TEXTS
     )
-    far = [Cell("method", name, text, 2 * LONGEST) for name in ("nothing", *by_four)]
+    far = [
+        Cell("method", name, each, 2 * LONGEST)
+        for each in released.TEXTS
+        for name in ("nothing", *by_four)
+    ]
     short, whole, asked = (
         [Cell(kind, name, text, length, pieces) for name in faults.FAULTS]
         for kind, length, pieces in FAULTY
