@@ -15,7 +15,7 @@ from posattn.configs.weights import NAMES
 from posattn.conformance import UsageError
 from posattn.conformance.diagnosis import diagnose, percent
 from posattn.conformance.slips import ANGLES, FREQUENCIES
-from posattn.torch import LatentAttention, MultiHeadAttention, Rotary, yarn
+from posattn.torch import Decoder, LatentAttention, MultiHeadAttention, Rotary, yarn
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # other tests check the annotations
 
@@ -270,6 +270,51 @@ def test_padding_that_is_seen_is_named():
     assert line.causes == ("Padding is seen: attention_mask is ignored.",)
     with pytest.raises(UsageError, match="unexpected keyword argument 'tokens'"):
         diagnose(Model({}, {}, {}), CONFIG, inputs)
+
+
+RIGHT = Rotary(base=5e5, layout="half")
+
+
+def since(at):
+    """How far positions are from the first of their call."""
+    return at - at[..., :1]
+
+
+FORGOTTEN = {
+    "agrees": {},
+    "Each call rotates its queries and keys as": {
+        "rotate": lambda x, at: RIGHT(x, since(at))
+    },
+    "Each call rotates its queries as": {
+        "rotate": [lambda x, at: RIGHT(x, since(at)), RIGHT]
+    },
+    "counts queries from 0 in each call": {
+        "mask": lambda queries, keys: keys[..., None, :] <= since(queries)[..., None]
+    },
+}
+
+
+@pytest.mark.parametrize("cause", FORGOTTEN)
+def test_what_a_later_call_forgets_is_named(cause):
+    options = {"num_layers": 1, "num_heads": 4, "num_kv_heads": 2, "rotate": RIGHT}
+    model = Decoder(40, 32, **options | FORGOTTEN[cause])
+    weights = {}
+    for place in ("query", "key", "value", "output"):
+        own = model.blocks[0].attention.get_submodule(place).weight.data.mul_(4)
+        weights[f"model.layers.0.self_attn.{place[0]}_proj.weight"] = own
+    config = NORMED | {"model_type": "llama", "num_hidden_layers": 1}
+    look = partial(
+        diagnose, model, config, attention="blocks.{}.attention", weights=weights
+    )
+    found = look()
+    assert cause in str(found.findings[0])
+    assert found.calls == 9
+    forgetful = look(
+        decode=lambda model, tokens: [model(part) for part in tokens.split(9, 1)]
+    )
+    assert forgetful.first == 0
+    with pytest.raises(UsageError, match="decode must give each attention the 272 tokens"):
+        look(decode=lambda model, tokens: model(tokens[:, :9]))
 
 
 def test_a_layer_beyond_the_configuration_does_not_agree():

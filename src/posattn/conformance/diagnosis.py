@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -11,9 +12,16 @@ from posattn.configs import Plan, plan
 from posattn.configs.reading import ATTENTION
 from posattn.conformance.comparison import COARSE, bounds, distance, len_of, run, windows
 from posattn.conformance.misreadings import misreadings
-from posattn.conformance.modules import module_of, state_of, watched
+from posattn.conformance.modules import (
+    by_steps,
+    joined,
+    module_of,
+    reads_by_steps,
+    state_of,
+    watched,
+)
 from posattn.conformance.neighbors import keys_of, nearby
-from posattn.conformance.slips import planted
+from posattn.conformance.slips import forgotten, planted
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
@@ -23,6 +31,7 @@ PAIRED = 1024  # up to so many come in two texts
 FIRST = 64  # which a reading must explain before all are tried
 TRIED = 2  # wrong layers of a kind that all near numbers are tried on
 PADDING = "Padding is seen: attention_mask is ignored."
+LATER = "In one call it agrees: look at what a later call takes from its cache, and at its positions."
 SHOWN = 3  # causes that the inputs do not tell apart
 
 
@@ -70,12 +79,14 @@ class Diagnosis:
         findings: one for each layer.
         notes: what the inputs could not show.
         length: up to which position the inputs went.
+        calls: in how many calls they were read once more, with a cache; 0 if they were not.
     """
 
     model_type: str
     findings: list[Finding]
     notes: list[str]
     length: int
+    calls: int = 0
 
     @property
     def first(self):
@@ -100,16 +111,18 @@ class Diagnosis:
             title += f", {left} not compared"
         if self.first is not None:
             title += f", the first that does not is layer {self.first}"
-        seen = f"Seen are {self.length} positions in one call: nothing beyond them, and no cache."
+        again = f"and in {self.calls} with one" if self.calls else "no cache"
+        seen = f"Seen are {self.length} positions in one call without a cache, {again}: nothing beyond them."
         return "\n".join([title, *map(str, self.findings), *self.notes, seen])
 
 
-def diagnose(model, config, tokens=None, *, attention=None, weights=None):
+def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode=None):
     """Run each layer of attention beside what the configuration says of it.
 
     The model runs once. What goes into each attention and what comes out is kept, a layer is made from the
     configuration with the same weights, and runs on the same input. So each layer is judged by itself,
-    also behind one that is wrong.
+    also behind one that is wrong. Then a causal model reads the tokens again in several calls, with its
+    cache, and each layer that agreed must do the same.
 
     Args:
         model: a PyTorch module. It is left as it was.
@@ -123,6 +136,9 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None):
             it if not given, or else where its projections have the shapes of the layer's.
         weights: all weights by the names that transformers gives them, or a folder or file that has them;
             if not given, each attention has its own under these names.
+        decode: how the model reads the tokens with its cache: a function of model and tokens that calls it
+            several times. If not given, a decoder of ours or of transformers, called with nothing but
+            tokens, reads the last eight one by one; others are not read with a cache.
 
     Returns:
         A `Diagnosis`.
@@ -163,18 +179,33 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None):
             f"got {attention!r}"
         )
     modules = {i: module_of(model, described, i, attention) for i in indices}
-    seen = watched(model, described, modules, given)
+    alone = given["tokens"] if set(given) == {"tokens"} else None
+    once = partial(model, **given) if alone is None else partial(model, alone)
+    seen, _ = joined(watched(model, described, modules, once))
+    if decode is None and alone is not None and reads_by_steps(model):
+        decode = by_steps if all(described.layers[i].causal for i in indices) else None
+    later, starts = {}, []
+    if decode is not None:
+        steps = partial(decode, model, given if alone is None else alone)
+        later, starts = joined(watched(model, described, modules, steps))
     findings, wrong = [], Counter()
     for layer in described.layers:
         alike = replace(layer, index=0)
         causes = {cause for found in findings for cause in found.causes}
         known = None if wrong[alike] < TRIED else causes
         found = matches_of(described, layer, modules, seen, given, weights, known=known)
+        if found.agrees and later:
+            state = (
+                weights
+                if weights is not None
+                else state_of(modules, described, layer.index)
+            )
+            found = read_again(found, described, layer, state, later, starts, given)
         wrong[alike] += not (found.error is None or found.agrees)
         findings.append(found)
     findings += beyond(model, described, attention)
     notes = [*unseen(described, n), *too_coarse(seen)]
-    return Diagnosis(described.model_type, findings, notes, n)
+    return Diagnosis(described.model_type, findings, notes, n, len(starts))
 
 
 def read_from(folder):
@@ -318,6 +349,27 @@ def matches_of(described, layer, modules, seen, given, weights, *, known):
             named = tuple(dict.fromkeys(chain.from_iterable(keys)))
             return Finding(index, error, False, tuple(causes), named)
     return Finding(index, error, rounded)
+
+
+def read_again(found, described, layer, state, later, starts, given):
+    """What there is to say of a layer that agrees in one call, after several with a cache."""
+    x, want = later[layer.index, "in"], later[layer.index, "out"]
+    if x.shape[-2] != len_of(given):
+        raise UsageError(
+            f"decode must give each attention the {len_of(given)} tokens, got {x.shape[-2]} in all"
+        )
+    exact = run(described, layer, state, x, given)
+    error = distance(exact, want, given)
+    _, bound = bounds(described, layer, state, x, given, exact)
+    if error <= bound:
+        return found
+    place = state, x, want, given, min(bound, error / 2)
+    causes = (
+        sentence
+        for sentence, change in forgotten(layer, starts)
+        if reproduces(described, layer, *place, change)
+    )
+    return Finding(layer.index, error, False, (next(causes, LATER),))
 
 
 def percent(share):

@@ -3,11 +3,14 @@
 import re
 from collections import Counter
 from contextlib import ExitStack
+from inspect import signature
 
 from posattn.configs.weights import NAMES, first_of
 from posattn.conformance.vectors import UsageError
 
-__all__ = ["module_of", "state_of", "watched"]
+__all__ = ["by_steps", "joined", "module_of", "reads_by_steps", "state_of", "watched"]
+
+STEPS = 8  # tokens at the end, each read in a call of its own
 
 
 def module_of(model, described, index, attention):
@@ -64,20 +67,26 @@ def state_of(modules, described, index):
     return state
 
 
-def watched(model, described, modules, given):
-    """What goes into each attention, and what comes out of its last projection, or of itself."""
+def watched(model, described, modules, read):
+    """What goes into each attention, and what comes out, in each call of a model that `read` makes.
+
+    That is of its last projection, or of itself.
+    """
     import torch
 
-    seen, training = {}, model.training
+    calls, training = [], model.training
     names = NAMES.get(described.model_type)
     with ExitStack() as hooks, torch.no_grad():
+        begins = model.register_forward_pre_hook(lambda *_: calls.append({}))
+        hooks.callback(begins.remove)
         for index, module in modules.items():
 
             def before(_, args, kwargs, index=index):
-                seen[index, "in"] = next(filter(torch.is_tensor, (*args, *kwargs.values())))
+                x = next(filter(torch.is_tensor, (*args, *kwargs.values())))
+                calls[-1][index, "in"] = x
 
             def after(_, args, out, index=index):
-                seen[index, "out"] = out[0] if isinstance(out, (tuple, list)) else out
+                calls[-1][index, "out"] = out[0] if isinstance(out, (tuple, list)) else out
 
             inner = getattr(module, "self", module)  # behind the norm that ESM has inside
             last = dict(module.named_modules()).get(names and names.separate[3], module)
@@ -87,7 +96,36 @@ def watched(model, described, modules, given):
         hooks.callback(model.train, training)
         model.eval()
         try:
-            model(given["tokens"]) if set(given) == {"tokens"} else model(**given)
+            read()
         except Exception as error:
             raise UsageError(f"model cannot be run on the tokens: {error!r}") from error
-    return seen
+    return calls
+
+
+def by_steps(model, tokens):
+    """Read a prompt in one call and each of the last tokens in its own, with our cache or transformers'."""
+    *batch, n = tokens.shape
+    ours = hasattr(model, "init_cache")
+    cache = model.init_cache(batch, n) if ours else None
+    prompt = max(1, n - STEPS)
+    for call in (tokens[:, :prompt], *tokens[:, prompt:].split(1, -1)):
+        if ours:
+            _, cache = model(call, cache=cache)
+        else:
+            cache = model(call, past_key_values=cache, use_cache=True).past_key_values
+
+
+def reads_by_steps(model):
+    """Whether `by_steps` knows how a model is called."""
+    named = signature(model.forward).parameters
+    return hasattr(model, "init_cache") or "past_key_values" in named
+
+
+def joined(calls):
+    """What calls saw one after the other, as if it had been one, and where each began."""
+    import torch
+
+    places = set.intersection(*map(set, calls))
+    seen = {place: torch.cat([call[place] for call in calls], -2) for place in places}
+    lengths = [call[next(iter(places))].shape[-2] for call in calls] if places else [0]
+    return seen, torch.tensor([0, *lengths[:-1]]).cumsum(0)

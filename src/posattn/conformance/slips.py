@@ -9,7 +9,7 @@ from posattn.conformance.computation import attend, counted, scheme_of, seen
 from posattn.conformance.faults import FAULTS
 from posattn.conformance.misreadings import rotation
 
-__all__ = ["planted", "slips"]
+__all__ = ["forgotten", "planted", "slips"]
 
 TILED = (
     "Key heads are repeated one after the other, as tile does: each belongs to neighboring query heads, "
@@ -20,6 +20,11 @@ AHEAD = "Each query rotates one position ahead of its key, as where the new toke
 BEHIND = "Each query rotates one position behind its key, as where an offset is read before it grows."
 ANGLES = "Angles are computed in bfloat16, which holds no position above 256 exactly."
 FREQUENCIES = "Frequencies are rounded to bfloat16, as where a model casts its buffers."
+CORNER = (
+    "The causal mask counts queries from 0 in each call, so it begins in the top left corner: the last query "
+    "must see the last key."
+)
+FROM_0 = "Each call {} as if the first of them stood at position 0."
 
 
 def planted(layer):
@@ -35,6 +40,39 @@ def planted(layer):
     for what, products in ((ANGLES, True), (FREQUENCIES, False)):
         for table in (False, True):
             yield what, partial(rounded, products, table)
+
+
+def forgotten(layer, starts):
+    """The same, where a later call forgets its place; each call begins at one of `starts`."""
+    import torch
+
+    from posattn.torch.attention.masks import Every
+
+    def since(at):
+        begun = starts.to(at.device)
+        return at - begun[torch.searchsorted(begun, at.contiguous(), right=True) - 1]
+
+    def corner(queries, keys):
+        return keys[..., None, :] <= since(queries)[..., None]
+
+    def cornered(made):
+        made.mask = corner if made.mask is None else Every((made.mask, corner))
+
+    def counted(*parts):
+        def change(made):
+            from_0 = lambda rotary: lambda x, at: rotary(x, since(at))  # noqa: E731
+            made.rotate = [
+                exchanged(scheme, from_0) if part in parts else scheme
+                for part, scheme in zip(("queries", "keys"), both(made), strict=True)
+            ]
+
+        return FROM_0.format("rotates its " + " and ".join(parts)), change
+
+    if layer.latent is None:
+        yield CORNER, cornered
+        if layer.rope is not None and not layer.rope.sections:
+            yield counted("queries", "keys")
+            yield counted("queries")
 
 
 def tile(layer, made):
@@ -163,9 +201,8 @@ def of_the_order(layer):
         )
 
     if layer.causal:
-        what = "The causal mask counts queries from 0 in each call, so it begins in the top left corner: the "
         corner = masked_by(lambda *given: seen(layer, *counted(*given)))
-        yield "mask_from_the_top_left", what + "last query must see the last key.", corner
+        yield "mask_from_the_top_left", CORNER, corner
     what = "The mask counts the rows of a call, the last query at the last key: it should go by positions."
     by_rows = masked_by(lambda *given: seen(layer, *counted(*given, at_the_end=True)))
     yield "mask_by_rows", what, by_rows
@@ -176,8 +213,7 @@ def of_the_order(layer):
         yield "window_from_the_top_left", what, masked_by(both)
     if layer.rope is not None or layer.bias is not None:
         does = "biases" if layer.rope is None else "rotates"
-        what = f"Each call {does} its queries as if the first of them stood at position 0."
         first = placed_by(lambda *given: (counted(*given)[0], given[-1]))
-        yield "queries_from_0", what, first
-        what = f"Each call {does} its queries and keys as if the first of them stood at position 0."
-        yield "positions_from_0", what, placed_by(counted)
+        yield "queries_from_0", FROM_0.format(f"{does} its queries"), first
+        both_from_0 = FROM_0.format(f"{does} its queries and keys")
+        yield "positions_from_0", both_from_0, placed_by(counted)

@@ -116,10 +116,12 @@ def fault(cell):
 
 
 def diagnosis(cell):
-    """What `diagnose` says of a fault. It calls a model once, so all it reads is the prompt."""
+    """What `diagnose` says of a fault, which is there in code and not only in what it does."""
     before = faults.lead(cell.subject, cell.pieces)
     tokens = torch.cat([before, tokens_of(cell)], 1)
     made = faults.planted(cell.subject, released.decoder(), tokens.shape[1])
+    if cell.subject in faults.IN_CALLS:
+        faults.IN_CALLS[cell.subject](made)
     return measuring.diagnosed(made, released.path(), tokens, before.shape[1])
 
 

@@ -91,6 +91,21 @@ def epsilon(decoder, prompt):
             part.eps = 1e-3
 
 
+def from_zero(decoder):
+    """`reset` as it stands in code: each call counts from 0."""
+    rotate(decoder, lambda rotary: lambda x, at: rotary(x, at - at[..., :1]))
+
+
+def cornered(decoder):
+    """`top_left` as it stands in code: each call's mask begins in its corner."""
+
+    def seen(queries, keys):
+        return keys[..., None, :] <= (queries - queries[..., :1])[..., None]
+
+    for block in decoder.blocks:
+        block.attention.mask = seen
+
+
 def none(decoder, prompt):
     """Nothing is wrong."""
 
@@ -110,6 +125,7 @@ FAULTS = {
     "angles in bfloat16": coarse,
     "norm epsilon": epsilon,
 }
+IN_CALLS = {"positions reset": from_zero, "mask from the top left": cornered}
 
 
 def rotate(decoder, change):

@@ -36,7 +36,7 @@ class Called(nn.Module):
 
     def __init__(self, decoder):
         super().__init__()
-        self.decoder = decoder
+        self.decoder, self.blocks = decoder, decoder.blocks
 
     def forward(self, input_ids, attention_mask):
         """The logits."""
@@ -51,10 +51,10 @@ def diagnosed(decoder, path, tokens, lead):
     shown = torch.ones_like(tokens)
     shown[:, :lead] = 0
     found = diagnose(
-        Called(decoder),
+        Called(decoder) if lead else decoder,
         replace(described, layers=layers),
-        {"input_ids": tokens, "attention_mask": shown},
-        attention=lambda model, index: model.decoder.blocks[index].attention,
+        {"input_ids": tokens, "attention_mask": shown} if lead else tokens,
+        attention=lambda model, index: model.blocks[index].attention,
         weights={name: state[name] for name in state if name.startswith(names)},
     )
     said = "" if found.first is None else str(found.findings[found.first])

@@ -70,25 +70,12 @@ def test_a_fault_changes_what_it_says_and_no_weights(decoder, fault):
     torch.testing.assert_close(in_steps(made, tokens), once, atol=1e-3, rtol=1e-3)
 
 
-def test_positions_are_reset_as_by_a_loop_that_counts_from_zero(decoder):
-    naive = faults.copied(decoder)
-
-    def from_zero(rotary):
-        return lambda x, at: rotary(x, at - at[..., :1])
-
-    faults.rotate(naive, from_zero)
-    made = faults.planted("positions reset", decoder, PROMPT)
+@pytest.mark.parametrize("fault", faults.IN_CALLS)
+def test_a_fault_of_later_calls_does_in_one_pass_what_it_does_in_code(decoder, fault):
+    made, naive = faults.planted(fault, decoder, PROMPT), faults.copied(decoder)
+    faults.IN_CALLS[fault](naive)
     found, wanted = (in_steps(each, TOKENS[:, :40]) for each in (made, naive))
     torch.testing.assert_close(found, wanted)
-
-
-def test_a_mask_from_the_top_left_shows_a_new_token_the_first_key(decoder):
-    made = faults.planted("mask from the top left", decoder, PROMPT)
-    changed = TOKENS.clone()
-    changed[:, 1:10] += 1
-    rows = [made(each % 50)[:, 20] for each in (TOKENS, changed)]
-    assert torch.equal(*rows)
-    assert not torch.equal(*(decoder(each % 50)[:, 20] for each in (TOKENS, changed)))
 
 
 def test_needles_lie_in_order_and_no_question_hears_another(decoder, monkeypatch):
