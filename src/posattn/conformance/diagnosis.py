@@ -182,12 +182,16 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
     alone = given["tokens"] if set(given) == {"tokens"} else None
     once = partial(model, **given) if alone is None else partial(model, alone)
     seen, _ = joined(watched(model, described, modules, once))
-    if decode is None and alone is not None and reads_by_steps(model):
-        decode = by_steps if all(described.layers[i].causal for i in indices) else None
-    later, starts = {}, []
-    if decode is not None:
-        steps = partial(decode, model, given if alone is None else alone)
-        later, starts = joined(watched(model, described, modules, steps))
+    own = alone is not None and all(described.layers[i].causal for i in indices)
+    later, starts, notes = {}, [], []
+    if decode is not None or (own and reads_by_steps(model)):
+        steps = partial(decode or by_steps, model, given if alone is None else alone)
+        try:
+            later, starts = joined(watched(model, described, modules, steps))
+        except UsageError as refused:
+            if decode is not None:
+                raise
+            notes = [f"With a cache, {refused}"]
     findings, wrong = [], Counter()
     for layer in described.layers:
         alike = replace(layer, index=0)
@@ -204,7 +208,7 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
         wrong[alike] += not (found.error is None or found.agrees)
         findings.append(found)
     findings += beyond(model, described, attention)
-    notes = [*unseen(described, n), *too_coarse(seen)]
+    notes += [*unseen(described, n), *too_coarse(seen)]
     return Diagnosis(described.model_type, findings, notes, n, len(starts))
 
 

@@ -6,7 +6,7 @@ import sys
 import types
 
 from posattn.conformance.checker import Options, assert_conforms, check, fitting, select
-from posattn.conformance.formats import story
+from posattn.conformance.report import wrapped
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["conforms"]
@@ -104,3 +104,23 @@ class Cases:
 def belongs(part, name):
     """Whether a part of a report tells of a case: it is the case, or the gradient of something in it."""
     return part == name or part.startswith(f"{name}: gradient of ")
+
+
+def story(report, case):
+    """What there is to say of a case that failed: what is wrong, and the likely cause."""
+    lines = []
+    if "at" in case:
+        error, want, got = (float(case[name]) for name in ("error", "expected", "got"))
+        lines += [f"error {error:.2g} at {case['at']}: expected {want:.6g}, got {got:.6g}"]
+    if "raised" in case:
+        lines += [f"it raises {case['raised']}"]
+        lines += [f"  at {case['where']}"] if case["where"] else []
+    lines += [f"it {complaint}" for complaint in case.get("complaints", ())]
+    causes = [cause for cause in report["causes"] if case["name"] in cause["cases"]]
+    for cause in causes:
+        share = f"{len(cause['cases'])} of {cause['of']} failures"
+        lines += [wrapped(f"likely cause ({share}): {cause['sentence']}")]
+        lines += [f"  seen in {cause['seen']}"] if cause["seen"] else []
+    if "at" in case and not causes:
+        lines += ["no known fault explains this"]
+    return "\n".join(lines)

@@ -9,14 +9,12 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
-import inspect
 import json
 import operator
 import os
 import sys
 from pathlib import Path
 
-from posattn.conformance.calls import inner
 from posattn.conformance.checker import Options, examine
 from posattn.conformance.exceptions import said, where
 from posattn.conformance.vectors import UsageError
@@ -52,9 +50,8 @@ def work(request, say):
     except UsageError as error:
         say(unusable=str(error))
     else:
-        data = {**report.to_dict(), **place(function)}
         code = PASSED if report.passed(request["fail_on_skip"]) else FAILED
-        say(report=str(report), data=data, code=code)
+        say(report=str(report), data=report.to_dict(), code=code)
 
 
 def options_of(request):
@@ -92,19 +89,6 @@ def find(path, kind="function"):
         near = difflib.get_close_matches(name, dir(module), 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"{place} has no {kind} {name!r}{hint}") from None
-
-
-def place(function):
-    """The file and the line of a function, where Python knows them."""
-    made = inner(function)
-    try:
-        source = inspect.unwrap(made) if hasattr(made, "__name__") else type(made)
-        return {
-            "file": os.path.abspath(inspect.getsourcefile(source)),
-            "line": max(1, inspect.getsourcelines(source)[1]),
-        }
-    except (OSError, TypeError):
-        return {}
 
 
 def import_module(name):

@@ -32,15 +32,17 @@ def losses(decoder, tokens, lead=0):
 
 
 class Called(nn.Module):
-    """A decoder called as transformers calls a model; it does not look at `attention_mask`."""
+    """A decoder that is told its positions, and does not look at `attention_mask`."""
 
     def __init__(self, decoder):
         super().__init__()
-        self.decoder, self.blocks = decoder, decoder.blocks
+        self.decoder, self.init_cache = decoder, decoder.init_cache
 
-    def forward(self, input_ids, attention_mask):
+    def forward(self, input_ids, attention_mask=None, cache=None):
         """The logits."""
-        return self.decoder(input_ids, positions=torch.arange(input_ids.shape[-1]))
+        n = input_ids.shape[-1]
+        positions = torch.arange(n) if cache is None else cache[0].next_positions(n)
+        return self.decoder(input_ids, positions=positions, cache=cache)
 
 
 def diagnosed(decoder, path, tokens, lead):
@@ -51,10 +53,10 @@ def diagnosed(decoder, path, tokens, lead):
     shown = torch.ones_like(tokens)
     shown[:, :lead] = 0
     found = diagnose(
-        Called(decoder) if lead else decoder,
+        Called(decoder),
         replace(described, layers=layers),
         {"input_ids": tokens, "attention_mask": shown} if lead else tokens,
-        attention=lambda model, index: model.blocks[index].attention,
+        attention=lambda model, index: model.decoder.blocks[index].attention,
         weights={name: state[name] for name in state if name.startswith(names)},
     )
     said = "" if found.first is None else str(found.findings[found.first])
