@@ -123,10 +123,10 @@ def test_reach_of_a_base():
 def test_a_released_model_reads_on_unless_all_pairs_are_slowed(page):
     cheaper = {
         text: (found["YaRN"] - found["NTK-aware"])[:64].mean() < 0
-        for text, found in page.torch.read.items()
+        for text, found in page.torch.twice.items()
     }
     assert cheaper == {"King James": False, "Python": True, "code": False}
-    for found in page.torch.read.values():
+    for found in page.torch.twice.values():
         plain, read = found["nothing"], map(found.get, page.torch.order[1:-1])
         thousands = plain[64:].reshape(8, 8).mean(axis=1)
         assert thousands[-1] - plain[:64].mean() > 1.5
@@ -134,6 +134,10 @@ def test_a_released_model_reads_on_unless_all_pairs_are_slowed(page):
         for slowed in (each for each in read if each is not None):
             assert abs(slowed[64:].mean() - slowed[:64].mean()) < 0.5
             assert 0 < (slowed - plain)[:64].mean() < 0.05
+    for found in page.torch.fourfold.values():
+        far = {name: loss.reshape(-1, 64).mean(1) for name, loss in found.items()}
+        assert far["nothing"][3] - far["YaRN"][3] > 4
+        assert abs(far["YaRN"][1:].mean() - far["YaRN"][0]) < 0.5
     far = {name: loss.reshape(-1, 64).mean(1) for name, loss in page.torch.far.items()}
     assert np.all(np.diff(far["nothing"]) > 1)
     assert {each for each, loss in far.items() if loss[3] <= loss[2] + 0.02} == {"YaRN"}
