@@ -24,7 +24,7 @@ INK = "#000000"
 CELL_INK = {"#111111", "#ffffff"}
 PALETTE = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"}
 GRID = "#888888"
-LINES = {"#7a5cc7", "#8f6a2e"}  # the fifth and the sixth of many
+LINES = {"#8e6fd8", "#a0743a"}  # the fifth and the sixth of many
 
 N = 5
 BAND = np.abs(np.subtract.outer(range(N), range(N))) <= 1
@@ -461,14 +461,21 @@ def test_heat_maps_begin_at_the_page_itself():
 
 
 def test_attention_weights_take_one_matrix_and_words():
-    keys = ["un", "chat", "s'est", "installé", "par", "terre"]
-    figure = figures.attention_weights(WEIGHTS[0].tolist(), WORDS[:4], keys, ylabel="head")
-    (axes,) = panels(figure)
+    keys = ["un", "chat", "s'est", "confortablement", "mis", "là"]
+    rows = WEIGHTS[0].tolist(), WORDS[:4]
+    (axes,) = panels(figures.attention_weights(*rows, keys, None, "head", "word"))
     assert np.array_equal(axes.images[0].get_array(), WEIGHTS[0])
     assert [t.get_text() for t in axes.get_yticklabels()] == WORDS[:4]
     assert [t.get_text() for t in axes.get_xticklabels()] == keys
-    assert axes.get_ylabel() == "head"
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("head", "word")
     assert {t.get_rotation() for t in axes.get_xticklabels()} == {90}  # long words
+
+
+@pytest.mark.parametrize(("maps", "wide"), [((1, 1, 5), 4.73), ((3, 3, 7), 6.5)])
+def test_heat_maps_are_as_wide_as_text_or_code_in_one_row_up_to_the_edge(maps, wide):
+    boxes = [axes.get_position() for axes in figures.attention_weights(np.ones(maps)).axes]
+    assert {box.y0 for box in boxes} == {boxes[0].y0}
+    assert wide * (1 - boxes[-1].x1) == pytest.approx(0.03, abs=0.03)
 
 
 @pytest.mark.parametrize(("cells", "printed"), [((8, 8), 64), ((5, 13), 0)])
@@ -564,6 +571,16 @@ def test_curves_are_the_series_each_in_its_own_look():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("length", "time")
     ticked = [str(2**k) for k in range(7, 14)]
     assert [t.get_text() for t in axes.get_xticklabels()] == ticked
+
+
+@pytest.mark.parametrize("turned", [1, -1])
+def test_a_scheme_keeps_its_colour_in_any_order_and_no_two_lines_share_one(turned):
+    own = {"sinusoidal": GRID, "half rotary": "#009e73", "mask alone": INK}
+    labels = [*["a", "ALiBi", "YaRN", *own][::turned], "YaRN without its factor"]
+    (axes,) = figures.curves(X, dict.fromkeys(labels, X), "x", "y").axes
+    found = {line.get_label(): line.get_color().lower() for line in axes.lines}
+    assert found.items() >= own.items() | {("YaRN", "#cc79a7")}
+    assert len(set(found.values())) == 7
 
 
 @pytest.mark.parametrize(("log_x", "log_y"), [(False, True), (True, False)])

@@ -2,7 +2,8 @@
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,11 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
     BLUE,
-    GRID,
     INK,
     MARKERS,
-    PALETTE,
     POSITION,
+    SCHEMES,
     Drawing,
     checked,
     drawn,
@@ -28,7 +28,6 @@ from posattn.figures.style import (
     width,
 )
 
-_COLORS = (*PALETTE, "#7A5CC7", "#8F6A2E", INK, GRID)
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)))
 
 
@@ -44,6 +43,7 @@ def curves(
 ) -> Figure:
     """Draw several curves over one axis, told apart by colour and dash, and many of them by markers.
 
+    A scheme has the same colour in every figure: a label that begins with its name.
     Where there are points, such as data, they alone have markers.
 
     Args:
@@ -172,12 +172,13 @@ def _plot(
     """
     every = max(1, x.size // 10)
     marked = not points and (len(lines) > 4 or x.size <= 16)
+    colors = _colors(lines)
     for k, (label, values) in enumerate(lines.items()):
         axes.plot(
             x,
             values,
             label=label,
-            color=_COLORS[k % 8],
+            color=colors[k],
             linestyle=_DASHES[(k + k // 4) % 4],
             marker=MARKERS[(k + k // 4 * 2) % 4] if marked else "",
             markevery=(k * every // 4 % every, every),
@@ -190,6 +191,17 @@ def _plot(
         _key(axes)
     else:
         _label_ends(axes)
+
+
+def _colors(labels: Iterable[str]) -> list[str]:
+    """Give a scheme its colour, the first time it comes, and the rest what is left, in order."""
+    own: dict[str, str] = {}
+    for label in labels:
+        for color, names in SCHEMES.items():
+            if label.startswith(names) and color not in own.values():
+                own[label] = color
+    rest = cycle([color for color in SCHEMES if color not in own.values()])
+    return [own.get(label) or next(rest) for label in labels]
 
 
 def _frame(axes: Axes) -> None:

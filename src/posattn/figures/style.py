@@ -38,6 +38,17 @@ MARKERS = "os^D"
 ARROW = "-|>,head_length=0.4,head_width=0.15"
 
 GRID = "#888888"
+VIOLET, BROWN = "#8E6FD8", "#A0743A"  # legible on light and dark pages
+SCHEMES = {  # the colours of lines, and how the labels begin that have them on all pages
+    BLUE: ("rotary", "no repair", "nothing", "unchanged"),
+    ORANGE: ("ALiBi", "interpolation", "position interpolation"),
+    GREEN: ("half rotary", "NTK-aware"),
+    PINK: ("T5", "YaRN"),
+    VIOLET: ("KERPLE", "llama3"),
+    BROWN: ("learned",),
+    INK: ("mask alone", "no position"),
+    GRID: ("sinusoid", "blind"),
+}
 SMALL = 9  # points: the smallest text, for numbers in cells
 
 _FONTS = Path(__file__).parent / "fonts"
