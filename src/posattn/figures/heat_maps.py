@@ -30,7 +30,7 @@ from posattn.figures.style import (
 
 _TEXT = 4.73  # inches: as wide as the text where `width()` is as wide as code
 _HIGH = 3.2  # inches: the highest panel
-_GAP = 0.2  # inches between panels
+_MARGIN, _GAP = 0.55, 0.2  # inches beside the panels, and between them
 _PRINTED = 64  # cells
 _CELL, _NARROW = 0.29, 0.24  # inches that a printed weight needs, and where room is scarce
 _WORD = 0.14  # inches that a word needs below another
@@ -67,22 +67,22 @@ def attention_weights(
     if np.ndim(weights) == 2:
         weights = np.asarray(weights)[None]
     weights = checked("weights", weights, "h n_q n_k")
-    heads, n_q, n_k = weights.shape
+    _, n_q, n_k = weights.shape
     inside = (weights >= -_SLACK) & (weights <= 1 + _SLACK)
     _check_values("weights", weights, inside, "lie in [0, 1]")
     _check_labels("row_labels", row_labels, n_q)
     _check_labels("column_labels", column_labels, n_k)
-    _check_labels("titles", titles, heads)
 
     left = _inches(row_labels)
-    printed = n_q * n_k <= _PRINTED and _NARROW * n_k <= _room(left)
+    printed = n_q * n_k <= _PRINTED and _NARROW * n_k <= width() - _MARGIN - left
     figure, panels = _panels(weights.shape, _CELL * printed, left, titles, (xlabel, ylabel))
-    for axes, values in zip(panels, weights, strict=True):
+    for axes, values in zip(panels, weights.clip(0), strict=True):
         image = _heat_map(axes, values, ramp(BLUE))
         image.set_norm(PowerNorm(_SHADE, 0, 1))
         if printed:
+            texts = np.char.mod("%.2f", values)
             _part(image)
-            _print_cells(axes, values, BLUE, "{:.2f}", _SHADE)
+            _print_cells(axes, np.where(texts == "0.00", "", texts), BLUE, values**_SHADE)
         if row_labels is not None:
             axes.set_yticks(range(n_q), row_labels)
         if column_labels is not None:
@@ -110,7 +110,6 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
     """
     masks = held("masks", masks)
     n_q, n_k = checked("masks[0]", masks[0], "n_q n_k", bool).shape
-    _check_labels("titles", titles, len(masks))
     figure, panels = _panels((len(masks), n_q, n_k), titles=titles)
     for k, axes in enumerate(panels):
         mask = checked(f"masks[{k}]", masks[k], "n_q n_k", bool, n_q=n_q, n_k=n_k)
@@ -147,16 +146,13 @@ def offset_tables(
     tables = held("tables", tables)
     n = len(checked("tables[0]", tables[0], "n n"))
     _check_labels("words", words, n)
-    _check_labels("titles", titles, len(tables))
     figure, panels = _panels((len(tables), n, n), _CELL, _inches(words), titles)
     for k, axes in enumerate(panels):
         table = checked(f"tables[{k}]", tables[k], "n n", n=n)
         nearness = 1 / (1 + np.abs(table))
         _part(_heat_map(axes, nearness, ramp(POSITION)))
-        for (i, j), offset in np.ndenumerate(table):
-            text = f"{offset:+.0f}".replace("-", "\N{MINUS SIGN}") if offset else "0"
-            look = {"color": ink_on(POSITION, nearness[i, j]), "fontsize": SMALL}
-            axes.text(j, i, text, ha="center", va="center", **look)
+        texts = np.char.replace(np.char.mod("%+d", table), "-", "\N{MINUS SIGN}")
+        _print_cells(axes, np.where(table, texts, "0"), POSITION, nearness)
         axes.set_yticks(range(n), words)
         _name_keys(axes, words)
     _flatten(panels, n, n)
@@ -182,14 +178,12 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     _check_values("bits", bits, np.isin(bits, (0, 1)), "be 0 or 1")
     _check_values("encoding", encoding, np.abs(encoding) <= 1 + _SLACK, "lie in [-1, 1]")
     b = bits.shape[1]
-    if phone():
-        figure = Drawing((width(), 5.9), layout="constrained")
-        left, right = figure.subplots(2, 1, height_ratios=(1, 1.5))
-    else:
-        figure = Drawing((width(), 3.6), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
+    stacked = {"nrows": 2, "height_ratios": (1, 1.5)}
+    beside = {"ncols": 2, "width_ratios": (1, 2.2)}
+    figure = Drawing((width(), 6.5 if phone() else 3.6), layout="constrained")
+    left, right = figure.subplots(**(stacked if phone() else beside))
     _part(_heat_map(left, bits, ramp(POSITION)))
-    _print_cells(left, bits, POSITION, "{:.0f}")
+    _print_cells(left, np.char.mod("%d", bits), POSITION, bits)
     left.set_xticks(range(b), [str(b - 1 - k) for k in range(b)])
     left.set(xlabel="bit", ylabel="number", title="\N{LEFTWARDS ARROW} frequency falls")
     image = _heat_map(right, encoding, ramp(POSITION), -1)
@@ -231,11 +225,6 @@ def right_and_wrong(
     return figure
 
 
-def _room(left: float) -> float:
-    """Inches that are left for panels beside the labels of the queries."""
-    return width() - 0.55 - left
-
-
 def _panels(
     shape: tuple[int, ...],
     cell: float = 0.0,
@@ -248,31 +237,26 @@ def _panels(
     In inches: no cell narrower than `cell`, and `left` for the labels of the rows.
     """
     count, n_q, n_k = shape
+    _check_labels("titles", titles, count)
     side = 0.45 if cell else 0.24  # of a cell that looks well
     cell = max(cell, _WORD * (left > 0))
     least = max(1.0, 0.085 * max(map(len, titles or [""])))
-
-    def fit(cell: float) -> int:
-        room = _room(left) + _GAP
-        return min(5, max(1, int(room / (max(least, cell * n_k) + _GAP))))
-
-    rows = 1 if count <= fit(min(cell, _NARROW)) else -(-count // fit(cell))
+    room = width() - _MARGIN - left + _GAP
+    widths = np.maximum(least, n_k * np.minimum(cell, (cell, _NARROW)))
+    fitting, tightly = (room / (widths + _GAP)).astype(int)
+    rows = 1 if count <= tightly else -(-count // max(1, fitting))
     per_row = -(-count // rows)
-    wanted = per_row * (max(least, min(side * n_k, _HIGH * n_k / n_q)) + _GAP) - _GAP
-    across = min(width(), _TEXT) if wanted <= _TEXT - width() + _room(left) else width()
+    wanted = per_row * (max(least, min(side * n_k, _HIGH * n_k / n_q)) + _GAP)
+    across = min(width(), _TEXT) if wanted <= _TEXT - width() + room else width()
     figure = Drawing((across, 2.0 * rows), layout="constrained")
     figure.get_layout_engine().set(hspace=0, h_pad=0.06)
     panels = list(figure.subplots(rows, per_row, squeeze=False).flat)
     for axes in panels[count:]:
         axes.remove()
-    cell = ((across - width() + _room(left) + _GAP) / per_row - _GAP) / n_k
     for k, axes in enumerate(panels[:count]):
         axes.set(xlabel=names[0], ylabel="" if k % per_row else names[1])
-        axes.tick_params(labelleft=k % per_row == 0)
-        if titles is not None:
-            axes.set_title(titles[k])
-        if left:  # words, as large as they fit below each other
-            axes.tick_params(labelsize=max(8.8, min(9.5, 60 * cell)))
+        axes.set_title(titles[k] if titles is not None else "")
+        axes.tick_params(labelleft=k % per_row == 0, labelsize=SMALL if left else None)
     return figure, panels[:count]
 
 
@@ -296,11 +280,8 @@ def _inches(labels: Sequence[str] | None) -> float:
 
 
 def _bar(figure: Figure, image: AxesImage, panels: list[Axes], label: str) -> None:
-    """Tell which colour is which value: beside the panels, or below flat ones."""
-    below = phone() or figure.get_figheight() < 1.8
-    if below:
-        figure.set_figheight(figure.get_figheight() + 0.6)
-    location = "bottom" if below else "right"
+    """Tell which colour is which value: beside the panels, or on a phone below them."""
+    location = "bottom" if phone() else "right"
     figure.colorbar(image, ax=panels, label=label, location=location, aspect=25)
 
 
@@ -334,13 +315,11 @@ def _name_keys(axes: Axes, names: Sequence[str]) -> None:
     axes.set_xticks(range(len(names)), names, rotation=90 * upright)
 
 
-def _print_cells(
-    axes: Axes, values: NDArray, color: str, pattern: str, shade: float = 1.0
-) -> None:
-    """Print the values in their cells, in what can be read there, whatever the page is."""
-    for (i, j), value in np.ndenumerate(values.clip(0)):
-        look = {"color": ink_on(color, value**shade), "fontsize": SMALL}
-        if (text := pattern.format(value)) != "0.00":
+def _print_cells(axes: Axes, texts: NDArray, color: str, shades: NDArray) -> None:
+    """Print texts in their cells, in what can be read on their shades, whatever the page is."""
+    for (i, j), text in np.ndenumerate(texts):
+        if text:
+            look = {"color": ink_on(color, shades[i, j]), "fontsize": SMALL}
             axes.text(j, i, text, ha="center", va="center", **look)
 
 
