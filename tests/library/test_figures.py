@@ -24,7 +24,7 @@ INK = "#000000"
 CELL_INK = {"#111111", "#ffffff"}
 PALETTE = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"}
 GRID = "#888888"
-LINES = {"#7a5cc7", "#8f6a2e"}  # the fifth and the sixth of many
+LINES = {"#8e6fd8", "#a0743a"}  # the fifth and the sixth of many
 
 N = 5
 BAND = np.abs(np.subtract.outer(range(N), range(N))) <= 1
@@ -48,6 +48,7 @@ PRODUCTS = ENCODING @ ENCODING[0]
 OFFSETS = np.arange(5) - np.arange(5)[:, None]
 HOLED = np.where(np.eye(5), np.nan, 2 * OFFSETS)
 ONES = {"half": (1.0, 1.5, 2.0)}
+WALKS = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
 RATIOS = {"a copy": ONES, "theirs": {"half": (0.1, 0.2, 0.2), "all": (3.0, 3.0, 3.0)}}
 
 CALLS = {
@@ -79,11 +80,7 @@ CALLS = {
     "rotated_vectors": lambda: figures.rotated_vectors(
         BEFORE[:2], AFTER.reshape(2, 2, 2), [["q", "k", "k"]] * 2, ["here", "there"]
     ),
-    "ways": lambda: figures.ways(
-        [[BAND] * 2, [BAND] * 4],
-        [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]],
-        ["met", "across"],
-    ),
+    "ways": lambda: figures.ways([[BAND] * 2, [BAND] * 4], WALKS, ["met", "across"]),
 }
 # drawn once, and looked at often
 SHARED = [functools.cache(draw) for draw in CALLS.values()]
@@ -132,11 +129,6 @@ def from_matrix(reads, low, high):
 
 def words(artist):
     return [text.get_text() for text in artist.findobj(Text)]
-
-
-def ticks(axis):
-    low, high = sorted(axis.get_view_interval())
-    return [tick for tick in axis.get_majorticklocs() if low <= tick <= high]
 
 
 def luminance(colour):
@@ -304,8 +296,7 @@ def test_block_diagrams_never_run_upwards_on_a_phone(name):
 
 
 def test_words_are_text_as_long_as_measured_and_formulas_are_outlines():
-    wave = {"sine": ENCODING[:, 6]}
-    drawing = figures.curves(POSITIONS, wave, "row $i$", "value")._repr_svg_()
+    drawing = figures.curves(POSITIONS, {"a": POSITIONS}, "row $i$", "value")._repr_svg_()
     word, length = re.search(
         r'(<text [^>]*textLength="([^"]*)"[^>]*>)value</text>', drawing
     ).groups()
@@ -378,8 +369,7 @@ def test_architectures_draw_the_matrices():
 
 def test_ways_colour_their_steps_and_units_and_nothing_else():
     figure = CALLS["ways"]()
-    taken = [[(0, 1, 2), (4, 3, 2)], [(0, 1, 2, 3, 4)]]
-    for axes, walks, title in zip(figure.axes, taken, ("met", "across"), strict=True):
+    for axes, walks, title in zip(figure.axes, WALKS, ("met", "across"), strict=True):
         depth = len(walks[0]) - 1
         heights = sorted({round(p.center[1], 6) for p in axes.patches})
         assert len(heights) == depth + 1
@@ -454,21 +444,23 @@ def test_rotation_turns_every_pair_by_the_same_arc(turn):
     assert axes.get_ylabel() == r"$\sin(i\,\omega_c)$"
 
 
-def test_heat_maps_begin_at_the_page_itself():
-    for call in ("attention_weights", "binary_counting"):
-        (image,) = panels(SHARED[list(CALLS).index(call)]())[0].images
-        assert [color[3] for color in image.cmap([0.0, 1.0])] == [0, 1]
-
-
 def test_attention_weights_take_one_matrix_and_words():
-    keys = ["un", "chat", "s'est", "installé", "par", "terre"]
-    figure = figures.attention_weights(WEIGHTS[0].tolist(), WORDS[:4], keys, ylabel="head")
-    (axes,) = panels(figure)
+    keys = ["un", "chat", "s'est", "confortablement", "mis", "là"]
+    rows = WEIGHTS[0].tolist(), WORDS[:4]
+    (axes,) = panels(figures.attention_weights(*rows, keys, None, "head", "word"))
     assert np.array_equal(axes.images[0].get_array(), WEIGHTS[0])
     assert [t.get_text() for t in axes.get_yticklabels()] == WORDS[:4]
     assert [t.get_text() for t in axes.get_xticklabels()] == keys
-    assert axes.get_ylabel() == "head"
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("head", "word")
     assert {t.get_rotation() for t in axes.get_xticklabels()} == {90}  # long words
+
+
+@pytest.mark.parametrize(("maps", "wide"), [((1, 1, 5), 4.73), ((3, 3, 7), 6.5)])
+def test_heat_maps_are_as_wide_as_text_or_code_in_one_row_up_to_the_edge(maps, wide):
+    figure = figures.attention_weights(np.ones(maps))
+    boxes = [axes.get_position() for axes in figure.axes]
+    assert (figure.get_figwidth(), {box.y0 for box in boxes}) == (wide, {boxes[0].y0})
+    assert wide * (1 - boxes[-1].x1) == pytest.approx(0.03, abs=0.03)
 
 
 @pytest.mark.parametrize(("cells", "printed"), [((8, 8), 64), ((5, 13), 0)])
@@ -484,11 +476,15 @@ def test_attention_weights_share_one_scale_and_print_their_values():
     for axes, weights, title in zip(panels(figure), WEIGHTS, "abc", strict=True):
         (image,) = axes.images
         assert np.array_equal(image.get_array(), weights)
+        assert [color[3] for color in image.cmap([0.0, 1.0])] == [
+            0,
+            1,
+        ]  # the page shines through
         assert image.get_clim() == (0, 1)
         wanted = [f"{w:.2f}" for w in weights.ravel() if w >= 0.005]
         assert [t.get_text() for t in axes.texts] == wanted
         assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
-        assert ticks(axes.xaxis) == [0, 1, 2, 3, 4, 5]
+        assert axes.get_xticks().tolist() == [0, 1, 2, 3, 4, 5]
     assert panels(figure)[0].get_ylabel() == "query"
     assert not colour_bars(figure)
 
@@ -524,13 +520,8 @@ def test_intervals_are_bars_around_dots_in_the_order_of_their_rows():
         assert (*bar, *dot) == (low, high, middle)
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["", "half", "", "half", "all"]
-    assert [text.get_text() for text in axes.texts] == [
-        "a copy",
-        "1.50",
-        "theirs",
-        "0.200",
-        "3.00",
-    ]
+    written = [text.get_text() for text in axes.texts]
+    assert written == ["a copy", "1.50", "theirs", "0.200", "3.00"]
 
 
 def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
@@ -566,6 +557,16 @@ def test_curves_are_the_series_each_in_its_own_look():
     assert [t.get_text() for t in axes.get_xticklabels()] == ticked
 
 
+@pytest.mark.parametrize("turned", [1, -1])
+def test_a_scheme_keeps_its_colour_in_any_order_and_no_two_lines_share_one(turned):
+    own = {"sinusoidal": GRID, "half rotary": "#009e73", "mask alone": INK}
+    labels = [*["a", "ALiBi", "YaRN", *own][::turned], "YaRN without its factor"]
+    (axes,) = figures.curves(X, dict.fromkeys(labels, X), "x", "y").axes
+    found = {line.get_label(): line.get_color().lower() for line in axes.lines}
+    assert found.items() >= own.items() | {("YaRN", "#cc79a7")}
+    assert len(set(found.values())) == 7
+
+
 @pytest.mark.parametrize(("log_x", "log_y"), [(False, True), (True, False)])
 def test_curves_have_the_axes_that_were_asked_for(log_x, log_y):
     x = np.arange(1, 21)
@@ -577,9 +578,8 @@ def test_curves_have_the_axes_that_were_asked_for(log_x, log_y):
 
 def test_points_are_marks_without_a_line_and_lines_beside_them_have_none():
     samples, asked = np.array([[128.0, 2.0], [900.0, 3.0]]), np.array([[256.0, 1.0]])
-    figure = figures.curves(
-        X, {"mean": X}, "x", "y", True, points={"samples": samples, "asked": asked}
-    )
+    dots = {"samples": samples, "asked": asked}
+    figure = figures.curves(X, {"mean": X}, "x", "y", True, points=dots)
     for variant in (figure, figure.phone):
         line, *marks = variant.axes[0].lines
         assert (line.get_linestyle(), line.get_marker()) == ("-", "")

@@ -42,7 +42,7 @@ EMPTY = re.compile(r"<defs>\s*</defs>\s*")
 SIZE = re.compile(r' width="([\d.]+)pt" height="([\d.]+)pt"')
 # Widths of code and text on a page in pixels, and on paper in points.
 CODE, TEXT, PAPER = 880, 640, 468
-HIGH = 560  # pixels, of a figure that leaves room for its caption
+HIGH = 750  # pixels, of a figure that leaves room for its caption
 logger = logging.getLogger(__name__)
 
 

@@ -52,10 +52,13 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
         arc = (0.85 - 0.17 * (k % 4)) * _points(np.linspace(start, start + angles, 65))
         look = {"arrowstyle": ARROW, "color": POSITION, "linewidth": 1.6}
         axes.add_patch(FancyArrowPatch(path=Path(arc), mutation_scale=12, **look))
-    axes.plot(
-        [], [], "o", markersize=9, color=INK, markerfacecolor="none", label="position $i$"
-    )
-    axes.plot([], [], "o", markersize=6, color=INK, label=r"position $i + \delta$")
+    for size, face, label in (
+        (9, "none", "position $i$"),
+        (6, INK, r"position $i + \delta$"),
+    ):
+        axes.plot(
+            [], [], "o", markersize=size, color=INK, markerfacecolor=face, label=label
+        )
     title = rf"rotated by $\delta\,\omega_c = {angles:.2f}$"
     figure.legend(loc="outside upper center", ncols=2, title=title)
     return figure

@@ -28,8 +28,12 @@ from posattn.figures.style import (
     width,
 )
 
+_TEXT = 4.73  # inches: as wide as the text where `width()` is as wide as code
+_HIGH = 3.2  # inches: the highest panel
+_MARGIN, _GAP = 0.55, 0.2  # inches beside the panels, and between them
 _PRINTED = 64  # cells
-_CELL = 0.29  # inches that a printed weight needs
+_CELL, _NARROW = 0.29, 0.24  # inches that a printed weight needs, and where room is scarce
+_WORD = 0.14  # inches that a word needs below another
 _SLACK = 1e-6
 _SHADE = 0.6  # power of a weight, so that a tenth can be told from nothing
 
@@ -41,6 +45,7 @@ def attention_weights(
     column_labels: Sequence[str] | None = None,
     titles: Sequence[str] | None = None,
     ylabel: str = "query",
+    xlabel: str = "key",
 ) -> Figure:
     """Draw attention weights as heat maps on one scale from 0 to 1, with the numbers if few.
 
@@ -50,10 +55,11 @@ def attention_weights(
         column_labels: the n_k keys; their indices by default.
         titles: the h panels; none by default.
         ylabel: what the rows are, if they are no queries.
+        xlabel: what the columns are, if they are no keys.
 
     Returns:
-        A figure with h panels. They print their values, without what rounds to 0.00, if these are
-        at most 64 and fit; else a bar tells which colour is which weight.
+        A figure with h panels, as wide as text or as code. They print their values, without what
+        rounds to 0.00, if these are at most 64 and fit; else a bar tells which colour is which weight.
 
     Raises:
         ValueError: if a shape is wrong, or a weight lies outside 0 to 1.
@@ -61,32 +67,29 @@ def attention_weights(
     if np.ndim(weights) == 2:
         weights = np.asarray(weights)[None]
     weights = checked("weights", weights, "h n_q n_k")
-    heads, n_q, n_k = weights.shape
+    _, n_q, n_k = weights.shape
     inside = (weights >= -_SLACK) & (weights <= 1 + _SLACK)
     _check_values("weights", weights, inside, "lie in [0, 1]")
     _check_labels("row_labels", row_labels, n_q)
     _check_labels("column_labels", column_labels, n_k)
-    _check_labels("titles", titles, heads)
 
     left = _inches(row_labels)
-    printed = n_q * n_k <= _PRINTED and _CELL * n_k <= _room(left)
-    figure, panels = _panels(
-        heads, n_q, n_k, _CELL * printed, left, _inches(column_labels), titles, ylabel
-    )
-    for head, axes in enumerate(panels):
-        image = _heat_map(axes, weights[head], ramp(BLUE))
+    printed = n_q * n_k <= _PRINTED and _NARROW * n_k <= width() - _MARGIN - left
+    figure, panels = _panels(weights.shape, _CELL * printed, left, titles, (xlabel, ylabel))
+    for axes, values in zip(panels, weights.clip(0), strict=True):
+        image = _heat_map(axes, values, ramp(BLUE))
         image.set_norm(PowerNorm(_SHADE, 0, 1))
         if printed:
+            texts = np.char.mod("%.2f", values)
             _part(image)
-            _print_cells(axes, weights[head], BLUE, "{:.2f}", _SHADE)
+            _print_cells(axes, np.where(texts == "0.00", "", texts), BLUE, values**_SHADE)
         if row_labels is not None:
             axes.set_yticks(range(n_q), row_labels)
         if column_labels is not None:
             _name_keys(axes, column_labels)
-        if titles is not None:
-            axes.set_title(titles[head])
     if not printed:
         _bar(figure, image, panels, "attention weight")
+    _flatten(panels, n_q, n_k, _WORD * (left > 0))
     return figure
 
 
@@ -107,9 +110,8 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
     """
     masks = held("masks", masks)
     n_q, n_k = checked("masks[0]", masks[0], "n_q n_k", bool).shape
-    _check_labels("titles", titles, len(masks))
-    figure, panels = _panels(len(masks), n_q, n_k, titles=titles)
-    for k, (axes, title) in enumerate(zip(panels, titles, strict=True)):
+    figure, panels = _panels((len(masks), n_q, n_k), titles=titles)
+    for k, axes in enumerate(panels):
         mask = checked(f"masks[{k}]", masks[k], "n_q n_k", bool, n_q=n_q, n_k=n_k)
         _heat_map(axes, mask, ListedColormap(["none", BLUE]))
         rows, cols = np.nonzero(~mask)
@@ -119,7 +121,7 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
         axes.set_yticks(np.arange(0.5, n_q - 1), minor=True)
         axes.tick_params(which="minor", length=0)
         axes.grid(which="minor", axis="both", color=GRID, alpha=0.4, linewidth=0.5)
-        axes.set_title(title)
+    _flatten(panels, n_q, n_k)
     return figure
 
 
@@ -144,20 +146,16 @@ def offset_tables(
     tables = held("tables", tables)
     n = len(checked("tables[0]", tables[0], "n n"))
     _check_labels("words", words, n)
-    _check_labels("titles", titles, len(tables))
-    margin = _inches(words)
-    figure, panels = _panels(len(tables), n, n, _CELL, margin, margin, titles)
-    for k, (axes, title) in enumerate(zip(panels, titles, strict=True)):
+    figure, panels = _panels((len(tables), n, n), _CELL, _inches(words), titles)
+    for k, axes in enumerate(panels):
         table = checked(f"tables[{k}]", tables[k], "n n", n=n)
         nearness = 1 / (1 + np.abs(table))
         _part(_heat_map(axes, nearness, ramp(POSITION)))
-        for (i, j), offset in np.ndenumerate(table):
-            text = f"{offset:+.0f}".replace("-", "\N{MINUS SIGN}") if offset else "0"
-            look = {"color": ink_on(POSITION, nearness[i, j]), "fontsize": SMALL}
-            axes.text(j, i, text, ha="center", va="center", **look)
+        texts = np.char.replace(np.char.mod("%+d", table), "-", "\N{MINUS SIGN}")
+        _print_cells(axes, np.where(table, texts, "0"), POSITION, nearness)
         axes.set_yticks(range(n), words)
         _name_keys(axes, words)
-        axes.set_title(title)
+    _flatten(panels, n, n)
     return figure
 
 
@@ -180,17 +178,15 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     _check_values("bits", bits, np.isin(bits, (0, 1)), "be 0 or 1")
     _check_values("encoding", encoding, np.abs(encoding) <= 1 + _SLACK, "lie in [-1, 1]")
     b = bits.shape[1]
-    if phone():
-        figure = Drawing((width(), 5.9), layout="constrained")
-        left, right = figure.subplots(2, 1, height_ratios=(1, 1.5))
-    else:
-        figure = Drawing((width(), 3.6), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
-    _part(_heat_map(left, bits, ramp(POSITION), aspect="auto"))
-    _print_cells(left, bits, POSITION, "{:.0f}")
+    stacked = {"nrows": 2, "height_ratios": (1, 1.5)}
+    beside = {"ncols": 2, "width_ratios": (1, 2.2)}
+    figure = Drawing((width(), 6.5 if phone() else 3.6), layout="constrained")
+    left, right = figure.subplots(**(stacked if phone() else beside))
+    _part(_heat_map(left, bits, ramp(POSITION)))
+    _print_cells(left, np.char.mod("%d", bits), POSITION, bits)
     left.set_xticks(range(b), [str(b - 1 - k) for k in range(b)])
     left.set(xlabel="bit", ylabel="number", title="\N{LEFTWARDS ARROW} frequency falls")
-    image = _heat_map(right, encoding, ramp(POSITION), -1, aspect="auto")
+    image = _heat_map(right, encoding, ramp(POSITION), -1)
     right.set(xlabel="column (encoding dimension)", ylabel="row (position $i$)")
     right.set_title("frequency falls \N{RIGHTWARDS ARROW}")
     _bar(figure, image, [right], "value")
@@ -222,52 +218,61 @@ def right_and_wrong(
     panels = figure.subplots(1, len(maps), sharey=True)
     titles = ("right", "wrong", "also wrong")
     for axes, values, title in zip(panels, maps, titles, strict=False):
-        _heat_map(axes, values, ramp(POSITION), low, high, "auto")
+        _heat_map(axes, values, ramp(POSITION), low, high)
         axes.plot(*np.nonzero(np.isnan(values))[::-1], "x", color=INK)
         axes.set(title=title, xlabel=xlabel)
     panels[0].set_ylabel(ylabel)
     return figure
 
 
-def _room(left: float) -> float:
-    """Inches that are left for panels beside the labels of the queries."""
-    return width() - 0.55 - left
-
-
 def _panels(
-    count: int,
-    n_q: int,
-    n_k: int,
+    shape: tuple[int, ...],
     cell: float = 0.0,
     left: float = 0.0,
-    below: float = 0.0,
     titles: Sequence[str] | None = None,
-    ylabel: str = "query",
+    names: tuple[str, str] = ("key", "query"),
 ) -> tuple[Figure, list[Axes]]:
-    """Lay out square-celled panels in rows.
+    """Lay out panels in rows, across the text if they have room there, else as wide as code.
 
-    In inches: no cell narrower than `cell`, `left` and `below` for the labels of queries and keys.
+    In inches: no cell narrower than `cell`, and `left` for the labels of the rows.
     """
-    gap, room = 0.2, _room(left)
-    least = max(1.0, cell * n_k, 0.085 * max(map(len, titles or [""])))
-    rows = -(-count // min(5, max(1, int((room + gap) / (least + gap)))))
+    count, n_q, n_k = shape
+    _check_labels("titles", titles, count)
+    side = 0.45 if cell else 0.24  # of a cell that looks well
+    cell = max(cell, _WORD * (left > 0))
+    least = max(1.0, 0.085 * max(map(len, titles or [""])))
+    room = width() - _MARGIN - left + _GAP
+    widths = np.maximum(least, n_k * np.minimum(cell, (cell, _NARROW)))
+    fitting, tightly = (room / (widths + _GAP)).astype(int)
+    rows = 1 if count <= tightly else -(-count // max(1, fitting))
     per_row = -(-count // rows)
-    across = min(room / per_row - gap * (per_row > 1), max(least, min(3.2, 0.45 * n_k)))
-    down = min(across * n_q / n_k, 4)
-    size = (
-        width() - room + per_row * (across + gap) - gap,
-        rows * (down + 0.45 + below + 0.3 * (titles is not None)) + 0.1,
-    )
-    figure = Drawing(size, layout="compressed")
+    wanted = per_row * (max(least, min(side * n_k, _HIGH * n_k / n_q)) + _GAP)
+    across = min(width(), _TEXT) if wanted <= _TEXT - width() + room else width()
+    figure = Drawing((across, 2.0 * rows), layout="constrained")
+    figure.get_layout_engine().set(hspace=0, h_pad=0.06)
     panels = list(figure.subplots(rows, per_row, squeeze=False).flat)
     for axes in panels[count:]:
         axes.remove()
     for k, axes in enumerate(panels[:count]):
-        axes.set(xlabel="key", ylabel="" if k % per_row else ylabel)
-        axes.tick_params(labelleft=k % per_row == 0)
-        if left:  # words, as large as they fit below each other
-            axes.tick_params(labelsize=min(9.5, 72 * across / n_k / 1.2))
+        axes.set(xlabel=names[0], ylabel="" if k % per_row else names[1])
+        axes.set_title(titles[k] if titles is not None else "")
+        axes.tick_params(labelleft=k % per_row == 0, labelsize=SMALL if left else None)
     return figure, panels[:count]
+
+
+def _cell(axes: Axes, columns: int) -> float:
+    """Inches from column to column, once the layout is known."""
+    axes.figure.get_layout_engine().execute(axes.figure)
+    return axes.get_position().width * axes.figure.get_figwidth() / columns
+
+
+def _flatten(panels: list[Axes], n_q: int, n_k: int, least: float = 0.0) -> None:
+    """Give the figure its height: small cells are square, wide ones at most twice as wide as high."""
+    cell, figure = _cell(panels[0], n_k), panels[0].figure
+    height, rows = figure.get_figheight(), panels[0].get_gridspec().nrows
+    cell = max(least, min(cell, max(0.45, cell / 2)))
+    down = min(n_q * cell, _HIGH if rows == 1 else 2.4)
+    figure.set_figheight(height + rows * (down - panels[0].get_position().height * height))
 
 
 def _inches(labels: Sequence[str] | None) -> float:
@@ -275,27 +280,19 @@ def _inches(labels: Sequence[str] | None) -> float:
 
 
 def _bar(figure: Figure, image: AxesImage, panels: list[Axes], label: str) -> None:
-    """Tell which colour is which value: beside the panels, or below flat ones."""
-    below = phone() or figure.get_figheight() < 1.8
-    if below:
-        figure.set_figheight(figure.get_figheight() + 0.6)
-    location = "bottom" if below else "right"
+    """Tell which colour is which value: beside the panels, or on a phone below them."""
+    location = "bottom" if phone() else "right"
     figure.colorbar(image, ax=panels, label=label, location=location, aspect=25)
 
 
 def _heat_map(
-    axes: Axes,
-    values: NDArray,
-    cmap: Colormap,
-    low: float = 0,
-    high: float = 1,
-    aspect: str = "equal",
+    axes: Axes, values: NDArray, cmap: Colormap, low: float = 0, high: float = 1
 ) -> AxesImage:
     axes.spines[:].set_visible(True)
     integer_ticks(axes.yaxis, values.shape[0])
     integer_ticks(axes.xaxis, values.shape[1])
     look = {"cmap": cmap, "vmin": low, "vmax": high, "interpolation": "none"}
-    return axes.imshow(values, aspect=aspect, **look)
+    return axes.imshow(values, aspect="auto", **look)
 
 
 def _part(image: AxesImage) -> None:
@@ -314,19 +311,15 @@ def _part(image: AxesImage) -> None:
 
 def _name_keys(axes: Axes, names: Sequence[str]) -> None:
     """Write the names of the keys, upright where they do not fit side by side."""
-    axes.figure.get_layout_engine().execute(axes.figure)  # now the panel has its width
-    inches = axes.get_position().width * axes.figure.get_figwidth() / len(names)
-    upright = _inches(names) + 0.04 > inches
+    upright = _inches(names) + 0.04 > _cell(axes, len(names))
     axes.set_xticks(range(len(names)), names, rotation=90 * upright)
 
 
-def _print_cells(
-    axes: Axes, values: NDArray, color: str, pattern: str, shade: float = 1.0
-) -> None:
-    """Print the values in their cells, in what can be read there, whatever the page is."""
-    for (i, j), value in np.ndenumerate(values):
-        look = {"color": ink_on(color, max(value, 0) ** shade), "fontsize": SMALL}
-        if (text := pattern.format(value)) != "0.00":
+def _print_cells(axes: Axes, texts: NDArray, color: str, shades: NDArray) -> None:
+    """Print texts in their cells, in what can be read on their shades, whatever the page is."""
+    for (i, j), text in np.ndenumerate(texts):
+        if text:
+            look = {"color": ink_on(color, shades[i, j]), "fontsize": SMALL}
             axes.text(j, i, text, ha="center", va="center", **look)
 
 

@@ -2,7 +2,8 @@
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
     BLUE,
-    GRID,
+    COLORS,
     INK,
     MARKERS,
-    PALETTE,
     POSITION,
     Drawing,
     checked,
@@ -28,7 +28,6 @@ from posattn.figures.style import (
     width,
 )
 
-_COLORS = (*PALETTE, "#7A5CC7", "#8F6A2E", INK, GRID)
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)))
 
 
@@ -44,6 +43,7 @@ def curves(
 ) -> Figure:
     """Draw several curves over one axis, told apart by colour and dash, and many of them by markers.
 
+    A scheme has the same colour in every figure: a label that begins with its name.
     Where there are points, such as data, they alone have markers.
 
     Args:
@@ -172,16 +172,10 @@ def _plot(
     """
     every = max(1, x.size // 10)
     marked = not points and (len(lines) > 4 or x.size <= 16)
-    for k, (label, values) in enumerate(lines.items()):
-        axes.plot(
-            x,
-            values,
-            label=label,
-            color=_COLORS[k % 8],
-            linestyle=_DASHES[(k + k // 4) % 4],
-            marker=MARKERS[(k + k // 4 * 2) % 4] if marked else "",
-            markevery=(k * every // 4 % every, every),
-        )
+    for k, (label, color) in enumerate(_colors(lines).items()):
+        look = {"label": label, "color": color, "linestyle": _DASHES[(k + k // 4) % 4]}
+        look["marker"] = MARKERS[(k + k // 4 * 2) % 4] if marked else ""
+        axes.plot(x, lines[label], markevery=(k * every // 4 % every, every), **look)
     for k, (label, pairs) in enumerate((points or {}).items()):
         look = {"linestyle": "", "marker": MARKERS[k % 4], "markersize": 3 + 3 * (k > 0)}
         axes.plot(*pairs.T, label=label, color=INK, **look)
@@ -190,6 +184,17 @@ def _plot(
         _key(axes)
     else:
         _label_ends(axes)
+
+
+def _colors(labels: Iterable[str]) -> dict[str, str]:
+    """Give a scheme its colour, the first time it comes, and the rest what is left, in order."""
+    own: dict[str, str] = {}
+    for label in labels:
+        for color, names in COLORS.items():
+            if label.startswith(names) and color not in own.values():
+                own[label] = color
+    rest = cycle([color for color in COLORS if color not in own.values()])
+    return {label: own.get(label) or next(rest) for label in labels}
 
 
 def _frame(axes: Axes) -> None:
@@ -204,19 +209,14 @@ def _frame(axes: Axes) -> None:
 
 def _label_ends(axes: Axes) -> None:
     """Write the label of each line beside its end, no two on top of each other."""
-    look = {"arrowstyle": "-", "linewidth": 0.7, "relpos": (0, 0.5), "shrinkB": 0}
-    labels = [
-        axes.annotate(
-            _folded(line.get_label()),
-            xy=_end(line),
-            xytext=(1.05, 0.5),
-            textcoords="axes fraction",
-            va="center",
-            linespacing=1.1,
-            arrowprops=look | {"color": line.get_color()},
+    look = {"textcoords": "axes fraction", "va": "center", "linespacing": 1.1}
+    arrow = {"arrowstyle": "-", "linewidth": 0.7, "relpos": (0, 0.5), "shrinkB": 0}
+    labels = []
+    for line in axes.lines:
+        look["arrowprops"] = arrow | {"color": line.get_color()}
+        labels.append(
+            axes.annotate(_folded(line.get_label()), _end(line), (1.05, 0.5), **look)
         )
-        for line in axes.lines
-    ]
     axes.figure.draw_without_rendering()  # now the layout knows how high the axes are
     inches = axes.get_window_extent().height
     wanted = [

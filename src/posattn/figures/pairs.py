@@ -53,30 +53,24 @@ def pairs(encoding: ArrayLike, tokens: Sequence[str]) -> Figure:
     axes.set_axis_off()
     centers = dials + pitch * (np.arange(d // 2) + 0.5)
     top = height - _HEAD / 2
-    _heading(axes, left + _BIT * (bits - 1) / 2, top, "binary")
+    look = {"ha": "center", "va": "center"}
+    axes.text(left + _BIT * (bits - 1) / 2, top, "binary", **look)
     for j, x in enumerate(centers):
-        _heading(axes, x, top, f"pair\n{j}" if phone() else f"pair {j}")
+        axes.text(x, top, f"pair\n{j}" if phone() else f"pair {j}", **look)
     angles = np.arctan2(hands[..., 0], hands[..., 1])
+    square = {"width": 0.8 * _BIT, "height": 0.8 * _BIT, "edgecolor": INK, "lw": 0.7}
     for i, token in enumerate(tokens):
         y = height - _HEAD - _ROW * (i + 0.5)
         axes.text(0.1, y, f"{i}", va="center", weight="bold")
         axes.text(0.3 if phone() else 0.45, y, token, va="center", fontsize=11)
         for k in range(bits):
-            _bit(axes, left + _BIT * (bits - 1 - k), y, bool(i >> k & 1))
+            corner = left + _BIT * (bits - 1.4 - k), y - 0.4 * _BIT
+            face = POSITION if i >> k & 1 else "none"
+            axes.add_patch(Rectangle(corner, facecolor=face, **square))
         for j, x in enumerate(centers):
             passed = (angles[i, j] - angles[i - 1, j]) % (2 * np.pi) if i else 0.0
             _dial(axes, (x, y), radius, hands[i, j], angles[i, j], passed)
     return axes.figure
-
-
-def _heading(axes: Axes, x: float, y: float, text: str) -> None:
-    axes.text(x, y, text, ha="center", va="center")
-
-
-def _bit(axes: Axes, x: float, y: float, on: bool) -> None:
-    side = 0.8 * _BIT
-    look = {"facecolor": POSITION if on else "none", "edgecolor": INK, "linewidth": 0.7}
-    axes.add_patch(Rectangle((x - side / 2, y - side / 2), side, side, **look))
 
 
 def _dial(

@@ -5,7 +5,7 @@ Rules for a new figure:
 1. Decorate it with `@drawn`, make a `Drawing` as wide as `width()`, and stack its panels where
    `phone()`; a block diagram then runs from top to bottom.
 2. Leave fonts and sizes to the settings; `SMALL` is for numbers in cells, and nothing is smaller.
-3. `QUERY`, `KEY`, `VALUE` and `POSITION` mean just that; all else is `INK`, on no background.
+3. `QUERY`, `KEY`, `VALUE`, `POSITION` and `COLORS` mean just that; all else is `INK`, on no background.
 4. Label a line at its end and a panel by its title; no legend, and no bar where numbers stand.
 5. Never by colour alone: dashes, markers or words. A heat map is a `ramp`, its numbers `ink_on` it.
 """
@@ -32,16 +32,26 @@ from numpy.typing import ArrayLike, NDArray
 from posattn.figures.svg import ink, svg
 
 INK = "#000000"
-BLUE, ORANGE, GREEN, PINK = PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 QUERY, KEY, VALUE, POSITION = BLUE, ORANGE, GREEN, PINK  # through the whole book
 MARKERS = "os^D"
 ARROW = "-|>,head_length=0.4,head_width=0.15"
 
 GRID = "#888888"
-SMALL = 9  # points: the smallest text, for numbers in cells
+VIOLET, BROWN = "#8E6FD8", "#A0743A"  # legible on light and dark pages
+COLORS = {  # the colours of lines, and how the labels begin that have them on all pages
+    BLUE: ("rotary", "no repair", "nothing", "unchanged"),
+    ORANGE: ("ALiBi", "interpolation", "position interpolation"),
+    GREEN: ("half rotary", "NTK-aware"),
+    PINK: ("T5", "YaRN"),
+    VIOLET: ("KERPLE", "llama3"),
+    BROWN: ("learned",),
+    INK: ("mask alone", "no position"),
+    GRID: ("sinusoid", "blind"),
+}
+SMALL = 9.3  # points: the smallest text, for numbers in cells
 
-_FONTS = Path(__file__).parent / "fonts"
-for _font in sorted(_FONTS.glob("*.ttf")):
+for _font in sorted(Path(__file__).parent.glob("fonts/*.ttf")):
     fontManager.addfont(_font)
 
 _SETTINGS = {
