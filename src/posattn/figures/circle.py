@@ -44,7 +44,7 @@ def rotation(
         raise ValueError(f"labels must be two for each position, got {labels}")
 
     axes = Drawing(figsize=(3.4, 3.6), layout="constrained").subplots()
-    axes.set(aspect="equal", xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), xticks=(-1, 0, 1))
+    axes.set(aspect="equal", xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), xticks=(-1, 0, 1))
     axes.set(yticks=(-1, 0, 1), title=rf"rotated by $\delta\,\omega_c = {angles:.2f}$")
     axes.set(xlabel=r"$\cos(i\,\omega_c)$", ylabel=r"$\sin(i\,\omega_c)$")
     axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK, linewidth=0.8))
@@ -57,7 +57,7 @@ def rotation(
         look = {"arrowstyle": ARROW, "color": POSITION, "linewidth": 1.6}
         axes.add_patch(FancyArrowPatch(path=Path(arc), mutation_scale=12, **look))
     for point, label in zip((*before, *after), np.asarray(labels).flat, strict=False):
-        axes.text(*(1.17 * point), label, ha="center", va="center")
+        axes.text(*(1.22 * point), label, ha="center", va="center")
     return axes.figure
 
 
