@@ -439,6 +439,7 @@ def test_rotation_turns_every_pair_by_the_same_arc(turn):
     after = np.stack([np.cos(start + turn), np.sin(start + turn)], axis=-1)
     axes = figures.rotation(BEFORE, after, turn, range(8)).axes[0]
     assert [text.get_text() for text in axes.texts] == [*"01234567"]
+    assert np.allclose(axes.texts[5].get_position(), 1.22 * after[1])
     points = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
     assert np.allclose(points[0::2], BEFORE)
     assert np.allclose(points[1::2], after)
