@@ -427,7 +427,9 @@ def test_binary_counting_shows_bits_beside_the_encoding():
 def test_rotation_turns_every_pair_by_the_same_arc(turn):
     start = np.arange(4)
     after = np.stack([np.cos(start + turn), np.sin(start + turn)], axis=-1)
-    axes = figures.rotation(BEFORE, after, turn).axes[0]
+    axes = figures.rotation(BEFORE, after, turn, range(8)).axes[0]
+    assert [text.get_text() for text in axes.texts] == [*"01234567"]
+    assert np.allclose(axes.texts[5].get_position(), 1.22 * after[1])
     points = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
     assert np.allclose(points[0::2], BEFORE)
     assert np.allclose(points[1::2], after)
@@ -440,8 +442,6 @@ def test_rotation_turns_every_pair_by_the_same_arc(turn):
         assert np.allclose(arc[[0, -1]] / radius[0], [first, last])
         rotated = np.unwrap(np.arctan2(arc[:, 1], arc[:, 0]))
         assert rotated[-1] - rotated[0] == pytest.approx(turn)
-    assert axes.get_xlabel() == r"$\cos(i\,\omega_c)$"
-    assert axes.get_ylabel() == r"$\sin(i\,\omega_c)$"
 
 
 def test_attention_weights_take_one_matrix_and_words():
@@ -615,6 +615,7 @@ MISTAKES = [
      "before must hold pairs of length 1, got lengths [2. 2. 2. 2.]"),
     (lambda: figures.rotation(BEFORE, AFTER, -TURN),
      "after must be before rotated counterclockwise by angles = -0.7, got"),
+    (lambda: figures.rotation(BEFORE, AFTER, TURN, [1]), "labels must be two for each position, got [1]"),
     (lambda: figures.attention_weights(WEIGHTS[0, 0]), "weights must have shape (h, n_q, n_k), got (6,)"),
     (lambda: figures.attention_weights(np.full((2, 2), np.nan)), "weights must lie in [0, 1], got nan"),
     (lambda: figures.attention_weights(WEIGHTS, column_labels="abc"),

@@ -133,8 +133,7 @@ def test_by_hand(page):
     products = P @ P[0]
     assert products[:2].round(2).tolist() == [16, 15.31]
     for scale, weight in ((None, 0.13), (4.0, 0.89)):
-        rows = P[:12]
-        weights = attention_weights(rows @ shift_matrix(-2, 32).T, rows, scale=scale)
+        weights = attention_weights(P[:12] @ shift_matrix(-2, 32).T, P[:12], scale=scale)
         assert weights[6, 4].round(2) == weight
     assert page.torch.old.round(2) == 0.59
     assert page.torch.new.round(2) == 0.81

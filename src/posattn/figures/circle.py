@@ -10,7 +10,9 @@ from posattn.figures.style import ARROW, INK, MARKERS, POSITION, Drawing, checke
 
 
 @drawn
-def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
+def rotation(
+    before: ArrayLike, after: ArrayLike, angles: float, labels: ArrayLike = ()
+) -> Figure:
     r"""Draw how an offset rotates the pairs of all positions by one and the same angle.
 
     The pair at position i is $(\cos \omega_c i, \sin \omega_c i)$: it starts on the right and
@@ -20,13 +22,14 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
         before: `(m, 2)`, pairs of length 1 at m positions.
         after: `(m, 2)`, the pairs at the same positions plus the offset.
         angles: the angle of the rotation in radians, positive for counterclockwise.
+        labels: the m positions, and then the m after the offset; none by default.
 
     Returns:
-        A figure of the unit circle with one arc arrow per position.
+        A figure of the unit circle with one arc arrow per position, from an open mark to a full one.
 
     Raises:
-        ValueError: if a shape is wrong, a pair is not of length 1, or `after` is not `before`
-            rotated counterclockwise by `angles`.
+        ValueError: if a shape is wrong, a pair is not of length 1, `after` is not `before`
+            rotated counterclockwise by `angles`, or labels are not 2 m.
     """
     before = checked("before", before, "m pair", pair=2)
     after = checked("after", after, "m pair", m=len(before), pair=2)
@@ -37,11 +40,12 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
         raise ValueError(
             f"after must be before rotated counterclockwise by angles = {angles}, got {after}"
         )
+    if np.size(labels) not in (0, len(before) * 2):
+        raise ValueError(f"labels must be two for each position, got {labels}")
 
-    figure = Drawing(figsize=(3.4, 3.9), layout="constrained")
-    axes = figure.subplots()
-    ticks = (-1, 0, 1)
-    axes.set(aspect="equal", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), xticks=ticks, yticks=ticks)
+    axes = Drawing(figsize=(3.4, 3.6), layout="constrained").subplots()
+    axes.set(aspect="equal", xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), xticks=(-1, 0, 1))
+    axes.set(yticks=(-1, 0, 1), title=rf"rotated by $\delta\,\omega_c = {angles:.2f}$")
     axes.set(xlabel=r"$\cos(i\,\omega_c)$", ylabel=r"$\sin(i\,\omega_c)$")
     axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK, linewidth=0.8))
     for k, start in enumerate(starts):
@@ -52,16 +56,9 @@ def rotation(before: ArrayLike, after: ArrayLike, angles: float) -> Figure:
         arc = (0.85 - 0.17 * (k % 4)) * _points(np.linspace(start, start + angles, 65))
         look = {"arrowstyle": ARROW, "color": POSITION, "linewidth": 1.6}
         axes.add_patch(FancyArrowPatch(path=Path(arc), mutation_scale=12, **look))
-    for size, face, label in (
-        (9, "none", "position $i$"),
-        (6, INK, r"position $i + \delta$"),
-    ):
-        axes.plot(
-            [], [], "o", markersize=size, color=INK, markerfacecolor=face, label=label
-        )
-    title = rf"rotated by $\delta\,\omega_c = {angles:.2f}$"
-    figure.legend(loc="outside upper center", ncols=2, title=title)
-    return figure
+    for point, label in zip((*before, *after), np.asarray(labels).flat, strict=False):
+        axes.text(*(1.22 * point), label, ha="center", va="center")
+    return axes.figure
 
 
 def _points(angle: ArrayLike) -> NDArray:
