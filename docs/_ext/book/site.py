@@ -66,7 +66,7 @@ COMMANDS = (
     r"\\(?:(?:math|operatorname|text|bold|left|right)[a-z]*|[^a-zA-Z])",
     r"\\[a-zA-Z]+",
 )
-CELL = 24  # letters in a table that need room, or each word takes a line on a phone
+CELL, WORDS = 12, 24  # letters of a cell that stand on one line, and that need room for two words
 LONG = re.compile(r"(?=\S{20})\S*\w[/_.]\w")
 # Where a long name may go on in the next line.
 BREAK = re.compile(r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])")
@@ -127,7 +127,8 @@ class Lines(SphinxPostTransform):
             if symbols(formula.astext()) <= SHORT:
                 keep(formula)
         for cell in self.document.findall(nodes.entry):
-            cell["classes"] += ["words"] * (len(cell.astext()) > CELL)
+            letters = len(cell.astext())
+            cell["classes"] += ["words"] * (letters > WORDS) + ["formula"] * (letters <= CELL)
         for text in list(self.document.findall(nodes.Text)):
             if type(text.parent) is nodes.paragraph and "±" in text:
                 bound = text.replace(" ±", "\xa0±").replace("± ", "±\xa0")
