@@ -66,7 +66,8 @@ COMMANDS = (
     r"\\(?:(?:math|operatorname|text|bold|left|right)[a-z]*|[^a-zA-Z])",
     r"\\[a-zA-Z]+",
 )
-CELL, WORDS = 12, 24  # letters of a cell that stand on one line, and that need room for two words
+CELL = 12  # letters of a cell that stand on one line, ...
+WORDS = 24  # ... and that need room for more than a word a line
 LONG = re.compile(r"(?=\S{20})\S*\w[/_.]\w")
 # Where a long name may go on in the next line.
 BREAK = re.compile(r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])")
@@ -122,13 +123,14 @@ class Lines(SphinxPostTransform):
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Box short formulas with their comma, mark long cells, tie ± to its numbers, and break long names."""
+        """Box short formulas, mark short and long cells, tie ± to its numbers, and break long names."""
         for formula in list(self.document.findall(nodes.math)):
             if symbols(formula.astext()) <= SHORT:
                 keep(formula)
         for cell in self.document.findall(nodes.entry):
             letters = len(cell.astext())
-            cell["classes"] += ["words"] * (letters > WORDS) + ["formula"] * (letters <= CELL)
+            cell["classes"] += ["formula"] * (letters <= CELL)
+            cell["classes"] += ["words"] * (letters > WORDS)
         for text in list(self.document.findall(nodes.Text)):
             if type(text.parent) is nodes.paragraph and "±" in text:
                 bound = text.replace(" ±", "\xa0±").replace("± ", "±\xa0")
