@@ -98,9 +98,9 @@ FAULTS = """() => {
   const boxes = "section, .body, .words, .aside, .equation, .theorem, pre, table, h1, h2, h3";
   for (const e of [slide, ...seen].filter(e => e.matches(boxes)))
     if (e.scrollWidth > e.clientWidth + 4 || e.scrollHeight > e.clientHeight + 4) say(e, "scrolls");
-  const size = e => e.ownerSVGElement.getScreenCTM().a * parseFloat(getComputedStyle(e).fontSize);
+  const size = (e, m = e.getScreenCTM()) => Math.hypot(m.a, m.b) * parseFloat(getComputedStyle(e).fontSize);
   for (const e of seen.filter(e => e.matches("svg.figure text") && e.getClientRects().length))
-    if (size(e) < (innerWidth < 800 ? 6.5 : 12.5)) say(e, "is small");
+    if (size(e) < (innerWidth < 800 ? 9 : 12.5)) say(e, "is small");
   return faults;
 }"""
 

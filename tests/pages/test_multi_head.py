@@ -33,8 +33,8 @@ def lost(*heads):
 
 
 def test_eq_heads():
-    r"""$$ \mathbf{Q}_h = \left[\mathbf{Q}\mathbf{W}^{(q)}\right]_h, \quad
-    \mathbf{K}_h = \left[\mathbf{K}\mathbf{W}^{(k)}\right]_h, \quad
+    r"""$$ \mathbf{Q}_h = \left[\mathbf{Q}\mathbf{W}^{(q)}\right]_h, \qquad
+    \mathbf{K}_h = \left[\mathbf{K}\mathbf{W}^{(k)}\right]_h, \qquad
     \mathbf{V}_h = \left[\mathbf{V}\mathbf{W}^{(v)}\right]_h . $$
     """
     for x, W in ((X, W_Q), (CONTEXT, W_K), (CONTEXT, W_V)):

@@ -36,8 +36,8 @@ def test_eq_shift_all():
 
 def test_eq_shift():
     r"""$$ \begin{aligned} &\begin{bmatrix} \cos(\delta\omega_c) & \sin(\delta\omega_c) \\ -\sin(\delta\omega_c) & \cos(\delta\omega_c) \end{bmatrix} \begin{bmatrix} p_{i,2c} \\ p_{i,2c+1} \end{bmatrix} \\
-    &\quad = \begin{bmatrix} \cos(\delta\omega_c)\sin(i\omega_c) + \sin(\delta\omega_c)\cos(i\omega_c) \\ -\sin(\delta\omega_c)\sin(i\omega_c) + \cos(\delta\omega_c)\cos(i\omega_c) \end{bmatrix} \\
-    &\quad = \begin{bmatrix} \sin\left((i+\delta)\,\omega_c\right) \\ \cos\left((i+\delta)\,\omega_c\right) \end{bmatrix} = \begin{bmatrix} p_{i+\delta,2c} \\ p_{i+\delta,2c+1} \end{bmatrix}. \end{aligned} $$
+    &= \begin{bmatrix} \cos(\delta\omega_c)\sin(i\omega_c) + \sin(\delta\omega_c)\cos(i\omega_c) \\ -\sin(\delta\omega_c)\sin(i\omega_c) + \cos(\delta\omega_c)\cos(i\omega_c) \end{bmatrix} \\
+    &= \begin{bmatrix} \sin\left((i+\delta)\,\omega_c\right) \\ \cos\left((i+\delta)\,\omega_c\right) \end{bmatrix} = \begin{bmatrix} p_{i+\delta,2c} \\ p_{i+\delta,2c+1} \end{bmatrix}. \end{aligned} $$
     """
     i, delta = 5, 7
     for c, omega in enumerate(OMEGA):
@@ -63,8 +63,8 @@ def test_eq_gram():
 
 
 def test_eq_four_terms():
-    r"""$$ (\mathbf{x}_i + \mathbf{p}_i)^\top \mathbf{C}\,(\mathbf{x}_j + \mathbf{p}_j) = \underbrace{\mathbf{x}_i^\top \mathbf{C}\,\mathbf{x}_j}_{\text{content}}
-    + \underbrace{\mathbf{x}_i^\top \mathbf{C}\,\mathbf{p}_j + \mathbf{p}_i^\top \mathbf{C}\,\mathbf{x}_j}_{\text{content and absolute position}} + \underbrace{\mathbf{p}_i^\top \mathbf{C}\,\mathbf{p}_j}_{\text{position}} . $$
+    r"""$$ \begin{aligned} &(\mathbf{x}_i + \mathbf{p}_i)^\top \mathbf{C}\,(\mathbf{x}_j + \mathbf{p}_j) \\ &\quad = \underbrace{\mathbf{x}_i^\top \mathbf{C}\,\mathbf{x}_j}_{\text{content}}
+    + \underbrace{\mathbf{x}_i^\top \mathbf{C}\,\mathbf{p}_j + \mathbf{p}_i^\top \mathbf{C}\,\mathbf{x}_j}_{\text{content and absolute position}} \\ &\qquad + \underbrace{\mathbf{p}_i^\top \mathbf{C}\,\mathbf{p}_j}_{\text{position}} . \end{aligned} $$
     """
     x, p = np.random.default_rng(0).normal(size=(6, 32)), P[:6]
     W_q, W_k = np.random.default_rng(2).normal(size=(2, 32, 4)) / 4
@@ -91,7 +91,7 @@ def test_eq_shaw():
 
 
 def test_eq_transformer_xl():
-    r"""$$ s_{ij} = \frac{1}{\sqrt{d_h}}\Big(\underbrace{\mathbf{q}_i^\top\mathbf{k}_j}_{\text{content}} + \underbrace{\mathbf{q}_i^\top\mathbf{r}_{i-j}}_{\text{distance asked for}} + \underbrace{\mathbf{u}^\top\mathbf{k}_j}_{\text{favored content}} + \underbrace{\mathbf{u}'^\top\mathbf{r}_{i-j}}_{\text{favored distance}}\Big) . $$"""
+    r"""$$ \begin{aligned} s_{ij} = \frac{1}{\sqrt{d_h}}\Big(&\underbrace{\mathbf{q}_i^\top\mathbf{k}_j}_{\text{content}} + \underbrace{\mathbf{q}_i^\top\mathbf{r}_{i-j}}_{\text{distance asked for}} \\ &+ \underbrace{\mathbf{u}^\top\mathbf{k}_j}_{\text{favored content}} + \underbrace{\mathbf{u}'^\top\mathbf{r}_{i-j}}_{\text{favored distance}}\Big) . \end{aligned} $$"""
     u, u2, W_r = (DRAWN.normal(size=(rows, 4)) for rows in (1, 1, 8))
     xl = reference.TransformerXLBias(u, u2, W_r)
     bias = xl.scores(Q[None, None], K[None, None], PLACES, PLACES)

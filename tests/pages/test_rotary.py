@@ -23,7 +23,7 @@ def matrix(position, d):
 
 def test_eq_rotary():
     r"""$$ \begin{bmatrix} x_{2c} \\ x_{2c+1} \end{bmatrix} \mapsto \begin{bmatrix} \cos(p\,\omega_c) & -\sin(p\,\omega_c) \\ \sin(p\,\omega_c) & \cos(p\,\omega_c) \end{bmatrix}
-    \begin{bmatrix} x_{2c} \\ x_{2c+1} \end{bmatrix}, \quad \omega_c = b^{-2c/d} . $$
+    \begin{bmatrix} x_{2c} \\ x_{2c+1} \end{bmatrix}, \qquad \omega_c = b^{-2c/d} . $$
     """
     p, d, b = 7, 64, 10000.0
     for c in range(d // 2):

@@ -48,7 +48,7 @@ def test_eq_bit_is_a_clock():
 
 
 def test_eq_distance():
-    r"""$$ \lVert \mathbf{p}_i - \mathbf{p}_k \rVert^2 = d - 2\,\mathbf{p}_i^\top \mathbf{p}_k = 4 \sum_{j=0}^{d/2-1} \sin^2\left(\frac{(i - k)\,\omega_j}{2}\right) . $$"""
+    r"""$$ \begin{aligned} \lVert \mathbf{p}_i - \mathbf{p}_k \rVert^2 &= d - 2\,\mathbf{p}_i^\top \mathbf{p}_k \\ &= 4 \sum_{j=0}^{d/2-1} \sin^2\left(\frac{(i - k)\,\omega_j}{2}\right) . \end{aligned} $$"""
     i = np.arange(60)
     for d in (2, 8):
         p = sinusoidal_encoding(60, d)

@@ -95,7 +95,7 @@ def test_eq_online_merge():
 
 
 def test_eq_tiled_gradient():
-    r"""$$ \frac{\partial L}{\partial s_{ij}} = \alpha_{ij} \Bigl( \mathbf{g}_i^\top \mathbf{v}_j - \sum_l \alpha_{il}\, \mathbf{g}_i^\top \mathbf{v}_l \Bigr) = \alpha_{ij} \bigl( \mathbf{g}_i^\top \mathbf{v}_j - \mathbf{g}_i^\top \mathbf{y}_i \bigr) . $$"""
+    r"""$$ \begin{aligned} \frac{\partial L}{\partial s_{ij}} &= \alpha_{ij} \Bigl( \mathbf{g}_i^\top \mathbf{v}_j - \sum_l \alpha_{il}\, \mathbf{g}_i^\top \mathbf{v}_l \Bigr) \\ &= \alpha_{ij} \bigl( \mathbf{g}_i^\top \mathbf{v}_j - \mathbf{g}_i^\top \mathbf{y}_i \bigr) . \end{aligned} $$"""
     q, k, v, g = RNG.normal(size=(4, 5, 3))
     *_, of_scores = gradients(q, k, v, g)
     alpha, of_weights = reference.attention_weights(q, k), g @ v.T

@@ -66,6 +66,8 @@ COMMANDS = (
     r"\\(?:(?:math|operatorname|text|bold|left|right)[a-z]*|[^a-zA-Z])",
     r"\\[a-zA-Z]+",
 )
+CELL = 12  # letters of a cell that stand on one line, ...
+WORDS = 24  # ... and that need room for more than a word a line
 LONG = re.compile(r"(?=\S{20})\S*\w[/_.]\w")
 # Where a long name may go on in the next line.
 BREAK = re.compile(r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])")
@@ -115,17 +117,24 @@ def lighten(app, pagename, templatename, context, doctree):
 
 
 class Lines(SphinxPostTransform):
-    """Keep a short formula on one line with its comma, which browsers do not, and let long names break."""
+    """Keep on one line what belongs together, which browsers do not, and let long names break."""
 
     default_priority = 300
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Put formulas into boxes, and breaks into names."""
+        """Box short formulas, mark short and long cells, tie ± to its numbers, and break long names."""
         for formula in list(self.document.findall(nodes.math)):
             if symbols(formula.astext()) <= SHORT:
                 keep(formula)
+        for cell in self.document.findall(nodes.entry):
+            letters = len(cell.astext())
+            cell["classes"] += ["formula"] * (letters <= CELL)
+            cell["classes"] += ["words"] * (letters > WORDS)
         for text in list(self.document.findall(nodes.Text)):
+            if type(text.parent) is nodes.paragraph and "±" in text:
+                bound = text.replace(" ±", "\xa0±").replace("± ", "±\xa0")
+                text.parent.replace(text, text := nodes.Text(bound))
             if type(text.parent) in (nodes.paragraph, nodes.literal) and LONG.search(text):
                 parts = ((html("<wbr>"), nodes.Text(part)) for part in BREAK.split(text))
                 text.parent.replace(text, [node for pair in parts for node in pair][1:])
