@@ -61,9 +61,6 @@ CALLS = {
     "decoding": lambda: figures.decoding([2, 1], ["a", "b", "c"]),
     "intervals": lambda: figures.intervals(RATIOS, "ratio"),
     "masks": lambda: figures.masks([FULL, CAUSAL], TITLES),
-    "offset_tables": lambda: figures.offset_tables(
-        [OFFSETS, OFFSETS.clip(-1, 1)], WORDS, ["offsets", "clipped"]
-    ),
     "offsets": lambda: figures.offsets(PRODUCTS),
     "order": lambda: figures.order(["a", "b"], [1, 0], {"layer": (BEFORE[:2], AFTER[:2])}),
     "positional_encoding_layer": figures.positional_encoding_layer,
@@ -524,21 +521,6 @@ def test_intervals_are_bars_around_dots_in_the_order_of_their_rows():
     assert written == ["a copy", "1.50", "theirs", "0.200", "3.00"]
 
 
-def test_offset_tables_print_each_offset_where_its_query_and_key_meet():
-    figure = CALLS["offset_tables"]()
-    for axes, title, most in zip(figure.axes, ("offsets", "clipped"), (4, 1), strict=True):
-        assert axes.get_title() == title
-        texts = {text.get_position(): text.get_text() for text in axes.texts}
-        for i, j in np.ndindex(5, 5):
-            offset = max(-most, min(most, j - i))
-            sign = {-1: "\N{MINUS SIGN}", 0: "", 1: "+"}[np.sign(offset)]
-            assert texts[j, i] == f"{sign}{abs(offset)}"
-        (image,) = axes.images
-        assert np.allclose(1 / image.get_array() - 1, np.abs(OFFSETS).clip(max=most))
-        assert [label.get_text() for label in axes.get_xticklabels()] == WORDS
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == WORDS
-
-
 def test_curves_are_the_series_each_in_its_own_look():
     figure = CALLS["curves"]()
     (axes,) = figure.axes
@@ -620,8 +602,6 @@ MISTAKES = [
     (lambda: figures.attention_weights(np.full((2, 2), np.nan)), "weights must lie in [0, 1], got nan"),
     (lambda: figures.attention_weights(WEIGHTS, column_labels="abc"),
      "column_labels must hold 6 strings, got 3"),
-    (lambda: figures.offset_tables([OFFSETS, SMALL], WORDS, ["a", "b"]),
-     "tables[1] must have shape (5, 5), got (4, 4)"),
     (lambda: figures.masks([FULL, SMALL], ["a", "b"]), "masks[1] must have shape (5, 5), got (4, 4)"),
     (lambda: figures.curves(ENCODING, SERIES, "", ""), "x must have shape (m), got (40, 12)"),
     (lambda: figures.curves(X, {"a": X[:3]}, "", ""), "series['a'] must have shape (7), got (3,)"),

@@ -17,7 +17,6 @@ from posattn.figures.heat_maps import (
     attention_weights,
     binary_counting,
     masks,
-    offset_tables,
     right_and_wrong,
 )
 from posattn.figures.lines import curves, intervals, offsets
@@ -37,7 +36,6 @@ __all__ = [
     "decoding",
     "intervals",
     "masks",
-    "offset_tables",
     "offsets",
     "order",
     "pairs",

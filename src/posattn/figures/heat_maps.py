@@ -126,40 +126,6 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
 
 
 @drawn
-def offset_tables(
-    tables: Iterable[ArrayLike], words: Sequence[str], titles: Sequence[str]
-) -> Figure:
-    """Draw tables of the offsets between the words of a sentence, the nearer the stronger.
-
-    Args:
-        tables: for each panel, `(n, n)` whole numbers, query by key.
-        words: the n words.
-        titles: one title per panel.
-
-    Returns:
-        A figure with one panel per table, which prints its numbers with their signs.
-
-    Raises:
-        ValueError: if there is no table, one is not square or of another size than the first, or
-            words or titles are not as many.
-    """
-    tables = held("tables", tables)
-    n = len(checked("tables[0]", tables[0], "n n"))
-    _check_labels("words", words, n)
-    figure, panels = _panels((len(tables), n, n), _CELL, _inches(words), titles)
-    for k, axes in enumerate(panels):
-        table = checked(f"tables[{k}]", tables[k], "n n", n=n)
-        nearness = 1 / (1 + np.abs(table))
-        _part(_heat_map(axes, nearness, ramp(POSITION)))
-        texts = np.char.replace(np.char.mod("%+d", table), "-", "\N{MINUS SIGN}")
-        _print_cells(axes, np.where(table, texts, "0"), POSITION, nearness)
-        axes.set_yticks(range(n), words)
-        _name_keys(axes, words)
-    _flatten(panels, n, n)
-    return figure
-
-
-@drawn
 def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     """Draw binary numbers beside an encoding: in both, the frequency falls along the columns.
 
