@@ -68,6 +68,7 @@ COMMANDS = (
 )
 CELL = 12  # letters of a cell that stand on one line, ...
 WORDS = 24  # ... and that need room for more than a word a line
+OPTION = re.compile(r"(?<!\S)-\S")  # of a command, which browsers break after a hyphen
 LONG = re.compile(r"(?=\S{20})\S*\w[/_.]\w")
 # Where a long name may go on in the next line.
 BREAK = re.compile(r"(?<=\w[/_])(?=\w)|(?<=[a-z]\.)(?=[A-Za-z])")
@@ -123,7 +124,7 @@ class Lines(SphinxPostTransform):
     builders = ("html", "dirhtml")
 
     def run(self, **kwargs):
-        """Box short formulas, mark short and long cells, tie ± to its numbers, and break long names."""
+        """Box short formulas, mark cells and options, tie ± to its numbers, and break long names."""
         for formula in list(self.document.findall(nodes.math)):
             if symbols(formula.astext()) <= SHORT:
                 keep(formula)
@@ -131,6 +132,8 @@ class Lines(SphinxPostTransform):
             letters = len(cell.astext())
             cell["classes"] += ["formula"] * (letters <= CELL)
             cell["classes"] += ["words"] * (letters > WORDS)
+        for code in self.document.findall(nodes.literal):
+            code["classes"] += ["option"] * bool(OPTION.search(code.astext()))
         for text in list(self.document.findall(nodes.Text)):
             if type(text.parent) is nodes.paragraph and "±" in text:
                 bound = text.replace(" ±", "\xa0±").replace("± ", "±\xa0")
