@@ -182,9 +182,9 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
     alone = given["tokens"] if set(given) == {"tokens"} else None
     once = partial(model, **given) if alone is None else partial(model, alone)
     seen, _ = joined(watched(model, described, modules, once))
-    own = alone is not None and all(described.layers[i].causal for i in indices)
+    causal = alone is not None and all(described.layers[i].causal for i in indices)
     later, starts, notes = {}, [], []
-    if decode is not None or (own and reads_by_steps(model)):
+    if decode is not None or (causal and reads_by_steps(model)):
         steps = partial(decode or by_steps, model, given if alone is None else alone)
         try:
             later, starts = joined(watched(model, described, modules, steps))
@@ -197,13 +197,10 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
         alike = replace(layer, index=0)
         causes = {cause for found in findings for cause in found.causes}
         known = None if wrong[alike] < TRIED else causes
-        found = matches_of(described, layer, modules, seen, given, weights, known=known)
+        own = state_of(modules, described, layer.index)
+        state = own if weights is None else weights
+        found = matches_of(described, layer, modules, seen, given, state, known=known)
         if found.agrees and later:
-            state = (
-                weights
-                if weights is not None
-                else state_of(modules, described, layer.index)
-            )
             found = read_again(found, described, layer, state, later, starts, given)
         wrong[alike] += not (found.error is None or found.agrees)
         findings.append(found)
@@ -306,7 +303,7 @@ def beyond(model, described, attention):
     yield Finding(index, why=f"the configuration says that there are {index} layers")
 
 
-def matches_of(described, layer, modules, seen, given, weights, *, known):
+def matches_of(described, layer, modules, seen, given, state, *, known):
     """What there is to say of a layer; of near numbers, only `known` causes are tried if given."""
     index = layer.index
     if layer.causal and "decoder_input_ids" in given:  # behind an encoder
@@ -316,7 +313,6 @@ def matches_of(described, layer, modules, seen, given, weights, *, known):
     if (index, "out") not in seen or (index, "in") not in seen:
         return Finding(index, why="its module was not called")
     x, want = seen[index, "in"], seen[index, "out"]
-    state = weights if weights is not None else state_of(modules, described, index)
     try:
         exact = run(described, layer, state, x, given)
         error = distance(exact, want, given)
