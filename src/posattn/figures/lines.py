@@ -127,6 +127,8 @@ def intervals(
         axes.text(1.02, place, number, va="center", transform=axes.get_yaxis_transform())
     axes.set_yticks(range(len(rows)), ["" if row is None else label for label, row in rows])
     axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", linewidth=0.4)
+    axes.set_axisbelow(True)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:g}")
