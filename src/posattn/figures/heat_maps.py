@@ -265,7 +265,7 @@ def _part(image: AxesImage, side: float = 0.94) -> None:
     ]
     axes, cells = image.axes, Path.make_compound_path(*cells)
     image.set_clip_path(cells, axes.transData)
-    axes.add_patch(PathPatch(cells, color=GRID, alpha=0.1, linewidth=0, zorder=0))
+    axes.add_patch(PathPatch(cells, color=GRID, alpha=0.1, linewidth=0, zorder=-1))
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 
