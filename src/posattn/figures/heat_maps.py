@@ -111,10 +111,11 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
     masks = held("masks", masks)
     n_q, n_k = checked("masks[0]", masks[0], "n_q n_k", bool).shape
     figure, panels = _panels((len(masks), n_q, n_k), titles=titles)
+    size = min(4, 24 * _cell(panels[0], n_k))
     for k, axes in enumerate(panels):
         mask = checked(f"masks[{k}]", masks[k], "n_q n_k", bool, n_q=n_q, n_k=n_k)
         _part(_heat_map(axes, mask, ListedColormap(["none", BLUE])), 0.9)
-        look = {"color": GRID, "markersize": min(4, 24 / max(n_q, n_k)), "markeredgewidth": 0.9}
+        look = {"color": GRID, "markersize": size, "markeredgewidth": size / 4.5}
         axes.plot(*np.nonzero(~mask)[::-1], "x", **look)
     _flatten(panels, n_q, n_k)
     return figure
