@@ -486,14 +486,13 @@ def test_attention_weights_share_one_scale_and_print_their_values():
     assert not colour_bars(figure)
 
 
-def test_masks_fill_what_is_true_and_dot_what_is_false():
+def test_masks_fill_what_is_true_and_cross_what_is_false():
     figure = CALLS["masks"]()
     for axes, mask, title in zip(figure.axes, (FULL, CAUSAL), TITLES, strict=True):
-        (image,), (dots,) = axes.images, axes.collections
+        (image,), (crosses,) = axes.images, axes.lines
         assert np.array_equal(image.get_array(), mask)
         assert [c[3] for c in image.cmap([0, 1])] == [0, 1]
-        dotted = sorted(map(tuple, dots.get_offsets()[:, ::-1]))
-        assert dotted == sorted(map(tuple, np.argwhere(~mask)))
+        assert np.array_equal(crosses.get_xydata()[:, ::-1], np.argwhere(~mask))
         assert (axes.get_xlabel(), axes.get_title()) == ("key", title)
     assert figure.axes[0].get_ylabel() == "query"
 

@@ -95,7 +95,7 @@ def attention_weights(
 
 @drawn
 def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
-    """Draw masks side by side: who may attend is filled, who may not is a dot.
+    """Draw masks side by side: who may attend is filled, who may not is a cross.
 
     Args:
         masks: boolean arrays, all `(n_q, n_k)`; True means may attend.
@@ -111,16 +111,12 @@ def masks(masks: Iterable[ArrayLike], titles: Sequence[str]) -> Figure:
     masks = held("masks", masks)
     n_q, n_k = checked("masks[0]", masks[0], "n_q n_k", bool).shape
     figure, panels = _panels((len(masks), n_q, n_k), titles=titles)
+    size = min(4, 24 * _cell(panels[0], n_k))
     for k, axes in enumerate(panels):
         mask = checked(f"masks[{k}]", masks[k], "n_q n_k", bool, n_q=n_q, n_k=n_k)
-        _heat_map(axes, mask, ListedColormap(["none", BLUE]))
-        rows, cols = np.nonzero(~mask)
-        size = min(6, 400 / max(n_q, n_k) ** 2)
-        axes.scatter(cols, rows, s=size, color=GRID, linewidths=0)
-        axes.set_xticks(np.arange(0.5, n_k - 1), minor=True)
-        axes.set_yticks(np.arange(0.5, n_q - 1), minor=True)
-        axes.tick_params(which="minor", length=0)
-        axes.grid(which="minor", axis="both", color=GRID, alpha=0.4, linewidth=0.5)
+        _part(_heat_map(axes, mask, ListedColormap(["none", BLUE])), 0.9)
+        look = {"color": GRID, "markersize": size, "markeredgewidth": size / 4.5}
+        axes.plot(*np.nonzero(~mask)[::-1], "x", **look)
     _flatten(panels, n_q, n_k)
     return figure
 
@@ -261,16 +257,16 @@ def _heat_map(
     return axes.imshow(values, aspect="auto", **look)
 
 
-def _part(image: AxesImage) -> None:
+def _part(image: AxesImage, side: float = 0.94) -> None:
     """Leave the page between the cells instead of a frame around them."""
     cell = Path.unit_rectangle()
     cells = [
-        Path(0.94 * cell.vertices + (j - 0.47, i - 0.47), cell.codes)
+        Path(side * (cell.vertices - 0.5) + (j, i), cell.codes)
         for i, j in np.ndindex(*image.get_array().shape)
     ]
     axes, cells = image.axes, Path.make_compound_path(*cells)
     image.set_clip_path(cells, axes.transData)
-    axes.add_patch(PathPatch(cells, color=GRID, alpha=0.1, linewidth=0, zorder=0))
+    axes.add_patch(PathPatch(cells, color=GRID, alpha=0.1, linewidth=0, zorder=-1))
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 
