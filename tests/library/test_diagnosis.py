@@ -419,7 +419,7 @@ def test_a_window_that_the_configuration_lacks_is_seen():
     assert line.causes == ("The window is 30: the configuration says none.",)
     few = diagnose(model, config, 24)
     assert few.agrees
-    assert "Seen are 24 positions in one call" in str(few)
+    assert "Seen are 24 positions in one call without a cache: nothing" in str(few)
 
 
 MLA = {

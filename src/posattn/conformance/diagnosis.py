@@ -111,8 +111,8 @@ class Diagnosis:
             title += f", {left} not compared"
         if self.first is not None:
             title += f", the first that does not is layer {self.first}"
-        again = f"and in {self.calls} with one" if self.calls else "no cache"
-        seen = f"Seen are {self.length} positions in one call without a cache, {again}: nothing beyond them."
+        again = f", and in {self.calls} with one" if self.calls else ""
+        seen = f"Seen are {self.length} positions in one call without a cache{again}: nothing beyond them."
         return "\n".join([title, *map(str, self.findings), *self.notes, seen])
 
 
@@ -188,10 +188,14 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
         steps = partial(decode or by_steps, model, given if alone is None else alone)
         try:
             later, starts = joined(watched(model, described, modules, steps))
+            wrong = {x.shape[-2] for at, x in later.items() if x.shape != seen[at].shape}
+            if wrong:
+                had = f"got {max(wrong)} in all"
+                raise UsageError(f"decode must give each attention the {n} tokens, {had}")
         except UsageError as refused:
             if decode is not None:
                 raise
-            notes = [f"With a cache, {refused}"]
+            later, starts, notes = {}, [], [f"With a cache, {refused}"]
     findings, wrong = [], Counter()
     for layer in described.layers:
         alike = replace(layer, index=0)
@@ -200,8 +204,8 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
         own = state_of(modules, described, layer.index)
         state = own if weights is None else weights
         found = matches_of(described, layer, modules, seen, given, state, known=known)
-        if found.agrees and later:
-            found = read_again(found, described, layer, state, later, starts, given)
+        if found.agrees and (layer.index, "out") in later:
+            found = read_again(described, layer, state, later, starts, given) or found
         wrong[alike] += not (found.error is None or found.agrees)
         findings.append(found)
     findings += beyond(model, described, attention)
@@ -351,18 +355,14 @@ def matches_of(described, layer, modules, seen, given, state, *, known):
     return Finding(index, error, rounded)
 
 
-def read_again(found, described, layer, state, later, starts, given):
-    """What there is to say of a layer that agrees in one call, after several with a cache."""
+def read_again(described, layer, state, later, starts, given):
+    """What is wrong in several calls with a cache, of a layer that agrees in one."""
     x, want = later[layer.index, "in"], later[layer.index, "out"]
-    if x.shape[-2] != len_of(given):
-        raise UsageError(
-            f"decode must give each attention the {len_of(given)} tokens, got {x.shape[-2]} in all"
-        )
     exact = run(described, layer, state, x, given)
     error = distance(exact, want, given)
     _, bound = bounds(described, layer, state, x, given, exact)
     if error <= bound:
-        return found
+        return None
     place = state, x, want, given, min(bound, error / 2)
     causes = (
         sentence

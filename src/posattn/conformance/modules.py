@@ -99,6 +99,8 @@ def watched(model, described, modules, read):
             read()
         except Exception as error:
             raise UsageError(f"model cannot be run on the tokens: {error!r}") from error
+    if not calls:
+        raise UsageError("decode must call the model, and not only parts of it")
     return calls
 
 

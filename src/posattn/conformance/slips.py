@@ -43,7 +43,7 @@ def planted(layer):
 
 
 def forgotten(layer, starts):
-    """The same, where a later call forgets its place; each call begins at one of `starts`."""
+    """Sentences, and functions that make a later call forget its place: calls begin at `starts`."""
     import torch
 
     from posattn.torch.attention.masks import Every
@@ -58,7 +58,7 @@ def forgotten(layer, starts):
     def cornered(made):
         made.mask = corner if made.mask is None else Every((made.mask, corner))
 
-    def counted(*parts):
+    def restarted(*parts):
         def change(made):
             from_0 = lambda rotary: lambda x, at: rotary(x, since(at))  # noqa: E731
             made.rotate = [
@@ -71,8 +71,8 @@ def forgotten(layer, starts):
     if layer.latent is None:
         yield CORNER, cornered
         if layer.rope is not None and not layer.rope.sections:
-            yield counted("queries", "keys")
-            yield counted("queries")
+            yield restarted("queries", "keys")
+            yield restarted("queries")
 
 
 def tile(layer, made):
