@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
     BLUE,
+    BROWN,
     GRID,
     INK,
     POSITION,
@@ -142,13 +143,13 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     b = bits.shape[1]
     stacked = {"nrows": 2, "height_ratios": (1, 1.5)}
     beside = {"ncols": 2, "width_ratios": (1, 2.2)}
-    figure = Drawing((width(), 6.5 if phone() else 3.6), layout="constrained")
+    figure = Drawing((width(), 7.5 if phone() else 3.6), layout="constrained")
     left, right = figure.subplots(**(stacked if phone() else beside))
     _part(_heat_map(left, bits, ramp(POSITION)))
     _print_cells(left, np.char.mod("%d", bits), POSITION, bits)
     left.set_xticks(range(b), [str(b - 1 - k) for k in range(b)])
     left.set(xlabel="bit", ylabel="number", title="\N{LEFTWARDS ARROW} frequency falls")
-    image = _heat_map(right, encoding, ramp(POSITION), -1)
+    image = _heat_map(right, encoding, ramp(POSITION, BROWN), -1)
     right.set(xlabel="column (encoding dimension)", ylabel="row (position $i$)")
     right.set_title("frequency falls \N{RIGHTWARDS ARROW}")
     _bar(figure, image, [right], "value")

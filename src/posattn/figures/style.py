@@ -21,7 +21,7 @@ import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.patches import Patch
@@ -198,10 +198,12 @@ def held(name: str, items: Iterable[T]) -> list[T]:
     return items
 
 
-def ramp(color: str) -> LinearSegmentedColormap:
-    """Colours of a heat map: from the page itself to `color`, so that no page glares."""
-    rgb = to_rgb(color)
-    return LinearSegmentedColormap.from_list(color, [(*rgb, 0.0), (*rgb, 1.0)])
+def ramp(color: str, below: str | None = None) -> LinearSegmentedColormap:
+    """Colours of a heat map: from the page itself to `color`, and from `below` where values have signs."""
+    ends = [to_rgba(color, 0), to_rgba(color)]
+    if below is not None:  # nothing at all in the middle
+        ends = [(0, to_rgba(below)), (0.5, to_rgba(below, 0)), (0.5, ends[0]), (1, ends[1])]
+    return LinearSegmentedColormap.from_list(color, ends)
 
 
 def ink_on(color: str, alpha: float) -> str:
