@@ -143,7 +143,7 @@ def binary_counting(bits: ArrayLike, encoding: ArrayLike) -> Figure:
     b = bits.shape[1]
     stacked = {"nrows": 2, "height_ratios": (1, 1.5)}
     beside = {"ncols": 2, "width_ratios": (1, 2.2)}
-    figure = Drawing((width(), 7.5 if phone() else 3.6), layout="constrained")
+    figure = Drawing((width(), 7.3 if phone() else 3.6), layout="constrained")
     left, right = figure.subplots(**(stacked if phone() else beside))
     _part(_heat_map(left, bits, ramp(POSITION)))
     _print_cells(left, np.char.mod("%d", bits), POSITION, bits)
