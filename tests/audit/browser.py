@@ -23,7 +23,8 @@ def faults(browser, address, thorough=True):
     context = browser.new_context(viewport=PHONE, color_scheme="light")
     page = context.new_page()
     heard = listen(page, address)
-    page.goto(address, wait_until="networkidle", timeout=PATIENCE)
+    page.goto(address, timeout=PATIENCE)  # a slow parser leaves the network idle before
+    page.wait_for_load_state("networkidle")
     kib = round(page.evaluate(WEIGHT) / KIB)
     deck = "/slides/" in address
     most = HEAVIEST_DECK if deck else HEAVIEST

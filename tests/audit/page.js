@@ -22,15 +22,18 @@ window.audit = (() => {
   const open = ({ panels }) => panels.filter((panel) => getComputedStyle(panel).display !== "none");
 
   // Tabs: show the panels of one framework. Folds: open them all. The page hears of it, and has
-  // two frames to follow.
+  // two frames to follow. What a page builds when it is in sight has sixty times as many.
   const frames = async () => {
     for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
   };
-  const show = async (number) => {
+  const build = async () => {
     for (const late of all(".explorer")) {
-      late.scrollIntoView(); // which builds it
-      await frames();
+      late.scrollIntoView();
+      for (let wait = 0; wait < 60 && !late.matches(".is-live"); wait++) await frames();
     }
+  };
+  const show = async (number) => {
+    await build();
     const chosen = tabSets().flatMap(({ inputs }) => inputs[number] ?? []);
     for (const input of chosen) input.checked = true;
     for (const input of chosen) input.dispatchEvent(new Event("change", { bubbles: true }));
@@ -91,7 +94,8 @@ window.audit = (() => {
   const looks = new Map();
   const reached = new Set();
   const hints = new Set();
-  const watch = () => {
+  const watch = async () => {
+    await build();
     const still = new CSSStyleSheet();
     still.replaceSync("* { transition: none !important; animation: none !important; }");
     document.adoptedStyleSheets.push(still);
@@ -111,6 +115,7 @@ window.audit = (() => {
     const folds = all("summary").filter((e) => seen(e) && !reached.has(e));
     return [
       ...hints,
+      ...all(".explorer:not(.is-live)").map((e) => `${name(e)} never lives`),
       ...[...shut.map(({ set }) => set), ...folds].map((e) => `Tab does not reach ${name(e)}`),
     ];
   };

@@ -104,9 +104,14 @@ BAD = {
         page(
             TABS.replace("<input", '<input tabindex="-1"')
             + FOLD.replace("<summary", '<summary tabindex="-1"')
+            + "<div class='explorer'></div>"
         ),
         "keyboard",
-        ["Tab does not reach div.sd-tab-set", "Tab does not reach summary “Solution”"],
+        [
+            "div.explorer never lives",
+            "Tab does not reach div.sd-tab-set",
+            "Tab does not reach summary “Solution”",
+        ],
     ),
     "pale": (
         page(
