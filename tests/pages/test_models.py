@@ -1,5 +1,7 @@
 """What released models use."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,11 @@ def test_a_strip_has_a_letter_for_each_layer(page):
     assert strips["Mistral 7B v0.1"] == 32 * "W"
 
 
+def test_each_tick_has_a_rule(page):
+    css = Path("docs/_static/book.css").read_text("utf-8")
+    assert css.count(":checked) .tag_models li") == len(page.torch.does)
+
+
 def test_rows_with_a_story():
     deepseek = PLANS["DeepSeek-V3"].layers[0]
     assert deepseek.scale == pytest.approx(192**-0.5 * (0.1 * np.log(40) + 1) ** 2)
@@ -36,14 +43,8 @@ def test_rows_with_a_story():
     assert scout["low_freq_factor"] == scout["high_freq_factor"]
     assert {layer.chunk for layer in PLANS["Llama 4 Scout"].layers} == {8192, None}
     assert {layer.window for layer in PLANS["ModernBERT base"].layers} == {64 + 1, None}
-    at = np.arange(300)
-    seen = abs(at[:, None] - at) < 64 + 1
-    assert seen.sum(axis=1).max() == 129
-    unrounded = {
-        family
-        for family in ROTARY
-        if any(dict(rope.numbers).get("truncate") is False for rope in ropes(family))
-    }
+    numbers = {name: [dict(rope.numbers) for rope in ropes(name)] for name in ROTARY}
+    unrounded = {n for n in ROTARY if any(x.get("truncate") is False for x in numbers[n])}
     assert unrounded == {"gpt-oss 20B", "gpt-oss 120B"}
 
 
