@@ -91,10 +91,8 @@ def test_positions_are_never_rounded():
 
     check(noting, "rotary", framework="numpy", dtype="float16")
     assert {x.dtype for x, *_ in given} == {np.dtype("float16")}
-    assert {str(other.dtype) for _, *rest in given for other in rest} == {
-        "int64",
-        "float64",
-    }
+    dtypes = {str(other.dtype) for _, *rest in given for other in rest}
+    assert dtypes == {"int64", "float64"}
 
 
 def test_a_base_that_was_forgotten_is_named(page):
