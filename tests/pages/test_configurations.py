@@ -94,11 +94,7 @@ def test_mistakes_fall_into_three_groups(page):
         "rotated by mistake",
     ):
         assert 0.45 * random < errors[name] < worst < 0.76 * random
-    for name in (
-        "scale by head dimension",
-        "soft cap left out",
-        "window one too large",
-    ):
+    for name in ("scale by head dimension", "soft cap left out", "window one too large"):
         assert 0.08 < errors[name] < 0.13
     assert errors["1 added twice"] == max(errors.values()) == pytest.approx(2 * random, 0.1)
 
