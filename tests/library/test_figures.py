@@ -180,6 +180,12 @@ def test_a_picture_keeps_its_pixels_and_numbers_its_colours_if_they_are_few(most
     assert np.array_equal(drawn[::-1].reshape(-1, 4), pixels)
 
 
+def test_a_number_in_words_keeps_its_digits():
+    figure = style.Drawing(figsize=(1, 1))
+    figure.text(0, 0, "0.0551")
+    assert ">0.0551<" in figure._repr_svg_()
+
+
 @pytest.mark.parametrize("draw", SHARED[1:3], ids=["attention_weights", "binary_counting"])
 def test_two_calls_give_the_same_bytes_under_any_style(draw):
     before = settings()

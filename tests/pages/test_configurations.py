@@ -57,8 +57,7 @@ def test_by_hand_rotations():
     assert np.sqrt(168 / 128) == pytest.approx(1.15, abs=0.005)
     circles = 8192 * 5e5 ** (-np.arange(64) / 64) / (2 * np.pi)
     more, less = (circles > 4).sum(), (circles < 1).sum()
-    counts = more, less, 64 - more - less
-    assert counts == (29, 29, 6)
+    assert (more, less, 64 - more - less) == (29, 29, 6)
 
 
 def test_by_hand_scores():
@@ -95,11 +94,7 @@ def test_mistakes_fall_into_three_groups(page):
         "rotated by mistake",
     ):
         assert 0.45 * random < errors[name] < worst < 0.76 * random
-    for name in (
-        "scale by head dimension",
-        "soft cap left out",
-        "window one too large",
-    ):
+    for name in ("scale by head dimension", "soft cap left out", "window one too large"):
         assert 0.08 < errors[name] < 0.13
     assert errors["1 added twice"] == max(errors.values()) == pytest.approx(2 * random, 0.1)
 
@@ -117,6 +112,7 @@ def test_a_second_one_makes_scores_four_times_as_large():
     q, k = RNG.normal(size=(2, 256, 64))
     q, k = (x / np.sqrt((x**2).mean(axis=-1, keepdims=True)) for x in (q, k))
     w_q, w_k = 0.3 * RNG.normal(size=(2, 64))
+    assert np.allclose(2.0 * np.array([0.3, 1.3, 2.3]), [0.6, 2.6, 4.6])
     scores = [(q * (one + w_q)) @ (k * (one + w_k)).T / 8 for one in (0, 1, 2)]
     none, once, twice = (score.std() for score in scores)
     assert none < 0.15

@@ -80,7 +80,7 @@ def _slim(text: str) -> str:
     text = re.sub("<svg ", f'<svg stroke-linejoin="round" font-family="{_FAMILY}" ', text)
     text = re.sub(r"(?<=data:image/png;base64,)[^\"]*", _few_colors, text)
     text = re.sub(r' d="([^"]*)"( transform="scale\(0\.015625\)")?', _outline, text)
-    text = re.sub(r"scale\(.*?\)|\d+\.\d{3,}", _rounded, text)
+    text = re.sub(r"scale\(.*?\)|\d+\.\d{3,}(?=[^<>]*>)", _rounded, text)
     text = re.sub(r"(?<=[:;]) (?=[^<>]*>)", "", re.sub(r"\s*\n\s*", "\n", text))
     text = re.sub(r"(?<=[-l ,:;])0(?=\.\d[^<>]*>)", "", text)
     return _once(text)
