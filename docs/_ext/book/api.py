@@ -42,6 +42,7 @@ NAMES = {
     "numpy.random._generator.Generator": "numpy.random.Generator",
     "[ndarray,": "[numpy.ndarray,",  # jaxtyping keeps the last word only
     "[Tensor,": "[torch.Tensor,",
+    "[Array,": "[jax.Array,",  # as from Python 3.13 on
 }
 
 
