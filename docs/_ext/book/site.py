@@ -93,13 +93,15 @@ def prepare(app):
 
 
 def start_node(folder, timeout, start=katex.KaTeXServer.start_server_process):
-    """Start Node, and again if its socket was there before it listened; the first one then ends."""
-    try:
-        return start(folder, timeout)
-    except ConnectionRefusedError:
-        again = folder / "again"
+    """Start Node, and again while its socket is there before it listens; those before then end."""
+    for tries in range(20):
+        again = folder / str(tries)
         again.mkdir()
-        return start(again, timeout)
+        try:
+            return start(again, timeout)
+        except ConnectionRefusedError:
+            if tries == 19:
+                raise
 
 
 def lighten(app, pagename, templatename, context, doctree):
