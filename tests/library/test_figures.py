@@ -526,6 +526,16 @@ def test_intervals_are_bars_around_dots_in_the_order_of_their_rows():
     assert written == ["a copy", "1.50", "theirs", "0.200", "3.00"]
 
 
+def test_a_row_of_two_intervals_has_two_marks_and_numbers_that_a_key_names():
+    row = {"half": [(1.0, 1.5, 2.0), (np.nan,) * 3]}
+    figure = figures.intervals({"a copy": row}, "ratio", key=["eager", "compiled"])
+    first, second = figure.axes[0].lines[2::2]
+    assert (first.get_marker(), second.get_marker()) == ("o", "s")
+    assert np.array_equal(first.get_xdata(), [1.5])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["a copy", "1.50", ""]
+    assert [t.get_text() for t in figure.legends[0].texts] == ["eager", "compiled"]
+
+
 def test_curves_are_the_series_each_in_its_own_look():
     figure = CALLS["curves"]()
     (axes,) = figure.axes

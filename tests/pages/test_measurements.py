@@ -1,7 +1,6 @@
 """How fast the library is, and how exact: claims that a new record could break."""
 
 import json
-import re
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
@@ -98,12 +97,11 @@ def test_the_library_rotates_exactly_at_a_million():
 
 
 def test_float32_angles_matter_at_a_million_only(page):
-    found = re.findall(r"last position +[\d,]+ +([\d.]+) +([\d.]+)", page.printed)
-    near, middle, far = np.array(found, float)
-    assert near[0] < middle[0] < middle[1] / 10
-    assert far[0] > far[1]
-    assert np.allclose([near[1], middle[1]], far[1], rtol=0.05)
-    assert 16 < far[0] / middle[0] < 64
+    coarse, rounded = map(np.array, page.torch.typical.values())
+    assert coarse[0] < coarse[1] < rounded[1] / 10
+    assert coarse[2] > rounded[2]
+    assert np.allclose(rounded, rounded[2], rtol=0.05)
+    assert 16 < coarse[2] / coarse[1] < 64
 
 
 def test_rotation_costs_half_a_unit_at_any_length():

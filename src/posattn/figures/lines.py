@@ -14,7 +14,6 @@ from matplotlib.ticker import LogLocator, NullLocator
 from numpy.typing import ArrayLike, NDArray
 
 from posattn.figures.style import (
-    BLUE,
     COLORS,
     INK,
     MARKERS,
@@ -76,8 +75,7 @@ def curves(
     for label, values in lines.items():
         _check_positive(f"series[{label!r}]", values, log_y)
     for label, pairs in marks.items():
-        _check_positive(f"points[{label!r}]", pairs[:, 0], log_x)
-        _check_positive(f"points[{label!r}]", pairs[:, 1], log_y)
+        _check_positive(f"points[{label!r}]", pairs[:, [log_x, log_y]], True)
     figure = Drawing(figsize=(width(), 3), layout="constrained")
     axes = figure.subplots()
     axes.set(xlabel=xlabel, xscale="log" if log_x else "linear")
@@ -92,17 +90,22 @@ def curves(
 
 @drawn
 def intervals(
-    groups: Mapping[str, Mapping[str, Sequence[float]]], xlabel: str, line: float = 1.0
+    groups: Mapping[str, Mapping[str, Sequence[float | Sequence[float]]]],
+    xlabel: str,
+    line: float = 1.0,
+    key: Sequence[str] = (),
 ) -> Figure:
     """Draw numbers as dots, and how far each varied as bars, on a logarithmic axis.
 
     Args:
-        groups: for the title of each group, its rows: for each label, `(low, middle, high)`.
+        groups: for the title of each group, its rows: for each label, `(low, middle, high)`, or two such
+            triples, `(2, 3)`, of which one may be NaN.
         xlabel: what the numbers are, with their unit.
         line: the number that all are compared with.
+        key: what the first and the second triple of a row are, if it has two.
 
     Returns:
-        A figure with a row for each label, at whose end its middle is written.
+        A figure with a row for each label, at whose end its middles are written.
 
     Raises:
         ValueError: if there is no group, or a row does not hold three positive numbers.
@@ -110,21 +113,25 @@ def intervals(
     rows = []
     for title, group in held("groups", groups.items()):
         rows += [(title, None), *group.items()]
-    figure = Drawing(figsize=(width(), 0.55 + 0.21 * len(rows)), layout="constrained")
+    tall = 0.55 + 0.21 * (len(rows) + bool(key))
+    figure = Drawing(figsize=(width(), tall), layout="constrained")
     axes = figure.subplots()
     axes.axvline(line, color=INK, linewidth=0.8, linestyle="--")
     axes.set(xscale="log", xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
+    right = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
+    left = {"xycoords": ("figure fraction", "data"), "weight": "bold"}
     for place, (label, row) in enumerate(rows):
         if row is None:
-            left = {"xycoords": ("figure fraction", "data"), "weight": "bold"}
             axes.annotate(label, (0, place + 0.3), **left)
             continue
-        low, middle, high = row = checked(repr(label), np.asarray(row), "three", three=3)
-        _check_positive(repr(label), row, True)
-        axes.plot((low, high), (place, place), color=BLUE, linewidth=4, alpha=0.4)
-        axes.plot(middle, place, "o", color=BLUE)
-        number = f"{middle:#.3g}".rstrip(".")
-        axes.text(1.02, place, number, va="center", transform=axes.get_yaxis_transform())
+        triples = checked(repr(label), np.atleast_2d(row), "k three", three=3)
+        _check_positive(repr(label), triples, True)
+        for k, (low, middle, high) in enumerate(triples):
+            y, color = place + 0.36 * (k - len(triples) / 2 + 0.5), list(COLORS)[k]
+            axes.plot((low, high), (y, y), color=color, linewidth=4, alpha=0.4)
+            axes.plot(middle, y, MARKERS[k], color=color)
+            number = "" if np.isnan(middle) else f"{middle:#.3g}".rstrip(".")
+            axes.annotate(number, (1.02, place), (36 * k, 0), va="center", **right)
     axes.set_yticks(range(len(rows)), ["" if row is None else label for label, row in rows])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", linewidth=0.4)
@@ -133,6 +140,8 @@ def intervals(
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:g}")
     axes.spines["left"].set_visible(False)
+    if key:
+        axes.figure.legend(axes.lines[2:5:2], key, loc="outside upper right", ncols=2)
     return figure
 
 
@@ -216,15 +225,12 @@ def _label_ends(axes: Axes) -> None:
     labels = []
     for line in axes.lines:
         look["arrowprops"] = arrow | {"color": line.get_color()}
-        labels.append(
-            axes.annotate(_folded(line.get_label()), _end(line), (1.05, 0.5), **look)
-        )
+        text = _folded(line.get_label())
+        labels.append(axes.annotate(text, _end(line), (1.05, 0.5), **look))
     axes.figure.draw_without_rendering()  # now the layout knows how high the axes are
     inches = axes.get_window_extent().height
-    wanted = [
-        axes.transAxes.inverted().transform(axes.transData.transform(a.xy))[1]
-        for a in labels
-    ]
+    inside = axes.transData - axes.transAxes
+    wanted = [inside.transform(a.xy)[1] for a in labels]
     heights = [1.15 * Text.get_window_extent(a).height / inches for a in labels]
     for label, y in zip(labels, _apart(wanted, heights), strict=True):
         label.set_y(y)

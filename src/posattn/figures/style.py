@@ -116,11 +116,9 @@ class Drawing(Figure):
         drawing = svg(self)
         if self.phone is None:
             return drawing
-        inner = svg(self.phone)
-        inner = inner[inner.index("<svg") :].replace(
-            "<svg", '<svg class="phone" display="none"', 1
-        )
-        return f"{drawing.rstrip().removesuffix('</svg>')}{inner}</svg>\n"
+        outer = drawing.rstrip().removesuffix("</svg>")
+        _, _, inner = svg(self.phone).partition("<svg")
+        return f'{outer}<svg class="phone" display="none"{inner}</svg>\n'
 
     def _repr_pdf_(self) -> bytes:
         buffer = BytesIO()
@@ -210,11 +208,7 @@ def ink_on(color: str, alpha: float) -> str:
     """Ink that can be read on `color` of that opacity, be the page light or dark."""
     papers = np.array([to_rgb("#ffffff"), to_rgb("#131416")])
     cells = _luminance(alpha * np.array(to_rgb(color)) + (1 - alpha) * papers)
-    inks = {
-        INK: ("#000000", "#cfd0d0"),
-        "#ffffff": ("#ffffff",) * 2,
-        "#111111": ("#111111",) * 2,
-    }
+    inks = {INK: ("#000000", "#cfd0d0")} | {c: (c, c) for c in ("#ffffff", "#111111")}
 
     def contrast(ink: str) -> float:
         texts = _luminance(np.array([to_rgb(text) for text in inks[ink]]))
