@@ -216,7 +216,6 @@ def test_layers_keep_up_and_decoding_loses():
     assert ratio(plain, "PyTorch's layer") < 1.1
     assert ratio(f"{plain}, with gradients", "PyTorch's layer") < 1.1
     assert ratio("layer/PyTorch, rotary", "PyTorch's layer, no position") < 1.05
-    assert ratio("layer/JAX, no position", "ours in PyTorch") > 1
     for other in ("Flax NNX", "Equinox"):
         assert ratio("layer/JAX, no position", other) < 1
     for cache in ("DynamicCache", "StaticCache"):
@@ -229,4 +228,3 @@ def test_one_machine_without_a_gpu_was_measured():
     found = [(each["device"], each["machine"]["cores"]) for each in records.machines()]
     assert found == [("cpu", 2)]
     assert "+cpu" in MACHINE["machine"]["versions"]["torch"]
-    assert np.mean([records.is_stale(case) for case in CASES.values()]) > 0.5
