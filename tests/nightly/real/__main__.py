@@ -78,9 +78,7 @@ def cells():
         Cell("heads", name, text, heads.LENGTH, heads.PIECES) for name in heads.MEASURES
     ]
     hidden = [
-        Cell("needle", name, text, length, 3 if length > methods.TRAINED else 10)
-        for length in LENGTHS
-        for name in twice[:2]
+        Cell("needle", name, text, length, 10) for length in LENGTHS for name in twice[:2]
     ]
     first = long[:3] + short + again[:3] + long[3:] + asked + whole + rounded + late
     return first + looked + again[3:] + learned + far + hidden + code
