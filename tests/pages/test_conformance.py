@@ -111,6 +111,15 @@ def test_a_base_that_was_forgotten_is_named(page):
     assert max(errors, key=errors.get) == "far positions"
 
 
+def test_a_partial_rotation_runs_fifteen_more_cases(page):
+    def partial(x, positions, base=10000.0, rotary_dim=None):
+        return page.torch.my_rope(x, positions, base)
+
+    options = {"framework": "numpy"}
+    fewer, more = (check(f, "rotary", **options) for f in (page.torch.my_rope, partial))
+    assert len(more.runs) - len(fewer.runs) == 15
+
+
 def test_float32_angles_may_be_allowed():
     options = {"framework": "numpy", "tolerance": "float32-angles"}
     report = check(gallery.rotary_in_float32, "rotary", **options)

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from xml.etree import ElementTree
@@ -94,14 +95,12 @@ def prepare(app):
 
 def start_node(folder, timeout, start=katex.KaTeXServer.start_server_process):
     """Start Node, and again while its socket is there before it listens; those before then end."""
-    for tries in range(20):
-        again = folder / str(tries)
+    for number in range(19):
+        again = folder / str(number)
         again.mkdir()
-        try:
+        with suppress(ConnectionRefusedError):
             return start(again, timeout)
-        except ConnectionRefusedError:
-            if tries == 19:
-                raise
+    return start(folder, timeout)
 
 
 def lighten(app, pagename, templatename, context, doctree):
