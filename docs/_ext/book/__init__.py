@@ -47,6 +47,7 @@ from . import (
     place,
     reading,
     search,
+    seen,
     site,
     slides,
     twins,
@@ -54,7 +55,7 @@ from . import (
 
 PARTS = (
     api, cells, complaints, ebook, exercises, explorers, figures, notebooks, paper, place, reading, search,
-    slides, twins, site,
+    seen, slides, twins, site,
 )  # fmt: skip
 
 

@@ -1,0 +1,97 @@
+"""Runs where a library is installed, with NumPy alone: `python -m tests.nightly.world.inside NAME`.
+
+A file of this folder is one row of *What each library does*. Its functions ask:
+
+- A function named after a probe of `columns.py` takes arrays of `GIVEN` by the names of its parameters, and
+  returns an array; or two that agree if nothing goes wrong, the expected one first.
+- Any other public function takes nothing and prints; the first line of its docstring is what it shows, as a
+  sentence of the book.
+"""
+
+import ast
+import contextlib
+import importlib
+import inspect
+import io
+import json
+import sys
+import textwrap
+
+import numpy as np
+
+
+def given():
+    """The arrays that a probe may ask for: heads before tokens, True where a query may attend."""
+    rng = np.random.default_rng(0)
+    query, key, value, x = rng.normal(size=(4, 1, 2, 6, 16)).astype("float32")
+    mask = rng.random((1, 1, 6, 6)) < 0.5
+    mask[..., 0] = True
+    empty = mask.copy()
+    empty[..., 2, :] = False
+    return {
+        "query": 2 * query,
+        "key": key,
+        "value": value,
+        "last": 2 * query[:, :, 4:],  # the last two queries
+        "mask": mask,
+        "empty": empty,  # row 2 has nothing to attend to
+        "window": 3,
+        "cap": 2.0,
+        "x": x,
+        "positions": np.arange(6),
+        "part": 8,  # how many of the 16 columns rotate
+        "freqs": 2.0 ** -np.arange(8.0),
+        "stretch": 4.0,
+        "offset": 7,
+        "far": np.full(6, 100_000),
+        "documents": np.array([[0, 0, 0, 1, 1, 1]]),
+    }
+
+
+GIVEN = given()
+
+
+def functions(module):
+    """The public functions of a file, in its order."""
+    own = inspect.getmembers(module, inspect.isfunction)
+    mine = (f for name, f in own if f.__module__ == module.__name__ and name[0] != "_")
+    return sorted(mine, key=lambda f: f.__code__.co_firstlineno)
+
+
+def source(function):
+    """The lines of a function, without its docstring; of a probe with its parameters, which are arrays."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    lines = inspect.getsource(function).splitlines()
+    if ast.get_docstring(tree) is None:
+        return textwrap.dedent("\n".join(lines)).strip()
+    return textwrap.dedent("\n".join(lines[tree.body[0].end_lineno :])).strip("\n")
+
+
+def ask(function):
+    """What a function shows: arrays, printed text, or the first line of its error."""
+    wanted = {name: GIVEN[name] for name in inspect.signature(function).parameters}
+    told = {
+        "says": (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " "),
+        "code": source(function),
+    }
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            made = function(**wanted)
+        except Exception as error:
+            text = (str(error).strip().splitlines() or [""])[0]
+            return told | {"error": f"{type(error).__name__}: {text}"[:200]}
+    if made is None:
+        return told | {"prints": printed.getvalue().strip()}
+    arrays = made if isinstance(made, tuple) else (made,)
+    return told | {"arrays": [np.asarray(array, "float64").tolist() for array in arrays]}
+
+
+def main(name):
+    """Ask everything that a file has, and print it as data on the last line."""
+    module = importlib.import_module(f"tests.nightly.world.{name}")
+    shown = {function.__name__: ask(function) for function in functions(module)}
+    sys.stdout.write("\n" + json.dumps(shown))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,31 @@
+"""JAX, `jax.nn.dot_product_attention`: tokens before heads."""
+
+import numpy as np
+from jax.nn import dot_product_attention
+
+INSTALL = ["numpy==2.4.6", "jax==0.10.2"]
+
+
+def _attend(*arrays, **options):
+    query, key, value = (array.swapaxes(1, 2) for array in arrays)
+    return np.swapaxes(dot_product_attention(query, key, value, **options), 1, 2)
+
+
+def causal(last, key, value):
+    return _attend(last, key, value, is_causal=True)
+
+
+def empty_row(query, key, value, empty):
+    return _attend(query, key, value, mask=empty)
+
+
+def true(query, key, value, mask):
+    return _attend(query, key, value, mask=mask)
+
+
+def scale(query, key, value):
+    return _attend(query, key, value)
+
+
+def sliding(query, key, value, window):
+    return _attend(query, key, value, is_causal=True, local_window_size=window)
