@@ -4,8 +4,8 @@ A file of this folder is one row of *What each library does*. Its functions ask:
 
 - A function named after a probe of `columns.py` takes arrays of `GIVEN` by the names of its parameters, and
   returns an array; or two that agree if nothing goes wrong, the expected one first.
-- Any other public function takes nothing and prints; the first line of its docstring is what it shows, as a
-  sentence of the book.
+- Any other public function takes nothing and prints; the first paragraph of its docstring is what it shows, as
+  a sentence of the book. `recipe` gives it what a page prints.
 """
 
 import ast
@@ -14,8 +14,10 @@ import importlib
 import inspect
 import io
 import json
+import re
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 
@@ -49,6 +51,14 @@ def given():
 
 
 GIVEN = given()
+
+
+def recipe(page, words):
+    """The code block of a page that contains these words, so that what readers copy is what runs."""
+    text = (Path(__file__).parents[3] / "docs" / f"{page}.md").read_text("utf-8")
+    blocks = re.findall(r"^```[^\n]*\n(.*?)^```$", text, re.M | re.S)
+    (found,) = (block for block in blocks if words in block)
+    return re.sub(r"^\$ ", "", found.replace("\\\n", " "), flags=re.M)
 
 
 def functions(module):
