@@ -4,7 +4,7 @@ A file of this folder is one row of *What each library does*. Its functions ask:
 
 - A function named after a probe of `columns.py` takes arrays of `GIVEN` by the names of its parameters, and
   returns an array; or two that agree if nothing goes wrong, the expected one first.
-- Any other public function takes nothing and prints; the first paragraph of its docstring is what it shows, as
+- Any other public function takes nothing and prints; its docstring begins with what it shows, as
   a sentence of the book. `recipe` gives it what a page prints.
 """
 
