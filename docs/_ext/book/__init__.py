@@ -36,6 +36,7 @@ Some of it overrides or patches what a package offers no way to change. Each ent
 
 from . import (
     api,
+    badges,
     cells,
     complaints,
     ebook,
@@ -54,7 +55,7 @@ from . import (
 )
 
 PARTS = (
-    api, cells, complaints, ebook, exercises, explorers, figures, notebooks, paper, place, reading, search,
+    api, badges, cells, complaints, ebook, exercises, explorers, figures, notebooks, paper, place, reading, search,
     seen, slides, twins, site,
 )  # fmt: skip
 

@@ -124,10 +124,17 @@ class Lead(SphinxPostTransform):
                 mark.children = [link]
 
 
+def load(app, pagename, templatename, context, doctree):
+    """Load the script that sorts the table."""
+    if app.builder.name == "html" and pagename == TABLE:
+        app.add_js_file("libraries.js", loading_method="defer")
+
+
 def setup(app):
     """Register with Sphinx."""
     app.add_role("seen", Seen())
     app.add_directive("facts", Facts)
     app.add_node(shown, html=(unfold, fold), latex=(skip, None))
     app.add_post_transform(Lead)
+    app.connect("html-page-context", load)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

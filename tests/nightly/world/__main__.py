@@ -29,7 +29,7 @@ NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OURS)
 def told(name):
     """The title of a library's file and its steps of installation, read without importing it."""
     text = (HERE / f"{name}.py").read_text("utf-8")
-    title = re.search(r'"""(.+?)[:.]', text)[1]
+    title = re.search(r'"""(.+?)(?:: |\.?""")', text)[1]
     steps = re.search(r"^INSTALL = (\[.+?\])$", text, re.M | re.S)[1]
     return title, [step.split() for step in json.loads(re.sub(r",\s*\]", "]", steps))]
 
