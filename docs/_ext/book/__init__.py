@@ -55,8 +55,8 @@ from . import (
 )
 
 PARTS = (
-    api, badges, cells, complaints, ebook, exercises, explorers, figures, notebooks, paper, place, reading, search,
-    seen, slides, twins, site,
+    api, badges, cells, complaints, ebook, exercises, explorers, figures, notebooks, paper, place, reading,
+    search, seen, slides, twins, site,
 )  # fmt: skip
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 RECORDS = Path(__file__).parents[2] / "_records" / "conformance"
 GREEN, WIDTH = "#2a6f3c", 6.6  # of a letter, in pixels
-SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img" aria-label="{left}: {right}">
+SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img"
+aria-label="{left}: {right}">
 <title>{left}: {right}</title>
 <path fill="#444" d="M0 0h{split}v20H0z"/><path fill="{color}" d="M{split} 0h{rest}v20h-{rest}z"/>
 <g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
