@@ -1,6 +1,8 @@
 /* Search: asks the index that the build made with pagefind, and lists sections, best first. */
 const PAGES = 10;
 const SECTIONS = 3; // of a page
+const COUNT = 130; // of pages, about
+const ENOUGH = 8; // a score that counts half
 const form = document.querySelector(".search-again");
 const said = document.getElementById("search-said");
 const list = document.getElementById("search-results");
@@ -14,12 +16,11 @@ function make(tag, options = {}, ...children) {
   return node;
 }
 
-const weight = (section) => section.weighted_locations.reduce((sum, at) => sum + at.balanced_score, 0);
+const weight = (section) => (section.weighted_locations ?? []).reduce((sum, at) => sum + at.balanced_score, 0);
 
 /* A page: its best section with an excerpt, and links to the next ones. */
-function entry(page) {
-  const { sub_results: sections, meta } = page;
-  const [best = page, ...others] = sections.sort((a, b) => weight(b) - weight(a));
+function entry({ meta, sections }) {
+  const [best, ...others] = sections;
   const title = best.title || meta.title;
   const more = others.filter((section) => ![title, meta.title].includes(section.title)).slice(0, SECTIONS - 1);
   const heading = make("a", { href: best.url, textContent: title });
@@ -33,36 +34,50 @@ function entry(page) {
   return item;
 }
 
-/* What has all words, or most of them: small words, and then others, are left out until something is found. */
+/* Pages by the words that they have: a rare word counts more than a common one, a second time little. */
 async function find(pagefind, asked) {
-  const all = asked.replace(/([a-z])(\d+\.\d)/gi, "$1 $2").split(/\s+/);
-  const { results } = await pagefind.search(all.join(" "));
-  if (results.length) return { results, left: [] };
-  let words = all.filter((word) => !SMALL.test(word));
-  if (!words.length) return { results, left: [] };
-  const left = all.filter((word) => SMALL.test(word));
-  for (;;) {
-    const { results } = await pagefind.search(words.join(" "));
-    if (results.length || words.length < 2) return { results, left };
-    const fewer = words.map((_, i) => words.filter((_, j) => j !== i));
-    const counts = await Promise.all(fewer.map(async (some) => (await pagefind.search(some.join(" "))).results.length));
-    const alone = await Promise.all(words.map(async (word) => (await pagefind.search(word)).results.length));
-    const most = Math.max(...counts);
-    const out = most ? counts.indexOf(most) : alone.indexOf(Math.min(...alone));
-    left.push(words[out]);
-    words = fewer[out];
+  const all = asked.toLowerCase().replace(/([a-z])(\d+\.\d)/g, "$1 $2").split(/[\s(){}'",;:?!/]+/).filter(Boolean);
+  const words = [...new Set(all.filter((word) => !SMALL.test(word)))];
+  const answers = await Promise.all((words.length ? words : all).map((word) => pagefind.search(word)));
+  const pages = new Map();
+  for (const { results } of answers) {
+    const rare = Math.log(1 + COUNT / results.length);
+    for (const result of results) {
+      const page = pages.get(result.id) ?? { score: 0, hits: [] };
+      const value = (rare * result.score) / (result.score + ENOUGH);
+      page.score += value;
+      page.hits.push([value, result]);
+      pages.set(result.id, page);
+    }
   }
+  return [...pages.values()].sort((a, b) => b.score - a.score);
+}
+
+/* What a page says of all words: its sections, best first. */
+async function told({ hits }) {
+  const sections = new Map();
+  let meta;
+  for (const [value, result] of hits.sort(([a], [b]) => b - a)) {
+    const page = await result.data();
+    meta = page.meta;
+    const whole = page.sub_results.reduce((sum, part) => sum + weight(part), 0) || 1;
+    for (const part of page.sub_results.length ? page.sub_results : [page]) {
+      const known = sections.get(part.url) ?? { ...part, value: 0 };
+      known.value += (value * weight(part)) / whole;
+      sections.set(part.url, known);
+    }
+  }
+  return { meta, sections: [...sections.values()].sort((a, b) => b.value - a.value) };
 }
 
 async function search(pagefind) {
   const words = input.value.trim();
   const mine = ++asked;
-  const { results, left } = words ? await find(pagefind, words) : { results: [], left: [] };
-  const found = await Promise.all(results.slice(0, PAGES).map((result) => result.data()));
+  const pages = words ? await find(pagefind, words) : [];
+  const found = await Promise.all(pages.slice(0, PAGES).map(told));
   if (mine !== asked) return; // a later question was faster
   list.replaceChildren(...found.map(entry));
-  const without = left.length ? ` without “${left.join("”, “")}”` : "";
-  said.textContent = words && (found.length ? `Found on ${results.length} pages${without}.` : `Nothing found for “${words}”.`);
+  said.textContent = words && (found.length ? `Found on ${pages.length} pages.` : `Nothing found for “${words}”.`);
 }
 
 async function start() {

@@ -44,6 +44,7 @@ FAULTS = {  # the text of a page, and what is said of it
         ":::{place}\n:::\n",
         "8: {place} stands on a page that no toctree of index lists",
     ),
+    "unseen": ("It does {seen}`nobody/nothing`.\n", "8: no record of 'nobody/nothing'"),
     "wrong": (cell("1 / 0"), "cell 1, line 1: ZeroDivisionError: division by zero"),
     "deck": (
         "## Two\n\n```{from-page} thm-none\n```\n",

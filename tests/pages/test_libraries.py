@@ -1,4 +1,4 @@
-"""Who conforms: the records of the libraries."""
+"""What each library does: how answers are named, and the records of the libraries."""
 
 import ast
 import math
@@ -10,7 +10,12 @@ import pytest
 
 from tests.nightly.conformance import records
 from tests.nightly.conformance.libraries import LIBRARIES
+from tests.nightly.world.columns import COLUMNS, named, turned
+from tests.nightly.world.inside import GIVEN
 
+PROBES = {
+    probe: answers for one in COLUMNS.values() for probe, answers in one.probes.items()
+}
 CHECKS = [
     (record["library"], check)
     for record in records.read().values()
@@ -26,6 +31,27 @@ def failing(text):
         for name, check in CHECKS
         if any(text in case["name"] for case in check["failing"])
     }
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_an_answer_is_named_by_its_formula_alone(probe):
+    answers = PROBES[probe]
+    listed = answers.items() if isinstance(answers, dict) else answers
+    if isinstance(answers, tuple):
+        listed = [(answers[0], [0, 0]), (answers[1], [0, 1]), ("NaN", [0, np.nan])]
+    if callable(answers):
+        right = turned(GIVEN["far"])
+        listed = [("float64", right), ("float32", right + 1e-3), ("NaN", right * np.nan)]
+    for name, array in listed:
+        arrays = array if isinstance(answers, tuple) else [array]
+        word, _ = named(probe, {"arrays": [np.array(one) for one in arrays]})
+        assert word == name
+
+
+def test_the_page_asks_what_the_program_asks(page):
+    asked = re.findall(r'"(\w+)"', page.text.partition("QUESTIONS = {")[2].partition("}")[0])
+    asked = [name for name in asked if name in PROBES or "_" in name]
+    assert sorted(asked) == sorted(PROBES)
 
 
 def test_two_libraries_compute_something_else(page):

@@ -1,0 +1,218 @@
+"""Transformers: what its classes make of configurations, masks and position ids."""
+
+import functools
+import importlib
+import inspect
+import re
+
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import model_type_to_module_name
+
+INSTALL = ["numpy==2.4.6", "torch==2.13.0", "transformers==5.24.0"]
+
+
+def _small(kind, sharp=8, **keys):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 99,
+        "head_dim": 16,
+    }
+    model = AutoModelForCausalLM.from_config(
+        CONFIG_MAPPING[kind](**{**sizes, **heads, **keys})
+    )
+    for name, weight in model.named_parameters():
+        if "q_proj" in name or "k_proj" in name:
+            weight.data *= sharp
+    return model.eval()
+
+
+@functools.cache
+def _modules():
+    found = []
+    for kind in sorted(CONFIG_MAPPING):
+        name = model_type_to_module_name(kind)
+        try:
+            found.append(
+                (
+                    name,
+                    importlib.import_module(f"transformers.models.{name}.modeling_{name}"),
+                )
+            )
+        except ImportError:
+            continue
+    return found
+
+
+def old_base():
+    """The line `getattr(config, "rope_theta", 10000.0)` misses the base, which moved to `rope_parameters`."""
+    wrong, kept = 0, []
+    for kind in sorted(CONFIG_MAPPING):
+        try:
+            config = CONFIG_MAPPING[kind]()
+        except Exception:
+            continue
+        rope = getattr(config, "rope_parameters", None) or {}
+        found, base = getattr(config, "rope_theta", 10000.0), rope.get("rope_theta")
+        wrong += base is not None and found != base
+        if hasattr(config, "rope_theta"):
+            kept.append(f"{kind} {config.rope_theta:g}")
+    print("another base than the class rotates by:", wrong, "classes")
+    print("still have the attribute:", ", ".join(kept))
+
+
+def pairs_neighbors():
+    """A function called `rotate_half` pairs halves in most families and neighbors in some."""
+    found = {"halves": set(), "neighbors": set()}
+    for name, module in _modules():
+        if hasattr(module, "rotate_half"):
+            first = module.rotate_half(torch.arange(8.0)[None])[0, 0].item()
+            found["neighbors" if first == -1 else "halves"].add(name)
+    print(
+        len(found["halves"]),
+        "families pair halves; neighbors:",
+        *sorted(found["neighbors"]),
+    )
+
+
+def rotates_first():
+    """Most families with a QK norm normalize first; a few rotate first."""
+    rotate = r"apply_(?:multimodal_)?rotary_pos_emb\w*\("
+    norm = r"self\.(?:query_layernorm|q_layernorm|q_norm|query_norm|norm_q)\("
+    first = []
+    for name, module in _modules():
+        for one in vars(module).values():
+            own = inspect.isclass(one) and one.__module__ == module.__name__
+            if own and one.__name__.endswith("Attention"):
+                text = inspect.getsource(one)
+                places = [re.search(pattern, text) for pattern in (rotate, norm)]
+                if all(places) and places[0].start() < places[1].start():
+                    first.append(name)
+    print("rotate first:", *sorted(set(first)))
+
+
+def window_width():
+    """A window in `config.json` is a number of keys in most families, and one less in two."""
+    from transformers import ModernBertConfig, ModernBertModel
+
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_attention_heads": 4,
+        "vocab_size": 99,
+    }
+    local = {"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}
+    torch.manual_seed(0)
+    config = ModernBertConfig(**sizes, **local, local_attention=8, pad_token_id=0)
+    bert = ModernBertModel(config).eval()
+    print(
+        "ModernBERT, local_attention 8:", _keys(lambda x: bert(x).last_hidden_state), "keys"
+    )
+    for kind, key in (
+        ("mistral", "sliding_window"),
+        ("mimo_v2_flash", "sliding_window_size"),
+    ):
+        model = _small(kind, **local, **{key: 8})
+        print(f"{kind}, {key} 8:", _keys(lambda x, model=model: model(x).logits), "keys")
+
+
+def packed():
+    """Restarted `position_ids` keep packed documents apart only without a cache, and in gpt-oss never."""
+    one, two = torch.randint(99, (2, 1, 12), generator=torch.Generator().manual_seed(0))
+    places = torch.arange(6).repeat(2)[None]
+    other = torch.cat([two[:, :6], one[:, 6:]], 1)
+    for kind in ("llama", "gpt_oss"):
+        model = _small(kind)
+        for cache in (True, False):
+            a, b = (
+                model(x, position_ids=places, use_cache=cache).logits[:, 6:]
+                for x in (one, other)
+            )
+            print(
+                f"{kind}, use_cache={cache}: the second document changes by {(a - b).abs().max():.2f}"
+            )
+
+
+def scaled_length():
+    """With `dynamic` and `longrope`, `max_position_embeddings` changes the rotation even of short texts."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS as rules
+
+    config = CONFIG_MAPPING["llama"]
+    dynamic = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+    long = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 64,
+        "long_factor": [2.0] * 64, "original_max_position_embeddings": 8192}  # fmt: skip
+    slow, factor = [], []
+    for most in (8192, 32768):
+        made = config(rope_parameters=dynamic, max_position_embeddings=most)
+        slow.append(rules["dynamic"](made, "cpu", seq_len=32768)[0][-1].item())
+        made = config(rope_parameters=long, max_position_embeddings=most * 4)
+        factor.append(rules["longrope"](made, "cpu", seq_len=4096)[1])
+    print(
+        f"dynamic, 32768 tokens: the slowest frequency differs {slow[1] / slow[0]:.1f}-fold"
+    )
+    print(f"longrope, 4096 tokens: attention factor {factor[0]:.3f} and {factor[1]:.3f}")
+
+
+def late_base():
+    """A `rope_theta` given beside `rope_parameters` that have one is dropped without a word."""
+    rope = {"rope_type": "default", "rope_theta": 5e5}
+    config = CONFIG_MAPPING["llama"](rope_parameters=rope, rope_theta=1e6)
+    print("rotates by", config.rope_parameters["rope_theta"])
+
+
+def padded_positions():
+    """Given an `attention_mask` and no `position_ids`, a model counts padding; learned positions shift."""
+    for kind in ("gpt2", "llama"):
+        sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 99}
+        torch.manual_seed(0)
+        made = AutoModelForCausalLM.from_config(CONFIG_MAPPING["gpt2"](**sizes))
+        model = made.eval() if kind == "gpt2" else _small("llama")
+        text = torch.arange(5, 11)[None]
+        row = torch.cat([torch.zeros(1, 4, dtype=int), text], 1)
+        mask = torch.tensor([[0] * 4 + [1] * 6])
+        alone, beside = model(text).logits, model(row, attention_mask=mask).logits[:, 4:]
+        print(
+            f"{kind}: off by {(alone - beside).abs().max():.2f} behind four padded tokens"
+        )
+
+
+def image_positions():
+    """Qwen3-VL takes flat `position_ids` without a word and then places an image like text."""
+    from transformers import Qwen3VLConfig, Qwen3VLModel
+
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2}
+    text = {**sizes, **heads, "vocab_size": 99, "rope_parameters": rope}
+    vision = {"hidden_size": 32, "depth": 1, "num_heads": 2, "intermediate_size": 32}
+    vision |= {"out_hidden_size": 64, "deepstack_visual_indexes": [0], "patch_size": 4}
+    vision |= {"num_position_embeddings": 64}
+    torch.manual_seed(0)
+    ids = {"image_token_id": 90, "vision_start_token_id": 91, "vision_end_token_id": 92}
+    model = Qwen3VLModel(
+        Qwen3VLConfig(text_config=text, vision_config=vision, **ids)
+    ).eval()
+    tokens = torch.tensor([[1, 2, 91, *[90] * 16, 92, 3, 4]])
+    given = {
+        "pixel_values": torch.randn(64, 96),
+        "image_grid_thw": torch.tensor([[1, 8, 8]]),
+    }
+    kinds = (tokens == 90).int()
+    right = model(tokens, mm_token_type_ids=kinds, **given).last_hidden_state
+    flat = model(tokens, position_ids=torch.arange(22)[None], **given).last_hidden_state
+    print(f"the last token changes by {(right - flat)[0, -1].abs().max():.2f}")
+
+
+def _keys(call):
+    """How many tokens around the middle one change its output."""
+    x = torch.randint(1, 99, (1, 41), generator=torch.Generator().manual_seed(0))
+    base = call(x)[0, 20]
+    changed = 0
+    for place in range(41):
+        y = x.clone()
+        y[0, place] = (x[0, place] + 7) % 98 + 1
+        changed += bool((call(y)[0, 20] - base).abs().max() > 1e-6)
+    return changed
