@@ -194,13 +194,13 @@ def test_a_plan_says_what_it_has_from_a_class_and_strict_refuses_it(capsys, tmp_
     assert plan == configs.plan(LLAMA)
     assert plan.defaults == (("rope_theta", 10000.0),)
     assert configs.plan(LLAMA).defaults == ()
-    told = "the defaults of LlamaConfig, transformers 5.23.0: rope_theta = 10000"
+    told = "the defaults of LlamaConfig, transformers 5.24.0: rope_theta = 10000"
     assert str(plan).splitlines()[-1] == f"from {told}"
     assert main(["plan", str(path)]) == 0
     assert told in capsys.readouterr().out
     assert main(["plan", str(path), "--strict"]) == 2
     error = capsys.readouterr().err
-    assert "LlamaConfig, transformers 5.23.0: rope_theta = 10000; add these keys" in error
+    assert "LlamaConfig, transformers 5.24.0: rope_theta = 10000; add these keys" in error
     assert configs.plan(LLAMA, strict=True) == plan
 
 

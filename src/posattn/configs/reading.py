@@ -62,7 +62,7 @@ def plan(config, *, part=None, length=None, strict=False):
         0-1  full attention, rotary base 10000, halves; 4 heads
         >>> del small["rope_theta"]
         >>> print(str(plan(small)).splitlines()[-1])
-        from the defaults of LlamaConfig, transformers 5.23.0: rope_theta = 10000
+        from the defaults of LlamaConfig, transformers 5.24.0: rope_theta = 10000
         >>> plan(small | {"head_dims": 16})
         Traceback (most recent call last):
             ...

@@ -115,7 +115,7 @@ def mrope_positions(
     Heights and widths are counted in tokens, after the patches have been merged: divide those of a
     processor's `image_grid_thw` by `spatial_merge_size`, 2 in these models.
     A video with more frames than rows and columns ends later on the axis of time than on the others.
-    The paper lets the text go on after that. Version 5.23 of transformers lets it go on after the
+    The paper lets the text go on after that, and transformers after the
     larger of $h$ and $w$, also where frames reach further.
 
     Pass the coordinates to :func:`rotate_axes`, or to a layer that rotates with :class:`RotaryAxes`.
