@@ -119,7 +119,7 @@ def window_width():
         print(f"{kind}, {key} 8:", _keys(lambda x, model=model: model(x).logits), "keys")
 
 
-def packed():
+def restarted_ids():
     """Restarted `position_ids` keep packed documents apart only without a cache, and in gpt-oss never."""
     one, two = torch.randint(99, (2, 1, 12), generator=torch.Generator().manual_seed(0))
     places = torch.arange(6).repeat(2)[None]
