@@ -2,7 +2,7 @@
 const PAGES = 10;
 const SECTIONS = 3; // of a page
 const COUNT = 130; // of pages, about
-const ENOUGH = 8; // a score that counts half
+const ENOUGH = 16; // a score that counts half
 const form = document.querySelector(".search-again");
 const said = document.getElementById("search-said");
 const list = document.getElementById("search-results");
@@ -34,7 +34,7 @@ function entry({ meta, sections }) {
   return item;
 }
 
-/* Pages by the words that they have: a rare word counts more than a common one, a second time little. */
+/* Pages by the words that they have: a rare word counts more than a common one, and having all counts most. */
 async function find(pagefind, asked) {
   const all = asked.toLowerCase().replace(/([a-z])(\d+\.\d)/g, "$1 $2").split(/[\s(){}'",;:?!/]+/).filter(Boolean);
   const words = [...new Set(all.filter((word) => !SMALL.test(word)))];
@@ -43,14 +43,15 @@ async function find(pagefind, asked) {
   for (const { results } of answers) {
     const rare = Math.log(1 + COUNT / results.length);
     for (const result of results) {
-      const page = pages.get(result.id) ?? { score: 0, hits: [] };
+      const page = pages.get(result.id) ?? { score: 0, has: 0, hits: [] };
       const value = (rare * result.score) / (result.score + ENOUGH);
       page.score += value;
+      page.has += rare;
       page.hits.push([value, result]);
       pages.set(result.id, page);
     }
   }
-  return [...pages.values()].sort((a, b) => b.score - a.score);
+  return [...pages.values()].sort((a, b) => b.score * b.has - a.score * a.has);
 }
 
 /* What a page says of all words: its sections, best first. */
