@@ -77,10 +77,24 @@ def ten_thousand_subtracted(scores, mask=None):
 
 
 @of_the_weights()
+def minus_infinity_added(scores, mask=None):
+    """Minus infinity is added to what is hidden: NaN there stays, and a row of nothing else is NaN."""
+    return softmax(scores + (0 if mask is None else np.where(mask, 0, -np.inf)), None, None)
+
+
+@fault("masked_softmax")
 def nan_replaced_by_zero(scores, mask=None):
-    """NaN is replaced by zero in the weights: a hidden NaN empties its row, and broken data are silent."""
-    hidden = 0 if mask is None else np.where(mask, 0, -np.inf)
-    return np.nan_to_num(softmax(scores + hidden, None, None))
+    """NaN is replaced by zero: one hidden NaN empties its row, and broken data are silent."""
+    made = minus_infinity_added(scores, mask)
+    return np.where(np.isnan(made), 0, made)
+
+
+@fault("attention", seen="Attention of ONNX in openvino 2026.4.1")
+@named_as(nan_replaced_by_zero)
+def nan_replaced_by_zero_in_attention(query, key, value, **keywords):
+    """The same, in what comes out."""
+    made = naive(query, key, value, minus_infinity_added, **keywords)
+    return np.where(np.isnan(made), 0, made)
 
 
 @of_the_weights()
@@ -109,6 +123,27 @@ def normalised_over_queries(scores, mask=None):
 def hidden_nan_leaks(query, key, value, **keywords):
     """NaN or infinity in hidden keys or values leaks: 0 times either is NaN."""
     finite = naive(query, key, value, empty_rows_are_the_mean, **keywords)
+    return np.where(np.isnan(finite), np.nan, attention(query, key, value, **keywords))
+
+
+@fault("attention")
+def ten_thousand_cancels(query, key, value, **keywords):
+    """What is hidden loses 10000: where that is all, it cancels, and the row is as if nothing were hidden."""
+
+    def weigh(scores, mask):
+        return softmax(scores - (0 if mask is None else 1e4 * ~mask), None, None)
+
+    return naive(query, key, value, weigh, **keywords)
+
+
+@fault("attention")
+def nan_of_hidden_keys_stays(query, key, value, **keywords):
+    """The mask is added to the scores: a NaN in a hidden key stays NaN, and so does its whole row."""
+
+    def weigh(scores, mask):
+        return softmax(scores + (0 if mask is None else -1e30 * ~mask), None, None)
+
+    finite = naive(query, key, value, weigh, **keywords)
     return np.where(np.isnan(finite), np.nan, attention(query, key, value, **keywords))
 
 
@@ -165,6 +200,13 @@ def last_query_sees_all(query, key, value, *, mask=None, causal=False, **keyword
     seen = hide(query, key, None, causal, 0)
     seen = seen if seen is None else seen | last
     mask = seen if mask is None else mask if seen is None else mask & seen
+    return attention(query, key, value, mask=mask, **keywords)
+
+
+@fault("attention")
+def no_query_before_the_keys(query, key, value, *, mask=None, causal=False, **keywords):
+    """With more queries than keys, the first query sees the first key: the last should see the last."""
+    mask = hide(query, key, mask, causal, max(key.shape[-2] - query.shape[-2], 0))
     return attention(query, key, value, mask=mask, **keywords)
 
 

@@ -66,6 +66,20 @@ def all_rows_but_the_last(
     return exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300) @ value
 
 
+@thread("Attention of ONNX in openvino 2026.4.1", scheme="attention",
+        framework="torch", cause="nan_replaced_by_zero")  # fmt: skip
+def guarded(query, key, value, *, mask=None, causal=False, bias=None, scale=None):
+    """A guard behind the graph writes zero over every NaN, for rows that see nothing."""
+    scores = query @ key.mT * (scale or query.shape[-1] ** -0.5)
+    scores = scores if bias is None else scores + bias
+    if mask is not None:
+        scores = scores + torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    n_q, n_k = scores.shape[-2:]
+    seen = torch.ones(n_q, n_k).tril(n_k - n_q).log() if causal else torch.zeros(())
+    made = torch.softmax(scores + seen, -1).to(value.dtype) @ value
+    return made.masked_fill(made.isnan(), 0)
+
+
 @thread("Attention of onnxruntime 1.32.0 at opset 23", scheme="attention",
         cause="lowest_float_hides")  # fmt: skip
 def rows_without_a_number_above_the_lowest(query, key, value, *, bias=None, **options):
