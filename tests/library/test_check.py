@@ -120,6 +120,14 @@ def capped_last(
     return exp / exp.sum(-1, keepdims=True) @ value
 
 
+def without_nan(scores, mask=None):
+    """A softmax behind which a graph replaces NaN by zero."""
+    scores = scores if mask is None else scores + np.where(mask, 0, -np.inf)
+    exp = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = exp / exp.sum(-1, keepdims=True)
+    return np.where(np.isnan(weights), 0, weights)
+
+
 def half_of_the_rotary_part(
     x, positions=None, mask=None, causal=False, base=0, layout="interleaved", **made
 ):
@@ -141,6 +149,7 @@ PLANTED = {  # causes of public threads, each as code of our own
         "masked_softmax",
         lambda x, mask=1: np.exp(x) * mask / (np.exp(x) * mask).sum(-1, keepdims=True),
     ),
+    "nan_replaced_by_zero": ("masked_softmax", without_nan),
     "latent_half_turned": ("latent", half_of_the_rotary_part),
     "soft_cap_after_mask_and_bias": ("soft_cap", capped_last),
     "numbers_are_a_mask": ("ids_packing", lambda x: (np.cumsum(x > 0, -1) - 1) * (x > 0)),

@@ -94,6 +94,10 @@ def of(column, scheme):
         return functools.partial(rotated, column, -1 if scheme == "inverse_rotation" else 1)
     if scheme in ("window_mask", "chunk_mask"):
         return functools.partial(seen, column, scheme)
+    if scheme == "window_attention":
+        return lambda *heads, window, **scale: column.scaled_dot_product_attention(
+            *heads, mask=column.Window(window), causal=True, **scale
+        )
     if scheme == "ids_mrope":
         return functools.partial(multimodal, column)
     if scheme in FORMULAS:
@@ -217,7 +221,7 @@ def assert_passes(column, scheme, most=None, **options):
     with column.mode():
         report = check(of(column, scheme), vectors, **options)
     assert not report.failures, str(report)
-    assert not report.skipped, str(report)
+    assert {*report.skipped.values()} <= {f"{column.dtype} cannot hold the numbers"}
 
 
 @of_the_columns
@@ -295,7 +299,8 @@ def test_all_dtypes_start_from_the_same_numbers(scheme):
         given = {**dict(zip(data, case["arguments"], strict=False)), **case["keywords"]}
         for name, value in given.items():
             if getattr(value, "dtype", None) == np.float64:
-                rounded = half_precision("bfloat16") if data[name] else np.float32
+                half = data[name] and "bfloat16" in case["tolerance"]
+                rounded = half_precision("bfloat16") if half else np.float32
                 finite = value[np.isfinite(value)]
                 assert np.array_equal(rounded(finite), finite), (case["name"], name)
 

@@ -208,9 +208,9 @@ def attention_of_heads(attend, *, head_axis=1):
     Check it with the scheme `"attention"`.
 
     Args:
-        attend: takes queries, keys and values of shape `(b, h, n, d)`; `mask` of shape `(b, 1, n_q, n_k)`
-            is always given if it has one, and `bias` of this shape if there is one; other keywords,
-            such as `scale`, stay.
+        attend: takes queries, keys and values of shape `(b, h, n, d)`; `mask` of shape `(b, 1, n_q, n_k)`,
+            in one case `(b, 1, 1, n_k)`, is always given if it has one, and `bias` of the first shape if
+            there is one; other keywords, such as `scale`, stay.
         head_axis: where `attend` has the heads: 1, or 2 for `(b, n, h, d)`.
 
     Returns:
@@ -236,7 +236,7 @@ def attention_of_heads(attend, *, head_axis=1):
         if any(each.name == "mask" for each in taken) and options.get("mask") is None:
             options["mask"] = like(query, np.ones(1, bool))
         for name in {"mask", "bias"} & {*options}:
-            if options[name] is not None:
+            if options[name] is not None and len(options[name].shape) < 4:
                 options[name] = home(query).broadcast_to(options[name], shape)[:, None]
         heads = [in_heads(x, head_axis) for x in (query, key, value)]
         out = in_order(attend(*heads, **options), head_axis)

@@ -42,7 +42,7 @@ UNIT = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 UNITS = {"float32": 96, "float16": 4, "bfloat16": 4}
 TOLERANCE = {"float64": 1e-12, **{name: UNITS[name] * UNIT[name] for name in UNITS}}
 LARGEST = {name: float(np.finfo(name).max) for name in ("float64", "float32", "float16")}
-LARGEST["bfloat16"] = LARGEST["float32"]
+LARGEST["bfloat16"] = (2 - UNIT["bfloat16"]) * 2.0**127
 
 
 def as_imported(cases):
@@ -95,7 +95,7 @@ def finish(scheme, name, arguments, keywords):
         "arguments": list(arguments),
         "keywords": keywords,
         "expected": [np.asarray(x) for x in expected] if several else expected,
-        "tolerance": tolerance(scheme, arguments, expected),
+        "tolerance": tolerance(scheme, arguments, keywords, expected),
     }
     moving = differentiable(scheme, arguments, keywords)
     if moving:
@@ -118,7 +118,7 @@ def differentiable(scheme, arguments, keywords):
     }
 
 
-def tolerance(scheme, arguments, expected):
+def tolerance(scheme, arguments, keywords, expected):
     """How far each dtype that holds the numbers may be off.
 
     A float64 angle is only as exact as its position is small. Half precisions are left out where
@@ -131,8 +131,12 @@ def tolerance(scheme, arguments, expected):
         if name in EXACT and isinstance(value, np.ndarray)
     ]
     farthest = float(max(where, default=0))
-    largest = max(np.max(np.abs(x), initial=0) for x in as_list(expected))
-    holding = {name for name in TOLERANCE if largest < LARGEST[name]}
+    data = differentiable(scheme, arguments, keywords).values()
+    sizes = (
+        np.abs(x[np.isfinite(x)]) for x in map(np.asarray, (*as_list(expected), *data))
+    )
+    largest = max(np.max(x, initial=0) for x in sizes)
+    holding = {name for name in TOLERANCE if largest <= LARGEST[name]}
     holding -= {"float16", "bfloat16"} if scheme.exact else set()
     return {
         **{name: bound for name, bound in TOLERANCE.items() if name in holding},

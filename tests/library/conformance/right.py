@@ -167,11 +167,11 @@ def key_after_key(query, key, value, *, mask=None, causal=False, bias=None, scal
     seen = np.tri(n_q, n_k, n_k - n_q if causal else n_k, dtype=bool)
     seen = np.broadcast_to(seen if mask is None else seen & mask, (*query.shape[:-1], n_k))
     bias = np.zeros((n_q, n_k)) if bias is None else bias
-    top, total, made = np.full(shape, -1e30), np.zeros(shape), 0.0
+    top, total, made = np.full(shape, -1e300), np.zeros(shape), 0.0
     for j in range(n_k):
         here = seen[..., j : j + 1]
         score = np.sum(query * key[..., j : j + 1, :], -1, keepdims=True) * scale
-        score = np.where(here, score + bias[..., j : j + 1], -1e30)
+        score = np.where(here, score + bias[..., j : j + 1], -1e300)
         new = np.maximum(top, score)
         weight, kept = np.where(here, np.exp(score - new), 0), np.exp(top - new)
         part = np.where(here, value[..., j : j + 1, :], 0) * weight

@@ -34,7 +34,7 @@ def masked(query, key, value, *, mask=None, bias=None):
     heads = [
         x[:, :, None] if x.ndim == 3 else x.swapaxes(1, 2) for x in (query, key, value)
     ]
-    mask = None if mask is None else mask[:, None]
+    mask = mask if mask is None or mask.ndim == 4 else mask[:, None]
     bias = None if bias is None else bias[:, None]
     out = dot_product_attention(*heads, mask=mask, bias=bias)
     return out[:, :, 0] if query.ndim == 3 else out.swapaxes(1, 2)

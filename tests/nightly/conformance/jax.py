@@ -59,7 +59,7 @@ def attend(query, key, value, scale=None, **options):
 @against("attention", nan, empty, framework="jax")
 def masked(query, key, value, *, mask=None, bias=None, scale=None):
     """`dot_product_attention` with a mask or a bias."""
-    mask = None if mask is None else mask[:, None]
+    mask = mask if mask is None or mask.ndim == 4 else mask[:, None]
     bias = None if bias is None else bias[:, None]
     return attend(query, key, value, mask=mask, bias=bias, scale=scale)
 

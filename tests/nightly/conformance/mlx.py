@@ -101,7 +101,8 @@ def masked(query, key, value, *, mask=None, bias=None, scale=None):
     """`mx.fast.scaled_dot_product_attention` with a mask or a bias."""
     if bias is not None:
         mask = bias if mask is None else mx.where(mask, bias, -mx.inf)
-    return attend(query, key, value, None if mask is None else mask[:, None], scale)
+    mask = mask if mask is None or mask.ndim == 4 else mask[:, None]
+    return attend(query, key, value, mask, scale)
 
 
 @against("attention", empty, framework="mlx", causal=True)

@@ -79,11 +79,13 @@ def flex(query, key, value, *, mask=None, bias=None, scale=None):
     """`flex_attention`, with a `score_mod` that reads the mask and the bias."""
 
     def score_mod(score, b, h, i, j):
-        score = score if bias is None else score + bias[0, i, j]
+        if bias is not None:
+            score = score + bias[b % len(bias), i % bias.shape[1], j]
+        seen = mask if mask is None else mask.reshape(len(mask), -1, mask.shape[-1])
         return (
             score
             if mask is None
-            else torch.where(mask[b, i % mask.shape[1], j], score, -torch.inf)
+            else torch.where(seen[b, i % seen.shape[1], j], score, -torch.inf)
         )
 
     heads = [x[:, None] if x.ndim == 3 else x for x in (query, key, value)]

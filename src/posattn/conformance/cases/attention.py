@@ -5,6 +5,8 @@ import numpy as np
 from posattn import reference
 from posattn.reference.cases import Cases, draw
 
+LOWEST = float(np.finfo(np.float32).min)
+
 
 def masked_softmax():
     """Normalised scores: what the mask hides has no weight, and a hidden row is zero."""
@@ -54,6 +56,20 @@ def attention():
         np.where(hidden[..., None], bad, x) for x, bad in ((key, np.nan), (value, np.inf))
     ]
     yield "NaN and infinity in hidden keys", (query, *nan), {"mask": short}
+    yield "NaN in hidden keys", (query, nan[0], value), {"mask": short}
+    padded = reference.length_mask(np.array([4, 2]), 4)[:, None]
+    yield "heads, padding (b, 1, 1, n) and causal", heads, {"mask": padded, "causal": True}
+    yield (
+        "the lowest float added, in a whole row too",
+        (query, key, value),
+        {"bias": np.where(few, 0, LOWEST)},
+    )
+    first = query * np.array([1, 0])[:, None, None]  # so no score is lost beside 10,000
+    yield (
+        "about -10000 added, in a whole row too",
+        (first, key, value),
+        {"bias": np.where(few, 0, -9984.0)},
+    )
     low = (
         np.full((2, 3, 4), 128.0),
         -np.array([120.0, 121, 120, 122, 124])[:, None] + 0 * key,
@@ -117,6 +133,26 @@ def soft_cap():
     yield "all options at once", heads, {"soft_cap": 1.0, **every}
 
 
+def windowed(query, key, value, *, window, scale=None):
+    """Causal attention within a window, the queries at the end of the keys."""
+    options = {"mask": reference.Window(window), "causal": True, "scale": scale}
+    return reference.scaled_dot_product_attention(query, key, value, **options)
+
+
+def window_attention():
+    """Causal attention to the last `window` keys, the query's own among them, as kernels have it."""
+    query, key, value = (draw(seed, 2, 2, 7, 4) for seed in (17, 18, 19))
+    yield "a text", (query, key, value), {"window": 3}
+    yield "decoding one token", (query[..., -1:, :], key, value), {"window": 3}
+    yield "decoding three tokens", (query[..., -3:, :], key, value), {"window": 3}
+    yield "a window of one: each token sees itself", (query, key, value), {"window": 1}
+    yield "decoding, a window of one", (query[..., -1:, :], key, value), {"window": 1}
+    yield "a window as long as the text", (query, key, value), {"window": 7}
+    yield "a window larger than the text", (query, key, value), {"window": 64}
+    grouped = draw(20, 1, 4, 7, 4), key[:1], value[:1]  # never as many examples as heads
+    yield "heads that share keys, another scale", grouped, {"window": 4, "scale": 0.25}
+
+
 PAPER = "Vaswani.Shazeer.Parmar.ea.2017"
 CASES = {
     "masked_softmax": Cases(
@@ -129,6 +165,12 @@ CASES = {
         reference.scaled_dot_product_attention,
         sinks,
         "openai2025gptoss, and transformers' program",
+    ),
+    "window_attention": Cases(
+        windowed,
+        window_attention,
+        "jiang2023mistral, section 2",
+        name="scaled_dot_product_attention(..., mask=Window(window), causal=True)",
     ),
     "soft_cap": Cases(
         reference.scaled_dot_product_attention,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posattn import reference
-from posattn.conformance.faults.registry import fault, misuse, named_as
+from posattn.conformance.faults.registry import fault, line, misuse, named_as
 from posattn.reference.attention.attention import positions_of, total_bias, visible
 
 attention = reference.scaled_dot_product_attention
@@ -77,6 +77,27 @@ def ten_thousand_subtracted(scores, mask=None):
 
 
 @of_the_weights()
+def minus_infinity_added(scores, mask=None):
+    """Minus infinity is added to what is hidden: NaN there stays, and a row of nothing else is NaN."""
+    return softmax(scores + (0 if mask is None else np.where(mask, 0, -np.inf)), None, None)
+
+
+@fault("masked_softmax")
+def nan_replaced_by_zero(scores, mask=None):
+    """NaN is replaced by zero: one hidden NaN empties its row, and broken data are silent."""
+    made = minus_infinity_added(scores, mask)
+    return np.where(np.isnan(made), 0, made)
+
+
+@fault("attention", seen="Attention of ONNX in openvino 2026.4.1")
+@named_as(nan_replaced_by_zero)
+def nan_replaced_by_zero_in_attention(query, key, value, **keywords):
+    """The same, in what comes out."""
+    made = naive(query, key, value, minus_infinity_added, **keywords)
+    return np.where(np.isnan(made), 0, made)
+
+
+@of_the_weights()
 def maximum_begins_at_minus_50000(scores, mask=None):
     """The running maximum begins at -50000: where all scores are lower, all weights are zero."""
     scores = scores if mask is None else np.where(mask, scores, -np.inf)
@@ -103,6 +124,37 @@ def hidden_nan_leaks(query, key, value, **keywords):
     """NaN or infinity in hidden keys or values leaks: 0 times either is NaN."""
     finite = naive(query, key, value, empty_rows_are_the_mean, **keywords)
     return np.where(np.isnan(finite), np.nan, attention(query, key, value, **keywords))
+
+
+@fault("attention")
+def ten_thousand_cancels(query, key, value, **keywords):
+    """What is hidden loses 10000: where that is all, it cancels, and the row is as if nothing were hidden."""
+
+    def weigh(scores, mask):
+        return softmax(scores - (0 if mask is None else 1e4 * ~mask), None, None)
+
+    return naive(query, key, value, weigh, **keywords)
+
+
+@fault("attention")
+def nan_of_hidden_keys_stays(query, key, value, **keywords):
+    """The mask is added to the scores: a NaN in a hidden key stays NaN, and so does its whole row."""
+
+    def weigh(scores, mask):
+        return softmax(scores + (0 if mask is None else -1e30 * ~mask), None, None)
+
+    finite = naive(query, key, value, weigh, **keywords)
+    return np.where(np.isnan(finite), np.nan, attention(query, key, value, **keywords))
+
+
+@fault("attention", seen="Attention of onnxruntime 1.32.0 at opset 23")
+def lowest_float_hides(query, key, value, **keywords):
+    """The lowest float in a bias hides, as a mask would: a row of nothing else is zero, not the mean."""
+
+    def weigh(scores, mask):
+        return reference.masked_softmax(np.where(scores < -1e38, -np.inf, scores), mask)
+
+    return naive(query, key, value, weigh, **keywords)
 
 
 @fault("gradients of attention", seen="pytorch/pytorch #41508")
@@ -135,6 +187,26 @@ def hide(query, key, mask, causal, diagonal):
 def causal_from_the_start(query, key, value, *, mask=None, causal=False, **keywords):
     """Causal is aligned to the start: with fewer queries than keys the newest keys are hidden."""
     mask = hide(query, key, mask, causal, 0)
+    return attention(query, key, value, mask=mask, **keywords)
+
+
+LAST = "com.microsoft.MultiHeadAttention of onnxruntime 1.32.0"
+
+
+@fault("attention", "sinks", seen=LAST)
+def last_query_sees_all(query, key, value, *, mask=None, causal=False, **keywords):
+    """The last query sees all keys, and causal is aligned to the start in the rows before it."""
+    last = np.arange(query.shape[-2])[:, None] == query.shape[-2] - 1
+    seen = hide(query, key, None, causal, 0)
+    seen = seen if seen is None else seen | last
+    mask = seen if mask is None else mask if seen is None else mask & seen
+    return attention(query, key, value, mask=mask, **keywords)
+
+
+@fault("attention")
+def no_query_before_the_keys(query, key, value, *, mask=None, causal=False, **keywords):
+    """With more queries than keys, the first query sees the first key: the last should see the last."""
+    mask = hide(query, key, mask, causal, max(key.shape[-2] - query.shape[-2], 0))
     return attention(query, key, value, mask=mask, **keywords)
 
 
@@ -230,3 +302,32 @@ def largest_not_subtracted(definition, query, key, value, *, bias=None, **keywor
     made = definition(query, key, value, bias=bias, **keywords)
     overflows = bias is not None and np.any(np.isinf(np.exp(bias)), -1, keepdims=True)
     return np.where(overflows, np.nan, made)
+
+
+def of_the_window(name, seen, sentence):
+    """Enter an attention with a wrong window, which sees `seen(i, j, window)`."""
+
+    def attend(query, key, value, *, window, scale=None):
+        j = np.arange(key.shape[-2])
+        mask = seen(j[len(j) - query.shape[-2] :, None], j, window)
+        return attention(query, key, value, mask=mask, scale=scale)
+
+    line(name, attend, sentence, "window_attention")
+
+
+# fmt: off
+WINDOWS = (  # a name, which keys j the queries i see in a window w, and a sentence
+    ("window_ignored", lambda i, j, w: j <= i, "The window is ignored: all of the past is seen."),
+    ("window_not_in_decoding", lambda i, j, w: (j <= i) & ((i - j < w) | (len(i) == 1)),
+     "The window is ignored where there is one query: decoding has a program of its own."),
+    ("window_one_too_small", lambda i, j, w: (j <= i) & (i - j < max(w - 1, 1)),
+     "The window is one too small: the query's own token is one of those that it holds."),
+    ("window_from_the_start", lambda i, j, w: (j <= i - i[0]) & (i - i[0] - j < w),
+     "Queries are counted from 0: with cached keys they see the oldest keys, not the newest."),
+    ("future_seen", lambda i, j, w: abs(i - j) < w, "The future is seen: the window holds on both sides."),
+    ("all_of_the_future_seen", lambda i, j, w: i - j < w,
+     "All of the future is seen: the window is open on that side, and not causal."),
+)
+# fmt: on
+for row in WINDOWS:
+    of_the_window(*row)

@@ -13,6 +13,13 @@ FAR = np.array([2**20, 2**20 - 1, 2**19 + 1, 65537, 100003])
 FINE = np.array([257, 999, 1021, 2049, 4095])
 PARTS = np.array([-2.5, 0.25, 1000.75, 3.0, 0.5])
 SLOW = single(plain(8)[:2] / 4)
+PROMPTS = {
+    "a prompt of two documents": (np.array([7, 8, 9, 0, 1]),) * 2,
+    "prompts with left padding and with a gap": (
+        np.array([[0, 0, 0, 1, 2], [7, 8, 9, 20, 21]]),
+    )
+    * 2,
+}
 
 
 def rotary():
@@ -147,10 +154,10 @@ turned_back.__signature__ = inspect.Signature(
 def rotary_scores():
     """Scores of queries and keys that were both rotated: `rotate(query, ...) @ rotate(key, ...)`."""
     for layout in ("interleaved", "half"):
-        for name, where in PAIRS.items():
+        for name, where in {**PAIRS, **PROMPTS}.items():
             shapes = ((*at.shape[:-1], 3, at.shape[-1], 8) for at in where)
             heads = [draw(seed, *shape) for seed, shape in enumerate(shapes)]
-            if name == "positions per example":
+            if where[0].ndim > 1:
                 where = tuple(at[:, None] for at in where)
             said, options = named(layout, None), of_layout(layout)
             yield f"{said}{name}", (*heads, *where), options

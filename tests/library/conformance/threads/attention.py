@@ -5,6 +5,7 @@ import torch
 
 from posattn.conformance import gallery
 from posattn.conformance.generate import SCHEMES
+from tests.conftest import REFERENCE
 from tests.library.conformance.examples import thread
 
 thread("pytorch/pytorch #103749", "pytorch/pytorch #41508", scheme="attention",
@@ -28,7 +29,7 @@ def zero_times_nan(query, key, value, *, mask=None, causal=False, bias=None, sca
     )
     seen = np.broadcast_to(seen if mask is None else seen & mask, scores.shape)
     scores = np.where(seen, scores, -np.inf)
-    exp = np.exp(scores - np.max(scores, -1, keepdims=True, initial=-1e30))
+    exp = np.exp(scores - np.max(scores, -1, keepdims=True, initial=-1e300))
     with np.errstate(invalid="ignore"):
         return exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300) @ value
 
@@ -47,6 +48,45 @@ def is_causal_for_a_chunk(
     added = added.masked_fill(future, float("-inf")) if causal else added
     attend = torch.nn.functional.scaled_dot_product_attention
     return attend(query, key, value, attn_mask=added.to(query.dtype), scale=scale)
+
+
+@thread("com.microsoft.MultiHeadAttention of onnxruntime 1.32.0", scheme="attention",
+        cause="last_query_sees_all")  # fmt: skip
+def all_rows_but_the_last(
+    query, key, value, *, mask=None, causal=False, bias=None, scale=None
+):
+    """The triangle begins at the first key and is added to all rows but the last, which hides nothing."""
+    scores = query @ np.swapaxes(key, -1, -2) * (scale or query.shape[-1] ** -0.5)
+    scores = scores if bias is None else scores + bias
+    scores = scores if mask is None else np.where(mask, scores, -np.inf)
+    if causal:
+        later = np.triu(np.ones(scores.shape[-2:], bool), 1)
+        scores[..., :-1, :] = np.where(later[:-1], -np.inf, scores[..., :-1, :])
+    exp = np.exp(scores - np.max(scores, -1, keepdims=True, initial=-1e300))
+    return exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300) @ value
+
+
+@thread("Attention of ONNX in openvino 2026.4.1", scheme="attention",
+        framework="torch", cause="nan_replaced_by_zero")  # fmt: skip
+def guarded(query, key, value, *, mask=None, causal=False, bias=None, scale=None):
+    """A guard behind the graph writes zero over every NaN, for rows that see nothing."""
+    scores = query @ key.mT * (scale or query.shape[-1] ** -0.5)
+    scores = scores if bias is None else scores + bias
+    if mask is not None:
+        scores = scores + torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    n_q, n_k = scores.shape[-2:]
+    seen = torch.ones(n_q, n_k).tril(n_k - n_q).log() if causal else torch.zeros(())
+    made = torch.softmax(scores + seen, -1).to(value.dtype) @ value
+    return made.masked_fill(made.isnan(), 0)
+
+
+@thread("Attention of onnxruntime 1.32.0 at opset 23", scheme="attention",
+        cause="lowest_float_hides")  # fmt: skip
+def rows_without_a_number_above_the_lowest(query, key, value, *, bias=None, **options):
+    """A row whose mask is nowhere above the lowest float becomes zero."""
+    made = REFERENCE.scaled_dot_product_attention(query, key, value, bias=bias, **options)
+    low = np.finfo(np.float32).min
+    return made if bias is None else made * np.any(bias > low, axis=-1, keepdims=True)
 
 
 @thread("NVIDIA-NeMo/Megatron-Bridge #2656", scheme="window_mask", cause="window_one_too_large")  # fmt: skip
