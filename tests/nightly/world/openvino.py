@@ -24,7 +24,7 @@ def empty_row_of_its_own():
     from openvino import opset13
 
     query, mask = np.ones((1, 1, 2, 1), "f4"), np.array([[True, False], [False, False]])
-    heads = opset13.parameter(query.shape, "f4")
+    heads = opset13.parameter(query.shape, np.float32)
     made = opset13.scaled_dot_product_attention(heads, heads, heads, opset13.constant(mask))
     compiled = ov.compile_model(ov.Model([made.output(0)], [heads], "sdpa"), "CPU", FLOAT32)
     print(*compiled([query])[0].ravel())
