@@ -22,7 +22,8 @@ HERE = Path(__file__).parent
 RECORDS = ROOT / "docs" / "_records" / "world"
 ENVIRONMENTS = ROOT / ".nox" / "world"
 OURS = {"__init__", "__main__", "columns", "inside"}
-NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OURS)
+SHARED = {"graphs", "javascript", "keras_layers"}  # probes of several rows
+NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OURS | SHARED)
 
 
 @functools.cache
@@ -38,7 +39,9 @@ def setup(name):
     """What a file has beside its functions: imports, and what its functions call."""
     text = (HERE / f"{name}.py").read_text("utf-8")
     kept = [
-        ast.get_source_segment(text, node)
+        setup(shared)
+        if (shared := getattr(node, "module", "").rpartition(".")[2]) in SHARED
+        else ast.get_source_segment(text, node)
         for node in ast.parse(text).body[1:]
         if getattr(node, "name", "_")[0] == "_"
         and not ast.unparse(node).startswith("INSTALL")
@@ -50,7 +53,7 @@ def environment(steps, newest):
     """The Python of an environment with these packages, which several files may share."""
     if newest:  # torch stays, which would bring gigabytes for a GPU
         steps = [
-            [re.sub(r"^(?!torch=)(.+?)==.*", r"\1", item) for item in step]
+            [re.sub(r"^(?!torch=)(.+?)(==|@).*", r"\1", item) for item in step]
             for step in steps
         ]
         steps.append([])
@@ -60,6 +63,9 @@ def environment(steps, newest):
         venv.create(place, clear=True, with_pip=True)
         for step in filter(None, steps):
             install = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir", *step]
+            if step[0] == "npm":
+                node = ["--silent", "--no-audit", "--ignore-scripts", "--prefix", place]
+                install = ["npm", "install", *node, *step[1:]]
             subprocess.run(install, check=True)
         (place / "installed").touch()
     return python
@@ -77,8 +83,11 @@ def ask(name, newest=False):
     }  # fmt: skip
     done = subprocess.run([python, "-m", "tests.nightly.world.inside", name], **options)
     shown = json.loads(done.stdout.splitlines()[-1])
-    package = steps[-1][-1].partition("==")[0].partition("[")[0]
+    package = re.split(r"==|@|\[", steps[-1][-1])[0]
     look = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
+    if steps[-1][0] == "npm":
+        place = python.parents[1] / "node_modules" / package / "package.json"
+        look = f"import json; print(json.load(open({str(place)!r}))['version'])"
     version = subprocess.run([python, "-c", look, package], **options).stdout.strip()
     probes = {probe for column in COLUMNS.values() for probe in column.probes}
     cells = {}

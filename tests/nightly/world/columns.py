@@ -107,6 +107,9 @@ COLUMNS = {
                 "lower right": attended(queries="last", causal=True),
                 "upper left": attended(queries="last", mask=np.tri(2, 6, dtype=bool)),
                 "every key": attended(queries="last"),
+                "upper left, but every key for the last": attended(
+                    queries="last", mask=np.eye(2, 6, dtype=bool) | [[False], [True]]
+                ),
             }
         },
     ),

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
+HERE = "tests.nightly.world."
+
 
 def given():
     """The arrays that a probe may ask for: heads before tokens, True where a query may attend."""
@@ -62,10 +64,13 @@ def recipe(page, words):
 
 
 def functions(module):
-    """The public functions of a file, in its order."""
+    """The public functions of a file, and of one that it shares with others, in their order."""
     own = inspect.getmembers(module, inspect.isfunction)
-    mine = (f for name, f in own if f.__module__ == module.__name__ and name[0] != "_")
-    return sorted(mine, key=lambda f: f.__code__.co_firstlineno)
+    mine = (f for name, f in own if f.__module__.startswith(HERE) and name[0] != "_")
+    return sorted(
+        (f for f in mine if f.__module__ != f"{HERE}inside"),
+        key=lambda f: f.__code__.co_firstlineno,
+    )
 
 
 def source(function):
@@ -98,7 +103,7 @@ def ask(function):
 
 def main(name):
     """Ask everything that a file has, and print it as data on the last line."""
-    module = importlib.import_module(f"tests.nightly.world.{name}")
+    module = importlib.import_module(HERE + name)
     shown = {function.__name__: ask(function) for function in functions(module)}
     sys.stdout.write("\n" + json.dumps(shown))
 

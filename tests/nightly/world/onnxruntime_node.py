@@ -1,0 +1,8 @@
+"""ONNX Runtime for Node: the operators `Attention` and `RotaryEmbedding`."""
+
+from tests.nightly.world import graphs
+from tests.nightly.world.graphs import *  # noqa: F403
+from tests.nightly.world.javascript import _in_node
+
+INSTALL = ["numpy==2.4.6", "onnx==1.23.2", "npm onnxruntime-node@1.30.0"]
+graphs.run = _in_node("onnxruntime-node")
