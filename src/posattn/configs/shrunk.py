@@ -81,7 +81,7 @@ def shrunk(config, tokens):
     found |= {key: min(found[key], value) for key, value in most.items() if key in said}
     ends = [key for key in found if "token_id" in key or key.endswith("token_index")]
     found = {k: v for k, v in found.items() if k not in ends}
-    found |= {key: value for key, value in ENDS.items() if key in ends} | {"dtype": "float32"}
+    found |= ENDS | {"dtype": "float32"}
     name = defaults_of(keys.family)[0].removesuffix("Config").removesuffix("Text")
     found["architectures"] = given.get("architectures") if "text_config" not in given else None
     found["architectures"] = found["architectures"] or [f"{name}ForCausalLM"]

@@ -13,7 +13,7 @@ import numpy as np
 from posattn.configs.decoders import decoder, sources
 from posattn.configs.shrunk import VOCABULARY, shrunk
 from posattn.configs.weights import NAMES, arrays
-from posattn.conformance.misreadings import misreadings
+from posattn.conformance.misreadings import LENGTHS, misreadings
 from posattn.conformance.vectors import UsageError
 
 __all__ = ["TOKENS", "Twin", "Verdict", "judge", "twins", "write"]
@@ -29,11 +29,12 @@ OTHERWISE = {  # what stands around attention, and what counts as not reading it
     "logit_scale": 1.0,
     "logit_cap": None,
 }
+NUMBERS = "factor_of_", *(f"original_length_of_{length}" for length in LENGTHS)  # of large models
 EXPERTS = {"normalized": False, "scale": 1.0, "limit": None}
 FILES = "config.json", "tokens.npy", "logits.npy", "twins.npz"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Twin:
     """The model with something read otherwise.
 
@@ -84,18 +85,24 @@ def twins(config, tokens):
     model, found = decoder(config, length=tokens), {}
     for layer in model.plan.layers:
         for name, what, other in (*misreadings(layer, model.plan), *_more(layer)):
-            changes = found.setdefault(name, (what, {}))[1]
-            changes |= {(layer.index, key): new for key, new in _changed(layer, other)}
+            if name != "future_seen" and not name.startswith(NUMBERS):
+                changes = found.setdefault(name, (what, {}))[1]
+                changes |= {(layer.index, key): new for key, new in _changed(layer, other)}
     for name, value in OTHERWISE.items():
-        found[f"{name}_ignored"] = f"{name} is ignored.", {(None, name): value}
+        changes = {(None, name): value} if getattr(model, name) != value else {}
+        found[f"{name}_ignored"] = f"{name} is ignored.", changes
     for name, value in EXPERTS.items() if model.mixture is not None else ():
         mixture = replace(model.mixture, **{name: value})
-        what = f"The experts' {name} is ignored."
-        found[f"experts_{name}_ignored"] = what, {(None, "mixture"): mixture}
-    short = zip(model.plan.layers, decoder(config).plan.layers, strict=True)
-    changes = {(one.index, "rope"): other.rope for one, other in short}
+        changes = {(None, "mixture"): mixture} if mixture != model.mixture else {}
+        found[f"experts_{name}_ignored"] = f"The experts' {name} is ignored.", changes
+    short = decoder(config).plan.layers
+    changes = {
+        (layer.index, "rope"): other.rope
+        for layer, other in zip(model.plan.layers, short, strict=True)
+        if layer.rope != other.rope
+    }
     found["length_ignored"] = "The text counts as within the trained length.", changes
-    return [Twin(name, *rest) for name, rest in found.items()]
+    return [Twin(name, *rest) for name, rest in found.items() if rest[1]]
 
 
 def _more(layer):
@@ -158,6 +165,7 @@ def write(config, folder, tokens=TOKENS):
     words = {str(number): number for number in range(VOCABULARY)}
     told = {"model": {"type": "WordLevel", "vocab": words, "unk_token": "0"}}
     told |= {"version": "1.0", "pre_tokenizer": {"type": "WhitespaceSplit"}}
+    told |= {"added_tokens": [], "normalizer": None, "post_processor": None, "decoder": None}
     (folder / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")
     told = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "0"}
     told |= {"pad_token": "0", "bos_token": "1", "eos_token": "2"}
@@ -328,8 +336,8 @@ def judge(folder, logits, tolerance=TOLERANCE):
 
     Args:
         folder: what `write` made.
-        logits: the engine's, `(n, v)` or `(1, n, v)`, with v at least 64: what an engine adds to the
-            vocabulary is left out.
+        logits: the engine's, `(n, v)` or `(1, n, v)`, or those of the last tokens only. v is at least 64:
+            what an engine adds to the vocabulary is left out.
         tolerance: how far off they may be, relative to the largest logit. The default is for float32.
 
     Returns:
@@ -346,26 +354,25 @@ def judge(folder, logits, tolerance=TOLERANCE):
     text, want = (np.load(folder / name) for name in FILES[1:3])
     got = np.asarray(logits)
     got = got[0] if got.ndim == 3 and len(got) == 1 else got
-    if got.ndim != 2 or len(got) != len(want) or got.shape[1] < want.shape[1]:
+    if got.ndim != 2 or not 0 < len(got) <= len(want) or got.shape[1] < want.shape[1]:
         raise UsageError(f"logits must have shape {want.shape}, got {np.shape(logits)}")
-    got = got[:, : want.shape[1]].astype(np.float64)
+    start, got = len(want) - len(got), got[:, : want.shape[1]].astype(np.float64)
     if not np.isfinite(got).all():
-        row = np.flatnonzero(~np.isfinite(got).all(1))[0]
+        row = start + np.flatnonzero(~np.isfinite(got).all(1))[0]
         raise UsageError(f"logits must be finite, those of token {row} are not")
     own, first = _gap(got, want), _first(got, want, tolerance)
     if first is None:
         return Verdict((), own, own, None)
     known = {twin.name: twin for twin in twins(folder, len(text))}
     with np.load(folder / "twins.npz") as stored:
-        others = {known[name]: stored[name] for name in stored.files}
+        others = {known[name]: stored[name] for name in stored.files if name in known}
     gaps = {twin.what: _gap(got, other) for twin, other in others.items()}
     equal = tuple(what for what, gap in gaps.items() if gap <= tolerance)
     if equal:
         return Verdict(equal, min(gaps.values()), own, first)
     found = _several(_Computer(folder, text), list(others), got, tolerance)
     if found is not None:
-        twin, error = found
-        return Verdict((twin.what,), error, own, first)
+        return Verdict((found[0].what,), found[1], own, first)
     until = {twin.what: _first(got, other, tolerance) for twin, other in others.items()}
     nearest = max(until.items(), key=lambda item: item[1], default=("", 0))
     return Verdict((), own, own, first, nearest)
@@ -380,19 +387,21 @@ def _several(compute, known, got, tolerance):
         twin = reduce(Twin.__add__, some)
         if len(twin.changes) < sum(len(one.changes) for one in some):
             continue  # two of them change the same
-        if _gap(got[:FIRST], compute(twin, FIRST)) <= tolerance:
-            error = _gap(got, compute(twin))
-            if error <= tolerance:
-                return twin, error
+        if len(got) == len(compute.text) and _gap(got[:FIRST], compute(twin, FIRST)) > tolerance:
+            continue
+        error = _gap(got, compute(twin))
+        if error <= tolerance:
+            return twin, error
     return None
 
 
 def _gap(got, want):
-    """The largest difference, relative to the largest number that was expected."""
-    return float(abs(got - want).max() / abs(want).max())
+    """The largest difference of the last rows, relative to the largest number that was expected."""
+    return float(abs(got - want[-len(got) :]).max() / abs(want).max())
 
 
 def _first(got, want, tolerance):
     """The number of the first row that differs, or None."""
-    rows = np.flatnonzero(abs(got - want).max(1) > tolerance * abs(want).max())
-    return int(rows[0]) if len(rows) else None
+    start = len(want) - len(got)
+    rows = np.flatnonzero(abs(got - want[start:]).max(1) > tolerance * abs(want).max())
+    return start + int(rows[0]) if len(rows) else None
