@@ -58,13 +58,17 @@ def shrunk(config, tokens):
         **dict.fromkeys(HEADS, heads),
         "num_key_value_heads": few,
         "head_dim": width,
-        **dict.fromkeys(("intermediate_size", "n_inner", "shared_intermediate_size"), 2 * dim),
+        **dict.fromkeys(
+            ("intermediate_size", "n_inner", "shared_intermediate_size"), 2 * dim
+        ),
         **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), dim),
         **dict.fromkeys(("num_nextn_predict_layers", "num_mtp_layers"), 0),
         **dict.fromkeys(EXPERTS, 8),
         "num_experts_per_tok": 2,
         "vocab_size": VOCABULARY,
-        "query_pre_attn_scalar": _scaled(found, "query_pre_attn_scalar", width / first.head_dim),
+        "query_pre_attn_scalar": _scaled(
+            found, "query_pre_attn_scalar", width / first.head_dim
+        ),
         "attention_multiplier": _scaled(found, "attention_multiplier", old / new),
     }
     most = {
@@ -83,7 +87,9 @@ def shrunk(config, tokens):
     found = {k: v for k, v in found.items() if k not in ends}
     found |= ENDS | {"dtype": "float32"}
     name = defaults_of(keys.family)[0].removesuffix("Config").removesuffix("Text")
-    found["architectures"] = given.get("architectures") if "text_config" not in given else None
+    found["architectures"] = (
+        given.get("architectures") if "text_config" not in given else None
+    )
     found["architectures"] = found["architectures"] or [f"{name}ForCausalLM"]
     _shorten(found, model.plan.layers, tokens, width / first.head_dim)
     return _few_layers(found)
@@ -100,7 +106,9 @@ def _shorten(found, layers, tokens, part):
     """Shrink the trained lengths, and the lists with a factor for each pair."""
     ropes = [layer.rope for layer in layers if layer.rope is not None]
     longest = next((key for key in LONGEST if key in found), None)
-    trained = next((dict(r.numbers)[TRAINED] for r in ropes if TRAINED in dict(r.numbers)), None)
+    trained = next(
+        (dict(r.numbers)[TRAINED] for r in ropes if TRAINED in dict(r.numbers)), None
+    )
     short, before = tokens // 4, found.get(longest)
     if before is not None:
         found[longest] = tokens

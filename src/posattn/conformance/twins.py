@@ -1,4 +1,4 @@
-"""A small model for engines, beside twins that each read one setting otherwise; whose logits are an engine's?"""
+"""A small model, and twins that each read one setting otherwise: whose logits are an engine's?"""
 
 import json
 import math
@@ -10,28 +10,45 @@ from pathlib import Path
 
 import numpy as np
 
-from posattn.configs.decoders import decoder, sources
+from posattn.configs.decoders import decoder
 from posattn.configs.shrunk import VOCABULARY, shrunk
-from posattn.configs.weights import NAMES, arrays
+from posattn.conformance.drawn import drawn
 from posattn.conformance.misreadings import LENGTHS, misreadings
 from posattn.conformance.vectors import UsageError
 
-__all__ = ["TOKENS", "Twin", "Verdict", "judge", "twins", "write"]
+__all__ = ["TOKENS", "TOLERANCE", "Twin", "Verdict", "judge", "twins", "write"]
 
-TOKENS = 1024  # four times the trained length, 21 windows, and more than an engine reads at once
-SHARP = 3.0  # the standard deviation of scores, about 64 times that of fresh weights
+TOKENS = 1024  # four trained lengths, 21 windows, and more than an engine reads at once
 TOLERANCE = 1e-3  # of the largest logit, which float32 keeps and no twin does
-FIRST = 2 * 48  # tokens on which several changes at once are tried before the whole text
+FIRST = 96  # tokens, two windows, on which several changes are tried before the whole text
+TAKEN = "_ignored", "of_the_width", "of_the_share"  # how twins end that leave a setting out
 FEW = 8  # of which all sets are tried
-OTHERWISE = {  # what stands around attention, and what counts as not reading it
+NUMBERS = "factor_of_", *(f"original_length_of_{n}" for n in LENGTHS)  # of large models
+NOTHING = {  # what counts as not reading a setting around the attention
     "embedding_scale": 1.0,
     "residual_scale": 1.0,
     "logit_scale": 1.0,
     "logit_cap": None,
 }
-NUMBERS = "factor_of_", *(f"original_length_of_{length}" for length in LENGTHS)  # of large models
 EXPERTS = {"normalized": False, "scale": 1.0, "limit": None}
 FILES = "config.json", "tokens.npy", "logits.npy", "twins.npz"
+TOKENIZER = {
+    "version": "1.0",
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "post_processor": None,
+    "decoder": None,
+    "model": {
+        "type": "WordLevel",
+        "vocab": {str(number): number for number in range(VOCABULARY)},
+        "unk_token": "0",
+    },
+}
+SPECIAL = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    **{"unk_token": "0", "pad_token": "0", "bos_token": "1", "eos_token": "2"},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,28 +66,12 @@ class Twin:
     changes: Mapping
 
     def __add__(self, other):
-        both = {"name": f"{self.name}+{other.name}", "what": f"{self.what} {other.what}"}
-        return Twin(**both, changes={**self.changes, **other.changes})
-
-    @property
-    def taken(self):
-        """Whether something is left out, and not read as another value."""
-        return self.name.endswith(("_ignored", "of_the_width", "of_the_share"))
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """A mask of keys in the query's piece of a text and the piece before it."""
-
-    size: int
-
-    def __call__(self, query_positions, key_positions):
-        queries, keys = query_positions[..., :, None], key_positions[..., None, :]
-        return keys // self.size >= queries // self.size - 1
+        name, what = f"{self.name}+{other.name}", f"{self.what} {other.what}"
+        return Twin(name, what, {**self.changes, **other.changes})
 
 
 def twins(config, tokens):
-    """The twins of a model: each differs from what its configuration says in one thing.
+    """The twins of a model: each differs in one thing from what the configuration says.
 
     Args:
         config: what `posattn.configs.plan` reads, of a family that `Decoder` knows.
@@ -78,43 +79,34 @@ def twins(config, tokens):
 
     Returns:
         A list of `Twin`.
-
-    Raises:
-        ValueError: if the configuration is not clear, or its family is not one of a `Decoder`.
     """
-    model, found = decoder(config, length=tokens), {}
-    for layer in model.plan.layers:
-        for name, what, other in (*misreadings(layer, model.plan), *_more(layer)):
-            if name != "future_seen" and not name.startswith(NUMBERS):
-                changes = found.setdefault(name, (what, {}))[1]
-                changes |= {(layer.index, key): new for key, new in _changed(layer, other)}
-    for name, value in OTHERWISE.items():
-        changes = {(None, name): value} if getattr(model, name) != value else {}
-        found[f"{name}_ignored"] = f"{name} is ignored.", changes
-    for name, value in EXPERTS.items() if model.mixture is not None else ():
-        mixture = replace(model.mixture, **{name: value})
-        changes = {(None, "mixture"): mixture} if mixture != model.mixture else {}
-        found[f"experts_{name}_ignored"] = f"The experts' {name} is ignored.", changes
-    short = decoder(config).plan.layers
-    changes = {
-        (layer.index, "rope"): other.rope
-        for layer, other in zip(model.plan.layers, short, strict=True)
-        if layer.rope != other.rope
-    }
-    found["length_ignored"] = "The text counts as within the trained length.", changes
-    return [Twin(name, *rest) for name, rest in found.items() if rest[1]]
+    model, short, found = decoder(config, length=tokens), decoder(config), {}
+    for layer, within in zip(model.plan.layers, short.plan.layers, strict=True):
+        what = "The text counts as within the trained length."
+        extra = "length_ignored", what, within
+        for name, what, other in (*misreadings(layer, model.plan), *more(layer), extra):
+            changes = {(layer.index, key): new for key, new in changed(layer, other)}
+            if name != "future_seen" and not name.startswith(NUMBERS) and changes:
+                found.setdefault(name, (what, {}))[1].update(changes)
+    for name, new in changed(model, replace(model, **NOTHING)):
+        found[f"{name}_ignored"] = f"{name} is ignored.", {(None, name): new}
+    if model.mixture is not None:
+        for name, new in changed(model.mixture, replace(model.mixture, **EXPERTS)):
+            mixture = replace(model.mixture, **{name: new})
+            what = f"{name}, of the experts, is ignored."
+            found[f"experts_{name}_ignored"] = what, {(None, "mixture"): mixture}
+    return [Twin(name, *rest) for name, rest in found.items()]
 
 
-def _more(layer):
-    """Changes of a layer that are not misreadings of one layer's own configuration, or that engines make."""
+def more(layer):
+    """What engines do with a layer that is no misreading of one layer by itself."""
     if layer.window is not None:
         double = replace(layer, window=2 * layer.window)
         yield "window_doubled", "The window is twice as large.", double
-        what = "A prompt is read in pieces of the window, and a token sees all of the piece before."
-        yield "window_of_pieces", what, replace(layer, window=Pieces(layer.window))
     share = layer.dim / layer.num_heads
     if not math.isclose(layer.scale, share**-0.5):
-        what = f"The scale is one over the square root of {share:g}, the share of a head in the width: it should be {layer.scale:g}."
+        what = f"The scale is one over the square root of {share:g}, of the width by the heads: "
+        what += f"it should be {layer.scale:g}."
         yield "scale_of_the_share", what, replace(layer, scale=share**-0.5)
     norms = {"query_norm": None, "key_norm": None}
     yield "norms_ignored", "Queries and keys are not normalised.", replace(layer, **norms)
@@ -122,21 +114,19 @@ def _more(layer):
     yield "offsets_ignored", "The projections have no offsets.", replace(layer, **offsets)
 
 
-def _changed(layer, other):
-    """The fields of a layer that another has otherwise."""
-    names = (field.name for field in fields(layer))
-    both = ((name, getattr(layer, name), getattr(other, name)) for name in names)
+def changed(value, other):
+    """The fields that another value of the same class has otherwise."""
+    both = [(f.name, getattr(value, f.name), getattr(other, f.name)) for f in fields(value)]
     return [(name, new) for name, old, new in both if new != old]
 
 
 def write(config, folder, tokens=TOKENS):
     """Write a small random model with sharp attention, what it says of a text, and what its twins say.
 
-    The folder then has `config.json`, `model.safetensors` and a `tokenizer.json` whose words are the numbers
-    from 0 to 63, as transformers and converters read them; `tokens.npy`, int64, `(n)`; `logits.npy`, float64,
-    `(n, 64)`; and `twins.npz`, float32, with such an array for each twin that can be told from the model.
-    Queries and keys are scaled so that scores have standard deviation 3, since with fresh weights attention
-    is nearly even and hides all that this should show. Weights are float32, and computed with in float64.
+    The folder then has `config.json` and `model.safetensors` as transformers and converters read them, and a
+    `tokenizer.json` whose words are the numbers from 0 to 63; `tokens.npy`, int64, `(n)`; `logits.npy`,
+    float64, `(n, 64)`; and `twins.npz`, float32, with such an array for each twin that differs enough to be
+    told. Weights are float32 and computed with in float64.
 
     Args:
         config: what `posattn.configs.plan` reads, of a family that `Decoder` knows.
@@ -147,111 +137,38 @@ def write(config, folder, tokens=TOKENS):
         The names of the twins in `twins.npz`.
 
     Raises:
-        TypeError: if a value of the configuration is not of its kind.
-        ValueError: if the configuration is not clear, or its family is not one of a `Decoder`; a UsageError
-            if there are too few tokens.
         ImportError: if PyTorch or safetensors is not installed.
+        TypeError: if a value of the configuration is not of its kind.
+        ValueError: if the configuration is not clear, its family is not one of a `Decoder`, or `tokens` is
+            out of range.
     """
     from safetensors.numpy import save_file
 
     if tokens < 256 or tokens % 4:
         raise UsageError(f"tokens must be a multiple of 4, at least 256, got {tokens}")
-    folder, small = Path(folder), shrunk(config, tokens)
+    folder, small, rng = Path(folder), shrunk(config, tokens), np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(small, indent=2), encoding="utf-8")
-    rng = np.random.default_rng(0)
-    weights = _drawn(decoder(small, length=tokens), rng)
+    texts = {"config": small, "tokenizer": TOKENIZER, "tokenizer_config": SPECIAL}
+    for name, told in texts.items():
+        (folder / f"{name}.json").write_text(json.dumps(told, indent=2), encoding="utf-8")
+    weights = drawn(decoder(small, length=tokens), rng)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    words = {str(number): number for number in range(VOCABULARY)}
-    told = {"model": {"type": "WordLevel", "vocab": words, "unk_token": "0"}}
-    told |= {"version": "1.0", "pre_tokenizer": {"type": "WhitespaceSplit"}}
-    told |= {"added_tokens": [], "normalizer": None, "post_processor": None, "decoder": None}
-    (folder / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")
-    told = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "0"}
-    told |= {"pad_token": "0", "bos_token": "1", "eos_token": "2"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told), encoding="utf-8")
-    text = rng.integers(4, VOCABULARY, tokens)  # the first have a meaning to engines
-    np.save(folder / "tokens.npy", text)
-    own = _Computer(folder, text)
-    logits = own()
-    np.save(folder / "logits.npy", logits)
-    found = {}
+    text = rng.integers(
+        4, VOCABULARY, tokens
+    )  # the first numbers mean something to engines
+    compute, found = Computer(folder, text), {}
+    logits = compute()
     for twin in twins(small, tokens):
-        other = own(twin)
-        if _gap(other, logits) > 2 * TOLERANCE:
+        other = compute(twin)
+        if gap(other, logits) > 2 * TOLERANCE:
             found[twin.name] = other.astype(np.float32)
+    np.save(folder / "tokens.npy", text)
+    np.save(folder / "logits.npy", logits)
     np.savez(folder / "twins.npz", **found)
     return list(found)
 
 
-@dataclass(frozen=True)
-class _Anything:
-    """A checkpoint that has every array whose name begins in one of some ways."""
-
-    starts: tuple[str, ...]
-
-    def __contains__(self, name):
-        return name.startswith(self.starts) and ".language_model" not in name
-
-    def __iter__(self):
-        return iter(())
-
-
-def _drawn(model, rng):
-    """Random weights in float32 by the names of transformers, whose scores have deviation `SHARP`."""
-    import torch
-
-    from posattn.torch import Decoder
-    from posattn.torch.models.decoder_plan import empty
-
-    made = empty(Decoder, model, None, dtype=torch.float32, device="meta")
-    own = dict(made.named_parameters()) | dict(made.named_buffers())
-    root = next(r for r in NAMES[model.plan.model_type].roots if "language" not in r)
-    found = {}
-    for ours, source in sources(_Anything((root, *model.family.head)), model).items():
-        rows, *rest = tuple(own[ours].shape)
-        mean, deviation = _spread(ours, own[ours].shape, model)
-        shape = (rows * (1 + (source.half is not None)), *rest)
-        shape = shape[::-1] if source.transposed else shape
-        shape = shape if source.index is None else (model.mixture.count, *shape)
-        found[source.name] = rng.normal(mean - source.plus, deviation, shape)
-    for layer in model.plan.layers:
-        for name, (shape, transposed, cut) in arrays(model.plan, layer.index, root).items():
-            mean, deviation = np.zeros(shape), np.ones(shape)
-            for role, rows in cut(np.arange(shape[0])).items():
-                mean[rows], deviation[rows] = _spread_of(layer, role, shape)
-            array = rng.normal(mean, deviation)
-            found[name] = array.T if transposed else array
-    return {name: np.ascontiguousarray(x, np.float32) for name, x in found.items()}
-
-
-def _spread(ours, shape, model):
-    """Mean and standard deviation of an array around the attention."""
-    *_, part, kind = ours.split(".")
-    if "norm" in part:
-        return float(kind == "weight"), 0.2
-    if part == "embedding":  # as large in the stream as what a layer adds
-        return 0.0, model.residual_scale / model.embedding_scale
-    return 0.0, 0.2 if len(shape) == 1 or part == "encoding" else shape[-1] ** -0.5
-
-
-def _spread_of(layer, role, shape):
-    """Mean and standard deviation of a role's rows of an array of attention."""
-    part, _, kind = role.partition(".")
-    sharp = (SHARP / (layer.scale * layer.head_dim**0.5)) ** 0.5
-    norm = getattr(layer, part if part.endswith("norm") else f"{part}_norm", None)
-    if part.endswith("_norm"):
-        sharp = sharp if part in ("query_norm", "key_norm") else 1.0
-        mean = sharp * (kind == "weight") - (norm.plus_one and kind == "weight")
-        return mean, 0.2 * sharp
-    if part not in ("query", "key") or (norm is not None and norm.learned):
-        sharp = 1.0
-    if part == "sinks":
-        return 0.0, 1.0
-    return 0.0, sharp * (0.2 if kind == "bias" else shape[-1] ** -0.5)
-
-
-class _Computer:
+class Computer:
     """Computes in float64 what the model in a folder says of a text, or one of its twins."""
 
     def __init__(self, folder, text):
@@ -261,35 +178,30 @@ class _Computer:
 
         options = {"length": len(text), "dtype": torch.float64}
         self.model = decoder(folder, length=len(text))
-        self.text = torch.from_numpy(text)
         self.own = Decoder.from_config(folder, weights=folder, **options)
+        self.text = torch.from_numpy(text)
 
     def __call__(self, twin=None, count=None):
+        """The logits of the first `count` tokens."""
         import torch
 
+        made = self.own if twin is None else self.made(twin.changes)
         with torch.no_grad():
-            return self.made(twin)(self.text[:count]).numpy()
+            return made(self.text[:count]).numpy()
 
-    def made(self, twin):
-        """The model, or another with its weights."""
-        import torch
-
+    def made(self, changes):
+        """A decoder with the same weights."""
         from posattn.torch import Decoder
         from posattn.torch.models.decoder_plan import empty
 
-        if twin is None:
-            return self.own
-        changed, masks = {layer.index: {} for layer in self.model.plan.layers} | {None: {}}, {}
-        for (index, name), value in twin.changes.items():
-            changed[index][name] = None if isinstance(value, Pieces) else value
-            masks |= {index: value} if isinstance(value, Pieces) else {}
-        layers = tuple(replace(x, **changed[x.index]) for x in self.model.plan.layers)
+        each = {layer.index: {} for layer in self.model.plan.layers} | {None: {}}
+        for (index, name), value in changes.items():
+            each[index][name] = value
+        layers = tuple(replace(x, **each[x.index]) for x in self.model.plan.layers)
         plan = replace(self.model.plan, layers=layers)
-        model = replace(self.model, plan=plan, **changed[None])
-        made = empty(Decoder, model, None, dtype=torch.float64, device="cpu")
+        model = replace(self.model, plan=plan, **each[None])
+        made = empty(Decoder, model, None, dtype=self.own.embedding.weight.dtype)
         made.load_state_dict(self.own.state_dict(), strict=False)
-        for index, mask in masks.items():
-            made.blocks[index].attention.mask = mask
         return made
 
 
@@ -303,14 +215,14 @@ class Verdict:
             largest of these.
         own: the same of the model itself.
         first: the number of the first token of which the model says something else; None if it agrees.
-        nearest: where no twin is equal, the one that agrees for longest, and up to which token.
+        tokens: of how many tokens logits were compared.
     """
 
     twins: tuple[str, ...]
     error: float
     own: float
     first: int | None
-    nearest: tuple[str, int] | None = None
+    tokens: int
 
     @property
     def agrees(self):
@@ -318,15 +230,14 @@ class Verdict:
         return self.first is None
 
     def __str__(self):
+        on = f"on {self.tokens} tokens"
         if self.agrees:
-            return f"It equals the model, to {self.own:.1e}."
+            return f"It equals the model, to {self.own:.1e} {on}."
         differs = f"The model itself differs by {self.own:.2g}, from token {self.first} on."
-        if self.twins:
-            told = " Or: ".join(self.twins)
-            return f"It equals a twin of the model, to {self.error:.1e}: {told}\n{differs}"
-        what, until = self.nearest
-        near = f"\nThe twin that agrees for longest, up to token {until}: {what}" * (until > self.first)
-        return f"It equals no twin. {differs}{near}"
+        if not self.twins:
+            return f"It equals no twin {on}. {differs}"
+        told = " Or: ".join(self.twins)
+        return f"It equals a twin of the model, to {self.error:.1e} {on}. {told}\n{differs}"
 
 
 def judge(folder, logits, tolerance=TOLERANCE):
@@ -336,8 +247,8 @@ def judge(folder, logits, tolerance=TOLERANCE):
 
     Args:
         folder: what `write` made.
-        logits: the engine's, `(n, v)` or `(1, n, v)`, or those of the last tokens only. v is at least 64:
-            what an engine adds to the vocabulary is left out.
+        logits: the engine's, `(n, v)` or `(1, n, v)`, with v at least 64. What an engine adds to the
+            vocabulary is left out, and so are rows of NaN, which stand for tokens it has not computed.
         tolerance: how far off they may be, relative to the largest logit. The default is for float32.
 
     Returns:
@@ -349,59 +260,61 @@ def judge(folder, logits, tolerance=TOLERANCE):
     folder = Path(folder)
     for name in FILES:
         if not (folder / name).is_file():
-            told = f"folder must be what `posattn twins --output` made, {str(folder)!r} has no {name}"
+            told = f"folder must be one that `write` made, {str(folder)!r} has no {name}"
             raise UsageError(told)
     text, want = (np.load(folder / name) for name in FILES[1:3])
-    got = np.asarray(logits)
-    got = got[0] if got.ndim == 3 and len(got) == 1 else got
-    if got.ndim != 2 or not 0 < len(got) <= len(want) or got.shape[1] < want.shape[1]:
-        raise UsageError(f"logits must have shape {want.shape}, got {np.shape(logits)}")
-    start, got = len(want) - len(got), got[:, : want.shape[1]].astype(np.float64)
-    if not np.isfinite(got).all():
-        row = start + np.flatnonzero(~np.isfinite(got).all(1))[0]
-        raise UsageError(f"logits must be finite, those of token {row} are not")
-    own, first = _gap(got, want), _first(got, want, tolerance)
-    if first is None:
-        return Verdict((), own, own, None)
+    got, rows = computed(logits, want.shape)
+    want = want[rows]
+    own = gap(got, want)
+    wrong = rows[abs(got - want).max(axis=1) > tolerance * abs(want).max()]
+    if not len(wrong):
+        return Verdict((), own, own, None, len(rows))
     known = {twin.name: twin for twin in twins(folder, len(text))}
     with np.load(folder / "twins.npz") as stored:
-        others = {known[name]: stored[name] for name in stored.files if name in known}
-    gaps = {twin.what: _gap(got, other) for twin, other in others.items()}
-    equal = tuple(what for what, gap in gaps.items() if gap <= tolerance)
-    if equal:
-        return Verdict(equal, min(gaps.values()), own, first)
-    found = _several(_Computer(folder, text), list(others), got, tolerance)
-    if found is not None:
-        return Verdict((found[0].what,), found[1], own, first)
-    until = {twin.what: _first(got, other, tolerance) for twin, other in others.items()}
-    nearest = max(until.items(), key=lambda item: item[1], default=("", 0))
-    return Verdict((), own, own, first, nearest)
+        others = {known[k]: stored[k][rows] for k in stored.files if k in known}
+    gaps = {twin.what: gap(got, other) for twin, other in others.items()}
+    equal = {what: error for what, error in gaps.items() if error <= tolerance}
+    equal = equal or several(Computer(folder, text), list(others), got, rows, tolerance)
+    error = min(equal.values(), default=own)
+    return Verdict(tuple(equal), error, own, int(wrong[0]), len(rows))
 
 
-def _several(compute, known, got, tolerance):
-    """Several changes at once that give what an engine gives, and how far off they are; or None."""
-    taken = [twin for twin in known if twin.taken][:FEW]
+def computed(logits, shape):
+    """The rows of logits that an engine has computed, and their numbers."""
+    got = np.asarray(logits)
+    got = got[0] if got.ndim == 3 and len(got) == 1 else got
+    if got.ndim != 2 or len(got) != shape[0] or got.shape[1] < shape[1]:
+        raise UsageError(f"logits must have shape {shape}, got {np.shape(logits)}")
+    if got.dtype.kind != "f":
+        raise UsageError(f"logits must be floating-point numbers, got {got.dtype}")
+    got = got[:, : shape[1]].astype(np.float64)
+    rows = np.flatnonzero(~np.isnan(got).all(axis=1))
+    finite = np.isfinite(got[rows]).all(axis=1)
+    if not len(rows) or not finite.all():
+        where = f"those of token {rows[~finite][0]} are not" if len(rows) else "all are NaN"
+        raise UsageError(f"logits must be finite, {where}")
+    return got[rows], rows
+
+
+def several(compute, known, got, rows, tolerance):
+    """Several changes at once that give what an engine gives, in words, and how far off that is."""
+    taken = [twin for twin in known if twin.name.endswith(TAKEN)][:FEW]
     sets = [some for k in range(2, len(taken) + 1) for some in combinations(taken, k)]
     pairs = [some for some in combinations(known, 2) if some not in sets]
-    for some in sets + pairs:
+    few = rows[rows < FIRST]
+    for some in sets + pairs if len(few) else sets:
         twin = reduce(Twin.__add__, some)
         if len(twin.changes) < sum(len(one.changes) for one in some):
             continue  # two of them change the same
-        if len(got) == len(compute.text) and _gap(got[:FIRST], compute(twin, FIRST)) > tolerance:
-            continue
-        error = _gap(got, compute(twin))
-        if error <= tolerance:
-            return twin, error
-    return None
+        for part in (few, rows) if len(few) else (rows,):
+            error = gap(got[: len(part)], compute(twin, part[-1] + 1)[part])
+            if error > tolerance:
+                break
+        else:
+            return {twin.what: error}
+    return {}
 
 
-def _gap(got, want):
-    """The largest difference of the last rows, relative to the largest number that was expected."""
-    return float(abs(got - want[-len(got) :]).max() / abs(want).max())
-
-
-def _first(got, want, tolerance):
-    """The number of the first row that differs, or None."""
-    start = len(want) - len(got)
-    rows = np.flatnonzero(abs(got - want[start:]).max(1) > tolerance * abs(want).max())
-    return start + int(rows[0]) if len(rows) else None
+def gap(got, want):
+    """The largest difference, relative to the largest number that was expected."""
+    return float(abs(got - want).max() / abs(want).max())
