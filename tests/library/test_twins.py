@@ -25,7 +25,7 @@ DROPPED = [  # a released model, keys of its configuration and what stands there
     ("pythia", {"rotary_pct": 1.0}, "All entries rotate"),
     ("smollm3", {"no_rope_layers": [1] * 4}, "It rotates as other layers"),
     ("phi-4-mini", {"length": None}, "within the trained length."),
-    ("granite", {"embedding_multiplier": 1.0}, "embedding_scale is ignored."),
+    ("gemma-2-27b", {"sliding_window": 49}, "The window is one too large"),
     ("granite", {"attention_multiplier": 32**-0.5}, "The scale is one over"),
 ]
 
