@@ -247,8 +247,9 @@ def judge(folder, logits, tolerance=TOLERANCE):
 
     Args:
         folder: what `write` made.
-        logits: the engine's, `(n, v)` or `(1, n, v)`, with v at least 64. What an engine adds to the
-            vocabulary is left out, and so are rows of NaN, which stand for tokens it has not computed.
+        logits: the engine's, `(n, v)` or `(1, n, v)`, with v at least 64, or logarithms of probabilities.
+            What an engine adds to the vocabulary is left out, and so are rows of NaN, which stand for
+            tokens it has not computed.
         tolerance: how far off they may be, relative to the largest logit. The default is for float32.
 
     Returns:
@@ -266,7 +267,7 @@ def judge(folder, logits, tolerance=TOLERANCE):
     got, rows = computed(logits, want.shape)
     want = want[rows]
     own = gap(got, want)
-    wrong = rows[abs(got - want).max(axis=1) > tolerance * abs(want).max()]
+    wrong = rows[apart(got, want) > tolerance]
     if not len(wrong):
         return Verdict((), own, own, None, len(rows))
     known = {twin.name: twin for twin in twins(folder, len(text))}
@@ -317,4 +318,10 @@ def several(compute, known, got, rows, tolerance):
 
 def gap(got, want):
     """The largest difference, relative to the largest number that was expected."""
-    return float(abs(got - want).max() / abs(want).max())
+    return float(apart(got, want).max())
+
+
+def apart(got, want):
+    """The largest difference in each row, where what is added to a whole row says nothing."""
+    got, want = (x - x.mean(axis=1, keepdims=True) for x in (got, want))
+    return abs(got - want).max(axis=1) / abs(want).max()
