@@ -5,12 +5,13 @@ It works on any arrays that can be indexed, reshaped and transposed, so both col
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from posattn.configs.data import data
 from posattn.configs.layers import Buckets
 
-__all__ = ["attention_weights"]
+__all__ = ["arrays", "attention_weights"]
 
 ROLES = ("query", "key", "value", "output")
 # tables that old checkpoints keep, and norms of what surrounds the attention
@@ -58,6 +59,22 @@ def attention_weights(state, plan, index):
     return found
 
 
+def arrays(plan, index, root):
+    """The arrays that a checkpoint has for one layer of attention, where names begin with `root`.
+
+    From each name they lead to the shape, `(rows, columns)` or `(rows)`, whether the array is kept
+    transposed, and what tells the rows of each role, such as `query.weight`, from an array of all rows.
+    """
+    layer, names = plan.layers[index], NAMES[plan.model_type]
+    prefix, found = root + names.place(plan, index), {}
+    for part, wanted in _wanted(layer, names).items():
+        shapes = [_shape(role, layer) for role in wanted.roles]
+        shape = (sum(rows for rows, *_ in shapes), *shapes[0][1:])
+        cut = partial(wanted.cut, layer=layer, part=part)
+        found[prefix + wanted.name] = shape, names.transposed and len(shape) == 2, cut
+    return found
+
+
 @dataclass(frozen=True)
 class Names:
     """How a model type names the weights of its attention.
@@ -97,10 +114,11 @@ class Names:
 
 @dataclass(frozen=True)
 class Wanted:
-    """An array to look for, and what is made of it: a dictionary by role."""
+    """An array to look for, what is made of it, a dictionary by role, and the roles whose rows it has."""
 
     name: str
     cut: Callable[[Any, Any, str], dict[str, Any]]
+    roles: tuple[str, ...]
 
 
 def first_of(plan, index):
@@ -143,22 +161,31 @@ def _wanted(layer, names):
         kinds = ("weight", "bias") if layer.use_bias[0] else ("weight",)
         for kind in kinds:
             parts[f"queries, keys and values ({kind})"] = Wanted(
-                f"{names.fused}.{kind}", _fused(names.split, kind)
+                f"{names.fused}.{kind}",
+                _fused(names.split, kind),
+                tuple(f"{role}.{kind}" for role in ROLES[:3]),
             )
     for role, name in own.items():
         for kind in ("weight", "bias") if offsets[role] else ("weight",):
-            cut = _gated(kind) if layer.gate and role == "query" else _as_is(role, kind)
-            parts[f"{role} ({kind})"] = Wanted(f"{name}.{kind}", cut)
+            gated = layer.gate and role == "query"
+            cut = _gated(kind) if gated else _as_is(role, kind)
+            roles = tuple(f"{one}.{kind}" for one in (role, "gate")[: 1 + gated])
+            parts[f"{role} ({kind})"] = Wanted(f"{name}.{kind}", cut, roles)
     for role, name in zip(ROLES[:3], (*names.norms, "v_norm"), strict=True):
         norm = getattr(layer, f"{role}_norm")
         if norm is not None and norm.learned:
             for kind in ("weight", "bias") if norm.offset else ("weight",):
                 cut = _as_is(f"{role}_norm", kind)
-                parts[f"{role} norm ({kind})"] = Wanted(f"{name}.{kind}", cut)
+                roles = (f"{role}_norm.{kind}",)
+                parts[f"{role} norm ({kind})"] = Wanted(f"{name}.{kind}", cut, roles)
     if isinstance(layer.bias, Buckets):
-        parts["table of the bias"] = Wanted(TABLE, lambda x, *_: {"bias.table": x})
+        parts["table of the bias"] = Wanted(
+            TABLE, lambda array, layer, part: {"bias.table": array}, ("bias.table",)
+        )
     if layer.sinks:
-        parts["sinks"] = Wanted("sinks", lambda array, layer, part: {"sinks": array})
+        parts["sinks"] = Wanted(
+            "sinks", lambda array, layer, part: {"sinks": array}, ("sinks",)
+        )
     return parts
 
 
