@@ -3,6 +3,7 @@
 Each function runs in an environment of its own with the packages of `INSTALL`, and returns logits, `(n, v)`.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 INSTALL = {  # the engine itself comes last
     "transformers": "numpy==2.4.6 torch==2.13.0 transformers==5.24.0",
     "ctranslate2": "numpy==2.4.6 torch==2.13.0 transformers==5.24.0 ctranslate2==4.8.5",
+    "keras_hub": "tensorflow==2.21.0 jax==0.10.2 keras==3.15.1 safetensors==0.8.0 keras-hub==0.32.0",
     "mlx_lm": "mlx[cpu]==0.32.4 transformers==5.24.0 mlx-lm==0.32.2",
 }
 
@@ -36,6 +38,16 @@ def ctranslate2(folder, tokens):
         return np.array(model.forward_batch([text]))[0]
     except ValueError:
         return np.array(model.forward_batch([text[:48]]))[0]
+
+
+def keras_hub(folder, tokens):
+    """The converter of files of transformers, with the JAX backend."""
+    os.environ["KERAS_BACKEND"] = "jax"
+    import keras_hub as hub
+
+    model = hub.models.CausalLM.from_preset(str(folder), preprocessor=None, dtype="float32")
+    ids = tokens[None]
+    return np.array(model({"token_ids": ids, "padding_mask": np.ones_like(ids)}))[0]
 
 
 def mlx_lm(folder, tokens):
