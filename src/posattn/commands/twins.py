@@ -43,15 +43,20 @@ def make_or_judge(chosen):
 
     from posattn.conformance.twins import TOLERANCE, judge, write
 
-    if chosen.output is not None:
-        try:
-            names = write(chosen.config, chosen.output)
-        except (ImportError, OSError, TypeError, ValueError) as error:
-            raise UsageError(f"no model can be written: {error}") from None
-        return f"A model and its {len(names)} twins are in {chosen.output}", AGREE
+    tolerance = TOLERANCE if chosen.tolerance is None else chosen.tolerance
+    if not tolerance > 0:
+        raise UsageError(f"--tolerance must be above 0, got {tolerance:g}")
     try:
-        logits = np.load(chosen.logits)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--logits must be a .npy file: {error}") from None
-    verdict = judge(chosen.config, logits, chosen.tolerance or TOLERANCE)
+        logits = None if chosen.logits is None else np.load(chosen.logits)
+    except (EOFError, OSError, ValueError) as error:
+        raise UsageError(f"--logits must be a .npy file of numbers: {error}") from None
+    try:
+        if logits is None:
+            names = write(chosen.config, chosen.output)
+            return f"A model and its {len(names)} twins are in {chosen.output}", AGREE
+        verdict = judge(chosen.config, logits, tolerance)
+    except OSError as error:
+        raise UsageError(f"{chosen.output or chosen.config}: {error.strerror}") from None
+    except (ImportError, TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
     return str(verdict), AGREE if verdict.agrees else DIFFER

@@ -66,6 +66,7 @@ def shrunk(config, tokens):
         **dict.fromkeys(EXPERTS, 8),
         "num_experts_per_tok": 2,
         "vocab_size": VOCABULARY,
+        "rotary_dim": _scaled(found, "rotary_dim", width / first.head_dim),
         "query_pre_attn_scalar": _scaled(
             found, "query_pre_attn_scalar", width / first.head_dim
         ),

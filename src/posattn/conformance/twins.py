@@ -90,6 +90,11 @@ def twins(config, tokens):
                 found.setdefault(name, (what, {}))[1].update(changes)
     for name, new in changed(model, replace(model, **NOTHING)):
         found[f"{name}_ignored"] = f"{name} is ignored.", {(None, name): new}
+    bits = np.float32(model.embedding_scale).view(np.uint32) + np.uint32(1 << 15)
+    rounded = float((bits & np.uint32(0xFFFF0000)).view(np.float32))
+    if not math.isclose(rounded, model.embedding_scale):
+        what = f"embedding_scale is rounded to bfloat16, {rounded:g}."
+        found["embedding_scale_rounded"] = what, {(None, "embedding_scale"): rounded}
     if model.mixture is not None:
         for name, new in changed(model.mixture, replace(model.mixture, **EXPERTS)):
             mixture = replace(model.mixture, **{name: new})
