@@ -1,4 +1,4 @@
-"""diffusers, its tables and rotation, and the attention of its models."""
+"""diffusers: its tables and rotation, and the attention of its models."""
 
 import torch
 from diffusers.models.attention_dispatch import dispatch_attention_fn

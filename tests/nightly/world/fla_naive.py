@@ -1,4 +1,4 @@
-"""fla-core, its references in plain PyTorch, read by their path: tokens before heads."""
+"""fla-core, its references in PyTorch: read by their path, tokens before heads."""
 
 import importlib.metadata
 import runpy

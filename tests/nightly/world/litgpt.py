@@ -1,4 +1,4 @@
-"""LitGPT, its attention layer, its rotation and a small model."""
+"""LitGPT: its attention layer, its rotation and a small model."""
 
 import torch
 from litgpt import GPT, Config

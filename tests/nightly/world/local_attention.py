@@ -1,4 +1,4 @@
-"""local-attention, `LocalAttention` with `exact_windowsize`, and its rotation."""
+"""local-attention: `LocalAttention` with `exact_windowsize`, and its rotation."""
 
 import torch
 from local_attention import LocalAttention

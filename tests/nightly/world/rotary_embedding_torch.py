@@ -1,4 +1,4 @@
-"""rotary-embedding-torch, its `RotaryEmbedding` and `apply_rotary_emb`."""
+"""rotary-embedding-torch: its `RotaryEmbedding` and `apply_rotary_emb`."""
 
 import torch
 from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb

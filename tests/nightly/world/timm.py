@@ -1,4 +1,4 @@
-"""timm, its attention and its rotation of one axis."""
+"""timm: its attention, and its rotation of one axis."""
 
 import torch
 

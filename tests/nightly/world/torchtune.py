@@ -1,4 +1,4 @@
-"""torchtune, its attention layers, its rotation and a small Llama."""
+"""torchtune: its attention layers, its rotation and a small Llama."""
 
 import torch
 from torch import nn

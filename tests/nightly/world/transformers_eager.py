@@ -1,4 +1,4 @@
-"""transformers, `attn_implementation="eager"`: layers and small models of Llama, Mistral and Gemma 2."""
+"""transformers, `eager` attention: layers and small models of Llama, Mistral and Gemma 2."""
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache

@@ -1,4 +1,4 @@
-"""transformers, the rotation of Llama and GPT-NeoX."""
+"""transformers, rotation: that of Llama and GPT-NeoX."""
 
 import torch
 from transformers import GPTNeoXConfig, LlamaConfig

@@ -1,4 +1,4 @@
-"""transformers, `attn_implementation="sdpa"`, its default, in the same layers and models."""
+"""transformers, `sdpa` attention: the default, in the same layers and models."""
 
 import functools
 

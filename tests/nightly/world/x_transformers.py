@@ -1,4 +1,4 @@
-"""x-transformers, its `Attend`, `Attention` and `RotaryEmbedding`, and a small model."""
+"""x-transformers: its `Attend`, `Attention` and `RotaryEmbedding`, and a small model."""
 
 import torch
 from x_transformers import Decoder, TransformerWrapper
