@@ -83,13 +83,11 @@ def ask(name, newest=False):
     from tests.nightly.world.columns import COLUMNS, named
 
     title, steps = told(name)
-    package, _, version = re.split(r"(==|@|\[)", steps[-1][-1] + "==", maxsplit=1)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     head = {
         "library": title,
-        "package": package.partition("[")[0],
-        "version": version,
-        "date": today,
+        "package": re.split(r"==|@|\[", steps[-1][-1])[0],
+        "version": steps[-1][-1].partition("==")[2],
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
     if reason := refused(name):
         return {**head, "refused": reason, "setup": "", "cells": {}, "facts": {}}
