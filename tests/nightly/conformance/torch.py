@@ -42,7 +42,7 @@ def corner():
     "one of them 0",
     "one length per query",
     whose="convention",
-    why="a query that may attend to nothing gets NaN from `MultiheadAttention`; we ask for zero",
+    why="an empty row gets NaN from `MultiheadAttention`, unless `need_weights=False`; we ask for zero",
 )
 def empty():
     """The only key is hidden."""

@@ -40,13 +40,20 @@ def setup(name):
     text = (HERE / f"{name}.py").read_text("utf-8")
     kept = [
         setup(shared)
-        if (shared := getattr(node, "module", "").rpartition(".")[2]) in SHARED
+        if (shared := getattr(node, "module", "").rpartition(".")[2]) in {*SHARED, *NAMES}
+        and node.module.startswith("tests.")
         else ast.get_source_segment(text, node)
         for node in ast.parse(text).body[1:]
         if getattr(node, "name", "_")[0] == "_"
-        and not ast.unparse(node).startswith("INSTALL")
+        and not re.match("INSTALL|REFUSED", ast.unparse(node))
     ]
     return "\n".join(kept)
+
+
+def refused(name):
+    """Why a library cannot be asked here, which its file says instead of asking."""
+    text = (HERE / f"{name}.py").read_text("utf-8")
+    return (re.search(r'^REFUSED = "(.+)"$', text, re.M) or [None, None])[1]
 
 
 def environment(steps, newest):
@@ -76,6 +83,14 @@ def ask(name, newest=False):
     from tests.nightly.world.columns import COLUMNS, named
 
     title, steps = told(name)
+    head = {
+        "library": title,
+        "package": re.split(r"==|@|\[", steps[-1][-1])[0],
+        "version": steps[-1][-1].partition("==")[2],
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+    if reason := refused(name):
+        return {**head, "refused": reason, "setup": "", "cells": {}, "facts": {}}
     python = environment(steps, newest)
     options = {
         "env": {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
@@ -83,12 +98,12 @@ def ask(name, newest=False):
     }  # fmt: skip
     done = subprocess.run([python, "-m", "tests.nightly.world.inside", name], **options)
     shown = json.loads(done.stdout.splitlines()[-1])
-    package = re.split(r"==|@|\[", steps[-1][-1])[0]
     look = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
     if steps[-1][0] == "npm":
-        place = python.parents[1] / "node_modules" / package / "package.json"
+        place = python.parents[1] / "node_modules" / head["package"] / "package.json"
         look = f"import json; print(json.load(open({str(place)!r}))['version'])"
-    version = subprocess.run([python, "-c", look, package], **options).stdout.strip()
+    look = [python, "-c", look, head["package"]]
+    version = subprocess.run(look, **options).stdout.strip()
     probes = {probe for column in COLUMNS.values() for probe in column.probes}
     cells = {}
     for probe in probes & set(shown):
@@ -99,9 +114,7 @@ def ask(name, newest=False):
         for fact, one in shown.items() if fact not in probes
     }  # fmt: skip
     return {
-        "library": title, "package": package, "version": version.partition("+")[0],
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "setup": setup(name),
+        **head, "version": version.partition("+")[0], "setup": setup(name),
         "cells": dict(sorted(cells.items())), "facts": facts,
     }  # fmt: skip
 
