@@ -6,12 +6,6 @@ from keras import ops
 from keras_hub.layers import RotaryEmbedding
 
 
-def _attend(*arrays, **options):
-    heads = (array.swapaxes(1, 2) for array in arrays)
-    out = ops.dot_product_attention(*heads, **options)
-    return ops.convert_to_numpy(out).swapaxes(1, 2)
-
-
 def _layer(**options):
     """A layer of one head of width 16 without projections."""
     layer = keras.layers.MultiHeadAttention(1, 16, use_bias=False, **options)
