@@ -63,3 +63,11 @@ def mask_of_integers():
     for mask in mx.array([[1, 0]]), mx.array([[True, False]]):
         out = FAST.scaled_dot_product_attention(query, key, value, scale=0.5, mask=mask)
         print(f"{mask.dtype}: the second key has weight {out[0, 0, 0, 0].item():.3f}")
+
+
+def alibi_slopes():
+    """`nn.ALiBi` gives 12 heads the slopes of the program that came with ALiBi's paper."""
+    from mlx.nn import ALiBi
+
+    slopes = ALiBi.create_alibi_slope(12).flatten().tolist()
+    print("12 heads:", *(f"{slope:.4f}" for slope in slopes))
