@@ -59,3 +59,22 @@ def two_bases():
     first, second = (RotaryPositionalEmbedding(4, theta=base) for base in (1e4, 1e2))
     print(f"theta 10000: {first(x)[1, 3]:.4f}, sin(1/100) is {np.sin(1 / 100):.4f}")
     print(f"theta   100: {second(x)[1, 3]:.4f}, sin(1/10)  is {np.sin(1 / 10):.4f}")
+
+
+def no_positions():
+    """`RotaryPositionalEmbedding` takes no positions."""
+    import inspect
+
+    print("it takes", *inspect.signature(RotaryPositionalEmbedding(8)).parameters)
+
+
+def any_field():
+    """Equinox looks for weights in every field."""
+
+    class Block(eqx.Module):
+        layer: dict
+
+    block = Block({"weight": np.ones(2)})
+    print(
+        "weights found:", len(jax.tree.leaves(eqx.filter(block, eqx.is_inexact_array_like)))
+    )

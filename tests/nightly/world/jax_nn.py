@@ -29,3 +29,18 @@ def scale(query, key, value):
 
 def sliding(query, key, value, window):
     return _attend(query, key, value, is_causal=True, local_window_size=window)
+
+
+def groups():
+    """With fewer heads of keys than of queries, `jax.nn.dot_product_attention` groups the queries."""
+    query, key = np.ones((1, 2, 4, 8)), np.ones((1, 2, 2, 8))
+    value = key * np.arange(2.0)[:, None]
+    out = dot_product_attention(query, key, value)
+    print("heads of values that four heads of queries read:", *out[0, 0, :, 0].astype(int))
+
+
+def float64():
+    """JAX makes float32 of float64 unless it is told otherwise."""
+    import jax.numpy as jnp
+
+    print(jnp.asarray(np.ones(1, "float64")).dtype)

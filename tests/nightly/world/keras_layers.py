@@ -3,18 +3,12 @@
 import keras
 import numpy as np
 from keras import ops
-from keras_hub.layers import RotaryEmbedding
+from keras_hub.layers import CachedMultiHeadAttention, RotaryEmbedding
 
 
-def _attend(*arrays, **options):
-    heads = (array.swapaxes(1, 2) for array in arrays)
-    out = ops.dot_product_attention(*heads, **options)
-    return ops.convert_to_numpy(out).swapaxes(1, 2)
-
-
-def _layer(**options):
+def _layer(kind=keras.layers.MultiHeadAttention, **options):
     """A layer of one head of width 16 without projections."""
-    layer = keras.layers.MultiHeadAttention(1, 16, use_bias=False, **options)
+    layer = kind(1, 16, use_bias=False, **options)
     layer.build((1, 6, 16), (1, 6, 16), (1, 6, 16))
     layer.set_weights([np.eye(16).reshape(w.shape) for w in layer.get_weights()])
     return layer
@@ -48,6 +42,17 @@ def scale(query, key, value):
     return _through(_layer(), query, key, value)
 
 
+def soft_cap(query, key, value, mask, cap):
+    heads = (array.swapaxes(1, 2) for array in (query, key, value))
+    out = keras.ops.dot_product_attention(*heads, mask=mask, attn_logits_soft_cap=cap)
+    return ops.convert_to_numpy(out).swapaxes(1, 2)
+
+
+def sliding(query, key, value, window):
+    layer = _layer(sliding_window=window)
+    return _through(layer, query, key, value, use_causal_mask=True)
+
+
 def rotated(x):
     return _rope(x)
 
@@ -70,6 +75,18 @@ def padded(x):
     alone, batch = tokens[:, 2:], layer(tokens, tokens, attention_mask=mask)
     once = layer(alone, alone)
     return ops.convert_to_numpy(once), ops.convert_to_numpy(batch[:, 2:])
+
+
+def cached(x):
+    layer, tokens, steps = _layer(CachedMultiHeadAttention), 2 * x[0], []
+    once = layer(tokens, tokens, attention_mask=np.tri(6, dtype=bool)[None])
+    cache = np.zeros((2, 2, 6, 1, 16), "float32")  # examples, key and value, tokens, heads
+    for n in range(6):
+        token, seen = tokens[:, n : n + 1], np.arange(6)[None, None] <= n
+        options = {"attention_mask": seen, "cache_update_index": n}
+        step, cache = layer(token, token, cache=cache, **options)
+        steps.append(ops.convert_to_numpy(step))
+    return ops.convert_to_numpy(once), np.concatenate(steps, 1)
 
 
 def functional_layer():

@@ -27,6 +27,10 @@ def true(query, key, value, mask):
     return _attend(query, key, value, mask=mx.array(mask))
 
 
+def scale(query, key, value):
+    return FAST.scaled_dot_product_attention(*map(mx.array, (query, key, value)))
+
+
 def rotated(x):
     return _rope(x)
 
@@ -50,3 +54,20 @@ def shifted(x, offset):
 def distant(x, far):
     tokens = [_rope(x[:, :, n : n + 1], offset=int(far[n])) for n in range(6)]
     return mx.concatenate(tokens, axis=2)
+
+
+def mask_of_integers():
+    """A mask of ones and zeros is added to the scores, so that a zero hides nothing."""
+    query, key = mx.zeros((1, 1, 1, 4)), mx.zeros((1, 1, 2, 4))
+    value = mx.broadcast_to(mx.array([[0.0], [1.0]]), (1, 1, 2, 4))
+    for mask in mx.array([[1, 0]]), mx.array([[True, False]]):
+        out = FAST.scaled_dot_product_attention(query, key, value, scale=0.5, mask=mask)
+        print(f"{mask.dtype}: the second key has weight {out[0, 0, 0, 0].item():.3f}")
+
+
+def alibi_slopes():
+    """`nn.ALiBi` gives 12 heads the slopes of the program that came with ALiBi's paper."""
+    from mlx.nn import ALiBi
+
+    slopes = ALiBi.create_alibi_slope(12).flatten().tolist()
+    print("12 heads:", *(f"{slope:.4f}" for slope in slopes))
