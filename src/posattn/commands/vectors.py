@@ -12,7 +12,9 @@ DONE = 0
 def add(commands):
     """Say what the command understands."""
     exporting = commands.add_parser("vectors", help="write the inputs of a scheme's cases")
-    exporting.add_argument("scheme", nargs="?", help="one of `schemes`; all that fit for onnx")
+    exporting.add_argument(
+        "scheme", nargs="?", help="one of `schemes`; all that fit for onnx"
+    )
     exporting.add_argument(
         "--output",
         type=Path,

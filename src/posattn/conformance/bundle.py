@@ -151,15 +151,14 @@ def write_bundle(path, schemes=()):
     Raises:
         UsageError: if onnx is not installed, or a scheme is not one of these.
     """
-    try:
-        onnx, *_ = map(
-            importlib.import_module, ("onnx", "onnx.numpy_helper", "onnx.parser")
-        )
-    except ImportError:
-        raise UsageError("onnx must be installed: pip install onnx") from None
     if others := [name for name in schemes if name not in SCHEMES]:
         known = ", ".join(SCHEMES)
         raise UsageError(f"scheme must be one of {known} for ONNX, got {others[0]!r}")
+    try:
+        onnx = importlib.import_module("onnx")
+        [importlib.import_module(f"onnx.{part}") for part in ("numpy_helper", "parser")]
+    except ImportError:
+        raise UsageError("onnx must be installed: pip install onnx") from None
     written, cases, away = {}, [], []
     for scheme in schemes or SCHEMES:
         for case in load(scheme)["cases"]:

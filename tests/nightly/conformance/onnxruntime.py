@@ -179,28 +179,35 @@ def contrib_unidirectional(query, key, value, *, bias=None, scale=None):
     return multi_head(query, key, value, None, bias, scale=scale, unidirectional=1)
 
 
+def one_by_one(attend):
+    """An attention of each example on its own, where several tokens come after a past."""
+
+    def each(query, key, value, bias=None, **options):
+        if len(query) == 1 or query.shape[2] in (1, key.shape[2]):
+            return attend(query, key, value, bias, **options)
+        parts = (query, key, value, *(() if bias is None else (bias,)))
+        examples = zip(*([x[None] for x in part] for part in parts), strict=True)
+        return np.concatenate([attend(*one, **options) for one in examples])
+
+    return each
+
+
+def past_and_new(query, key, value):
+    """The inputs of `GroupQueryAttention`, whose keys before the first query are past."""
+    past, last = max(key.shape[2] - query.shape[2], 0), key.shape[2] - 1
+    given = {"query": rows(query), "key": rows(key[:, :, past:])}
+    given |= {"value": rows(value[:, :, past:]), "past_key": key[:, :, :past]}
+    given |= {"past_value": value[:, :, :past], "last": np.full(len(query), last, "i4")}
+    return given | {"total": np.array(last + 1, "i4")}
+
+
+@one_by_one
 def grouped(query, key, value, bias=None, sinks=None, scale=None, **options):
-    """`GroupQueryAttention` of `com.microsoft`; several tokens after a past come one example at a time."""
-    if len(query) > 1 and 1 < query.shape[2] < key.shape[2]:
-        each = [[x[k : k + 1] for x in (query, key, value)] for k in range(len(query))]
-        options |= {"sinks": sinks, "scale": scale}
-        return np.concatenate([grouped(*one, bias, **options) for one in each])
+    """`GroupQueryAttention` of `com.microsoft`, whose heads are 8 wide."""
     scale, width = scale or query.shape[-1] ** -0.5, value.shape[-1]
-    query, key, value = (
-        np.pad(x, [(0, 0)] * 3 + [(0, 8 - x.shape[-1])]) for x in (query, key, value)
-    )
-    past, total = max(key.shape[2] - query.shape[2], 0), key.shape[2]
-    inputs = {
-        "query": rows(query),
-        "key": rows(key[:, :, past:]),
-        "value": rows(value[:, :, past:]),
-    }
-    inputs |= {"past_key": key[:, :, :past], "past_value": value[:, :, :past]}
-    inputs |= {
-        "seqlens_k": np.full(len(query), total - 1, "i4"),
-        "total": np.array(total, "i4"),
-    }
-    inputs |= {"cos": None, "sin": None, "position_ids": None, "bias": bias, "sinks": sinks}
+    wide = [np.pad(x, [(0, 0)] * 3 + [(0, 8 - x.shape[-1])]) for x in (query, key, value)]
+    inputs = past_and_new(*wide) | dict.fromkeys(("cos", "sin", "position_ids"))
+    inputs |= {"bias": bias, "sinks": sinks}
     while next(reversed(inputs.values())) is None:
         inputs.popitem()
     options |= {"scale": scale, "num_heads": query.shape[1], "kv_num_heads": key.shape[1]}

@@ -141,7 +141,7 @@ def windowed(query, key, value, *, window, scale=None):
 
 def window_attention():
     """Causal attention to the last `window` keys, the query's own among them, as kernels have it."""
-    query, key, value = (draw(seed, 2, 2, 7, 4) for seed in (17, 18, 19))
+    query, key, value = (draw(seed, 2, 3, 7, 4) for seed in (17, 18, 19))
     yield "a text", (query, key, value), {"window": 3}
     yield "decoding one token", (query[..., -1:, :], key, value), {"window": 3}
     yield "decoding three tokens", (query[..., -3:, :], key, value), {"window": 3}
@@ -149,7 +149,7 @@ def window_attention():
     yield "decoding, a window of one", (query[..., -1:, :], key, value), {"window": 1}
     yield "a window as long as the text", (query, key, value), {"window": 7}
     yield "a window larger than the text", (query, key, value), {"window": 64}
-    grouped = draw(20, 1, 4, 7, 4), key[:1], value[:1]  # never as many examples as heads
+    grouped = draw(20, 1, 4, 7, 4), key[:1, :2], value[:1, :2]
     yield "heads that share keys, another scale", grouped, {"window": 4, "scale": 0.25}
 
 

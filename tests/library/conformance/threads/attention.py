@@ -66,6 +66,17 @@ def all_rows_but_the_last(
     return exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300) @ value
 
 
+@thread("com.microsoft.GroupQueryAttention of onnxruntime 1.32.0", scheme="rotary_scores",
+        cause="offset_of_the_first")  # fmt: skip
+def position_ids_as_an_offset(query, key, *where, base=10000.0, layout="interleaved"):
+    """A first prompt reads one position of each example, and counts on."""
+    rotated = [
+        REFERENCE.rotate(x, at[..., :1] + np.arange(x.shape[-2]), base=base, layout=layout)
+        for x, at in zip((query, key), where, strict=True)
+    ]
+    return rotated[0] @ rotated[1].mT
+
+
 @thread("Attention of ONNX in openvino 2026.4.1", scheme="attention",
         framework="torch", cause="nan_replaced_by_zero")  # fmt: skip
 def guarded(query, key, value, *, mask=None, causal=False, bias=None, scale=None):
