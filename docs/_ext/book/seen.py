@@ -121,7 +121,8 @@ class Lead(SphinxPostTransform):
                 page = pages.get(name, TABLE)
                 text = nodes.Text(mark.astext())
                 link = make_refnode(self.app.builder, here, page, place(mark["seen"]), text)
-                mark.children = [link]
+                mark.clear()
+                mark += link
 
 
 def load(app, pagename, templatename, context, doctree):

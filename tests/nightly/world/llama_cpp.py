@@ -147,12 +147,17 @@ def cached():
 
 
 def flags_that_lengthen():
-    """llama.cpp takes YaRN's numbers on its command line, for a file that has none."""
+    """llama.cpp takes YaRN's numbers on its command line, where they override those of the file."""
     params = _flags(recipe("build/extending", "llama-server").split(maxsplit=1)[1])
     print(f"context {params.n_ctx}, factor {1 / params.rope_freq_scale}")
     (plain, size), (slowed, longer) = (_rotation(_gguf(), flags) for flags in ("", YARN))
     print("frequencies, fastest and slowest:", (slowed / plain)[[0, -1]].round(3))
     print("keys:", (longer / size)[[0, -1]].round(3))
+    told = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+    halved, _ = _rotation(
+        _gguf(**told, rope__scaling__original_context_length=64), "--rope-scale 2"
+    )
+    print("a file with factor 4, and --rope-scale 2:", (halved / plain)[[0, -1]].round(3))
 
 
 def flags_that_dump():
@@ -299,13 +304,15 @@ def long_factors():
 def mean_pooling():
     """Mean pooling of a causal model averages only the last micro-batch (`--ubatch-size`)."""
     tokens = [*range(32), *range(8)]
-    alone, pooled = _Run(_gguf(), "--pooling none"), _Run(_gguf(), "--pooling mean -ub 16")
-    C.llama_set_embeddings(alone.context, True)
-    C.llama_set_embeddings(pooled.context, True)
-    alone.read(tokens)
-    each = alone.floats("llama_get_embeddings_ith", range(40), 64)
-    pooled.read(tokens)
-    mean = pooled.floats("llama_get_embeddings_seq", [0], 64)[0]
-    for last in (40, 8):
-        off = abs(mean - each[-last:].mean(0)).max()
-        print(f"mean of the last {last} tokens, off by", off.round(4))
+    for pooling, micro in (("none", 64), ("mean", 64), ("mean", 16)):
+        run = _Run(_gguf(), f"--pooling {pooling} -ub {micro}")
+        C.llama_set_embeddings(run.context, True)
+        run.read(tokens)
+        if pooling == "none":
+            each = run.floats("llama_get_embeddings_ith", range(40), 64)
+            continue
+        pooled = run.floats("llama_get_embeddings_seq", [0], 64)[0]
+        off = [abs(pooled - each[-last:].mean(0)).max() for last in (40, 8)]
+        print(
+            f"-ub {micro}: off the mean of all 40 tokens by {off[0]:.2f}, of the last 8 by {off[1]:.2f}"
+        )
