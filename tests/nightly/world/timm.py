@@ -68,7 +68,7 @@ def empty_without_fused():
 
 
 def resized_table():
-    """A table of positions is resized by timm with `mode="bicubic"`, `align_corners=False`, `antialias=True`."""
+    """A table is resized by timm with `mode="bicubic"`, `align_corners=False` and `antialias=True`."""
     from timm.layers import resample_abs_pos_embed
 
     table = torch.randn(1, 14 * 14, 8, generator=torch.Generator().manual_seed(0))
