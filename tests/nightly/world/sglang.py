@@ -88,7 +88,7 @@ def limit_is_not_scaled():
 
 
 def override_drops_theta():
-    """An override of `rope_parameters` replaces the whole dictionary. Without `rope_theta`, the base is 10000."""
+    """An override of `rope_parameters` replaces all of it. Without `rope_theta`, the base is 10000."""
     config = _config()
     config.update({"rope_parameters": YARN})
     print("base", _rope(config).base)

@@ -68,16 +68,41 @@ def _command(words):
             raise ValueError(said.getvalue().strip().splitlines()[-1]) from None
 
 
-def _table(config):
-    """The rotation that a layer gets: its frequencies and the length of its table."""
-    text = config.hf_text_config
+def _rope(config, *sizes, **options):
+    """A rotation in PyTorch."""
     given = SimpleNamespace(
         model_config=config, compilation_config=CompilationConfig(custom_ops=["none"])
     )
     with set_current_vllm_config(given):
-        return rotary_embedding.get_rope(
-            32, text.max_position_embeddings, rope_parameters=text.rope_parameters
-        )
+        return rotary_embedding.get_rope(*sizes, **options)
+
+
+def _table(config):
+    """The rotation that a layer gets: its frequencies and the length of its table."""
+    text = config.hf_text_config
+    return _rope(
+        config, 32, text.max_position_embeddings, rope_parameters=text.rope_parameters
+    )
+
+
+def _rotate(x, positions, **keys):
+    """Call a rotation as a layer does: positions first, heads flattened."""
+    rope = _rope(None, 16, 100_001, rope_parameters=keys, dtype=torch.float32)
+    states = torch.from_numpy(x)[0].transpose(0, 1).flatten(1).contiguous()
+    turned, _ = rope(torch.from_numpy(positions), states, states.clone())
+    return turned.unflatten(1, (2, 16)).transpose(0, 1)[None].numpy()
+
+
+def rotated(x, positions):
+    return _rotate(x, positions)
+
+
+def partly(x, positions, part):
+    return _rotate(x, positions, partial_rotary_factor=part / 16)
+
+
+def distant(x, far):
+    return _rotate(x, far)
 
 
 def recipe_128k():
@@ -174,7 +199,7 @@ def longrope():
 
 
 def longrope_limit():
-    """Without `--max-model-len`, LongRoPE stops at the trained length if the top level of `config.json` has it."""
+    """Without `--max-model-len`, LongRoPE's limit is the trained length if that is a top-level key."""
     factors = {"short_factor": [1.0] * 16, "long_factor": [8.0] * 16}
     length = {"original_max_position_embeddings": 4096}
     inside = {"rope_parameters": {"rope_type": "longrope"} | factors | length}
@@ -183,19 +208,28 @@ def longrope_limit():
 
 
 def llama4_temperature():
-    """Llama 4's temperature is on only if `max_model_len` exceeds 32,768, whatever `config.json` says."""
+    """Llama 4's temperature is on only if `max_model_len` exceeds 32,768, whatever `config.json` says.
+
+    `--override-generation-config '{"attn_temperature_tuning": true}'` turns it on.
+    """
     from vllm.model_executor.models.llama4 import Llama4ForCausalLM
 
-    for length in (32768, 32769):
+    for length, override in (
+        (32768, {}),
+        (32769, {}),
+        (32768, {"attn_temperature_tuning": True}),
+    ):
         config = SimpleNamespace(
-            max_model_len=length, override_generation_config={}, try_get_generation_config=dict,
+            max_model_len=length,
+            override_generation_config=override,
+            try_get_generation_config=dict,
             hf_config=SimpleNamespace(attn_temperature_tuning=True),
-        )  # fmt: skip
+        )
         with contextlib.suppress(
             AttributeError
         ):  # it stops where it wants the other settings
             Llama4ForCausalLM(vllm_config=SimpleNamespace(model_config=config))
-        print(length, config.hf_config.attn_temperature_tuning)
+        print(length, override, config.hf_config.attn_temperature_tuning)
 
 
 def sliding_window_flag():
@@ -273,19 +307,16 @@ def hidden_states():
 
 
 def hidden_states_connector():
-    """`extract_hidden_states` is a method of `speculative_config`, and names no file without a KV connector."""
+    """`extract_hidden_states` is a `speculative_config` method. It names no file without a KV connector."""
     layers = {"hf_config": {"eagle_aux_hidden_state_layer_ids": [0, 1]}}
     method = {"method": "extract_hidden_states", "num_speculative_tokens": 1}
     connector = {"kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer"}
-    for given in (None, connector):
-        llm = LLM(
-            _model()[1],
-            enforce_eager=True,
-            speculative_config=method | {"draft_model_config": layers},
-            kv_transfer_config=given,
-        )
+    for given in ({}, {"kv_transfer_config": connector}):
+        options = {"speculative_config": method | {"draft_model_config": layers}} | given
+        llm = LLM(_model()[1], enforce_eager=True, **options)
         (out,) = llm.generate({"prompt_token_ids": _ids(20)}, SamplingParams(max_tokens=1))
-        print(given and given["kv_connector"], "gives", list(out.kv_transfer_params or []))
+        print(list(given), "gives", list(out.kv_transfer_params or []))
+        del llm
 
 
 def sliding_window():
@@ -297,7 +328,7 @@ def sliding_window():
         "architectures": ["MistralForCausalLM"],
         "sliding_window": 16,
     }
-    model, folder = _model(**window)
+    _, folder = _model(**window)
     ids = _ids(100)
     (got,) = _logprobs(LLM(folder, dtype="float32", enforce_eager=True), ids)
     for size in (15, 16, 17):
