@@ -133,8 +133,11 @@ def override_drops_theta():
 def legacy_type():
     """The old key `type` works in `config.json`. In an override it ends in `KeyError: 'rope_type'`."""
     scaling = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
-    print(_read(_folder(rope_scaling=scaling)).hf_config.rope_parameters["rope_type"])
-    _read(hf_overrides={"rope_parameters": scaling | {"rope_theta": 1e6}})
+    print("config.json:", _read(_folder(rope_scaling=scaling)).hf_config.rope_parameters)
+    try:
+        _read(hf_overrides={"rope_parameters": scaling | {"rope_theta": 1e6}})
+    except KeyError as error:
+        print("override: KeyError", error)
 
 
 def legacy_name():
