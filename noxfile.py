@@ -28,7 +28,7 @@ LATEX = (
 )
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
-MEASURES = ("bench", "numerics", "study", "conformance", "real", "world")
+MEASURES = ("bench", "numerics", "study", "conformance", "real", "world", "twins")
 FOLDERS = {"bench": "benchmarks", "study": "studies"}
 os.environ |= builds.settings(os.environ)
 
@@ -158,7 +158,7 @@ def audit(session: nox.Session) -> None:
 
 @more
 def record(session: nox.Session) -> None:
-    """Measure for the book: `-- bench rotate`, `numerics`, `study`, `conformance`, `real`, `world`."""
+    """Measure for the book, `-- bench rotate` or `-- world mlx`; without a name, say what there is."""
     part, *options = session.posargs or [""]
     if part not in MEASURES:
         session.error(f"name what to measure, one of {', '.join(MEASURES)}")
