@@ -18,11 +18,11 @@ from tests.nightly.world.inside import recipe
 
 INSTALL = [
     "torch==2.13.0 numpy==2.4.6 transformers==5.19.0 triton==3.9.0",
-    "orjson psutil pybase64 requests pillow starlette msgspec pyzmq IPython aiohttp",
+    "orjson psutil pybase64 requests pillow starlette msgspec pyzmq IPython aiohttp dill",
     "--no-deps sglang==0.5.23",
 ]
 ABSENT = {
-    "torchvision", "sgl_kernel", "tvm_ffi", "dill", "gguf", "sentencepiece", "tiktoken",
+    "torchvision", "sgl_kernel", "tvm_ffi", "gguf", "sentencepiece", "tiktoken",
     "einops", "timm", "easydict", "vllm",
 }  # fmt: skip
 
