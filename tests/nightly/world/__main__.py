@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 RECORDS = ROOT / "docs" / "_records" / "world"
 ENVIRONMENTS = ROOT / ".nox" / "world"
 OURS = {"__init__", "__main__", "columns", "inside"}
-SHARED = {"graphs", "javascript", "keras_layers"}  # probes of several rows
+SHARED = {"graphs", "javascript", "keras_layers", "wrapped"}  # probes of several rows
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OURS | SHARED)
 
 
@@ -64,7 +64,8 @@ def environment(steps, newest):
             for step in steps
         ]
         steps.append([])
-    place = ENVIRONMENTS / hashlib.sha256(repr(steps).encode()).hexdigest()[:12]
+    same = sorted(item for step in steps for item in step)
+    place = ENVIRONMENTS / hashlib.sha256(repr(same).encode()).hexdigest()[:12]
     python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
     if not (place / "installed").exists():
         venv.create(place, clear=True, with_pip=True)
