@@ -26,7 +26,7 @@ def _shown(rows):
 
 
 def cached_outputs():
-    """captum's `LLMAttribution` is wrong from the second token on, unless `use_cached_outputs=False`."""
+    """Captum's `LLMAttribution` is wrong from the second token on, unless `use_cached_outputs=False`."""
     print("by default")
     _shown(_attributed(_small()))
     print("use_cached_outputs=False")
