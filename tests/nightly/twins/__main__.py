@@ -1,9 +1,9 @@
 """Ask each engine, or those named, for its logits of small models, and record which twin it equals."""
 
+import argparse
 import datetime
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -40,22 +40,33 @@ def asked(engine, model, folder):
     return line | {"setting": setting, "verdict": str(found)}
 
 
-def main(names):
-    """Write the record."""
-    path, names = RECORDS / "twins.json", names or list(INSTALL)
+def key(line):
+    """What tells the lines of the record apart, in their order."""
+    return line["engine"], MODELS.index(line["model"])
+
+
+def main(arguments=None):
+    """Ask, and write the record after each model; the lines of engines and models not asked stay."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.nightly.twins", description=__doc__
+    )
+    parser.add_argument("engines", nargs="*", metavar="engine", help=", ".join(INSTALL))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    chosen, path = parser.parse_args(arguments), RECORDS / "twins.json"
+    if unknown := set(chosen.engines) - set(INSTALL):
+        parser.error(f"{min(unknown)!r} must be one of {', '.join(INSTALL)}")
     old = json.loads(path.read_text("utf-8")) if path.is_file() else []
-    packages = {INSTALL[name].split()[-1].partition("==")[0] for name in names}
-    lines = [line for line in old if line["engine"] not in packages]
-    with tempfile.TemporaryDirectory() as place:
-        for model in MODELS:
-            folder = Path(place) / model
-            write(RECORDS / "configs" / f"{model}.json", folder)
-            for name in names:
-                lines.append(asked(name, model, folder))
-                print(*lines[-1].values(), sep=" | ", flush=True)
-    lines.sort(key=lambda line: (line["engine"], MODELS.index(line["model"])))
-    path.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    lines = {key(line): line for line in old}
+    for model in chosen.models:
+        with tempfile.TemporaryDirectory() as place:
+            write(RECORDS / "configs" / f"{model}.json", place)
+            for name in chosen.engines or INSTALL:
+                line = asked(name, model, Path(place))
+                lines[key(line)] = line
+                print(*line.values(), sep=" | ", flush=True)
+        text = json.dumps([lines[k] for k in sorted(lines)], indent=1, ensure_ascii=False)
+        path.write_text(text + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

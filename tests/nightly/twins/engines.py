@@ -12,8 +12,9 @@ import numpy as np
 INSTALL = {  # the engine itself comes last
     "transformers": "numpy==2.4.6 torch==2.13.0 transformers==5.24.0",
     "ctranslate2": "numpy==2.4.6 torch==2.13.0 transformers==5.24.0 ctranslate2==4.8.5",
-    "keras_hub": "tensorflow==2.21.0 jax==0.10.2 keras==3.15.1 safetensors==0.8.0 keras-hub==0.32.0",
-    "mlx_lm": "mlx[cpu]==0.32.4 transformers==5.24.0 mlx-lm==0.32.2",
+    "keras_hub": "numpy==2.4.6 torch==2.13.0 jax==0.10.2 tensorflow-cpu==2.21.0 keras==3.15.1 "
+    "safetensors==0.8.0 keras-hub==0.32.0",
+    "mlx_lm": "numpy==2.4.6 mlx[cpu]==0.32.4 mlx-lm==0.32.2",
 }
 
 
