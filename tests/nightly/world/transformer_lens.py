@@ -12,6 +12,7 @@ INSTALL = [
     "trl==1.16.0 sentence-transformers==6.2.0 genlm-backend==0.3.1",
     "transformer-lens==4.3.0",
 ]
+IDS = torch.tensor([[3, 14, 15, 92, 65]])
 
 
 def _bridge(model):
@@ -21,28 +22,26 @@ def _bridge(model):
 
 
 def _greedy(**options):
-    ids = torch.tensor([[3, 14, 15, 92, 65]])
     given = {
         "max_new_tokens": 6,
         "do_sample": False,
         "stop_at_eos": False,
         "verbose": False,
     }
-    return _bridge(_small()).generate(ids, **given, **options)[0, 5:].tolist()
+    return _bridge(_small()).generate(IDS, **given, **options)[0, 5:].tolist()
 
 
 def forgets_the_prompt():
     """`TransformerBridge.generate` writes each token after the first from the token before it alone."""
-    ids = torch.tensor([[3, 14, 15, 92, 65]])
-    print("transformers:", _small().generate(ids, max_new_tokens=6)[0, 5:].tolist())
-    print("bridge, without a cache:", _greedy(use_past_kv_cache=False))
-    print("bridge:", text := _greedy())
+    print("transformers:", *_small().generate(IDS, max_new_tokens=6)[0, 5:].tolist())
+    print("bridge, without a cache:", *_greedy(use_past_kv_cache=False))
+    text = _greedy()
+    print("bridge:", *text)
     read = [_small()(torch.tensor([[token]])).logits.argmax().item() for token in text[:5]]
-    print("said after one token:", [text[0], *read])
+    print("said after one token:", text[0], *read)
 
 
 def one_pass():
     """One pass through a `TransformerBridge` gives the logits of the model."""
-    ids = torch.tensor([[3, 14, 15, 92, 65]])
-    change = (_bridge(_small())(ids) - _small()(ids).logits).abs().max()
+    change = (_bridge(_small())(IDS) - _small()(IDS).logits).abs().max()
     print(f"largest difference of a logit: {change:.3f}")
