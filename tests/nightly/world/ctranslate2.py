@@ -90,3 +90,54 @@ def prompt_of_two_windows():
         other[place] = 3 + text[place] % 61
         seen += int(abs(_steps(model, other, 1)[1] - logits).max() > 1e-5)
     print(f"two layers with a window of 8 keys reach 15 tokens; reached: {seen}")
+
+
+def gemma_2():
+    """Gemma 2 converts without its soft caps, its windows and its `query_pre_attn_scalar`."""
+    given = {"query_pre_attn_scalar": 4, "attn_logit_softcapping": 1.0, "sliding_window": 8}
+    taken = {
+        "query_pre_attn_scalar": 16,
+        "attn_logit_softcapping": None,
+        "sliding_window": 64,
+    }
+    capped, open_ended = (
+        {"head_dim": 16, "final_logit_softcapping": x} for x in (0.5, None)
+    )
+    model, made = _models("gemma2", **capped, **given)
+    print(f"largest difference from the model with them: {_apart(model, made):.2f}")
+    plain, _ = _models("gemma2", **open_ended, **taken)
+    print(f"from the model without them, and with 1/√16: {_apart(plain, made):.4f}")
+
+
+def gemma_3():
+    """Gemma 3 loses the factor of its global layers, which all sizes but the smallest have."""
+    kinds = {
+        "layer_types": ["full_attention"] * 2,
+        "head_dim": 16,
+        "query_pre_attn_scalar": 16,
+    }
+    local, base = {"rope_type": "default", "rope_theta": 1e4}, {"rope_theta": 1e6}
+    ropes = {"rope_type": "linear", "factor": 8.0}, {"rope_type": "default"}
+    scaled, plain = (
+        _models(
+            "gemma3_text",
+            rope_parameters={"full_attention": base | rope, "sliding_attention": local},
+            **kinds,
+        )
+        for rope in ropes
+    )
+    print(f"largest difference from the model with factor 8: {_apart(*scaled):.2f}")
+    print(f"from the model without it: {_apart(plain[0], scaled[1]):.4f}")
+
+
+def head_dim():
+    """A Llama's `head_dim` is not read: scores are scaled by the hidden size over the heads, or it raises."""
+    wide, made = _models(head_dim=32, num_key_value_heads=4)
+    print(f"largest difference from the model with heads of 32: {_apart(wide, made):.2f}")
+    for layer in wide.model.layers:
+        layer.self_attn.scaling = 16**-0.5
+    print(f"scaled by 1/√16: {_apart(wide, made):.4f}")
+    try:
+        _apart(*_models(head_dim=32, num_key_value_heads=2))
+    except ValueError as error:
+        print("with grouped heads:", error)
