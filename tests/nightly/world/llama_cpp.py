@@ -302,7 +302,7 @@ def long_factors():
 
 
 def mean_pooling():
-    """Mean pooling of a causal model averages only the last micro-batch (`--ubatch-size`)."""
+    """Through the library, mean pooling of a causal model averages only the last micro-batch."""
     tokens = [*range(32), *range(8)]
     for pooling, micro in (("none", 64), ("mean", 64), ("mean", 16)):
         run = _Run(_gguf(), f"--pooling {pooling} -ub {micro}")

@@ -55,7 +55,10 @@ def past():
     zeros, values = torch.zeros(1, 1, 5, 1), torch.arange(1.0, 6).reshape(1, 1, 5, 1)
     layer, new = _Operator(is_causal=True), zeros[:, :, 3:]
     arrays = new, new, values[:, :, 3:], zeros[:, :, :3], values[:, :, :3]
-    for name, out in (("eager", layer(*arrays)[0]), ("exported", _exported(layer, *arrays))):
+    for name, out in (
+        ("eager", layer(*arrays)[0]),
+        ("exported", _exported(layer, *arrays)),
+    ):
         print(f"{name}: keys seen", *(2 * out.flatten() - 1).round().int().tolist())
 
 

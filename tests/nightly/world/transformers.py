@@ -164,12 +164,13 @@ def late_base():
 
 
 def padded_positions():
-    """Given an `attention_mask` and no `position_ids`, a model counts padding; learned positions shift."""
-    for kind in ("gpt2", "llama"):
-        sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 99}
+    """Given an `attention_mask` and no `position_ids`, GPT-2 counts padding as positions, and OPT doesn't."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    opt = {"ffn_dim": 64, "word_embed_proj_dim": 64}
+    for kind, more in (("gpt2", {}), ("opt", opt)):
         torch.manual_seed(0)
-        made = AutoModelForCausalLM.from_config(CONFIG_MAPPING["gpt2"](**sizes))
-        model = made.eval() if kind == "gpt2" else _small("llama")
+        config = CONFIG_MAPPING[kind](vocab_size=99, **sizes, **more)
+        model = AutoModelForCausalLM.from_config(config).eval()
         text = torch.arange(5, 11)[None]
         row = torch.cat([torch.zeros(1, 4, dtype=int), text], 1)
         mask = torch.tensor([[0] * 4 + [1] * 6])
