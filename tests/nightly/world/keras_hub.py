@@ -69,7 +69,7 @@ def _preset(kind, **rope):
         f"{k}.weight": rng.normal(size=v).astype("f4") / 4 for k, v in shapes.items()
     }
     save_file(weights, f"{folder}/model.safetensors", {"format": "pt"})
-    return _states(hub.models.Backbone.from_preset(folder, dtype="float32"))
+    return hub.models.Backbone.from_preset(folder, dtype="float32")
 
 
 def scaling_factor():
@@ -89,14 +89,14 @@ def scaling_of_files():
     yarn = {"rope_type": "yarn"}
     for kind, rope in (("llama", llama), ("qwen3", yarn)):
         rope |= {"factor": 8.0, "original_max_position_embeddings": 64}
-        plain = _preset(kind)
+        plain = _states(_preset(kind))
         for name, told in (
             ("in rope_scaling", {"rope_scaling": rope}),
             ("in rope_parameters", {"rope_parameters": rope | {"rope_theta": 1e4}}),
         ):
-            off = abs(_preset(kind, **told) - plain).max()
+            off = abs(_states(_preset(kind, **told)) - plain).max()
             print(f"{kind}, {rope['rope_type']} {name}: hidden states change by {off:.2f}")
-        off = abs(_preset(kind, rope_theta=1e3) - plain).max()
+        off = abs(_states(_preset(kind, rope_theta=1e3)) - plain).max()
         print(f"{kind}, another rope_theta: {off:.2f}")
 
 
@@ -125,3 +125,11 @@ def qwen_window():
         print(
             f"{kind}, window of 4: {_reached(_backbone(kind, **options))} of 12 tokens reached"
         )
+
+
+def mistral_weights():
+    """`from_preset` rounds all weights of Mistral to float16, also with `dtype="float32"`."""
+    for kind in ("llama", "mistral"):
+        weights = np.array(_preset(kind).token_embedding.embeddings)
+        off = abs(weights - weights.astype("float16")).max()
+        print(f"{kind}: {weights.dtype}, differs from float16 by at most {off:.1e}")
