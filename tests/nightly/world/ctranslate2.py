@@ -111,23 +111,18 @@ def gemma_2():
 
 def gemma_3():
     """Gemma 3 loses the factor of its global layers, which all sizes but the smallest have."""
-    kinds = {
-        "layer_types": ["full_attention"] * 2,
-        "head_dim": 16,
-        "query_pre_attn_scalar": 16,
-    }
-    local, base = {"rope_type": "default", "rope_theta": 1e4}, {"rope_theta": 1e6}
-    ropes = {"rope_type": "linear", "factor": 8.0}, {"rope_type": "default"}
-    scaled, plain = (
-        _models(
-            "gemma3_text",
-            rope_parameters={"full_attention": base | rope, "sliding_attention": local},
-            **kinds,
-        )
-        for rope in ropes
+    sizes = {"head_dim": 16, "query_pre_attn_scalar": 16}
+    sizes["layer_types"] = ["full_attention"] * 2
+    local = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    made = []
+    for rope in ({"rope_type": "linear", "factor": 8.0}, {"rope_type": "default"}):
+        told = local | {"full_attention": rope | {"rope_theta": 1e6}}
+        made.append(_models("gemma3_text", rope_parameters=told, **sizes))
+    (scaled, converted), (plain, _) = made
+    print(
+        f"largest difference from the model with factor 8: {_apart(scaled, converted):.2f}"
     )
-    print(f"largest difference from the model with factor 8: {_apart(*scaled):.2f}")
-    print(f"from the model without it: {_apart(plain[0], scaled[1]):.4f}")
+    print(f"from the model without it: {_apart(plain, converted):.4f}")
 
 
 def head_dim():
