@@ -41,7 +41,7 @@ async function find(pagefind, asked) {
   const answers = await Promise.all((words.length ? words : all).map((word) => pagefind.search(word)));
   const pages = new Map();
   for (const { results } of answers) {
-    const rare = Math.log(1 + COUNT / results.length);
+    const rare = Math.log(1 + COUNT / results.length) ** 1.5;
     for (const result of results) {
       const page = pages.get(result.id) ?? { score: 0, has: 0, hits: [] };
       const value = (rare * result.score) / (result.score + ENOUGH);

@@ -19,7 +19,19 @@ PASSED = (
     addnodes.index,
 )
 LISTS = {"genindex", "search", "404", "index", "reference/bibliography"}
+ENGINES = (
+    "transformers",
+    "vllm",
+    "sglang",
+    "llama_cpp",
+    "mlx_lm",
+    "conversion",
+    "wrappers",
+)
 WEIGHTS = {"api/": 0.2, "questions/": 0.3}  # of words, beside those of chapters
+WEIGHTS |= {
+    f"fix/{name}": 0.5 for name in (*ENGINES, "libraries")
+}  # short, and full of names
 
 
 def pieces(node, level, weight):
@@ -61,7 +73,7 @@ def searchable(env, page):
     document = env.get_doctree(page)
     weight = next((w for start, w in WEIGHTS.items() if page.startswith(start)), 1)
     meta = {m["name"]: m["content"] for m in document.findall(nodes.meta) if "name" in m}
-    field = "asked" if weight == 1 else "also"
+    field = "asked" if weight >= 0.5 else "also"
     words = escape(meta.get("keywords", ""))
     known = f'<p title="{words}" data-pagefind-meta="{field}[title]"></p>'
     body = "\n".join([known, *pieces(document, 0, weight)])
