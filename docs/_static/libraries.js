@@ -1,7 +1,7 @@
 // The table of libraries: a word leaves the rows that have it, a heading sorts by its column.
 for (const table of document.querySelectorAll("table.world")) {
   const body = table.tBodies[0];
-  const box = document.createElement("p");
+  const box = document.createElement("div");
   box.className = "find-rows";
   box.innerHTML = '<label>Find <input type="search" placeholder="mlx, NaN, W + 1 keys"></label> <span role="status"></span>';
   const [input, said] = [box.querySelector("input"), box.querySelector("span")];

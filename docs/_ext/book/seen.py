@@ -47,7 +47,8 @@ class Seen(SphinxRole):
             logger.warning("no record of %r", self.text, location=self.get_location())
             return [], []
         text = seen(found)
-        return [nodes.inline(text, text, classes=["seen"], seen=self.text)], []
+        cell = what in found["cells"]
+        return [nodes.inline(text, text, classes=["seen"], seen=self.text, cell=cell)], []
 
 
 class Facts(SphinxDirective):
@@ -118,7 +119,7 @@ class Lead(SphinxPostTransform):
         for mark in self.document.findall(nodes.inline):
             if "seen" in mark:
                 name = mark["seen"].partition("/")[0]
-                page = pages.get(name, TABLE)
+                page = TABLE if mark.get("cell") else pages.get(name, TABLE)
                 text = nodes.Text(mark.astext())
                 link = make_refnode(self.app.builder, here, page, place(mark["seen"]), text)
                 mark.clear()
