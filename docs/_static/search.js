@@ -88,7 +88,7 @@ async function start() {
     return;
   }
   const pagefind = await import("../pagefind/pagefind.js");
-  await pagefind.options({ excerptLength: 30, ranking: { termSimilarity: 2, pageLength: 0.4, metaWeights: { title: 0.3, asked: 4, also: 0.5 } } });
+  await pagefind.options({ excerptLength: 30, ranking: { termSimilarity: 2, pageLength: 0.4, metaWeights: { title: 0.3, asked: 4, also: 1.2 } } });
   await search(pagefind);
   form.addEventListener("submit", (event) => event.preventDefault());
   input.addEventListener("input", () => {

@@ -50,7 +50,7 @@ def is_causal_for_a_chunk(
     return attend(query, key, value, attn_mask=added.to(query.dtype), scale=scale)
 
 
-@thread("com.microsoft.MultiHeadAttention of onnxruntime 1.32.0", scheme="attention",
+@thread("MultiHeadAttention of onnxruntime 1.32.0", scheme="attention",
         cause="last_query_sees_all")  # fmt: skip
 def all_rows_but_the_last(
     query, key, value, *, mask=None, causal=False, bias=None, scale=None
@@ -66,7 +66,7 @@ def all_rows_but_the_last(
     return exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300) @ value
 
 
-@thread("com.microsoft.GroupQueryAttention of onnxruntime 1.32.0", scheme="rotary_scores",
+@thread("GroupQueryAttention of onnxruntime 1.32.0", scheme="rotary_scores",
         cause="offset_of_the_first")  # fmt: skip
 def position_ids_as_an_offset(query, key, *where, base=10000.0, layout="interleaved"):
     """A first prompt reads one position of each example, and counts on."""
