@@ -190,7 +190,7 @@ def causal_from_the_start(query, key, value, *, mask=None, causal=False, **keywo
     return attention(query, key, value, mask=mask, **keywords)
 
 
-LAST = "com.microsoft.MultiHeadAttention of onnxruntime 1.32.0"
+LAST = "MultiHeadAttention of onnxruntime 1.32.0"
 
 
 @fault("attention", "sinks", seen=LAST)

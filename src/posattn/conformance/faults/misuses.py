@@ -233,7 +233,7 @@ PLACES = (
     ("offset_of_the_first", ("rotary_scores",),
      lambda *both: (x[..., :1] + np.arange(x.shape[-1]) for x in both),
      "Only the first position counts, as an offset: the others are counted on from it.",
-     "com.microsoft.GroupQueryAttention of onnxruntime 1.32.0"),
+     "GroupQueryAttention of onnxruntime 1.32.0"),
     ("bias_from_the_start", BIASES, lambda i, j: (counted(i), counted(j)),
      "Queries and keys are counted from 0: with cached keys, queries should stand at the end of them."),
     ("aligned_to_the_start", WITH_POSITIONS, lambda i, j: (counted(i), counted(j)),
