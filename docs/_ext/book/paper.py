@@ -19,7 +19,10 @@ from .twins import LABELS, library
 
 LEFT_OUT = (  # what is looked up, on the site: so it stands at the end of its part
     *("404", "api/", "slides/", "questions", "fix/conversion", "fix/wrappers"),
-    *(f"fix/{name}" for name in ("libraries", "transformers", "vllm", "sglang", "llama_cpp", "mlx_lm")),
+    *(
+        f"fix/{name}"
+        for name in ("libraries", "transformers", "vllm", "sglang", "llama_cpp", "mlx_lm")
+    ),
     *(f"reference/{name}" for name in ("atlas", "models", "measurements", "sources")),
 )
 TOGETHER = 20  # a cell of fewer lines, with what it printed, is not parted
