@@ -26,10 +26,14 @@ TILES = """tiles => tiles.map((tile, n) =>
 REDS = """sectors => sectors.map((sector) => { // from which angle on, and to which
     const [, , x, y, , , , , , u, v] = sector.getAttribute("d").match(/[-\\d.]+/g).map(Number);
     return [Math.atan2(x, -y), Math.atan2(u, -v)]; })"""
+PUT = "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }"
 BARS = "bars => bars.map((bar) => Number(getComputedStyle(bar).scale.split(' ')[1] ?? 1))"
 KINDS = ("later", "now", "waits")  # pairs to do, pairs being done, and workers that wait
 KEPT = "outputs => outputs.map((output) => Number(output.dataset.value))"
 CORNERS = "all => all.map((box) => [box.getBoundingClientRect().x, box.getBoundingClientRect().y])"
+LESSON = """the man bites the dog
+5 of 5 outputs the same without positions
+0 of 5 outputs the same with positions"""
 KEYS = np.array([[0.0, 1.0], [-0.8, -0.6], [0.8, -0.6]])
 GIVEN = {
     "swap": {"words": WORDS, "vectors": VECTORS.tolist(), "positions": TABLE.tolist()},
@@ -78,10 +82,7 @@ def page(browser, folder):
 
 def move(page, name, value):
     """Move a slider as a finger would, up to the event."""
-    put = (
-        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')) }"
-    )
-    page.locator(f"#explorer-{name}").evaluate(put, value)
+    page.locator(f"#explorer-{name}").evaluate(PUT, value)
 
 
 def shows(page, explorer, name, wanted, last_digit=5.1e-5, exact=1e-11):
@@ -177,10 +178,11 @@ def outputs(order, positions):
 @pytest.mark.parametrize("positions", [False, True])
 def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
     page.locator("#explorer-swap-positions").set_checked(positions)
-    page.locator(".tiles button").nth(4).drag_to(page.locator(".tiles button").nth(1))
-    for wanted in ([0, 4, 2, 3, 1], [0, 4, 2, 1, 3]):
+    page.locator(".tiles button").nth(4).drag_to(page.locator(".tiles button").nth(2))
+    for wanted in ([0, 2, 4, 3, 1], [0, 2, 4, 1, 3]):
         rows = np.array(page.locator(".tiles button").evaluate_all(TILES))
-        order, same = rows[:, 0].argsort(), int(page.inner_text(".explorer-swap output")[0])
+        same = page.locator(".explorer-swap output").evaluate_all(KEPT)[positions]
+        order = rows[:, 0].argsort()
         assert order.tolist() == wanted
         now = rows[order, 1:]
         assert now == pytest.approx(outputs(order, positions), abs=1e-12)
@@ -189,15 +191,31 @@ def test_the_outputs_of_swapped_words_are_those_of_the_library(page, positions):
         page.locator(".tiles button", has_text="dog").press("ArrowLeft")
     page.locator(".tiles button").nth(0).click()  # two words are picked one after the other
     page.locator(".tiles button").nth(2).press("Enter")
-    assert page.inner_text(".explorer-swap q") == "bites man dog the the"
+    assert page.inner_text(".explorer-swap q") == "bites the dog man the"
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+@pytest.mark.parametrize(
+    "flips", [[], [0], [2000], [0, 0]]
+)  # milliseconds, before and after the swap
+def test_five_words_end_on_their_lesson_whenever_one_flips(browser, folder, motion, flips):
+    page = browser.new_page(reduced_motion=motion)
+    page.clock.install()
+    page.goto((folder / "index.html").as_uri())
+    for wait in flips:
+        page.clock.run_for(wait)
+        page.click("#explorer-swap-positions")
+    page.clock.run_for(5000)
+    assert page.inner_text(".explorer-swap .said") == LESSON
+    page.close()
 
 
 @pytest.mark.parametrize("back", ["Escape", "Enter"])
 def test_a_picked_word_goes_back_and_two_alike_are_one(page, back):
-    page.locator("#explorer-swap-positions").check()
-    for word in (0, 3):  # both are "the"
+    for word in (1, 4, 0, 3):  # the last two are "the"
         page.locator(".tiles button").nth(word).click()
-    assert page.inner_text(".explorer-swap .said").endswith("5 of 5 outputs the same")
+    assert page.inner_text(".explorer-swap .said") == "the dog bites the man"
+    assert page.locator(".tiles .differs").count() == 0
     dog = page.locator(".tiles button", has_text="dog")
     dog.press("Enter")
     assert dog.get_attribute("aria-pressed") == "true"
