@@ -135,7 +135,7 @@ def test_a_ring_refuses_positions_that_do_not_rise(column, where, monkeypatch):
     layer, x = make(column), column.array(draw(910, 2, N, DIM))
     _, cache = layer(x[:, :3], cache=room(column, window=4))
     at = {"query_positions": column.positions(np.array(where))}
-    with pytest.raises(ValueError, match="must rise from token to token .* window of 4"):
+    with pytest.raises(ValueError, match=r"must rise from token to token .* window of 4"):
         layer(x[:, 3:5], cache=cache, **at)
     monkeypatch.setattr("posattn.torch.attention.cache.readable", lambda x: False)
     if column.name != "reference":

@@ -229,9 +229,7 @@ def fallen(cache, positions):
 
 
 def rule_of(cache, positions, follow, window=None):
-    """What tells which slots tokens that come may attend to, once a cache holds them: a function of the cache
-    that makes a mask, or where they stand after all others, a function of positions.
-    """
+    """A function that makes of the next cache the mask of tokens that come, an array or a rule of positions."""
     if not follow and positions.shape[-1] > 1:
         found = fallen(cache, positions)
         follow = not isinstance(found, jax.core.Tracer) and not found.any()

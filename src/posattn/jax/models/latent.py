@@ -16,9 +16,9 @@ from posattn.configs.latents import as_latent, latent_weights
 from posattn.configs.reading import chosen
 from posattn.jax.attention import definition
 from posattn.jax.attention.attention import attend
+from posattn.jax.attention.cache import beyond, rule_of
 from posattn.jax.attention.call import Positions, call_at, positions_of
 from posattn.jax.attention.heads import merge_heads, split_heads
-from posattn.jax.attention.cache import beyond, rule_of
 from posattn.jax.attention.latent_cache import LatentCache
 from posattn.jax.attention.masks import all_of, for_heads
 from posattn.jax.models.layer_plan import rotation, state_of

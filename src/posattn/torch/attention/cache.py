@@ -172,8 +172,9 @@ def rising(cache, positions):
 
 
 def appended(cache, key, value, positions, follow=False):
-    """The cache with the tokens that come written into it, one that holds what these may attend to, how many
-    that are if it is known and the same in all examples, and whether the tokens stand after all others.
+    """The cache with the tokens that come, one that holds what they may attend to, and two hints.
+
+    How many these are, if that is known and the same in all examples, and whether tokens stand after others.
     """
     contract.cache_entry(key, value, positions, cache)
     slots, n = cache.positions.shape[-1] - 1, key.shape[-2]
@@ -184,7 +185,7 @@ def appended(cache, key, value, positions, follow=False):
             contract.cache_room(end + n - 1, slots)
             if not follow and n > 1 and cache.window is not None:
                 follow = bool(
-                    rising(cache, positions.long().expand(key.shape[:-3] + (n,))).all()
+                    rising(cache, positions.long().expand((*key.shape[:-3], n))).all()
                 )
             return _written(cache, key, value, positions, end), cache, end + n, follow
     if wraps and n == 1 and (place := _place(positions)) is not None:
@@ -222,9 +223,7 @@ def appended(cache, key, value, positions, follow=False):
 
 
 def rule_of(cache, positions, follow):
-    """What tells which slots tokens that come may attend to, once a cache holds them: a function of the cache
-    that makes a mask, or where they stand after all others, a function of positions.
-    """
+    """A function that makes of the next cache the mask of tokens that come, an array or a rule of positions."""
     if positions.shape[-1] > 1:
         placed = positions.expand(*cache.positions.shape[:-1], -1)
         if follow or (_known(positions) and rising(cache, placed).all()):

@@ -12,9 +12,9 @@ from posattn.configs.latents import as_latent, latent_weights
 from posattn.configs.reading import chosen
 from posattn.torch.attention import definition
 from posattn.torch.attention.attention import attend
+from posattn.torch.attention.cache import rule_of
 from posattn.torch.attention.call import Positions, call_at, positions_of
 from posattn.torch.attention.heads import merge_heads, split_heads
-from posattn.torch.attention.cache import rule_of
 from posattn.torch.attention.latent_cache import LatentCache
 from posattn.torch.attention.masks import all_of, for_heads
 from posattn.torch.models.layer_plan import rotation, state_of
