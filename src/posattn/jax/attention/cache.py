@@ -229,7 +229,7 @@ def fallen(cache, positions):
 
 
 def rule_of(cache, positions, follow, window=None):
-    """A function that makes of the next cache the mask of tokens that come, an array or a rule of positions."""
+    """A function of the next cache that makes the mask of tokens that come: an array, or a rule."""
     if not follow and positions.shape[-1] > 1:
         found = fallen(cache, positions)
         follow = not isinstance(found, jax.core.Tracer) and not found.any()

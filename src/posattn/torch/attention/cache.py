@@ -184,9 +184,8 @@ def appended(cache, key, value, positions, follow=False):
         if end is not None and int(positions.long().min()) >= 0:
             contract.cache_room(end + n - 1, slots)
             if not follow and n > 1 and cache.window is not None:
-                follow = bool(
-                    rising(cache, positions.long().expand((*key.shape[:-3], n))).all()
-                )
+                rises = rising(cache, positions.long().expand((*key.shape[:-3], n)))
+                follow = bool(rises.all())
             return _written(cache, key, value, positions, end), cache, end + n, follow
     if wraps and n == 1 and (place := _place(positions)) is not None:
         contract.cache_rises(int(following(cache, 1).max()) > place, cache.window)
@@ -223,7 +222,7 @@ def appended(cache, key, value, positions, follow=False):
 
 
 def rule_of(cache, positions, follow):
-    """A function that makes of the next cache the mask of tokens that come, an array or a rule of positions."""
+    """A function of the next cache that makes the mask of tokens that come: an array, or a rule."""
     if positions.shape[-1] > 1:
         placed = positions.expand(*cache.positions.shape[:-1], -1)
         if follow or (_known(positions) and rising(cache, placed).all()):
