@@ -188,7 +188,10 @@ def appended(cache, key, value, positions, follow=False):
                 follow = bool(rises.all())
             return _written(cache, key, value, positions, end), cache, end + n, follow
     if wraps and n == 1 and (place := _place(positions)) is not None:
-        contract.cache_rises(int(following(cache, 1).max()) > place, cache.window)
+        newest = int(cache.positions[..., :slots].max())
+        if newest == EMPTY:  # it is not full
+            newest = int(following(cache, 1).max()) - 1
+        contract.cache_rises(newest >= place, cache.window)
         return _written(cache, key, value, positions, place % slots), cache, None, True
     positions = positions.long().expand(*cache.positions.shape[:-1], -1)
     kept, together = positions >= 0, cache
@@ -290,7 +293,10 @@ def visible_to(cache, positions, end, follow):
         return cache, None, n > 1
     if follow and n > 1:
         return cache, partial(seen, window=window), False
-    mask = held(cache, positions, window)
+    if end is not None and n == 1:  # whatever came before, it can hide only by its position
+        mask = (positions[..., None] - cache.positions[..., None, :]).abs() < window
+    else:
+        mask = held(cache, positions, window)
     if known and mask.all():
         return cache, None, False
     return cache, mask[..., None, :, :] if mask.ndim > 2 else mask, False
