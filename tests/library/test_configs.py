@@ -145,16 +145,13 @@ def test_params_json_of_mistral_and_meta_is_read(tmp_path):
     assert configs.plan(mistral).layers[31].window == 4096
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "use_hf_rope",
-        "partial_rotary_factor",
-        "no_rope_layer_interval",
-        "attention_multiplier",
-    ]
-    + ["rms_norm_add_unit_offset", "embedding_scale_factor", "layer_types", "query_window"],
+OTHERS = (
+    "use_hf_rope partial_rotary_factor no_rope_layer_interval attention_multiplier query_window "
+    "rms_norm_add_unit_offset embedding_scale_factor layer_types"
 )
+
+
+@pytest.mark.parametrize("key", OTHERS.split())
 def test_params_json_of_other_programs_is_refused(key):
     """ExecuTorch's, of which some are named config.json."""
     meta = {

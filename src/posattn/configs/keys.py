@@ -2,7 +2,6 @@
 
 import difflib
 import math
-import os
 import re
 import reprlib
 from numbers import Real
@@ -42,7 +41,8 @@ def shown(value):
 
 def slipped(key, name):
     """Whether two names differ by one letter: one more, one less, another, or two exchanged."""
-    same = len(os.path.commonprefix([key, name]))
+    pairs = enumerate(zip(key, name, strict=False))
+    same = next((i for i, (a, b) in pairs if a != b), min(len(key), len(name)))
     a, b = key[same:], name[same:]
     exchanged = a[1::-1] == b[:2] and a[2:] == b[2:] and len(a) > 1
     return exchanged or a[1:] == b[1:] or a[1:] == b or a == b[1:]
