@@ -281,7 +281,10 @@ CHECKS = [
      [floats(*HEADS), half(*HEADS), ints(2, 5), kv_cache()], KIND,
      "value must have the dtype of the cache, float64, got float16"),
     (c.cache_room, [3, 4], [4, 4], RANGE,
-     "query_positions must be less than max_len = 4 of the cache, got 4"),
+     "cache must have room for all tokens, max_len = 4, got 5 tokens"),
+    (c.cache_rises, [False, 3], [True, 3], RANGE,
+     "query_positions must rise from token to token in a cache with a window of 3, got one that does not: "
+     "make one with KVCache.init(..., window=None)"),
     (c.cached, {"cache": kv_cache(), "query": floats(2, 5, 4), "value": None},
      {"cache": kv_cache(), "query": floats(2, 5, 4), "value": floats(2)}, RANGE,
      "value must be None where a cache is given, got shape (2,)"),

@@ -145,6 +145,57 @@ def test_params_json_of_mistral_and_meta_is_read(tmp_path):
     assert configs.plan(mistral).layers[31].window == 4096
 
 
+OTHERS = (
+    "use_hf_rope partial_rotary_factor no_rope_layer_interval attention_multiplier query_window "
+    "rms_norm_add_unit_offset embedding_scale_factor layer_types"
+)
+
+
+@pytest.mark.parametrize("key", OTHERS.split())
+def test_params_json_of_other_programs_is_refused(key):
+    """ExecuTorch's, of which some are named config.json."""
+    meta = {
+        "dim": 64,
+        "n_layers": 2,
+        "n_heads": 4,
+        "norm_eps": 1e-5,
+        "ffn_dim_multiplier": 1,
+    }
+    assert not configs.plan(meta).unread
+    with pytest.raises(
+        ValueError, match=f"{key} = 0.75 is no key that Meta or Mistral have"
+    ):
+        configs.plan(meta | {key: 0.75})
+
+
+@pytest.mark.parametrize("key", ["rope_thetaa", "rope_thta", "rope_theat", "rope_theto"])
+def test_a_key_that_is_one_letter_off_is_an_error_beside_the_right_one(key):
+    with pytest.raises(ValueError, match=f"{key} = 5 .*; did you mean rope_theta?"):
+        configs.plan(LLAMA | {"rope_theta": 1e4, key: 5})
+
+
+READ = [  # what says nothing of attention, or stands without its tower
+    (LLAMA | {"sliding_window": 9, "use_sliding_window": False}, LLAMA),
+    (LLAMA | {"model_type": "gemma3"}, LLAMA | {"model_type": "gemma3_text"}),
+    ({"model_type": "deberta-v2", "conv_kernel_size": 3, "conv_act": "gelu"}, {"model_type": "deberta-v2"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "same"), READ)
+def test_a_key_that_changes_no_attention_is_read(config, same):
+    assert configs.plan(config) == configs.plan(same)
+
+
+def test_minimax_m3_rotates_whole_heads_unless_a_share_is_told():
+    """As its class in transformers, which has a `rotary_dim` of 64 and does not use it."""
+    config = {"model_type": "minimax_m3_vl_text", "num_hidden_layers": 1}
+    assert configs.plan(config).layers[0].rope.rotary_dim == 128
+    half = configs.plan(config | {"partial_rotary_factor": 0.5, "rotary_dim": 64})
+    assert half.layers[0].rope.rotary_dim == 64
+    with pytest.raises(ValueError, match="rotary_dim is known only as 128"):
+        configs.plan(config | {"rotary_dim": 64})
+
+
 UNREADABLE = [  # bytes are what a file holds
     (b"{", ValueError, "is no JSON"),
     (b"\xff\xfe\xfd", ValueError, "is no JSON"),
@@ -155,9 +206,10 @@ UNREADABLE = [  # bytes are what a file holds
     ({}, ValueError, "model_type is missing, which names the family; add it$"),
     ({"model_type": 3}, TypeError, "model_type must be a string, got 3"),
     ({"model_type": "lama"}, ValueError, "'lama' is not known; did you mean llama"),
+    ({"model_type": "phi4"}, ValueError, "'phi4' is not known; did you mean phi3"),
     ({"model_type": "fluxTransformer2dModel"}, ValueError, "did you mean FluxTransformer2DModel"),
     *(({"model_type": name}, ValueError, f"'{name}' is not known; if its attention is")
-        for name in ("zzz", "glm4v2", "phi4")),  # near to a known one, with another attention
+        for name in ("zzz", "glm4v2")),  # near to a known one, with another attention
     ({"model_type": "seer", "text_config": 3}, TypeError, "seer: text_config must be a dictionary, got 3"),
     ({"model_type": "seer", "text_config": {"hidden_size": 3}}, ValueError, "text_config: model_type is m"),
 ]  # fmt: skip

@@ -31,6 +31,16 @@ PAIRED = 1024  # up to so many come in two texts
 FIRST = 64  # which a reading must explain before all are tried
 TRIED = 2  # wrong layers of a kind that all near numbers are tried on
 PADDING = "Padding is seen: attention_mask is ignored."
+LEAK = (
+    "A document sees those before it: position_ids restart and attention does not, as in transformers unless "
+    "use_cache is False and there is no attention_mask."
+)
+GAPS = "A gap in position_ids, or one that comes again, is taken for the beginning of a document."
+ELSEWHERE = (
+    (PADDING, {"attention_mask": None}),
+    (LEAK, {"documents": "never"}),
+    (GAPS, {"documents": "gaps"}),
+)
 LATER = "In one call it agrees: look at what a later call takes from its cache, and at its positions."
 SHOWN = 3  # causes that the inputs do not tell apart
 
@@ -129,8 +139,9 @@ def diagnose(model, config, tokens=None, *, attention=None, weights=None, decode
         config: what `posattn.configs.plan` reads, or a plan.
         tokens: `(b, n)`, or a dictionary of what the model is called with, of which `position_ids`,
             `(n)` or `(b, n)`, say where the tokens stand, and `attention_mask`, `(b, n)`, what is no
-            padding. A number means as many random tokens, and if nothing is given they are 272, or enough
-            to go beyond windows and chunks of up to 4,096. What begins later is not seen.
+            padding. Where positions restart a document begins, which must see no other. A number means as
+            many random tokens, and if nothing is given they are 272, or enough to go beyond windows and
+            chunks of up to 4,096. What begins later is not seen.
         attention: where the attention of a layer is: a function of model and number that returns the
             module, or a name with `{}` for the number, such as `"blocks.{}.attn"`. As transformers names
             it if not given, or else where its projections have the shapes of the layer's.
@@ -330,9 +341,9 @@ def matches_of(described, layer, modules, seen, given, state, *, known):
     if np.isinf(error):
         return Finding(index, error, False, ("Its output is not finite.",))
     place = state, x, want
-    unmasked = {**given, "attention_mask": None}
-    if error > bound and reproduces(described, layer, *place, unmasked, bound):
-        return Finding(index, error, False, (PADDING,))
+    for sentence, other in ELSEWHERE if error > bound else ():
+        if reproduces(described, layer, *place, given | other, bound):
+            return Finding(index, error, False, (sentence,))
     close = min(bound, error / 2)
     for sentence, change in planted(layer) if error > bound else ():
         if reproduces(described, layer, *place, given, close, change):

@@ -241,7 +241,9 @@ class LatentAttention:
             key, value = self._keys_and_values(latent, widths)
         query = np.concatenate([content, rotated], axis=-1)
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
-        masks = [mask] if cache is None else [cache.mask, mask]
+        masks = [mask]
+        if cache is not None:
+            masks.append(cache.mask(positions.query)[..., None, :, :])
         heads = scaled_dot_product_attention(
             query,
             key,

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import GetAttrKey, register_pytree_node
 
 from posattn import contract
-from posattn.torch.attention.cache import EMPTY, following, seen
+from posattn.torch.attention.cache import EMPTY, following, held, numbers
 from posattn.torch.attention.masks import readable
 from posattn.torch.validated import validated
 
@@ -37,8 +37,8 @@ class LatentCache:
         >>> _ = cache.append(torch.ones(3, 2), torch.arange(3))
         >>> cache.next_positions(1)
         tensor([3])
-        >>> cache.mask(torch.tensor([1])).int()
-        tensor([[1, 1, 0, 0, 0]], dtype=torch.int32)
+        >>> cache.mask(torch.tensor([2])).int()
+        tensor([[1, 1, 1, 0, 0]], dtype=torch.int32)
     """
 
     latent: Float[Tensor, "*batch slots width"]
@@ -60,7 +60,7 @@ class LatentCache:
 
         Args:
             batch_shape: the batch axes, `(8,)` or just 8.
-            max_len: how many positions there are, at least 1.
+            max_len: how many tokens there are, at least 1.
             width: how many numbers are kept of a token, `kv_rank + rotary_dim` of the layer.
             dtype: of the vectors; PyTorch's default one if not given.
             device: where the cache lives.
@@ -78,7 +78,7 @@ class LatentCache:
         return self.latent.shape[-1] * self.latent.element_size()
 
     def next_positions(self, n: int) -> Integer[Tensor, "*batch n"]:
-        """Where the next `n` tokens of each example stand: after the last one that is kept.
+        """Where the next `n` tokens of each example stand: after the largest position that is kept.
 
         Twin of :meth:`posattn.reference.LatentCache.next_positions`.
 
@@ -110,12 +110,12 @@ class LatentCache:
         contract.latent_entry(latent, positions, self)
         slots = self.positions.shape[-1] - 1
         positions = positions.long().expand(*self.positions.shape[:-1], -1)
+        kept, slot = positions >= 0, numbers(self, positions)
         if not readable(positions):
-            latent = latent.masked_fill((positions >= slots)[..., None], torch.nan)
+            latent = latent.masked_fill((slot >= slots)[..., None], torch.nan)
         elif 0 not in positions.shape:
-            contract.cache_room(int(positions.max()), slots)
-        kept = positions >= 0
-        slot = positions.clamp(max=slots - 1).where(kept, slots)
+            contract.cache_room(int(slot.max()), slots)
+        slot = slot.clamp(max=slots - 1).where(kept, slots)
         self.positions.scatter_(-1, slot, positions.where(kept, EMPTY))
         slot, kept = (x[..., None].expand(latent.shape) for x in (slot, kept))
         self.latent.scatter_(-2, slot, latent.where(kept, 0))
@@ -124,23 +124,21 @@ class LatentCache:
     def mask(
         self,
         query_positions: Integer[Tensor, "*#batch n_q"],
-        key_positions: Integer[Tensor, "*#batch slots"] | None = None,
     ) -> Bool[Tensor, "*batch n_q slots"]:
-        """Which slots queries may attend to: those with a token that does not stand after them.
+        """Which slots queries may attend to, whose tokens came last: theirs and all before.
 
         Twin of :meth:`posattn.reference.LatentCache.mask`.
 
         Args:
-            query_positions: `(n_q)` or `(*batch, n_q)`.
-            key_positions: where the tokens of the slots stand, if not where this cache says.
+            query_positions: where the last tokens stand, `(n_q)` or `(*batch, n_q)`; a negative one of
+                padding, which was not kept.
 
         Returns:
             True means may attend, `(*batch, n_q, slots)`.
         """
         contract.latent_arrays(self)
-        kept = self.positions if key_positions is None else key_positions
-        contract.position_pair(query_positions, kept, integers=True)
-        return seen(query_positions, kept)
+        contract.position_pair(query_positions, self.positions, integers=True)
+        return held(self, query_positions)
 
 
 register_pytree_node(
