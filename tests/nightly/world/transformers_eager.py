@@ -104,12 +104,3 @@ def cached():
     model, cache = _model(), DynamicCache()
     parts = [_logits(model, [part], cache=cache) for part in ([3, 14, 15, 9], [2, 6])]
     return _logits(model, [[3, 14, 15, 9, 2, 6]]), torch.cat(parts, 1)
-
-
-def boolean_mask_of_four_axes():
-    """An eager model adds a Boolean mask of four axes, so True counts as 1 and nothing is hidden."""
-    ids, mask = [[3, 14, 15, 9]], torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
-    for kind in ("eager", "sdpa"):
-        model = _model(attn_implementation=kind)
-        out = _logits(model, ids, attention_mask=mask) - _logits(model, ids)
-        print(f"{kind}: {out.abs().max():.2f} from the causal model")

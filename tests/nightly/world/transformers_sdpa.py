@@ -3,9 +3,8 @@
 import torch
 
 from tests.nightly.world import transformers_eager as eager
-from tests.nightly.world.transformers_eager import (  # noqa: F401
-    _logits, _model, cached, causal, empty_row, packed, padded, scale, sliding, soft_cap, true,
-)  # fmt: skip
+from tests.nightly.world.transformers_eager import *  # noqa: F403
+from tests.nightly.world.transformers_eager import _logits, _model
 
 INSTALL = ["numpy==2.4.6", "torch==2.13.0", "transformers==5.24.0"]
 eager.KIND = "sdpa"
@@ -44,3 +43,28 @@ def resized_table():
         ours = torch.nn.functional.interpolate(square, (10, 10), **options)
         off = (ours.flatten(2).mT - theirs).abs().max().item()
         print(f"antialias={antialias}: {off:.2f} apart")
+
+
+def boolean_mask_of_four_axes():
+    """An eager model adds a Boolean mask of four axes, so True counts as 1 and nothing is hidden."""
+    ids, mask = [[3, 14, 15, 9]], torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
+    for kind in ("eager", "sdpa"):
+        model = _model(attn_implementation=kind)
+        out = _logits(model, ids, attention_mask=mask) - _logits(model, ids)
+        print(f"{kind}: {out.abs().max():.2f} from the causal model")
+
+
+def sinks():
+    """gpt-oss, whose heads have sinks, refuses `"sdpa"`."""
+    try:
+        _model("gpt_oss", num_local_experts=2)
+    except ValueError as error:
+        print(str(error).partition(". ")[0])
+
+
+def weights():
+    """`output_attentions=True` returns weights from `"eager"`, and nothing from `"sdpa"`."""
+    for kind in ("eager", "sdpa"):
+        model = _model(attn_implementation=kind)
+        out = model(torch.tensor([[3, 14, 15]]), output_attentions=True)
+        print(kind, *(tuple(layer.shape) for layer in out.attentions))
