@@ -30,6 +30,7 @@ PUT = "(input, value) => { input.value = value; input.dispatchEvent(new Event('i
 BARS = "bars => bars.map((bar) => Number(getComputedStyle(bar).scale.split(' ')[1] ?? 1))"
 KINDS = ("later", "now", "waits")  # pairs to do, pairs being done, and workers that wait
 KEPT = "outputs => outputs.map((output) => Number(output.dataset.value))"
+SHADE = "cells => cells.map((cell) => Number(cell.getAttribute('fill-opacity')))"
 CORNERS = "all => all.map((box) => [box.getBoundingClientRect().x, box.getBoundingClientRect().y])"
 LESSON = """the man bites the dog
 5 of 5 outputs the same without positions
@@ -53,6 +54,10 @@ GIVEN["wall"]["schemes"] = [
     {"name": name, "place": name, "anchor": atlas.anchor(name), "has": [k < 2]}
     for k, name in enumerate(WALL)
 ]
+RUN = {"heads": [2, 1], "scores": [[0.1, 0.5, 0.75], [0.0, 0.25, 0.875]]}
+RUN["maps"] = [["0z" * 105] * 3, ["z0" * 105] * 3]
+RUNS = [RUN | {"loss": [6.5, 3, low]} for low in (0.25, 1.25)]
+GIVEN["induction"] = {"every": 75, "text": 2 * "abcdefghij", "runs": RUNS}
 SEEN = """canvas => [...canvas.getContext("2d").getImageData(0, 0, 24, 24).data]
     .filter((_, n) => n % 4 === 3).map((alpha) => alpha / 23)"""
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
@@ -316,6 +321,18 @@ def test_steps_play_until_the_last_and_keys_move_them(page):
     assert (button.inner_text(), step.input_value()) == ("play", "0")
 
 
+@pytest.mark.parametrize(("scheme", "head"), [(0, 1), (1, 0)])
+def test_a_head_that_forms_is_shown_as_recorded(page, scheme, head):
+    for choice in (scheme, 2 + head):
+        page.click(f".explorer-induction [type=radio] >> nth={choice}")
+    page.press("#explorer-induction-step", "End")
+    assert f"Step 150: layer {head}" in page.inner_text(".explorer-induction .said")
+    shows(page, "induction", "loss", RUNS[scheme]["loss"][2], 5.1e-3)
+    shows(page, "induction", "score", RUN["scores"][head][2], 5.1e-3)
+    shades = page.locator(".explorer-induction rect").evaluate_all(SHADE)
+    assert shades == [float(each == "z") for each in RUN["maps"][head][2]]
+
+
 @pytest.mark.parametrize("shift", [0, 5, 8, 40])
 def test_the_maps_of_the_wall_are_those_of_the_library(page, shift):
     page.wait_for_selector(".explorer-wall output[data-value]")
@@ -380,4 +397,4 @@ def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
 
 def test_the_scripts_of_what_moves_stay_small():
     scripts = [*SCRIPTS.iterdir(), *STATIC.glob("decoder*.js")]
-    assert sum(script.stat().st_size for script in scripts) < 64 * 1024
+    assert sum(script.stat().st_size for script in scripts) < 66 * 1024
