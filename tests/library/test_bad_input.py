@@ -483,7 +483,6 @@ CALLS = {
     "LatentAttention.init_cache": {"batch_shape": (2,), "max_len": 4},
     "LatentCache": {"batch_shape": (2,), "max_len": 5, "width": 4},
     "LatentCache.append": {"latent": X, "positions": ints(3)},
-    "LatentCache.mask": {"query_positions": ints(3)},
     "LatentCache.next_positions": {"n": 2},
     "LearnedPositionalEncoding": {"max_len": 5, "dim": 4},
     "LearnedPositionalEncoding.__call__": {"x": X},

@@ -143,35 +143,7 @@ def test_params_json_of_mistral_and_meta_is_read(tmp_path):
         assert configs.plan(given).layers[0] == replace(halves, rope=turned)
     mistral = sizes | {"head_dim": 128, "sliding_window": 4096}
     assert configs.plan(mistral).layers[31].window == 4096
-
-
-OTHERS = (
-    "use_hf_rope partial_rotary_factor no_rope_layer_interval attention_multiplier query_window "
-    "rms_norm_add_unit_offset embedding_scale_factor layer_types"
-)
-
-
-@pytest.mark.parametrize("key", OTHERS.split())
-def test_params_json_of_other_programs_is_refused(key):
-    """ExecuTorch's, of which some are named config.json."""
-    meta = {
-        "dim": 64,
-        "n_layers": 2,
-        "n_heads": 4,
-        "norm_eps": 1e-5,
-        "ffn_dim_multiplier": 1,
-    }
-    assert not configs.plan(meta).unread
-    with pytest.raises(
-        ValueError, match=f"{key} = 0.75 is no key that Meta or Mistral have"
-    ):
-        configs.plan(meta | {key: 0.75})
-
-
-@pytest.mark.parametrize("key", ["rope_thetaa", "rope_thta", "rope_theat", "rope_theto"])
-def test_a_key_that_is_one_letter_off_is_an_error_beside_the_right_one(key):
-    with pytest.raises(ValueError, match=f"{key} = 5 .*; did you mean rope_theta?"):
-        configs.plan(LLAMA | {"rope_theta": 1e4, key: 5})
+    assert not configs.plan(mistral | {"ffn_dim_multiplier": 1.3}).unread
 
 
 READ = [  # what says nothing of attention, or stands without its tower
@@ -196,6 +168,11 @@ def test_minimax_m3_rotates_whole_heads_unless_a_share_is_told():
         configs.plan(config | {"rotary_dim": 64})
 
 
+META = {"dim": 64, "n_layers": 2, "n_heads": 4}
+OTHERS = (  # keys of ExecuTorch's params.json, of which some are named config.json
+    "use_hf_rope partial_rotary_factor no_rope_layer_interval attention_multiplier query_window "
+    "rms_norm_add_unit_offset embedding_scale_factor layer_types"
+)
 UNREADABLE = [  # bytes are what a file holds
     (b"{", ValueError, "is no JSON"),
     (b"\xff\xfe\xfd", ValueError, "is no JSON"),
@@ -210,6 +187,8 @@ UNREADABLE = [  # bytes are what a file holds
     ({"model_type": "fluxTransformer2dModel"}, ValueError, "did you mean FluxTransformer2DModel"),
     *(({"model_type": name}, ValueError, f"'{name}' is not known; if its attention is")
         for name in ("zzz", "glm4v2")),  # near to a known one, with another attention
+    *((META | {key: 0.75}, ValueError, f"{key} = 0.75 is no key that Meta or Mistral have")
+        for key in OTHERS.split()),
     ({"model_type": "seer", "text_config": 3}, TypeError, "seer: text_config must be a dictionary, got 3"),
     ({"model_type": "seer", "text_config": {"hidden_size": 3}}, ValueError, "text_config: model_type is m"),
 ]  # fmt: skip
@@ -389,6 +368,8 @@ CONTRADICTIONS = [
     ("llama-3.1", {"original_max_position_embeddings": 4096}, "original_max_position_embeddings = 8192"),
     ("llama-3", {"num_key_value_heads": 5}, "num_key_value_heads = 5 must divide"),
     ("llama-3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1, since"),
+    *(("llama-3", {key: 5}, f"{key} = 5 is no key .*; did you mean rope_theta?")
+        for key in ("rope_thetaa", "rope_thta", "rope_theat", "rope_theto")),  # beside the right one
     ("llama-3", {"sliding_window": 4096}, "sliding_window = 4096 is no key that this"),
     ("llama-3", {"rope_scaling": {"full_attention": {"type": "linear"}}}, "must hold numbers, since"),
     ("gpt-oss", {"layer_types": ["full_attention"]}, "layer_types must hold 24 entries, got 1"),

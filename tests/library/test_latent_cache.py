@@ -48,16 +48,6 @@ def test_tokens_at_one_position_are_all_kept(column):
     assert np.array_equal(column.numpy(cache.next_positions(1)), [[10], [10]])
 
 
-def test_a_query_sees_no_later_token(column):
-    cache = empty(column)
-    assert np.array_equal(column.numpy(cache.next_positions(1)), [[0], [0]])
-    cache = cache.append(column.array(LATENT), column.array(PADDED))
-    seen = column.numpy(cache.mask(column.array(PADDED[:, 1:])))[..., :SLOTS]
-    past = np.tri(4, SLOTS, dtype=bool)
-    assert np.array_equal(seen[0], [[False] * SLOTS, past[0], past[1]])
-    assert np.array_equal(seen[1], past[1:])
-
-
 def test_beyond_the_end_on_a_device_is_nan(torch_column, monkeypatch):
     """Nothing is read there, since that would stop the program until the device is done."""
     monkeypatch.setattr(torch_cache, "readable", lambda positions: False)
@@ -80,4 +70,4 @@ def test_positions_that_do_not_fit_are_refused(column):
     with pytest.raises(
         ValueError, match=r"positions must have shape \(2, 4\), got \(2, 3\)"
     ):
-        short.mask(array(np.arange(2)))
+        short.next_positions(1)

@@ -227,10 +227,6 @@ class Keys:
         """Count keys as read that say nothing about this family's attention."""
         self.asked.update(names)
 
-    def open(self, also):
-        """The keys that were not read of which a pattern holds, or that look as if they changed attention."""
-        return self.unread(re.compile(f"{MATTERS.pattern}|{also.pattern}"))
-
     def unread(self, matters=MATTERS):
         """The keys that look as if they changed attention and were not read; none may be misspelt."""
         found = {}

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
-__all__ = ["COARSE", "bounds", "distance", "len_of", "run", "windows"]
+__all__ = [
+    "COARSE",
+    "ELSEWHERE",
+    "bounds",
+    "distance",
+    "len_of",
+    "of_the_first",
+    "run",
+    "windows",
+]
 
 TOLERANCE = 1e-5
 COARSE = {"float16": 4e-3, "bfloat16": 3e-2}  # what rounding may do at most
@@ -14,6 +23,17 @@ BEGINS = {  # where a document begins, by the position of a token and of the one
     "gaps": lambda at, before: at != before + 1,
     "never": lambda at, before: at < at,
 }
+PADDING = "Padding is seen: attention_mask is ignored."
+LEAK = (
+    "A document sees those before it: position_ids restart and attention does not, as in transformers unless "
+    "use_cache is False and there is no attention_mask."
+)
+GAPS = "A gap in position_ids, or one that comes again, is taken for the beginning of a document."
+ELSEWHERE = (  # what a model may do with the inputs, and those that it then seems to have
+    (PADDING, {"attention_mask": None}),
+    (LEAK, {"documents": "never"}),
+    (GAPS, {"documents": "gaps"}),
+)
 ANGLE = 2.0**-22  # a position: twice what float32 makes of a frequency and of its product
 
 
@@ -118,3 +138,10 @@ def len_of(given):
     if "position_ids" in given:
         return int(given["position_ids"].max()) + 1
     return given.get("tokens", given.get("input_ids")).shape[-1]
+
+
+def of_the_first(n, given):
+    """What a model is called with, of its first `n` tokens only."""
+    names = ("position_ids", "attention_mask", "tokens", "input_ids")
+    cut = {name: x[..., :n] for name, x in given.items() if name in names and x is not None}
+    return {**given, **cut}

@@ -10,7 +10,15 @@ import numpy as np
 
 from posattn.configs import Plan, plan
 from posattn.configs.reading import ATTENTION
-from posattn.conformance.comparison import COARSE, bounds, distance, len_of, run, windows
+from posattn.conformance.comparison import (
+    COARSE,
+    ELSEWHERE,
+    bounds,
+    distance,
+    len_of,
+    run,
+    windows,
+)
 from posattn.conformance.misreadings import misreadings
 from posattn.conformance.modules import (
     by_steps,
@@ -30,17 +38,6 @@ FEWEST, MOST = 272, 4352  # tokens, if none are given: bfloat16 lacks 257
 PAIRED = 1024  # up to so many come in two texts
 FIRST = 64  # which a reading must explain before all are tried
 TRIED = 2  # wrong layers of a kind that all near numbers are tried on
-PADDING = "Padding is seen: attention_mask is ignored."
-LEAK = (
-    "A document sees those before it: position_ids restart and attention does not, as in transformers unless "
-    "use_cache is False and there is no attention_mask."
-)
-GAPS = "A gap in position_ids, or one that comes again, is taken for the beginning of a document."
-ELSEWHERE = (
-    (PADDING, {"attention_mask": None}),
-    (LEAK, {"documents": "never"}),
-    (GAPS, {"documents": "gaps"}),
-)
 LATER = "In one call it agrees: look at what a later call takes from its cache, and at its positions."
 SHOWN = 3  # causes that the inputs do not tell apart
 
@@ -392,19 +389,10 @@ def reproduces(described, layer, state, x, want, given, bound, change=None):
     """Whether such a layer gives what the module gave: its first tokens, and then all."""
     try:
         if layer.causal and x.shape[-2] > 2 * FIRST:
-            parts = (x[:, :FIRST], want[:, :FIRST], of_the_first(given))
+            parts = (x[:, :FIRST], want[:, :FIRST], of_the_first(FIRST, given))
             if not reproduces(described, layer, state, *parts, 2 * bound, change):
                 return False
         got = run(described, layer, state, x, given, change=change)
         return distance(got, want, given) <= bound
     except (TypeError, ValueError):  # the weights fit no such layer
         return False
-
-
-def of_the_first(given):
-    """What a model is called with, of the first tokens only."""
-    names = ("position_ids", "attention_mask", "tokens", "input_ids")
-    cut = {
-        name: x[..., :FIRST] for name, x in given.items() if name in names and x is not None
-    }
-    return {**given, **cut}

@@ -9,7 +9,7 @@ from posattn.configs.families import stack
 from posattn.configs.families.llama import FAMILIES as LLAMAS
 from posattn.configs.families.qwen import FAMILIES as QWENS
 from posattn.configs.families.stack import FULL, SLIDING
-from posattn.configs.keys import REQUIRED, Keys, shown
+from posattn.configs.keys import MATTERS, REQUIRED, Keys, shown
 from posattn.configs.layers import Temperature
 from posattn.configs.rotation import rope
 
@@ -200,7 +200,7 @@ def yuan(keys):
     return stack.equal(keys, layer, kind=kind)
 
 
-SPEAKS = re.compile(r"scal|norm|multiplier|attention|layer_types")  # besides MATTERS
+SPEAKS = re.compile(f"{MATTERS.pattern}|scal|norm|multiplier|layer_types")
 
 
 def params(keys):
@@ -216,7 +216,7 @@ def params(keys):
     for name in ("yarn", "llama_4_scaling", "qk_nope_head_dim"):
         keys.only(name)
     window = keys.count("sliding_window", absent=None, null=None, most=2**62)
-    for key, value in keys.open(SPEAKS).items():
+    for key, value in keys.unread(SPEAKS).items():
         raise keys.error(
             f"{key} = {shown(value)} is no key that Meta or Mistral have there, and it may change attention",
             do="give the config.json of the model",

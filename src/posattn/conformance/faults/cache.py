@@ -166,7 +166,7 @@ for shown in ("its_slot", -1, 0):
         of_padding(f"padding_seen_at_{shown}_rotated_at_{rotated}", shown, rotated)
 
 
-@instead_of("write", seen="vllm-project/vllm #54498")
+@instead_of("write")
 def one_token_per_position(self, *tokens):
     """Slots are positions: a token at a position that comes again replaces the one that was there."""
     if self.tokens:

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 
 from posattn import contract
-from posattn.jax.attention.cache import EMPTY, following, held, numbers, placed
+from posattn.jax.attention.cache import EMPTY, following, numbers, placed
 from posattn.jax.trees import register
 from posattn.jax.validated import validated
 
@@ -38,8 +38,6 @@ class LatentCache:
         >>> cache = cache.append(jnp.ones((3, 2)), jnp.arange(3))
         >>> cache.next_positions(1)
         Array([3], dtype=int32)
-        >>> cache.mask(jnp.array([2])).astype(int)
-        Array([[1, 1, 1, 0]], dtype=int32)
     """
 
     latent: Float[Array, "*batch slots width"]
@@ -121,22 +119,3 @@ class LatentCache:
         return LatentCache(
             store(self.latent, latent, slot), place(self.positions, positions, slot)
         )
-
-    def mask(
-        self,
-        query_positions: Integer[Array | np.ndarray, "*#batch n_q"],
-    ) -> Bool[Array, "*batch n_q slots"]:
-        """Which slots queries may attend to, whose tokens came last: theirs and all before.
-
-        Twin of :meth:`posattn.reference.LatentCache.mask`.
-
-        Args:
-            query_positions: where the last tokens stand, `(n_q)` or `(*batch, n_q)`; a negative one of
-                padding, which was not stored.
-
-        Returns:
-            True means may attend, `(*batch, n_q, slots)`.
-        """
-        contract.latent_arrays(self)
-        contract.position_pair(query_positions, self.positions, integers=True)
-        return held(self, jnp.asarray(query_positions, jnp.int32))

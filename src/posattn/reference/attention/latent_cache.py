@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Inexact, Integer
+from jaxtyping import Inexact, Integer
 
 from posattn import contract
-from posattn.reference.attention.cache import EMPTY, following, held, numbers
+from posattn.reference.attention.cache import EMPTY, following, numbers
 from posattn.reference.validated import validated
 
 __all__ = ["LatentCache"]
@@ -37,9 +37,6 @@ class LatentCache:
         >>> cache = cache.append(np.ones((3, 2)), np.arange(3))
         >>> cache.next_positions(1)
         array([3])
-        >>> cache.mask(np.arange(1, 3)).astype(int)
-        array([[1, 1, 0, 0],
-               [1, 1, 1, 0]])
     """
 
     latent: Inexact[np.ndarray, "*batch slots width"]
@@ -116,24 +113,3 @@ class LatentCache:
             new.latent[(*example, slot)] = latent[(*example, token)]
             new.positions[(*example, slot)] = positions[(*example, token)]
         return new
-
-    def mask(
-        self,
-        query_positions: Integer[np.ndarray, "*#batch n_q"],
-    ) -> Bool[np.ndarray, "*batch n_q slots"]:
-        """Which slots queries may attend to, whose tokens came last: theirs and all before.
-
-        Args:
-            query_positions: where the last tokens stand, `(n_q)` or `(*batch, n_q)`; a negative one of
-                padding, which was not kept.
-
-        Returns:
-            True means may attend, `(*batch, n_q, slots)`.
-
-        Raises:
-            TypeError: if positions are no integers.
-            ValueError: if batch axes of positions differ.
-        """
-        contract.latent_arrays(self)
-        contract.position_pair(query_positions, self.positions, integers=True)
-        return held(self, query_positions)

@@ -13,6 +13,7 @@ from posattn.reference.attention.attention import (
     positions_of,
     scaled_dot_product_attention,
 )
+from posattn.reference.attention.cache import held
 from posattn.reference.attention.heads import merge_heads, split_heads
 from posattn.reference.attention.latent_cache import LatentCache
 from posattn.reference.attention.masks import all_of, for_heads
@@ -243,7 +244,7 @@ class LatentAttention:
         mask = for_heads(mask, (*query.shape[:-1], key.shape[-2]))
         masks = [mask]
         if cache is not None:
-            masks.append(cache.mask(positions.query)[..., None, :, :])
+            masks.append(held(cache, positions.query)[..., None, :, :])
         heads = scaled_dot_product_attention(
             query,
             key,

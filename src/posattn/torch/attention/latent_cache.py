@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.utils._pytree import GetAttrKey, register_pytree_node
 
 from posattn import contract
-from posattn.torch.attention.cache import EMPTY, following, held, numbers
+from posattn.torch.attention.cache import EMPTY, following, numbers
 from posattn.torch.attention.masks import readable
 from posattn.torch.validated import validated
 
@@ -37,8 +37,6 @@ class LatentCache:
         >>> _ = cache.append(torch.ones(3, 2), torch.arange(3))
         >>> cache.next_positions(1)
         tensor([3])
-        >>> cache.mask(torch.tensor([2])).int()
-        tensor([[1, 1, 1, 0, 0]], dtype=torch.int32)
     """
 
     latent: Float[Tensor, "*batch slots width"]
@@ -120,25 +118,6 @@ class LatentCache:
         slot, kept = (x[..., None].expand(latent.shape) for x in (slot, kept))
         self.latent.scatter_(-2, slot, latent.where(kept, 0))
         return self
-
-    def mask(
-        self,
-        query_positions: Integer[Tensor, "*#batch n_q"],
-    ) -> Bool[Tensor, "*batch n_q slots"]:
-        """Which slots queries may attend to, whose tokens came last: theirs and all before.
-
-        Twin of :meth:`posattn.reference.LatentCache.mask`.
-
-        Args:
-            query_positions: where the last tokens stand, `(n_q)` or `(*batch, n_q)`; a negative one of
-                padding, which was not kept.
-
-        Returns:
-            True means may attend, `(*batch, n_q, slots)`.
-        """
-        contract.latent_arrays(self)
-        contract.position_pair(query_positions, self.positions, integers=True)
-        return held(self, query_positions)
 
 
 register_pytree_node(
