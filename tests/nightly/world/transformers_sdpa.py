@@ -10,16 +10,6 @@ INSTALL = ["numpy==2.4.6", "torch==2.13.0", "transformers==5.24.0"]
 eager.KIND = "sdpa"
 
 
-def learned_positions():
-    """GPT-2 counts positions from the first padding, unless it is given `position_ids`."""
-    ids, mask = [[0, 0, 3, 14, 15, 9]], torch.tensor([[0, 0, 1, 1, 1, 1]])
-    model = _model("gpt2", n_embd=32, n_head=2)
-    alone = _logits(model, [ids[0][2:]])
-    for options in ({}, {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}):
-        out = _logits(model, ids, attention_mask=mask, **options)[:, 2:]
-        print(*options, f"{(out - alone).abs().max():.2f}")
-
-
 def no_mask_means_upper_left():
     """`sdpa_attention_forward` without a mask aligns the first query with the first key."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -52,14 +42,6 @@ def boolean_mask_of_four_axes():
         model = _model(attn_implementation=kind)
         out = _logits(model, ids, attention_mask=mask) - _logits(model, ids)
         print(f"{kind}: {out.abs().max():.2f} from the causal model")
-
-
-def sinks():
-    """gpt-oss, whose heads have sinks, refuses `"sdpa"`."""
-    try:
-        _model("gpt_oss", num_local_experts=2)
-    except ValueError as error:
-        print(str(error).partition(". ")[0])
 
 
 def weights():
