@@ -147,9 +147,12 @@ def of_the_scaling(layer):
         for other in sorted({*FACTORS} - {factor}):
             what = f"The factor is {other:g}: the configuration says {factor:g}."
             found.append((f"factor_of_{other:g}", what, {"factor": other}))
-    if rope.method == "yarn" and numbers.get("truncate") is not False:
-        what = "The ends of the blend stay fractions: they should be rounded outwards."
-        found.append(("ends_not_rounded", what, {"truncate": False}))
+    if rope.method == "yarn":
+        kept = numbers.get("truncate") is False
+        ways = ("not_rounded", "stay fractions"), ("rounded", "are rounded outwards")
+        (name, other), (_, said) = ways[kept], ways[not kept]
+        what = f"The ends of the blend {other}: the configuration says that they {said}."
+        found.append((f"ends_{name}", what, {"truncate": kept}))
     for method, more in OTHER_METHODS.items():
         needed = {
             name: numbers.get(name) for name in METHODS[method][0] if name not in more
