@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from posattn.configs.decoders import decoder
+from posattn.configs.decoders import DECODERS, decoder
+from posattn.configs.defaults import defaults_of
+from posattn.configs.reading import opened
 from posattn.configs.shrunk import VOCABULARY, shrunk
 from posattn.conformance.drawn import drawn
 from posattn.conformance.misreadings import LENGTHS, misreadings
@@ -21,7 +23,14 @@ __all__ = ["TOKENS", "TOLERANCE", "Twin", "Verdict", "judge", "twins", "write"]
 TOKENS = 1024  # four trained lengths, 21 windows, and more than an engine reads at once
 TOLERANCE = 1e-3  # of the largest logit, which float32 keeps and no twin does
 FIRST = 96  # tokens, two windows, on which several changes are tried before the whole text
-TAKEN = "_ignored", "of_the_width", "of_the_share"  # how twins end that leave a setting out
+TAKEN = (
+    "_ignored",
+    "of_the_width",
+    "of_the_share",
+    "of_the_class",
+)  # how twins end that lack a setting
+WIDTHS = {"dim", "num_heads", "num_kv_heads", "head_dim"}  # which weights have
+TOLD = "rope_theta", "sliding_window"  # by twins of their own
 FEW = 8  # of which all sets are tried
 NUMBERS = "factor_of_", *(f"original_length_of_{n}" for n in LENGTHS)  # of large models
 NOTHING = {  # what counts as not reading a setting around the attention
@@ -105,10 +114,30 @@ def twins(config, tokens):
             mixture = replace(model.mixture, **{name: new})
             what = f"{name}, of the experts, is ignored."
             found[f"experts_{name}_ignored"] = what, {(None, "mixture"): mixture}
+    found |= of_the_class(config, model, tokens)
     for name, (dtype, what) in ROUNDED.items():
         if not name.startswith("gelu") or "gelu" in model.activation:
             found[name] = what, {(None, name): dtype}
     return [Twin(name, *rest) for name, rest in found.items()]
+
+
+def of_the_class(config, model, tokens):
+    """What a reader does that takes a key of the file from the family's class."""
+    keys, found = opened(config, known=DECODERS), {}
+    for key, usual in defaults_of(keys.family)[1].items():
+        if key in TOLD or keys.values.get(key, usual) in (usual, None):
+            continue
+        try:
+            other = decoder(keys.values | {key: usual}, length=tokens)
+        except (TypeError, ValueError):
+            continue
+        pairs = list(zip(model.plan.layers, other.plan.layers, strict=False))
+        each = [(a.index, *x) for a, b in pairs for x in changed(a, b)]
+        each += [(None, *x) for x in changed(model, other) if x[0] in NOTHING]
+        if each and not {name for _, name, _ in each} & WIDTHS:
+            what = f"{key} is {usual}, the default of its class."
+            found[f"{key}_of_the_class"] = what, {(i, name): new for i, name, new in each}
+    return found
 
 
 def more(layer):

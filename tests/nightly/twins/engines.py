@@ -160,6 +160,8 @@ def converted(folder):
     def without(self):
         self._set_vocab_none()
         self.gguf_writer.add_vocab_size(self.hparams["vocab_size"])
+        self.gguf_writer.add_token_list([str(n) for n in range(self.hparams["vocab_size"])])
+        self.gguf_writer.add_pad_token_id(0)
 
     def found(*arguments, **options):
         made = get(*arguments, **options)
