@@ -1,6 +1,7 @@
 """A small model of the same kind: its configuration, with every size and length shrunk."""
 
 import math
+from copy import deepcopy
 
 from posattn.configs.decoders import DECODERS, decoder
 from posattn.configs.defaults import defaults_of
@@ -47,31 +48,30 @@ def shrunk(config, tokens):
     model, keys = decoder(config), opened(config, known=DECODERS)
     first = model.plan.layers[0]
     given = dict(model.plan.defaults) | keys.values | {"model_type": keys.family}
-    found = {k: v for k, v in given.items() if k not in DROPPED}
+    found = {k: deepcopy(v) for k, v in given.items() if k not in DROPPED}
     width, few = min(first.head_dim, WIDTH), first.num_kv_heads
     ratio = first.num_heads // few
     few = min(few, 4 if ratio == 1 else 2 if ratio <= 8 else 1)
     heads, share = few * ratio, first.dim / (first.num_heads * first.head_dim)
     dim = 2 * heads * max(1, round(share * width / 2))
-    old, new = (scale**0.5 for scale in (first.head_dim, width))
+    part = width / first.head_dim
+    wide = dim * (
+        4 if found.get("intermediate_size") == 4 * first.dim else 2
+    )  # which some fix
     sizes = {
         **dict.fromkeys(("hidden_size", "n_embd"), dim),
         **dict.fromkeys(HEADS, heads),
         "num_key_value_heads": few,
         "head_dim": width,
-        **dict.fromkeys(
-            ("intermediate_size", "n_inner", "shared_intermediate_size"), 2 * dim
-        ),
+        **dict.fromkeys(("intermediate_size", "n_inner", "shared_intermediate_size"), wide),
         **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), dim),
         **dict.fromkeys(("num_nextn_predict_layers", "num_mtp_layers"), 0),
         **dict.fromkeys(EXPERTS, 8),
         **dict.fromkeys(("num_experts_per_tok", "experts_per_token"), 2),
         "vocab_size": VOCABULARY,
-        "rotary_dim": _scaled(found, "rotary_dim", width / first.head_dim),
-        "query_pre_attn_scalar": _scaled(
-            found, "query_pre_attn_scalar", width / first.head_dim
-        ),
-        "attention_multiplier": _scaled(found, "attention_multiplier", old / new),
+        "rotary_dim": _scaled(found, "rotary_dim", part),
+        "query_pre_attn_scalar": _scaled(found, "query_pre_attn_scalar", part),
+        "attention_multiplier": _scaled(found, "attention_multiplier", part**-0.5),
     }
     most = {
         "first_k_dense_replace": 1,
@@ -88,11 +88,9 @@ def shrunk(config, tokens):
     found = {k: v for k, v in found.items() if k not in ends}
     found |= ENDS | {"dtype": "float32"} | dict.fromkeys(said & {"torch_dtype"}, "float32")
     name = defaults_of(keys.family)[0].removesuffix("Config").removesuffix("Text")
-    found["architectures"] = (
-        given.get("architectures") if "text_config" not in given else None
-    )
-    found["architectures"] = found["architectures"] or [f"{name}ForCausalLM"]
-    _shorten(found, model.plan.layers, tokens, width / first.head_dim)
+    named = None if "text_config" in given else given.get("architectures")
+    found["architectures"] = named or [f"{name}ForCausalLM"]
+    _shorten(found, model.plan.layers, tokens, part)
     return _few_layers(found)
 
 
@@ -120,24 +118,14 @@ def _shorten(found, layers, tokens, part):
         beyond = before is not None and window >= before
         window = math.ceil(longest * window / before) if beyond else min(window, WINDOW)
         found["sliding_window"] = window
-    for values in (found, *_sections(found)):
+    sections = [found.get(name) or {} for name in ("rope_scaling", "rope_parameters")]
+    kinds = [x for section in sections for x in section.values() if isinstance(x, dict)]
+    for values in (found, *sections, *kinds):
         values |= {key: short for key in LENGTHS if values.get(key)}
         for key in FACTORS:
             if values.get(key):
                 pairs = max(1, round(len(values[key]) * part))
                 values[key] = [values[key][int(j / part)] for j in range(pairs)]
-
-
-def _sections(found):
-    """The dictionaries of rope parameters, each of them copied."""
-    for name in ("rope_scaling", "rope_parameters"):
-        if isinstance(found.get(name), dict):
-            found[name] = dict(found[name])
-            yield found[name]
-            for key, value in found[name].items():
-                if isinstance(value, dict):
-                    found[name][key] = dict(value)
-                    yield found[name][key]
 
 
 def _few_layers(found):

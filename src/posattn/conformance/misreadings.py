@@ -149,10 +149,11 @@ def of_the_scaling(layer):
             found.append((f"factor_of_{other:g}", what, {"factor": other}))
     if rope.method == "yarn":
         kept = numbers.get("truncate") is False
-        ways = ("not_rounded", "stay fractions"), ("rounded", "are rounded outwards")
-        (name, other), (_, said) = ways[kept], ways[not kept]
-        what = f"The ends of the blend {other}: the configuration says that they {said}."
-        found.append((f"ends_{name}", what, {"truncate": kept}))
+        ways = ("are rounded outwards", "stay fractions")[:: 1 if kept else -1]
+        what = "The ends of the blend {}: the configuration says that they {}.".format(
+            *ways
+        )
+        found.append((f"ends_{'' if kept else 'not_'}rounded", what, {"truncate": kept}))
     for method, more in OTHER_METHODS.items():
         needed = {
             name: numbers.get(name) for name in METHODS[method][0] if name not in more

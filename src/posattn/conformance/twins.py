@@ -254,16 +254,15 @@ def round_off(made, what, dtype):
     """Let the weights of a decoder, or its GELU, have no more digits than a dtype."""
     import torch
 
-    def rounded(x):
-        return x.to(getattr(torch, dtype)).to(x.dtype)
-
+    half = getattr(torch, dtype)
     if what == "weights":
-        for weight in made.parameters():
-            weight.data = rounded(weight.data)
+        made.to(half).double()
         return
     for block in made.modules():
         if function := getattr(block, "activation", None):
-            block.activation = lambda x, f=function: rounded(f(rounded(x)))
+            block.activation = lambda x, f=function: (
+                f(x.to(half).double()).to(half).double()
+            )
 
 
 @dataclass(frozen=True)
