@@ -18,7 +18,7 @@ from .chapters import CORE, chapters
 from .exercises import FOLDED
 from .site import html
 
-# fitted to the minutes that a first reading of 17 pages took: three are off by more than a tenth, their sum by none
+# fitted to a first reading of 17 pages: three are off by more than a tenth, their sum is not
 WORDS = 120  # a minute, with the formulas between them
 EQUATION = CELL = 0.5  # minutes for a displayed equation, and for the code of a cell
 FIGURE, PANEL = 0.25, 2  # for a picture, and for something to play with

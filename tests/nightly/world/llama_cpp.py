@@ -87,7 +87,7 @@ class _Run:
         C.llama_get_memory.restype = ctypes.c_void_p
         self.memory = ctypes.c_void_p(C.llama_get_memory(self.context))
 
-    def read(self, tokens, start=0, sequences=None):
+    def read(self, tokens, start=0, sequences=None, width=32):
         """The logits of these tokens."""
         n, at = len(tokens), ctypes.addressof
         positions = range(start, start + n) if sequences is None else start
@@ -100,7 +100,7 @@ class _Run:
         batch = _Batch(n, at(ids), None, at(pos), at(one), at(rows), at(wanted))
         if C.llama_decode(self.context, batch):
             raise ValueError("llama_decode failed")
-        return self.floats("llama_get_logits_ith", range(n), 32)
+        return self.floats("llama_get_logits_ith", range(n), width)
 
     def floats(self, name, which, width):
         """Rows that a function of llama.cpp gives."""
