@@ -32,7 +32,7 @@ QUERIES = {  # each with one or several right answers, as their addresses begin
         "fix/transformers",
         "questions/which-rope-theta",
     ),
-    "kv cache": ("build/model", "build/conventions", "questions/is-causal"),
+    "kv cache": ("scale/memory", "build/model", "questions/is-causal"),
     "learned position embeddings": ("other/learned",),
     "left padding": ("questions/left-padding", "build/model"),
     "llama.cpp rope-scaling yarn command line": ("fix/llama_cpp", "build/extending"),

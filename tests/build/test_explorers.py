@@ -31,6 +31,7 @@ BARS = "bars => bars.map((bar) => Number(getComputedStyle(bar).scale.split(' ')[
 KINDS = ("later", "now", "waits")  # pairs to do, pairs being done, and workers that wait
 KEPT = "outputs => outputs.map((output) => Number(output.dataset.value))"
 SHADE = "cells => cells.map((cell) => Number(cell.getAttribute('fill-opacity')))"
+KINDS_OF = "all => all.map((slot) => slot.className)"
 CORNERS = "all => all.map((box) => [box.getBoundingClientRect().x, box.getBoundingClientRect().y])"
 LESSON = """the man bites the dog
 5 of 5 outputs the same without positions
@@ -58,6 +59,11 @@ RUN = {"heads": [2, 1], "scores": [[0.1, 0.5, 0.75], [0.0, 0.25, 0.875]]}
 RUN["maps"] = [["0z" * 105] * 3, ["z0" * 105] * 3]
 RUNS = [RUN | {"loss": [6.5, 3, low]} for low in (0.25, 1.25)]
 GIVEN["induction"] = {"every": 75, "text": 2 * "abcdefghij", "runs": RUNS}
+DESIGNS = [
+    {"name": f"d{n}", "model": "a model", "bytes": size, "window": 2 * n, "sinks": n}
+    for n, size in enumerate((1152, 4096))
+]
+GIVEN["caches"] = {"words": WORDS, "designs": DESIGNS}
 SEEN = """canvas => [...canvas.getContext("2d").getImageData(0, 0, 24, 24).data]
     .filter((_, n) => n % 4 === 3).map((alpha) => alpha / 23)"""
 Q, K = np.array([[1, 0, 0.5, 0.5]]), np.array([[0.8, 0.6, 0.6, -0.2]])
@@ -307,6 +313,19 @@ def test_workers_of_the_ring_compute_the_pairs_of_the_keys_that_they_hold(page, 
         homes, keys = (np.array(some.evaluate_all(CORNERS)) for some in boxes)
         near = abs(keys[:, None] - homes).sum(2).argmin(1)
         assert near.tolist() == [(s + t) % 4 for s in range(4)]
+
+
+@pytest.mark.parametrize("step", [0, 2, 4])
+def test_caches_keep_what_their_designs_keep(page, step):
+    move(page, "caches-tokens", step)
+    past = {*range(step + 1)}
+    for n, held in enumerate([past, {0} | past & {step - 1, step}]):
+        slots = page.locator(f".explorer-caches .d{n} i").evaluate_all(KINDS_OF)
+        kinds = [
+            {j for j, slot in enumerate(slots) if kind in slot} for kind in ("kept", "gone")
+        ]
+        assert kinds == [held, past - held]
+        shows(page, "caches", f"kept-{n}", DESIGNS[n]["bytes"] * len(held) / 1024, 0.051)
 
 
 def test_steps_play_until_the_last_and_keys_move_them(page):

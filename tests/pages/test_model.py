@@ -26,15 +26,6 @@ def block(page, word):
     return code
 
 
-def room(heads, n, window=None):
-    """The bytes of the caches of 32 layers with heads of width 128 and two bytes for a number."""
-    cache = torch_column.KVCache.init(
-        (), heads, n, 128, window=window, dtype=torch.bfloat16, device="meta"
-    )
-    kept = cache.key[..., 1:, :], cache.value[..., 1:, :]  # the first slot takes padding
-    return 32 * sum(x.element_size() * x.numel() for x in kept)
-
-
 def test_eq_causal_row():
     r"""$$ \mathbf{y}_i = \sum_{j \le i} \alpha_{ij}\,\mathbf{v}_j, \quad \alpha_{ij} = \frac{\exp s_{ij}}{\sum_{l \le i} \exp s_{il}} . $$"""
     q, k, v = RNG.normal(size=(3, 7, 4))
@@ -42,18 +33,6 @@ def test_eq_causal_row():
     for i in range(7):
         e = np.exp(k[: i + 1] @ q[i] / 2)
         assert np.allclose(y[i], sum(e[j] / sum(e) * v[j] for j in range(i + 1)))
-
-
-def test_eq_cache_size(page):
-    r"""$$ 2 \cdot L \cdot G \cdot d_h \cdot n $$"""
-    L, d_h, n, two_bytes = 32, 128, 8192, 2
-    for G in (8, 32):
-        assert room(G, n) == two_bytes * (2 * L * G * d_h * n)
-    assert room(8, 10**6, window=4096) == two_bytes * (2 * L * 8 * d_h * 4096)
-    pasted = [
-        page.glued[f"room_{name}"] for name in ("token", "all", "grouped", "windowed")
-    ]
-    assert pasted == [512, 4, 1, 0.5]
 
 
 def test_by_hand_running_sums():

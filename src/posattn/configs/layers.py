@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from posattn import contract
 from posattn.configs.words import sentence, table
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "Slopes",
     "Temperature",
 ]
+
+CACHED = "full", "sliding", "chunked"  # the kinds that keep keys and values of tokens
 
 
 @dataclass(frozen=True)
@@ -294,6 +297,17 @@ class Layer:
     def __str__(self):
         return f"layer {self.index}: {sentence(self)}"
 
+    def cached(self, tokens):
+        """How many numbers a cache keeps of so many tokens; 0 if the layer keeps none of its own."""
+        if self.kind not in CACHED or self.kv_layer is not None or not self.causal:
+            return 0
+        if self.selected or self.compressed:
+            said = "keeps other keys, too, and their width is not known: expected keys and values"
+            raise ValueError(f"layer {self.index} {said}")
+        heads = self.num_kv_heads * (self.head_dim + (self.value_dim or self.head_dim))
+        latent = self.latent and self.latent.kv_rank + self.latent.rotary_dim
+        return (latent or heads) * min(tokens, self.window or tokens, self.chunk or tokens)
+
     def arguments(self):
         """What `MultiHeadAttention` is made with that no framework has to make first."""
         names = "dim", "num_heads", "num_kv_heads", "head_dim", "use_output_bias", "scale"
@@ -338,3 +352,24 @@ class Plan:
         """
         found = self.layers[layer]
         return f"layer {found.index} of {len(self.layers)}: {sentence(found)}"
+
+    def cache_bytes(self, tokens, itemsize=2):
+        """How many bytes the caches of all layers take for one sequence; linear layers are not counted.
+
+        Args:
+            tokens: how many the model has read.
+            itemsize: the bytes of a number, 2 in bfloat16.
+
+        Raises:
+            TypeError: if a number is not an integer.
+            ValueError: if one is negative, or a layer keeps keys of which the plan has no width.
+
+        Examples:
+            >>> from posattn.configs import plan
+            >>> from posattn.stories import CHECKPOINT
+            >>> plan(CHECKPOINT).cache_bytes(1024)
+            524288
+        """
+        itemsize = contract.integer("itemsize", itemsize)
+        tokens = contract.integer("tokens", tokens)
+        return itemsize * sum(layer.cached(tokens) for layer in self.layers)
