@@ -45,6 +45,8 @@ GIVEN = {
 GIVEN["dials"] = {"width": 128, "base": 5e4, "trained": 4096, "tokens": 9, "longest": 2**17}
 POWERS = np.sort(np.random.default_rng(9).choice([1.0, 2, 5], (6, 6)))  # which rise
 LOWER = [row[: i + 1] for i, row in enumerate(POWERS.tolist())]
+WRITTEN = {"as trained": [[" B,"], ["\n\n"]], "positions off": [[" and"]]}
+GIVEN["says"] = {"trained": 8, "lengths": [0, 4096], "prompts": ["A,"], "ways": WRITTEN}
 GIVEN["tiles"] = {"rows": LOWER, "values": [8.0, 6, 4, 9, 3, 1], "size": 2, "first": 1}
 GIVEN["ring"] = {"workers": 4, "balanced": reference.balanced_order(16, 4).tolist()}
 WALL = {name: atlas.scores(name) for name in ("rotary", "sinusoidal", "T5", "Swin")}
@@ -279,6 +281,23 @@ def test_the_dials_are_those_of_the_library(page, steps):
         reds = np.stack([seen, np.where(lost, end, seen)])
         assert abs(np.exp(1j * drawn) - np.exp(1j * reds)).max() < 2e-3
         page.keyboard.press("ArrowRight")
+
+
+@pytest.mark.parametrize(
+    ("way", "length", "wanted"),
+    [
+        (0, 0, "A, B,\nas trained, nothing before it"),
+        (0, 1, "A, \u21b5\nas trained, after 4,096 tokens, beyond the 8 of training"),
+        (1, 0, "A, and\npositions off, nothing before it"),
+    ],
+)
+def test_what_was_recorded_is_said(page, way, length, wanted):
+    page.focus(".explorer-says [name=way]:checked")
+    for _ in range(way):
+        page.keyboard.press("ArrowRight")
+    move(page, "says-length", length)
+    assert page.inner_text(".explorer-says [role=status]").strip() == wanted
+    assert page.locator(".explorer-says .far").count() == length
 
 
 @pytest.mark.parametrize("tile", range(6))

@@ -5,11 +5,11 @@ panel.place("What the model writes", function says(live, { trained, lengths, pro
   const { make, slider, radios } = panel, names = Object.keys(ways);
   const written = (n) => n.toLocaleString("en"), begun = make("span"), went = make("strong"), where = make("small");
   function draw() {
-    const k = length(), p = prompt(), n = lengths[k];
+    const k = length(), p = prompt(), n = lengths[k], row = ways[names[way()]][k];
     begun.textContent = prompts[p];
-    went.textContent = ways[names[way()]][k][p].replace(/\n/g, " \u21b5 ");
+    went.textContent = row ? row[p].replace(/\s*\n\s*/g, " \u21b5 ") : " (not recorded: it fails from the start)";
     where.textContent = `${names[way()]}, ${n ? `after ${written(n)} tokens` : "nothing before it"}`
-      + (n > trained ? `: beyond the ${written(trained)} of training` : "");
+      + (n > trained ? `, beyond the ${written(trained)} of training` : "");
     said.classList.toggle("far", n > trained);
   }
   const length = slider(controls, "length", "tokens before it", { min: 0, max: lengths.length - 1, value: 0,

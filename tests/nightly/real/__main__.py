@@ -88,7 +88,8 @@ def cells():
     hidden = [
         Cell("needle", name, text, length, 10) for length in LENGTHS for name in twice[:2]
     ]
-    book = [Cell("played", way, played.TEXT, played.LENGTHS[-1]) for way in played.WAYS]
+    farthest = played.TEXT, played.LENGTHS[-1]
+    book = [Cell("played", way, *farthest) for way in ("as trained", "YaRN")]
     book += [Cell("chapter", name, "short", chapters.READ) for name in chapters.MEASURES]
     first = long[:3] + short + again[:3] + long[3:] + asked + whole + rounded + late
     return first + looked + again[3:] + learned + far + hidden + code + book
@@ -181,7 +182,7 @@ SEEN = {
 ALONE = {
     "heads": (heads,),
     "played": (played,),
-    "chapter": (chapters, heads.by_layer),
+    "chapter": (chapters, heads.by_layer, played),
 }
 
 

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import torch
 
-from tests.nightly.real import faults, heads, released
+from tests.nightly.real import faults, heads, played, released
 
 SENTENCE, VERB = "The dog near the house bites the man.", " bites"
 NAMED = {"subject": (13, 8), "previous": (16, 0), "first": (18, 8)}  # layer and head
@@ -153,11 +153,20 @@ def order():
     }
 
 
+def unplaced():
+    """What `played` writes after short texts without positions: it fails from the start."""
+    tokenizer, lengths = released.tokenizer(), played.LENGTHS[:3]
+    tokens = released.read(played.TEXT, lengths[-1])
+    written = played.continued(
+        "positions off", tokens, lambda text: tokenizer.encode(text).ids, lengths
+    )
+    return {"writes": [[tokenizer.decode(each) for each in row] for row in written]}
+
+
 def rounded(x):
     """Three digits of each number, as lists."""
     return np.vectorize(lambda number: float(f"{number:.3g}"))(x.double().numpy()).tolist()
 
 
-MEASURES = {
-    each.__name__: each for each in (sentence, subjects, scores, offsets, padded, order)
-}
+MEASURES = (sentence, subjects, scores, offsets, padded, order, unplaced)
+MEASURES = {each.__name__: each for each in MEASURES}
