@@ -163,8 +163,11 @@ window.audit = (() => {
 
   // The lines that put explorers into other pages, and, in the frame that one makes, whether all is in sight.
   const embeds = async () => {
-    for (const fold of all("details.embed")) fold.open = true;
-    await frames();
+    for (const open of [false, true]) { // a line knows the height that there was when its fold first opened
+      for (const fold of all("details.embed")) fold.open = open;
+      await frames();
+      if (!open) for (const line of all("details.embed code")) line.textContent = "";
+    }
     return all(".embed code").map((line) => line.textContent);
   };
   const whole = async () => {
