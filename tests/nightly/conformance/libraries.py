@@ -24,6 +24,5 @@ LIBRARIES = {
 # tried, and why they are not asked
 REFUSED = {
     "fairseq2": "its native half, fairseq2n, refuses this build of PyTorch for a CPU",
-    "torchtune": "it needs a part of torchao that newer releases lack, and 0.12 fails with this PyTorch",
     "xformers": "its attention has no operator for a CPU",
 }

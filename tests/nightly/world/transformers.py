@@ -108,11 +108,11 @@ def window_width():
 
 
 def restarted_ids():
-    """Restarted `position_ids` keep packed documents apart only without a cache, and in gpt-oss never."""
+    """Restarted `position_ids` keep packed documents apart only without a cache, in gpt-oss and OPT never."""
     one, two = torch.randint(99, (2, 1, 12), generator=torch.Generator().manual_seed(0))
     places = torch.arange(6).repeat(2)[None]
     other = torch.cat([two[:, :6], one[:, 6:]], 1)
-    for kind in ("llama", "gpt_oss"):
+    for kind in ("llama", "gpt_oss", "opt"):
         model = _small(kind)
         for cache in (True, False):
             a, b = (
