@@ -23,6 +23,7 @@ DROPPED = [  # a released model, keys of its configuration and what stands there
     ("gemma-2-27b", {"sliding_window": N}, "The window is ignored."),
     ("gemma-2-27b", {"sliding_window": 96}, "The window is twice as large."),
     ("gemma-2-27b", {"query_pre_attn_scalar": 32}, "The scale is one over"),
+    ("gemma-2-27b", {"query_pre_attn_scalar": 256}, "is 256, the default of its class."),
     ("pythia", {"rotary_pct": 1.0}, "All entries rotate"),
     ("smollm3", {"no_rope_layers": [1] * 4}, "It rotates as other layers"),
     ("phi-4-mini", {"length": None}, "within the trained length."),
